@@ -1,0 +1,214 @@
+//! `Attachment`: one volume on one node. Its name is the lock, its spec all that undo needs.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::capability::{AccessMode, AttachmentMode, MountOptions};
+use super::conditions::CallFailure;
+use super::handle::VolumeRef;
+
+/// One volume on one node, made by the moor controller. While it exists, its volume is (or may be)
+/// attached to its node. Deleting it asks for the undo; it goes when everything is undone.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "moor.dev",
+    version = "v1alpha1",
+    kind = "Attachment",
+    plural = "attachments",
+    shortname = "att",
+    category = "moor",
+    status = "AttachmentStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "One volume on one node. Its name is the lock that grants the volume.",
+    selectable = ".spec.nodeName",
+    selectable = ".spec.controller.agent",
+    selectable = ".spec.fixed.handleName",
+    printcolumn = r#"{"name":"Volume","type":"string","jsonPath":".spec.volume.name"}"#,
+    printcolumn = r#"{"name":"Namespace","type":"string","jsonPath":".spec.volume.namespace"}"#,
+    printcolumn = r#"{"name":"Node","type":"string","jsonPath":".spec.nodeName"}"#,
+    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
+    printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.accessMode"}"#,
+    printcolumn = r#"{"name":"Attached By","type":"string","jsonPath":".spec.controller.agent"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name":"Closing","type":"date","jsonPath":".metadata.deletionTimestamp"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Handle","type":"string","jsonPath":".spec.volumeHandle","priority":1}"#,
+    validation = Rule::new("self.spec.fixed == oldSelf.spec.fixed && self.spec.nodeName == oldSelf.spec.nodeName && self.spec.volumeHandle == oldSelf.spec.volumeHandle && self.spec.volume == oldSelf.spec.volume && self.spec.accessMode == oldSelf.spec.accessMode").message("what an Attachment stands for is fixed when it is created: delete it to have it undone").field_path(".spec"),
+    validation = Rule::new("!has(oldSelf.spec.lost) || (has(self.spec.lost) && self.spec.lost == oldSelf.spec.lost)").message("spec.lost is never withdrawn").field_path(".spec.lost"),
+    validation = Rule::new("!has(oldSelf.status) || (has(self.status) && {'Taken': 0, 'Attached': 1, 'NodeDetached': 2, 'ControllerDetached': 3}[self.status.state] >= {'Taken': 0, 'Attached': 1, 'NodeDetached': 2, 'ControllerDetached': 3}[oldSelf.status.state])").message("status.state never goes back").field_path(".status.state")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachmentSpec {
+    /// The Volume it was made for.
+    pub volume: VolumeRef,
+    /// The volume as its driver knows it.
+    #[schemars(length(min = 1, max = 1024))]
+    pub volume_handle: String,
+    /// Node on which the volume is used.
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: String,
+    /// How the volume is used; the same for every claim that joins.
+    pub access_mode: AccessMode,
+    /// Who attaches and detaches. Absent where the driver has no ControllerPublishVolume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerRef>,
+    /// Everything else that the undo needs, fixed at creation.
+    pub fixed: Fixed,
+    /// The node is lost and its part of the undo is skipped. Never withdrawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Lost>,
+}
+
+/// The controller instance that makes an Attachment's or a Volume's calls. It is a lock (design R2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerRef {
+    /// Name of the PluginInstance.
+    #[schemars(length(max = 253))]
+    pub instance: String,
+    /// Agent beside it: its node's name.
+    #[schemars(length(max = 253))]
+    pub agent: String,
+}
+
+/// What an Attachment needs to be made and undone, copied so that it survives the objects it came from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Fixed {
+    /// Name of the VolumeHandle.
+    #[schemars(length(max = 63))]
+    pub handle_name: String,
+    /// Driver name as GetPluginInfo gives it.
+    #[schemars(length(max = 63))]
+    pub driver_name: String,
+    /// Name of the Plugin.
+    #[schemars(length(max = 253))]
+    pub plugin_name: String,
+    /// UID of the Plugin (design R9).
+    #[serde(rename = "pluginUID")]
+    #[schemars(length(max = 63))]
+    pub plugin_uid: String,
+    /// Epoch of the VolumeHandle under which this Attachment may act (design R3).
+    pub epoch: i64,
+    /// UID of the Node (design R9).
+    #[serde(rename = "nodeUID")]
+    #[schemars(length(max = 63))]
+    pub node_uid: String,
+    /// The node as the driver knows it, from NodeGetInfo. At most 256 bytes.
+    #[serde(rename = "nodeID")]
+    #[schemars(length(max = 256))]
+    pub node_id: String,
+    /// File system or block device.
+    #[serde(default)]
+    pub attachment_mode: AttachmentMode,
+    /// Attach read-only; only where the driver has PUBLISH_READONLY.
+    #[serde(default)]
+    pub read_only: bool,
+    /// How the volume is staged.
+    #[serde(default)]
+    pub mount_options: MountOptions,
+    /// Context from the volume's creation, opaque.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub volume_context: BTreeMap<String, String>,
+    /// Where the secrets of the calls are found.
+    #[serde(default)]
+    pub secrets: SecretRefs,
+    /// ControllerPublishVolume is needed.
+    pub attach: bool,
+    /// NodeStageVolume is needed.
+    pub stage: bool,
+    /// Only one claim at a time may have a target: the mode says so, or the driver takes no second one.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// The driver takes SINGLE_NODE_MULTI_WRITER, so SingleNodeWriter is sent as that.
+    #[serde(default)]
+    pub single_node_multi_writer: bool,
+}
+
+/// Names of Secrets in the Volume's namespace, one per kind of call. Only their names are ever stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRefs {
+    /// Secret for CreateVolume, DeleteVolume and ValidateVolumeCapabilities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub controller: Option<String>,
+    /// Secret for ControllerPublishVolume and ControllerUnpublishVolume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub controller_publish: Option<String>,
+    /// Secret for NodeStageVolume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node_stage: Option<String>,
+    /// Secret for NodePublishVolume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node_publish: Option<String>,
+}
+
+/// Why a node's part is skipped (design R4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Lost {
+    /// UID of the Node that was lost.
+    #[serde(rename = "nodeUID")]
+    #[schemars(length(max = 63))]
+    pub node_uid: String,
+    /// NodeDeleted, OutOfService or ForceDetach.
+    #[schemars(length(max = 63))]
+    pub reason: String,
+    /// Since when.
+    pub since: Time,
+}
+
+/// Where an Attachment is in its life. It never goes back.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum AttachmentState {
+    /// Granted. Being attached, if the driver attaches; else in use by its node.
+    #[default]
+    Taken,
+    /// Attached: the node may use it.
+    Attached,
+    /// The node has undone its part. Never staged again.
+    NodeDetached,
+    /// Detached. The controller frees it.
+    ControllerDetached,
+}
+
+/// How far an Attachment is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachmentStatus {
+    /// Where it is in its life.
+    #[serde(default)]
+    pub state: AttachmentState,
+    /// What ControllerPublishVolume answered, for the node's calls.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub publish_context: BTreeMap<String, String>,
+    /// What the driver last refused, while it has not succeeded since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<CallFailure>,
+    /// How often the current step has failed in a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<i64>,
+    /// When the current step is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_retry: Option<Time>,
+    /// The generation of spec that this status answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: attached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::conditions")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,181 @@
+//! `VolumeClaim`: one consumer's use of one Volume on one node.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::capability::{AccessMode, AttachmentMode};
+use super::conditions::CallFailure;
+
+/// One consumer's use of one Volume on one node. Create it to have the volume attached, staged and
+/// mounted; delete it to have all of that undone.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "moor.dev",
+    version = "v1alpha1",
+    kind = "VolumeClaim",
+    plural = "volumeclaims",
+    shortname = "vc",
+    category = "moor",
+    namespaced,
+    status = "VolumeClaimStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "One consumer's use of one Volume on one node.",
+    selectable = ".spec.assignment.nodeName",
+    selectable = ".spec.volumeName",
+    printcolumn = r#"{"name":"Volume","type":"string","jsonPath":".spec.volumeName"}"#,
+    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
+    printcolumn = r#"{"name":"Node","type":"string","jsonPath":".spec.assignment.nodeName"}"#,
+    printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.accessMode"}"#,
+    printcolumn = r#"{"name":"RO","type":"boolean","jsonPath":".spec.readOnly"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name":"Waits For","type":"string","jsonPath":".status.waitingFor.holder"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Target","type":"string","jsonPath":".status.targetPath","priority":1}"#,
+    validation = Rule::new("self.spec.volumeName == oldSelf.spec.volumeName").message("spec.volumeName is immutable: delete this claim and create one for the other Volume").field_path(".spec.volumeName"),
+    validation = Rule::new("has(self.spec.nodeName) == has(oldSelf.spec.nodeName) && (!has(self.spec.nodeName) || self.spec.nodeName == oldSelf.spec.nodeName)").message("spec.nodeName is immutable: to move the volume, delete this claim and create one for the other node").field_path(".spec.nodeName"),
+    validation = Rule::new("self.spec.readOnly == oldSelf.spec.readOnly && self.spec.accessMode == oldSelf.spec.accessMode && self.spec.attachmentMode == oldSelf.spec.attachmentMode").message("spec.readOnly, spec.accessMode and spec.attachmentMode are immutable: delete this claim and create another").field_path(".spec"),
+    validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: delete this claim and create another").field_path(".spec.mountOptions"),
+    validation = Rule::new("!(self.spec.attachmentMode == 'BlockDevice' && has(self.spec.mountOptions))").message("spec.mountOptions cannot be used with attachmentMode BlockDevice, nothing is mounted: remove mountOptions or use FileSystem").field_path(".spec.mountOptions"),
+    validation = Rule::new("!(self.spec.accessMode in ['SingleNodeReader', 'MultiNodeReader']) || self.spec.readOnly").message("this accessMode only reads: set spec.readOnly to true or choose a writer mode").field_path(".spec.readOnly"),
+    validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
+    validation = Rule::new("!has(oldSelf.spec.assignment) || (has(self.spec.assignment) && (self.spec.assignment == oldSelf.spec.assignment || (has(oldSelf.status) && has(oldSelf.status.yielded) && oldSelf.status.yielded == oldSelf.spec.assignment.attachmentUID)))").message("spec.assignment changes only after the node gave the Attachment back (status.yielded)").field_path(".spec.assignment"),
+    validation = Rule::new("!has(oldSelf.status) || !(oldSelf.status.state in ['NodeDetached', 'Lost']) || (has(self.status) && self.status.state == oldSelf.status.state)").message("status.state NodeDetached and Lost are final").field_path(".status.state")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeClaimSpec {
+    /// Name of the Volume, in the claim's namespace. May be created after the claim.
+    #[schemars(length(min = 1, max = 253))]
+    pub volume_name: String,
+    /// Node on which the volume is to be mounted. Empty: moor picks one that can reach the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: Option<String>,
+    /// Mount without the right to write.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Who else may use the volume meanwhile. The Volume must list it.
+    #[serde(default)]
+    pub access_mode: AccessMode,
+    /// A mounted file system or a raw block device. The Volume must list it.
+    #[serde(default)]
+    pub attachment_mode: AttachmentMode,
+    /// Flags for this claim's own mount (NodePublishVolume). How the volume is staged is up to its Volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_options: Option<ClaimMountOptions>,
+    /// Set on a deleted claim to undo it by force: an order to a live agent to unmount even while busy,
+    /// and a hand-over to the controller where the agent is gone.
+    #[serde(default)]
+    pub force_detach: bool,
+    /// Written by the moor controller: the grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assignment: Option<Assignment>,
+}
+
+/// Mount options that belong to one claim. Debug never shows the flags.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimMountOptions {
+    /// Flags for the claim's mount, for example nodev.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::mount_flags")]
+    pub mount_flags: Vec<String>,
+}
+
+impl std::fmt::Debug for ClaimMountOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ClaimMountOptions([{} redacted])", self.mount_flags.len())
+    }
+}
+
+/// The grant: which Attachment the claim uses, by name and UID (design R6, R9).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Assignment {
+    /// Name of the Attachment.
+    #[schemars(length(max = 63))]
+    pub attachment: String,
+    /// UID of the Attachment; another object of the same name is not this grant.
+    #[serde(rename = "attachmentUID")]
+    #[schemars(length(max = 63))]
+    pub attachment_uid: String,
+    /// Node whose agent acts on the claim.
+    #[schemars(length(max = 253))]
+    pub node_name: String,
+    /// UID of that Node when the claim was granted.
+    #[serde(rename = "nodeUID")]
+    #[schemars(length(max = 63))]
+    pub node_uid: String,
+}
+
+/// Where a claim is in its life (Nomad's words).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum ClaimState {
+    /// Not granted yet; the Ready condition says what it waits for.
+    #[default]
+    Pending,
+    /// Granted: being attached, staged and mounted.
+    Taken,
+    /// Mounted at status.targetPath.
+    Ready,
+    /// Unmounted from its node. Final.
+    NodeDetached,
+    /// Its node was lost. Final.
+    Lost,
+}
+
+/// What a waiting claim waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingFor {
+    /// Who holds the volume: a claim as namespace/name, or another object as Kind/name.
+    pub holder: String,
+    /// Node on which it is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// State of the holder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}
+
+/// What moor says about a claim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeClaimStatus {
+    /// Where the claim is in its life.
+    #[serde(default)]
+    pub state: ClaimState,
+    /// Path on the node at which the volume can be used. Only meaningful while the claim is Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_path: Option<String>,
+    /// Boot of the node in which the mount was made; after a reboot the claim is not Ready (design R8).
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "bootID")]
+    pub boot_id: Option<String>,
+    /// UID of the Attachment that the node gave back without having used it for this claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub yielded: Option<String>,
+    /// Who holds what this claim needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<WaitingFor>,
+    /// What the driver last refused, while it has not succeeded since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<CallFailure>,
+    /// How often the current step has failed in a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<i64>,
+    /// When the current step is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_retry: Option<Time>,
+    /// The generation of spec that this status answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: the volume is mounted at targetPath.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::conditions")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,96 @@
+//! Conditions: types, reasons and the rule by which one replaces another.
+//!
+//! The rule is apimachinery's SetStatusCondition: the transition time moves only when the status does.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The condition that every kind has, for `kubectl wait --for=condition=Ready`.
+pub const READY: &str = "Ready";
+
+/// Longest condition message moor writes, in bytes; the API server allows 32 KiB.
+pub const MAX_MESSAGE: usize = 1024;
+
+/// A condition as a decision wants it, before times are known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Desired {
+    /// Condition type, for example [`READY`].
+    pub type_: &'static str,
+    /// True, False.
+    pub status: bool,
+    /// CamelCase reason, from a closed set in the deciding module.
+    pub reason: &'static str,
+    /// A sentence for the person who reads `kubectl describe`.
+    pub message: String,
+}
+
+/// A failed call as it is shown in a status: what was tried and what the driver said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallFailure {
+    /// CSI call, for example NodeStageVolume.
+    pub rpc: String,
+    /// gRPC code, for example DeadlineExceeded.
+    pub code: String,
+    /// The driver's words, shortened, without secrets and mount flags.
+    pub message: String,
+}
+
+/// Puts `desired` into `conditions`. Returns whether anything changed.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    desired: &Desired,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    let status = if desired.status { "True" } else { "False" };
+    let message = shortened(&desired.message);
+    if let Some(found) = conditions.iter_mut().find(|c| c.type_ == desired.type_) {
+        if found.status == status
+            && found.reason == desired.reason
+            && found.message == message
+            && found.observed_generation == generation
+        {
+            return false;
+        }
+        if found.status != status {
+            found.last_transition_time = whole_second(now);
+        }
+        status.clone_into(&mut found.status);
+        desired.reason.clone_into(&mut found.reason);
+        found.message = message;
+        found.observed_generation = generation;
+        return true;
+    }
+    conditions.push(Condition {
+        type_: desired.type_.to_owned(),
+        status: status.to_owned(),
+        reason: desired.reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time: whole_second(now),
+    });
+    true
+}
+
+/// Whether the condition of this type is True.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    conditions.iter().any(|c| c.type_ == type_ && c.status == "True")
+}
+
+/// The API server keeps whole seconds; a finer time would differ from its own read-back for ever.
+#[must_use]
+pub fn whole_second(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+fn shortened(message: &str) -> String {
+    let mut end = message.len().min(MAX_MESSAGE);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    message.get(..end).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,87 @@
+//! `VolumeHandle`: the volume as its driver knows it, one per driver and handle.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::attachment::ControllerRef;
+use super::capability::AccessMode;
+
+/// The volume as its driver knows it. Made before a Volume is Ready, removed last; only the moor
+/// controller writes it. It decides who is allowed: owner, mode and epoch (design R3).
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "moor.dev",
+    version = "v1alpha1",
+    kind = "VolumeHandle",
+    plural = "volumehandles",
+    shortname = "vh",
+    category = "moor",
+    status = "VolumeHandleStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "The volume as its driver knows it: who owns it, in which mode it is used, and since which epoch.",
+    printcolumn = r#"{"name":"Driver","type":"string","jsonPath":".spec.driverName"}"#,
+    printcolumn = r#"{"name":"Handle","type":"string","jsonPath":".spec.volumeHandle"}"#,
+    printcolumn = r#"{"name":"Namespace","type":"string","jsonPath":".spec.volume.namespace"}"#,
+    printcolumn = r#"{"name":"Volume","type":"string","jsonPath":".spec.volume.name"}"#,
+    printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
+    printcolumn = r#"{"name":"Epoch","type":"integer","jsonPath":".spec.epoch"}"#,
+    printcolumn = r#"{"name":"Closing","type":"boolean","jsonPath":".spec.closing"}"#,
+    printcolumn = r#"{"name":"Controller","type":"string","jsonPath":".spec.controller.agent"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    validation = Rule::new("self.spec.driverName == oldSelf.spec.driverName && self.spec.volumeHandle == oldSelf.spec.volumeHandle").message("spec.driverName and spec.volumeHandle are what a VolumeHandle is: they cannot change").field_path(".spec"),
+    validation = Rule::new("self.spec.epoch == oldSelf.spec.epoch || (self.spec.epoch == oldSelf.spec.epoch + 1 && self.spec.closing)").message("spec.epoch only rises by one, together with spec.closing").field_path(".spec.epoch"),
+    validation = Rule::new("(self.spec.mode == oldSelf.spec.mode && self.spec.volume == oldSelf.spec.volume) || oldSelf.spec.closing").message("mode and owner change only after spec.closing was written").field_path(".spec.mode")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeHandleSpec {
+    /// Driver name as GetPluginInfo gives it.
+    #[schemars(length(min = 1, max = 63))]
+    pub driver_name: String,
+    /// The volume id of CreateVolume or of the imported volume.
+    #[schemars(length(min = 1, max = 1024))]
+    pub volume_handle: String,
+    /// The Volume that owns it.
+    pub volume: VolumeRef,
+    /// The mode in which it is used now; Attachments of other modes are refused.
+    pub mode: AccessMode,
+    /// Rises whenever who is allowed changes.
+    #[schemars(range(min = 1))]
+    pub epoch: i64,
+    /// No new use: the Attachments of earlier epochs are being waited for.
+    #[serde(default)]
+    pub closing: bool,
+    /// The controller instance of all its calls. Absent where the driver has no controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerRef>,
+}
+
+/// A Volume by name and UID (design R9).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeRef {
+    /// Its namespace.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+    /// Its name.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Its UID.
+    #[schemars(length(max = 63))]
+    pub uid: String,
+}
+
+/// What moor says about a VolumeHandle.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeHandleStatus {
+    /// The generation of spec that this status answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: claims may be granted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::conditions")]
+    pub conditions: Vec<Condition>,
+}

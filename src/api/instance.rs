@@ -1,0 +1,143 @@
+//! `PluginInstance`: one plugin process at one place, as its agent sees it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One plugin process at one place. Written by the agent beside it.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "moor.dev",
+    version = "v1alpha1",
+    kind = "PluginInstance",
+    plural = "plugininstances",
+    shortname = "pi",
+    category = "moor",
+    status = "PluginInstanceStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "One plugin process at one place, as the agent beside it sees it.",
+    selectable = ".spec.agent",
+    printcolumn = r#"{"name":"Plugin","type":"string","jsonPath":".spec.pluginName"}"#,
+    printcolumn = r#"{"name":"Node","type":"string","jsonPath":".spec.nodeName"}"#,
+    printcolumn = r#"{"name":"Healthy","type":"boolean","jsonPath":".status.healthy"}"#,
+    printcolumn = r#"{"name":"Controller","type":"boolean","jsonPath":".status.controller"}"#,
+    printcolumn = r#"{"name":"NodeSvc","type":"boolean","jsonPath":".status.node"}"#,
+    printcolumn = r#"{"name":"Node ID","type":"string","jsonPath":".status.nodeID"}"#,
+    printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Last Error","type":"string","jsonPath":".status.lastError","priority":1}"#,
+    validation = Rule::new("self.spec == oldSelf.spec").message("spec says which process this is: it cannot change").field_path(".spec")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginInstanceSpec {
+    /// Name of the Plugin it serves.
+    #[schemars(length(max = 253))]
+    pub plugin_name: String,
+    /// Driver name as GetPluginInfo gives it.
+    #[schemars(length(max = 63))]
+    pub driver_name: String,
+    /// Node on which it runs.
+    #[schemars(length(max = 253))]
+    pub node_name: String,
+    /// UID of that Node.
+    #[serde(rename = "nodeUID")]
+    #[schemars(length(max = 63))]
+    pub node_uid: String,
+    /// Agent that speaks to it and whose Lease vouches for it: its node's name.
+    #[schemars(length(max = 253))]
+    pub agent: String,
+    /// Socket on the node.
+    #[schemars(length(max = 4096))]
+    pub socket_path: String,
+}
+
+/// What the agent last saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginInstanceStatus {
+    /// It answers Probe and its capabilities are known. False stops new assignments and nothing else.
+    #[serde(default)]
+    pub healthy: bool,
+    /// Its process is proven dead: no socket, or nobody accepts on it (design R2).
+    #[serde(default)]
+    pub gone: bool,
+    /// It serves the CSI Controller service.
+    #[serde(default)]
+    pub controller: bool,
+    /// It serves the CSI Node service.
+    #[serde(default)]
+    pub node: bool,
+    /// The node as the driver knows it (NodeGetInfo).
+    #[serde(default, rename = "nodeID", skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub node_id: String,
+    /// How many volumes the node takes; 0 means the driver does not say.
+    #[serde(default)]
+    pub max_volumes: i64,
+    /// Where the node is, in the driver's own terms.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub topology: BTreeMap<String, String>,
+    /// Version as GetPluginInfo gives it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub version: String,
+    /// What it can do.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    /// Boot of the node in which it was seen.
+    #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub boot_id: String,
+    /// UID of the agent Pod that wrote this; empty outside a Pod.
+    #[serde(default, rename = "writerUID", skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub writer_uid: String,
+    /// Why it is not healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub last_error: Option<String>,
+    /// The generation of spec that this status answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: healthy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Capabilities by CSI's own names, for example PUBLISH_UNPUBLISH_VOLUME. Unknown ones are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Capabilities {
+    /// From GetPluginCapabilities.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub plugin: Vec<String>,
+    /// From ControllerGetCapabilities.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub controller: Vec<String>,
+    /// From NodeGetCapabilities.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub node: Vec<String>,
+}
+
+impl Capabilities {
+    /// The controller service lists this capability.
+    #[must_use]
+    pub fn controller_has(&self, name: &str) -> bool {
+        self.controller.iter().any(|c| c == name)
+    }
+
+    /// The node service lists this capability.
+    #[must_use]
+    pub fn node_has(&self, name: &str) -> bool {
+        self.node.iter().any(|c| c == name)
+    }
+}

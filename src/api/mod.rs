@@ -1,0 +1,71 @@
+//! The nouns of `moor.dev/v1alpha1`: what users write and what moor answers.
+//!
+//! Only types, their schema and their conversions live here; no decision and no I/O. Doc comments on
+//! fields become the text of `kubectl explain`, so they address the person who writes the YAML.
+
+pub mod attachment;
+pub mod capability;
+pub mod claim;
+pub mod conditions;
+pub mod handle;
+pub mod instance;
+pub mod lock;
+pub mod plugin;
+pub mod schema;
+pub mod volume;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps,
+};
+use kube::CustomResourceExt;
+
+pub use attachment::{Attachment, AttachmentSpec, AttachmentState, AttachmentStatus};
+pub use capability::{AccessMode, AttachmentMode, MountOptions};
+pub use claim::{ClaimState, VolumeClaim, VolumeClaimSpec, VolumeClaimStatus};
+pub use handle::{VolumeHandle, VolumeHandleSpec};
+pub use instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
+pub use plugin::{Plugin, PluginSpec, PluginStatus};
+pub use volume::{Volume, VolumeSpec, VolumeState, VolumeStatus};
+
+/// API group of every kind.
+pub const GROUP: &str = "moor.dev";
+
+/// Our finalizer. It keeps an object until everything it stands for has been undone; only the
+/// controller takes it off (design R6).
+pub const FINALIZER: &str = "moor.dev/detach";
+
+/// Every CRD, in the order in which `moor crd` prints them.
+#[must_use]
+pub fn all_crds() -> Vec<CustomResourceDefinition> {
+    [
+        Plugin::crd(),
+        PluginInstance::crd(),
+        Volume::crd(),
+        VolumeClaim::crd(),
+        VolumeHandle::crd(),
+        Attachment::crd(),
+    ]
+    .map(finished)
+    .into()
+}
+
+/// What the derive cannot say: a status that is absent reads as its defaults, so that the first state
+/// of an object's life is visible in kubectl without a write.
+fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    crd.metadata.annotations.get_or_insert_default().insert("helm.sh/resource-policy".into(), "keep".into());
+    for version in &mut crd.spec.versions {
+        let root = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut());
+        if let Some(properties) = root.and_then(|r| r.properties.as_mut())
+            && let Some(status) = properties.get_mut("status")
+            && has_defaults(status)
+        {
+            status.default = Some(JSON(serde_json::json!({})));
+            status.nullable = None;
+        }
+    }
+    crd
+}
+
+fn has_defaults(schema: &JSONSchemaProps) -> bool {
+    schema.properties.iter().flatten().any(|(_, p)| p.default.is_some())
+}

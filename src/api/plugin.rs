@@ -1,0 +1,141 @@
+//! `Plugin`: a CSI driver that moor may use.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::instance::Capabilities;
+
+/// A CSI driver that moor may use. Agents find its sockets by the name the driver gives itself.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "moor.dev",
+    version = "v1alpha1",
+    kind = "Plugin",
+    plural = "plugins",
+    shortname = "plug",
+    category = "moor",
+    status = "PluginStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "A CSI driver that moor may use.",
+    printcolumn = r#"{"name":"Driver","type":"string","jsonPath":".status.driverName"}"#,
+    printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Controllers","type":"string","jsonPath":".status.controllers"}"#,
+    printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
+    validation = Rule::new("has(self.spec.driverName) == has(oldSelf.spec.driverName) && (!has(self.spec.driverName) || self.spec.driverName == oldSelf.spec.driverName)").message("spec.driverName is immutable: create another Plugin for another driver").field_path(".spec.driverName")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginSpec {
+    /// The name the driver gives itself in GetPluginInfo. Empty: the Plugin's own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub driver_name: Option<String>,
+    /// Socket of the driver on every node: a path below the plugin directory, or absolute and inside it.
+    /// Empty: every socket in the plugin directory is asked for its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub socket_path: Option<String>,
+    /// Which of the driver's services to use.
+    #[serde(default)]
+    pub roles: Roles,
+    /// How long a new process may take to answer Probe before it is called unhealthy, in seconds.
+    #[serde(default = "default_health_timeout")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub health_timeout_seconds: i64,
+    /// Controller calls at a time per instance for making things; undoing has as many again of its own.
+    #[serde(default = "default_controller_concurrency")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub controller_concurrency: i64,
+    /// How volumes are spread over the healthy controller instances.
+    #[serde(default)]
+    pub balancing: Balancing,
+    /// The driver accepts a second target of a SingleNodeWriter volume on one node although it does not
+    /// list SINGLE_NODE_MULTI_WRITER. Without this, the second claim waits (CSI NodePublishVolume).
+    #[serde(default)]
+    pub tolerates_second_target: bool,
+}
+
+fn default_health_timeout() -> i64 {
+    30
+}
+
+fn default_controller_concurrency() -> i64 {
+    16
+}
+
+/// Which of a driver's services are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Roles {
+    /// Whatever the driver offers.
+    #[default]
+    All,
+    /// Only the Controller service.
+    Controller,
+    /// Only the Node service.
+    Node,
+}
+
+/// How volumes are spread over controller instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Balancing {
+    /// Evenly over the healthy ones.
+    #[default]
+    Spread,
+    /// One instance does everything until it is lost.
+    SingleActive,
+    /// The instance whose topology the volume is in; for storage that is local to nodes.
+    PerTopology,
+}
+
+/// What moor knows of the driver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginStatus {
+    /// The driver's name, once an instance has been seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_name: Option<String>,
+    /// Version of the instances; several while they differ, separated by commas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// What every healthy instance can do.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    /// Healthy and known controller instances, as healthy/known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controllers: Option<String>,
+    /// Healthy and known node instances, as healthy/known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+    /// Controller instances that are healthy.
+    #[serde(default)]
+    pub controllers_healthy: i64,
+    /// Controller instances that are known.
+    #[serde(default)]
+    pub controllers_expected: i64,
+    /// Node instances that are healthy.
+    #[serde(default)]
+    pub nodes_healthy: i64,
+    /// Node instances that are known.
+    #[serde(default)]
+    pub nodes_expected: i64,
+    /// The generation of spec that this status answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: at least one healthy instance per role it needs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+impl Plugin {
+    /// The driver name that instances must report.
+    #[must_use]
+    pub fn driver_name(&self) -> &str {
+        self.spec.driver_name.as_deref().or(self.metadata.name.as_deref()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,228 @@
+//! `Volume`: storage that moor creates or that exists already.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::attachment::{ControllerRef, SecretRefs};
+use super::capability::{MountOptions, VolumeUse};
+use super::conditions::CallFailure;
+
+/// A volume of a CSI driver: one to be created (`capacity`) or one that exists (`volumeHandle`).
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "moor.dev",
+    version = "v1alpha1",
+    kind = "Volume",
+    plural = "volumes",
+    shortname = "vol",
+    category = "moor",
+    namespaced,
+    status = "VolumeStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "A volume of a CSI driver: one to be created (capacity) or one that exists (volumeHandle).",
+    selectable = ".spec.assignment.controller.agent",
+    printcolumn = r#"{"name":"Plugin","type":"string","jsonPath":".spec.pluginName"}"#,
+    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
+    printcolumn = r#"{"name":"Capacity","type":"string","jsonPath":".status.capacity"}"#,
+    printcolumn = r#"{"name":"Handle","type":"string","jsonPath":".status.volumeHandle"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
+    validation = Rule::new("has(self.spec.volumeHandle) != has(self.spec.capacity)").message("set exactly one of spec.capacity (to create a volume) and spec.volumeHandle (to register one that exists)").field_path(".spec"),
+    validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit))").message("spec.parameters, spec.topology and spec.capacityLimit are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
+    validation = Rule::new("!has(self.spec.volumeContext) || has(self.spec.volumeHandle)").message("spec.volumeContext is for registering an existing volume; a created one gets it from its driver").field_path(".spec.volumeContext"),
+    validation = Rule::new("!has(self.spec.capacityLimit) || !has(self.spec.capacity) || quantity(string(self.spec.capacity)).compareTo(quantity(string(self.spec.capacityLimit))) <= 0").message("spec.capacityLimit must not be below spec.capacity").field_path(".spec.capacityLimit"),
+    validation = Rule::new("!has(self.spec.mountOptions) || self.spec.capabilities.exists(c, c.attachmentMode == 'FileSystem')").message("spec.mountOptions needs a capability with attachmentMode FileSystem: add one or remove mountOptions").field_path(".spec.mountOptions"),
+    validation = Rule::new("self.spec.pluginName == oldSelf.spec.pluginName").message("spec.pluginName is immutable: create another Volume").field_path(".spec.pluginName"),
+    validation = Rule::new("has(self.spec.volumeHandle) == has(oldSelf.spec.volumeHandle) && (!has(self.spec.volumeHandle) || self.spec.volumeHandle == oldSelf.spec.volumeHandle)").message("spec.volumeHandle is immutable: create another Volume").field_path(".spec.volumeHandle"),
+    validation = Rule::new("has(self.spec.capacity) == has(oldSelf.spec.capacity) && (!has(self.spec.capacity) || string(self.spec.capacity) == string(oldSelf.spec.capacity)) && has(self.spec.capacityLimit) == has(oldSelf.spec.capacityLimit) && (!has(self.spec.capacityLimit) || string(self.spec.capacityLimit) == string(oldSelf.spec.capacityLimit))").message("spec.capacity and spec.capacityLimit are immutable").field_path(".spec.capacity"),
+    validation = Rule::new("has(self.spec.parameters) == has(oldSelf.spec.parameters) && (!has(self.spec.parameters) || self.spec.parameters == oldSelf.spec.parameters)").message("spec.parameters is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.parameters"),
+    validation = Rule::new("has(self.spec.volumeContext) == has(oldSelf.spec.volumeContext) && (!has(self.spec.volumeContext) || self.spec.volumeContext == oldSelf.spec.volumeContext)").message("spec.volumeContext is immutable").field_path(".spec.volumeContext"),
+    validation = Rule::new("has(self.spec.topology) == has(oldSelf.spec.topology) && (!has(self.spec.topology) || self.spec.topology == oldSelf.spec.topology)").message("spec.topology is immutable").field_path(".spec.topology"),
+    validation = Rule::new("self.spec.capabilities == oldSelf.spec.capabilities").message("spec.capabilities is immutable: create another Volume").field_path(".spec.capabilities"),
+    validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: staging is repeated with identical arguments").field_path(".spec.mountOptions"),
+    validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
+    validation = Rule::new("!has(oldSelf.spec.assignment) || has(self.spec.assignment)").message("spec.assignment is the controller's and cannot be taken away: keep it when replacing the object, or use kubectl apply").field_path(".spec.assignment")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSpec {
+    /// Name of the Plugin. May be created after the Volume.
+    #[schemars(length(min = 1, max = 253))]
+    pub plugin_name: String,
+    /// Register: the id of a volume that exists, as the driver knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub volume_handle: Option<String>,
+    /// Create: at least this size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::schema::quantity")]
+    pub capacity: Option<Quantity>,
+    /// Create: at most this size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::schema::quantity")]
+    pub capacity_limit: Option<Quantity>,
+    /// Create: the driver's own parameters. At most 4 KiB in all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub parameters: BTreeMap<String, String>,
+    /// Register: the volume's context as its driver gave it at creation. At most 4 KiB in all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub volume_context: BTreeMap<String, String>,
+    /// The uses that claims may ask for.
+    #[serde(default = "default_capabilities")]
+    #[schemars(length(min = 1, max = 14))]
+    pub capabilities: Vec<VolumeUse>,
+    /// How the volume is staged; claims share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_options: Option<MountOptions>,
+    /// Secrets in this namespace for the driver's calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretRefs>,
+    /// Create: where the volume must or should be reachable from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyRequest>,
+    /// What happens to the storage when this object is deleted.
+    /// Unset: Delete for a created volume, Retain for a registered one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
+    /// Written by the moor controller: who makes this volume's own calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assignment: Option<VolumeAssignment>,
+}
+
+fn default_capabilities() -> Vec<VolumeUse> {
+    vec![VolumeUse::default()]
+}
+
+/// Where a volume must or should be reachable from (CSI TopologyRequirement).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologyRequest {
+    /// It must be reachable from at least one of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub required: Vec<Segments>,
+    /// It should be reachable from these, best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub preferred: Vec<Segments>,
+}
+
+/// One place, in the driver's own terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Segments {
+    /// Topology keys and their values.
+    #[schemars(schema_with = "super::schema::segments")]
+    pub segments: BTreeMap<String, String>,
+}
+
+/// What happens to the storage when its Volume is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// DeleteVolume is called.
+    Delete,
+    /// The storage stays.
+    Retain,
+}
+
+/// Who makes a Volume's own calls, and which.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAssignment {
+    /// What is to be done.
+    pub operation: VolumeOperation,
+    /// By whom. Absent where the driver has no Controller service, and then nothing is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerRef>,
+}
+
+/// A call that a Volume itself needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum VolumeOperation {
+    /// CreateVolume.
+    #[default]
+    Create,
+    /// ValidateVolumeCapabilities.
+    Validate,
+    /// DeleteVolume.
+    Delete,
+}
+
+/// Where a Volume is in its life.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum VolumeState {
+    /// Not known to the driver yet, or not validated.
+    #[default]
+    Pending,
+    /// The driver has it; its VolumeHandle is being made.
+    Created,
+    /// Claims are granted.
+    Ready,
+    /// The driver no longer has it.
+    Deleted,
+}
+
+/// What moor says about a Volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeStatus {
+    /// Where it is in its life.
+    #[serde(default)]
+    pub state: VolumeState,
+    /// The volume id, as the driver knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub volume_handle: Option<String>,
+    /// Its size as a quantity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<String>,
+    /// Its size in bytes; 0 where the driver does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<i64>,
+    /// Context from its creation, opaque, handed to the driver unchanged.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub volume_context: BTreeMap<String, String>,
+    /// Where it can be reached from; empty means everywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accessible_topology: Vec<Segments>,
+    /// Name of its VolumeHandle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle_name: Option<String>,
+    /// What the driver last refused, while it has not succeeded since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<CallFailure>,
+    /// How often the current step has failed in a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<i64>,
+    /// When the current step is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_retry: Option<Time>,
+    /// The generation of spec that this status answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: claims are granted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+impl VolumeSpec {
+    /// Whether DeleteVolume is called when the Volume is deleted.
+    #[must_use]
+    pub fn deletes_storage(&self) -> bool {
+        match self.deletion_policy {
+            Some(policy) => policy == DeletionPolicy::Delete,
+            None => self.volume_handle.is_none(),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! moor: a CSI orchestrator for Kubernetes.
+//!
+//! Two roles share this crate: the controller decides and never speaks CSI, the agent on every node
+//! acts. They meet only in the API server. `ARCHITECTURE.md` is the map.
+//!
+//! ```text
+//! api  <-  claim, attachment, volume, plugin  <-  controller, agent  ->  csi, k8s
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod api;
