@@ -9,3 +9,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod api;
+pub mod attachment;
+pub mod claim;
+pub mod plugin;
+pub mod volume;

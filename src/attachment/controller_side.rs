@@ -1,0 +1,59 @@
+//! What the agent of an Attachment's controller instance does next.
+//!
+//! It owns an Attachment that is `Taken` (also while it closes) and one that is `NodeDetached` or lost;
+//! everything between belongs to the node.
+
+use super::observed::{AttachmentSeen, HandleSeen, Standing, standing};
+use crate::api::AttachmentState;
+
+/// One step. Every variant is at most one side effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ControllerStep {
+    /// Nothing to do until something changes.
+    Idle,
+    /// GET the VolumeHandle and decide again.
+    ReadHandle,
+    /// ControllerPublishVolume, then write Attached.
+    Publish,
+    /// ControllerUnpublishVolume, then write ControllerDetached.
+    Unpublish,
+    /// Write ControllerDetached without a call: none has ever run.
+    ReportDetached,
+}
+
+/// The VolumeHandle, if it was read since the decision was last taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HandleRead<'a> {
+    /// Not read yet.
+    Unread,
+    /// Read; `None` means it does not exist.
+    Read(Option<&'a HandleSeen>),
+}
+
+/// Plans the next controller-side step for an Attachment that names `instance`.
+///
+/// `handle` must come from a live GET made after `attachment` was seen (design R1).
+#[must_use]
+pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>) -> ControllerStep {
+    if attachment.controller.as_ref().is_none_or(|c| c.instance != instance) || !attachment.attach {
+        return ControllerStep::Idle;
+    }
+    match attachment.state {
+        AttachmentState::ControllerDetached => ControllerStep::Idle,
+        // The node is done, or will never be: the inverse is due whatever the handle says now, because
+        // the epoch cannot move on before this Attachment is gone.
+        AttachmentState::NodeDetached => ControllerStep::Unpublish,
+        AttachmentState::Taken | AttachmentState::Attached if attachment.lost => ControllerStep::Unpublish,
+        AttachmentState::Attached => ControllerStep::Idle,
+        AttachmentState::Taken => {
+            let HandleRead::Read(handle) = handle else { return ControllerStep::ReadHandle };
+            match standing(attachment, *handle) {
+                Standing::Valid if attachment.deleted => ControllerStep::Unpublish,
+                Standing::Valid => ControllerStep::Publish,
+                Standing::NotMine => ControllerStep::Idle,
+                Standing::MayHaveRun => ControllerStep::Unpublish,
+                Standing::NeverRan => ControllerStep::ReportDetached,
+            }
+        }
+    }
+}

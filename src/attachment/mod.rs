@@ -1,0 +1,12 @@
+//! Decisions about Attachments: when one closes, and what each agent does next about one.
+//!
+//! Pure: data in, data out. At every moment exactly one actor may advance an Attachment; the functions
+//! here are the three actors' halves of that table (ARCHITECTURE.md shows it whole).
+
+pub mod closing;
+pub mod controller_side;
+pub mod node_side;
+pub mod observed;
+pub mod record;
+
+pub use observed::{AttachmentSeen, HandleSeen};

@@ -1,0 +1,314 @@
+//! What a node's agent does next about one volume handle on its node.
+//!
+//! One call at a time: the agent holds a mutex per handle, asks for the next step, does it, and asks
+//! again. "Last on node" and exclusivity on a node are decided here and nowhere else (design R5).
+
+use super::observed::{AttachmentSeen, HandleSeen, Standing, standing};
+use super::record::{Done, Record};
+use crate::api::{AttachmentState, ClaimState};
+use crate::claim::ClaimSeen;
+
+/// One step. Every variant is at most one side effect; `claim` and `attachment` are UIDs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the fields are the UIDs that the doc above names")]
+pub enum NodeStep {
+    /// Nothing to do until something changes.
+    Idle,
+    /// GET the claim by name: the record has it and the cache does not.
+    ReadClaim { claim: String },
+    /// GET the Attachment by name: the last look before a first call, or the cache does not have it.
+    ReadAttachment { attachment: String, name: String },
+    /// GET the VolumeHandle: this node makes the first call of the Attachment.
+    ReadHandle { attachment: String },
+    /// Write that a claim is not Ready: its mount was of an earlier boot (design R8).
+    ReportNotReady { claim: String },
+    /// Write status.yielded: the claim cannot use this Attachment.
+    Yield { claim: String, attachment: String },
+    /// NodeStageVolume.
+    Stage { attachment: String },
+    /// NodePublishVolume.
+    Publish { claim: String, attachment: String },
+    /// Write that the claim is Ready.
+    ReportReady { claim: String, attachment: String },
+    /// NodeUnpublishVolume.
+    Unpublish { claim: String, attachment: String },
+    /// NodeUnstageVolume.
+    Unstage { attachment: String },
+    /// Write that the claim is NodeDetached; others stay on the node.
+    ReportClaimDetached { claim: String },
+    /// Write that the Attachment is NodeDetached.
+    ReportDetached { attachment: String },
+    /// Remove the record: its Attachment is gone and the paths were found unmounted.
+    Forget { attachment: String },
+}
+
+/// The result of a live GET of an Attachment in this pass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::large_enum_variant, reason = "there is one per pass, and nearly always Present")]
+pub enum LiveAttachment {
+    /// 404, or another UID has its name.
+    Gone,
+    /// As the API server has it now.
+    Present(AttachmentSeen),
+}
+
+/// Everything the decision looks at. Live reads belong to the current pass: the agent forgets them when
+/// it lets go of the handle's mutex.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// UID of this node's Node object.
+    pub node_uid: String,
+    /// This boot.
+    pub boot_id: String,
+    /// Claims assigned to this node on this handle, as the cache has them.
+    pub claims: Vec<ClaimSeen>,
+    /// Attachments of this handle on this node, as the cache has them.
+    pub attachments: Vec<AttachmentSeen>,
+    /// This node's records of the handle.
+    pub records: Vec<Record>,
+    /// UIDs of claims that a live GET just found gone.
+    pub gone_claims: Vec<String>,
+    /// Attachments that were just read, by UID.
+    pub live_attachments: Vec<(String, LiveAttachment)>,
+    /// The VolumeHandle that was just read.
+    pub live_handle: Option<Option<HandleSeen>>,
+    /// UIDs of claims whose published target was verified as mounted with the recorded device.
+    pub mounted: Vec<String>,
+    /// UIDs of claims and Attachments whose next call failed and is not due yet. It is left out, so that
+    /// it holds up nobody else on the handle.
+    pub backing_off: Vec<String>,
+}
+
+impl Seen {
+    fn live(&self, uid: &str) -> Option<&LiveAttachment> {
+        self.live_attachments.iter().find(|(u, _)| u == uid).map(|(_, l)| l)
+    }
+
+    /// The freshest view of an Attachment: live before cache.
+    fn attachment(&self, uid: &str) -> Option<&AttachmentSeen> {
+        match self.live(uid) {
+            Some(LiveAttachment::Present(seen)) => Some(seen),
+            Some(LiveAttachment::Gone) => None,
+            None => self.attachments.iter().find(|a| a.uid == uid),
+        }
+    }
+
+    fn record(&self, uid: &str) -> Option<&Record> {
+        self.records.iter().find(|r| r.attachment_uid == uid)
+    }
+
+    /// A claim that still wants its target: it exists, is not deleted and has not given it back.
+    fn wants(&self, claim: &ClaimSeen, attachment: &str) -> bool {
+        !claim.deleted
+            && claim.state != ClaimState::Lost
+            && claim.uses() == Some(attachment)
+            && !self.gone_claims.contains(&claim.uid)
+    }
+
+    fn backs_off(&self, uid: &str) -> bool {
+        self.backing_off.iter().any(|u| u == uid)
+    }
+
+    /// The Attachment is there, and no call that makes something may be made for it any more.
+    fn is_closed(&self, attachment: &str) -> bool {
+        self.attachment(attachment)
+            .is_some_and(|a| a.deleted || a.lost || a.state >= AttachmentState::NodeDetached)
+    }
+
+    fn wanted_on(&self, attachment: &str) -> bool {
+        self.claims.iter().any(|c| self.wants(c, attachment))
+    }
+}
+
+/// Plans the next step: undo before do, so that leaving is never starved by arriving.
+#[must_use]
+pub fn plan(seen: &Seen) -> NodeStep {
+    undo(seen).or_else(|| give_back(seen)).or_else(|| make(seen)).unwrap_or(NodeStep::Idle)
+}
+
+/// Undoes what the record says was done for claims and Attachments that are going.
+fn undo(seen: &Seen) -> Option<NodeStep> {
+    for record in &seen.records {
+        let uid = &record.attachment_uid;
+        for (claim_uid, target) in &record.targets {
+            if seen.backs_off(claim_uid) {
+                continue;
+            }
+            // A target that was not finished before its Attachment closed never will be: without this the
+            // claim would wait for the target and the Attachment for the claim.
+            let unfinished = target.published != Done::Yes && seen.is_closed(uid);
+            match seen.claims.iter().find(|c| &c.uid == claim_uid) {
+                Some(claim)
+                    if claim.deleted
+                        || claim.uses() != Some(uid)
+                        || claim.state == ClaimState::Lost
+                        || unfinished =>
+                {
+                    return Some(NodeStep::Unpublish { claim: claim_uid.clone(), attachment: uid.clone() });
+                }
+                Some(_) => {}
+                None if seen.gone_claims.contains(claim_uid) => {
+                    return Some(NodeStep::Unpublish { claim: claim_uid.clone(), attachment: uid.clone() });
+                }
+                None => return Some(NodeStep::ReadClaim { claim: claim_uid.clone() }),
+            }
+        }
+        if record.targets.is_empty()
+            && let Some(step) = leave(seen, record)
+        {
+            return Some(step);
+        }
+    }
+    for attachment in &seen.attachments {
+        if seen.record(&attachment.uid).is_none()
+            && let Some(step) = leave_unused(seen, attachment)
+        {
+            return Some(step);
+        }
+    }
+    // A deleted claim with nothing on this node, while others stay: only its own state is left to write.
+    seen.claims
+        .iter()
+        .find(|c| {
+            c.deleted
+                && !matches!(c.state, ClaimState::NodeDetached | ClaimState::Lost)
+                && c.uses().is_some_and(|uid| {
+                    seen.record(uid).is_none_or(|r| !r.targets.contains_key(&c.uid)) && seen.wanted_on(uid)
+                })
+        })
+        .map(|c| NodeStep::ReportClaimDetached { claim: c.uid.clone() })
+}
+
+/// The last target of a record is gone: unstage unless somebody still wants the Attachment.
+fn leave(seen: &Seen, record: &Record) -> Option<NodeStep> {
+    let uid = &record.attachment_uid;
+    if seen.wanted_on(uid) && seen.attachment(uid).is_some_and(|a| !a.deleted) {
+        return None;
+    }
+    if record.staged != Done::No {
+        return (!seen.backs_off(uid)).then(|| NodeStep::Unstage { attachment: uid.clone() });
+    }
+    match seen.attachment(uid) {
+        Some(a) if a.state < AttachmentState::NodeDetached && !a.lost => {
+            Some(NodeStep::ReportDetached { attachment: uid.clone() })
+        }
+        // Kept until the Attachment is gone: it is what a later look at the paths goes by.
+        Some(_) => None,
+        None if seen.live(uid) == Some(&LiveAttachment::Gone) => {
+            Some(NodeStep::Forget { attachment: uid.clone() })
+        }
+        None => {
+            Some(NodeStep::ReadAttachment { attachment: uid.clone(), name: record.attachment_name.clone() })
+        }
+    }
+}
+
+/// A closing Attachment of which this node never had anything.
+fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
+    let mine = match attachment.state {
+        AttachmentState::Attached => true,
+        // Nothing was attached, so nobody else will ever say that it is done.
+        AttachmentState::Taken => !attachment.attach,
+        AttachmentState::NodeDetached | AttachmentState::ControllerDetached => false,
+    };
+    (attachment.deleted && mine && !attachment.lost && seen.record(&attachment.uid).is_none())
+        .then(|| NodeStep::ReportDetached { attachment: attachment.uid.clone() })
+}
+
+/// Claims that hold an Attachment which can no longer be used, and have nothing on it here.
+fn give_back(seen: &Seen) -> Option<NodeStep> {
+    for claim in seen.claims.iter().filter(|c| !c.deleted && c.state != ClaimState::Lost) {
+        let Some(assignment) = &claim.assignment else { continue };
+        let Some(uid) = claim.uses() else { continue };
+        if seen.record(uid).is_some_and(|r| r.targets.contains_key(&claim.uid)) {
+            continue;
+        }
+        match seen.attachment(uid) {
+            Some(a) if a.deleted || a.state >= AttachmentState::NodeDetached || a.lost => {
+                return Some(NodeStep::Yield { claim: claim.uid.clone(), attachment: uid.to_owned() });
+            }
+            Some(_) => {}
+            None if seen.live(uid) == Some(&LiveAttachment::Gone) => {
+                return Some(NodeStep::Yield { claim: claim.uid.clone(), attachment: uid.to_owned() });
+            }
+            None => {
+                return Some(NodeStep::ReadAttachment {
+                    attachment: uid.to_owned(),
+                    name: assignment.attachment.clone(),
+                });
+            }
+        }
+    }
+    None
+}
+
+/// Brings claims to Ready.
+fn make(seen: &Seen) -> Option<NodeStep> {
+    let mut claims: Vec<&ClaimSeen> = seen.claims.iter().filter(|c| !c.deleted).collect();
+    claims.sort_by_key(|c| (c.created, c.name.clone()));
+    claims.into_iter().find_map(|claim| {
+        let uid = claim.uses()?;
+        let attachment = seen.attachment(uid)?;
+        if claim.state == ClaimState::Lost || !attachment.is_usable() {
+            return None;
+        }
+        let record = seen.record(uid);
+        let target = record.and_then(|r| r.targets.get(&claim.uid));
+        let this_boot = record.is_some_and(|r| r.boot_id == seen.boot_id);
+        if claim.state == ClaimState::Ready {
+            if this_boot
+                && target.is_some_and(|t| t.published == Done::Yes)
+                && seen.mounted.contains(&claim.uid)
+            {
+                return None;
+            }
+            return Some(NodeStep::ReportNotReady { claim: claim.uid.clone() });
+        }
+        if this_boot && target.is_some_and(|t| t.published == Done::Yes) && seen.mounted.contains(&claim.uid)
+        {
+            return Some(NodeStep::ReportReady { claim: claim.uid.clone(), attachment: uid.to_owned() });
+        }
+        first_call(seen, claim, attachment)
+    })
+}
+
+/// The checks that stand before the first call for a claim, then the call.
+fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Option<NodeStep> {
+    let uid = &attachment.uid;
+    // Another Attachment of the same handle was here: its traces go first (design R7).
+    if seen
+        .records
+        .iter()
+        .any(|r| &r.attachment_uid != uid && (r.staged != Done::No || !r.targets.is_empty()))
+    {
+        return None;
+    }
+    let yields = || Some(NodeStep::Yield { claim: claim.uid.clone(), attachment: uid.clone() });
+    let Some(LiveAttachment::Present(live)) = seen.live(uid) else {
+        return Some(NodeStep::ReadAttachment { attachment: uid.clone(), name: attachment.name.clone() });
+    };
+    if !live.is_usable() || live.node_uid != seen.node_uid || live.namespace != claim.namespace {
+        return yields();
+    }
+    let record = seen.record(uid);
+    let others = record.is_some_and(|r| r.targets.keys().any(|t| t != &claim.uid));
+    if others && live.exclusive {
+        return yields();
+    }
+    if !live.attach && record.is_none() {
+        match &seen.live_handle {
+            None => return Some(NodeStep::ReadHandle { attachment: uid.clone() }),
+            Some(handle) => {
+                if standing(live, handle.as_ref()) != Standing::Valid {
+                    return yields();
+                }
+            }
+        }
+    }
+    let staged = record.is_some_and(|r| r.staged == Done::Yes && r.boot_id == seen.boot_id);
+    if live.stage && !staged {
+        return (!seen.backs_off(uid)).then(|| NodeStep::Stage { attachment: uid.clone() });
+    }
+    (!seen.backs_off(&claim.uid))
+        .then(|| NodeStep::Publish { claim: claim.uid.clone(), attachment: uid.clone() })
+}

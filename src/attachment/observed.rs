@@ -1,0 +1,159 @@
+//! What decisions about Attachments look at.
+
+use crate::api::attachment::ControllerRef;
+use crate::api::{AccessMode, Attachment, AttachmentMode, AttachmentState, VolumeHandle};
+
+/// An Attachment as a decision sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AttachmentSeen {
+    /// Its name, which is the lock.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// It has a deletionTimestamp: it is closing.
+    pub deleted: bool,
+    /// Namespace of the Volume.
+    pub namespace: String,
+    /// UID of the Volume it was made for.
+    pub volume_uid: String,
+    /// Name of the VolumeHandle.
+    pub handle_name: String,
+    /// Node on which the volume is used.
+    pub node: String,
+    /// UID of that Node at creation.
+    pub node_uid: String,
+    /// Mode of every claim on it.
+    pub mode: AccessMode,
+    /// File system or block.
+    pub attachment_mode: AttachmentMode,
+    /// Epoch of the VolumeHandle at creation.
+    pub epoch: i64,
+    /// Who attaches.
+    pub controller: Option<ControllerRef>,
+    /// ControllerPublishVolume is needed.
+    pub attach: bool,
+    /// NodeStageVolume is needed.
+    pub stage: bool,
+    /// Only one claim at a time may have a target.
+    pub exclusive: bool,
+    /// How far it is.
+    pub state: AttachmentState,
+    /// The node's part is skipped.
+    pub lost: bool,
+}
+
+impl AttachmentSeen {
+    /// Reduces an Attachment.
+    #[must_use]
+    pub fn of(attachment: &Attachment) -> Self {
+        let (meta, spec) = (&attachment.metadata, &attachment.spec);
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            deleted: meta.deletion_timestamp.is_some(),
+            namespace: spec.volume.namespace.clone(),
+            volume_uid: spec.volume.uid.clone(),
+            handle_name: spec.fixed.handle_name.clone(),
+            node: spec.node_name.clone(),
+            node_uid: spec.fixed.node_uid.clone(),
+            mode: spec.access_mode,
+            attachment_mode: spec.fixed.attachment_mode,
+            epoch: spec.fixed.epoch,
+            controller: spec.controller.clone(),
+            attach: spec.fixed.attach,
+            stage: spec.fixed.stage,
+            exclusive: spec.fixed.exclusive,
+            state: attachment.status.as_ref().map_or_else(Default::default, |s| s.state),
+            lost: spec.lost.is_some(),
+        }
+    }
+
+    /// Its node may use it: attached, or nothing to attach.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        !self.deleted
+            && !self.lost
+            && (self.state == AttachmentState::Attached
+                || (!self.attach && self.state == AttachmentState::Taken))
+    }
+
+    /// Everything is undone, so the lock may go.
+    #[must_use]
+    pub fn is_undone(&self) -> bool {
+        match self.state {
+            AttachmentState::ControllerDetached => true,
+            AttachmentState::NodeDetached => !self.attach,
+            AttachmentState::Taken | AttachmentState::Attached => !self.attach && self.lost,
+        }
+    }
+}
+
+/// A VolumeHandle as a decision sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HandleSeen {
+    /// UID of the Volume that owns it.
+    pub volume_uid: String,
+    /// Mode in which it is used.
+    pub mode: AccessMode,
+    /// Current epoch.
+    pub epoch: i64,
+    /// No new use.
+    pub closing: bool,
+    /// Instance of all its controller calls.
+    pub controller: Option<ControllerRef>,
+}
+
+impl HandleSeen {
+    /// Reduces a VolumeHandle.
+    #[must_use]
+    pub fn of(handle: &VolumeHandle) -> Self {
+        let spec = &handle.spec;
+        Self {
+            volume_uid: spec.volume.uid.clone(),
+            mode: spec.mode,
+            epoch: spec.epoch,
+            closing: spec.closing,
+            controller: spec.controller.clone(),
+        }
+    }
+}
+
+/// What a live read of the VolumeHandle says about an Attachment's right to act (design section 2, "the
+/// two reads that close every race").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// The first call may be made.
+    Valid,
+    /// The calls of this handle belong to another controller instance now; the leader will say so on the
+    /// Attachment too (design R2).
+    NotMine,
+    /// Being closed at the next epoch: no new call, but one may have run, so the inverse is due.
+    MayHaveRun,
+    /// The handle was not open for this Attachment at any time since it exists: no call has ever run.
+    NeverRan,
+}
+
+/// Compares an Attachment with its VolumeHandle as just read from the API server.
+///
+/// Why `NeverRan` is certain: whoever raised the epoch listed the Attachments by quorum afterwards and
+/// waited for all it saw (design R3). An Attachment that was not seen was created later, so its agent's
+/// read, which comes after its creation, already found the raised epoch.
+#[must_use]
+pub fn standing(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> Standing {
+    let Some(handle) = handle else { return Standing::NeverRan };
+    let mine = !attachment.attach
+        || handle.controller.as_ref().map(|c| &c.instance)
+            == attachment.controller.as_ref().map(|c| &c.instance);
+    if handle.closing && handle.epoch == attachment.epoch + 1 {
+        return if mine { Standing::MayHaveRun } else { Standing::NotMine };
+    }
+    let open = !handle.closing
+        && handle.epoch == attachment.epoch
+        && handle.volume_uid == attachment.volume_uid
+        && handle.mode == attachment.mode;
+    match (open, mine) {
+        (true, true) => Standing::Valid,
+        (true, false) => Standing::NotMine,
+        (false, _) => Standing::NeverRan,
+    }
+}

@@ -1,0 +1,257 @@
+//! Admission: which waiting claim is granted next, and what every other one waits for.
+//!
+//! Creating or joining the Attachment is what grants; this module only proposes. Two leaders that both
+//! propose meet at the Attachment's name, and the node's agent refuses what still slips through, so a
+//! stale view here costs time and never safety (design section 1).
+
+use super::observed::{ClaimSeen, NodeSeen, VolumeSeen};
+use super::reason::{Holder, Waiting};
+use crate::api::{AccessMode, AttachmentState, lock};
+use crate::attachment::{AttachmentSeen, HandleSeen};
+
+/// Everything admission looks at, for one Volume.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// Name that the claims give.
+    pub volume_name: &'a str,
+    /// The Volume, if there is one.
+    pub volume: Option<&'a VolumeSeen>,
+    /// Its VolumeHandle, if there is one.
+    pub handle: Option<&'a HandleSeen>,
+    /// All claims on it.
+    pub claims: &'a [ClaimSeen],
+    /// All Attachments of its handle.
+    pub attachments: &'a [AttachmentSeen],
+    /// All nodes that have an instance of the Plugin.
+    pub nodes: &'a [NodeSeen],
+}
+
+/// What to do for a claim that is granted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Grant {
+    /// Create the Attachment with this name on this node.
+    Create {
+        /// Name of the lock.
+        attachment: String,
+        /// Node for it.
+        node: String,
+    },
+    /// Write the assignment to this Attachment.
+    Join {
+        /// Name of the Attachment.
+        attachment: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Change the volume's mode first (design R3).
+    SwitchMode {
+        /// The mode it needs.
+        mode: AccessMode,
+    },
+}
+
+/// What admission says about one claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Granted by this.
+    Grant(Grant),
+    /// Waits for this.
+    Wait(Waiting),
+}
+
+/// Judges every claim that wants a grant, oldest first. At most one is granted in a pass: its write
+/// changes what the next one sees.
+#[must_use]
+pub fn admit(seen: &Seen<'_>) -> Vec<(String, Verdict)> {
+    let mut verdicts = Vec::new();
+    let mut ahead: Option<&ClaimSeen> = None;
+    let mut granted = false;
+    for claim in line(seen) {
+        let verdict = match judge(seen, claim) {
+            Ok(grant) => match ahead {
+                Some(older) => Verdict::Wait(Waiting::InLine { behind: older.key() }),
+                // Not a wait: the next pass grants it or knows whom it waits for.
+                None if granted => continue,
+                None => {
+                    granted = true;
+                    Verdict::Grant(grant)
+                }
+            },
+            Err(waiting) => {
+                if waiting.holds_the_line() && ahead.is_none() {
+                    ahead = Some(claim);
+                }
+                Verdict::Wait(waiting)
+            }
+        };
+        verdicts.push((claim.uid.clone(), verdict));
+    }
+    verdicts
+}
+
+/// The mode in which the volume is to be opened: that of the first claim in line that could be placed.
+#[must_use]
+pub fn wanted_mode(seen: &Seen<'_>) -> Option<AccessMode> {
+    let placeable = |c: &&ClaimSeen| usable_volume(seen, c).is_ok() && choose_node(seen, c).is_ok();
+    line(seen).into_iter().find(placeable).map(|c| c.mode)
+}
+
+/// The claims that want a grant, oldest first.
+fn line<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {
+    let mut line: Vec<&ClaimSeen> = seen.claims.iter().filter(|c| c.wants_grant()).collect();
+    line.sort_by(|a, b| (a.created, &a.name, &a.uid).cmp(&(b.created, &b.name, &b.uid)));
+    line
+}
+
+fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
+    let (volume, handle) = usable_volume(seen, claim)?;
+    // Before the mode: a claim that could never be placed must not switch the volume to its mode.
+    let node = choose_node(seen, claim)?;
+    if handle.closing {
+        return Err(Waiting::ModeChanging);
+    }
+    if handle.mode != claim.mode {
+        return match seen.attachments.first() {
+            Some(holding) => Err(Waiting::Held(holder_of(seen, holding, claim))),
+            None => Ok(Grant::SwitchMode { mode: claim.mode }),
+        };
+    }
+    let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
+    let Some(existing) = seen.attachments.iter().find(|a| a.name == name) else {
+        let on_node = seen.attachments.iter().find(|a| a.node == node || !claim.mode.is_multi_node());
+        if let Some(other) = on_node {
+            return Err(Waiting::Held(holder_of(seen, other, claim)));
+        }
+        exclusive_writer(seen, claim)?;
+        return Ok(Grant::Create { attachment: name, node });
+    };
+    exclusive_writer(seen, claim)?;
+    join(seen, volume, handle, claim, existing, &node)
+}
+
+fn usable_volume<'a>(
+    seen: &Seen<'a>,
+    claim: &ClaimSeen,
+) -> Result<(&'a VolumeSeen, &'a HandleSeen), Waiting> {
+    let name = || seen.volume_name.to_owned();
+    let Some(volume) = seen.volume else { return Err(Waiting::VolumeNotFound { volume: name() }) };
+    if volume.deleted {
+        return Err(Waiting::VolumeDeleted { volume: name() });
+    }
+    let listed = |u: &crate::api::capability::VolumeUse| {
+        u.access_mode == claim.mode && u.attachment_mode == claim.attachment_mode
+    };
+    if !volume.uses.iter().any(listed) {
+        let show = |m: AccessMode, a| format!("{m}/{a}");
+        let all: Vec<_> = volume.uses.iter().map(|u| show(u.access_mode, u.attachment_mode)).collect();
+        return Err(Waiting::UseNotListed {
+            asked: show(claim.mode, claim.attachment_mode),
+            listed: all.join(", "),
+        });
+    }
+    match seen.handle {
+        Some(handle) if volume.ready && handle.volume_uid == volume.uid => Ok((volume, handle)),
+        _ => Err(Waiting::VolumeNotReady { volume: name() }),
+    }
+}
+
+/// Only one claim at a time may have a target on an Attachment of this mode: the mode says so, or the driver
+/// takes no second target on a node (CSI NodePublishVolume).
+#[must_use]
+pub fn is_exclusive(mode: AccessMode, shares_node: bool) -> bool {
+    mode.is_single_claim() || !(mode.is_multi_node() || shares_node)
+}
+
+/// May the claim join the Attachment that has the name it needs?
+fn join(
+    seen: &Seen<'_>,
+    volume: &VolumeSeen,
+    handle: &HandleSeen,
+    claim: &ClaimSeen,
+    existing: &AttachmentSeen,
+    node: &str,
+) -> Result<Grant, Waiting> {
+    let leaving = existing.deleted || existing.lost || existing.state >= AttachmentState::NodeDetached;
+    let agrees = existing.node == node
+        && existing.mode == claim.mode
+        && existing.attachment_mode == claim.attachment_mode
+        && existing.epoch == handle.epoch
+        && existing.volume_uid == volume.uid;
+    let users = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).count();
+    if leaving || !agrees || (users > 0 && existing.exclusive) {
+        return Err(Waiting::Held(holder_of(seen, existing, claim)));
+    }
+    Ok(Grant::Join { attachment: existing.name.clone(), uid: existing.uid.clone() })
+}
+
+/// MultiNodeSingleWriter: many readers, one writer in the whole cluster.
+fn exclusive_writer(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<(), Waiting> {
+    if claim.mode != AccessMode::MultiNodeSingleWriter || claim.read_only {
+        return Ok(());
+    }
+    let writer = seen
+        .claims
+        .iter()
+        .find(|c| c.uid != claim.uid && !c.read_only && c.mode == claim.mode && c.uses().is_some());
+    match writer {
+        None => Ok(()),
+        Some(writer) => Err(Waiting::Held(Holder {
+            who: writer.key(),
+            node: writer.assignment.as_ref().map(|a| a.node_name.clone()).unwrap_or_default(),
+            state: format!("{:?}", writer.state),
+        })),
+    }
+}
+
+/// The node the user named, else the one where the volume is, else the least loaded that can take it.
+fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<String, Waiting> {
+    if let Some(name) = &claim.node {
+        let missing = |why: &str| Waiting::NodeNotUsable { node: name.clone(), why: why.into() };
+        let already = seen.attachments.iter().any(|a| &a.node == name);
+        return match seen.nodes.iter().find(|n| &n.name == name) {
+            None => Err(missing("no instance of the plugin has been seen there")),
+            Some(node) if !node.healthy => Err(missing("the plugin is not healthy there")),
+            Some(node) if !node.reachable => Err(missing("the volume cannot be reached from there")),
+            Some(node) if !node.has_room && !already => {
+                Err(missing("the driver's limit of volumes per node is reached"))
+            }
+            Some(node) => Ok(node.name.clone()),
+        };
+    }
+    let able = |n: &&NodeSeen| n.healthy && n.reachable;
+    let holding = seen
+        .attachments
+        .iter()
+        .filter(|a| !a.deleted)
+        .find_map(|a| seen.nodes.iter().filter(able).find(|n| n.name == a.node));
+    holding
+        .or_else(|| {
+            seen.nodes
+                .iter()
+                .filter(able)
+                .filter(|n| n.has_room)
+                .min_by(|a, b| (a.load, &a.name).cmp(&(b.load, &b.name)))
+        })
+        .map(|n| n.name.clone())
+        .ok_or(Waiting::NoNode)
+}
+
+/// Names who is in the way: a claim on the Attachment where one is known, leaving ones included.
+fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -> Holder {
+    let mut on_it: Vec<&ClaimSeen> =
+        seen.claims.iter().filter(|c| c.uid != asking.uid && c.uses() == Some(&attachment.uid)).collect();
+    on_it.sort_by_key(|c| (c.deleted, c.created, c.name.clone()));
+    let leaving = attachment.deleted || attachment.state >= AttachmentState::NodeDetached;
+    match on_it.first() {
+        Some(claim) => Holder {
+            who: claim.key(),
+            node: attachment.node.clone(),
+            state: if claim.deleted { "leaving".into() } else { format!("{:?}", claim.state) },
+        },
+        None => Holder {
+            who: format!("Attachment/{}", attachment.name),
+            node: attachment.node.clone(),
+            state: if leaving { "leaving".into() } else { format!("{:?}", attachment.state) },
+        },
+    }
+}

@@ -1,0 +1,18 @@
+//! Decisions about claims: who is granted, who waits, and for whom.
+//!
+//! Pure: data in, data out. No client, no clock, no async (design section 5).
+//!
+//! ```text
+//! Pending --Assign--> Taken --stage, publish--> Ready --deleted--> NodeDetached --> gone
+//!    ^                  |
+//!    +---- yielded -----+        (node lost: Lost, final)
+//! ```
+
+pub mod admission;
+pub mod observed;
+pub mod reason;
+pub mod release;
+
+pub use admission::{Grant, Verdict, admit};
+pub use observed::{ClaimSeen, NodeSeen, VolumeSeen};
+pub use reason::{Holder, Waiting};

@@ -1,0 +1,125 @@
+//! What admission looks at: claims, the Volume and the nodes, reduced to what decides.
+
+use crate::api::capability::VolumeUse;
+use crate::api::claim::Assignment;
+use crate::api::volume::Segments;
+use crate::api::{AccessMode, AttachmentMode, ClaimState, VolumeClaim};
+
+/// A claim as a decision sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClaimSeen {
+    /// Namespace of the claim and of its Volume.
+    pub namespace: String,
+    /// Name of the claim.
+    pub name: String,
+    /// UID of the claim.
+    pub uid: String,
+    /// Creation time in seconds since the epoch; the order of the line.
+    pub created: i64,
+    /// It has a deletionTimestamp.
+    pub deleted: bool,
+    /// It carries our finalizer.
+    pub held: bool,
+    /// spec.forceDetach.
+    pub force: bool,
+    /// The node its user named.
+    pub node: Option<String>,
+    /// spec.readOnly.
+    pub read_only: bool,
+    /// The mode it asks for.
+    pub mode: AccessMode,
+    /// File system or block.
+    pub attachment_mode: AttachmentMode,
+    /// Where its status says it is.
+    pub state: ClaimState,
+    /// The grant, if any.
+    pub assignment: Option<Assignment>,
+    /// UID of the Attachment its node gave back.
+    pub yielded: Option<String>,
+}
+
+impl ClaimSeen {
+    /// Reduces a claim. An object without UID cannot come from an API server and reads as empty.
+    #[must_use]
+    pub fn of(claim: &VolumeClaim) -> Self {
+        let meta = &claim.metadata;
+        let status = claim.status.clone().unwrap_or_default();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            created: meta.creation_timestamp.as_ref().map_or(0, |t| t.0.as_second()),
+            deleted: meta.deletion_timestamp.is_some(),
+            held: meta.finalizers.iter().flatten().any(|f| f == crate::api::FINALIZER),
+            force: claim.spec.force_detach,
+            node: claim.spec.node_name.clone(),
+            read_only: claim.spec.read_only,
+            mode: claim.spec.access_mode,
+            attachment_mode: claim.spec.attachment_mode,
+            state: status.state,
+            assignment: claim.spec.assignment.clone(),
+            yielded: status.yielded,
+        }
+    }
+
+    /// UID of the Attachment that the claim uses now: assigned and not given back.
+    #[must_use]
+    pub fn uses(&self) -> Option<&str> {
+        let uid = self.assignment.as_ref()?.attachment_uid.as_str();
+        (self.yielded.as_deref() != Some(uid)).then_some(uid)
+    }
+
+    /// It asks to be granted: alive and without a grant in force.
+    #[must_use]
+    pub fn wants_grant(&self) -> bool {
+        !self.deleted && self.uses().is_none() && self.state != ClaimState::Lost
+    }
+
+    /// `namespace/name`, as conditions name it.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The Volume as admission sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VolumeSeen {
+    /// UID of the Volume.
+    pub uid: String,
+    /// It has a deletionTimestamp.
+    pub deleted: bool,
+    /// status.state is Ready.
+    pub ready: bool,
+    /// Driver name and handle, once known.
+    pub driver: String,
+    /// The volume id, once known.
+    pub handle: String,
+    /// The uses it allows.
+    pub uses: Vec<VolumeUse>,
+    /// Its driver takes a second target on one node: SINGLE_NODE_MULTI_WRITER or the Plugin's word.
+    pub shares_node: bool,
+}
+
+/// A node that could take the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeSeen {
+    /// Name of the Node.
+    pub name: String,
+    /// Its agent reports a healthy node service of the Plugin.
+    pub healthy: bool,
+    /// The volume can be reached from it.
+    pub reachable: bool,
+    /// The driver's limit of volumes is not reached.
+    pub has_room: bool,
+    /// Attachments of this driver on it, for spreading.
+    pub load: usize,
+}
+
+/// The volume is reachable from a node with these segments: `accessible` is empty, or one of its terms
+/// is contained in the node's (CSI Topology).
+#[must_use]
+pub fn reaches(accessible: &[Segments], node: &std::collections::BTreeMap<String, String>) -> bool {
+    accessible.is_empty()
+        || accessible.iter().any(|term| term.segments.iter().all(|(k, v)| node.get(k) == Some(v)))
+}

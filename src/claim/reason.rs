@@ -1,0 +1,119 @@
+//! Why a claim waits, in words that name what is missing and what to do.
+
+/// Who holds what a claim needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// A claim as namespace/name, or `Attachment/name` where no claim is known.
+    pub who: String,
+    /// Where.
+    pub node: String,
+    /// How far it is.
+    pub state: String,
+}
+
+/// Why a claim is not granted. Every variant becomes a condition reason.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Waiting {
+    /// No such Volume.
+    VolumeNotFound {
+        /// Name that the claim gives.
+        volume: String,
+    },
+    /// The Volume is not usable yet.
+    VolumeNotReady {
+        /// Name of the Volume.
+        volume: String,
+    },
+    /// The Volume is being deleted.
+    VolumeDeleted {
+        /// Name of the Volume.
+        volume: String,
+    },
+    /// The Volume does not list this use.
+    UseNotListed {
+        /// What the claim asks for.
+        asked: String,
+        /// What the Volume lists.
+        listed: String,
+    },
+    /// The named node cannot take it.
+    NodeNotUsable {
+        /// Name of the node.
+        node: String,
+        /// What is missing there.
+        why: String,
+    },
+    /// No node can take it.
+    NoNode,
+    /// Another claim holds the volume.
+    Held(Holder),
+    /// An older claim is first in line.
+    InLine {
+        /// The older claim.
+        behind: String,
+    },
+    /// The volume changes its mode.
+    ModeChanging,
+}
+
+impl Waiting {
+    /// The condition's reason.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::VolumeNotFound { .. } => "VolumeNotFound",
+            Self::VolumeNotReady { .. } => "VolumeNotReady",
+            Self::VolumeDeleted { .. } => "VolumeDeleted",
+            Self::UseNotListed { .. } => "UseNotListed",
+            Self::NodeNotUsable { .. } => "NodeNotUsable",
+            Self::NoNode => "NoNode",
+            Self::Held(_) => "Held",
+            Self::InLine { .. } => "InLine",
+            Self::ModeChanging => "ModeChanging",
+        }
+    }
+
+    /// The condition's message.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::VolumeNotFound { volume } => format!(
+                "Volume {volume} does not exist in this namespace; the claim proceeds when it is created"
+            ),
+            Self::VolumeNotReady { volume } => {
+                format!("Volume {volume} is not Ready; see `kubectl describe volume {volume}`")
+            }
+            Self::VolumeDeleted { volume } => {
+                format!("Volume {volume} is being deleted and takes no new claims; delete this claim")
+            }
+            Self::UseNotListed { asked, listed } => format!(
+                "spec.capabilities of the Volume does not list {asked}, only {listed}; \
+                 delete this claim and create one with a listed use"
+            ),
+            Self::NodeNotUsable { node, why } => format!("node {node}: {why}"),
+            Self::NoNode => "no node has a healthy node plugin, room, and a way to reach the volume".into(),
+            Self::Held(holder) => format!(
+                "the volume is held by {} on node {} ({}); it is granted to this claim when that is gone",
+                holder.who, holder.node, holder.state
+            ),
+            Self::InLine { behind } => format!("claim {behind} is older and waits for the same volume"),
+            Self::ModeChanging => "the volume is being prepared for another access mode".into(),
+        }
+    }
+
+    /// Who holds the volume, for status.waitingFor.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        match self {
+            Self::Held(holder) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// The claim could be granted once somebody else lets go, so younger claims stand behind it. A claim
+    /// that cannot be granted at all does not hold up the line (interleaving B30).
+    #[must_use]
+    pub fn holds_the_line(&self) -> bool {
+        matches!(self, Self::Held(_) | Self::ModeChanging)
+    }
+}

@@ -1,0 +1,86 @@
+//! Decisions about Plugins: what its instances add up to.
+//!
+//! Pure: data in, data out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::api::conditions::{Desired, READY};
+use crate::api::instance::Capabilities;
+use crate::api::{Plugin, PluginInstance, PluginStatus};
+
+/// What a Plugin's status should say, without conditions, and its Ready condition.
+#[must_use]
+pub fn aggregate(plugin: &Plugin, instances: &[Arc<PluginInstance>]) -> (PluginStatus, Desired) {
+    let seen: Vec<_> = instances.iter().filter_map(|i| i.status.as_ref().map(|s| (i, s))).collect();
+    let healthy: Vec<_> = seen.iter().filter(|(_, s)| s.healthy).collect();
+    let count = |of: &dyn Fn(&crate::api::PluginInstanceStatus) -> bool| {
+        let known = seen.iter().filter(|(_, s)| of(s)).count();
+        let well = healthy.iter().filter(|(_, s)| of(s)).count();
+        (i64::try_from(well).unwrap_or(i64::MAX), i64::try_from(known).unwrap_or(i64::MAX))
+    };
+    let (controllers_healthy, controllers_expected) = count(&|s| s.controller);
+    let (nodes_healthy, nodes_expected) = count(&|s| s.node);
+    let versions: BTreeSet<&str> = healthy.iter().map(|(_, s)| s.version.as_str()).collect();
+    let version = versions.into_iter().filter(|v| !v.is_empty()).collect::<Vec<_>>().join(",");
+
+    let status = PluginStatus {
+        driver_name: seen.first().map(|(i, _)| i.spec.driver_name.clone()),
+        version: (!version.is_empty()).then_some(version),
+        capabilities: common_capabilities(healthy.iter().map(|(_, s)| &s.capabilities)),
+        controllers: Some(format!("{controllers_healthy}/{controllers_expected}")),
+        nodes: Some(format!("{nodes_healthy}/{nodes_expected}")),
+        controllers_healthy,
+        controllers_expected,
+        nodes_healthy,
+        nodes_expected,
+        observed_generation: plugin.metadata.generation,
+        conditions: plugin.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default(),
+    };
+    let ready = ready(plugin, &status);
+    (status, ready)
+}
+
+fn ready(plugin: &Plugin, status: &PluginStatus) -> Desired {
+    let say = |ok, reason, message| Desired { type_: READY, status: ok, reason, message };
+    if status.controllers_expected + status.nodes_expected == 0 {
+        let driver = plugin.driver_name();
+        return say(
+            false,
+            "NoInstance",
+            format!(
+                "no agent has found a driver that calls itself {driver}; is its socket in the plugin directory?"
+            ),
+        );
+    }
+    let counts = format!(
+        "controllers {}/{}, nodes {}/{} healthy",
+        status.controllers_healthy, status.controllers_expected, status.nodes_healthy, status.nodes_expected
+    );
+    let lacks = |healthy: i64, known: i64| known > 0 && healthy == 0;
+    if lacks(status.controllers_healthy, status.controllers_expected)
+        || lacks(status.nodes_healthy, status.nodes_expected)
+    {
+        return say(false, "Unhealthy", counts);
+    }
+    say(true, "Healthy", counts)
+}
+
+/// What every healthy instance lists: during an upgrade only the common part may be relied on.
+fn common_capabilities<'a>(mut all: impl Iterator<Item = &'a Capabilities>) -> Capabilities {
+    let Some(first) = all.next() else { return Capabilities::default() };
+    let keep = |mine: &mut Vec<String>, theirs: &[String]| {
+        // An instance that does not serve this service says nothing about it.
+        if mine.is_empty() {
+            *mine = theirs.to_vec();
+        } else if !theirs.is_empty() {
+            mine.retain(|c| theirs.contains(c));
+        }
+    };
+    all.fold(first.clone(), |mut common, next| {
+        keep(&mut common.plugin, &next.plugin);
+        keep(&mut common.controller, &next.controller);
+        keep(&mut common.node, &next.node);
+        common
+    })
+}

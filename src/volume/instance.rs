@@ -1,0 +1,137 @@
+//! Which controller instance makes a volume's calls (design section 2, "Balancing", and rule R2).
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use crate::api::attachment::ControllerRef;
+use crate::api::plugin::Balancing;
+use crate::api::volume::Segments;
+use crate::claim::observed::reaches;
+
+/// A controller instance as the choice sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceSeen {
+    /// Name of the PluginInstance.
+    pub name: String,
+    /// Its agent.
+    pub agent: String,
+    /// Healthy, and its agent's Lease is fresh: it may be given new work.
+    pub healthy: bool,
+    /// Proven dead, or its agent's Lease expired longer ago than the longest call may take: its work
+    /// may move (design R2).
+    pub dead: bool,
+    /// Where it is.
+    pub topology: BTreeMap<String, String>,
+}
+
+impl InstanceSeen {
+    /// How objects name it.
+    #[must_use]
+    pub fn to_ref(&self) -> ControllerRef {
+        ControllerRef { instance: self.name.clone(), agent: self.agent.clone() }
+    }
+}
+
+/// Chooses a healthy instance for new work on the volume `key`; the same one every time while the set of
+/// healthy instances stays the same.
+///
+/// `places` are the topology terms of which the instance must be in one, if there are any and the
+/// balancing asks for it.
+#[must_use]
+pub fn choose<'a>(
+    instances: &'a [InstanceSeen],
+    balancing: Balancing,
+    places: &[Segments],
+    key: &str,
+) -> Option<&'a InstanceSeen> {
+    let healthy = instances.iter().filter(|i| i.healthy);
+    match balancing {
+        Balancing::SingleActive => healthy.min_by(|a, b| a.name.cmp(&b.name)),
+        Balancing::PerTopology => {
+            healthy.filter(|i| reaches(places, &i.topology)).max_by_key(|i| weight(key, &i.name))
+        }
+        Balancing::Spread => healthy.max_by_key(|i| weight(key, &i.name)),
+    }
+}
+
+/// The instance that takes over from `current`, if `current` may be left at all.
+#[must_use]
+pub fn successor<'a>(
+    current: &ControllerRef,
+    instances: &'a [InstanceSeen],
+    balancing: Balancing,
+    places: &[Segments],
+    key: &str,
+) -> Option<&'a InstanceSeen> {
+    let dead = instances.iter().find(|i| i.name == current.instance).is_some_and(|i| i.dead);
+    if !dead {
+        return None;
+    }
+    choose(instances, balancing, places, key).filter(|i| i.name != current.instance)
+}
+
+/// Rendezvous hashing: an instance that comes or goes moves only the volumes it wins or held.
+fn weight(key: &str, instance: &str) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update((key.len() as u64).to_be_bytes());
+    hash.update(key);
+    hash.update(instance);
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(name: &str, healthy: bool, dead: bool) -> InstanceSeen {
+        InstanceSeen {
+            name: name.into(),
+            agent: format!("agent-of-{name}"),
+            healthy,
+            dead,
+            topology: BTreeMap::from([("zone".into(), name.into())]),
+        }
+    }
+
+    #[test]
+    fn an_unhealthy_instance_gets_nothing_new() {
+        let all = [instance("a", false, false), instance("b", true, false)];
+        for key in ["1", "2", "3", "4"] {
+            assert_eq!(choose(&all, Balancing::Spread, &[], key).unwrap().name, "b");
+        }
+    }
+
+    #[test]
+    fn volumes_are_spread_over_instances() {
+        let all = [instance("a", true, false), instance("b", true, false)];
+        let on_a = (0..100)
+            .filter(|i| choose(&all, Balancing::Spread, &[], &i.to_string()).unwrap().name == "a")
+            .count();
+        assert!((25..=75).contains(&on_a), "{on_a} of 100");
+    }
+
+    #[test]
+    fn per_topology_stays_where_the_volume_is() {
+        let all = [instance("a", true, false), instance("b", true, false)];
+        let place = [Segments { segments: BTreeMap::from([("zone".into(), "b".into())]) }];
+        assert_eq!(choose(&all, Balancing::PerTopology, &place, "k").unwrap().name, "b");
+        let elsewhere = [Segments { segments: BTreeMap::from([("zone".into(), "c".into())]) }];
+        assert!(choose(&all, Balancing::PerTopology, &elsewhere, "k").is_none());
+    }
+
+    #[test]
+    fn work_moves_only_away_from_the_dead() {
+        let all = [instance("a", false, false), instance("b", true, false)];
+        assert!(successor(&all[0].to_ref(), &all, Balancing::Spread, &[], "k").is_none());
+        let all = [instance("a", false, true), instance("b", true, false)];
+        assert_eq!(successor(&all[0].to_ref(), &all, Balancing::Spread, &[], "k").unwrap().name, "b");
+    }
+
+    #[test]
+    fn an_unknown_instance_is_not_concluded_dead() {
+        let all = [instance("b", true, false)];
+        let gone = ControllerRef { instance: "a".into(), agent: "x".into() };
+        assert!(successor(&gone, &all, Balancing::Spread, &[], "k").is_none());
+    }
+}

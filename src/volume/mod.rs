@@ -1,0 +1,12 @@
+//! Decisions about Volumes and their VolumeHandles: creating, registering, deleting, switching modes, and
+//! which controller instance makes the calls.
+//!
+//! Pure: data in, data out.
+
+pub mod instance;
+pub mod plan;
+pub mod reason;
+
+pub use instance::InstanceSeen;
+pub use plan::{Seen, VolumeStep, plan};
+pub use reason::VolumeWaiting;

@@ -1,0 +1,217 @@
+//! The leader's next step for one Volume and its VolumeHandle.
+//!
+//! ```text
+//! Pending --Assign--> (agent: Create | Validate) --> Created --MakeHandle, ReportReady--> Ready
+//! deleted: wait for Attachments --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
+//!          --RemoveHandle--> FreeVolume --> gone
+//! mode switch: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch (design R3)
+//! ```
+
+use super::instance::{InstanceSeen, choose, successor};
+use super::reason::VolumeWaiting;
+use crate::api::attachment::ControllerRef;
+use crate::api::plugin::Balancing;
+use crate::api::volume::{Segments, VolumeAssignment, VolumeOperation};
+use crate::api::{AccessMode, Volume, VolumeState};
+use crate::attachment::HandleSeen;
+
+/// Everything the decision looks at.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// The Volume.
+    pub volume: &'a Volume,
+    /// It carries our finalizer.
+    pub held: bool,
+    /// The Plugin exists; how it spreads volumes.
+    pub plugin: Option<Balancing>,
+    /// Instances of the Plugin that serve the Controller service.
+    pub controllers: &'a [InstanceSeen],
+    /// Some instance of the Plugin is healthy, of whatever role.
+    pub any_healthy: bool,
+    /// A healthy controller instance lists CREATE_DELETE_VOLUME.
+    pub can_create: bool,
+    /// Its VolumeHandle, by the handle that status or spec names.
+    pub handle: Option<&'a HandleSeen>,
+    /// What still uses the volume: a claim or an Attachment, in words.
+    pub in_use_by: Option<String>,
+    /// Mode that the first claim in line needs, if it is not the current one.
+    pub wanted_mode: Option<AccessMode>,
+}
+
+/// One step. Every variant is at most one side effect, after the live reads that its doc names.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VolumeStep {
+    /// Nothing to do until something changes.
+    Idle,
+    /// Write the condition and wait.
+    Wait(VolumeWaiting),
+    /// Write finalizer and assignment in one patch.
+    Assign(VolumeAssignment),
+    /// Create the VolumeHandle. First GET it, and for a registered volume list PersistentVolumes.
+    MakeHandle,
+    /// The VolumeHandle names another Volume: GET that one; if it is gone take over, else DuplicateHandle.
+    ContestHandle,
+    /// Write that the Volume is Ready.
+    ReportReady,
+    /// Write closing and epoch + 1 on the VolumeHandle.
+    BeginClosing,
+    /// List its Attachments by quorum; if no earlier one is left clear closing and set this mode.
+    FinishClosing(AccessMode),
+    /// List its Attachments by quorum; if none is left write the Delete operation.
+    AssignDelete(Option<ControllerRef>),
+    /// List its Attachments by quorum; if none is left remove the VolumeHandle.
+    RemoveHandle,
+    /// GET the VolumeHandle; if it is gone or another Volume's take the finalizer off.
+    FreeVolume,
+    /// Write another controller instance on the VolumeHandle: the old one is dead (design R2).
+    MoveHandle(ControllerRef),
+}
+
+/// Plans the next step.
+#[must_use]
+pub fn plan(seen: &Seen<'_>) -> VolumeStep {
+    if seen.volume.metadata.deletion_timestamp.is_some() { delete(seen) } else { bring_up(seen) }
+}
+
+/// The VolumeHandle, if this very Volume owns it.
+fn own_handle<'a>(seen: &Seen<'a>) -> Option<&'a HandleSeen> {
+    let uid = seen.volume.metadata.uid.as_deref().unwrap_or_default();
+    seen.handle.filter(|h| h.volume_uid == uid)
+}
+
+fn state(seen: &Seen<'_>) -> VolumeState {
+    seen.volume.status.as_ref().map_or_else(VolumeState::default, |s| s.state)
+}
+
+fn places<'a>(seen: &'a Seen<'_>) -> &'a [Segments] {
+    let known = seen.volume.status.as_ref().map_or(&[][..], |s| &s.accessible_topology);
+    match &seen.volume.spec.topology {
+        Some(asked) if known.is_empty() && !asked.required.is_empty() => &asked.required,
+        Some(asked) if known.is_empty() => &asked.preferred,
+        _ => known,
+    }
+}
+
+fn bring_up(seen: &Seen<'_>) -> VolumeStep {
+    let spec = &seen.volume.spec;
+    let plugin = || spec.plugin_name.clone();
+    let Some(balancing) = seen.plugin else {
+        return VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin: plugin() });
+    };
+    let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
+    let Some(assignment) = &spec.assignment else {
+        return first_assignment(seen, balancing, key);
+    };
+    let current = assignment.controller.as_ref();
+    let moved = current.and_then(|c| successor(c, seen.controllers, balancing, places(seen), key));
+    match state(seen) {
+        VolumeState::Pending if current.is_none() => handle_or_ready(seen),
+        VolumeState::Pending => match moved {
+            Some(next) => VolumeStep::Assign(VolumeAssignment {
+                operation: assignment.operation,
+                controller: Some(next.to_ref()),
+            }),
+            None => VolumeStep::Idle,
+        },
+        VolumeState::Created => handle_or_ready(seen),
+        VolumeState::Ready => open_handle(seen, balancing, key),
+        VolumeState::Deleted => VolumeStep::Idle,
+    }
+}
+
+fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
+    let plugin = seen.volume.spec.plugin_name.clone();
+    let registers = seen.volume.spec.volume_handle.is_some();
+    if seen.controllers.is_empty() {
+        // A driver without Controller service: nothing can be created or validated, registering is all.
+        return match (registers, seen.any_healthy) {
+            (_, false) => VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs: "known" }),
+            (true, true) => VolumeStep::Assign(VolumeAssignment {
+                operation: VolumeOperation::Validate,
+                controller: None,
+            }),
+            (false, true) => VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin }),
+        };
+    }
+    let Some(instance) = choose(seen.controllers, balancing, places(seen), key) else {
+        let needs = "serves the Controller service where the volume is";
+        return VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs });
+    };
+    if !registers && !seen.can_create {
+        return VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin });
+    }
+    let operation = if registers { VolumeOperation::Validate } else { VolumeOperation::Create };
+    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(instance.to_ref()) })
+}
+
+/// The driver has the volume: its VolumeHandle comes before Ready.
+fn handle_or_ready(seen: &Seen<'_>) -> VolumeStep {
+    match (seen.handle, own_handle(seen)) {
+        (None, _) => VolumeStep::MakeHandle,
+        (Some(_), None) => VolumeStep::ContestHandle,
+        (Some(_), Some(own)) if own.closing => VolumeStep::FinishClosing(own.mode),
+        (Some(_), Some(_)) => VolumeStep::ReportReady,
+    }
+}
+
+/// A Ready Volume: keep its VolumeHandle open, in the mode that is asked for, at a living instance.
+fn open_handle(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
+    let Some(own) = own_handle(seen) else {
+        return if seen.handle.is_some() { VolumeStep::ContestHandle } else { VolumeStep::MakeHandle };
+    };
+    if own.closing {
+        return VolumeStep::FinishClosing(seen.wanted_mode.unwrap_or(own.mode));
+    }
+    if seen.wanted_mode.is_some_and(|mode| mode != own.mode) {
+        return VolumeStep::BeginClosing;
+    }
+    let next =
+        own.controller.as_ref().and_then(|c| successor(c, seen.controllers, balancing, places(seen), key));
+    next.map_or(VolumeStep::Idle, |i| VolumeStep::MoveHandle(i.to_ref()))
+}
+
+fn delete(seen: &Seen<'_>) -> VolumeStep {
+    if !seen.held {
+        return VolumeStep::Idle;
+    }
+    if let Some(by) = &seen.in_use_by {
+        return VolumeStep::Wait(VolumeWaiting::InUse { by: by.clone() });
+    }
+    let spec = &seen.volume.spec;
+    let state = state(seen);
+    let operation = spec.assignment.as_ref().map(|a| a.operation);
+    let controller = spec.assignment.as_ref().and_then(|a| a.controller.clone());
+    let storage_goes = spec.deletes_storage() && controller.is_some();
+    let heir = controller.as_ref().and_then(|c| {
+        let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
+        successor(c, seen.controllers, seen.plugin?, places(seen), key)
+    });
+    if let Some(own) = own_handle(seen) {
+        return match (own.closing, storage_goes, state, operation) {
+            (false, ..) => VolumeStep::BeginClosing,
+            (true, true, VolumeState::Deleted, _) | (true, false, ..) => VolumeStep::RemoveHandle,
+            (true, true, _, Some(VolumeOperation::Delete)) => match heir {
+                Some(next) => VolumeStep::AssignDelete(Some(next.to_ref())),
+                None => VolumeStep::Idle,
+            },
+            (true, true, _, _) => VolumeStep::AssignDelete(own.controller.clone().or(controller)),
+        };
+    }
+    match (operation, state) {
+        // An outcome is open: the agent repeats the call until it knows, then says Created or Deleted.
+        (Some(VolumeOperation::Create), VolumeState::Pending) => match heir {
+            Some(next) => VolumeStep::Assign(VolumeAssignment {
+                operation: VolumeOperation::Create,
+                controller: Some(next.to_ref()),
+            }),
+            None => VolumeStep::Idle,
+        },
+        // Made but not locked yet: without the lock another Volume could be using the same storage.
+        (
+            Some(VolumeOperation::Create | VolumeOperation::Validate),
+            VolumeState::Created | VolumeState::Ready,
+        ) if storage_goes && seen.handle.is_none() => VolumeStep::MakeHandle,
+        (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created) => VolumeStep::Idle,
+        _ => VolumeStep::FreeVolume,
+    }
+}

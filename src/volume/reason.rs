@@ -1,0 +1,80 @@
+//! Why a Volume is not Ready, in words that name what is missing and what to do.
+
+/// Why a Volume waits. Every variant becomes a condition reason.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum VolumeWaiting {
+    /// No such Plugin.
+    PluginNotFound {
+        /// Name that the Volume gives.
+        plugin: String,
+    },
+    /// No instance of the Plugin can make the call.
+    NoInstance {
+        /// Name of the Plugin.
+        plugin: String,
+        /// What is needed of it.
+        needs: &'static str,
+    },
+    /// The driver cannot create volumes.
+    CannotCreate {
+        /// Name of the Plugin.
+        plugin: String,
+    },
+    /// Another Volume owns the handle.
+    DuplicateHandle {
+        /// namespace/name of the owner.
+        owner: String,
+    },
+    /// A PersistentVolume names the handle.
+    HandleInPersistentVolume {
+        /// Its name.
+        name: String,
+    },
+    /// Claims still use the volume that is to be deleted.
+    InUse {
+        /// A claim, or an Attachment where none is known.
+        by: String,
+    },
+}
+
+impl VolumeWaiting {
+    /// The condition's reason.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::PluginNotFound { .. } => "PluginNotFound",
+            Self::NoInstance { .. } => "NoInstance",
+            Self::CannotCreate { .. } => "CannotCreate",
+            Self::DuplicateHandle { .. } => "DuplicateHandle",
+            Self::HandleInPersistentVolume { .. } => "HandleInPersistentVolume",
+            Self::InUse { .. } => "InUse",
+        }
+    }
+
+    /// The condition's message.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::PluginNotFound { plugin } => {
+                format!("Plugin {plugin} does not exist; the volume proceeds when it is created")
+            }
+            Self::NoInstance { plugin, needs } => format!(
+                "no instance of Plugin {plugin} is healthy and {needs}; see `kubectl get plugininstances`"
+            ),
+            Self::CannotCreate { plugin } => format!(
+                "the driver of Plugin {plugin} cannot create volumes (no CREATE_DELETE_VOLUME); \
+                 register an existing one with spec.volumeHandle"
+            ),
+            Self::DuplicateHandle { owner } => {
+                format!("Volume {owner} has the same driver and handle; delete one of the two Volumes")
+            }
+            Self::HandleInPersistentVolume { name } => format!(
+                "PersistentVolume {name} names the same driver and handle; two orchestrators must not share \
+                 a volume: delete it (reclaim policy Retain) first"
+            ),
+            Self::InUse { by } => {
+                format!("deletion waits for {by}; delete the claims that use this volume")
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What the leader does next for a Volume, row by row.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use moor::api::attachment::ControllerRef;
+use moor::api::plugin::Balancing;
+use moor::api::volume::{DeletionPolicy, VolumeAssignment, VolumeOperation, VolumeStatus};
+use moor::api::{AccessMode, Volume, VolumeState};
+use moor::attachment::HandleSeen;
+use moor::volume::{InstanceSeen, Seen, VolumeStep, VolumeWaiting, plan};
+
+fn c1() -> ControllerRef {
+    ControllerRef { instance: "c1".into(), agent: "node-1".into() }
+}
+
+fn c2() -> ControllerRef {
+    ControllerRef { instance: "c2".into(), agent: "node-2".into() }
+}
+
+fn instance(to: &ControllerRef, healthy: bool, dead: bool) -> InstanceSeen {
+    let topology = std::collections::BTreeMap::new();
+    InstanceSeen { name: to.instance.clone(), agent: to.agent.clone(), healthy, dead, topology }
+}
+
+/// A Volume to be created, in some state, optionally assigned, optionally deleted.
+struct Row {
+    volume: Volume,
+    held: bool,
+    plugin: bool,
+    controllers: Vec<InstanceSeen>,
+    can_create: bool,
+    handle: Option<HandleSeen>,
+    in_use_by: Option<String>,
+    wanted_mode: Option<AccessMode>,
+}
+
+fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
+    let mut volume = Volume::default();
+    volume.metadata.uid = Some("v-uid".into());
+    volume.metadata.name = Some("data".into());
+    volume.spec.plugin_name = "loop".into();
+    volume.spec.assignment =
+        operation.map(|operation| VolumeAssignment { operation, controller: Some(c1()) });
+    volume.status = Some(VolumeStatus { state, ..VolumeStatus::default() });
+    Row {
+        volume,
+        held: operation.is_some(),
+        plugin: true,
+        controllers: vec![instance(&c1(), true, false)],
+        can_create: true,
+        handle: None,
+        in_use_by: None,
+        wanted_mode: None,
+    }
+}
+
+impl Row {
+    fn registered(mut self) -> Self {
+        self.volume.spec.volume_handle = Some("vol-7".into());
+        self
+    }
+
+    fn deleted(mut self) -> Self {
+        self.volume.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        self
+    }
+
+    fn handle(mut self, volume_uid: &str, closing: bool) -> Self {
+        self.handle = Some(HandleSeen {
+            volume_uid: volume_uid.into(),
+            mode: AccessMode::SingleNodeWriter,
+            epoch: 3,
+            closing,
+            controller: Some(c1()),
+        });
+        self
+    }
+
+    fn plan(&self) -> VolumeStep {
+        plan(&Seen {
+            volume: &self.volume,
+            held: self.held,
+            plugin: self.plugin.then_some(Balancing::Spread),
+            controllers: &self.controllers,
+            any_healthy: true,
+            can_create: self.can_create,
+            handle: self.handle.as_ref(),
+            in_use_by: self.in_use_by.clone(),
+            wanted_mode: self.wanted_mode,
+        })
+    }
+}
+
+use VolumeOperation::{Create, Delete, Validate};
+use VolumeState::{Created, Deleted, Pending, Ready};
+
+#[test]
+fn a_volume_without_its_plugin_waits_and_names_it() {
+    let mut row = row(Pending, None);
+    row.plugin = false;
+    assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin: "loop".into() }));
+}
+
+#[test]
+fn a_new_volume_is_assigned_to_be_created() {
+    let to = VolumeAssignment { operation: Create, controller: Some(c1()) };
+    assert_eq!(row(Pending, None).plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn a_registered_volume_is_assigned_to_be_validated() {
+    let to = VolumeAssignment { operation: Validate, controller: Some(c1()) };
+    assert_eq!(row(Pending, None).registered().plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn a_driver_that_cannot_create_is_not_asked_to() {
+    let mut row = row(Pending, None);
+    row.can_create = false;
+    assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin: "loop".into() }));
+}
+
+#[test]
+fn a_driver_without_controller_service_only_registers() {
+    let mut new = row(Pending, None);
+    new.controllers.clear();
+    assert!(matches!(new.plan(), VolumeStep::Wait(VolumeWaiting::CannotCreate { .. })));
+    let mut registered = row(Pending, None).registered();
+    registered.controllers.clear();
+    let to = VolumeAssignment { operation: Validate, controller: None };
+    assert_eq!(registered.plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn while_the_agent_is_at_it_the_leader_does_nothing() {
+    assert_eq!(row(Pending, Some(Create)).plan(), VolumeStep::Idle);
+    assert_eq!(row(Ready, Some(Delete)).deleted().handle("v-uid", true).plan(), VolumeStep::Idle);
+}
+
+#[test]
+fn a_dead_instance_is_replaced_and_a_silent_one_is_not() {
+    let mut row = row(Pending, Some(Create));
+    row.controllers = vec![instance(&c1(), false, false), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    let to = VolumeAssignment { operation: Create, controller: Some(c2()) };
+    assert_eq!(row.plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn the_handle_comes_before_ready() {
+    assert_eq!(row(Created, Some(Create)).plan(), VolumeStep::MakeHandle);
+    assert_eq!(row(Created, Some(Create)).handle("v-uid", false).plan(), VolumeStep::ReportReady);
+}
+
+#[test]
+fn a_handle_of_another_volume_is_contested() {
+    assert_eq!(row(Created, Some(Validate)).handle("other", false).plan(), VolumeStep::ContestHandle);
+    assert_eq!(row(Ready, Some(Create)).handle("other", false).plan(), VolumeStep::ContestHandle);
+}
+
+#[test]
+fn a_mode_switch_closes_first_and_opens_in_the_wanted_mode() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false);
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.wanted_mode = Some(AccessMode::MultiNodeReader);
+    assert_eq!(row.plan(), VolumeStep::BeginClosing);
+    let mut closing = row.handle("v-uid", true);
+    assert_eq!(closing.plan(), VolumeStep::FinishClosing(AccessMode::MultiNodeReader));
+    closing.wanted_mode = None;
+    assert_eq!(closing.plan(), VolumeStep::FinishClosing(AccessMode::SingleNodeWriter));
+}
+
+#[test]
+fn the_handle_moves_only_away_from_a_dead_instance() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false);
+    row.controllers = vec![instance(&c1(), false, false), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::MoveHandle(c2()));
+}
+
+#[test]
+fn deletion_waits_for_whoever_uses_the_volume() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false).deleted();
+    row.in_use_by = Some("claim default/w".into());
+    let by = "claim default/w".into();
+    assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::InUse { by }));
+}
+
+#[test]
+fn deletion_closes_deletes_removes_and_frees_in_this_order() {
+    let ready = || row(Ready, Some(Create)).deleted();
+    assert_eq!(ready().handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(ready().handle("v-uid", true).plan(), VolumeStep::AssignDelete(Some(c1())));
+    let gone = || row(Deleted, Some(Delete)).deleted();
+    assert_eq!(gone().handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
+    assert_eq!(gone().plan(), VolumeStep::FreeVolume);
+}
+
+#[test]
+fn retained_storage_is_never_deleted() {
+    let registered = || row(Ready, Some(Validate)).registered().deleted();
+    assert_eq!(registered().handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(registered().handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
+    let mut kept = row(Ready, Some(Create)).deleted().handle("v-uid", true);
+    kept.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(kept.plan(), VolumeStep::RemoveHandle);
+}
+
+#[test]
+fn an_open_creation_is_resolved_before_the_volume_goes() {
+    assert_eq!(row(Pending, Some(Create)).deleted().plan(), VolumeStep::Idle);
+    // Created, and only then deleted: without the lock another Volume could use the same storage.
+    assert_eq!(row(Created, Some(Create)).deleted().plan(), VolumeStep::MakeHandle);
+    assert_eq!(row(Deleted, Some(Create)).deleted().plan(), VolumeStep::FreeVolume);
+    assert_eq!(row(Pending, Some(Validate)).registered().deleted().plan(), VolumeStep::FreeVolume);
+}
+
+#[test]
+fn storage_whose_lock_was_lost_is_locked_again_before_it_is_deleted() {
+    assert_eq!(row(Ready, Some(Create)).deleted().plan(), VolumeStep::MakeHandle);
+}
+
+#[test]
+fn a_volume_that_was_never_touched_is_let_go() {
+    let mut row = row(Pending, None).deleted();
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.held = true;
+    assert_eq!(row.plan(), VolumeStep::FreeVolume);
+}
