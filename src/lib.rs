@@ -11,5 +11,6 @@
 pub mod api;
 pub mod attachment;
 pub mod claim;
+pub mod csi;
 pub mod plugin;
 pub mod volume;

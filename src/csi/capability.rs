@@ -1,0 +1,272 @@
+//! What a plugin can do, as sets; and what is asked of a volume, as CSI's VolumeCapability.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::proto::csi::v1 as wire;
+use super::proto::csi::v1::volume_capability::{AccessType, BlockVolume, MountVolume, access_mode::Mode};
+use crate::api::capability::{AccessMode, AttachmentMode};
+
+/// A capability as the protocol names it. The types that have this are those of the compiled protocol.
+pub trait Named: Copy + Ord {
+    /// By its number; nothing for a number that this version of the protocol does not have, and for UNKNOWN.
+    fn from_number(number: i32) -> Option<Self>;
+    /// By its name in the protocol; nothing for a name that this version does not have, and for UNKNOWN.
+    fn from_name(name: &str) -> Option<Self>;
+    /// Its name in the protocol.
+    fn name(self) -> &'static str;
+}
+
+macro_rules! named {
+    ($($capability:ty),+ $(,)?) => {$(
+        impl Named for $capability {
+            fn from_number(number: i32) -> Option<Self> {
+                Self::try_from(number).ok().filter(|known| *known != Self::Unknown)
+            }
+            fn from_name(name: &str) -> Option<Self> {
+                Self::from_str_name(name).filter(|known| *known != Self::Unknown)
+            }
+            fn name(self) -> &'static str {
+                self.as_str_name()
+            }
+        }
+    )+};
+}
+
+/// Capabilities of the controller service (CSI ControllerGetCapabilities).
+pub use wire::controller_service_capability::rpc::Type as ControllerCapability;
+/// Capabilities of the node service (CSI NodeGetCapabilities).
+pub use wire::node_service_capability::rpc::Type as NodeCapability;
+/// Capabilities of the plugin as a whole (CSI GetPluginCapabilities).
+pub use wire::plugin_capability::service::Type as PluginService;
+/// When a volume can be enlarged (CSI GetPluginCapabilities).
+pub use wire::plugin_capability::volume_expansion::Type as Expansion;
+
+named!(PluginService, Expansion, ControllerCapability, NodeCapability);
+
+/// The capabilities that a driver has and this version of moor knows. What a newer driver has beyond them is not for
+/// us and is left out without an error.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Capabilities<T>(BTreeSet<T>);
+
+/// Of the controller service.
+pub type ControllerCapabilities = Capabilities<ControllerCapability>;
+/// Of the node service.
+pub type NodeCapabilities = Capabilities<NodeCapability>;
+
+impl<T: Named> Capabilities<T> {
+    /// Whether the driver has it.
+    #[must_use]
+    pub fn has(&self, capability: T) -> bool {
+        self.0.contains(&capability)
+    }
+
+    /// In the protocol's names and order, to be stored and shown.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|capability| capability.name())
+    }
+
+    /// From stored names; those of another version are left out.
+    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(names.into_iter().filter_map(T::from_name).collect())
+    }
+
+    /// From the numbers on the wire.
+    pub fn from_numbers(numbers: impl IntoIterator<Item = i32>) -> Self {
+        Self(numbers.into_iter().filter_map(T::from_number).collect())
+    }
+}
+
+impl<T> Default for Capabilities<T> {
+    fn default() -> Self {
+        Self(BTreeSet::new())
+    }
+}
+
+impl<T: Named> fmt::Debug for Capabilities<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
+
+impl ControllerCapabilities {
+    pub(super) fn from_wire(capabilities: &[wire::ControllerServiceCapability]) -> Self {
+        use wire::controller_service_capability::Type;
+        Self::from_numbers(capabilities.iter().filter_map(|capability| {
+            let Type::Rpc(rpc) = capability.r#type?;
+            Some(rpc.r#type)
+        }))
+    }
+
+    /// Which single-node modes may be sent to the controller service.
+    #[must_use]
+    pub fn single_node(&self) -> SingleNode {
+        SingleNode::from_capability(self.has(ControllerCapability::SingleNodeMultiWriter))
+    }
+}
+
+impl NodeCapabilities {
+    pub(super) fn from_wire(capabilities: &[wire::NodeServiceCapability]) -> Self {
+        use wire::node_service_capability::Type;
+        Self::from_numbers(capabilities.iter().filter_map(|capability| {
+            let Type::Rpc(rpc) = capability.r#type?;
+            Some(rpc.r#type)
+        }))
+    }
+
+    /// Which single-node modes may be sent to the node service.
+    #[must_use]
+    pub fn single_node(&self) -> SingleNode {
+        SingleNode::from_capability(self.has(NodeCapability::SingleNodeMultiWriter))
+    }
+}
+
+/// What GetPluginCapabilities says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PluginCapabilities {
+    /// The services and whether topology matters.
+    pub services: Capabilities<PluginService>,
+    /// When volumes can be enlarged; empty if the driver does not say.
+    pub expansion: Capabilities<Expansion>,
+}
+
+impl PluginCapabilities {
+    pub(super) fn from_wire(capabilities: &[wire::PluginCapability]) -> Self {
+        use wire::plugin_capability::Type;
+        let kinds = || capabilities.iter().filter_map(|capability| capability.r#type.as_ref());
+        Self {
+            services: Capabilities::from_numbers(kinds().filter_map(|kind| match kind {
+                Type::Service(service) => Some(service.r#type),
+                Type::VolumeExpansion(_) => None,
+            })),
+            expansion: Capabilities::from_numbers(kinds().filter_map(|kind| match kind {
+                Type::VolumeExpansion(expansion) => Some(expansion.r#type),
+                Type::Service(_) => None,
+            })),
+        }
+    }
+}
+
+/// Which of CSI's single-node writer modes a service takes. Older drivers know only SINGLE_NODE_WRITER, whose meaning
+/// for several consumers on the node the spec leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SingleNode {
+    /// Only SINGLE_NODE_WRITER.
+    WriterOnly,
+    /// SINGLE_NODE_SINGLE_WRITER and SINGLE_NODE_MULTI_WRITER (the capability SINGLE_NODE_MULTI_WRITER).
+    SingleAndMulti,
+}
+
+impl SingleNode {
+    fn from_capability(has: bool) -> Self {
+        if has { Self::SingleAndMulti } else { Self::WriterOnly }
+    }
+}
+
+/// The mode as it is sent. A driver without the newer modes gets SINGLE_NODE_WRITER for all three; that only one claim
+/// uses the volume is then kept by moor alone (design R5).
+#[must_use]
+pub fn mode(mode: AccessMode, single_node: SingleNode) -> Mode {
+    match (mode, single_node) {
+        (AccessMode::SingleNodeReader, _) => Mode::SingleNodeReaderOnly,
+        (AccessMode::MultiNodeReader, _) => Mode::MultiNodeReaderOnly,
+        (AccessMode::MultiNodeSingleWriter, _) => Mode::MultiNodeSingleWriter,
+        (AccessMode::MultiNodeMultiWriter, _) => Mode::MultiNodeMultiWriter,
+        (AccessMode::SingleNodeSingleWriter, SingleNode::SingleAndMulti) => Mode::SingleNodeSingleWriter,
+        (AccessMode::SingleNodeWriter | AccessMode::SingleNodeMultiWriter, SingleNode::SingleAndMulti) => {
+            Mode::SingleNodeMultiWriter
+        }
+        (
+            AccessMode::SingleNodeWriter
+            | AccessMode::SingleNodeSingleWriter
+            | AccessMode::SingleNodeMultiWriter,
+            SingleNode::WriterOnly,
+        ) => Mode::SingleNodeWriter,
+    }
+}
+
+/// The capability as it is sent. File system, flags and group say nothing about a raw device and are left out for one.
+///
+/// `mount_group` may be given only if the node service has VOLUME_MOUNT_GROUP (CSI VolumeCapability.MountVolume).
+#[must_use]
+pub fn to_proto(
+    access_mode: AccessMode,
+    attachment_mode: AttachmentMode,
+    fs_type: Option<&str>,
+    mount_flags: &[String],
+    mount_group: Option<&str>,
+    single_node: SingleNode,
+) -> wire::VolumeCapability {
+    let access_type = match attachment_mode {
+        AttachmentMode::BlockDevice => AccessType::Block(BlockVolume {}),
+        AttachmentMode::FileSystem => AccessType::Mount(MountVolume {
+            fs_type: fs_type.unwrap_or_default().to_owned(),
+            mount_flags: mount_flags.to_vec(),
+            volume_mount_group: mount_group.unwrap_or_default().to_owned(),
+        }),
+    };
+    let mode = mode(access_mode, single_node).into();
+    wire::VolumeCapability {
+        access_type: Some(access_type),
+        access_mode: Some(wire::volume_capability::AccessMode { mode }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capability_from_a_newer_protocol_is_left_out() {
+        let known = ControllerCapabilities::from_numbers([1, 0, 2, 9999, -1]);
+        assert_eq!(known.names().collect::<Vec<_>>(), ["CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME"]);
+        let stored = NodeCapabilities::from_names(["STAGE_UNSTAGE_VOLUME", "FLY_TO_THE_MOON", "UNKNOWN"]);
+        assert_eq!(stored, NodeCapabilities::from_numbers([1]));
+    }
+
+    #[test]
+    fn plugin_capabilities_are_sorted_by_kind() {
+        use wire::plugin_capability::{Service, Type, VolumeExpansion};
+        let of = |kind| wire::PluginCapability { r#type: Some(kind) };
+        let capabilities = PluginCapabilities::from_wire(&[
+            of(Type::Service(Service { r#type: 1 })),
+            of(Type::VolumeExpansion(VolumeExpansion { r#type: 1 })),
+            of(Type::Service(Service { r#type: 77 })),
+            wire::PluginCapability { r#type: None },
+        ]);
+        assert!(capabilities.services.has(PluginService::ControllerService));
+        assert!(!capabilities.services.has(PluginService::VolumeAccessibilityConstraints));
+        assert!(capabilities.expansion.has(Expansion::Online));
+    }
+
+    #[test]
+    fn single_node_writer_is_sent_as_multi_writer_where_the_driver_has_it() {
+        let with = NodeCapabilities::from_names(["SINGLE_NODE_MULTI_WRITER"]).single_node();
+        assert_eq!(mode(AccessMode::SingleNodeWriter, with), Mode::SingleNodeMultiWriter);
+        assert_eq!(mode(AccessMode::SingleNodeSingleWriter, with), Mode::SingleNodeSingleWriter);
+    }
+
+    #[test]
+    fn an_older_driver_never_sees_the_newer_modes() {
+        let without = ControllerCapabilities::default().single_node();
+        for access in AccessMode::ALL {
+            let sent = mode(access, without);
+            assert!(!matches!(sent, Mode::SingleNodeMultiWriter | Mode::SingleNodeSingleWriter), "{access}");
+            assert_ne!(sent, Mode::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_raw_device_carries_no_mount_options() {
+        let flags = ["noatime".to_owned()];
+        let sent = to_proto(
+            AccessMode::SingleNodeWriter,
+            AttachmentMode::BlockDevice,
+            Some("ext4"),
+            &flags,
+            Some("1000"),
+            SingleNode::WriterOnly,
+        );
+        assert_eq!(sent.access_type, Some(AccessType::Block(BlockVolume {})));
+    }
+}

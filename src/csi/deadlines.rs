@@ -1,0 +1,88 @@
+//! How long a call may take. At its deadline a call ends here, whatever the driver does.
+
+use std::time::Duration;
+
+use super::rpc::Rpc;
+
+/// The time each kind of call gets.
+///
+/// An ended call is not undone: its outcome is unknown, and it is repeated with the same arguments (CSI, Timeouts).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Probe, GetPluginInfo and all three capability calls. A driver answers these from memory. 5 s.
+    pub identity: Duration,
+    /// NodeGetInfo, for which cloud drivers ask their metadata service. 15 s.
+    pub node_info: Duration,
+    /// ValidateVolumeCapabilities, GetCapacity, NodeGetVolumeStats. 30 s.
+    pub question: Duration,
+    /// One page of ListVolumes or ListSnapshots. 1 min.
+    pub list: Duration,
+    /// CreateVolume, DeleteVolume, expansion, modification and snapshots. 5 min.
+    pub volume: Duration,
+    /// ControllerPublishVolume and ControllerUnpublishVolume. 2 min.
+    pub controller_publish: Duration,
+    /// NodeStageVolume, which may have to make a file system, and NodeUnstageVolume. 2 min.
+    pub stage: Duration,
+    /// NodePublishVolume and NodeUnpublishVolume. 1 min.
+    pub publish: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            identity: Duration::from_secs(5),
+            node_info: Duration::from_secs(15),
+            question: Duration::from_secs(30),
+            list: Duration::from_secs(60),
+            volume: Duration::from_secs(300),
+            controller_publish: Duration::from_secs(120),
+            stage: Duration::from_secs(120),
+            publish: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Deadlines {
+    /// The time `rpc` gets.
+    #[must_use]
+    pub fn of(&self, rpc: Rpc) -> Duration {
+        match rpc {
+            Rpc::GetPluginInfo
+            | Rpc::GetPluginCapabilities
+            | Rpc::Probe
+            | Rpc::ControllerGetCapabilities
+            | Rpc::NodeGetCapabilities => self.identity,
+            Rpc::NodeGetInfo => self.node_info,
+            Rpc::ValidateVolumeCapabilities | Rpc::GetCapacity | Rpc::NodeGetVolumeStats => self.question,
+            Rpc::ListVolumes | Rpc::ListSnapshots => self.list,
+            Rpc::CreateVolume
+            | Rpc::DeleteVolume
+            | Rpc::CreateSnapshot
+            | Rpc::DeleteSnapshot
+            | Rpc::ControllerExpandVolume
+            | Rpc::ControllerModifyVolume
+            | Rpc::NodeExpandVolume => self.volume,
+            Rpc::ControllerPublishVolume | Rpc::ControllerUnpublishVolume => self.controller_publish,
+            Rpc::NodeStageVolume | Rpc::NodeUnstageVolume => self.stage,
+            Rpc::NodePublishVolume | Rpc::NodeUnpublishVolume => self.publish,
+        }
+    }
+
+    /// No call of a lost agent is still running after this time (design R2).
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        Rpc::ALL.into_iter().map(|rpc| self.of(rpc)).max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_deadline_covers_every_call() {
+        let deadlines = Deadlines { stage: Duration::from_secs(540), ..Deadlines::default() };
+        assert_eq!(deadlines.longest(), Duration::from_secs(540));
+        assert!(Rpc::ALL.into_iter().all(|rpc| deadlines.of(rpc) <= deadlines.longest()));
+    }
+}

@@ -1,0 +1,66 @@
+//! The Identity service: who the plugin is, what it has, whether it is ready.
+
+use super::capability::PluginCapabilities;
+use super::channel::{ANSWER_LIMIT, Plugin};
+use super::error::CallError;
+use super::proto::csi::v1::identity_client::IdentityClient;
+use super::proto::csi::v1::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest};
+use super::redact::Scrub;
+use super::rpc::Rpc;
+use super::sizes;
+
+/// Who a plugin says it is (CSI GetPluginInfo).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginInfo {
+    /// The driver's name; checked to be a domain name of at most 63 characters.
+    pub name: String,
+    /// Free form, for people. Empty if the driver does not say, though it should.
+    pub vendor_version: String,
+}
+
+impl Plugin {
+    fn identity(&self) -> IdentityClient<tonic::transport::Channel> {
+        IdentityClient::new(self.channel()).max_decoding_message_size(ANSWER_LIMIT)
+    }
+
+    /// GetPluginInfo.
+    ///
+    /// Fails with `Origin::Reply` if the name is no plugin name.
+    pub async fn get_plugin_info(&self) -> Result<PluginInfo, CallError> {
+        const RPC: Rpc = Rpc::GetPluginInfo;
+        let mut client = self.identity();
+        let answer = self
+            .call(RPC, "", &Scrub::nothing(), GetPluginInfoRequest {}, |request| async move {
+                client.get_plugin_info(request).await
+            })
+            .await?;
+        sizes::plugin_name(&answer.name).map_err(|error| CallError::reply(RPC, error.to_string()))?;
+        Ok(PluginInfo { name: answer.name, vendor_version: Scrub::nothing().clean(&answer.vendor_version) })
+    }
+
+    /// GetPluginCapabilities. Unknown ones are left out.
+    pub async fn get_plugin_capabilities(&self) -> Result<PluginCapabilities, CallError> {
+        let mut client = self.identity();
+        let answer = self
+            .call(
+                Rpc::GetPluginCapabilities,
+                "",
+                &Scrub::nothing(),
+                GetPluginCapabilitiesRequest {},
+                |request| async move { client.get_plugin_capabilities(request).await },
+            )
+            .await?;
+        Ok(PluginCapabilities::from_wire(&answer.capabilities))
+    }
+
+    /// Probe: true if the plugin is ready, false if it still starts. No `ready` in the answer means ready.
+    pub async fn probe(&self) -> Result<bool, CallError> {
+        let mut client = self.identity();
+        let answer = self
+            .call(Rpc::Probe, "", &Scrub::nothing(), ProbeRequest {}, |request| async move {
+                client.probe(request).await
+            })
+            .await?;
+        Ok(answer.ready.unwrap_or(true))
+    }
+}

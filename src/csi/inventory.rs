@@ -1,0 +1,322 @@
+//! Questions to the Controller service: which volumes there are, what they allow, how much more there is room for.
+
+use std::collections::BTreeMap;
+
+use tonic::Code;
+
+use super::channel::Plugin;
+use super::error::{CallError, Origin};
+use super::proto::csi::v1 as wire;
+use super::redact::Scrub;
+use super::rpc::Rpc;
+use super::secrets::{Context, Secrets};
+use super::sizes::{self, SizeError};
+
+/// How often a listing starts again because its token went stale.
+const LIST_ATTEMPTS: u32 = 3;
+
+/// What ValidateVolumeCapabilities is asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Validate {
+    /// The handle.
+    pub volume_id: String,
+    /// As CreateVolume gave it, or as registered.
+    pub volume_context: Context,
+    /// Every use that is wanted; at least one.
+    pub capabilities: Vec<wire::VolumeCapability>,
+    /// Parameters with which the volume is said to be made.
+    pub parameters: Context,
+    /// Passed and never kept.
+    pub secrets: Secrets,
+}
+
+/// The answer of ValidateVolumeCapabilities, after comparing it with the question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Validation {
+    /// The volume allows all that was asked.
+    Confirmed {
+        /// Fields that were asked and that the answer does not repeat: an older driver did not look at them.
+        unchecked: Vec<&'static str>,
+    },
+    /// It does not.
+    Refused {
+        /// The driver's words, or which field it confirmed differently.
+        message: String,
+    },
+}
+
+/// One volume of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedVolume {
+    /// The handle.
+    pub volume_id: String,
+    /// Bytes; nothing if the driver does not know.
+    pub capacity_bytes: Option<i64>,
+    /// To be stored if the volume is registered.
+    pub volume_context: Context,
+    /// Node ids; meaningful only with LIST_VOLUMES_PUBLISHED_NODES, and may name nodes unknown here.
+    pub published_node_ids: Vec<String>,
+}
+
+/// One page of ListVolumes. Between pages volumes may come and go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePage {
+    /// In the driver's order.
+    pub volumes: Vec<ListedVolume>,
+    /// Where the next page starts; nothing after the last one.
+    pub next_token: Option<String>,
+}
+
+/// What GetCapacity is asked for; each part narrows the question.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GetCapacity {
+    /// Only storage that allows all of these.
+    pub capabilities: Vec<wire::VolumeCapability>,
+    /// Only storage for these parameters.
+    pub parameters: Context,
+    /// Only storage reachable from here.
+    pub topology: Option<BTreeMap<String, String>>,
+}
+
+/// Room for new volumes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// In all.
+    pub available: i64,
+    /// The largest volume; nothing if the driver does not say.
+    pub maximum_volume: Option<i64>,
+    /// The smallest volume; nothing if the driver does not say.
+    pub minimum_volume: Option<i64>,
+}
+
+impl Plugin {
+    /// ValidateVolumeCapabilities. Needs no capability but the controller service.
+    pub async fn validate_volume_capabilities(&self, args: Validate) -> Result<Validation, CallError> {
+        const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
+        args.check().map_err(|error| CallError::argument(RPC, &error))?;
+        let scrub = Scrub::of(&args.secrets, &args.capabilities);
+        let message = wire::ValidateVolumeCapabilitiesRequest {
+            volume_id: args.volume_id.clone(),
+            volume_context: args.volume_context.clone().into_map(),
+            volume_capabilities: args.capabilities.clone(),
+            parameters: args.parameters.clone().into_map(),
+            secrets: args.secrets.clone().into_field(),
+            mutable_parameters: BTreeMap::new(),
+        };
+        let mut client = self.controller();
+        let answer = self
+            .call(RPC, &args.volume_id, &scrub, message, |request| async move {
+                client.validate_volume_capabilities(request).await
+            })
+            .await?;
+        Ok(compare(&args, &answer, &scrub))
+    }
+
+    /// ListVolumes (needs LIST_VOLUMES): one page of at most `max_entries` volumes (0: as many as the driver likes),
+    /// from `starting_token` on (empty: from the start).
+    ///
+    /// Fails with ABORTED if the token is no longer good; then the listing has to start again.
+    pub async fn list_volumes(
+        &self,
+        max_entries: u32,
+        starting_token: String,
+    ) -> Result<VolumePage, CallError> {
+        const RPC: Rpc = Rpc::ListVolumes;
+        let message = wire::ListVolumesRequest {
+            max_entries: i32::try_from(max_entries).unwrap_or(i32::MAX),
+            starting_token,
+        };
+        let mut client = self.controller();
+        let answer =
+            self.call(RPC, "", &Scrub::nothing(), message, |request| async move {
+                client.list_volumes(request).await
+            })
+            .await?;
+        let volumes = answer.entries.into_iter().map(listed).collect::<Result<_, _>>();
+        Ok(VolumePage {
+            volumes: volumes.map_err(|what| CallError::reply(RPC, what))?,
+            next_token: Some(answer.next_token).filter(|token| !token.is_empty()),
+        })
+    }
+
+    /// ListVolumes, all pages. Starts again up to three times if the driver forgets its token.
+    ///
+    /// The list may miss a volume that came or moved while it was made, so absence from it proves nothing.
+    pub async fn list_all_volumes(&self, page_size: u32) -> Result<Vec<ListedVolume>, CallError> {
+        let mut attempt = 1;
+        loop {
+            match self.list_from_start(page_size).await {
+                Err(error)
+                    if error.code == Code::Aborted
+                        && error.origin == Origin::Driver
+                        && attempt < LIST_ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn list_from_start(&self, page_size: u32) -> Result<Vec<ListedVolume>, CallError> {
+        let mut volumes = Vec::new();
+        let mut token = String::new();
+        loop {
+            let page = self.list_volumes(page_size, token.clone()).await?;
+            volumes.extend(page.volumes);
+            match page.next_token {
+                None => return Ok(volumes),
+                // Would go on for ever.
+                Some(next) if next == token => {
+                    return Err(CallError::reply(Rpc::ListVolumes, "next_token is the token of this page"));
+                }
+                Some(next) => token = next,
+            }
+        }
+    }
+
+    /// GetCapacity (needs GET_CAPACITY).
+    pub async fn get_capacity(&self, args: GetCapacity) -> Result<Capacity, CallError> {
+        const RPC: Rpc = Rpc::GetCapacity;
+        let check = args.capabilities.iter().try_for_each(sizes::capability);
+        check
+            .and_then(|()| sizes::map("parameters", &args.parameters))
+            .map_err(|error| CallError::argument(RPC, &error))?;
+        let scrub = Scrub::of(&Secrets::none(), &args.capabilities);
+        let message = wire::GetCapacityRequest {
+            volume_capabilities: args.capabilities,
+            parameters: args.parameters.into_map(),
+            accessible_topology: args.topology.map(|segments| wire::Topology { segments }),
+        };
+        let mut client = self.controller();
+        let answer = self
+            .call(RPC, "", &scrub, message, |request| async move { client.get_capacity(request).await })
+            .await?;
+        if answer.available_capacity < 0 {
+            return Err(CallError::reply(
+                RPC,
+                format!("available_capacity is {}", answer.available_capacity),
+            ));
+        }
+        Ok(Capacity {
+            available: answer.available_capacity,
+            maximum_volume: answer.maximum_volume_size,
+            minimum_volume: answer.minimum_volume_size,
+        })
+    }
+}
+
+impl Validate {
+    fn check(&self) -> Result<(), SizeError> {
+        sizes::id("volume_id", &self.volume_id)?;
+        sizes::map("volume_context", &self.volume_context)?;
+        sizes::capabilities(&self.capabilities)?;
+        sizes::map("parameters", &self.parameters)?;
+        sizes::secrets(&self.secrets)
+    }
+}
+
+/// A driver confirms by repeating what it checked, and one that does not know a field leaves it out (CSI
+/// ValidateVolumeCapabilities). Capabilities have to be repeated; the maps may be absent.
+fn compare(asked: &Validate, answer: &wire::ValidateVolumeCapabilitiesResponse, scrub: &Scrub) -> Validation {
+    let Some(confirmed) = &answer.confirmed else {
+        let message = scrub.clean(&answer.message);
+        let silent = || "the driver does not confirm the capabilities and does not say why".to_owned();
+        return Validation::Refused { message: if message.is_empty() { silent() } else { message } };
+    };
+    let differs =
+        |field: &str| Validation::Refused { message: format!("the driver confirmed another {field}") };
+    if !asked.capabilities.iter().all(|wanted| confirmed.volume_capabilities.contains(wanted)) {
+        return differs("volume_capability than asked");
+    }
+    let maps = [
+        ("volume_context", &*asked.volume_context, &confirmed.volume_context),
+        ("parameters", &*asked.parameters, &confirmed.parameters),
+    ];
+    let mut unchecked = Vec::new();
+    for (field, asked, confirmed) in maps {
+        match (asked == confirmed, confirmed.is_empty()) {
+            (true, _) => {}
+            (false, true) => unchecked.push(field),
+            (false, false) => return differs(field),
+        }
+    }
+    Validation::Confirmed { unchecked }
+}
+
+fn listed(entry: wire::list_volumes_response::Entry) -> Result<ListedVolume, String> {
+    let volume = entry.volume.ok_or("an entry without volume")?;
+    // Not held to 128 bytes: one odd volume, perhaps not ours, must not hide all others.
+    if volume.volume_id.is_empty() {
+        return Err("an entry with an empty volume_id".to_owned());
+    }
+    Ok(ListedVolume {
+        volume_id: volume.volume_id,
+        capacity_bytes: Some(volume.capacity_bytes).filter(|bytes| *bytes > 0),
+        volume_context: volume.volume_context.into(),
+        published_node_ids: entry.status.map(|status| status.published_node_ids).unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::capability::{SingleNode, to_proto};
+    use super::*;
+    use crate::api::capability::{AccessMode, AttachmentMode};
+
+    fn asked() -> Validate {
+        let flags = ["password=hunter2".to_owned()];
+        let mode = AccessMode::MultiNodeMultiWriter;
+        let capability =
+            to_proto(mode, AttachmentMode::FileSystem, None, &flags, None, SingleNode::WriterOnly);
+        Validate {
+            volume_id: "vol".to_owned(),
+            volume_context: BTreeMap::from([("pool".to_owned(), "a".to_owned())]).into(),
+            capabilities: vec![capability],
+            ..Validate::default()
+        }
+    }
+
+    fn answer(confirmed: Option<wire::validate_volume_capabilities_response::Confirmed>) -> Validation {
+        let asked = asked();
+        let scrub = Scrub::of(&asked.secrets, &asked.capabilities);
+        let message = "hunter2 is no option".to_owned();
+        compare(&asked, &wire::ValidateVolumeCapabilitiesResponse { confirmed, message }, &scrub)
+    }
+
+    fn confirmed() -> wire::validate_volume_capabilities_response::Confirmed {
+        wire::validate_volume_capabilities_response::Confirmed {
+            volume_capabilities: asked().capabilities,
+            volume_context: asked().volume_context.into_map(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn an_answer_that_repeats_the_question_confirms() {
+        assert_eq!(answer(Some(confirmed())), Validation::Confirmed { unchecked: vec![] });
+    }
+
+    #[test]
+    fn an_answer_without_confirmation_refuses_and_its_message_is_clean() {
+        let message = "<hidden> is no option".to_owned();
+        assert_eq!(answer(None), Validation::Refused { message });
+    }
+
+    #[test]
+    fn an_older_driver_leaves_the_context_unchecked() {
+        let mut older = confirmed();
+        older.volume_context.clear();
+        assert_eq!(answer(Some(older)), Validation::Confirmed { unchecked: vec!["volume_context"] });
+    }
+
+    #[test]
+    fn another_capability_or_context_than_asked_is_no_confirmation() {
+        let mut other = confirmed();
+        other.volume_capabilities.clear();
+        assert!(matches!(answer(Some(other)), Validation::Refused { .. }));
+        let mut other = confirmed();
+        other.volume_context.insert("pool".to_owned(), "b".to_owned());
+        assert!(matches!(answer(Some(other)), Validation::Refused { .. }));
+    }
+}

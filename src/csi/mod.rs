@@ -1,0 +1,59 @@
+//! The CSI client: everything that moor says to a driver, and all that it understands of the answers.
+//!
+//! A [`Plugin`] is one connected plugin process. Its methods are CSI's calls, one each; they check arguments against
+//! CSI's size limits, end at their deadline, check the answer, and return either a typed result or a [`CallError`] whose
+//! [`Meaning`] says what the caller may do next. No retry, no state, no decision lives here.
+//!
+//! | service | call | method |
+//! |---|---|---|
+//! | Identity | GetPluginInfo | [`Plugin::get_plugin_info`] |
+//! | | GetPluginCapabilities | [`Plugin::get_plugin_capabilities`] |
+//! | | Probe | [`Plugin::probe`] |
+//! | Controller | ControllerGetCapabilities | [`Plugin::controller_get_capabilities`] |
+//! | | CreateVolume, DeleteVolume | [`Plugin::create_volume`], [`Plugin::delete_volume`] |
+//! | | ControllerPublishVolume | [`Plugin::controller_publish_volume`] |
+//! | | ControllerUnpublishVolume | [`Plugin::controller_unpublish_volume`] |
+//! | | ValidateVolumeCapabilities | [`Plugin::validate_volume_capabilities`] |
+//! | | ListVolumes | [`Plugin::list_volumes`], [`Plugin::list_all_volumes`] |
+//! | | GetCapacity | [`Plugin::get_capacity`] |
+//! | Node | NodeGetCapabilities, NodeGetInfo | [`Plugin::node_get_capabilities`], [`Plugin::node_get_info`] |
+//! | | NodeStageVolume, NodeUnstageVolume | [`Plugin::node_stage_volume`], [`Plugin::node_unstage_volume`] |
+//! | | NodePublishVolume, NodeUnpublishVolume | [`Plugin::node_publish_volume`], [`Plugin::node_unpublish_volume`] |
+//! | | NodeGetVolumeStats | [`Plugin::node_get_volume_stats`] |
+//!
+//! Nothing that is secret leaves: not by `Debug` ([`redact`]), not in a trace, not in an error message.
+
+pub mod capability;
+mod channel;
+mod controller;
+mod deadlines;
+mod error;
+mod identity;
+mod inventory;
+mod meaning;
+mod node;
+pub mod proto;
+pub mod redact;
+mod rpc;
+mod secrets;
+pub mod sizes;
+
+#[cfg(test)]
+mod print_tests;
+#[cfg(test)]
+mod server_tests;
+
+pub use capability::{ControllerCapabilities, NodeCapabilities, PluginCapabilities};
+pub use channel::{ANSWER_LIMIT, DialError, Plugin};
+pub use controller::{ControllerPublish, ControllerUnpublish, CreateVolume, CreatedVolume, DeleteVolume};
+pub use deadlines::Deadlines;
+pub use error::{CallError, Origin};
+pub use identity::PluginInfo;
+pub use inventory::{Capacity, GetCapacity, ListedVolume, Validate, Validation, VolumePage};
+pub use meaning::{Meaning, meaning};
+pub use node::{
+    NodeGetVolumeStats, NodeInfo, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, Usage, VolumeCondition,
+    VolumeStats,
+};
+pub use rpc::Rpc;
+pub use secrets::{Context, Secrets};

@@ -1,0 +1,184 @@
+//! Keeps secrets out of everything that is printed, stored or logged.
+//!
+//! Two ways lead out: printing a request, and a driver that quotes what we sent in its error message. The first is shut
+//! by `build.rs`, which writes the `Debug` of such messages with [`Hidden`] in it; the second by [`Scrub`].
+
+use std::fmt;
+
+use super::proto::csi::v1::VolumeCapability;
+use super::proto::csi::v1::volume_capability::AccessType;
+use super::secrets::Secrets;
+
+/// The longest message that leaves this module, in bytes.
+pub const MESSAGE_LIMIT: usize = 1024;
+
+/// Shorter values occur in ordinary words, and taking them out would make messages unreadable without hiding anything.
+const SHORTEST: usize = 4;
+
+const MARK: &str = "<hidden>";
+
+/// Stands for that many entries, in `Debug` output.
+pub struct Hidden(pub usize);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} hidden>", self.0)
+    }
+}
+
+/// What must not occur in a message about one call.
+#[derive(Default)]
+pub struct Scrub {
+    /// Longest first, so that a value which holds another one goes as a whole.
+    needles: Vec<String>,
+}
+
+impl Scrub {
+    /// For a call that carries nothing secret.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self::default()
+    }
+
+    /// For a call with these secrets and the mount flags of these capabilities.
+    ///
+    /// A driver may quote a value escaped, line by line or, when it is JSON, member by member; these forms are found.
+    /// A value that it encoded otherwise (base64, URL) is not.
+    #[must_use]
+    pub fn of<'a>(secrets: &Secrets, capabilities: impl IntoIterator<Item = &'a VolumeCapability>) -> Self {
+        let mut needles = Vec::new();
+        for value in secrets.exposed().values() {
+            needles.push(value.clone());
+            needles.push(value.trim().to_owned());
+            needles.push(escaped(value));
+            needles.extend(value.lines().map(|line| line.trim().to_owned()));
+            if let Ok(json) = serde_json::from_str(value) {
+                leaves(&json, &mut needles);
+            }
+        }
+        for flag in capabilities.into_iter().flat_map(mount_flags) {
+            needles.push(flag.clone());
+            for option in flag.split(',') {
+                needles.push(option.to_owned());
+                needles.extend(option.split_once('=').map(|(_, value)| value.to_owned()));
+            }
+        }
+        needles.retain(|needle| needle.len() >= SHORTEST);
+        needles.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        needles.dedup();
+        Self { needles }
+    }
+
+    /// The message as it may be shown: without the needles and control characters, at most [`MESSAGE_LIMIT`] bytes.
+    #[must_use]
+    pub fn clean(&self, message: &str) -> String {
+        let scrubbed = self.without_needles(message.to_owned());
+        let printable: String = scrubbed
+            .chars()
+            .map(|c| if c.is_whitespace() { ' ' } else { c })
+            .filter(|c| !c.is_control())
+            .collect();
+        // Again, because taking out a character may have joined what it kept apart.
+        let mut cleaned = self.without_needles(printable);
+        let end = (0..=MESSAGE_LIMIT.min(cleaned.len())).rev().find(|end| cleaned.is_char_boundary(*end));
+        cleaned.truncate(end.unwrap_or_default());
+        cleaned
+    }
+
+    fn without_needles(&self, mut message: String) -> String {
+        for needle in &self.needles {
+            if message.contains(needle.as_str()) {
+                message = message.replace(needle.as_str(), MARK);
+            }
+        }
+        message
+    }
+}
+
+/// The mount flags of a capability; none for a raw device.
+pub(super) fn mount_flags(capability: &VolumeCapability) -> &[String] {
+    match &capability.access_type {
+        Some(AccessType::Mount(mount)) => &mount.mount_flags,
+        Some(AccessType::Block(_)) | None => &[],
+    }
+}
+
+/// As JSON and Go's `%q` write a string, without the quotes.
+fn escaped(value: &str) -> String {
+    let quoted = serde_json::Value::from(value).to_string();
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()
+}
+
+fn leaves(json: &serde_json::Value, into: &mut Vec<String>) {
+    match json {
+        serde_json::Value::String(text) => into.push(text.clone()),
+        serde_json::Value::Array(items) => items.iter().for_each(|item| leaves(item, into)),
+        serde_json::Value::Object(members) => members.values().for_each(|member| leaves(member, into)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::proto::csi::v1::volume_capability::MountVolume;
+    use super::*;
+
+    fn scrub(secret: &str) -> Scrub {
+        Scrub::of(&BTreeMap::from([("k".to_owned(), secret.to_owned())]).into(), [])
+    }
+
+    #[test]
+    fn a_quoted_secret_is_taken_out() {
+        assert_eq!(scrub("hunter2").clean("login with hunter2 failed"), "login with <hidden> failed");
+    }
+
+    #[test]
+    fn a_secret_with_a_trailing_newline_is_found_without_it() {
+        assert_eq!(scrub("hunter2\n").clean("bad: hunter2"), "bad: <hidden>");
+    }
+
+    #[test]
+    fn a_secret_is_found_escaped_line_by_line_and_inside_json() {
+        assert_eq!(scrub("a\"long\nkey").clean(r#"key "a\"long\nkey""#), r#"key "<hidden>""#);
+        assert_eq!(scrub("first line\nsecond line").clean("at second line"), "at <hidden>");
+        assert_eq!(scrub(r#"{"user":{"token":"tok-123"}}"#).clean("tok-123 expired"), "<hidden> expired");
+    }
+
+    #[test]
+    fn a_secret_split_by_control_characters_is_still_found() {
+        assert_eq!(scrub("hunter2").clean("hun\u{7}ter2"), "<hidden>");
+    }
+
+    #[test]
+    fn a_secret_inside_another_one_leaves_nothing_of_the_longer() {
+        let both =
+            BTreeMap::from([("a".to_owned(), "pass".to_owned()), ("b".to_owned(), "passphrase".to_owned())]);
+        assert_eq!(Scrub::of(&both.into(), []).clean("x passphrase y pass"), "x <hidden> y <hidden>");
+    }
+
+    #[test]
+    fn a_short_value_stays() {
+        assert_eq!(scrub("abc").clean("abc"), "abc");
+    }
+
+    #[test]
+    fn mount_flags_and_their_values_are_taken_out() {
+        let flags = vec!["username=joe1,password=pa55w0rd".to_owned()];
+        let mount = MountVolume { mount_flags: flags, ..MountVolume::default() };
+        let capability =
+            VolumeCapability { access_type: Some(AccessType::Mount(mount)), ..VolumeCapability::default() };
+        let scrub = Scrub::of(&Secrets::none(), [&capability]);
+        assert_eq!(scrub.clean("mount -o password=pa55w0rd"), "mount -o <hidden>");
+        assert_eq!(scrub.clean("pa55w0rd is wrong for joe1"), "<hidden> is wrong for <hidden>");
+    }
+
+    #[test]
+    fn a_message_is_cut_on_a_character_boundary_and_has_no_control_characters() {
+        let long = "é\u{1b}[31m\n".repeat(1000);
+        let cleaned = Scrub::nothing().clean(&long);
+        assert!(cleaned.len() <= MESSAGE_LIMIT && cleaned.len() > MESSAGE_LIMIT - 4);
+        assert!(cleaned.chars().all(|c| !c.is_control()));
+    }
+}

@@ -1,0 +1,226 @@
+//! CSI's size limits, checked before a call because a driver may cut or refuse what is longer (CSI "Size Limits").
+
+use std::collections::BTreeMap;
+
+use super::proto::csi::v1::VolumeCapability;
+use super::proto::csi::v1::volume_capability::AccessType;
+use super::redact::mount_flags;
+use super::secrets::Secrets;
+
+/// Bytes in a string for which the spec says nothing else: volume ids, names, file system types.
+pub const STRING_LIMIT: usize = 128;
+/// Bytes of keys and values together in a map.
+pub const MAP_LIMIT: usize = 4096;
+/// Bytes of all mount flags together.
+pub const MOUNT_FLAGS_LIMIT: usize = 4096;
+/// Bytes in a node id.
+pub const NODE_ID_LIMIT: usize = 256;
+/// Bytes in a path. The spec leaves it to the operating system; this is PATH_MAX with its closing NUL.
+pub const PATH_LIMIT: usize = 4095;
+/// Characters in a plugin's name.
+pub const PLUGIN_NAME_LIMIT: usize = 63;
+
+/// A value that CSI does not allow in this field. Names the field and never the value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizeError {
+    /// A required field is empty.
+    #[error("{field} is empty")]
+    Empty {
+        /// The protocol's name of the field.
+        field: &'static str,
+    },
+    /// A string, or all strings of a map or list together, is too long.
+    #[error("{field} has {bytes} bytes, CSI allows {limit}")]
+    TooLong {
+        /// The protocol's name of the field.
+        field: &'static str,
+        /// What it has, in bytes.
+        bytes: usize,
+        /// What the spec allows, in bytes.
+        limit: usize,
+    },
+    /// A path that a driver could read as another one.
+    #[error("{field} is not an absolute path without '..' and NUL")]
+    BadPath {
+        /// The protocol's name of the field.
+        field: &'static str,
+    },
+    /// A name with control characters.
+    #[error("{field} has control characters")]
+    ControlCharacters {
+        /// The protocol's name of the field.
+        field: &'static str,
+    },
+    /// A plugin name that is no domain name.
+    #[error("the plugin name is not a domain name of at most {PLUGIN_NAME_LIMIT} characters")]
+    BadPluginName,
+    /// A capability without access type or mode.
+    #[error("{field} names no access type or no access mode")]
+    IncompleteCapability {
+        /// The protocol's name of the field.
+        field: &'static str,
+    },
+}
+
+/// An optional string of at most 128 bytes.
+pub fn text(field: &'static str, value: &str) -> Result<(), SizeError> {
+    limited(field, value.len(), STRING_LIMIT)
+}
+
+/// A required string of at most 128 bytes: a volume or snapshot id.
+pub fn id(field: &'static str, value: &str) -> Result<(), SizeError> {
+    required(field, value)?;
+    text(field, value)
+}
+
+/// A required name that we give, at most 128 bytes and without control characters (CSI CreateVolume).
+pub fn name(field: &'static str, value: &str) -> Result<(), SizeError> {
+    id(field, value)?;
+    if value.chars().any(char::is_control) {
+        return Err(SizeError::ControlCharacters { field });
+    }
+    Ok(())
+}
+
+/// A required node id of at most 256 bytes (CSI NodeGetInfo).
+pub fn node_id(value: &str) -> Result<(), SizeError> {
+    required("node_id", value)?;
+    limited("node_id", value.len(), NODE_ID_LIMIT)
+}
+
+/// A map of at most 4 KiB.
+pub fn map(field: &'static str, map: &BTreeMap<String, String>) -> Result<(), SizeError> {
+    limited(field, map.iter().map(|(key, value)| key.len() + value.len()).sum(), MAP_LIMIT)
+}
+
+/// The secrets of a call: a map as any other.
+pub fn secrets(secrets: &Secrets) -> Result<(), SizeError> {
+    map("secrets", secrets.exposed())
+}
+
+/// A required absolute path.
+pub fn path(field: &'static str, value: &str) -> Result<(), SizeError> {
+    required(field, value)?;
+    limited(field, value.len(), PATH_LIMIT)?;
+    if !value.starts_with('/') || value.contains('\0') || value.split('/').any(|part| part == "..") {
+        return Err(SizeError::BadPath { field });
+    }
+    Ok(())
+}
+
+/// A plugin's name: labels of letters, digits and inner dashes, parted by dots (CSI GetPluginInfo).
+pub fn plugin_name(value: &str) -> Result<(), SizeError> {
+    let is_label = |label: &str| {
+        let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        alphanumeric(label.chars().next())
+            && alphanumeric(label.chars().next_back())
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    if value.len() <= PLUGIN_NAME_LIMIT && value.split('.').all(is_label) {
+        return Ok(());
+    }
+    Err(SizeError::BadPluginName)
+}
+
+/// A required volume capability, complete and within its limits (CSI VolumeCapability).
+pub fn capability(capability: &VolumeCapability) -> Result<(), SizeError> {
+    let field = "volume_capability";
+    let (Some(access), Some(_)) = (&capability.access_type, &capability.access_mode) else {
+        return Err(SizeError::IncompleteCapability { field });
+    };
+    limited("mount_flags", mount_flags(capability).iter().map(String::len).sum(), MOUNT_FLAGS_LIMIT)?;
+    if let AccessType::Mount(mount) = access {
+        text("fs_type", &mount.fs_type)?;
+        text("volume_mount_group", &mount.volume_mount_group)?;
+    }
+    Ok(())
+}
+
+/// A required list of capabilities.
+pub fn capabilities(capabilities: &[VolumeCapability]) -> Result<(), SizeError> {
+    if capabilities.is_empty() {
+        return Err(SizeError::Empty { field: "volume_capabilities" });
+    }
+    capabilities.iter().try_for_each(capability)
+}
+
+fn required(field: &'static str, value: &str) -> Result<(), SizeError> {
+    if value.is_empty() { Err(SizeError::Empty { field }) } else { Ok(()) }
+}
+
+fn limited(field: &'static str, bytes: usize, limit: usize) -> Result<(), SizeError> {
+    if bytes > limit { Err(SizeError::TooLong { field, bytes, limit }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::csi::v1::volume_capability::{AccessMode, MountVolume};
+    use super::*;
+
+    #[test]
+    fn a_volume_id_has_at_most_128_bytes() {
+        assert_eq!(id("volume_id", &"x".repeat(128)), Ok(()));
+        let error = id("volume_id", &"x".repeat(129)).unwrap_err();
+        assert_eq!(error.to_string(), "volume_id has 129 bytes, CSI allows 128");
+        assert_eq!(id("volume_id", ""), Err(SizeError::Empty { field: "volume_id" }));
+    }
+
+    #[test]
+    fn a_node_id_has_at_most_256_bytes() {
+        assert_eq!(node_id(&"n".repeat(256)), Ok(()));
+        assert!(node_id(&"n".repeat(257)).is_err());
+    }
+
+    #[test]
+    fn a_map_counts_keys_and_values_together() {
+        let fits = BTreeMap::from([("k".repeat(96), "v".repeat(4000))]);
+        assert_eq!(map("volume_context", &fits), Ok(()));
+        let over = BTreeMap::from([("k".repeat(97), "v".repeat(4000))]);
+        let error = SizeError::TooLong { field: "secrets", bytes: 4097, limit: 4096 };
+        assert_eq!(secrets(&over.into()), Err(error));
+    }
+
+    #[test]
+    fn a_path_longer_than_128_bytes_is_allowed() {
+        assert_eq!(path("target_path", &format!("/{}", "p".repeat(300))), Ok(()));
+        assert!(path("target_path", &format!("/{}", "p".repeat(5000))).is_err());
+    }
+
+    #[test]
+    fn a_path_that_leads_elsewhere_is_refused() {
+        for bad in ["relative", "/a/../b", "/a\0b", "/.."] {
+            assert!(path("target_path", bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(path("target_path", "/a/..b/c"), Ok(()));
+    }
+
+    #[test]
+    fn a_plugin_name_is_a_domain_name() {
+        for good in ["ebs.csi.aws.com", "a", "loop.moor.dev", "x-1.y"] {
+            assert_eq!(plugin_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", ".", "a..b", "-a.b", "a-.b", "a_b", "a/b", &"a".repeat(64)] {
+            assert_eq!(plugin_name(bad), Err(SizeError::BadPluginName), "{bad}");
+        }
+    }
+
+    #[test]
+    fn mount_flags_have_at_most_4_kib_together() {
+        let with = |flags: Vec<String>| VolumeCapability {
+            access_type: Some(AccessType::Mount(MountVolume {
+                mount_flags: flags,
+                ..MountVolume::default()
+            })),
+            access_mode: Some(AccessMode::default()),
+        };
+        assert_eq!(capability(&with(vec!["f".repeat(2048); 2])), Ok(()));
+        assert!(capability(&with(vec!["f".repeat(2049); 2])).is_err());
+        assert!(capability(&VolumeCapability::default()).is_err());
+    }
+
+    #[test]
+    fn a_name_has_no_control_characters() {
+        assert!(name("name", "moor-\u{7}").is_err());
+        assert_eq!(name("name", "moor-1"), Ok(()));
+    }
+}
