@@ -8,9 +8,14 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod admin;
 pub mod api;
 pub mod attachment;
 pub mod claim;
 pub mod csi;
+pub mod k8s;
+pub mod metrics;
 pub mod plugin;
+pub mod shutdown;
+pub mod telemetry;
 pub mod volume;

@@ -1,0 +1,47 @@
+//! Exponential delay with jitter.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+/// How long to wait after the n-th failure in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    /// Per object: 1 s doubling to 5 min, without a limit on attempts (design section 2).
+    pub const OBJECT: Self = Self::new(Duration::from_secs(1), Duration::from_secs(300));
+    /// Per watch: as client-go's reflector, 800 ms doubling to 30 s.
+    pub const WATCH: Self = Self::new(Duration::from_millis(800), Duration::from_secs(30));
+
+    /// A backoff that starts at `first` and never exceeds `max`.
+    #[must_use]
+    pub const fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max }
+    }
+
+    /// Delay after `failures` failures in a row, the first being 1. Up to a fifth shorter than the
+    /// exact power of two, so that objects which failed together do not return together.
+    #[must_use]
+    pub fn delay(&self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        let exact = self.first.saturating_mul(1_u32 << doublings).min(self.max);
+        exact.mul_f64(rand::rng().random_range(0.8..=1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_doubles_to_its_maximum_and_stays_there() {
+        for (failures, exact) in [(1, 1.0), (2, 2.0), (3, 4.0), (9, 256.0), (10, 300.0), (4_000_000, 300.0)] {
+            let delay = Backoff::OBJECT.delay(failures).as_secs_f64();
+            assert!(delay <= exact && delay >= exact * 0.8, "{failures} failures gave {delay} s");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! A cache of one kind: fed by watches and by the responses to our own writes, read by every decision.
+//!
+//! What is in it may be old, what is not in it may exist: presence may be acted on, because every write
+//! carries a resourceVersion; absence is confirmed by [`super::read`] (design R1).
+
+use std::{
+    collections::HashSet,
+    fmt::Debug,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource, core::error_boundary::InvalidObject};
+use serde::de::DeserializeOwned;
+use tokio::{sync::watch, time::Instant};
+
+use super::store::{Change, IndexFn, Origin, Store, Uid};
+
+/// kubectl's copy of the object inside the object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// An object type that can be cached.
+pub trait Cached:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+impl<K> Cached for K where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+type OnChange<K> = Arc<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
+type OnInvalid = Arc<dyn Fn(&InvalidObject) + Send + Sync>;
+
+/// Objects of one kind, by name, UID and index.
+pub struct Cache<K> {
+    store: RwLock<Store<K>>,
+    on_change: RwLock<Vec<OnChange<K>>>,
+    on_invalid: RwLock<Vec<OnInvalid>>,
+    sources: Vec<Source>,
+    listed: watch::Sender<usize>,
+}
+
+struct Source {
+    name: &'static str,
+    state: Mutex<SourceState>,
+}
+
+struct SourceState {
+    listed: bool,
+    progress: Instant,
+}
+
+impl<K: Cached> Cache<K> {
+    /// An empty cache, to be fed by one [`super::watch::watch`] per name (at most 8; more are ignored).
+    #[must_use]
+    pub fn new(sources: &[&'static str]) -> Self {
+        let now = Instant::now();
+        let sources: Vec<Source> = sources
+            .iter()
+            .take(8)
+            .map(|name| Source { name, state: Mutex::new(SourceState { listed: false, progress: now }) })
+            .collect();
+        Self {
+            store: RwLock::new(Store::new(u8::try_from(sources.len()).unwrap_or(8))),
+            on_change: RwLock::default(),
+            on_invalid: RwLock::default(),
+            sources,
+            listed: watch::Sender::new(0),
+        }
+    }
+
+    /// Adds an index. `keys` says under which keys an object is found.
+    #[must_use]
+    pub fn with_index(self, name: &'static str, keys: IndexFn<K>) -> Self {
+        self.write().add_index(name, keys);
+        self
+    }
+
+    /// Calls `f` with (before, after) whenever an object changes, arrives or leaves, without any lock
+    /// held; it should only put keys into queues. Equal before and after mean: one stream says that it
+    /// has left, another still has it; look live. Register before the watches start.
+    pub fn on_change(&self, f: impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static) {
+        self.on_change.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(f));
+    }
+
+    /// Calls `f` for each object that cannot be read. Such an object is skipped (what was known of it
+    /// before stays), so one malformed object never stalls the others.
+    pub fn on_invalid(&self, f: impl Fn(&InvalidObject) + Send + Sync + 'static) {
+        self.on_invalid.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(f));
+    }
+
+    /// The object of this name; `namespace` is empty for cluster-scoped kinds.
+    #[must_use]
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.read().by_name(namespace, name)
+    }
+
+    /// The object with this UID.
+    #[must_use]
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
+        self.read().by_uid(uid)
+    }
+
+    /// The objects that `index` files under `key`, in the order of their UIDs. An index that was never
+    /// added finds nothing.
+    #[must_use]
+    pub fn by_index(&self, index: &str, key: &str) -> Vec<Arc<K>> {
+        self.read().by_index(index, key)
+    }
+
+    /// Every object, in no order.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.read().all()
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read().len()
+    }
+
+    /// Whether there is no object.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes in the response to an own write or live read, so that the next pass sees it before the
+    /// watch delivers it. Only for objects that a feeding watch selects: another one would stay for ever.
+    /// A response that shows the end of the object (being deleted, no finalizers) removes it.
+    pub fn apply(&self, object: K) {
+        self.put(object, Origin::Own);
+    }
+
+    /// As [`Cache::apply`], without calling [`Cache::on_change`]: for a pass that records its own failure
+    /// and must not be woken by that before its backoff. The watch's echo of the write is no change
+    /// either. Who else has to know is then up to the pass.
+    pub fn apply_quietly(&self, mut object: K) {
+        strip(object.meta_mut());
+        self.write().put(object, Origin::Own);
+    }
+
+    /// Removes an object that a live GET did not find, or found under another UID. It never comes back.
+    pub fn remove_confirmed(&self, uid: &str) {
+        let change = self.write().bury(&Uid::from(uid), u64::MAX);
+        self.notify(change);
+    }
+
+    /// Waits until every feeding watch has finished its first LIST.
+    pub async fn synced(&self) {
+        let all = self.sources.len();
+        // The sender lives in self, so waiting cannot fail.
+        let _ = self.listed.subscribe().wait_for(|listed| *listed >= all).await;
+    }
+
+    /// Whether every feeding watch has finished its first LIST.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        *self.listed.borrow() >= self.sources.len()
+    }
+
+    /// Time since the slowest feeding watch last heard from the API server: a list page, an opened
+    /// stream, an event or a bookmark (interleavings B27).
+    #[must_use]
+    pub fn stalled_for(&self) -> Duration {
+        self.sources.iter().map(|source| source.state().progress.elapsed()).max().unwrap_or_default()
+    }
+
+    pub(super) fn put(&self, mut object: K, origin: Origin) {
+        strip(object.meta_mut());
+        let changes = self.write().put(object, origin);
+        self.notify(changes);
+    }
+
+    pub(super) fn leave(&self, meta: &ObjectMeta, stream: u8) {
+        let changes = self.write().leave(meta, stream);
+        self.notify(changes);
+    }
+
+    /// A source has finished a LIST.
+    pub(super) fn finish_list(&self, listed: &HashSet<String>, version: u64, stream: u8) {
+        let changes = self.write().listed(listed, version, stream);
+        self.notify(changes);
+        if let Some(source) = self.sources.get(usize::from(stream)) {
+            let first = !std::mem::replace(&mut source.state().listed, true);
+            if first {
+                self.listed.send_modify(|listed| *listed += 1);
+            }
+        }
+    }
+
+    pub(super) fn progressed(&self, stream: u8) {
+        if let Some(source) = self.sources.get(usize::from(stream)) {
+            source.state().progress = Instant::now();
+        }
+    }
+
+    pub(super) fn highest(&self) -> u64 {
+        self.read().highest()
+    }
+
+    pub(super) fn source_name(&self, stream: u8) -> &'static str {
+        self.sources.get(usize::from(stream)).map_or("unknown", |source| source.name)
+    }
+
+    pub(super) fn invalid(&self, object: &InvalidObject) {
+        let hooks = self.on_invalid.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for hook in hooks {
+            hook(object);
+        }
+    }
+
+    fn notify(&self, changes: impl IntoIterator<Item = Change<K>>) {
+        let mut changes = changes.into_iter().peekable();
+        if changes.peek().is_none() {
+            return;
+        }
+        let hooks = self.on_change.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for change in changes {
+            for hook in &hooks {
+                hook(change.old.as_ref(), change.new.as_ref());
+            }
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Store<K>> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Store<K>> {
+        self.store.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Source {
+    fn state(&self) -> MutexGuard<'_, SourceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops what no decision reads and what makes up half of an object's memory.
+fn strip(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+}

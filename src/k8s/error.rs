@@ -1,0 +1,188 @@
+//! What can become of a request to the API server, sorted by what the caller does next.
+
+use std::fmt;
+
+use kube::core::Status;
+use thiserror::Error;
+
+/// The request that an error is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Kubernetes' verb, as in RBAC.
+    pub verb: &'static str,
+    /// Kind of the object.
+    pub kind: String,
+    /// status, or empty for the object itself.
+    pub subresource: &'static str,
+    /// Name of the object, empty for a list; with its namespace if it has one.
+    pub object: String,
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, kind, subresource, object } = self;
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        write!(f, "{verb} {kind}{slash}{subresource} {object}")
+    }
+}
+
+/// Why a request to the API server did not do what was asked.
+#[derive(Debug, Error)]
+pub enum ApiError {
+    /// Somebody wrote the object since it was read. Observe again; no write was made.
+    #[error("{0}: it has changed since it was read")]
+    Conflict(Request),
+    /// The object is not there, or its name belongs to another UID. No write was made.
+    #[error("{0}: it is gone")]
+    Gone(Request),
+    /// RBAC or an admission policy refused. No write was made.
+    #[error("{request}: forbidden: {message}")]
+    Forbidden {
+        /// What was asked.
+        request: Request,
+        /// The API server's words.
+        message: String,
+    },
+    /// The API server does not accept the content. Repeating it will not help. No write was made.
+    #[error("{request}: invalid: {message}")]
+    Invalid {
+        /// What was asked.
+        request: Request,
+        /// The API server's words.
+        message: String,
+    },
+    /// The credentials were refused (401): the Pod of this process is gone (interleavings B26). No write
+    /// was made, and no new CSI call may be started.
+    #[error("{0}: our credentials are no longer accepted")]
+    Unauthorized(Request),
+    /// A write was asked for without the UID or resourceVersion that would guard it (design R6). It
+    /// was not sent.
+    #[error("{0}: not sent, the object to write has no uid or no resourceVersion")]
+    Unguarded(Request),
+    /// No answer in time. A write may or may not have been made.
+    #[error("{request}: no answer in {seconds} s")]
+    TimedOut {
+        /// What was asked.
+        request: Request,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// Anything else, overload included. A write may or may not have been made.
+    #[error("{request}: {source}")]
+    Other {
+        /// What was asked.
+        request: Request,
+        /// What the client said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+impl ApiError {
+    /// Sorts the client's error.
+    pub(super) fn sort(request: Request, source: kube::Error) -> Self {
+        let kube::Error::Api(status) = &source else {
+            return Self::Other { request, source: Box::new(source) };
+        };
+        if status.code == 401 {
+            return Self::Unauthorized(request);
+        }
+        if is_missing(status) || (status.is_conflict() && is_other_uid(status)) {
+            return Self::Gone(request);
+        }
+        if status.is_conflict() {
+            return Self::Conflict(request);
+        }
+        if status.is_forbidden() {
+            return Self::Forbidden { request, message: status.message.clone() };
+        }
+        if status.is_invalid() || status.code == 400 {
+            return Self::Invalid { request, message: status.message.clone() };
+        }
+        Self::Other { request, source: Box::new(source) }
+    }
+
+    /// The API server's answer, where it gave one that is not sorted further.
+    pub(super) fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Other { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Whether a 404 speaks of the object. A missing CRD answers 404 without naming an object, and a proxy
+/// answers 404 without a reason; neither says that the object is gone.
+fn is_missing(status: &Status) -> bool {
+    status.reason == "NotFound" && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+}
+
+/// The words of the API server for a UID that does not match, on PUT and on DELETE (1.34). There is no
+/// code for it; should they change, the error is a conflict, which is as safe and only takes a read more.
+/// A patch says only that the version does not match.
+fn is_other_uid(status: &Status) -> bool {
+    status.message.contains("UID in precondition") || status.message.contains("UID in the precondition")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::response::{Status, StatusDetails};
+
+    use super::*;
+
+    fn sorted(code: u16, reason: &str, message: &str, name: Option<&str>) -> ApiError {
+        let details = name.map(|name| StatusDetails {
+            name: name.into(),
+            group: String::new(),
+            kind: "volumeclaims".into(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 0,
+        });
+        let status =
+            Status { code, reason: reason.into(), message: message.into(), details, ..Status::default() };
+        let request =
+            Request { verb: "get", kind: "VolumeClaim".into(), subresource: "", object: "ns/c".into() };
+        ApiError::sort(request, kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn only_a_404_that_names_the_object_means_that_it_is_gone() {
+        assert!(matches!(
+            sorted(404, "NotFound", "volumeclaims \"c\" not found", Some("c")),
+            ApiError::Gone(_)
+        ));
+        // A missing CRD, in both of the API server's forms, and a proxy without an upstream.
+        let missing = "the server could not find the requested resource";
+        assert!(matches!(sorted(404, "NotFound", missing, None), ApiError::Other { .. }));
+        assert!(matches!(
+            sorted(404, "Failed to parse error data", "404 page not found", None),
+            ApiError::Other { .. }
+        ));
+    }
+
+    #[test]
+    fn a_conflict_about_the_uid_means_that_the_object_is_gone() {
+        for message in [
+            "Precondition failed: UID in precondition: a, UID in object meta: b",
+            "Operation cannot be fulfilled on volumeclaims \"c\": the UID in the precondition (a) does not match \
+             the UID in record (b). The object might have been deleted and then recreated",
+        ] {
+            assert!(matches!(sorted(409, "Conflict", message, Some("c")), ApiError::Gone(_)));
+        }
+        let message = "the object has been modified; please apply your changes to the latest version";
+        assert!(matches!(sorted(409, "Conflict", message, Some("c")), ApiError::Conflict(_)));
+    }
+
+    #[test]
+    fn overload_is_not_taken_for_an_answer() {
+        assert!(matches!(sorted(429, "TooManyRequests", "later", None), ApiError::Other { .. }));
+        assert!(matches!(sorted(504, "Timeout", "later", None), ApiError::Other { .. }));
+        assert!(matches!(sorted(401, "Unauthorized", "", None), ApiError::Unauthorized(_)));
+        assert!(matches!(sorted(403, "Forbidden", "no", None), ApiError::Forbidden { .. }));
+        assert!(matches!(sorted(422, "Invalid", "no", Some("c")), ApiError::Invalid { .. }));
+    }
+}

@@ -1,0 +1,133 @@
+//! Kubernetes Events: for people, never for decisions.
+
+use std::{fmt::Debug, time::Duration};
+
+use kube::{
+    Client, Resource,
+    runtime::events::{Event, EventType, Recorder as KubeRecorder, Reporter},
+};
+use tokio::time::timeout;
+use tracing::debug;
+
+/// Longest note, in bytes: the API server refuses more.
+const NOTE: usize = 1024;
+/// A slow API server must not hold up a pass for the sake of an Event.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Why an Event was made. Closed, so that alerts can be written against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A claim is mounted.
+    Mounted,
+    /// A claim was undone.
+    Detached,
+    /// A volume was made or taken over.
+    Provisioned,
+    /// A volume was grown.
+    Expanded,
+    /// A CSI call failed.
+    CallFailed,
+    /// A node was lost and its attachments are undone without it.
+    NodeLost,
+    /// Something was undone by force.
+    Forced,
+    /// Two Volumes name one handle.
+    DuplicateHandle,
+    /// A driver left its endpoint or came back.
+    PluginHealth,
+    /// Something is on a node or at a driver that no object accounts for.
+    Orphan,
+    /// An object cannot be read.
+    InvalidObject,
+}
+
+impl Reason {
+    /// As it is printed.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mounted => "Mounted",
+            Self::Detached => "Detached",
+            Self::Provisioned => "Provisioned",
+            Self::Expanded => "Expanded",
+            Self::CallFailed => "CallFailed",
+            Self::NodeLost => "NodeLost",
+            Self::Forced => "Forced",
+            Self::DuplicateHandle => "DuplicateHandle",
+            Self::PluginHealth => "PluginHealth",
+            Self::Orphan => "Orphan",
+            Self::InvalidObject => "InvalidObject",
+        }
+    }
+
+    fn type_(self) -> EventType {
+        match self {
+            Self::Mounted | Self::Detached | Self::Provisioned | Self::Expanded | Self::PluginHealth => {
+                EventType::Normal
+            }
+            Self::CallFailed
+            | Self::NodeLost
+            | Self::Forced
+            | Self::DuplicateHandle
+            | Self::Orphan
+            | Self::InvalidObject => EventType::Warning,
+        }
+    }
+}
+
+/// Publishes Events. Needs `create` and `patch` on events.events.k8s.io; repeated ones become a series.
+#[derive(Clone)]
+pub struct Recorder {
+    inner: KubeRecorder,
+}
+
+impl Recorder {
+    /// Events are reported as `moor-<role>`, by this instance (Pod or node name).
+    #[must_use]
+    pub fn new(client: Client, role: &str, instance: &str) -> Self {
+        let reporter = Reporter { controller: format!("moor.dev/{role}"), instance: Some(instance.into()) };
+        Self { inner: KubeRecorder::new(client, reporter) }
+    }
+
+    /// Publishes an Event about `object`. Takes at most 5 s and never fails the caller; an Event that is
+    /// lost is logged at debug level.
+    pub async fn publish<K>(&self, object: &K, reason: Reason, action: &'static str, note: &str)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let event = Event {
+            type_: reason.type_(),
+            reason: reason.as_str().into(),
+            note: Some(shortened(note).into()),
+            action: action.into(),
+            secondary: None,
+        };
+        match timeout(DEADLINE, self.inner.publish(&event, &object.object_ref(&()))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => debug!(reason = reason.as_str(), "event lost: {error}"),
+            Err(_) => debug!(reason = reason.as_str(), "event lost: no answer in {DEADLINE:?}"),
+        }
+    }
+}
+
+fn shortened(note: &str) -> &str {
+    let mut end = note.len().min(NOTE);
+    while !note.is_char_boundary(end) {
+        end -= 1;
+    }
+    note.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        let note = "é".repeat(600);
+        assert_eq!(shortened(&note).len(), 1024);
+        let note = format!("x{note}");
+        assert_eq!(shortened(&note).len(), 1023);
+        assert_eq!(shortened("short"), "short");
+    }
+}

@@ -1,0 +1,229 @@
+//! The Lease of an agent: its sign of life.
+//!
+//! It is renewed only while the agent makes progress (interleavings B27), and the agent starts no call
+//! when its own renewal is older than half the duration (design R2). So when the leader has seen
+//! the Lease expired for longer than the longest call deadline, no call of this agent is running.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+use tracing::{info, warn};
+
+use super::{Leases, holder, wall_clock};
+use crate::k8s::{ApiError, Created};
+
+/// How long the leader waits after the last renewal it saw.
+pub const DURATION: Duration = Duration::from_secs(40);
+/// Time between renewals.
+pub const RENEW: Duration = Duration::from_secs(10);
+/// Longest wait for one renewal: two attempts fit into the time that [`Renewal::may_call`] leaves.
+const ATTEMPT: Duration = Duration::from_secs(4);
+/// Time between a failed renewal and the next.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Annotation with the UID of the Node on which the agent runs.
+pub const NODE_UID: &str = "moor.dev/node-uid";
+/// Annotation with the boot id of that Node.
+pub const BOOT_ID: &str = "moor.dev/boot-id";
+
+/// Name of the Lease of an agent (its node's name, for the agent of a node).
+#[must_use]
+pub fn agent_lease_name(agent: &str) -> String {
+    format!("moor-agent-{agent}")
+}
+
+/// Who an agent is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Unique to this process's Pod: its UID, or the boot id of the node where there is none.
+    pub identity: String,
+    /// UID of the Node on which it runs.
+    pub node_uid: String,
+    /// Boot id of that Node.
+    pub boot_id: String,
+}
+
+/// How recently an agent has renewed its own Lease. Cheap to clone; asked before every call.
+#[derive(Clone, Debug)]
+pub struct Renewal {
+    renewed: watch::Receiver<Option<Instant>>,
+}
+
+impl Renewal {
+    /// Time since the last successful renewal was sent; None before the first, after a 401 and after
+    /// another agent took the Lease.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.renewed.borrow().map(|renewed| renewed.elapsed())
+    }
+
+    /// Whether a CSI call may be started (design R2).
+    #[must_use]
+    pub fn may_call(&self) -> bool {
+        self.age().is_some_and(|age| age < DURATION / 2)
+    }
+
+    /// Waits for the first renewal. Returns false if the Lease ended without one.
+    pub async fn first(&self) -> bool {
+        self.renewed.clone().wait_for(Option::is_some).await.is_ok()
+    }
+}
+
+/// How an agent's Lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentEnd {
+    /// By shutdown; released, if the API server could be reached.
+    ShutDown,
+    /// Another agent has taken it, which it does only with the node's lock in hand. This one must end.
+    Displaced,
+}
+
+/// The Lease of this agent. To be taken only with the node's lock in hand (interleavings B26).
+pub struct AgentLease<L> {
+    leases: L,
+    name: String,
+    holder: Holder,
+    lease: Option<Lease>,
+    renewed: watch::Sender<Option<Instant>>,
+}
+
+impl<L: Leases> AgentLease<L> {
+    /// The Lease of `agent`, to be held by `holder`.
+    pub fn new(leases: L, agent: &str, holder: Holder) -> (Self, Renewal) {
+        let (renewed, receiver) = watch::channel(None);
+        let lease = Self { leases, name: agent_lease_name(agent), holder, lease: None, renewed };
+        (lease, Renewal { renewed: receiver })
+    }
+
+    /// Takes the Lease from whoever had it and renews it while `progress` is Ok (its error says what
+    /// has stalled). End all calls before `shutdown`: then the Lease is released, which tells the leader
+    /// that none is running and that it need not wait.
+    pub async fn run(
+        mut self,
+        progress: impl Fn() -> Result<(), String>,
+        shutdown: impl Future<Output = ()>,
+    ) -> AgentEnd {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let ended = tokio::select! {
+            () = &mut shutdown => AgentEnd::ShutDown,
+            () = self.hold(progress) => AgentEnd::Displaced,
+        };
+        self.renewed.send_replace(None);
+        if ended == AgentEnd::ShutDown {
+            self.release().await;
+        }
+        ended
+    }
+
+    /// Returns when another agent has taken the Lease.
+    async fn hold(&mut self, progress: impl Fn() -> Result<(), String>) {
+        loop {
+            if let Err(stalled) = progress() {
+                warn!(lease = self.name, "not renewed: {stalled}");
+                sleep(RETRY).await;
+                continue;
+            }
+            let sent = Instant::now();
+            let pause = match timeout(ATTEMPT, self.renew()).await {
+                Ok(Ok(true)) => {
+                    self.renewed.send_replace(Some(sent));
+                    RENEW.saturating_sub(sent.elapsed())
+                }
+                Ok(Ok(false)) => {
+                    warn!(lease = self.name, "another agent has taken the Lease");
+                    return;
+                }
+                Ok(Err(error)) => {
+                    warn!(lease = self.name, "renewal: {error}");
+                    if matches!(error, ApiError::Unauthorized(_)) {
+                        self.renewed.send_replace(None);
+                    }
+                    RETRY
+                }
+                Err(_) => {
+                    warn!(lease = self.name, "renewal: no answer in {ATTEMPT:?}");
+                    RETRY
+                }
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// One renewal. False if another agent has taken the Lease from us.
+    async fn renew(&mut self) -> Result<bool, ApiError> {
+        let held = self.renewed.borrow().is_some();
+        // Taken: after anything but success the next attempt reads first.
+        let before = match self.lease.take() {
+            Some(lease) => Some(lease),
+            None => self.leases.get(&self.name).await?,
+        };
+        let Some(before) = before else {
+            let lease = self.next(Lease {
+                metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+                spec: None,
+            });
+            if let Created::New(created) = self.leases.create(&lease).await? {
+                self.lease = Some(created);
+                return Ok(true);
+            }
+            return Box::pin(self.renew()).await;
+        };
+        if held && !holder(&before).is_empty() && holder(&before) != self.holder.identity {
+            return Ok(false);
+        }
+        self.lease = Some(self.leases.replace(&self.next(before)).await?);
+        Ok(true)
+    }
+
+    fn next(&self, mut lease: Lease) -> Lease {
+        let Holder { identity, node_uid, boot_id } = &self.holder;
+        let now = wall_clock();
+        let same = holder(&lease) == identity;
+        let before = lease.spec.take().unwrap_or_default();
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(identity.clone()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            acquire_time: before.acquire_time.filter(|_| same).or_else(|| Some(now.clone())),
+            renew_time: Some(now),
+            lease_transitions: Some(
+                before.lease_transitions.map_or(0, |n| n.saturating_add(i32::from(!same))),
+            ),
+            ..LeaseSpec::default()
+        });
+        lease.metadata.managed_fields = None;
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(NODE_UID.into(), node_uid.clone());
+        annotations.insert(BOOT_ID.into(), boot_id.clone());
+        lease
+    }
+
+    async fn release(&self) {
+        match timeout(ATTEMPT, self.give_up()).await {
+            Ok(Ok(())) => info!(lease = self.name, "released"),
+            Ok(Err(error)) => warn!(lease = self.name, "could not be released: {error}"),
+            Err(_) => warn!(lease = self.name, "could not be released in {ATTEMPT:?}"),
+        }
+    }
+
+    async fn give_up(&self) -> Result<(), ApiError> {
+        // Read first: shutdown may have cut off a renewal whose answer would have told its version.
+        let ours = |lease: &Lease| holder(lease) == self.holder.identity;
+        let Some(mut lease) = self.leases.get(&self.name).await?.filter(ours) else { return Ok(()) };
+        lease.metadata.managed_fields = None;
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(String::new());
+        }
+        self.leases.replace(&lease).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

@@ -1,0 +1,131 @@
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use kube::ResourceExt;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::{
+    super::fake::{FakeLeases, Weather},
+    *,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Agent {
+    leases: FakeLeases,
+    renewal: Renewal,
+    progress: Arc<AtomicBool>,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<AgentEnd>,
+}
+
+fn agent(leases: FakeLeases, identity: &str) -> Agent {
+    let holder =
+        Holder { identity: identity.into(), node_uid: "node-1-uid".into(), boot_id: "boot-1".into() };
+    let (lease, renewal) = AgentLease::new(leases.clone(), "node-1", holder);
+    let progress = Arc::new(AtomicBool::new(true));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let turning = progress.clone();
+    let running = tokio::spawn(lease.run(
+        move || if turning.load(SeqCst) { Ok(()) } else { Err("watch of claims".into()) },
+        async {
+            let _ = stopped.await;
+        },
+    ));
+    Agent { leases, renewal, progress, stop, running }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_created_renewed_every_ten_seconds_and_says_who_and_where() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    assert!(!agent.renewal.may_call());
+    assert!(agent.renewal.first().await);
+    for _ in 0..100 {
+        sleep(SECOND).await;
+        assert!(agent.renewal.may_call());
+    }
+    assert_eq!(agent.leases.writes(), 11);
+    let lease = agent.leases.lease().unwrap();
+    assert_eq!(lease.name_any(), "moor-agent-node-1");
+    assert_eq!(lease.annotations()[NODE_UID], "node-1-uid");
+    assert_eq!(lease.annotations()[BOOT_ID], "boot-1");
+    assert_eq!(lease.spec.unwrap().lease_duration_seconds, Some(40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_progress_it_is_not_renewed_and_no_call_is_started() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    agent.renewal.first().await;
+    agent.progress.store(false, SeqCst);
+    let writes = agent.leases.writes();
+    sleep(21 * SECOND).await;
+    assert_eq!(agent.leases.writes(), writes);
+    assert!(!agent.renewal.may_call());
+    agent.progress.store(true, SeqCst);
+    sleep(3 * SECOND).await;
+    assert!(agent.renewal.may_call());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_api_ends_calls_after_half_the_duration() {
+    for weather in [Weather::Down, Weather::AnswerLost] {
+        let agent = agent(FakeLeases::new(), "pod-1");
+        agent.renewal.first().await;
+        let start = Instant::now();
+        agent.leases.set(weather);
+        while agent.renewal.may_call() {
+            sleep(Duration::from_millis(100)).await;
+        }
+        assert!(start.elapsed() <= 20 * SECOND, "{:?}", start.elapsed());
+        agent.leases.set(Weather::Fine);
+        sleep(15 * SECOND).await;
+        assert!(agent.renewal.may_call(), "it recovers from {weather:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_credentials_end_calls_at_once() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    agent.renewal.first().await;
+    agent.leases.set(Weather::Unauthorized);
+    sleep(11 * SECOND).await;
+    assert_eq!(agent.renewal.age(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_agent_takes_it_and_the_previous_one_ends() {
+    let first = agent(FakeLeases::new(), "pod-1");
+    first.renewal.first().await;
+    let second = agent(first.leases.other(), "pod-2");
+    second.renewal.first().await;
+    assert_eq!(first.running.await.unwrap(), AgentEnd::Displaced);
+    assert!(!first.renewal.may_call());
+    sleep(30 * SECOND).await;
+    assert!(second.renewal.may_call());
+    assert_eq!(
+        (second.leases.holder().as_str(), second.leases.lease().unwrap().spec.unwrap().lease_transitions),
+        ("pod-2", Some(1))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_releases_it() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    agent.renewal.first().await;
+    agent.stop.send(()).unwrap();
+    assert_eq!(agent.running.await.unwrap(), AgentEnd::ShutDown);
+    assert_eq!(agent.leases.holder(), "");
+    assert!(!agent.renewal.may_call());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_deleted_is_made_again() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    agent.renewal.first().await;
+    agent.leases.remove();
+    sleep(15 * SECOND).await;
+    assert_eq!(agent.leases.holder(), "pod-1");
+    assert!(agent.renewal.may_call());
+}

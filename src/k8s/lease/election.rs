@@ -1,0 +1,298 @@
+//! Leader election by client-go's protocol.
+//!
+//! A candidate waits until it has seen the Lease unchanged for its duration. A leader renews every
+//! [`Timing::retry`] and counts itself as leader only for [`Timing::renew_deadline`] after the moment
+//! *before* its last successful request was sent: every other candidate saw that renewal later, and
+//! waits longer. So [`Leadership::is_leading`] turns false before anybody else can lead, also if
+//! this process was frozen. Writes that are already under way are guarded by resourceVersion (design R6).
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use rand::Rng;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout_at},
+};
+use tracing::{info, warn};
+
+use super::{Leases, holder, wall_clock};
+use crate::k8s::{ApiError, Created};
+
+/// The protocol's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long others wait after the last renewal they saw. Whole seconds, at least one.
+    pub lease: Duration,
+    /// How long a leader leads after its last successful renewal; shorter than `lease`.
+    pub renew_deadline: Duration,
+    /// Time between attempts.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    /// client-go's 15 s, 10 s and 2 s.
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Whether this process leads. Cheap to clone; every decision asks it again.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    until: watch::Receiver<Option<Instant>>,
+}
+
+impl Leadership {
+    /// Whether this process leads at this moment.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.until.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until this process leads. Returns false if the election ended without that.
+    pub async fn acquired(&self) -> bool {
+        self.until.clone().wait_for(Option::is_some).await.is_ok()
+    }
+
+    /// Waits until this process does not lead (any more).
+    pub async fn lost(&self) {
+        let mut until = self.until.clone();
+        loop {
+            let Some(end) = *until.borrow_and_update() else { return };
+            if Instant::now() >= end {
+                return;
+            }
+            tokio::select! {
+                () = sleep_until(end) => {}
+                changed = until.changed() => if changed.is_err() {
+                    sleep_until(end).await;
+                },
+            }
+        }
+    }
+}
+
+/// How an election ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElectionEnd {
+    /// By shutdown. The Lease was given up, if it was held and the API server could be reached.
+    ShutDown,
+    /// The Lease could not be renewed in time, or another took it. The process should end and start
+    /// anew: what it has in memory was decided as leader.
+    Lost,
+}
+
+/// A candidate for one Lease.
+pub struct Election<L> {
+    leases: L,
+    name: String,
+    identity: String,
+    timing: Timing,
+    observed: Option<Observed>,
+    until: watch::Sender<Option<Instant>>,
+}
+
+struct Observed {
+    lease: Lease,
+    at: Instant,
+}
+
+impl<L: Leases> Election<L> {
+    /// A candidate named `identity` for the Lease `name`. The identity must be unique among processes
+    /// that run at the same time. A Pod's name is: the process that a restarted container runs takes
+    /// over its predecessor's Lease at once, which is right, since the kubelet has seen that one end.
+    pub fn new(leases: L, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
+        let (until, receiver) = watch::channel(None);
+        let election =
+            Self { leases, name: name.into(), identity: identity.into(), timing, observed: None, until };
+        (election, Leadership { until: receiver })
+    }
+
+    /// Becomes leader and stays it, until it is lost or `shutdown`. End the work before `shutdown`: it
+    /// gives the Lease up, and another leads from the next moment on.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> ElectionEnd {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let ended = tokio::select! {
+            () = &mut shutdown => ElectionEnd::ShutDown,
+            () = self.lead() => ElectionEnd::Lost,
+        };
+        self.until.send_replace(None);
+        if ended == ElectionEnd::ShutDown {
+            self.release().await;
+        }
+        ended
+    }
+
+    /// Returns when the Lease is lost.
+    async fn lead(&mut self) {
+        let mut renewed = self.acquire().await;
+        info!(lease = self.name, identity = self.identity, "leading");
+        loop {
+            let deadline = renewed + self.timing.renew_deadline;
+            self.until.send_replace(Some(deadline));
+            renewed = match self.renew(deadline).await {
+                Some(renewed) => renewed,
+                None => return,
+            };
+        }
+    }
+
+    async fn acquire(&mut self) -> Instant {
+        loop {
+            let sent = Instant::now();
+            match timeout_at(sent + self.timing.renew_deadline, self.attempt()).await {
+                Ok(Ok(Some(renewed))) => return renewed,
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => warn!(lease = self.name, "candidate: {error}"),
+                Err(_) => warn!(lease = self.name, "candidate: no answer"),
+            }
+            let jitter = rand::rng().random_range(1.0..2.2);
+            sleep(self.timing.retry.mul_f64(jitter)).await;
+        }
+    }
+
+    /// One renewal, tried until it succeeds. None if it did not before `deadline`.
+    async fn renew(&mut self, deadline: Instant) -> Option<Instant> {
+        loop {
+            sleep_until((Instant::now() + self.timing.retry).min(deadline)).await;
+            // Half, as client-go's clients: one lost packet must not cost the leadership.
+            let bound = Instant::now() + self.timing.renew_deadline / 2;
+            match timeout_at(bound.min(deadline), self.attempt()).await {
+                Ok(Ok(Some(renewed))) => return Some(renewed),
+                Ok(Ok(None)) => {
+                    let other = self.observed.as_ref().map_or("", |observed| holder(&observed.lease));
+                    warn!(lease = self.name, other, "another has taken the Lease");
+                    return None;
+                }
+                Ok(Err(error)) => warn!(lease = self.name, "renewal: {error}"),
+                Err(_) => warn!(lease = self.name, "renewal: no answer"),
+            }
+            if Instant::now() >= deadline {
+                warn!(lease = self.name, "not renewed in {:?}", self.timing.renew_deadline);
+                return None;
+            }
+        }
+    }
+
+    /// Takes or renews the Lease. Returns the time before the request that did it was sent; None while
+    /// another holds it.
+    async fn attempt(&mut self) -> Result<Option<Instant>, ApiError> {
+        if let Some(observed) = self.observed.as_ref().filter(|observed| self.is_ours(&observed.lease)) {
+            let mine = observed.lease.clone();
+            match self.write(mine).await {
+                Ok(renewed) => return Ok(Some(renewed)),
+                // Our idea of the Lease is old, or its answer was lost: read it and try once more.
+                Err(error) => info!(lease = self.name, "renewal without reading first: {error}"),
+            }
+        }
+        let Some(lease) = self.leases.get(&self.name).await? else { return self.create().await };
+        let changed = self.observed.as_ref().is_none_or(|observed| observed.lease.spec != lease.spec);
+        if changed {
+            self.observed = Some(Observed { lease: lease.clone(), at: Instant::now() });
+        }
+        if !holder(&lease).is_empty() && !self.is_ours(&lease) && !self.has_expired() {
+            return Ok(None);
+        }
+        match self.write(lease).await {
+            Ok(renewed) => Ok(Some(renewed)),
+            // Another candidate was faster. Not an error; what it wrote is read in the next round.
+            Err(ApiError::Conflict(_) | ApiError::Gone(_)) if !self.until.borrow().is_some() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&mut self) -> Result<Option<Instant>, ApiError> {
+        let sent = Instant::now();
+        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        let lease = Lease { metadata, spec: Some(self.spec(None)) };
+        match self.leases.create(&lease).await? {
+            Created::New(lease) => {
+                self.observed = Some(Observed { lease, at: sent });
+                Ok(Some(sent))
+            }
+            Created::Exists => Ok(None),
+        }
+    }
+
+    async fn write(&mut self, mut lease: Lease) -> Result<Instant, ApiError> {
+        let sent = Instant::now();
+        lease.spec = Some(self.spec(lease.spec.as_ref()));
+        lease.metadata.managed_fields = None;
+        let lease = self.leases.replace(&lease).await?;
+        self.observed = Some(Observed { lease, at: sent });
+        Ok(sent)
+    }
+
+    fn spec(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = wall_clock();
+        let mine = before.is_some_and(|spec| spec.holder_identity.as_deref() == Some(&self.identity));
+        let transitions = before.and_then(|spec| spec.lease_transitions);
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(self.timing.lease.as_secs()).ok(),
+            acquire_time: before
+                .filter(|_| mine)
+                .and_then(|spec| spec.acquire_time.clone())
+                .or_else(|| Some(now.clone())),
+            renew_time: Some(now),
+            lease_transitions: Some(match transitions {
+                None => 0,
+                Some(count) if mine => count,
+                Some(count) => count.saturating_add(1),
+            }),
+            ..before.cloned().unwrap_or_default()
+        }
+    }
+
+    fn is_ours(&self, lease: &Lease) -> bool {
+        holder(lease) == self.identity
+    }
+
+    /// Whether the observed Lease was not changed for as long as its holder said, on our clock.
+    fn has_expired(&self) -> bool {
+        self.observed.as_ref().is_some_and(|observed| {
+            let seconds = observed.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+            let duration = seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+            observed.at.elapsed() >= duration.unwrap_or(self.timing.lease)
+        })
+    }
+
+    /// Gives the Lease up, so that nobody has to wait for it. One attempt: without it, they wait.
+    async fn release(&self) {
+        if self.observed.as_ref().is_none_or(|observed| !self.is_ours(&observed.lease)) {
+            return;
+        }
+        let deadline = Instant::now() + self.timing.retry;
+        match timeout_at(deadline, self.give_up()).await {
+            Ok(Ok(())) => info!(lease = self.name, "given up"),
+            Ok(Err(error)) => warn!(lease = self.name, "could not be given up: {error}"),
+            Err(_) => warn!(lease = self.name, "could not be given up in {:?}", self.timing.retry),
+        }
+    }
+
+    async fn give_up(&self) -> Result<(), ApiError> {
+        // Read first: shutdown may have cut off a renewal whose answer would have told its version.
+        let Some(mut lease) = self.leases.get(&self.name).await?.filter(|lease| self.is_ours(lease)) else {
+            return Ok(());
+        };
+        lease.metadata.managed_fields = None;
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(wall_clock());
+        }
+        self.leases.replace(&lease).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+#[path = "election_tests.rs"]
+mod tests;

@@ -1,0 +1,220 @@
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::{
+    super::fake::{FakeLeases, Weather},
+    *,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Candidate {
+    leases: FakeLeases,
+    leadership: Leadership,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<ElectionEnd>,
+}
+
+fn candidate(leases: FakeLeases, identity: &str) -> Candidate {
+    let (election, leadership) = Election::new(leases.clone(), "moor", identity, Timing::default());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(election.run(async {
+        let _ = stopped.await;
+    }));
+    Candidate { leases, leadership, stop, running }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_candidate_leads_and_keeps_leading() {
+    let first = candidate(FakeLeases::new(), "a");
+    assert!(first.leadership.acquired().await);
+    for _ in 0..120 {
+        sleep(SECOND).await;
+        assert!(first.leadership.is_leading());
+    }
+    let spec = first.leases.lease().unwrap().spec.unwrap();
+    assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("a"), Some(0)));
+    assert!(first.leases.writes() >= 50 && first.leases.writes() <= 61, "one write per retry period");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_candidate_waits_for_as_long_as_the_lease_is_renewed() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.leadership.acquired().await;
+    let second = candidate(first.leases.other(), "b");
+    sleep(300 * SECOND).await;
+    assert!(first.leadership.is_leading() && !second.leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_cut_off_stops_before_another_leads() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.leadership.acquired().await;
+    let second = candidate(first.leases.other(), "b");
+    sleep(60 * SECOND).await;
+    first.leases.set(Weather::Down);
+    let start = Instant::now();
+    let mut stopped = None;
+    while !second.leadership.is_leading() {
+        assert!(start.elapsed() < 25 * SECOND, "nobody leads");
+        sleep(Duration::from_millis(50)).await;
+        if !first.leadership.is_leading() {
+            stopped.get_or_insert(start.elapsed());
+        }
+        assert!(!(first.leadership.is_leading() && second.leadership.is_leading()), "two leaders");
+    }
+    assert!(stopped.unwrap() <= 10 * SECOND);
+    assert!(start.elapsed() >= 12 * SECOND, "too early: the last renewal was up to 2 s ago");
+    assert_eq!(first.leases.lease().unwrap().spec.unwrap().lease_transitions, Some(1));
+    assert_eq!(first.running.await.unwrap(), ElectionEnd::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_lost_answer_does_not_end_leadership() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.leadership.acquired().await;
+    sleep(Duration::from_millis(1900)).await;
+    first.leases.set(Weather::AnswerLost);
+    sleep(SECOND).await;
+    first.leases.set(Weather::Fine);
+    sleep(30 * SECOND).await;
+    assert!(first.leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_answers_end_leadership_too_and_never_make_two_leaders() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.leadership.acquired().await;
+    let second = candidate(first.leases.other(), "b");
+    sleep(30 * SECOND).await;
+    first.leases.set(Weather::AnswerLost);
+    let lost = first.leadership.clone();
+    lost.lost().await;
+    assert!(!second.leadership.is_leading());
+    second.leadership.acquired().await;
+    assert!(!first.leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_outage_is_survived() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.leadership.acquired().await;
+    sleep(10 * SECOND).await;
+    first.leases.set(Weather::Down);
+    sleep(5 * SECOND).await;
+    first.leases.set(Weather::Fine);
+    sleep(20 * SECOND).await;
+    assert!(first.leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_hands_over_within_seconds() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.leadership.acquired().await;
+    let second = candidate(first.leases.other(), "b");
+    sleep(10 * SECOND).await;
+    first.stop.send(()).unwrap();
+    assert_eq!(first.running.await.unwrap(), ElectionEnd::ShutDown);
+    assert!(!first.leadership.is_leading());
+    let start = Instant::now();
+    second.leadership.acquired().await;
+    assert!(start.elapsed() < 5 * SECOND);
+    assert_eq!(second.leases.holder(), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_frozen_past_its_deadline_does_not_think_that_it_leads() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.leadership.acquired().await;
+    sleep(5 * SECOND).await;
+    // Nothing of this process runs; only the clock does.
+    first.running.abort();
+    tokio::time::advance(11 * SECOND).await;
+    assert!(!first.leadership.is_leading());
+    first.leadership.lost().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_the_holder_does_not_matter() {
+    let leases = FakeLeases::new();
+    let first = candidate(leases.clone(), "a");
+    first.leadership.acquired().await;
+    first.running.abort();
+    // A renewTime an hour ahead must not keep the Lease alive, one an hour ago must not end it.
+    let mut lease = leases.lease().unwrap();
+    lease.spec.as_mut().unwrap().renew_time =
+        "2001-01-01T00:00:00Z".parse().ok().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime);
+    leases.other().replace(&lease).await.unwrap();
+    let second = candidate(leases.other(), "b");
+    sleep(14 * SECOND).await;
+    assert!(!second.leadership.is_leading());
+    sleep(6 * SECOND).await;
+    assert!(second.leadership.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_process_of_the_same_pod_leads_at_once() {
+    let leases = FakeLeases::new();
+    let first = candidate(leases.clone(), "a");
+    first.leadership.acquired().await;
+    first.running.abort();
+    let again = candidate(leases.other(), "a");
+    let start = Instant::now();
+    again.leadership.acquired().await;
+    assert!(start.elapsed() < SECOND);
+    assert_eq!(leases.lease().unwrap().spec.unwrap().lease_transitions, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_one_of_many_candidates_wins() {
+    let leases = FakeLeases::new();
+    let candidates: Vec<Candidate> = (0..5).map(|n| candidate(leases.other(), &format!("c{n}"))).collect();
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        assert!(candidates.iter().filter(|candidate| candidate.leadership.is_leading()).count() <= 1);
+    }
+    assert_eq!(candidates.iter().filter(|candidate| candidate.leadership.is_leading()).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_shows_at_once() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.leadership.acquired().await;
+    let waiting = tokio::spawn({
+        let leadership = first.leadership.clone();
+        async move { leadership.lost().await }
+    });
+    sleep(SECOND).await;
+    let start = Instant::now();
+    first.stop.send(()).unwrap();
+    waiting.await.unwrap();
+    assert!(start.elapsed() < SECOND);
+}
+
+/// Three candidates that are started again when they lose, in changing weather.
+#[tokio::test(start_paused = true)]
+async fn whatever_the_weather_there_are_never_two_leaders() {
+    let leases = FakeLeases::new();
+    let mut candidates: Vec<Candidate> =
+        (0..3).map(|n| candidate(leases.other(), &format!("c{n}"))).collect();
+    let (mut led, mut changes, mut last) = (0_u32, 0, None);
+    for step in 0..15_000_u32 {
+        sleep(Duration::from_millis(100)).await;
+        let leading: Vec<usize> = (0..3).filter(|n| candidates[*n].leadership.is_leading()).collect();
+        assert!(leading.len() <= 1, "step {step}: {leading:?} lead");
+        led += u32::try_from(leading.len()).unwrap();
+        changes += i32::from(leading.first().is_some_and(|leader| last.replace(*leader) != Some(*leader)));
+        for (n, candidate_of_n) in candidates.iter_mut().enumerate() {
+            if candidate_of_n.running.is_finished() {
+                *candidate_of_n = candidate(leases.other(), &format!("c{n}-{step}"));
+            } else if step % 120 == 0 {
+                let weather = match rand::rng().random_range(0..4) {
+                    0 => Weather::Down,
+                    1 => Weather::AnswerLost,
+                    _ => Weather::Fine,
+                };
+                candidate_of_n.leases.set(weather);
+            }
+        }
+    }
+    assert!(led > 5_000 && changes > 2, "led {led} steps, {changes} changes: the test shows nothing");
+}

@@ -1,0 +1,124 @@
+//! Which agents are alive, as the leader has seen it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::ResourceExt;
+use tokio::time::Instant;
+
+use super::{
+    Leases,
+    agent::{DURATION, NODE_UID},
+};
+use crate::k8s::ApiError;
+
+/// Records when each agent's Lease was seen to change, on the leader's own clock. A leader that has just
+/// started has seen nothing expire yet.
+///
+/// Agents are told apart by their name and the UID of their Node: under the name of a node that was
+/// replaced, the new machine's renewals say nothing about the old one (design R4, R9).
+#[derive(Debug, Default)]
+pub struct LeaseObserver {
+    seen: Mutex<Observations>,
+}
+
+/// By name of the Lease and UID of the Node.
+type Observations = HashMap<String, HashMap<String, Seen>>;
+
+#[derive(Debug)]
+struct Seen {
+    /// None while no Lease was seen.
+    spec: Option<LeaseSpec>,
+    at: Instant,
+}
+
+impl LeaseObserver {
+    /// Takes in a Lease of an agent. Fits [`crate::k8s::Cache::on_change`]. That a Lease is gone is no
+    /// renewal, so it changes nothing: it expires from its last change on.
+    pub fn changed(&self, _before: Option<&Arc<Lease>>, after: Option<&Arc<Lease>>) {
+        if let Some(lease) = after {
+            self.observe(lease);
+        }
+    }
+
+    /// Takes in a Lease of an agent.
+    pub fn observe(&self, lease: &Lease) {
+        let node_uid = lease.annotations().get(NODE_UID).cloned().unwrap_or_default();
+        let now = Instant::now();
+        let mut seen = self.seen();
+        let nodes = seen.entry(lease.name_any()).or_default();
+        let entry = nodes.entry(node_uid).or_insert(Seen { spec: None, at: now });
+        if entry.spec != lease.spec {
+            *entry = Seen { spec: lease.spec.clone(), at: now };
+        }
+    }
+
+    /// For how long the Lease of this name (see [`super::agent_lease_name`]) has been expired, whoever
+    /// held it; None while it is fresh, or not yet watched for long enough. A Lease never seen expires
+    /// from the first question on. A stalled watch looks like an expired Lease: before anything is
+    /// taken from the agent, ask [`LeaseObserver::confirm_expired`].
+    #[must_use]
+    pub fn expired_for(&self, lease: &str) -> Option<Duration> {
+        self.expired(lease, None)
+    }
+
+    /// As [`LeaseObserver::expired_for`], for the agent on the Node with this UID: what another machine
+    /// under the same name renews does not count (design R4).
+    #[must_use]
+    pub fn expired_on_node_for(&self, lease: &str, node_uid: &str) -> Option<Duration> {
+        self.expired(lease, Some(node_uid))
+    }
+
+    /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (design R1).
+    pub async fn confirm_expired(
+        &self,
+        leases: &impl Leases,
+        lease: &str,
+        node_uid: Option<&str>,
+    ) -> Result<Option<Duration>, ApiError> {
+        if let Some(live) = leases.get(lease).await? {
+            self.observe(&live);
+        }
+        Ok(self.expired(lease, node_uid))
+    }
+
+    /// Whether the last holder has released the Lease: it has ended in order and none of its calls is
+    /// running, so the wait for the longest call deadline (design R2) is not needed. Mounts it made are
+    /// still there.
+    #[must_use]
+    pub fn is_released(&self, lease: &str) -> bool {
+        let seen = self.seen();
+        let last = seen.get(lease).and_then(|nodes| nodes.values().max_by_key(|seen| seen.at));
+        let spec = last.and_then(|last| last.spec.as_ref());
+        spec.is_some_and(|spec| spec.holder_identity.as_deref().unwrap_or_default().is_empty())
+    }
+
+    fn expired(&self, lease: &str, node_uid: Option<&str>) -> Option<Duration> {
+        let now = Instant::now();
+        let mut seen = self.seen();
+        let nodes = seen.entry(lease.to_owned()).or_default();
+        let last = match node_uid {
+            Some(uid) => nodes.get(uid),
+            None => nodes.values().max_by_key(|seen| seen.at),
+        };
+        let Some(last) = last else {
+            nodes.insert(node_uid.unwrap_or_default().to_owned(), Seen { spec: None, at: now });
+            return None;
+        };
+        let seconds = last.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let duration = seconds.and_then(|s| u64::try_from(s).ok()).map_or(DURATION, Duration::from_secs);
+        now.duration_since(last.at).checked_sub(duration)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Observations> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[path = "observer_tests.rs"]
+mod tests;

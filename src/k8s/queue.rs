@@ -1,0 +1,294 @@
+//! A work queue that hands out each key to one worker at a time.
+//!
+//! A key added twice is worked on once; a key added while it is worked on is worked on once more. So
+//! "something about X may have changed" can be said as often as one likes.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    fmt::Debug,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    task::{Id, JoinError, JoinSet},
+    time::{Instant, sleep_until},
+};
+use tracing::error;
+
+use super::backoff::Backoff;
+
+/// What identifies a piece of work.
+pub trait Key: Clone + Debug + Eq + Hash + Send + 'static {}
+impl<T: Clone + Debug + Eq + Hash + Send + 'static> Key for T {}
+
+/// What becomes of a key after its worker is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing to do until somebody adds it again.
+    Done,
+    /// Once more, at once, behind the keys that wait.
+    Again,
+    /// Once more after this time, or earlier if somebody adds it.
+    After(Duration),
+    /// It failed: once more after the key's backoff, or earlier if somebody adds it.
+    Retry,
+}
+
+/// Keys to work on, now or later.
+pub struct Queue<T> {
+    state: Mutex<State<T>>,
+    wake: Notify,
+    backoff: Backoff,
+}
+
+struct State<T> {
+    slots: HashMap<T, Slot>,
+    ready: VecDeque<T>,
+    /// Keys by the time at which they become ready; the number keeps equal times apart.
+    delayed: BTreeMap<(Instant, u64), T>,
+    serial: u64,
+}
+
+struct Slot {
+    place: Place,
+    since: Instant,
+    again: bool,
+    due: Option<(Instant, u64)>,
+    failures: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Idle,
+    Ready,
+    Working,
+}
+
+impl<T: Key> Default for Queue<T> {
+    fn default() -> Self {
+        Self::new(Backoff::OBJECT)
+    }
+}
+
+impl<T: Key> Queue<T> {
+    /// An empty queue whose failed keys return after `backoff`.
+    #[must_use]
+    pub fn new(backoff: Backoff) -> Self {
+        let state =
+            State { slots: HashMap::new(), ready: VecDeque::new(), delayed: BTreeMap::new(), serial: 0 };
+        Self { state: Mutex::new(state), wake: Notify::new(), backoff }
+    }
+
+    /// Work on this key as soon as a worker is free.
+    pub fn add(&self, key: T) {
+        self.state().make_ready(key);
+        self.wake.notify_one();
+    }
+
+    /// Work on this key after `delay`. Of several delays the earliest counts.
+    pub fn add_after(&self, key: T, delay: Duration) {
+        self.state().delay(key, Instant::now() + delay);
+        self.wake.notify_one();
+    }
+
+    /// Counts a failure of this key and returns its next delay. [`Next::Retry`] does this by itself.
+    pub fn backoff(&self, key: &T) -> Duration {
+        let mut state = self.state();
+        let slot = state.slot(key);
+        slot.failures = slot.failures.saturating_add(1);
+        self.backoff.delay(slot.failures)
+    }
+
+    /// Forgets the failures of this key.
+    pub fn reset(&self, key: &T) {
+        let mut state = self.state();
+        if let Some(slot) = state.slots.get_mut(key) {
+            slot.failures = 0;
+        }
+        state.forget(key);
+    }
+
+    /// How many keys wait for a worker.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state().ready.len()
+    }
+
+    /// Whether no key waits for a worker.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Time since the key that has been worked on for longest was handed out. Beyond the longest call
+    /// deadline it means that workers do not turn (interleavings B27).
+    #[must_use]
+    pub fn oldest_in_work(&self) -> Option<Duration> {
+        let state = self.state();
+        let working = state.slots.values().filter(|slot| slot.place == Place::Working);
+        working.map(|slot| slot.since.elapsed()).max()
+    }
+
+    /// Waits for a key and takes it. Nobody else gets it before [`Queue::finish`]. May be cancelled.
+    pub async fn next(&self) -> T {
+        loop {
+            let due = {
+                let mut state = self.state();
+                state.promote(Instant::now());
+                if let Some(key) = state.hand_out() {
+                    return key;
+                }
+                state.delayed.first_key_value().map(|((at, _), _)| *at)
+            };
+            match due {
+                Some(at) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = self.wake.notified() => {}
+                },
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// Gives back a key that was taken.
+    pub fn finish(&self, key: T, next: Next) {
+        let now = Instant::now();
+        {
+            let mut state = self.state();
+            let slot = state.slot(&key);
+            slot.place = Place::Idle;
+            slot.failures = if next == Next::Retry { slot.failures.saturating_add(1) } else { 0 };
+            let failures = slot.failures;
+            if std::mem::take(&mut slot.again) || next == Next::Again {
+                state.make_ready(key);
+            } else {
+                match next {
+                    Next::Done | Next::Again => state.forget(&key),
+                    Next::After(delay) => state.delay(key, now + delay),
+                    Next::Retry => state.delay(key, now + self.backoff.delay(failures)),
+                }
+            }
+        }
+        self.wake.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Key> State<T> {
+    fn slot(&mut self, key: &T) -> &mut Slot {
+        self.slots.entry(key.clone()).or_insert_with(|| Slot {
+            place: Place::Idle,
+            since: Instant::now(),
+            again: false,
+            due: None,
+            failures: 0,
+        })
+    }
+
+    fn make_ready(&mut self, key: T) {
+        let slot = self.slot(&key);
+        match slot.place {
+            Place::Working => slot.again = true,
+            Place::Ready => {}
+            Place::Idle => {
+                slot.place = Place::Ready;
+                let due = slot.due.take();
+                if let Some(due) = due {
+                    self.delayed.remove(&due);
+                }
+                self.ready.push_back(key);
+            }
+        }
+    }
+
+    fn delay(&mut self, key: T, at: Instant) {
+        self.serial += 1;
+        let due = (at, self.serial);
+        let slot = self.slot(&key);
+        if slot.place == Place::Ready || slot.due.is_some_and(|(earlier, _)| earlier <= at) {
+            return;
+        }
+        let replaced = slot.due.replace(due);
+        if let Some(replaced) = replaced {
+            self.delayed.remove(&replaced);
+        }
+        self.delayed.insert(due, key);
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some(entry) = self.delayed.first_entry()
+            && entry.key().0 <= now
+        {
+            let key = entry.remove();
+            self.slot(&key).due = None;
+            self.make_ready(key);
+        }
+    }
+
+    fn hand_out(&mut self) -> Option<T> {
+        let key = self.ready.pop_front()?;
+        let slot = self.slot(&key);
+        slot.place = Place::Working;
+        slot.since = Instant::now();
+        Some(key)
+    }
+
+    /// Drops a slot that remembers nothing, so that the queue does not grow with every key it has seen.
+    fn forget(&mut self, key: &T) {
+        let idle = |slot: &Slot| slot.place == Place::Idle && slot.due.is_none() && slot.failures == 0;
+        if self.slots.get(key).is_some_and(idle) {
+            self.slots.remove(key);
+        }
+    }
+}
+
+/// Works on the queue, on up to `concurrency` keys at once, until `shutdown`; then waits for the keys
+/// in work. Dropping the future aborts them. A worker that panics is logged and its key retried.
+pub async fn run<T, W, F>(
+    queue: Arc<Queue<T>>,
+    concurrency: usize,
+    worker: W,
+    shutdown: impl Future<Output = ()>,
+) where
+    T: Key,
+    W: Fn(T) -> F,
+    F: Future<Output = Next> + Send + 'static,
+{
+    let mut shutdown = std::pin::pin!(shutdown);
+    let mut stopping = false;
+    let mut tasks = JoinSet::new();
+    let mut keys = HashMap::new();
+    while !stopping || !tasks.is_empty() {
+        tokio::select! {
+            () = &mut shutdown, if !stopping => stopping = true,
+            Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => settle(&queue, &mut keys, ended),
+            key = queue.next(), if !stopping && tasks.len() < concurrency.max(1) => {
+                let task = tasks.spawn(worker(key.clone()));
+                keys.insert(task.id(), key);
+            }
+        }
+    }
+}
+
+fn settle<T: Key>(queue: &Queue<T>, keys: &mut HashMap<Id, T>, ended: Result<(Id, Next), JoinError>) {
+    let (id, next) = match ended {
+        Ok(ended) => ended,
+        Err(failure) => {
+            error!(key = ?keys.get(&failure.id()), "a pass panicked and is retried: {failure}");
+            (failure.id(), Next::Retry)
+        }
+    };
+    if let Some(key) = keys.remove(&id) {
+        queue.finish(key, next);
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,0 +1,212 @@
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn queue() -> Arc<Queue<&'static str>> {
+    Arc::new(Queue::default())
+}
+
+async fn nothing_ready(queue: &Queue<&'static str>) -> bool {
+    timeout(Duration::from_millis(1), queue.next()).await.is_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_added_twice_is_handed_out_once() {
+    let queue = queue();
+    queue.add("a");
+    queue.add("a");
+    assert_eq!(queue.len(), 1);
+    assert_eq!(queue.next().await, "a");
+    assert!(nothing_ready(&queue).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_added_during_work_waits_for_its_end() {
+    let queue = queue();
+    queue.add("a");
+    queue.next().await;
+    queue.add("a");
+    assert!(nothing_ready(&queue).await);
+    queue.finish("a", Next::Done);
+    assert_eq!(queue.next().await, "a");
+    queue.finish("a", Next::Done);
+    assert!(nothing_ready(&queue).await);
+    assert!(queue.state().slots.is_empty(), "nothing is remembered of a key that is done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_delays_the_earliest_counts() {
+    let queue = queue();
+    let start = Instant::now();
+    queue.add_after("a", 10 * SECOND);
+    queue.add_after("a", 2 * SECOND);
+    queue.add_after("a", 5 * SECOND);
+    queue.next().await;
+    assert!(start.elapsed() >= 2 * SECOND && start.elapsed() < 3 * SECOND);
+    queue.finish("a", Next::Done);
+    sleep(20 * SECOND).await;
+    assert!(nothing_ready(&queue).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn adding_now_cancels_the_delay() {
+    let queue = queue();
+    queue.add_after("a", 10 * SECOND);
+    queue.add("a");
+    queue.next().await;
+    queue.finish("a", Next::Done);
+    sleep(20 * SECOND).await;
+    assert!(nothing_ready(&queue).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_ends_during_work_is_remembered() {
+    let queue = queue();
+    queue.add("a");
+    queue.next().await;
+    queue.add_after("a", SECOND);
+    sleep(2 * SECOND).await;
+    assert!(nothing_ready(&queue).await);
+    queue.finish("a", Next::Done);
+    assert_eq!(queue.next().await, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_outlasts_the_work_is_kept() {
+    let queue = queue();
+    queue.add("a");
+    queue.next().await;
+    queue.add_after("a", 5 * SECOND);
+    queue.finish("a", Next::Done);
+    let start = Instant::now();
+    assert_eq!(queue.next().await, "a");
+    assert!(start.elapsed() >= 4 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_double_the_delay_and_success_resets_it() {
+    let queue = queue();
+    queue.add("a");
+    for exact in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        queue.next().await;
+        let start = Instant::now();
+        queue.finish("a", Next::Retry);
+        let key = queue.next().await;
+        let waited = start.elapsed();
+        assert!(
+            waited <= exact * SECOND + Duration::from_millis(2) && waited >= exact * SECOND * 4 / 5,
+            "{waited:?}"
+        );
+        queue.finish(key, Next::Retry);
+        queue.state().slots.get_mut("a").unwrap().failures -= 1;
+        queue.add("a");
+    }
+    queue.next().await;
+    queue.finish("a", Next::Done);
+    assert!(queue.backoff(&"a") <= SECOND);
+    queue.reset(&"a");
+    assert!(queue.state().slots.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_does_not_wait_for_the_backoff() {
+    let queue = queue();
+    queue.add("a");
+    queue.next().await;
+    queue.finish("a", Next::Retry);
+    queue.add("a");
+    let start = Instant::now();
+    queue.next().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_never_worked_on_twice_at_once_and_others_go_on() {
+    let queue: Arc<Queue<usize>> = Arc::new(Queue::default());
+    let busy: Arc<Vec<AtomicUsize>> = Arc::new((0..4).map(|_| AtomicUsize::new(0)).collect());
+    let passes = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let worker = {
+        let (busy, passes, most) = (busy.clone(), passes.clone(), most.clone());
+        move |key: usize| {
+            let (busy, passes, most) = (busy.clone(), passes.clone(), most.clone());
+            async move {
+                assert_eq!(busy[key].fetch_add(1, SeqCst), 0, "key {key} is in work twice");
+                most.fetch_max(busy.iter().map(|b| b.load(SeqCst)).sum(), SeqCst);
+                sleep(Duration::from_millis(10)).await;
+                busy[key].fetch_sub(1, SeqCst);
+                if passes.fetch_add(1, SeqCst) < 50 { Next::Again } else { Next::Done }
+            }
+        }
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(run(queue.clone(), 3, worker, async {
+        let _ = stopped.await;
+    }));
+    for round in 0..100 {
+        queue.add(round % 4);
+        sleep(Duration::from_millis(3)).await;
+    }
+    sleep(SECOND).await;
+    stop.send(()).unwrap();
+    running.await.unwrap();
+    assert!(passes.load(SeqCst) > 50);
+    assert_eq!(most.load(SeqCst), 3, "as many at once as allowed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failure_of_its_key_alone() {
+    let queue = queue();
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = attempts.clone();
+    let worker = move |key: &'static str| {
+        let attempts = counted.clone();
+        async move {
+            assert!(key != "bad" || attempts.fetch_add(1, SeqCst) > 0, "injected");
+            Next::Done
+        }
+    };
+    queue.add("bad");
+    queue.add("good");
+    run(queue.clone(), 2, worker, sleep(5 * SECOND)).await;
+    assert_eq!(attempts.load(SeqCst), 2);
+    assert!(queue.is_empty() && queue.oldest_in_work().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_waits_for_the_keys_in_work_and_takes_no_more() {
+    let queue = queue();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counted = ended.clone();
+    let worker = move |_| {
+        let ended = counted.clone();
+        async move {
+            sleep(10 * SECOND).await;
+            ended.fetch_add(1, SeqCst);
+            Next::Done
+        }
+    };
+    queue.add("a");
+    queue.add("b");
+    let start = Instant::now();
+    run(queue.clone(), 1, worker, sleep(SECOND)).await;
+    assert!(start.elapsed() >= 10 * SECOND);
+    assert_eq!((ended.load(SeqCst), queue.len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_stuck_shows() {
+    let queue = queue();
+    assert_eq!(queue.oldest_in_work(), None);
+    queue.add("a");
+    queue.next().await;
+    sleep(30 * SECOND).await;
+    assert!(queue.oldest_in_work().unwrap() >= 30 * SECOND);
+}

@@ -1,0 +1,105 @@
+//! Live reads: the only ones from which absence may be concluded (design R1).
+
+use std::{fmt::Debug, time::Duration};
+
+use kube::{
+    Api, Resource,
+    api::{GetParams, ListParams},
+};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::error::{ApiError, Request};
+
+/// Longest wait for one answer.
+pub const DEADLINE: Duration = Duration::from_secs(15);
+/// Objects per LIST page.
+const PAGE: u32 = 500;
+/// How often a LIST starts over because its continue token expired.
+const RESTARTS: u32 = 3;
+
+/// Every object that a LIST by quorum found.
+#[derive(Clone, Debug)]
+pub struct Listed<K> {
+    /// The objects.
+    pub items: Vec<K>,
+    /// The version of the collection at which this is the truth.
+    pub resource_version: String,
+}
+
+/// The object of this name as etcd has it now, or None if there is none. An answer that does not name
+/// the object (missing CRD, a proxy's 404) is an error. An object that cannot be read is an error too.
+pub async fn get_live<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let request = request::<K>("get", "", api.namespace(), name);
+    match within(&request, api.get_with(name, &GetParams::default())).await {
+        Ok(object) => Ok(Some(object)),
+        Err(ApiError::Gone(_)) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// The objects that match a field selector, as etcd has them now. One object that cannot be read fails
+/// the whole list: leaving it out would claim its absence.
+pub async fn list_live<K>(api: &Api<K>, fields: Option<&str>) -> Result<Listed<K>, ApiError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let request = request::<K>("list", "", api.namespace(), fields.unwrap_or_default());
+    let mut restarts = 0;
+    loop {
+        match pages(api, fields, &request).await {
+            Err(expired) if restarts < RESTARTS && expired.status().is_some_and(|s| s.code == 410) => {
+                restarts += 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn pages<K>(api: &Api<K>, fields: Option<&str>, request: &Request) -> Result<Listed<K>, ApiError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    // No resourceVersion: the API server asks etcd for the newest.
+    let mut params =
+        ListParams { field_selector: fields.map(Into::into), limit: Some(PAGE), ..ListParams::default() };
+    let mut items = Vec::new();
+    loop {
+        let page = within(request, api.list(&params)).await?;
+        items.extend(page.items);
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            let resource_version = page.metadata.resource_version.unwrap_or_default();
+            return Ok(Listed { items, resource_version });
+        }
+    }
+}
+
+/// Names a request for its errors.
+pub(super) fn request<K>(
+    verb: &'static str,
+    sub: &'static str,
+    namespace: Option<&str>,
+    name: &str,
+) -> Request
+where
+    K: Resource<DynamicType = ()>,
+{
+    let object = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
+    Request { verb, kind: K::kind(&()).into_owned(), subresource: sub, object }
+}
+
+/// Bounds a request by [`DEADLINE`] and sorts its error.
+pub(super) async fn within<T>(
+    request: &Request,
+    answer: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, ApiError> {
+    match timeout(DEADLINE, answer).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(source)) => Err(ApiError::sort(request.clone(), source)),
+        Err(_) => Err(ApiError::TimedOut { request: request.clone(), seconds: DEADLINE.as_secs() }),
+    }
+}

@@ -1,0 +1,118 @@
+//! Secrets for CSI calls: fetched for the call, never cached, never logged.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, core::Request as Path};
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::{
+    error::ApiError,
+    read::{request, within},
+};
+
+/// The data of one Secret. Debug shows the keys only.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretData(BTreeMap<String, String>);
+
+impl SecretData {
+    /// The values, for the call that needs them.
+    #[must_use]
+    pub fn reveal(self) -> BTreeMap<String, String> {
+        self.0
+    }
+}
+
+impl fmt::Debug for SecretData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Why a Secret cannot be had. No variant carries content.
+#[derive(Debug, Error)]
+pub enum SecretError {
+    /// There is no such Secret. An undo call is made without it (design R12).
+    #[error("Secret {0} does not exist")]
+    NotFound(String),
+    /// It could not be read.
+    #[error(transparent)]
+    Unreadable(ApiError),
+    /// The answer is no Secret.
+    #[error("Secret {0}: the answer is not a Secret")]
+    Malformed(String),
+    /// CSI's secrets are strings.
+    #[error("Secret {secret}: the value of key {key} is not UTF-8, and CSI has only strings")]
+    NotText {
+        /// namespace/name.
+        secret: String,
+        /// Key in its data.
+        key: String,
+    },
+}
+
+/// What is read of a Secret.
+#[derive(Deserialize)]
+struct Body {
+    #[serde(default)]
+    data: Option<BTreeMap<String, k8s_openapi::ByteString>>,
+}
+
+/// Reads a Secret live.
+pub async fn fetch(client: &Client, namespace: &str, name: &str) -> Result<SecretData, SecretError> {
+    let secret = format!("{namespace}/{name}");
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let asked = request::<Secret>("get", "", Some(namespace), name);
+    let get = async {
+        // Not Api::get: the client logs an answer that it cannot read, with all that is in it.
+        let path = Path::new(api.resource_url());
+        client
+            .request_text(
+                path.get(name, &kube::api::GetParams::default()).map_err(kube::Error::BuildRequest)?,
+            )
+            .await
+    };
+    let text = match within(&asked, get).await {
+        Ok(text) => text,
+        Err(ApiError::Gone(_)) => return Err(SecretError::NotFound(secret)),
+        Err(other) => return Err(SecretError::Unreadable(other)),
+    };
+    parse(&text, &secret)
+}
+
+fn parse(text: &str, secret: &str) -> Result<SecretData, SecretError> {
+    let Ok(body) = serde_json::from_str::<Body>(text) else {
+        return Err(SecretError::Malformed(secret.into()));
+    };
+    let entries =
+        body.data.unwrap_or_default().into_iter().map(|(key, value)| match String::from_utf8(value.0) {
+            Ok(value) => Ok((key, value)),
+            Err(_) => Err(SecretError::NotText { secret: secret.into(), key }),
+        });
+    entries.collect::<Result<_, _>>().map(SecretData)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_decoded_and_never_printed() {
+        let data = parse(r#"{"data":{"user":"YWRtaW4=","key":"aHVudGVyMg=="}}"#, "ns/s").unwrap();
+        assert_eq!(format!("{data:?}"), r#"{"key", "user"}"#);
+        assert_eq!(data.reveal()["key"], "hunter2");
+    }
+
+    #[test]
+    fn errors_name_the_key_and_not_the_value() {
+        let error = parse(r#"{"data":{"cert":"/w=="}}"#, "ns/s").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Secret ns/s: the value of key cert is not UTF-8, and CSI has only strings"
+        );
+        assert!(!format!("{error:?}").contains("ff"));
+        assert!(matches!(parse("hunter2", "ns/s"), Err(SecretError::Malformed(_))));
+        assert_eq!(parse("{}", "ns/s").unwrap(), SecretData::default());
+    }
+}

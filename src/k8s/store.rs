@@ -1,0 +1,309 @@
+//! The data structure under a cache: objects by UID, fed by several streams and by our own writes.
+//!
+//! Rules (interleavings B25, design R12):
+//! - the newest resourceVersion of a UID wins, whoever delivers it;
+//! - another UID under a known name means that the old object is gone and a new one is there;
+//! - an object leaves when it is in none of the streams, and the resourceVersion at which it left is
+//!   remembered, so that the late response of an earlier write cannot bring it back.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+
+/// UID of an object, shared between the maps.
+pub(super) type Uid = Arc<str>;
+
+/// Tombstones kept. A late response is at most one request timeout old; at the 100 deletions per
+/// second that one API server manages, this is more than a minute.
+const TOMBSTONES: usize = 8192;
+
+/// Computes the keys under which an index finds an object.
+pub(super) type IndexFn<K> = fn(&K) -> Vec<String>;
+
+/// Who delivered an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin {
+    /// A watch, by its number.
+    Stream(u8),
+    /// The response to a write or a live read of our own.
+    Own,
+}
+
+/// What happened to one object: before and after.
+pub(super) struct Change<K> {
+    pub old: Option<Arc<K>>,
+    pub new: Option<Arc<K>>,
+}
+
+struct Entry<K> {
+    object: Arc<K>,
+    version: u64,
+    /// Streams that have it, one bit each.
+    seen: u8,
+    /// Known only from an own write so far; the bits are the streams whose LIST did not have it.
+    unseen: Option<u8>,
+}
+
+struct Index<K> {
+    name: &'static str,
+    keys: IndexFn<K>,
+    map: HashMap<String, BTreeSet<Uid>>,
+}
+
+#[derive(Default)]
+struct Tombstones {
+    left_at: HashMap<Uid, u64>,
+    order: VecDeque<Uid>,
+}
+
+impl Tombstones {
+    fn put(&mut self, uid: &Uid, version: u64) {
+        if let Some(known) = self.left_at.get_mut(uid) {
+            *known = version.max(*known);
+            return;
+        }
+        if self.order.len() >= TOMBSTONES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.left_at.remove(&oldest);
+        }
+        self.left_at.insert(uid.clone(), version);
+        self.order.push_back(uid.clone());
+    }
+}
+
+/// Objects of one kind.
+pub(super) struct Store<K> {
+    entries: HashMap<Uid, Entry<K>>,
+    names: HashMap<String, HashMap<String, Uid>>,
+    indexes: Vec<Index<K>>,
+    tombstones: Tombstones,
+    streams: u8,
+    highest: u64,
+}
+
+impl<K: Resource> Store<K> {
+    /// An empty store fed by this many streams (at most 8).
+    pub fn new(streams: u8) -> Self {
+        Self {
+            entries: HashMap::new(),
+            names: HashMap::new(),
+            indexes: Vec::new(),
+            tombstones: Tombstones::default(),
+            streams,
+            highest: 0,
+        }
+    }
+
+    /// Adds an index; called before the first object arrives.
+    pub fn add_index(&mut self, name: &'static str, keys: IndexFn<K>) {
+        self.indexes.push(Index { name, keys, map: HashMap::new() });
+    }
+
+    /// Takes in an object as of its resourceVersion.
+    pub fn put(&mut self, object: K, origin: Origin) -> Vec<Change<K>> {
+        let meta = object.meta();
+        let Some(uid) = meta.uid.as_deref().map(Uid::from) else { return Vec::new() };
+        let version = version(meta);
+        self.highest = self.highest.max(version);
+        if self.tombstones.left_at.get(&uid).is_some_and(|left| version <= *left) {
+            return Vec::new();
+        }
+        if finished(meta) {
+            return self.bury(&uid, u64::MAX).into_iter().collect();
+        }
+        let mut changes = Vec::new();
+        if let Some(holder) = self.uid_of(namespace(meta), name(meta)).filter(|holder| **holder != *uid) {
+            // Names are taken in the order of resource versions: the older of the two no longer exists.
+            if self.entries.get(&holder).is_some_and(|entry| entry.version > version) {
+                self.tombstones.put(&uid, u64::MAX);
+                return changes;
+            }
+            changes.extend(self.bury(&holder, u64::MAX));
+        }
+        changes.extend(self.insert(uid, object, version, origin));
+        changes
+    }
+
+    fn insert(&mut self, uid: Uid, object: K, version: u64, origin: Origin) -> Option<Change<K>> {
+        if let Some(entry) = self.entries.get_mut(&uid) {
+            entry.mark(origin);
+            // The same version is the same content: our own write, echoed by the watch, is no news.
+            if version <= entry.version {
+                return None;
+            }
+            let object = Arc::new(object);
+            let old = std::mem::replace(&mut entry.object, object.clone());
+            entry.version = version;
+            for index in &mut self.indexes {
+                index.update(&uid, Some(&old), Some(&object));
+            }
+            return Some(Change { old: Some(old), new: Some(object) });
+        }
+        let object = Arc::new(object);
+        let meta = object.meta();
+        self.names.entry(namespace(meta).into()).or_default().insert(name(meta).into(), uid.clone());
+        for index in &mut self.indexes {
+            index.update(&uid, None, Some(&object));
+        }
+        let mut entry = Entry { object: object.clone(), version, seen: 0, unseen: Some(0) };
+        entry.mark(origin);
+        self.entries.insert(uid, entry);
+        Some(Change { old: None, new: Some(object) })
+    }
+
+    /// A stream delivered DELETED: the object has left its selection or is gone. While another stream
+    /// has it, it stays, and the change says only that somebody should look.
+    pub fn leave(&mut self, meta: &ObjectMeta, stream: u8) -> Vec<Change<K>> {
+        let Some(uid) = meta.uid.as_deref().map(Uid::from) else { return Vec::new() };
+        let version = version(meta);
+        self.highest = self.highest.max(version);
+        let Some(entry) = self.entries.get_mut(&uid) else {
+            self.tombstones.put(&uid, version);
+            return Vec::new();
+        };
+        entry.seen &= !bit(stream);
+        entry.unseen = None;
+        if entry.seen != 0 {
+            let object = entry.object.clone();
+            return vec![Change { old: Some(object.clone()), new: Some(object) }];
+        }
+        let left = version.max(entry.version);
+        self.bury(&uid, left).into_iter().collect()
+    }
+
+    /// A stream has listed everything it selects as of `version`: what it had and did not list has
+    /// left it, unless we know a newer version than the list.
+    pub fn listed(&mut self, listed: &HashSet<String>, version: u64, stream: u8) -> Vec<Change<K>> {
+        self.highest = self.highest.max(version);
+        let all = bits(self.streams);
+        let mut left = Vec::new();
+        for (uid, entry) in &mut self.entries {
+            if entry.version > version || listed.contains(&**uid) {
+                continue;
+            }
+            entry.seen &= !bit(stream);
+            if let Some(unseen) = &mut entry.unseen {
+                *unseen |= bit(stream);
+            }
+            if entry.seen == 0 && entry.unseen.is_none_or(|unseen| unseen == all) {
+                left.push(uid.clone());
+            }
+        }
+        left.iter().filter_map(|uid| self.bury(uid, version)).collect()
+    }
+
+    /// Removes a UID for good: a live GET has shown that it is gone.
+    pub fn bury(&mut self, uid: &Uid, version: u64) -> Option<Change<K>> {
+        self.tombstones.put(uid, version);
+        let entry = self.entries.remove(uid)?;
+        let meta = entry.object.meta();
+        if let Some(names) = self.names.get_mut(namespace(meta)) {
+            names.remove(name(meta));
+            if names.is_empty() {
+                self.names.remove(namespace(meta));
+            }
+        }
+        for index in &mut self.indexes {
+            index.update(uid, Some(&entry.object), None);
+        }
+        Some(Change { old: Some(entry.object), new: None })
+    }
+
+    pub fn by_name(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.by_uid(&self.uid_of(namespace, name)?)
+    }
+
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
+        self.entries.get(uid).map(|entry| entry.object.clone())
+    }
+
+    pub fn by_index(&self, index: &str, key: &str) -> Vec<Arc<K>> {
+        let found = self.indexes.iter().find(|candidate| candidate.name == index);
+        let uids = found.and_then(|index| index.map.get(key));
+        uids.into_iter().flatten().filter_map(|uid| self.by_uid(uid)).collect()
+    }
+
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.entries.values().map(|entry| entry.object.clone()).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The newest resourceVersion that has been seen of this kind, from anywhere.
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
+        self.names.get(namespace)?.get(name).cloned()
+    }
+}
+
+impl<K> Entry<K> {
+    fn mark(&mut self, origin: Origin) {
+        if let Origin::Stream(stream) = origin {
+            self.seen |= bit(stream);
+            self.unseen = None;
+        }
+    }
+}
+
+impl<K> Index<K> {
+    fn update(&mut self, uid: &Uid, old: Option<&K>, new: Option<&K>) {
+        let before = old.map(self.keys).unwrap_or_default();
+        let after = new.map(self.keys).unwrap_or_default();
+        if before == after {
+            return;
+        }
+        for key in before {
+            if let Some(uids) = self.map.get_mut(&key) {
+                uids.remove(uid);
+                if uids.is_empty() {
+                    self.map.remove(&key);
+                }
+            }
+        }
+        for key in after {
+            self.map.entry(key).or_default().insert(uid.clone());
+        }
+    }
+}
+
+/// Being deleted with nothing left to hold it. A grace period means that it still runs (Pods).
+fn finished(meta: &ObjectMeta) -> bool {
+    meta.deletion_timestamp.is_some()
+        && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
+        && meta.deletion_grace_period_seconds.is_none_or(|seconds| seconds == 0)
+}
+
+/// Resource versions are compared as numbers (KEP-5504). One that is none counts as the oldest.
+pub(super) fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+fn namespace(meta: &ObjectMeta) -> &str {
+    meta.namespace.as_deref().unwrap_or_default()
+}
+
+fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+fn bit(stream: u8) -> u8 {
+    1_u8.checked_shl(stream.into()).unwrap_or(0)
+}
+
+fn bits(streams: u8) -> u8 {
+    (0..streams).map(bit).fold(0, |all, one| all | one)
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,0 +1,277 @@
+//! LIST, then WATCH, for ever: what feeds a cache.
+//!
+//! kube's own watcher hides bookmarks, which are the only sign of life of a quiet stream; the Lease of
+//! an agent depends on them (interleavings B27). So the loop is written out here.
+
+use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
+
+use futures::TryStreamExt;
+use kube::{
+    Api, Client,
+    api::{ListParams, ObjectList, Resource, WatchEvent, WatchParams},
+    core::{DeserializeGuard, Request, request},
+};
+use rand::Rng;
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, error, warn};
+
+use super::{
+    backoff::Backoff,
+    cache::{Cache, Cached},
+    store::{Origin, version},
+};
+
+/// Objects per LIST page, as client-go.
+const PAGE: u32 = 500;
+/// Longest wait for a list page or for a stream to open.
+const OPEN: Duration = Duration::from_secs(30);
+/// A stream that is silent for longer is opened again from where it was. The API server sends a
+/// bookmark about every minute, but none before the first event of a kind.
+const SILENCE: Duration = Duration::from_secs(90);
+/// A stream that ends earlier has failed.
+const SHORT: Duration = Duration::from_secs(1);
+/// A watch that has heard nothing for this long has stalled: the silence, and an attempt to reopen.
+pub const STALLED: Duration = Duration::from_secs(150);
+
+/// Which objects a watch delivers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    fields: Option<String>,
+    labels: Option<String>,
+}
+
+impl Selector {
+    /// Every object.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Objects that match a field selector, for example `spec.nodeName=worker-1`.
+    #[must_use]
+    pub fn fields(selector: impl Into<String>) -> Self {
+        Self { fields: Some(selector.into()), labels: None }
+    }
+
+    /// Narrows to objects that match a label selector too.
+    #[must_use]
+    pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
+        self.labels = Some(selector.into());
+        self
+    }
+}
+
+/// The API server's state is older than what it has told us before: etcd was restored from a backup.
+/// Nothing cached can be trusted; the process has to start anew.
+#[derive(Debug, Error)]
+#[error(
+    "{kind}: the API server lists version {listed}, older than {seen} which it sent before: etcd was restored"
+)]
+pub struct WentBack {
+    kind: String,
+    listed: u64,
+    seen: u64,
+}
+
+#[derive(Debug, Error)]
+enum Interrupted {
+    #[error("LIST: {0}")]
+    List(#[source] kube::Error),
+    #[error("LIST: no answer in {OPEN:?}")]
+    ListTimedOut,
+    #[error("LIST: the API server gave no resourceVersion")]
+    NoVersion,
+    #[error("WATCH: {0}")]
+    Open(#[source] kube::Error),
+    #[error("WATCH: no answer in {OPEN:?}")]
+    OpenTimedOut,
+    #[error("WATCH: stream broke: {0}")]
+    Stream(#[source] kube::Error),
+    #[error("WATCH: the API server ended it: {0}")]
+    Status(Box<kube::core::Status>),
+    #[error("request: {0}")]
+    Build(#[source] request::Error),
+    #[error(transparent)]
+    WentBack(#[from] WentBack),
+}
+
+impl Interrupted {
+    /// The version we continue from is no longer kept: list again, at once.
+    fn expired(&self) -> bool {
+        match self {
+            Self::Open(kube::Error::Api(status))
+            | Self::List(kube::Error::Api(status))
+            | Self::Status(status) => status.code == 410,
+            _ => false,
+        }
+    }
+
+    /// Whether the stream can be taken up from the last version seen.
+    fn resumable(&self) -> bool {
+        match self {
+            // An event whose metadata cannot be read is lost: only a LIST makes up for it.
+            Self::Stream(kube::Error::SerdeError(_)) | Self::Status(_) => false,
+            Self::Open(_) | Self::OpenTimedOut | Self::Stream(_) => !self.expired(),
+            _ => false,
+        }
+    }
+}
+
+/// Feeds source number `source` of `cache` with the objects of `api` that `selector` selects. Retries
+/// for ever; returns only if the API server's history went back.
+pub async fn watch<K: Cached>(api: Api<K>, selector: Selector, cache: Arc<Cache<K>>, source: u8) -> WentBack {
+    let watch = Watch {
+        url: Request::new(api.resource_url()),
+        client: api.into_client(),
+        selector,
+        cache,
+        source,
+        kind: K::kind(&()).into_owned(),
+    };
+    let mut failures = 0;
+    let mut resume = None;
+    loop {
+        let started = Instant::now();
+        let (version, outcome) = watch.round(resume).await;
+        let advanced = version > resume.unwrap_or(0);
+        let Err(interrupted) = outcome else {
+            resume = Some(version);
+            // A stream that ends as soon as it opens must not become a storm of requests.
+            failures = if started.elapsed() < SHORT { failures + 1 } else { 0 };
+            if failures > 0 {
+                sleep(Backoff::WATCH.delay(failures)).await;
+            }
+            continue;
+        };
+        resume = interrupted.resumable().then_some(version);
+        failures = if advanced { 1 } else { failures + 1 };
+        match interrupted {
+            Interrupted::WentBack(went_back) => {
+                error!(source = watch.name(), "{went_back}");
+                return went_back;
+            }
+            expired if expired.expired() && failures < 2 => {
+                debug!(kind = watch.kind, "{expired}; listing again");
+            }
+            other => {
+                warn!(kind = watch.kind, source = watch.name(), failures, "{other}");
+                sleep(Backoff::WATCH.delay(failures)).await;
+            }
+        }
+    }
+}
+
+struct Watch<K> {
+    url: Request,
+    client: Client,
+    selector: Selector,
+    cache: Arc<Cache<K>>,
+    source: u8,
+    kind: String,
+}
+
+impl<K: Cached> Watch<K> {
+    fn name(&self) -> &'static str {
+        self.cache.source_name(self.source)
+    }
+
+    /// Lists unless there is a version to resume from, then watches until the stream ends. Returns the
+    /// last version seen.
+    async fn round(&self, resume: Option<u64>) -> (u64, Result<(), Interrupted>) {
+        let mut version = match resume {
+            Some(version) => version,
+            None => match self.list().await {
+                Ok(version) => version,
+                Err(interrupted) => return (0, Err(interrupted)),
+            },
+        };
+        let outcome = self.stream(&mut version).await;
+        (version, outcome)
+    }
+
+    /// A LIST of the most recent state, page by page.
+    async fn list(&self) -> Result<u64, Interrupted> {
+        // Read before the request: a LIST by quorum cannot be older than anything seen before it.
+        let seen = self.cache.highest();
+        let mut listed = HashSet::new();
+        let mut params = ListParams {
+            field_selector: self.selector.fields.clone(),
+            label_selector: self.selector.labels.clone(),
+            limit: Some(PAGE),
+            ..ListParams::default()
+        };
+        loop {
+            let request = self.url.list(&params).map_err(Interrupted::Build)?;
+            let page = timeout(OPEN, self.client.request::<ObjectList<DeserializeGuard<K>>>(request)).await;
+            let page = page.map_err(|_| Interrupted::ListTimedOut)?.map_err(Interrupted::List)?;
+            self.cache.progressed(self.source);
+            let version = page.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+            let version: u64 = version.ok_or(Interrupted::NoVersion)?;
+            if version < seen {
+                return Err(WentBack { kind: self.kind.clone(), listed: version, seen }.into());
+            }
+            for DeserializeGuard(object) in page.items {
+                let meta = object.as_ref().map_or_else(|invalid| &invalid.metadata, Resource::meta);
+                listed.extend(meta.uid.clone());
+                self.take_in(DeserializeGuard(object));
+            }
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                self.cache.finish_list(&listed, version, self.source);
+                return Ok(version);
+            }
+        }
+    }
+
+    /// One WATCH request. Ok when the API server or silence ended it.
+    async fn stream(&self, last: &mut u64) -> Result<(), Interrupted> {
+        let params = WatchParams {
+            field_selector: self.selector.fields.clone(),
+            label_selector: self.selector.labels.clone(),
+            // Random, so that the streams of all agents do not reopen together.
+            timeout: Some(rand::rng().random_range(200..290)),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let request = self.url.watch(&params, &last.to_string()).map_err(Interrupted::Build)?;
+        let events = timeout(OPEN, self.client.request_events::<DeserializeGuard<K>>(request)).await;
+        let mut events = pin!(events.map_err(|_| Interrupted::OpenTimedOut)?.map_err(Interrupted::Open)?);
+        self.cache.progressed(self.source);
+        while let Ok(event) = timeout(SILENCE, events.try_next()).await {
+            let Some(event) = event.map_err(Interrupted::Stream)? else { break };
+            self.cache.progressed(self.source);
+            match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    *last = (*last).max(version(object.meta()));
+                    self.take_in(object);
+                }
+                WatchEvent::Deleted(object) => {
+                    *last = (*last).max(version(object.meta()));
+                    self.cache.leave(object.meta(), self.source);
+                }
+                WatchEvent::Bookmark(bookmark) => {
+                    *last = (*last).max(bookmark.metadata.resource_version.parse().unwrap_or(0));
+                }
+                WatchEvent::Error(status) => return Err(Interrupted::Status(status)),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_in(&self, DeserializeGuard(object): DeserializeGuard<K>) {
+        match object {
+            Ok(object) => self.cache.put(object, Origin::Stream(self.source)),
+            Err(invalid) => {
+                let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
+                let name = invalid.metadata.name.as_deref().unwrap_or_default();
+                warn!(kind = self.kind, namespace, name, "object cannot be read and is skipped: {invalid}");
+                self.cache.invalid(&invalid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

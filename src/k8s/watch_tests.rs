@@ -1,0 +1,190 @@
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::{
+    super::scripted_tests::{Answer, Scripted},
+    *,
+};
+
+fn object(name: &str, version: u64) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "namespace": "ns", "name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string(),
+        "managedFields": [{"manager": "kubectl"}],
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "kept": "yes"},
+    }})
+}
+
+fn malformed(name: &str, version: u64) -> Value {
+    let mut object = object(name, version);
+    object["data"] = json!("not a map");
+    object
+}
+
+fn list(version: u64, next: &str, items: &[Value]) -> Answer {
+    let metadata = json!({"resourceVersion": version.to_string(), "continue": next});
+    Answer::Json(json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": metadata, "items": items}))
+}
+
+fn event(type_: &str, object: &Value) -> Value {
+    json!({"type": type_, "object": object})
+}
+
+fn bookmark(version: u64) -> Value {
+    event(
+        "BOOKMARK",
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"resourceVersion": version.to_string()}}),
+    )
+}
+
+struct Fixture {
+    server: Scripted,
+    cache: Arc<Cache<ConfigMap>>,
+    watching: JoinHandle<WentBack>,
+}
+
+async fn watching(answers: Vec<Answer>) -> Fixture {
+    let (server, client) = Scripted::start(answers).await;
+    let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
+    let selector = Selector::fields("metadata.namespace=ns").with_labels("app=x");
+    let watching = tokio::spawn(watch(Api::namespaced(client, "ns"), selector, cache.clone(), 0));
+    Fixture { server, cache, watching }
+}
+
+impl Fixture {
+    async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        for _ in 0..500 {
+            if done(self) {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{what}: {:?} after {:?}", self.names(), self.server.asked());
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.cache.all().iter().map(|object| object.name_any()).collect();
+        names.sort();
+        names
+    }
+}
+
+#[tokio::test]
+async fn it_lists_by_quorum_in_pages_and_watches_from_there() {
+    let fixture = watching(vec![
+        list(20, "more", &[object("a", 5)]),
+        list(20, "", &[object("b", 6)]),
+        Answer::Open(vec![event("ADDED", &object("c", 21)), event("DELETED", &object("a", 22))]),
+    ])
+    .await;
+    fixture.until("events", |f| f.names() == ["b", "c"]).await;
+    assert!(fixture.cache.is_synced());
+    let asked: Vec<String> = fixture.server.asked().into_iter().map(|asked| asked.uri).collect();
+    assert!(asked[0].contains("limit=500") && !asked[0].contains("resourceVersion"), "{}", asked[0]);
+    assert!(
+        asked[0].contains("fieldSelector=metadata.namespace%3Dns")
+            && asked[0].contains("labelSelector=app%3Dx")
+    );
+    assert!(asked[1].contains("continue=more"));
+    assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=20"), "{}", asked[2]);
+    assert!(asked[2].contains("allowWatchBookmarks=true"));
+}
+
+#[tokio::test]
+async fn what_nobody_reads_is_not_kept() {
+    let fixture = watching(vec![list(20, "", &[object("a", 5)]), Answer::Open(vec![])]).await;
+    fixture.cache.synced().await;
+    let stored = fixture.cache.get("ns", "a").unwrap();
+    assert_eq!(stored.metadata.managed_fields, None);
+    assert_eq!(stored.annotations().keys().collect::<Vec<_>>(), ["kept"]);
+}
+
+#[tokio::test]
+async fn a_malformed_object_is_reported_and_stalls_nothing() {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let (_server, client) = Scripted::start(vec![
+        list(20, "", &[malformed("a", 5), object("b", 6)]),
+        Answer::Open(vec![event("MODIFIED", &malformed("b", 21)), event("ADDED", &object("c", 22))]),
+    ])
+    .await;
+    let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
+    let seen = reported.clone();
+    cache.on_invalid(move |invalid| seen.lock().unwrap().push(invalid.metadata.name.clone().unwrap()));
+    tokio::spawn(watch(Api::namespaced(client, "ns"), Selector::all(), cache.clone(), 0));
+    for _ in 0..500 {
+        sleep(Duration::from_millis(10)).await;
+        if cache.get("ns", "c").is_some() {
+            break;
+        }
+    }
+    assert_eq!(*reported.lock().unwrap(), ["a", "b"]);
+    let known = cache.get("ns", "b").unwrap();
+    assert_eq!(known.resource_version().unwrap(), "6", "what was known of it stays");
+    assert!(cache.get("ns", "c").is_some());
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_is_resumed_from_the_last_event_or_bookmark() {
+    let fixture = watching(vec![
+        list(20, "", &[object("a", 5)]),
+        Answer::Events(vec![event("ADDED", &object("b", 21)), bookmark(30)]),
+        Answer::Open(vec![event("ADDED", &object("c", 31))]),
+    ])
+    .await;
+    fixture.until("resumed", |f| f.names() == ["a", "b", "c"]).await;
+    let asked = fixture.server.asked();
+    assert!(asked[2].uri.contains("resourceVersion=30"), "{}", asked[2].uri);
+}
+
+#[tokio::test]
+async fn an_expired_version_is_listed_anew_and_what_is_absent_is_dropped() {
+    let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "message": "too old", "code": 410});
+    let fixture = watching(vec![
+        list(20, "", &[object("a", 5), object("b", 6)]),
+        Answer::Open(vec![event("ERROR", &gone)]),
+        list(40, "", &[object("b", 6)]),
+        Answer::Open(vec![]),
+    ])
+    .await;
+    fixture.until("relisted", |f| f.names() == ["b"]).await;
+    fixture.until("watching", |f| f.server.asked().len() == 4).await;
+    assert!(fixture.server.asked()[3].uri.contains("resourceVersion=40"));
+}
+
+#[tokio::test]
+async fn a_failed_list_is_repeated() {
+    let fixture = watching(vec![
+        Answer::Error(500, "InternalError"),
+        list(20, "", &[object("a", 5)]),
+        Answer::Open(vec![]),
+    ])
+    .await;
+    fixture.until("listed", |f| f.names() == ["a"]).await;
+}
+
+#[tokio::test]
+async fn a_server_whose_history_went_back_ends_the_watch() {
+    let fixture = watching(vec![
+        list(20, "", &[object("a", 5)]),
+        Answer::Events(vec![event("ADDED", &object("b", 50))]),
+        Answer::Error(410, "Expired"),
+        list(30, "", &[object("a", 5)]),
+    ])
+    .await;
+    let text = fixture.watching.await.unwrap().to_string();
+    assert!(text.contains("lists version 30, older than 50"), "{text}");
+}
+
+#[tokio::test]
+async fn an_own_write_made_during_the_list_is_not_taken_for_history_going_back() {
+    let (_server, client) = Scripted::start(vec![]).await;
+    let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
+    tokio::spawn(watch(Api::namespaced(client, "ns"), Selector::all(), cache.clone(), 0));
+    sleep(Duration::from_millis(50)).await;
+    cache.apply(serde_json::from_value(object("mine", 60)).unwrap());
+    cache.finish_list(&HashSet::new(), 40, 0);
+    assert!(cache.get("ns", "mine").is_some(), "newer than the list");
+}

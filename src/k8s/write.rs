@@ -1,0 +1,218 @@
+//! The only way to write (design R6).
+//!
+//! Every write is guarded: a patch and a PUT by UID and resourceVersion, a deletion by UID, a creation by
+//! its name. So each of them is safe to repeat: one that had been made turns the repetition into
+//! [`ApiError::Conflict`], [`Created::Exists`] or [`Deleted::Gone`]. Still nothing is repeated here,
+//! and [`super::client`] turns off the client's own repetition of 429, 503 and 504: that may go on for
+//! minutes and would write what was decided long ago. The queue's backoff repeats the whole pass.
+//!
+//! What the API server answers is returned, for the caller to put into its cache.
+
+use std::fmt::Debug;
+
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::Status,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    error::{ApiError, Request},
+    read::{request, within},
+};
+use crate::metrics::{Metrics, WriteLabels};
+
+/// An object as it was read: what a write is guarded by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name of the object.
+    pub name: String,
+    /// UID that the object must still have.
+    pub uid: String,
+    /// Version that the object must still have.
+    pub resource_version: String,
+}
+
+impl Target {
+    /// The guard for an object that was read from the API. Without a UID or version nothing is sent.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        Self {
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            resource_version: object.resource_version().unwrap_or_default(),
+        }
+    }
+
+    fn guarded(&self) -> bool {
+        !self.uid.is_empty() && !self.resource_version.is_empty()
+    }
+}
+
+/// What became of a creation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Created<K> {
+    /// Created by this request.
+    New(K),
+    /// The name was taken: by another, or by our own earlier request whose answer was lost. The caller
+    /// reads it live and compares the fields.
+    Exists,
+}
+
+/// What became of a deletion.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deleted<K> {
+    /// The object with that UID does not exist any more.
+    Gone,
+    /// It is being deleted and waits for its finalizers or its grace period.
+    Marked(Box<K>),
+}
+
+/// Sends and counts writes.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    metrics: Metrics,
+}
+
+impl Writer {
+    /// A writer that counts into these metrics.
+    #[must_use]
+    pub fn new(metrics: Metrics) -> Self {
+        Self { metrics }
+    }
+
+    /// Merges `fields` into the object's status, own fields only; null removes a field.
+    pub async fn patch_status<K>(&self, api: &Api<K>, target: &Target, fields: Value) -> Result<K, ApiError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let request = request::<K>("patch", "status", api.namespace(), &target.name);
+        let body = guard(&request, target, json!({ "status": fields }))?;
+        self.count(&request);
+        within(&request, api.patch_status(&target.name, &PatchParams::default(), &Patch::Merge(body))).await
+    }
+
+    /// Merges `fields` (`{"spec": …}`, `{"metadata": {"finalizers": […]}}`) into the object, own fields
+    /// only; null removes a field, a list is replaced whole.
+    pub async fn patch_main<K>(&self, api: &Api<K>, target: &Target, fields: Value) -> Result<K, ApiError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let request = request::<K>("patch", "", api.namespace(), &target.name);
+        let body = guard(&request, target, fields)?;
+        self.count(&request);
+        within(&request, api.patch(&target.name, &PatchParams::default(), &Patch::Merge(body))).await
+    }
+
+    /// Creates an object under its name. The name is the guard, so it has to be one that says
+    /// everything (an Attachment's is its lock); generated names are not for this.
+    pub async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<Created<K>, ApiError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+    {
+        let request = request::<K>("create", "", api.namespace(), &object.name_any());
+        self.count(&request);
+        match within(&request, api.create(&PostParams::default(), object)).await {
+            Ok(created) => Ok(Created::New(created)),
+            Err(other) if other.status().is_some_and(Status::is_already_exists) => Ok(Created::Exists),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Deletes the object with this UID, and only at this version if one is given.
+    pub async fn delete<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        uid: &str,
+        resource_version: Option<&str>,
+    ) -> Result<Deleted<K>, ApiError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let request = request::<K>("delete", "", api.namespace(), name);
+        if uid.is_empty() {
+            return Err(ApiError::Unguarded(request));
+        }
+        let preconditions =
+            Preconditions { uid: Some(uid.into()), resource_version: resource_version.map(Into::into) };
+        // Background: a deletion that waits for dependants would put a finalizer on our objects.
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        self.count(&request);
+        match within(&request, api.delete(name, &params)).await {
+            Ok(answer) => Ok(answer.left().map_or(Deleted::Gone, |object| Deleted::Marked(Box::new(object)))),
+            Err(ApiError::Gone(_)) => Ok(Deleted::Gone),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Takes `finalizer` off an object that is being deleted. As the last one it goes by PUT, so that
+    /// what the API server then removes is exactly what was read; beside foreign finalizers by patch,
+    /// because the object lives on and a PUT would drop what our types do not know (interleavings B24).
+    /// None if the object is gone with it or was gone already.
+    pub async fn remove_finalizer<K>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        finalizer: &str,
+    ) -> Result<Option<K>, ApiError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+    {
+        let target = Target::of(object);
+        let rest: Vec<String> = object.finalizers().iter().filter(|f| *f != finalizer).cloned().collect();
+        let answer = if rest.is_empty() {
+            let mut last = object.clone();
+            last.meta_mut().finalizers = None;
+            self.replace(api, &last).await
+        } else {
+            self.patch_main(api, &target, json!({ "metadata": { "finalizers": rest } })).await
+        };
+        match answer {
+            Ok(left) if left.meta().deletion_timestamp.is_some() && left.finalizers().is_empty() => Ok(None),
+            Ok(left) => Ok(Some(left)),
+            Err(ApiError::Gone(_)) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Replaces an object that is wholly ours (a Lease). The resourceVersion in it is the guard.
+    pub async fn replace<K>(&self, api: &Api<K>, object: &K) -> Result<K, ApiError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+    {
+        let target = Target::of(object);
+        let request = request::<K>("update", "", api.namespace(), &target.name);
+        if !target.guarded() {
+            return Err(ApiError::Unguarded(request));
+        }
+        self.count(&request);
+        within(&request, api.replace(&target.name, &PostParams::default(), object)).await
+    }
+
+    fn count(&self, request: &Request) {
+        let Request { verb, kind, subresource, object: _ } = request;
+        let labels = WriteLabels { verb, kind: kind.clone(), subresource };
+        self.metrics.api_writes.get_or_create(&labels).inc();
+    }
+}
+
+/// Puts UID and resourceVersion into a merge patch.
+fn guard(request: &Request, target: &Target, mut body: Value) -> Result<Value, ApiError> {
+    if !target.guarded() {
+        return Err(ApiError::Unguarded(request.clone()));
+    }
+    let metadata = body.as_object_mut().map(|body| body.entry("metadata").or_insert_with(|| json!({})));
+    let Some(metadata) = metadata.and_then(Value::as_object_mut) else {
+        let message = "a merge patch must be an object".into();
+        return Err(ApiError::Invalid { request: request.clone(), message });
+    };
+    metadata.insert("uid".into(), target.uid.clone().into());
+    metadata.insert("resourceVersion".into(), target.resource_version.clone().into());
+    Ok(body)
+}
+
+#[cfg(test)]
+#[path = "write_tests.rs"]
+mod tests;
