@@ -12,6 +12,7 @@ pub mod admin;
 pub mod api;
 pub mod attachment;
 pub mod claim;
+pub mod controller;
 pub mod csi;
 pub mod k8s;
 pub mod metrics;

@@ -1,0 +1,243 @@
+//! Acts on claims and their Attachments: grant, close, free, release. Each does one side effect.
+
+use std::sync::Arc;
+
+use kube::api::ObjectMeta;
+use serde_json::json;
+
+use super::context::Context;
+use super::observe::{Observed, SINGLE_NODE_MULTI_WRITER};
+use super::pass::Did;
+use crate::api::attachment::{AttachmentSpec, Fixed};
+use crate::api::handle::VolumeRef;
+use crate::api::{Attachment, FINALIZER, VolumeClaim};
+use crate::claim::admission::is_exclusive;
+use crate::claim::release::ReleaseStep;
+use crate::k8s::read::get_live;
+use crate::k8s::{ApiError, Created, Deleted, Target};
+
+/// Creates the Attachment: the compare-and-swap that grants.
+pub(crate) async fn create_attachment(
+    ctx: &Context,
+    seen: &Observed,
+    claim: &VolumeClaim,
+    name: &str,
+    node: &str,
+) -> Result<Did, ApiError> {
+    let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(Did::Nothing) };
+    let attachment = Attachment {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            finalizers: Some(vec![FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    };
+    let api = ctx.attachment_api();
+    match ctx.writer.create(&api, &attachment).await? {
+        Created::New(made) => {
+            tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
+            ctx.attachments.apply(made);
+        }
+        // The lock is held: by the other leader's grant or by an Attachment our cache has not seen.
+        Created::Exists => match get_live(&api, name).await? {
+            Some(live) => ctx.attachments.apply(live),
+            None => return Ok(Did::Step),
+        },
+    }
+    Ok(Did::Step)
+}
+
+/// Everything the Attachment's life needs, copied from where it is now. `None` while an instance it
+/// depends on has not said what it can do (interleaving B20).
+fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<AttachmentSpec> {
+    let (volume, handle, plugin) = (seen.volume.as_ref()?, seen.handle.as_ref()?, seen.plugin.as_ref()?);
+    let on_node = seen.node_instance(node)?;
+    let node_status = on_node.status.as_ref()?;
+    let controller = handle.spec.controller.clone();
+    let controller_capabilities = match &controller {
+        None => None,
+        Some(c) => {
+            let instance =
+                seen.instances.iter().find(|i| i.metadata.name.as_deref() == Some(c.instance.as_str()))?;
+            let capabilities = &instance.status.as_ref()?.capabilities;
+            if capabilities.controller.is_empty() && !instance.status.as_ref()?.healthy {
+                return None;
+            }
+            Some(capabilities)
+        }
+    };
+    let controller_has = |name| controller_capabilities.is_some_and(|c| c.controller_has(name));
+    let attach = controller_has("PUBLISH_UNPUBLISH_VOLUME");
+    let on_node_multi_writer = node_status.capabilities.node_has(SINGLE_NODE_MULTI_WRITER);
+    let single_node_multi_writer =
+        on_node_multi_writer && (!attach || controller_has(SINGLE_NODE_MULTI_WRITER));
+    let mode = claim.spec.access_mode;
+    let shares_node = single_node_multi_writer || plugin.spec.tolerates_second_target;
+    let status = volume.status.as_ref()?;
+    let metadata = &volume.metadata;
+    Some(AttachmentSpec {
+        volume: VolumeRef {
+            namespace: metadata.namespace.clone()?,
+            name: metadata.name.clone()?,
+            uid: metadata.uid.clone()?,
+        },
+        volume_handle: handle.spec.volume_handle.clone(),
+        node_name: node.to_owned(),
+        access_mode: mode,
+        controller: if attach { controller } else { None },
+        fixed: Fixed {
+            handle_name: handle.metadata.name.clone()?,
+            driver_name: handle.spec.driver_name.clone(),
+            plugin_name: plugin.metadata.name.clone()?,
+            plugin_uid: plugin.metadata.uid.clone()?,
+            epoch: handle.spec.epoch,
+            node_uid: on_node.spec.node_uid.clone(),
+            node_id: node_status.node_id.clone(),
+            attachment_mode: claim.spec.attachment_mode,
+            read_only: mode.is_reader_only() && controller_has("PUBLISH_READONLY"),
+            mount_options: volume.spec.mount_options.clone().unwrap_or_default(),
+            volume_context: status.volume_context.clone(),
+            secrets: volume.spec.secrets.clone().unwrap_or_default(),
+            attach,
+            stage: node_status.capabilities.node_has("STAGE_UNSTAGE_VOLUME"),
+            exclusive: is_exclusive(mode, shares_node),
+            single_node_multi_writer,
+        },
+        lost: None,
+    })
+}
+
+/// Writes finalizer and assignment in one patch.
+pub(crate) async fn assign(
+    ctx: &Context,
+    claim: &VolumeClaim,
+    attachment: &str,
+    uid: &str,
+) -> Result<Did, ApiError> {
+    let Some(granted) = ctx.attachments.by_uid(uid) else { return Ok(Did::Step) };
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    let fields = json!({
+        "metadata": { "finalizers": with_finalizer(claim.metadata.finalizers.as_ref()) },
+        "spec": { "assignment": {
+            "attachment": attachment,
+            "attachmentUID": uid,
+            "nodeName": granted.spec.node_name,
+            "nodeUID": granted.spec.fixed.node_uid,
+        } },
+    });
+    let written = ctx.writer.patch_main(&ctx.claim_api(namespace), &Target::of(claim), fields).await;
+    match written {
+        Ok(claim) => ctx.claims.apply(claim),
+        // Deleted before it was granted: nothing of it is left to undo.
+        Err(ApiError::Gone(_)) => forget_claim(ctx, claim),
+        Err(error) => return Err(error),
+    }
+    Ok(Did::Step)
+}
+
+/// A finalizer list with ours in it, whole as observed.
+pub(crate) fn with_finalizer(observed: Option<&Vec<String>>) -> Vec<String> {
+    let mut all = observed.cloned().unwrap_or_default();
+    if !all.iter().any(|f| f == FINALIZER) {
+        all.push(FINALIZER.to_owned());
+    }
+    all
+}
+
+/// Deletes an Attachment that nobody uses. Its finalizer keeps it until all is undone.
+pub(crate) async fn close(ctx: &Context, attachment: &Attachment) -> Result<Did, ApiError> {
+    let target = Target::of(attachment);
+    match ctx.writer.delete(&ctx.attachment_api(), &target.name, &target.uid, None).await? {
+        Deleted::Gone => ctx.attachments.remove_confirmed(&target.uid),
+        Deleted::Marked(marked) => ctx.attachments.apply(*marked),
+    }
+    tracing::info!(attachment = target.name, node = attachment.spec.node_name, "closing");
+    Ok(Did::Step)
+}
+
+/// Takes the last finalizer off an Attachment of which everything is undone: the lock is free.
+pub(crate) async fn free_attachment(ctx: &Context, attachment: &Attachment) -> Result<Did, ApiError> {
+    let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
+    match ctx.writer.remove_finalizer(&ctx.attachment_api(), attachment, FINALIZER).await? {
+        None => ctx.attachments.remove_confirmed(uid),
+        Some(left) => ctx.attachments.apply(left),
+    }
+    tracing::info!(attachment = attachment.metadata.name, "freed");
+    Ok(Did::Step)
+}
+
+/// Takes our finalizer off a deleted claim, after a live look where absence decides.
+pub(crate) async fn release(
+    ctx: &Context,
+    claim: &Arc<VolumeClaim>,
+    step: ReleaseStep,
+) -> Result<Did, ApiError> {
+    if step == ReleaseStep::FreeIfAttachmentGone
+        && let Some(assignment) = &claim.spec.assignment
+        && let Some(live) = get_live(&ctx.attachment_api(), &assignment.attachment).await?
+        && live.metadata.uid.as_deref() == Some(assignment.attachment_uid.as_str())
+    {
+        ctx.attachments.apply(live);
+        return Ok(Did::Nothing);
+    }
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    match ctx.writer.remove_finalizer(&ctx.claim_api(namespace), claim.as_ref(), FINALIZER).await? {
+        None => forget_claim(ctx, claim),
+        Some(left) => ctx.claims.apply(left),
+    }
+    Ok(Did::Step)
+}
+
+fn forget_claim(ctx: &Context, claim: &VolumeClaim) {
+    ctx.claims.remove_confirmed(claim.metadata.uid.as_deref().unwrap_or_default());
+}
+
+/// Names the handle's controller instance on an Attachment that still names a dead one (design R2).
+pub(crate) async fn move_controller(
+    ctx: &Context,
+    seen: &Observed,
+    attachment: &Attachment,
+) -> Result<Did, ApiError> {
+    let Some(to) = seen.handle.as_ref().and_then(|h| h.spec.controller.as_ref()) else {
+        return Ok(Did::Nothing);
+    };
+    let fields = json!({ "spec": { "controller": to } });
+    let moved = ctx.writer.patch_main(&ctx.attachment_api(), &Target::of(attachment), fields).await?;
+    tracing::info!(attachment = attachment.metadata.name, to = to.instance, "controller calls moved");
+    ctx.attachments.apply(moved);
+    Ok(Did::Step)
+}
+
+/// Reads everything of a pass live: a write met a newer object than the cache has.
+pub(crate) async fn refresh(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
+    for claim in &seen.claims {
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        match get_live(&ctx.claim_api(namespace), name).await? {
+            Some(live) => ctx.claims.apply(live),
+            None => forget_claim(ctx, claim),
+        }
+    }
+    for attachment in &seen.attachments {
+        let name = attachment.metadata.name.as_deref().unwrap_or_default();
+        match get_live(&ctx.attachment_api(), name).await? {
+            Some(live) => ctx.attachments.apply(live),
+            None => ctx.attachments.remove_confirmed(attachment.metadata.uid.as_deref().unwrap_or_default()),
+        }
+    }
+    if let Some(volume) = &seen.volume
+        && let Some(live) = get_live(&ctx.volume_api(&seen.namespace), &seen.name).await?
+        && live.metadata.uid == volume.metadata.uid
+    {
+        ctx.volumes.apply(live);
+    }
+    if let Some(handle) = &seen.handle
+        && let Some(live) =
+            get_live(&ctx.handle_api(), handle.metadata.name.as_deref().unwrap_or_default()).await?
+    {
+        ctx.handles.apply(live);
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! What every pass of the controller needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::{Api, Client};
+
+use super::mapping::Key;
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::k8s::lease::{ApiLeases, Leadership, LeaseObserver, agent_lease_name};
+use crate::k8s::{Cache, Queue, Writer};
+use crate::metrics::Metrics;
+
+/// Caches, clients and leadership.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) writer: Writer,
+    pub(crate) queue: Arc<Queue<Key>>,
+    pub(crate) plugins: Arc<Cache<Plugin>>,
+    pub(crate) instances: Arc<Cache<PluginInstance>>,
+    pub(crate) volumes: Arc<Cache<Volume>>,
+    pub(crate) claims: Arc<Cache<VolumeClaim>>,
+    pub(crate) handles: Arc<Cache<VolumeHandle>>,
+    pub(crate) attachments: Arc<Cache<Attachment>>,
+    pub(crate) leases: Arc<LeaseObserver>,
+    pub(crate) lease_api: ApiLeases,
+    pub(crate) leadership: Leadership,
+    pub(crate) metrics: Metrics,
+    /// Longest time that one CSI call may take (design R2).
+    pub(crate) longest_call: Duration,
+}
+
+impl Context {
+    /// Waits until every cache has been filled once: before that nothing is decided.
+    pub(crate) async fn synced(&self) {
+        self.plugins.synced().await;
+        self.instances.synced().await;
+        self.volumes.synced().await;
+        self.claims.synced().await;
+        self.handles.synced().await;
+        self.attachments.synced().await;
+    }
+
+    /// Whether every cache has been filled once. A standby is ready too: it can take over at once.
+    pub(crate) fn synced_now(&self) -> bool {
+        self.plugins.is_synced()
+            && self.instances.is_synced()
+            && self.volumes.is_synced()
+            && self.claims.is_synced()
+            && self.handles.is_synced()
+            && self.attachments.is_synced()
+    }
+
+    pub(crate) fn volume_api(&self, namespace: &str) -> Api<Volume> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn claim_api(&self, namespace: &str) -> Api<VolumeClaim> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn handle_api(&self) -> Api<VolumeHandle> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn attachment_api(&self) -> Api<Attachment> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn plugin_api(&self) -> Api<Plugin> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn persistent_volume_api(&self) -> Api<PersistentVolume> {
+        Api::all(self.client.clone())
+    }
+
+    /// How long the Lease of the agent beside an instance has been expired, as this process observed it;
+    /// `None` while it is fresh or has not been watched for long enough.
+    pub(crate) fn silent_for(&self, instance: &PluginInstance) -> Option<Duration> {
+        self.leases.expired_on_node_for(&agent_lease_name(&instance.spec.agent), &instance.spec.node_uid)
+    }
+}

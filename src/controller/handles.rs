@@ -1,0 +1,215 @@
+//! Acts on VolumeHandles. What changes who is allowed first closes, then lists, then opens (design R3).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::api::ObjectMeta;
+use serde_json::json;
+
+use super::context::Context;
+use super::observe::{Observed, handle_of};
+use super::pass::Did;
+use super::volumes;
+use crate::api::attachment::ControllerRef;
+use crate::api::conditions::{self, Desired, READY};
+use crate::api::handle::VolumeRef;
+use crate::api::{
+    AccessMode, Attachment, AttachmentState, FINALIZER, Volume, VolumeHandle, VolumeHandleSpec, lock,
+};
+use crate::k8s::lease::agent_lease_name;
+use crate::k8s::read::{get_live, list_live};
+use crate::k8s::{ApiError, Created, Deleted, Target};
+use crate::volume::VolumeWaiting;
+
+/// Every Attachment of the handle, by a quorum LIST made now (design R1).
+pub(crate) async fn live_attachments(ctx: &Context, handle: &str) -> Result<Vec<Attachment>, ApiError> {
+    let fields = format!("spec.fixed.handleName={handle}");
+    let listed = list_live(&ctx.attachment_api(), Some(&fields)).await?;
+    for attachment in &listed.items {
+        ctx.attachments.apply(attachment.clone());
+    }
+    Ok(listed.items)
+}
+
+/// Creates the VolumeHandle, the lock on the driver's volume.
+pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
+    let Some(id) = handle_of(volume) else { return Ok(Did::Nothing) };
+    let driver = seen.driver();
+    if volume.spec.volume_handle.is_some()
+        && let Some(name) = persistent_volume_naming(ctx, &driver, &id).await?
+    {
+        return volumes::wait(ctx, volume, &VolumeWaiting::HandleInPersistentVolume { name }).await;
+    }
+    let name = lock::handle_name(&driver, &id);
+    // Attachments that outlived an earlier VolumeHandle still lock the storage: start closed behind them.
+    let left = live_attachments(ctx, &name).await?;
+    let epoch = left.iter().map(|a| a.spec.fixed.epoch).max().map_or(1, |latest| latest + 1);
+    let handle = VolumeHandle {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            finalizers: Some(vec![FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: VolumeHandleSpec {
+            driver_name: driver,
+            volume_handle: id,
+            volume: reference(volume),
+            mode: volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default(),
+            epoch,
+            closing: !left.is_empty(),
+            controller: volume.spec.assignment.as_ref().and_then(|a| a.controller.clone()),
+        },
+        status: None,
+    };
+    match ctx.writer.create(&ctx.handle_api(), &handle).await? {
+        Created::New(made) => ctx.handles.apply(made),
+        Created::Exists => {
+            if let Some(live) = get_live(&ctx.handle_api(), &name).await? {
+                ctx.handles.apply(live);
+            }
+        }
+    }
+    Ok(Did::Step)
+}
+
+fn reference(volume: &Volume) -> VolumeRef {
+    let meta = &volume.metadata;
+    VolumeRef {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+    }
+}
+
+async fn persistent_volume_naming(ctx: &Context, driver: &str, id: &str) -> Result<Option<String>, ApiError> {
+    let all = list_live(&ctx.persistent_volume_api(), None).await?;
+    Ok(all.items.into_iter().find_map(|pv| {
+        let csi = pv.spec?.csi?;
+        (csi.driver == driver && csi.volume_handle == id).then_some(pv.metadata.name?)
+    }))
+}
+
+/// The VolumeHandle names another Volume. Takes it over if that one is gone, by closing first.
+pub(crate) async fn contest(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
+    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
+    let owner = &handle.spec.volume;
+    let live = get_live(&ctx.volume_api(&owner.namespace), &owner.name).await?;
+    if live.is_some_and(|v| v.metadata.uid.as_deref() == Some(owner.uid.as_str())) {
+        let owner = format!("{}/{}", owner.namespace, owner.name);
+        return volumes::wait(ctx, volume, &VolumeWaiting::DuplicateHandle { owner }).await;
+    }
+    if !handle.spec.closing {
+        return begin_closing(ctx, seen).await;
+    }
+    if let Some(left) = earlier_than(ctx, handle).await? {
+        let by =
+            format!("Attachment {} on node {}", left.metadata.name.unwrap_or_default(), left.spec.node_name);
+        return volumes::wait(ctx, volume, &VolumeWaiting::InUse { by }).await;
+    }
+    let mode = volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default();
+    let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
+    let fields = json!({ "spec": {
+        "closing": false, "volume": reference(volume), "mode": mode, "controller": controller } });
+    write(ctx, handle, fields).await
+}
+
+/// An Attachment of an earlier epoch that is still there, by a quorum LIST.
+async fn earlier_than(ctx: &Context, handle: &VolumeHandle) -> Result<Option<Attachment>, ApiError> {
+    let name = handle.metadata.name.as_deref().unwrap_or_default();
+    let live = live_attachments(ctx, name).await?;
+    Ok(live.into_iter().find(|a| a.spec.fixed.epoch < handle.spec.epoch))
+}
+
+async fn write(ctx: &Context, handle: &VolumeHandle, fields: serde_json::Value) -> Result<Did, ApiError> {
+    let written = ctx.writer.patch_main(&ctx.handle_api(), &Target::of(handle), fields).await?;
+    ctx.handles.apply(written);
+    Ok(Did::Step)
+}
+
+/// Says on the VolumeHandle that it is held, once.
+pub(crate) async fn report(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
+    let owner = &handle.spec.volume;
+    let ready = Desired {
+        type_: READY,
+        status: true,
+        reason: "Held",
+        message: format!("the volume is held for Volume {}/{}", owner.namespace, owner.name),
+    };
+    let generation = handle.metadata.generation;
+    let mut all = handle.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+    conditions::set(&mut all, &ready, generation, Timestamp::now());
+    let fields = json!({ "conditions": all, "observedGeneration": generation });
+    let written = ctx.writer.patch_status(&ctx.handle_api(), &Target::of(handle), fields).await?;
+    ctx.handles.apply(written);
+    Ok(Did::Step)
+}
+
+/// No new use from here on: raises the epoch.
+pub(crate) async fn begin_closing(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
+    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
+    write(ctx, handle, json!({ "spec": { "closing": true, "epoch": handle.spec.epoch + 1 } })).await
+}
+
+/// Opens the handle again at the same epoch, in this mode, once nothing of an earlier epoch is left.
+pub(crate) async fn finish_closing(
+    ctx: &Context,
+    seen: &Observed,
+    mode: AccessMode,
+) -> Result<Did, ApiError> {
+    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
+    if earlier_than(ctx, handle).await?.is_some() {
+        return Ok(Did::Nothing);
+    }
+    write(ctx, handle, json!({ "spec": { "closing": false, "mode": mode } })).await
+}
+
+/// Removes the VolumeHandle, after a quorum LIST found no Attachment.
+pub(crate) async fn remove(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
+    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
+    let target = Target::of(handle.as_ref());
+    if !live_attachments(ctx, &target.name).await?.is_empty() {
+        return Ok(Did::Nothing);
+    }
+    if handle.metadata.deletion_timestamp.is_none() {
+        match ctx.writer.delete(&ctx.handle_api(), &target.name, &target.uid, None).await? {
+            Deleted::Gone => ctx.handles.remove_confirmed(&target.uid),
+            Deleted::Marked(marked) => ctx.handles.apply(*marked),
+        }
+        return Ok(Did::Step);
+    }
+    match ctx.writer.remove_finalizer(&ctx.handle_api(), handle.as_ref(), FINALIZER).await? {
+        None => ctx.handles.remove_confirmed(&target.uid),
+        Some(left) => ctx.handles.apply(left),
+    }
+    Ok(Did::Step)
+}
+
+/// Names another controller instance: the old one is dead (design R2).
+pub(crate) async fn move_to(ctx: &Context, seen: &Observed, to: &ControllerRef) -> Result<Did, ApiError> {
+    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
+    let from = handle.spec.controller.as_ref().map(|c| c.instance.as_str());
+    let old = seen.instances.iter().find(|i| i.metadata.name.as_deref() == from);
+    let Some(old) = old else { return Ok(Did::Nothing) };
+    // A stalled watch looks like an expired Lease, so the Lease is read now.
+    let silent = ctx
+        .leases
+        .confirm_expired(&ctx.lease_api, &agent_lease_name(&old.spec.agent), Some(&old.spec.node_uid))
+        .await?;
+    if silent.is_none_or(|s| s <= ctx.longest_call) {
+        return Ok(Did::Nothing);
+    }
+    tracing::warn!(handle = handle.metadata.name, to = to.instance, "controller instance is dead; moving");
+    write(ctx, handle, json!({ "spec": { "controller": to } })).await
+}
+
+/// An Attachment that is due for a controller call and still names another instance than its handle.
+pub(crate) fn misplaced(seen: &Observed) -> Option<&Arc<Attachment>> {
+    let current = seen.handle.as_ref()?.spec.controller.as_ref()?;
+    seen.attachments.iter().find(|a| {
+        let state = a.status.as_ref().map(|s| s.state).unwrap_or_default();
+        let due = matches!(state, AttachmentState::Taken | AttachmentState::NodeDetached);
+        due && a.spec.fixed.attach
+            && Some(&a.spec.fixed.handle_name) == seen.handle.as_ref().and_then(|h| h.metadata.name.as_ref())
+            && a.spec.controller.as_ref().is_some_and(|c| c.instance != current.instance)
+    })
+}

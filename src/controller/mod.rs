@@ -1,0 +1,20 @@
+//! The controller role: it decides and never speaks CSI (design section 2).
+//!
+//! One queue of Volumes and Plugins. A pass over a Volume settles everything that hangs on it: its
+//! VolumeHandle, its Attachments and its claims, oldest first. Only the holder of the Lease decides; two
+//! that both believe to be it meet at names and resourceVersions.
+
+mod args;
+mod claims;
+mod context;
+mod handles;
+mod mapping;
+mod observe;
+mod pass;
+mod plugins;
+mod record;
+mod role;
+mod volumes;
+
+pub use args::ControllerArgs;
+pub use role::{Error, run};

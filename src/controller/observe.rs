@@ -1,0 +1,149 @@
+//! Observe: everything that hangs on one Volume, from the caches. Reads only.
+
+use std::sync::Arc;
+
+use super::context::Context;
+use super::mapping::{BY_DRIVER_NODE, BY_HANDLE, BY_PLUGIN, BY_VOLUME, volume_key};
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
+use crate::attachment::{AttachmentSeen, HandleSeen};
+use crate::claim::observed::reaches;
+use crate::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use crate::volume::InstanceSeen;
+
+/// The capability that lets a driver take several targets of one volume on a node.
+pub(crate) const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
+
+/// One Volume with all that hangs on it.
+pub(crate) struct Observed {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) volume: Option<Arc<Volume>>,
+    pub(crate) volume_seen: Option<VolumeSeen>,
+    pub(crate) plugin: Option<Arc<Plugin>>,
+    pub(crate) instances: Vec<Arc<PluginInstance>>,
+    pub(crate) controllers: Vec<InstanceSeen>,
+    pub(crate) handle: Option<Arc<VolumeHandle>>,
+    pub(crate) handle_seen: Option<HandleSeen>,
+    /// Every claim that names the Volume.
+    pub(crate) claims: Vec<Arc<VolumeClaim>>,
+    pub(crate) claims_seen: Vec<ClaimSeen>,
+    /// Attachments made for a Volume of this name.
+    pub(crate) attachments: Vec<Arc<Attachment>>,
+    pub(crate) attachments_seen: Vec<AttachmentSeen>,
+    /// Attachments of the handle, whoever they were made for: these lock it.
+    pub(crate) locks_seen: Vec<AttachmentSeen>,
+    pub(crate) nodes: Vec<NodeSeen>,
+}
+
+impl Observed {
+    /// The driver's name: as an instance reports it, else as the Plugin says.
+    pub(crate) fn driver(&self) -> String {
+        driver_of(self.plugin.as_deref(), &self.instances)
+    }
+
+    /// The claim with this UID.
+    pub(crate) fn claim(&self, uid: &str) -> Option<&Arc<VolumeClaim>> {
+        self.claims.iter().find(|c| c.metadata.uid.as_deref() == Some(uid))
+    }
+
+    /// The instance that serves the Node service on this node.
+    pub(crate) fn node_instance(&self, node: &str) -> Option<&Arc<PluginInstance>> {
+        self.instances.iter().find(|i| i.spec.node_name == node && i.status.as_ref().is_some_and(|s| s.node))
+    }
+}
+
+fn driver_of(plugin: Option<&Plugin>, instances: &[Arc<PluginInstance>]) -> String {
+    let reported = instances.first().map(|i| i.spec.driver_name.clone());
+    reported.or_else(|| plugin.map(|p| p.driver_name().to_owned())).unwrap_or_default()
+}
+
+/// The handle that a Volume has or is to have.
+pub(crate) fn handle_of(volume: &Volume) -> Option<String> {
+    let known = volume.status.as_ref().and_then(|s| s.volume_handle.clone());
+    known.or_else(|| volume.spec.volume_handle.clone())
+}
+
+pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
+    let key = volume_key(namespace, name);
+    let volume = ctx.volumes.get(namespace, name);
+    let plugin = volume.as_ref().and_then(|v| ctx.plugins.get("", &v.spec.plugin_name));
+    let instances =
+        volume.as_ref().map(|v| ctx.instances.by_index(BY_PLUGIN, &v.spec.plugin_name)).unwrap_or_default();
+    let driver = driver_of(plugin.as_deref(), &instances);
+    let id = volume.as_deref().and_then(handle_of);
+    let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));
+    let handle = handle_name.as_ref().and_then(|n| ctx.handles.get("", n));
+    let locks = handle_name.as_ref().map(|n| ctx.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
+    let claims = ctx.claims.by_index(BY_VOLUME, &key);
+    let attachments = ctx.attachments.by_index(BY_VOLUME, &key);
+
+    let volume_seen = volume.as_deref().map(|v| VolumeSeen {
+        uid: v.metadata.uid.clone().unwrap_or_default(),
+        deleted: v.metadata.deletion_timestamp.is_some(),
+        ready: v.status.as_ref().is_some_and(|s| s.state == VolumeState::Ready),
+        driver: driver.clone(),
+        handle: id.unwrap_or_default(),
+        uses: v.spec.capabilities.clone(),
+        shares_node: plugin.as_ref().is_some_and(|p| {
+            p.spec.tolerates_second_target
+                || p.status.as_ref().is_some_and(|s| s.capabilities.node_has(SINGLE_NODE_MULTI_WRITER))
+        }),
+    });
+    Observed {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        nodes: nodes(ctx, volume.as_deref(), &driver, &instances),
+        controllers: controllers(ctx, &instances),
+        volume,
+        volume_seen,
+        plugin,
+        instances,
+        handle_seen: handle.as_deref().map(HandleSeen::of),
+        handle,
+        claims_seen: claims.iter().map(|c| ClaimSeen::of(c)).collect(),
+        claims,
+        attachments_seen: attachments.iter().map(|a| AttachmentSeen::of(a)).collect(),
+        attachments,
+        locks_seen: locks.iter().map(|a| AttachmentSeen::of(a)).collect(),
+    }
+}
+
+fn nodes(
+    ctx: &Context,
+    volume: Option<&Volume>,
+    driver: &str,
+    instances: &[Arc<PluginInstance>],
+) -> Vec<NodeSeen> {
+    let accessible =
+        volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
+    let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
+    serving
+        .map(|(i, status)| {
+            let load = ctx.attachments.by_index(BY_DRIVER_NODE, &volume_key(driver, &i.spec.node_name)).len();
+            let limit = usize::try_from(status.max_volumes).unwrap_or(0);
+            NodeSeen {
+                name: i.spec.node_name.clone(),
+                healthy: status.healthy && ctx.silent_for(i).is_none(),
+                reachable: reaches(accessible, &status.topology),
+                has_room: limit == 0 || load < limit,
+                load,
+            }
+        })
+        .collect()
+}
+
+fn controllers(ctx: &Context, instances: &[Arc<PluginInstance>]) -> Vec<InstanceSeen> {
+    let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.controller)?)));
+    serving
+        .map(|(i, status)| {
+            let silent = ctx.silent_for(i);
+            InstanceSeen {
+                name: i.metadata.name.clone().unwrap_or_default(),
+                agent: i.spec.agent.clone(),
+                healthy: status.healthy && silent.is_none(),
+                dead: silent.is_some_and(|s| s > ctx.longest_call),
+                topology: status.topology.clone(),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,163 @@
+//! One pass over one Volume: observe, plan, act, record, until nothing is left to do.
+
+use super::context::Context;
+use super::observe::{Observed, observe};
+use super::{claims, handles, record, volumes};
+use crate::attachment::closing::{self, ClosingStep};
+use crate::claim::admission::{self, Grant, Verdict};
+use crate::claim::release;
+use crate::k8s::{ApiError, Next};
+use crate::volume::{self, VolumeStep};
+
+/// More steps than one Volume can need at a time; the pass goes on behind the keys that wait.
+const STEPS: usize = 64;
+
+/// What a step did.
+pub(crate) enum Did {
+    /// Something changed: look again.
+    Step,
+    /// Nothing could be done now.
+    Nothing,
+}
+
+/// Settles one Volume.
+pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
+    for _ in 0..STEPS {
+        if !ctx.leadership.is_leading() {
+            return Next::Done;
+        }
+        let seen = observe(ctx, namespace, name);
+        match step(ctx, &seen).await {
+            Ok(Did::Step) => {}
+            Ok(Did::Nothing) => return record::waiting(ctx, &seen).await,
+            Err(ApiError::Conflict(request)) => {
+                tracing::info!(%request, "changed meanwhile; looking again");
+                if let Err(error) = claims::refresh(ctx, &seen).await {
+                    tracing::warn!(namespace, volume = name, %error, "cannot look again");
+                    return Next::Retry;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(namespace, volume = name, %error, "pass failed");
+                return Next::Retry;
+            }
+        }
+    }
+    Next::Again
+}
+
+/// What admission says now.
+pub(crate) fn verdicts(seen: &Observed) -> Vec<(String, Verdict)> {
+    admission::admit(&admission_view(seen))
+}
+
+fn admission_view(seen: &Observed) -> admission::Seen<'_> {
+    admission::Seen {
+        volume_name: &seen.name,
+        volume: seen.volume_seen.as_ref(),
+        handle: seen.handle_seen.as_ref(),
+        claims: &seen.claims_seen,
+        attachments: &seen.locks_seen,
+        nodes: &seen.nodes,
+    }
+}
+
+/// What the Volume needs now.
+pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> VolumeStep {
+    let Some(object) = &seen.volume else { return VolumeStep::Idle };
+    let closing = seen.handle_seen.as_ref().is_some_and(|h| h.closing);
+    let wanted_mode = if closing {
+        admission::wanted_mode(&admission_view(seen))
+    } else {
+        verdicts.iter().find_map(|(_, v)| match v {
+            Verdict::Grant(Grant::SwitchMode { mode }) => Some(*mode),
+            _ => None,
+        })
+    };
+    volume::plan(&volume::Seen {
+        volume: object,
+        held: object.metadata.finalizers.iter().flatten().any(|f| f == crate::api::FINALIZER),
+        plugin: seen.plugin.as_ref().map(|p| p.spec.balancing),
+        controllers: &seen.controllers,
+        any_healthy: seen.instances.iter().any(|i| i.status.as_ref().is_some_and(|s| s.healthy)),
+        can_create: seen
+            .instances
+            .iter()
+            .filter_map(|i| i.status.as_ref())
+            .any(|s| s.healthy && s.capabilities.controller_has("CREATE_DELETE_VOLUME")),
+        handle: seen.handle_seen.as_ref(),
+        in_use_by: in_use_by(seen),
+        wanted_mode,
+    })
+}
+
+fn in_use_by(seen: &Observed) -> Option<String> {
+    let granted = seen.claims_seen.iter().find(|c| c.uses().is_some());
+    let locked = seen.locks_seen.first();
+    granted
+        .map(|c| format!("claim {}", c.key()))
+        .or_else(|| locked.map(|a| format!("Attachment {} on node {}", a.name, a.node)))
+}
+
+/// Does the first thing that is due. Leaving comes before arriving, the Volume before its claims.
+async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
+    let verdicts = verdicts(seen);
+    let joined: Vec<&str> = verdicts
+        .iter()
+        .filter_map(|(_, v)| match v {
+            Verdict::Grant(Grant::Join { uid, .. }) => Some(uid.as_str()),
+            _ => None,
+        })
+        .collect();
+    for (attachment, object) in seen.attachments_seen.iter().zip(&seen.attachments) {
+        match closing::plan(attachment, &seen.claims_seen) {
+            // About to be joined: closing it would only make the claim come back.
+            Some(ClosingStep::Close) if joined.contains(&attachment.uid.as_str()) => {}
+            Some(ClosingStep::Close) => return claims::close(ctx, object).await,
+            Some(ClosingStep::Free) => return claims::free_attachment(ctx, object).await,
+            None => {}
+        }
+    }
+    for (claim, object) in seen.claims_seen.iter().zip(&seen.claims) {
+        if let Some(step) = release::plan(claim, &seen.attachments_seen)
+            && matches!(claims::release(ctx, object, step).await?, Did::Step)
+        {
+            return Ok(Did::Step);
+        }
+    }
+    if matches!(volume_action(ctx, seen, volume_step(seen, &verdicts)).await?, Did::Step) {
+        return Ok(Did::Step);
+    }
+    if let Some(attachment) = handles::misplaced(seen) {
+        return claims::move_controller(ctx, seen, attachment).await;
+    }
+    for (uid, verdict) in &verdicts {
+        let (Verdict::Grant(grant), Some(claim)) = (verdict, seen.claim(uid)) else { continue };
+        match grant {
+            Grant::Create { attachment, node } => {
+                return claims::create_attachment(ctx, seen, claim, attachment, node).await;
+            }
+            Grant::Join { attachment, uid } => return claims::assign(ctx, claim, attachment, uid).await,
+            Grant::SwitchMode { .. } => {}
+        }
+    }
+    Ok(Did::Nothing)
+}
+
+async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Result<Did, ApiError> {
+    let Some(object) = &seen.volume else { return Ok(Did::Nothing) };
+    match step {
+        VolumeStep::Idle => Ok(Did::Nothing),
+        VolumeStep::Wait(why) => volumes::wait(ctx, object, &why).await,
+        VolumeStep::Assign(to) => volumes::assign(ctx, object, &to).await,
+        VolumeStep::MakeHandle => handles::make(ctx, seen, object).await,
+        VolumeStep::ContestHandle => handles::contest(ctx, seen, object).await,
+        VolumeStep::ReportReady => volumes::report_ready(ctx, seen, object).await,
+        VolumeStep::BeginClosing => handles::begin_closing(ctx, seen).await,
+        VolumeStep::FinishClosing(mode) => handles::finish_closing(ctx, seen, mode).await,
+        VolumeStep::AssignDelete(to) => volumes::assign_delete(ctx, seen, object, to).await,
+        VolumeStep::RemoveHandle => handles::remove(ctx, seen).await,
+        VolumeStep::FreeVolume => volumes::free(ctx, seen, object).await,
+        VolumeStep::MoveHandle(to) => handles::move_to(ctx, seen, &to).await,
+    }
+}

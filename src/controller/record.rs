@@ -1,0 +1,72 @@
+//! Records what claims wait for: one write when the reason changes, none while it stays.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::context::Context;
+use super::observe::Observed;
+use super::pass::verdicts;
+use crate::api::VolumeClaim;
+use crate::api::conditions::{self, Desired, READY};
+use crate::claim::admission::Verdict;
+use crate::claim::reason::Waiting;
+use crate::k8s::{ApiError, Next, Target};
+
+/// A wait that moor itself ends is only written when it lasts: most are over before anybody looks, and
+/// each write costs the API server as much as a grant.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Writes the condition of every waiting claim.
+pub(crate) async fn waiting(ctx: &Context, seen: &Observed) -> Next {
+    let mut next = Next::Done;
+    for (uid, verdict) in verdicts(seen) {
+        let Verdict::Wait(why) = verdict else { continue };
+        let Some(claim) = seen.claim(&uid) else { continue };
+        let brief = matches!(why, Waiting::VolumeNotReady { .. } | Waiting::ModeChanging);
+        let created = claim.metadata.creation_timestamp.as_ref();
+        let age = created.map_or(PATIENCE, |t| {
+            Duration::try_from(Timestamp::now().duration_since(t.0)).unwrap_or_default()
+        });
+        // Creation times are whole seconds, so a claim can look up to one older than it is.
+        if brief && age < PATIENCE * 2 {
+            next = Next::After(PATIENCE);
+            continue;
+        }
+        match write(ctx, claim, &why).await {
+            Ok(()) => {}
+            Err(ApiError::Conflict(_)) => next = Next::Again,
+            Err(error) => {
+                tracing::warn!(claim = claim.metadata.name, %error, "cannot record what it waits for");
+                return Next::Retry;
+            }
+        }
+    }
+    next
+}
+
+async fn write(ctx: &Context, claim: &VolumeClaim, why: &Waiting) -> Result<(), ApiError> {
+    let generation = claim.metadata.generation;
+    let status = claim.status.clone().unwrap_or_default();
+    let desired = Desired { type_: READY, status: false, reason: why.reason(), message: why.message() };
+    let mut all = status.conditions;
+    let changed = conditions::set(&mut all, &desired, generation, Timestamp::now());
+    if !changed {
+        return Ok(());
+    }
+    let holder = why.holder().map(|h| json!({ "holder": h.who, "nodeName": h.node, "state": h.state }));
+    let fields = json!({
+        "conditions": all,
+        "waitingFor": holder,
+        "observedGeneration": generation,
+    });
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    let target = Target::of(claim);
+    match ctx.writer.patch_status(&ctx.claim_api(namespace), &target, fields).await {
+        Ok(claim) => ctx.claims.apply(claim),
+        Err(ApiError::Gone(_)) => ctx.claims.remove_confirmed(&target.uid),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}

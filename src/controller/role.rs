@@ -1,0 +1,215 @@
+//! Runs the controller role: watches, election, workers, shutdown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use thiserror::Error;
+use tokio::sync::watch as signal;
+use tokio::task::JoinSet;
+
+use super::args::ControllerArgs;
+use super::context::Context;
+use super::mapping::{self, Key};
+use super::{pass, plugins};
+use crate::admin::{self, Admin, AdminError};
+use crate::api::ClaimState;
+use crate::csi::Deadlines;
+use crate::k8s::lease::election::Timing;
+use crate::k8s::lease::{ApiLeases, Election, ElectionEnd};
+use crate::k8s::watch::{WentBack, watch};
+use crate::k8s::{Cache, Next, Queue, Selector, Writer, queue};
+use crate::metrics::{Metrics, QueueLabels, StateLabels};
+use crate::shutdown::Shutdown;
+
+/// Why the controller ended.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The admin endpoints cannot be served.
+    #[error(transparent)]
+    Admin(AdminError),
+    /// Another process leads now. Ending is the only way to be sure that nothing is decided any more.
+    #[error("the Lease was lost: another controller leads")]
+    LeaseLost,
+    /// etcd was restored under us.
+    #[error(transparent)]
+    WentBack(WentBack),
+    /// A watch task died.
+    #[error("a watch ended unexpectedly")]
+    WatchEnded,
+}
+
+/// Runs the controller until `shutdown`, or until this process may not go on.
+///
+/// # Errors
+/// When the admin address is taken, the Lease is lost or a watch can never be right again; the process
+/// should end.
+pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Result<(), Error> {
+    let bound = admin::bind(args.admin_address).await.map_err(Error::Admin)?;
+    let (metrics, registry) = Metrics::new();
+    let queue: Arc<Queue<Key>> = Arc::default();
+    let writer = Writer::new(metrics.clone());
+    let lease_api = ApiLeases::new(Api::namespaced(client.clone(), &args.namespace), writer.clone());
+    let (election, leadership) =
+        Election::new(lease_api.clone(), &args.lease_name, &args.identity(), Timing::default());
+    let ctx = Arc::new(Context {
+        client,
+        writer,
+        queue,
+        plugins: Arc::new(Cache::new(&["plugins"])),
+        instances: Arc::new(mapping::instance_cache()),
+        volumes: Arc::new(mapping::volume_cache()),
+        claims: Arc::new(mapping::claim_cache()),
+        handles: Arc::new(Cache::new(&["volumehandles"])),
+        attachments: Arc::new(mapping::attachment_cache()),
+        leases: Arc::default(),
+        lease_api,
+        leadership,
+        metrics,
+        longest_call: Deadlines::default().longest(),
+    });
+    mapping::connect(&ctx);
+    let mut watches = watches(&ctx, &args.namespace);
+
+    let asked = Arc::clone(&ctx);
+    let ready =
+        move || asked.synced_now().then_some(()).ok_or_else(|| "caches are not filled yet".to_owned());
+    // Nothing here can hang without the Lease being lost, which ends the process by itself.
+    let admin = Admin { live: Box::new(|| Ok(())), ready: Box::new(ready), registry };
+    let serving = bound.serve(admin, shutdown.clone());
+    let mut unserved = std::pin::pin!(async {
+        match serving.await {
+            Err(error) => error,
+            Ok(()) => std::future::pending().await,
+        }
+    });
+
+    // The Lease is given up only after the last pass has ended.
+    let (worked, work_done) = signal::channel(false);
+    let work = async {
+        work(&ctx, args.workers.get(), shutdown.begun()).await;
+        worked.send_replace(true);
+    };
+    let mut both = std::pin::pin!(async { tokio::join!(election.run(raised(work_done)), work).0 });
+    loop {
+        tokio::select! {
+            end = &mut both => return match end {
+                ElectionEnd::ShutDown => Ok(()),
+                ElectionEnd::Lost => Err(Error::LeaseLost),
+            },
+            Some(ended) = watches.join_next() => return Err(match ended {
+                Ok(went_back) => Error::WentBack(went_back),
+                Err(_) => Error::WatchEnded,
+            }),
+            error = &mut unserved => return Err(Error::Admin(error)),
+        }
+    }
+}
+
+async fn raised(mut flag: signal::Receiver<bool>) {
+    // An error means that the sender is gone, which ends the wait as well.
+    let _ = flag.wait_for(|raised| *raised).await;
+}
+
+fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
+    let leases: Arc<Cache<Lease>> = Arc::new(Cache::new(&["leases"]));
+    let observer = Arc::clone(&ctx.leases);
+    leases.on_change(move |before, after| observer.changed(before, after));
+    let mut all = JoinSet::new();
+    let client = || ctx.client.clone();
+    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.plugins), 0));
+    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.instances), 0));
+    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.volumes), 0));
+    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.claims), 0));
+    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.handles), 0));
+    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.attachments), 0));
+    all.spawn(watch(Api::namespaced(client(), namespace), Selector::all(), leases, 0));
+    all
+}
+
+/// Works while this process leads.
+async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>) {
+    let mut stop = std::pin::pin!(stop.fuse());
+    tokio::select! {
+        () = &mut stop => return,
+        () = ctx.synced() => {}
+    }
+    tokio::select! {
+        () = &mut stop => return,
+        leading = ctx.leadership.acquired() => if !leading { return },
+    }
+    tracing::info!("leading");
+    ctx.metrics.leading.set(1);
+    let worker = {
+        let ctx = Arc::clone(ctx);
+        move |key| one(Arc::clone(&ctx), key)
+    };
+    let leadership = ctx.leadership.clone();
+    let ended = async {
+        tokio::select! { () = &mut stop => {}, () = leadership.lost() => {} }
+    };
+    let listening = tokio::spawn(listen(Arc::clone(ctx)));
+    queue::run(Arc::clone(&ctx.queue), workers, worker, ended).await;
+    listening.abort();
+    ctx.metrics.leading.set(0);
+}
+
+async fn one(ctx: Arc<Context>, key: Key) -> Next {
+    let next = match &key {
+        Key::Volume { namespace, name } => pass::run(&ctx, namespace, name).await,
+        Key::Plugin(name) => plugins::run(&ctx, name).await,
+    };
+    if next != Next::Retry {
+        ctx.queue.reset(&key);
+    }
+    next
+}
+
+/// How often silence is looked for. Time passing is no event, so somebody has to ask.
+const TICK: Duration = Duration::from_secs(5);
+
+/// Asks for passes when an agent falls silent, when its silence has outlasted the longest call, and when
+/// it speaks again.
+async fn listen(ctx: Arc<Context>) {
+    let mut before = std::collections::HashMap::new();
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        tick.tick().await;
+        let mut now = std::collections::HashMap::new();
+        for instance in ctx.instances.all() {
+            let silent = ctx.silent_for(&instance);
+            let name = instance.metadata.name.clone().unwrap_or_default();
+            let degree = (silent.is_some(), silent.is_some_and(|s| s > ctx.longest_call));
+            if before.get(&name).is_some_and(|b| *b != degree) {
+                mapping::add_volumes_of(&ctx.queue, &ctx.volumes, &instance.spec.plugin_name);
+                ctx.queue.add(Key::Plugin(instance.spec.plugin_name.clone()));
+            }
+            now.insert(name, degree);
+        }
+        before = now;
+        count(&ctx);
+    }
+}
+
+/// What `/metrics` shows of the leader's caches.
+fn count(ctx: &Context) {
+    let depth = i64::try_from(ctx.queue.len()).unwrap_or(i64::MAX);
+    ctx.metrics.queue_depth.get_or_create(&QueueLabels { queue: "volumes" }).set(depth);
+    let mut states = std::collections::HashMap::new();
+    for claim in ctx.claims.all() {
+        let state = claim.status.as_ref().map(|s| s.state).unwrap_or_default();
+        *states.entry(state).or_insert(0) += 1;
+    }
+    for (state, name) in [
+        (ClaimState::Pending, "Pending"),
+        (ClaimState::Taken, "Taken"),
+        (ClaimState::Ready, "Ready"),
+        (ClaimState::NodeDetached, "NodeDetached"),
+        (ClaimState::Lost, "Lost"),
+    ] {
+        let number = states.get(&state).copied().unwrap_or(0);
+        ctx.metrics.claims.get_or_create(&StateLabels { state: name }).set(number);
+    }
+}

@@ -1,0 +1,129 @@
+//! Acts on Volumes: assignment, Ready, conditions, release.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::claims::with_finalizer;
+use super::context::Context;
+use super::handles::{self, live_attachments};
+use super::observe::{Observed, handle_of};
+use super::pass::Did;
+use crate::api::attachment::ControllerRef;
+use crate::api::conditions::{self, Desired, READY};
+use crate::api::volume::{VolumeAssignment, VolumeOperation};
+use crate::api::{FINALIZER, Volume, VolumeState, lock};
+use crate::k8s::read::get_live;
+use crate::k8s::{ApiError, Target};
+use crate::volume::VolumeWaiting;
+
+/// Writes finalizer and assignment in one patch.
+pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment) -> Result<Did, ApiError> {
+    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+    let fields = json!({
+        "metadata": { "finalizers": with_finalizer(volume.metadata.finalizers.as_ref()) },
+        "spec": { "assignment": to },
+    });
+    let written = ctx.writer.patch_main(&ctx.volume_api(namespace), &Target::of(volume), fields).await;
+    match written {
+        Ok(volume) => ctx.volumes.apply(volume),
+        Err(ApiError::Gone(_)) => {
+            ctx.volumes.remove_confirmed(volume.metadata.uid.as_deref().unwrap_or_default());
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(Did::Step)
+}
+
+/// Has DeleteVolume called, after a quorum LIST found no Attachment.
+pub(crate) async fn assign_delete(
+    ctx: &Context,
+    seen: &Observed,
+    volume: &Volume,
+    to: Option<ControllerRef>,
+) -> Result<Did, ApiError> {
+    let name = seen.handle.as_ref().and_then(|h| h.metadata.name.clone()).unwrap_or_default();
+    if !live_attachments(ctx, &name).await?.is_empty() {
+        return Ok(Did::Nothing);
+    }
+    assign(ctx, volume, &VolumeAssignment { operation: VolumeOperation::Delete, controller: to }).await
+}
+
+/// Writes that claims are granted from now on.
+pub(crate) async fn report_ready(
+    ctx: &Context,
+    seen: &Observed,
+    volume: &Arc<Volume>,
+) -> Result<Did, ApiError> {
+    if let Some(handle) = &seen.handle
+        && !handle.status.as_ref().is_some_and(|s| conditions::is_true(&s.conditions, READY))
+    {
+        return handles::report(ctx, handle).await;
+    }
+    let id = handle_of(volume);
+    let mut status = json!({
+        "state": VolumeState::Ready,
+        "volumeHandle": id,
+        "handleName": seen.handle.as_ref().and_then(|h| h.metadata.name.clone()),
+    });
+    if volume.spec.volume_handle.is_some() && !volume.spec.volume_context.is_empty() {
+        status["volumeContext"] = json!(volume.spec.volume_context);
+    }
+    let message = format!("claims are granted; the driver calls it {}", id.unwrap_or_default());
+    let ready = Desired { type_: READY, status: true, reason: "Ready", message };
+    record(ctx, volume, &ready, status).await
+}
+
+/// Writes what the Volume waits for, if it does not say so already.
+pub(crate) async fn wait(ctx: &Context, volume: &Arc<Volume>, why: &VolumeWaiting) -> Result<Did, ApiError> {
+    let waiting = Desired { type_: READY, status: false, reason: why.reason(), message: why.message() };
+    record(ctx, volume, &waiting, json!({})).await?;
+    Ok(Did::Nothing)
+}
+
+async fn record(
+    ctx: &Context,
+    volume: &Arc<Volume>,
+    ready: &Desired,
+    mut status: serde_json::Value,
+) -> Result<Did, ApiError> {
+    let generation = volume.metadata.generation;
+    let mut all = volume.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+    let changed = conditions::set(&mut all, ready, generation, Timestamp::now());
+    if !changed && status.as_object().is_none_or(serde_json::Map::is_empty) {
+        return Ok(Did::Nothing);
+    }
+    status["conditions"] = json!(all);
+    status["observedGeneration"] = json!(generation);
+    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+    let target = Target::of(volume.as_ref());
+    match ctx.writer.patch_status(&ctx.volume_api(namespace), &target, status).await {
+        Ok(volume) => ctx.volumes.apply(volume),
+        Err(ApiError::Gone(_)) => ctx.volumes.remove_confirmed(&target.uid),
+        Err(error) => return Err(error),
+    }
+    Ok(Did::Step)
+}
+
+/// Takes the finalizer off a deleted Volume, after a GET showed that its VolumeHandle is gone or
+/// another's.
+pub(crate) async fn free(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
+    let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+    if let Some(id) = handle_of(volume) {
+        let name = lock::handle_name(&seen.driver(), &id);
+        if let Some(live) = get_live(&ctx.handle_api(), &name).await? {
+            let ours = live.spec.volume.uid == uid;
+            ctx.handles.apply(live);
+            if ours {
+                return Ok(Did::Step);
+            }
+        }
+    }
+    match ctx.writer.remove_finalizer(&ctx.volume_api(&seen.namespace), volume.as_ref(), FINALIZER).await? {
+        None => ctx.volumes.remove_confirmed(uid),
+        Some(left) => ctx.volumes.apply(left),
+    }
+    tracing::info!(namespace = seen.namespace, volume = seen.name, "released");
+    Ok(Did::Step)
+}
