@@ -15,6 +15,7 @@ pub mod claim;
 pub mod controller;
 pub mod csi;
 pub mod k8s;
+pub mod loop_driver;
 pub mod metrics;
 pub mod plugin;
 pub mod shutdown;

@@ -1,0 +1,306 @@
+//! The attach table: on which nodes a volume is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::driver::{Call, Context, require_node_id, require_volume_id};
+use super::error::Error;
+use super::fence;
+use super::holding;
+use super::lock::Lock;
+use super::state::{NodeKey, VolumeId, read_json, write_json};
+use super::usage::{Mode, Terms, Usage};
+use super::volume;
+use crate::csi::proto::csi::v1::{
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse,
+};
+
+/// Key in the publish context.
+const TOKEN: &str = "attachment";
+
+/// `node.json`: a node that runs, or has run, the Node service.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeRecord {
+    pub(super) node_id: String,
+    /// 0 is no limit.
+    pub(super) max_volumes: i64,
+}
+
+/// A volume's place on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Attachment {
+    /// New with each attachment, and part of its loop devices' names: what belongs to an ended one is known by it.
+    pub(super) token: String,
+    readonly: bool,
+    pub(super) terms: Terms,
+    /// Digest of the mount flags, which are not kept themselves.
+    flags: String,
+}
+
+impl Attachment {
+    /// Whether the node may write.
+    pub(super) fn is_writable(&self) -> bool {
+        !self.readonly && !self.terms.mode.is_reader_only()
+    }
+
+    fn same_arguments(&self, other: &Self) -> bool {
+        self.readonly == other.readonly && self.terms == other.terms && self.flags == other.flags
+    }
+}
+
+/// By node id.
+pub(super) type Attachments = BTreeMap<String, Attachment>;
+
+/// A value that nobody can have met before.
+pub(super) fn token() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+pub(super) fn load(call: &Call<'_>, id: &VolumeId) -> Result<Attachments, Error> {
+    Ok(read_json(&call.state().attachments_file(id))?.unwrap_or_default())
+}
+
+/// What a node needs before it may stage or publish: its own attachment, proven by the publish context.
+pub(super) fn prove(
+    call: &Call<'_>,
+    id: &VolumeId,
+    context: &Context,
+    terms: Terms,
+) -> Result<Attachment, Error> {
+    let Some(attachment) = load(call, id)?.remove(&call.driver.node_id) else {
+        let node = &call.driver.node_id;
+        return Err(Error::OutOfOrder(format!(
+            "volume {:?} is not attached to node {node:?}: ControllerPublishVolume comes first",
+            id.as_str()
+        )));
+    };
+    let token = context.get(TOKEN).ok_or(Error::Missing("publish_context"))?;
+    if token != &attachment.token {
+        return Err(Error::OutOfOrder("publish_context is of an attachment that has ended".to_owned()));
+    }
+    if terms != attachment.terms {
+        return Err(Error::OutOfOrder(format!(
+            "the volume is attached as {}, and cannot be used as {terms}",
+            attachment.terms
+        )));
+    }
+    Ok(attachment)
+}
+
+/// Decides whether `node` may have the volume too: `Ok(true)` when it has it already.
+fn judge(volume: &VolumeId, table: &Attachments, node: &str, wanted: &Attachment) -> Result<bool, Error> {
+    if let Some(found) = table.get(node) {
+        if found.same_arguments(wanted) {
+            return Ok(true);
+        }
+        return Err(Error::Different(format!(
+            "volume {:?} is attached to node {node:?} as {}{}, or with other mount flags",
+            volume.as_str(),
+            found.terms,
+            if found.readonly { " read-only" } else { "" },
+        )));
+    }
+    let refusal = |other: &Attachment| {
+        let modes = [other.terms.mode, wanted.terms.mode];
+        if modes.iter().any(|mode| !mode.is_multi_node()) {
+            Some("its access mode is for one node")
+        } else if modes[0] != modes[1] {
+            Some("with another access mode")
+        } else if modes[0] == Mode::MultiNodeSingleWriter && other.is_writable() && wanted.is_writable() {
+            Some("which is the one that writes")
+        } else {
+            None
+        }
+    };
+    match table.iter().find_map(|(other, found)| Some((other, refusal(found)?))) {
+        None => Ok(false),
+        Some((other, reason)) => {
+            Err(Error::AttachedElsewhere { volume: volume.as_str().to_owned(), node: other.clone(), reason })
+        }
+    }
+}
+
+/// ControllerPublishVolume.
+pub(super) fn publish(
+    call: &Call<'_>,
+    request: &ControllerPublishVolumeRequest,
+) -> Result<ControllerPublishVolumeResponse, Error> {
+    let id = require_volume_id(&request.volume_id);
+    require_node_id(&request.node_id)?;
+    let usage = Usage::require(request.volume_capability.as_ref())?;
+    let id = id?;
+    let lock = call.state().lock_volume(&id)?;
+    volume::find(call, &id)?.check_context(&request.volume_context)?;
+    let limit = find_node(call, &request.node_id)?;
+    let mut table = load(call, &id)?;
+    let wanted = Attachment {
+        token: token(),
+        readonly: request.readonly,
+        terms: usage.terms,
+        flags: usage.flags_digest(),
+    };
+    if !judge(&id, &table, &request.node_id, &wanted)? {
+        let key = NodeKey::of(&request.node_id);
+        // Between counting and the new entry, no other volume may take the last place.
+        let _held = (limit != 0).then(|| call.state().lock_node(&key)).transpose()?;
+        check_room(call, &request.node_id, limit)?;
+        settle(call, &lock, &id, &table, wanted.is_writable())?;
+        table.insert(request.node_id.clone(), wanted);
+        write_json(&call.state().attachments_file(&id), &table)?;
+    }
+    let token = table.get(&request.node_id).map(|found| found.token.clone()).unwrap_or_default();
+    Ok(ControllerPublishVolumeResponse { publish_context: Context::from([(TOKEN.to_owned(), token)]) })
+}
+
+/// The limit of a node that this instance can reach.
+fn find_node(call: &Call<'_>, node_id: &str) -> Result<i64, Error> {
+    let driver = call.driver;
+    let unknown = || Error::NoNode(node_id.to_owned());
+    if !driver.shared && node_id != driver.node_id {
+        return Err(unknown());
+    }
+    let record = read_json::<NodeRecord>(&driver.state.node_file(&NodeKey::of(node_id)))?;
+    match record.filter(|record| record.node_id == node_id) {
+        Some(record) => Ok(record.max_volumes),
+        // Its own process offers the Controller service alone.
+        None if node_id == driver.node_id => Ok(driver.max_volumes),
+        None => Err(unknown()),
+    }
+}
+
+fn check_room(call: &Call<'_>, node_id: &str, limit: i64) -> Result<(), Error> {
+    if limit == 0 {
+        return Ok(());
+    }
+    let mut count = 0;
+    for id in call.state().volume_ids()? {
+        count += i64::from(load(call, &id)?.contains_key(node_id));
+    }
+    if count < limit { Ok(()) } else { Err(Error::NodeFull { node: node_id.to_owned(), limit }) }
+}
+
+/// Makes sure that what ended attachments have left behind does not write beside the new one.
+fn settle(
+    call: &Call<'_>,
+    lock: &Lock,
+    id: &VolumeId,
+    table: &Attachments,
+    writes: bool,
+) -> Result<(), Error> {
+    if !table.is_empty() && !writes {
+        return Ok(());
+    }
+    let ghost = fence::sweep(call, lock, id, table)?;
+    match ghost {
+        None => Ok(()),
+        Some(_) if table.is_empty() => fence::renew(call, lock, id),
+        Some(node) => Err(Error::AttachedElsewhere {
+            volume: id.as_str().to_owned(),
+            node,
+            reason: "it was detached by force, and still has the device open",
+        }),
+    }
+}
+
+/// ControllerUnpublishVolume. For a node other than the serving one this is a fence: whatever of the volume is still in
+/// use there is cut off.
+pub(super) fn unpublish(
+    call: &Call<'_>,
+    request: &ControllerUnpublishVolumeRequest,
+) -> Result<ControllerUnpublishVolumeResponse, Error> {
+    let done = Ok(ControllerUnpublishVolumeResponse {});
+    let id = match require_volume_id(&request.volume_id) {
+        Err(Error::NoVolume(_)) => return done,
+        id => id?,
+    };
+    if !request.node_id.is_empty() {
+        require_node_id(&request.node_id)?;
+    }
+    let lock = call.state().lock_volume(&id)?;
+    if volume::load(call, &id)?.is_none() {
+        return done;
+    }
+    let mut table = load(call, &id)?;
+    let leaves = |node: &String| request.node_id.is_empty() || *node == request.node_id;
+    if let Some(own) = table.get(&call.driver.node_id).filter(|_| leaves(&call.driver.node_id)) {
+        holding::check_unstaged(call, &lock, &id, own)?;
+    }
+    table.retain(|node, _| !leaves(node));
+    let ghost = fence::sweep(call, &lock, &id, &table)?;
+    if let Some(node) = ghost {
+        if table.is_empty() {
+            fence::renew(call, &lock, &id)?;
+        } else {
+            tracing::warn!(volume = id.as_str(), node, "a fenced node still has the device open");
+        }
+    }
+    call.step("fenced")?;
+    write_json(&call.state().attachments_file(&id), &table)?;
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loop_driver::usage::Access;
+    use tonic::Code;
+
+    fn attachment(mode: Mode, readonly: bool) -> Attachment {
+        Attachment {
+            token: token(),
+            readonly,
+            terms: Terms { mode, access: Access::Block },
+            flags: String::new(),
+        }
+    }
+
+    fn verdict(held: Option<Attachment>, on: &str, wanted: &Attachment) -> Result<bool, Error> {
+        let table = held.into_iter().map(|held| ("a".to_owned(), held)).collect();
+        judge(&VolumeId::of_name("v"), &table, on, wanted)
+    }
+
+    #[test]
+    fn repeats_are_the_same_and_changes_are_refused() {
+        let held = attachment(Mode::SingleNodeWriter, false);
+        assert!(!verdict(None, "a", &held).unwrap());
+        assert!(verdict(Some(held.clone()), "a", &attachment(Mode::SingleNodeWriter, false)).unwrap());
+        let changed = [
+            attachment(Mode::SingleNodeWriter, true),
+            attachment(Mode::SingleNodeMultiWriter, false),
+            Attachment { flags: "x".into(), ..attachment(Mode::SingleNodeWriter, false) },
+        ];
+        for wanted in changed {
+            assert_eq!(verdict(Some(held.clone()), "a", &wanted).unwrap_err().code(), Code::AlreadyExists);
+        }
+    }
+
+    #[test]
+    fn other_nodes_are_let_in_by_mode() {
+        use Mode::{MultiNodeMultiWriter, MultiNodeReaderOnly, MultiNodeSingleWriter, SingleNodeWriter};
+        let cases = [
+            (SingleNodeWriter, false, SingleNodeWriter, false, false),
+            (SingleNodeWriter, true, SingleNodeWriter, true, false),
+            (SingleNodeWriter, false, MultiNodeReaderOnly, true, false),
+            (MultiNodeReaderOnly, false, MultiNodeReaderOnly, false, true),
+            (MultiNodeReaderOnly, false, MultiNodeMultiWriter, false, false),
+            (MultiNodeMultiWriter, false, MultiNodeMultiWriter, false, true),
+            (MultiNodeSingleWriter, false, MultiNodeSingleWriter, true, true),
+            (MultiNodeSingleWriter, true, MultiNodeSingleWriter, false, true),
+            (MultiNodeSingleWriter, false, MultiNodeSingleWriter, false, false),
+        ];
+        for (mode, readonly, wanted_mode, wanted_readonly, allowed) in cases {
+            let case = format!("{mode:?} {readonly} then {wanted_mode:?} {wanted_readonly}");
+            match verdict(Some(attachment(mode, readonly)), "b", &attachment(wanted_mode, wanted_readonly)) {
+                Ok(held) => assert!(allowed && !held, "{case}"),
+                Err(error) => {
+                    assert!(!allowed, "{case}");
+                    assert_eq!(error.code(), Code::FailedPrecondition);
+                    assert!(error.to_string().contains("\"a\""), "names the node: {error}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The call record: with `--record-calls`, a line of JSON in `calls.jsonl` when a call begins and one when it ends, over
+//! all processes that share the state directory. Tests check the order of calls with it. What it holds is named here
+//! field by field, so that no secret, context or mount flag can get into it.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tonic::Code;
+
+use super::lock::Lock;
+use super::state::StateDir;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a call is about.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Facts {
+    pub(super) rpc: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) volume: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) node: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) staging_path: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) target_path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) readonly: Option<bool>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    /// Grows with every line, over all processes.
+    seq: u64,
+    /// The `seq` of the line that began the call.
+    call: u64,
+    phase: &'a str,
+    /// Milliseconds since 1970.
+    at: u128,
+    /// The node of the process that serves the call.
+    server: &'a str,
+    #[serde(flatten)]
+    facts: &'a Facts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    millis: Option<u128>,
+}
+
+/// Writes the record, or nothing when it was not asked for.
+#[derive(Debug)]
+pub(super) struct CallRecord {
+    files: Option<Files>,
+    server: String,
+}
+
+#[derive(Debug)]
+struct Files {
+    lines: PathBuf,
+    last: PathBuf,
+    lock: PathBuf,
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+pub(super) struct Begun {
+    call: u64,
+    at: Instant,
+}
+
+impl CallRecord {
+    pub(super) fn new(state: &StateDir, server: &str, wanted: bool) -> Self {
+        let root = state.root();
+        let files = wanted.then(|| Files {
+            lines: root.join("calls.jsonl"),
+            last: root.join("calls.seq"),
+            lock: root.join("locks").join("calls"),
+        });
+        Self { files, server: server.to_owned() }
+    }
+
+    pub(super) fn begin(&self, facts: &Facts) -> Begun {
+        Begun { call: self.write(facts, None), at: Instant::now() }
+    }
+
+    pub(super) fn end(&self, begun: &Begun, facts: &Facts, code: Code) {
+        self.write(facts, Some((begun, code)));
+    }
+
+    /// The line's number. A record that cannot be written is no reason to fail the call.
+    fn write(&self, facts: &Facts, ended: Option<(&Begun, Code)>) -> u64 {
+        let Some(files) = &self.files else { return 0 };
+        files
+            .append(|seq| Line {
+                seq,
+                call: ended.map_or(seq, |(begun, _)| begun.call),
+                phase: if ended.is_some() { "end" } else { "start" },
+                at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis(),
+                server: &self.server,
+                facts,
+                code: ended.map(|(_, code)| format!("{code:?}")),
+                millis: ended.map(|(begun, _)| begun.at.elapsed().as_millis()),
+            })
+            .unwrap_or_else(|error| {
+                tracing::warn!(%error, "cannot record a call");
+                0
+            })
+    }
+}
+
+impl Files {
+    /// The number is stored before the line is written: a crash between leaves a gap and never a number twice.
+    fn append<'a>(&self, line: impl FnOnce(u64) -> Line<'a>) -> io::Result<u64> {
+        let _held = Lock::take(&self.lock, PATIENCE)?.ok_or(io::ErrorKind::TimedOut)?;
+        let seq = read_number(&self.last)? + 1;
+        let new = self.last.with_extension("new");
+        fs::write(&new, seq.to_string())?;
+        fs::rename(&new, &self.last)?;
+        let mut text = serde_json::to_vec(&line(seq))?;
+        text.push(b'\n');
+        open_lines(&self.lines)?.write_all(&text)?;
+        Ok(seq)
+    }
+}
+
+fn open_lines(path: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).mode(0o600).open(path)
+}
+
+fn read_number(path: &Path) -> io::Result<u64> {
+    match fs::read_to_string(path) {
+        Ok(text) => text.trim().parse().map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_grow_over_processes_and_ends_name_their_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let records = ["node-1", "node-2"].map(|node| CallRecord::new(&state, node, true));
+        let facts = Facts { rpc: "NodeStageVolume", volume: "v".into(), ..Facts::default() };
+        std::thread::scope(|scope| {
+            for record in &records {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let begun = record.begin(&facts);
+                        record.end(&begun, &facts, Code::Ok);
+                    }
+                });
+            }
+        });
+        let text = fs::read_to_string(dir.path().join("calls.jsonl")).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 80);
+        for (at, line) in lines.iter().enumerate() {
+            assert_eq!(line["seq"], at + 1);
+            let call = usize::try_from(line["call"].as_u64().unwrap()).unwrap();
+            assert_eq!(lines[call - 1]["phase"], "start");
+            assert_eq!(lines[call - 1]["server"], line["server"]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let record = CallRecord::new(&state, "node-1", false);
+        let begun = record.begin(&Facts::default());
+        record.end(&begun, &Facts::default(), Code::Ok);
+        assert!(!dir.path().join("calls.jsonl").exists());
+    }
+}

@@ -1,0 +1,85 @@
+//! How large a volume becomes.
+
+use super::error::Error;
+use crate::csi::proto::csi::v1::CapacityRange;
+
+/// For a call that does not say: sparse, so it costs nothing until it is written.
+const DEFAULT_BYTES: i64 = 1 << 30;
+/// A raw device needs no more, but the same floor keeps a volume usable in either way.
+pub(super) const LEAST_BYTES: i64 = 8 << 20;
+/// Below the largest file of ext4 (16 TiB), with room for the file system under the state directory to be another one.
+pub(super) const MOST_BYTES: i64 = 8 << 40;
+/// A loop device drops what does not fill a sector.
+const SECTOR: i64 = 512;
+
+/// The size for a new volume: what is required, or the default, raised to `least` and to whole sectors.
+pub(super) fn choose(range: Option<&CapacityRange>, least: i64) -> Result<i64, Error> {
+    let (required, limit) = bounds(range)?;
+    let most = limit.map_or(MOST_BYTES, |limit| limit.min(MOST_BYTES));
+    let wanted = required.unwrap_or_else(|| DEFAULT_BYTES.min(most)).max(least);
+    // Compared first, so that rounding up cannot overflow.
+    let size = if wanted > most { wanted } else { wanted.div_euclid(SECTOR) * SECTOR };
+    let size = if size < wanted { size + SECTOR } else { size };
+    if size > most {
+        return Err(Error::OutOfRange(format!(
+            "needs {size} bytes (whole sectors, at least {least}), and at most {most} are allowed"
+        )));
+    }
+    Ok(size)
+}
+
+/// Whether an existing volume satisfies the call.
+pub(super) fn fits(range: Option<&CapacityRange>, size: i64) -> Result<bool, Error> {
+    let (required, limit) = bounds(range)?;
+    Ok(required.is_none_or(|required| size >= required) && limit.is_none_or(|limit| size <= limit))
+}
+
+/// Zero stands for no bound.
+fn bounds(range: Option<&CapacityRange>) -> Result<(Option<i64>, Option<i64>), Error> {
+    let Some(range) = range else { return Ok((None, None)) };
+    let (required, limit) = (range.required_bytes, range.limit_bytes);
+    if required < 0 || limit < 0 {
+        return Err(Error::invalid("capacity_range", "must not be negative"));
+    }
+    if limit != 0 && required > limit {
+        return Err(Error::invalid("capacity_range", "required_bytes is above limit_bytes"));
+    }
+    Ok((Some(required).filter(|bytes| *bytes != 0), Some(limit).filter(|bytes| *bytes != 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    fn range(required_bytes: i64, limit_bytes: i64) -> CapacityRange {
+        CapacityRange { required_bytes, limit_bytes }
+    }
+
+    #[test]
+    fn sizes() {
+        let size = |required, limit| choose(Some(&range(required, limit)), LEAST_BYTES);
+        assert_eq!(choose(None, LEAST_BYTES).unwrap(), DEFAULT_BYTES);
+        assert_eq!(size(64 << 20, 0).unwrap(), 64 << 20);
+        assert_eq!(size((64 << 20) + 1, 0).unwrap(), (64 << 20) + SECTOR);
+        assert_eq!(size(1, 0).unwrap(), LEAST_BYTES);
+        assert_eq!(size(0, 20 << 20).unwrap(), 20 << 20);
+        assert_eq!(size(MOST_BYTES, 0).unwrap(), MOST_BYTES);
+        for (required, limit) in
+            [(1, 1000), (i64::MAX, 0), (MOST_BYTES + 1, 0), ((8 << 20) + 1, (8 << 20) + 2)]
+        {
+            assert_eq!(size(required, limit).unwrap_err().code(), Code::OutOfRange, "{required} {limit}");
+        }
+        for (required, limit) in [(-1, 0), (0, -1), (2, 1)] {
+            assert_eq!(size(required, limit).unwrap_err().code(), Code::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn repeats() {
+        assert!(fits(None, 5).unwrap());
+        assert!(fits(Some(&range(5, 5)), 5).unwrap());
+        assert!(!fits(Some(&range(6, 0)), 5).unwrap());
+        assert!(!fits(Some(&range(0, 4)), 5).unwrap());
+    }
+}

@@ -1,0 +1,192 @@
+//! The Controller service: what each call is about, and where it is done.
+
+use tonic::{Request, Response, Status, async_trait};
+
+use super::attach;
+use super::calls::Facts;
+use super::driver::Service;
+use super::error::Error;
+use super::state::VolumeId;
+use super::volume;
+use crate::csi::proto::csi::v1::controller_server::Controller;
+use crate::csi::proto::csi::v1::controller_service_capability::rpc::Type as RpcType;
+use crate::csi::proto::csi::v1::controller_service_capability::{Rpc, Type};
+use crate::csi::proto::csi::v1::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
+    ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
+    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetSnapshotRequest, GetSnapshotResponse,
+    ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+};
+
+const CAPABILITIES: [RpcType; 7] = [
+    RpcType::CreateDeleteVolume,
+    RpcType::PublishUnpublishVolume,
+    RpcType::ListVolumes,
+    RpcType::ListVolumesPublishedNodes,
+    RpcType::GetCapacity,
+    RpcType::PublishReadonly,
+    RpcType::SingleNodeMultiWriter,
+];
+
+fn about(rpc: &'static str, volume: &str) -> Facts {
+    Facts { rpc, volume: volume.to_owned(), ..Facts::default() }
+}
+
+impl Service {
+    /// A call of the Controller service. A process that is there for its node alone has none of them.
+    async fn control<T: Send + 'static>(
+        &self,
+        facts: Facts,
+        work: impl FnOnce(&super::driver::Call<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let rpc = facts.rpc;
+        self.call(facts, move |call| {
+            if call.driver.roles.has_controller() { work(call) } else { Err(Error::Unimplemented(rpc)) }
+        })
+        .await
+    }
+
+    async fn unimplemented<T: Send + 'static>(&self, facts: Facts) -> Result<Response<T>, Status> {
+        let rpc = facts.rpc;
+        self.call(facts, move |_| Err(Error::Unimplemented(rpc))).await
+    }
+}
+
+#[async_trait]
+impl Controller for Service {
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Result<Response<CreateVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let id = VolumeId::of_name(&request.name);
+        let facts = Facts { name: request.name.clone(), ..about("CreateVolume", id.as_str()) };
+        self.control(facts, move |call| volume::create(call, &request)).await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let facts = about("DeleteVolume", &request.volume_id);
+        self.control(facts, move |call| volume::delete(call, &request)).await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<ControllerPublishVolumeRequest>,
+    ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let facts = Facts {
+            node: request.node_id.clone(),
+            readonly: Some(request.readonly),
+            ..about("ControllerPublishVolume", &request.volume_id)
+        };
+        self.control(facts, move |call| attach::publish(call, &request)).await
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let facts =
+            Facts { node: request.node_id.clone(), ..about("ControllerUnpublishVolume", &request.volume_id) };
+        self.control(facts, move |call| attach::unpublish(call, &request)).await
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<ValidateVolumeCapabilitiesRequest>,
+    ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
+        let request = request.into_inner();
+        let facts = about("ValidateVolumeCapabilities", &request.volume_id);
+        self.control(facts, move |call| volume::validate(call, request)).await
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<ListVolumesRequest>,
+    ) -> Result<Response<ListVolumesResponse>, Status> {
+        let request = request.into_inner();
+        self.control(about("ListVolumes", ""), move |call| volume::list(call, &request)).await
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        let request = request.into_inner();
+        self.control(about("GetCapacity", ""), move |call| volume::capacity(call, &request)).await
+    }
+
+    /// What the driver as a whole can, so every process answers it, one for its node alone too: csi-sanity asks a node's
+    /// socket and takes an empty list for a defect.
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
+        self.call(about("ControllerGetCapabilities", ""), |_| {
+            let capability = |rpc: RpcType| ControllerServiceCapability {
+                r#type: Some(Type::Rpc(Rpc { r#type: rpc.into() })),
+            };
+            Ok(ControllerGetCapabilitiesResponse { capabilities: CAPABILITIES.map(capability).to_vec() })
+        })
+        .await
+    }
+
+    async fn create_snapshot(
+        &self,
+        _: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        self.unimplemented(about("CreateSnapshot", "")).await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        _: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        self.unimplemented(about("DeleteSnapshot", "")).await
+    }
+
+    async fn list_snapshots(
+        &self,
+        _: Request<ListSnapshotsRequest>,
+    ) -> Result<Response<ListSnapshotsResponse>, Status> {
+        self.unimplemented(about("ListSnapshots", "")).await
+    }
+
+    async fn get_snapshot(
+        &self,
+        _: Request<GetSnapshotRequest>,
+    ) -> Result<Response<GetSnapshotResponse>, Status> {
+        self.unimplemented(about("GetSnapshot", "")).await
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<ControllerExpandVolumeRequest>,
+    ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
+        self.unimplemented(about("ControllerExpandVolume", &request.get_ref().volume_id)).await
+    }
+
+    async fn controller_get_volume(
+        &self,
+        request: Request<ControllerGetVolumeRequest>,
+    ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
+        self.unimplemented(about("ControllerGetVolume", &request.get_ref().volume_id)).await
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<ControllerModifyVolumeRequest>,
+    ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
+        self.unimplemented(about("ControllerModifyVolume", &request.get_ref().volume_id)).await
+    }
+}

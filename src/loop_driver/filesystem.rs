@@ -1,0 +1,235 @@
+//! File systems on a volume: what is there, making one, mounting it.
+//!
+//! Probing and formatting work on the data file before any loop device is set up on it, so that the kernel has no cached
+//! block of it and a read-only device needs no writable moment.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::device::LoopDevice;
+use super::error::Error;
+use super::lock::Lock;
+use super::program::run;
+
+/// blkid's way to say that it recognises nothing. It says the same of a device that it cannot read.
+const BLKID_NOTHING: i32 = 2;
+/// e2fsck: nothing to do, and errors corrected.
+const E2FSCK_FINE: [i32; 2] = [0, 1];
+
+/// The file systems that this driver makes and mounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum FileSystem {
+    Ext4,
+    Xfs,
+}
+
+impl FileSystem {
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        match name {
+            "ext4" => Some(Self::Ext4),
+            "xfs" => Some(Self::Xfs),
+            _ => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+        }
+    }
+
+    /// The smallest volume that its mkfs accepts with room to spare.
+    pub(super) fn least_bytes(self) -> i64 {
+        match self {
+            Self::Ext4 => 8 << 20,
+            Self::Xfs => 300 << 20,
+        }
+    }
+
+    /// The option for a read-only mount whose journal cannot be replayed.
+    fn without_journal(self) -> &'static str {
+        match self {
+            Self::Ext4 => "noload",
+            Self::Xfs => "norecovery",
+        }
+    }
+}
+
+/// What a data file holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// All zeroes: it has never been written.
+    Blank,
+    /// A file system that this driver knows.
+    Known(FileSystem),
+    /// Something else, which must not be touched.
+    Foreign(String),
+}
+
+/// Looks at what the file holds. Only what blkid does not recognise *and* is zero throughout counts as blank: a volume
+/// that was used as a raw device looks just as empty to blkid.
+pub(super) fn probe(lock: &Lock, data: &Path) -> Result<Content, Error> {
+    let path = data.to_string_lossy();
+    let probed = run(lock, "blkid", &["--probe", "--output", "export", &path])?;
+    match probed.code {
+        Some(0) => {
+            let value =
+                |key: &str| probed.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            let found = value("TYPE").or_else(|| value("PTTYPE")).unwrap_or("an unknown signature");
+            Ok(FileSystem::parse(found).map_or_else(|| Content::Foreign(found.to_owned()), Content::Known))
+        }
+        Some(BLKID_NOTHING) if is_zero(data)? => Ok(Content::Blank),
+        Some(BLKID_NOTHING) => Ok(Content::Foreign("data without a known signature".to_owned())),
+        _ => Err(probed.into_error()),
+    }
+}
+
+/// Whether the file reads as zeroes. Holes are skipped, so a volume that was never written costs nothing.
+fn is_zero(path: &Path) -> Result<bool, Error> {
+    let read = || -> io::Result<bool> {
+        let mut file = File::open(path)?;
+        let mut block = vec![0_u8; 1 << 20];
+        let mut at = 0_u64;
+        loop {
+            match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+                Ok(found) => at = found,
+                Err(Errno::NXIO) => return Ok(true),
+                Err(errno) => return Err(errno.into()),
+            }
+            let length = file.read(&mut block)?;
+            if length == 0 {
+                return Ok(true);
+            }
+            if block[..length].iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            at += u64::try_from(length).map_err(io::Error::other)?;
+        }
+    };
+    read().map_err(Error::io("read", path))
+}
+
+/// Makes a file system on the data file. `begun` is a file that exists while this runs: an interrupted mkfs leaves
+/// neither a blank volume nor a file system, and the next one may then start over.
+pub(super) fn format(lock: &Lock, data: &Path, begun: &Path, kind: FileSystem) -> Result<(), Error> {
+    File::create(begun).and_then(|file| file.sync_all()).map_err(Error::io("write", begun))?;
+    super::state::sync_parent(begun)?;
+    let path = data.to_string_lossy();
+    let made = match kind {
+        // No reserved blocks: nobody logs in to such a file system as root to clean it up. The file is all holes, so mkfs
+        // need write no zeroes, and must not leave it to the kernel to write them once the volume is mounted.
+        FileSystem::Ext4 => {
+            let extended = "lazy_itable_init=0,lazy_journal_init=1";
+            run(lock, "mkfs.ext4", &["-q", "-F", "-m", "0", "-E", extended, &path])?
+        }
+        FileSystem::Xfs => run(lock, "mkfs.xfs", &["-q", "-f", "-K", &path])?,
+    };
+    made.success()?;
+    File::open(data).and_then(|file| file.sync_all()).map_err(Error::io("sync", data))?;
+    fs::remove_file(begun).map_err(Error::io("remove", begun))?;
+    super::state::sync_parent(begun)
+}
+
+/// Replays an ext4 journal in the data file, as a device that refuses writes cannot do it at mount. There is no such
+/// tool for xfs.
+pub(super) fn replay_journal(lock: &Lock, data: &Path, kind: FileSystem) -> Result<(), Error> {
+    if kind != FileSystem::Ext4 {
+        return Ok(());
+    }
+    let path = data.to_string_lossy();
+    let checked = run(lock, "e2fsck", &["-p", "-E", "journal_only", &path])?;
+    if checked.code.is_some_and(|code| E2FSCK_FINE.contains(&code)) {
+        return Ok(());
+    }
+    Err(checked.into_error())
+}
+
+/// Mounts a device. Mount flags may hold credentials, so with any given the program's own words are left out of errors.
+pub(super) fn mount(
+    lock: &Lock,
+    device: &LoopDevice,
+    point: &Path,
+    kind: FileSystem,
+    flags: &[String],
+    read_only: bool,
+) -> Result<(), Error> {
+    let try_with = |more: &[&str]| {
+        let flags = flags.iter().map(String::as_str);
+        let options = flags.chain(more.iter().copied()).collect::<Vec<_>>().join(",");
+        let mut arguments = vec!["--types".as_ref(), kind.name().as_ref()];
+        if !options.is_empty() {
+            arguments.extend(["--options".as_ref(), std::ffi::OsStr::new(&options)]);
+        }
+        arguments.extend([device.path.as_os_str(), point.as_os_str()]);
+        run(lock, "mount", &arguments)
+    };
+    let mut outcome = try_with(if read_only { &["ro"] } else { &[] })?;
+    if read_only && outcome.code != Some(0) {
+        outcome = try_with(&["ro", kind.without_journal()])?;
+    }
+    match outcome.code {
+        Some(0) => Ok(()),
+        _ if flags.is_empty() => Err(outcome.into_error()),
+        _ => Err(outcome.into_silent_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek as _, SeekFrom as Position, Write as _};
+    use std::time::Duration;
+
+    fn workbench() -> (tempfile::TempDir, Lock, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(&dir.path().join("lock"), Duration::ZERO).unwrap().unwrap();
+        let data = dir.path().join("data");
+        File::create(&data).unwrap().set_len(320 << 20).unwrap();
+        (dir, lock, data)
+    }
+
+    #[test]
+    fn only_zeroes_are_blank() {
+        let (_dir, lock, data) = workbench();
+        assert_eq!(probe(&lock, &data).unwrap(), Content::Blank);
+        let mut file = File::options().write(true).open(&data).unwrap();
+        file.seek(Position::Start(200 << 20)).unwrap();
+        file.write_all(&[0; 8192]).unwrap();
+        assert_eq!(probe(&lock, &data).unwrap(), Content::Blank, "written zeroes are still zeroes");
+        file.write_all(b"x").unwrap();
+        assert!(matches!(probe(&lock, &data).unwrap(), Content::Foreign(_)), "raw data is not blank");
+    }
+
+    #[test]
+    fn formats_and_recognises() {
+        for kind in [FileSystem::Ext4, FileSystem::Xfs] {
+            let (dir, lock, data) = workbench();
+            let begun = dir.path().join("formatting");
+            format(&lock, &data, &begun, kind).unwrap();
+            assert_eq!(probe(&lock, &data).unwrap(), Content::Known(kind));
+            assert!(!begun.exists());
+            replay_journal(&lock, &data, kind).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_probed_is_an_error_and_not_blank() {
+        let (dir, lock, _) = workbench();
+        assert!(probe(&lock, &dir.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn other_signatures_are_foreign() {
+        let (_dir, lock, data) = workbench();
+        let swap = std::process::Command::new("mkswap").arg(&data).output().unwrap();
+        assert!(swap.status.success());
+        assert_eq!(probe(&lock, &data).unwrap(), Content::Foreign("swap".to_owned()));
+    }
+}

@@ -1,0 +1,252 @@
+//! The state directory: where everything is that outlives the process, and how it is written.
+//!
+//! ```text
+//! volumes/<id>/volume.json        the volume exists if and only if this does
+//! volumes/<id>/data               its content, a sparse file
+//! volumes/<id>/dev.*              hard links to data, one per loop device: the name says whose the device is
+//! volumes/<id>/attachments.json   on which nodes it is
+//! volumes/<id>/formatting         a mkfs has begun and may not have ended
+//! nodes/<node>/node.json          the node's registration
+//! nodes/<node>/volumes/<id>.json  what the node has staged and published
+//! locks/  faults/  calls.jsonl
+//! ```
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+
+use super::error::Error;
+use super::lock::Lock;
+
+/// How long a call waits for another one on the same volume before it answers ABORTED.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A volume's id. Made from the name, so that a repeated CreateVolume finds what an interrupted one has left behind
+/// without an index that could itself be interrupted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct VolumeId(String);
+
+impl VolumeId {
+    const PREFIX: &str = "vol-";
+    const DIGITS: usize = 32;
+
+    pub(super) fn of_name(name: &str) -> Self {
+        let digest = HEXLOWER.encode(&Sha256::digest(name.as_bytes()));
+        Self(format!("{}{}", Self::PREFIX, &digest[..Self::DIGITS]))
+    }
+
+    /// `None` for anything that this driver does not give out: such a volume cannot exist, and such a string must not
+    /// become part of a path.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(Self::PREFIX)?;
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (digits.len() == Self::DIGITS && digits.bytes().all(is_digit)).then(|| Self(text.to_owned()))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A node id as part of a file name: itself where it can be, else its hash.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NodeKey(String);
+
+impl NodeKey {
+    const HASHED: &str = "sha256-";
+    /// A file name has 255 bytes, and a device's link holds its token as well.
+    const PLAIN_MAX: usize = 160;
+
+    pub(super) fn of(node_id: &str) -> Self {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_plain = node_id.len() <= Self::PLAIN_MAX
+            && !node_id.starts_with('.')
+            && !node_id.starts_with(Self::HASHED)
+            && node_id.bytes().all(plain);
+        if is_plain {
+            return Self(node_id.to_owned());
+        }
+        Self(format!("{}{}", Self::HASHED, HEXLOWER.encode(&Sha256::digest(node_id.as_bytes()))))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Paths below `--state-dir`.
+#[derive(Debug, Clone)]
+pub(super) struct StateDir(PathBuf);
+
+impl StateDir {
+    /// Makes what is missing. Only root may look inside: it holds other people's data.
+    pub(super) fn open(root: &Path) -> Result<Self, Error> {
+        let state = Self(root.to_owned());
+        for dir in [root.to_owned(), state.volumes(), state.nodes(), root.join("locks")] {
+            make_dir(&dir)?;
+        }
+        Ok(state)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn volumes(&self) -> PathBuf {
+        self.0.join("volumes")
+    }
+
+    pub(super) fn volume_dir(&self, id: &VolumeId) -> PathBuf {
+        self.volumes().join(id.as_str())
+    }
+
+    pub(super) fn volume_file(&self, id: &VolumeId) -> PathBuf {
+        self.volume_dir(id).join("volume.json")
+    }
+
+    pub(super) fn data(&self, id: &VolumeId) -> PathBuf {
+        self.volume_dir(id).join("data")
+    }
+
+    pub(super) fn attachments_file(&self, id: &VolumeId) -> PathBuf {
+        self.volume_dir(id).join("attachments.json")
+    }
+
+    pub(super) fn formatting(&self, id: &VolumeId) -> PathBuf {
+        self.volume_dir(id).join("formatting")
+    }
+
+    pub(super) fn nodes(&self) -> PathBuf {
+        self.0.join("nodes")
+    }
+
+    pub(super) fn node_file(&self, node: &NodeKey) -> PathBuf {
+        self.nodes().join(node.as_str()).join("node.json")
+    }
+
+    pub(super) fn holding_file(&self, node: &NodeKey, id: &VolumeId) -> PathBuf {
+        self.nodes().join(node.as_str()).join("volumes").join(format!("{}.json", id.as_str()))
+    }
+
+    /// One call per volume, over all processes and nodes that share the directory.
+    pub(super) fn lock_volume(&self, id: &VolumeId) -> Result<Lock, Error> {
+        self.lock(id.as_str())
+    }
+
+    /// Guards what is counted per node.
+    pub(super) fn lock_node(&self, node: &NodeKey) -> Result<Lock, Error> {
+        self.lock(&format!("node-{}", node.as_str()))
+    }
+
+    fn lock(&self, name: &str) -> Result<Lock, Error> {
+        let path = self.0.join("locks").join(name);
+        let taken = Lock::take(&path, PATIENCE).map_err(Error::io("lock", &path))?;
+        taken.ok_or_else(|| Error::Pending(name.to_owned()))
+    }
+
+    /// The ids of all volumes, those half made or half deleted included, in order.
+    pub(super) fn volume_ids(&self) -> Result<Vec<VolumeId>, Error> {
+        let dir = self.volumes();
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
+            let entry = entry.map_err(Error::io("list", &dir))?;
+            ids.extend(entry.file_name().to_str().and_then(VolumeId::parse));
+        }
+        ids.sort();
+        Ok(ids)
+    }
+}
+
+/// Makes a directory and its parents, for root alone; one that is there is fine.
+pub(super) fn make_dir(path: &Path) -> Result<(), Error> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(Error::io("make", path))
+}
+
+/// What a JSON file says, or `None` if there is none.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| Error::Damaged { path: path.to_owned(), source }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", path)(error)),
+    }
+}
+
+/// Writes a JSON file so that a crash leaves the old content or the new one, and that an answer given afterwards holds.
+/// The caller has the lock that guards the file.
+pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
+    let bytes = serde_json::to_vec_pretty(value)
+        .map_err(|source| Error::Damaged { path: path.to_owned(), source })?;
+    let new = path.with_extension("json.new");
+    let write = |file: &mut File| file.write_all(&bytes).and_then(|()| file.sync_all());
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .and_then(|mut file| write(&mut file))
+        .map_err(Error::io("write", &new))?;
+    fs::rename(&new, path).map_err(Error::io("replace", path))?;
+    sync_parent(path)
+}
+
+/// Makes what was created, renamed or removed at `path` outlive a power cut.
+pub(super) fn sync_parent(path: &Path) -> Result<(), Error> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(Error::io("sync", parent))
+}
+
+/// Removes a file; one that is gone is fine.
+pub(super) fn remove_file(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_come_from_names_and_never_leave_the_directory() {
+        let id = VolumeId::of_name("a name/with ../ everything");
+        assert_eq!(VolumeId::parse(id.as_str()), Some(id));
+        for bad in ["", "vol-", "../../etc", "vol-../../../../../../../etc/passwd-", "VOL-0"] {
+            assert_eq!(VolumeId::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn node_keys_are_file_names_and_differ() {
+        assert_eq!(NodeKey::of("node-1.example").as_str(), "node-1.example");
+        let long = "n".repeat(256);
+        let odd = ["..", ".", "a/b", "a b", long.as_str(), "sha256-abc"];
+        for (at, id) in odd.iter().enumerate() {
+            let key = NodeKey::of(id);
+            assert!(key.as_str().starts_with("sha256-") && key.as_str().len() < 100, "{id}");
+            assert!(odd[..at].iter().all(|other| NodeKey::of(other) != key));
+        }
+    }
+
+    #[test]
+    fn json_is_replaced_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.json");
+        assert_eq!(read_json::<Vec<i32>>(&path).unwrap(), None);
+        fs::write(path.with_extension("json.new"), "torn").unwrap();
+        write_json(&path, &[1, 2]).unwrap();
+        assert_eq!(read_json::<Vec<i32>>(&path).unwrap(), Some(vec![1, 2]));
+        fs::write(&path, "[1,").unwrap();
+        assert!(matches!(read_json::<Vec<i32>>(&path), Err(Error::Damaged { .. })));
+    }
+}
