@@ -1,6 +1,6 @@
 //! moor: a CSI orchestrator for Kubernetes.
 //!
-//! Two roles share this crate: the controller decides and never speaks CSI, the agent on every node
+//! Two roles share this crate: the [`controller`] decides and never speaks CSI, the [`agent`] on every node
 //! acts. They meet only in the API server. `ARCHITECTURE.md` is the map.
 //!
 //! ```text
@@ -9,9 +9,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod admin;
+pub mod agent;
 pub mod api;
 pub mod attachment;
 pub mod claim;
+pub mod cli;
 pub mod controller;
 pub mod csi;
 pub mod k8s;

@@ -1,0 +1,39 @@
+//! What `moor agent` is told at its start.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Flags of `moor agent`. Each can be given by the environment, as the chart's DaemonSet does.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AgentArgs {
+    /// Name of the Node on which this agent runs.
+    #[arg(long, env = "NODE_NAME")]
+    pub node_name: String,
+    /// Namespace of the agent's Lease.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "moor-system")]
+    pub namespace: String,
+    /// UID of the agent's Pod, written beside what it reports. Empty outside a Pod.
+    #[arg(long, env = "POD_UID")]
+    pub pod_uid: Option<String>,
+    /// kubelet's directory. Volumes are staged and mounted below its plugins directory.
+    #[arg(long, env = "MOOR_KUBELET_DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// Directory in which the drivers' sockets are looked for, as <plugin>/<name>.sock.
+    /// [default: plugins below the kubelet directory]
+    #[arg(long, env = "MOOR_PLUGIN_DIR")]
+    pub plugin_dir: Option<PathBuf>,
+    /// Directory of the node's own records and of the agent's lock. It has to survive the Pod.
+    #[arg(long, env = "MOOR_STATE_DIR", default_value = "/var/lib/moor")]
+    pub state_dir: PathBuf,
+    /// Address of /livez, /readyz and /metrics.
+    #[arg(long, env = "MOOR_ADMIN_ADDRESS", default_value = "0.0.0.0:9810")]
+    pub admin_address: SocketAddr,
+}
+
+impl AgentArgs {
+    /// Where sockets are looked for.
+    #[must_use]
+    pub fn plugin_dir(&self) -> PathBuf {
+        self.plugin_dir.clone().unwrap_or_else(|| self.kubelet_dir.join("plugins"))
+    }
+}

@@ -1,0 +1,333 @@
+//! What every worker of the agent shares.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use super::failure::Failure;
+use super::paths::Paths;
+use super::records::Records;
+use super::registry::{Registry, Serving};
+use super::retry::Retries;
+use super::status::difference;
+use super::wakes::Queues;
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
+use crate::csi::{CallError, Rpc, Secrets};
+use crate::k8s::cache::Cached;
+use crate::k8s::events::{Reason, Recorder};
+use crate::k8s::lease::Renewal;
+use crate::k8s::secrets::{self, SecretError};
+use crate::k8s::{ApiError, Cache, Target, Writer, read};
+use crate::metrics::{CallLabels, Metrics, RpcLabels};
+
+/// Index of Attachments by the name of their VolumeHandle.
+pub(super) const BY_HANDLE: &str = "handle";
+/// Index of claims by the UID of the Attachment they are assigned to.
+pub(super) const BY_ATTACHMENT: &str = "attachment";
+
+/// Controller calls at a time where the Plugin is gone: its default.
+const CONTROLLER_CONCURRENCY: usize = 16;
+/// Longest wait for a turn at a plugin. Whoever does not get one lets others go first.
+const TURN: Duration = Duration::from_secs(30);
+
+/// The agent of one node.
+pub(super) struct Agent {
+    pub client: Client,
+    pub node_name: String,
+    pub node_uid: String,
+    pub boot_id: String,
+    pub pod_uid: Option<String>,
+    pub plugin_dir: PathBuf,
+    pub paths: Paths,
+    pub claims: Arc<Cache<VolumeClaim>>,
+    pub attachments: Arc<Cache<Attachment>>,
+    pub volumes: Arc<Cache<Volume>>,
+    pub plugins: Arc<Cache<Plugin>>,
+    pub instances: Arc<Cache<PluginInstance>>,
+    pub registry: Arc<Registry>,
+    pub records: Arc<Records>,
+    pub writer: Writer,
+    pub recorder: Recorder,
+    pub metrics: Metrics,
+    pub retries: Arc<Retries>,
+    pub queues: Arc<Queues>,
+    pub budgets: Budgets,
+    pub renewal: Renewal,
+    pub first_seen: FirstSeen,
+    pub stopping: AtomicBool,
+}
+
+impl Agent {
+    /// Whether a CSI call may be started: not while ending, and not on the word of an old Lease (design R2).
+    pub fn may_call(&self) -> bool {
+        !self.stopping.load(Ordering::Relaxed) && self.renewal.may_call()
+    }
+
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
+    {
+        Api::all(self.client.clone())
+    }
+
+    pub fn api_in<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// A live read (design R1).
+    pub async fn get_live<K>(&self, name: &str) -> Result<Option<K>, ApiError>
+    where
+        K: Cached + Resource<Scope = ClusterResourceScope>,
+    {
+        read::get_live(&self.api::<K>(), name).await
+    }
+
+    /// The Plugin of a driver: of several the oldest.
+    pub fn plugin_of(&self, driver: &str) -> Option<Arc<Plugin>> {
+        oldest_plugin(&self.plugins, driver)
+    }
+
+    /// Controller calls at a time for a driver, in each direction.
+    pub fn controller_concurrency(&self, driver: &str) -> usize {
+        let said = self.plugin_of(driver).map(|plugin| plugin.spec.controller_concurrency);
+        said.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(CONTROLLER_CONCURRENCY)
+    }
+
+    /// The socket that a Plugin names.
+    pub fn named_socket(&self, plugin: &Plugin) -> Option<PathBuf> {
+        plugin.spec.socket_path.as_ref().map(|path| self.plugin_dir.join(path))
+    }
+
+    /// The process that answers with this driver name, or why there is none. A Plugin that is gone does not matter:
+    /// undo goes on as long as the recorded driver answers (design R9).
+    pub fn serving(&self, rpc: Rpc, driver: &str) -> Result<Serving, Failure> {
+        let socket = self.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
+        self.registry
+            .best(driver, socket.as_deref())
+            .and_then(|endpoint| endpoint.serving)
+            .ok_or_else(|| Failure::plugin_not_running(rpc, driver, &self.node_name))
+    }
+
+    /// The secrets of a call. Live, and not kept.
+    pub async fn secrets(&self, rpc: Rpc, namespace: &str, name: Option<&str>) -> Result<Secrets, Failure> {
+        let Some(name) = name else { return Ok(Secrets::none()) };
+        let found = secrets::fetch(&self.client, namespace, name).await;
+        found.map(|data| Secrets::from(data.reveal())).map_err(|error| Failure::secret(rpc, &error))
+    }
+
+    /// The secrets of an undo call: one whose Secret is gone is made without (design R12). Says so in words.
+    pub async fn secrets_for_undo(
+        &self,
+        rpc: Rpc,
+        namespace: &str,
+        name: Option<&str>,
+    ) -> Result<(Secrets, Option<String>), Failure> {
+        let Some(name) = name else { return Ok((Secrets::none(), None)) };
+        match secrets::fetch(&self.client, namespace, name).await {
+            Ok(data) => Ok((Secrets::from(data.reveal()), None)),
+            Err(SecretError::NotFound(secret)) => {
+                tracing::warn!(%rpc, secret, "the Secret is gone; the call is made without it");
+                Ok((Secrets::none(), Some(format!("Secret {secret} is gone, {rpc} was called without it"))))
+            }
+            Err(error) => Err(Failure::secret(rpc, &error)),
+        }
+    }
+
+    /// Awaits a call, counts it, and looks after the plugin if the connection broke.
+    pub async fn call<T>(
+        &self,
+        driver: &str,
+        rpc: Rpc,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let started = Instant::now();
+        let result = call.await;
+        let code = result.as_ref().map_or_else(|error| code_name(error.code), |_| "Ok");
+        self.metrics.csi_calls.get_or_create(&CallLabels { rpc: rpc.name(), code }).inc();
+        let seconds = started.elapsed().as_secs_f64();
+        self.metrics.csi_call_seconds.get_or_create(&RpcLabels { rpc: rpc.name() }).observe(seconds);
+        if result.as_ref().is_err_and(CallError::is_transport) {
+            self.registry.poke(driver);
+        }
+        result
+    }
+
+    /// Writes what has changed of a status; nothing if nothing has. The answer goes into the cache. After a conflict
+    /// the cache has the newer object, and the caller has to plan again.
+    pub async fn write_status<K, S>(
+        &self,
+        api: &Api<K>,
+        cache: &Cache<K>,
+        object: &K,
+        before: &S,
+        after: &S,
+    ) -> Result<(), ApiError>
+    where
+        K: Cached + Watched,
+        S: Serialize,
+    {
+        let Some(patch) = difference(before, after) else { return Ok(()) };
+        let target = Target::of(object);
+        match self.writer.patch_status(api, &target, patch).await {
+            Ok(written) => {
+                self.take_in(cache, written);
+                Ok(())
+            }
+            Err(ApiError::Gone(_)) => {
+                cache.remove_confirmed(&target.uid);
+                Ok(())
+            }
+            Err(ApiError::Conflict(request)) => {
+                match read::get_live(api, &target.name).await? {
+                    Some(found) => self.take_in(cache, found),
+                    None => cache.remove_confirmed(&target.uid),
+                }
+                Err(ApiError::Conflict(request))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Puts an object that was read or written into its cache, if a watch of ours selects it.
+    pub fn take_in<K: Cached + Watched>(&self, cache: &Cache<K>, object: K) {
+        if object.is_watched_by(&self.node_name) {
+            cache.apply(object);
+        }
+    }
+
+    /// Publishes an Event without waiting for it.
+    pub fn tell<K>(&self, object: &Arc<K>, reason: Reason, action: &'static str, note: String)
+    where
+        K: Resource<DynamicType = ()> + Send + Sync + 'static,
+    {
+        let (recorder, object) = (self.recorder.clone(), object.clone());
+        tokio::spawn(async move { recorder.publish(&*object, reason, action, &note).await });
+    }
+}
+
+/// The oldest Plugin with this driver name: a younger one that takes the name changes nothing.
+pub(super) fn oldest_plugin(plugins: &Cache<Plugin>, driver: &str) -> Option<Arc<Plugin>> {
+    let all = plugins.all().into_iter().filter(|plugin| plugin.driver_name() == driver);
+    all.min_by_key(|plugin| {
+        let meta = &plugin.metadata;
+        (meta.creation_timestamp.as_ref().map(|t| t.0), meta.name.clone())
+    })
+}
+
+/// Whether one of the agent's watches delivers an object.
+pub(super) trait Watched {
+    /// The agent of `node` watches it.
+    fn is_watched_by(&self, node: &str) -> bool;
+}
+
+impl Watched for VolumeClaim {
+    fn is_watched_by(&self, node: &str) -> bool {
+        self.spec.assignment.as_ref().is_some_and(|a| a.node_name == node)
+    }
+}
+
+impl Watched for Attachment {
+    fn is_watched_by(&self, node: &str) -> bool {
+        self.spec.node_name == node || self.spec.controller.as_ref().is_some_and(|c| c.agent == node)
+    }
+}
+
+impl Watched for Volume {
+    fn is_watched_by(&self, node: &str) -> bool {
+        let controller = self.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
+        controller.is_some_and(|c| c.agent == node)
+    }
+}
+
+/// Whether a call makes or undoes something. Each has its own budget, so that neither starves the other (B32).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Direction {
+    Make,
+    Undo,
+}
+
+/// Driver, whether its Controller service, direction.
+type Budget = (String, bool, Direction);
+
+/// Calls at a time, per driver, service and direction.
+#[derive(Debug, Default)]
+pub(super) struct Budgets {
+    slots: Mutex<HashMap<Budget, (usize, Arc<Semaphore>)>>,
+}
+
+impl Budgets {
+    /// Waits for a turn at the driver's Controller (or Node) service. None after half a minute.
+    pub async fn turn(
+        &self,
+        driver: &str,
+        controller: bool,
+        direction: Direction,
+        limit: usize,
+    ) -> Option<OwnedSemaphorePermit> {
+        let semaphore = {
+            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let fresh = || (limit, Arc::new(Semaphore::new(limit)));
+            let slot = slots.entry((driver.to_owned(), controller, direction)).or_insert_with(fresh);
+            if slot.0 != limit {
+                // Calls in flight keep their permits of the old budget until they end.
+                *slot = fresh();
+            }
+            slot.1.clone()
+        };
+        tokio::time::timeout(TURN, semaphore.acquire_owned()).await.ok()?.ok()
+    }
+}
+
+/// Since when claims have been waiting to become Ready, as far as this process has seen.
+#[derive(Debug, Default)]
+pub(super) struct FirstSeen {
+    since: Mutex<HashMap<String, Instant>>,
+}
+
+impl FirstSeen {
+    /// When this claim was first seen waiting.
+    pub fn of(&self, claim_uid: &str) -> Instant {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since.entry(claim_uid.to_owned()).or_insert_with(Instant::now)
+    }
+
+    /// It waits no longer.
+    pub fn forget(&self, claim_uid: &str) {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(claim_uid);
+    }
+}
+
+/// gRPC's code as the metric prints it.
+fn code_name(code: tonic::Code) -> &'static str {
+    use tonic::Code;
+    match code {
+        Code::Ok => "Ok",
+        Code::Cancelled => "Cancelled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}

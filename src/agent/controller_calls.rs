@@ -1,0 +1,291 @@
+//! The worker for Attachments whose controller instance is on this node: attaches and detaches.
+//!
+//! A pass works on one VolumeHandle, and is the only one that does: one call per handle (design section 2).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::arguments;
+use super::context::{Agent, BY_HANDLE, Direction};
+use super::failure::Failure;
+use super::retry::Step;
+use super::status::{failed, not_ready, ready, went};
+use super::upkeep::instance_name;
+use crate::api::conditions::Desired;
+use crate::api::{Attachment, AttachmentState, VolumeHandle};
+use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
+use crate::attachment::{AttachmentSeen, HandleSeen};
+use crate::csi::{CallError, Context, Meaning, Rpc};
+use crate::k8s::events::Reason;
+use crate::k8s::{ApiError, Next};
+
+/// How often a result is written onto a newer version before the whole step is planned again.
+const CONFLICTS: usize = 3;
+/// Pause while no call may be started.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a step came to.
+enum Outcome {
+    /// Nothing to do until something changes.
+    Idle,
+    /// Nothing to do for this long.
+    Waits(Duration),
+    /// Done and written; there may be more.
+    Went,
+}
+
+/// Why a step was not done.
+enum Trouble {
+    Failed(Rpc, Box<Failure>),
+    NotNow,
+    Api(ApiError),
+}
+
+impl From<ApiError> for Trouble {
+    fn from(error: ApiError) -> Self {
+        Self::Api(error)
+    }
+}
+
+/// Works on the Attachments of one VolumeHandle.
+pub(super) async fn work(agent: Arc<Agent>, handle: String) -> Next {
+    let mut next: Option<Duration> = None;
+    for attachment in line(&agent, &handle) {
+        match step(&agent, &attachment).await {
+            Ok(Outcome::Idle) => {}
+            Ok(Outcome::Waits(left)) => next = Some(next.map_or(left, |n| n.min(left))),
+            Err(Trouble::NotNow) => return Next::After(PAUSE),
+            Ok(Outcome::Went) | Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
+            Err(Trouble::Api(error)) => {
+                tracing::warn!(handle, "{error}");
+                return Next::Retry;
+            }
+            Err(Trouble::Failed(rpc, failure)) => {
+                return match record_failure(&agent, &attachment, rpc, &failure).await {
+                    Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
+                    Err(error) => {
+                        tracing::warn!(handle, %failure, "the failure cannot be written: {error}");
+                        Next::Retry
+                    }
+                };
+            }
+        }
+    }
+    next.map_or(Next::Done, Next::After)
+}
+
+/// The handle's Attachments that this agent works on: those that leave first, then by age.
+fn line(agent: &Agent, handle: &str) -> Vec<Arc<Attachment>> {
+    let mut line = agent.attachments.by_index(BY_HANDLE, handle);
+    line.retain(|a| a.spec.controller.as_ref().is_some_and(|c| c.agent == agent.node_name));
+    line.sort_by_key(|a| {
+        let meta = &a.metadata;
+        let leaves = meta.deletion_timestamp.is_some();
+        (!leaves, meta.creation_timestamp.as_ref().map(|t| t.0), meta.name.clone())
+    });
+    line
+}
+
+async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Trouble> {
+    let seen = AttachmentSeen::of(attachment);
+    let instance = instance_name(&agent.node_name, &attachment.spec.fixed.driver_name);
+    let mut planned = controller_side::plan(&seen, &instance, &HandleRead::Unread);
+    if planned == ControllerStep::ReadHandle {
+        // Before the read, not after it: a step that waits costs no read.
+        if let Some(left) = waits(agent, attachment, expected(&seen)) {
+            return Ok(Outcome::Waits(left));
+        }
+        let found = agent.get_live::<VolumeHandle>(&seen.handle_name).await?.map(|h| HandleSeen::of(&h));
+        planned = controller_side::plan(&seen, &instance, &HandleRead::Read(found.as_ref()));
+    }
+    tracing::debug!(attachment = seen.name, step = ?planned, "next step");
+    match planned {
+        ControllerStep::Idle | ControllerStep::ReadHandle => Ok(Outcome::Idle),
+        ControllerStep::Publish => publish(agent, attachment).await,
+        ControllerStep::Unpublish => unpublish(agent, attachment).await,
+        ControllerStep::ReportDetached => {
+            detached(agent, attachment, "no call has ever been made".into()).await?;
+            Ok(Outcome::Went)
+        }
+    }
+}
+
+/// The call that a read of the VolumeHandle would most likely lead to.
+fn expected(seen: &AttachmentSeen) -> Rpc {
+    if seen.deleted { Rpc::ControllerUnpublishVolume } else { Rpc::ControllerPublishVolume }
+}
+
+fn waits(agent: &Agent, attachment: &Attachment, rpc: Rpc) -> Option<Duration> {
+    agent.retries.wait(&retry_step(attachment, rpc))
+}
+
+fn retry_step(attachment: &Attachment, rpc: Rpc) -> Step<'_> {
+    let meta = &attachment.metadata;
+    Step { uid: meta.uid.as_deref().unwrap_or_default(), rpc, generation: meta.generation.unwrap_or(0) }
+}
+
+async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Trouble> {
+    const RPC: Rpc = Rpc::ControllerPublishVolume;
+    if let Some(left) = waits(agent, attachment, RPC) {
+        return Ok(Outcome::Waits(left));
+    }
+    let fixed = &attachment.spec.fixed;
+    let _turn = turn(agent, attachment, Direction::Make).await?;
+    let fail = |failure| Trouble::Failed(RPC, Box::new(failure));
+    let serving = agent.serving(RPC, &fixed.driver_name).map_err(fail)?;
+    let namespace = &attachment.spec.volume.namespace;
+    let secret = fixed.secrets.controller_publish.as_deref();
+    let secrets = agent.secrets(RPC, namespace, secret).await.map_err(fail)?;
+    let args = arguments::controller_publish(attachment, secrets);
+    let call = serving.plugin.controller_publish_volume(args);
+    let called = agent.call(&fixed.driver_name, RPC, call).await;
+    let context = called.map_err(|error| fail(Failure::of_call(&error)))?;
+    attached(agent, attachment, context).await?;
+    Ok(Outcome::Went)
+}
+
+async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Trouble> {
+    const RPC: Rpc = Rpc::ControllerUnpublishVolume;
+    if let Some(left) = waits(agent, attachment, RPC) {
+        return Ok(Outcome::Waits(left));
+    }
+    let fixed = &attachment.spec.fixed;
+    let _turn = turn(agent, attachment, Direction::Undo).await?;
+    let fail = |failure| Trouble::Failed(RPC, Box::new(failure));
+    let serving = agent.serving(RPC, &fixed.driver_name).map_err(fail)?;
+    let namespace = &attachment.spec.volume.namespace;
+    let secret = fixed.secrets.controller_publish.as_deref();
+    let (secrets, note) = agent.secrets_for_undo(RPC, namespace, secret).await.map_err(fail)?;
+    let args = arguments::controller_unpublish(attachment, secrets);
+    let call = serving.plugin.controller_unpublish_volume(args);
+    let called = agent.call(&fixed.driver_name, RPC, call).await;
+    if let Err(error) = called {
+        let mut failure = already_gone(agent, attachment, &error).err();
+        if let (Some(failure), Some(note)) = (&mut failure, &note) {
+            failure.message = format!("{} ({note})", failure.message);
+        }
+        if let Some(failure) = failure {
+            return Err(fail(failure));
+        }
+    }
+    let message = format!("detached from node {}", attachment.spec.node_name);
+    detached(agent, attachment, note.map_or(message.clone(), |note| format!("{message}; {note}"))).await?;
+    Ok(Outcome::Went)
+}
+
+/// NOT_FOUND means detached only from the driver that attached: under the name of a Plugin that was made anew another
+/// backend may answer (interleavings B21). Where no Plugin has the name, the recorded driver's word counts.
+fn already_gone(agent: &Agent, attachment: &Attachment, error: &CallError) -> Result<(), Failure> {
+    let failure = Failure::of_call(error);
+    if error.meaning() != Meaning::AlreadyGone {
+        return Err(failure);
+    }
+    let fixed = &attachment.spec.fixed;
+    let plugin = agent.plugins.get("", &fixed.plugin_name).and_then(|p| p.metadata.uid.clone());
+    if plugin.is_some_and(|uid| uid != fixed.plugin_uid) {
+        let message = format!(
+            "{}; Plugin {} was made anew since the volume was attached, so that is no proof that it is detached",
+            failure.message, fixed.plugin_name
+        );
+        return Err(Failure { message, ..failure });
+    }
+    Ok(())
+}
+
+async fn turn(
+    agent: &Agent,
+    attachment: &Attachment,
+    direction: Direction,
+) -> Result<tokio::sync::OwnedSemaphorePermit, Trouble> {
+    let driver = &attachment.spec.fixed.driver_name;
+    let turn = agent.budgets.turn(driver, true, direction, agent.controller_concurrency(driver)).await;
+    turn.filter(|_| agent.may_call()).ok_or(Trouble::NotNow)
+}
+
+async fn attached(agent: &Agent, attachment: &Arc<Attachment>, context: Context) -> Result<(), ApiError> {
+    let context = context.into_map();
+    let desired = ready("Attached", format!("attached to node {}", attachment.spec.node_name));
+    let closing = attachment.metadata.deletion_timestamp.is_some();
+    // Closed meanwhile: that is for the next plan, which has the inverse called.
+    let still = |fresh: &Attachment| fresh.metadata.deletion_timestamp.is_some() == closing;
+    conclude(agent, attachment, AttachmentState::Attached, &desired, &context, still).await
+}
+
+async fn detached(agent: &Agent, attachment: &Arc<Attachment>, message: String) -> Result<(), ApiError> {
+    let desired = not_ready("Detached", message);
+    let context = attachment.status.as_ref().map(|s| s.publish_context.clone()).unwrap_or_default();
+    conclude(agent, attachment, AttachmentState::ControllerDetached, &desired, &context, |_| true).await
+}
+
+/// Writes what a call came to. The leader may have written to the object during the call, which does not change what
+/// the call did: as long as `still` holds the result is written onto the newer version, not called for again.
+async fn conclude(
+    agent: &Agent,
+    attachment: &Arc<Attachment>,
+    state: AttachmentState,
+    desired: &Desired,
+    context: &BTreeMap<String, String>,
+    still: impl Fn(&Attachment) -> bool,
+) -> Result<(), ApiError> {
+    let uid = attachment.metadata.uid.clone().unwrap_or_default();
+    let current = |a: &Attachment| a.status.as_ref().map(|s| s.state).unwrap_or_default();
+    let (from, by) = (current(attachment), attachment.spec.controller.clone());
+    let mut object = attachment.clone();
+    for _ in 0..CONFLICTS {
+        let before = object.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        after.state = state;
+        after.publish_context.clone_from(context);
+        went(&mut after, desired, object.metadata.generation, Timestamp::now());
+        match write(agent, &object, &before, &after).await {
+            Err(ApiError::Conflict(request)) => match agent.attachments.by_uid(&uid) {
+                Some(fresh) if current(&fresh) == from && fresh.spec.controller == by && still(&fresh) => {
+                    object = fresh;
+                }
+                _ => return Err(ApiError::Conflict(request)),
+            },
+            other => return other,
+        }
+    }
+    // Somebody writes all the time: planned again, which means the same call with the same result.
+    Ok(())
+}
+
+async fn record_failure(
+    agent: &Agent,
+    attachment: &Arc<Attachment>,
+    rpc: Rpc,
+    failure: &Failure,
+) -> Result<(), ApiError> {
+    let before = attachment.status.clone().unwrap_or_default();
+    let driver = &attachment.spec.fixed.driver_name;
+    let attempt = agent.retries.failed(&retry_step(attachment, rpc), failure, before.attempts, driver);
+    let name = attachment.metadata.name.as_deref().unwrap_or_default();
+    tracing::warn!(attachment = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
+    let mut after = before.clone();
+    let place = format!("on node {}", attachment.spec.node_name);
+    failed(&mut after, failure, attempt, &place, attachment.metadata.generation, Timestamp::now());
+    write(agent, attachment, &before, &after).await?;
+    if attempt.number == 1 {
+        agent.tell(attachment, Reason::CallFailed, rpc.name(), failure.to_string());
+    }
+    Ok(())
+}
+
+async fn write(
+    agent: &Agent,
+    attachment: &Arc<Attachment>,
+    before: &crate::api::AttachmentStatus,
+    after: &crate::api::AttachmentStatus,
+) -> Result<(), ApiError> {
+    let api = agent.api::<Attachment>();
+    agent.write_status(&api, &agent.attachments, &**attachment, before, after).await?;
+    // A step that was done: the next one has its own count.
+    if after.state != before.state {
+        agent.retries.clear(attachment.metadata.uid.as_deref().unwrap_or_default());
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! What went wrong in a step, as data: for the status, for the log and for when to try again. Pure.
+
+use std::fmt;
+
+use crate::api::conditions::CallFailure;
+use crate::csi::{CallError, Meaning, Rpc};
+use crate::k8s::secrets::SecretError;
+
+/// How soon a failed step is worth another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// 1 s doubling to 5 min.
+    Usual,
+    /// Not before a minute: the same arguments will hardly succeed.
+    Slow,
+}
+
+/// A failed step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// CSI call that was made or was due.
+    pub rpc: Rpc,
+    /// gRPC code of a call that was made, else a word of ours.
+    pub code: String,
+    /// For people; without secrets and mount flags.
+    pub message: String,
+    /// What is known of the outcome.
+    pub meaning: Meaning,
+    /// When to try again.
+    pub pace: Pace,
+    /// The plugin was not reached, so its return is a reason to try again at once.
+    pub plugin_missing: bool,
+}
+
+impl Failure {
+    /// A call failed.
+    #[must_use]
+    pub fn of_call(error: &CallError) -> Self {
+        let meaning = error.meaning();
+        let slow = matches!(meaning, Meaning::Infeasible | Meaning::Unsupported);
+        Self {
+            reason: reason(error.rpc),
+            rpc: error.rpc,
+            code: format!("{:?}", error.code),
+            message: error.message.clone(),
+            meaning,
+            pace: if slow { Pace::Slow } else { Pace::Usual },
+            plugin_missing: error.is_transport(),
+        }
+    }
+
+    /// No process answers with the driver's name on this node.
+    #[must_use]
+    pub fn plugin_not_running(rpc: Rpc, driver: &str, node: &str) -> Self {
+        let message = format!("no plugin on node {node} answers with the driver name {driver}");
+        Self { plugin_missing: true, ..Self::local("PluginNotRunning", rpc, message) }
+    }
+
+    /// A Secret that the call needs cannot be had.
+    #[must_use]
+    pub fn secret(rpc: Rpc, error: &SecretError) -> Self {
+        let reason = match error {
+            SecretError::NotFound(_) => "SecretNotFound",
+            SecretError::Unreadable(_) | SecretError::Malformed(_) | SecretError::NotText { .. } => {
+                "SecretUnreadable"
+            }
+        };
+        Self::local(reason, rpc, error.to_string())
+    }
+
+    /// The driver said OK and the mounts say otherwise (design R8).
+    #[must_use]
+    pub fn contradicted(reason: &'static str, rpc: Rpc, message: String) -> Self {
+        Self { meaning: Meaning::StillRunning, ..Self::local(reason, rpc, message) }
+    }
+
+    /// Something of ours failed before the call.
+    #[must_use]
+    pub fn local(reason: &'static str, rpc: Rpc, message: String) -> Self {
+        Self {
+            reason,
+            rpc,
+            code: reason.to_owned(),
+            message,
+            meaning: Meaning::NeverSent,
+            pace: Pace::Usual,
+            plugin_missing: false,
+        }
+    }
+
+    /// An argument cannot be made from what the objects say.
+    #[must_use]
+    pub fn arguments(rpc: Rpc, why: &dyn fmt::Display) -> Self {
+        Self { pace: Pace::Slow, ..Self::local("BadArguments", rpc, why.to_string()) }
+    }
+
+    /// As a status shows it.
+    #[must_use]
+    pub fn shown(&self) -> CallFailure {
+        CallFailure {
+            rpc: self.rpc.name().to_owned(),
+            code: self.code.clone(),
+            message: self.message.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.code == self.reason {
+            write!(f, "{}: {}", self.rpc, self.message)
+        } else {
+            write!(f, "{}: {}: {}", self.rpc, self.code, self.message)
+        }
+    }
+}
+
+/// The condition reason of a failed call. Closed, so that alerts can be written against it.
+#[must_use]
+pub fn reason(rpc: Rpc) -> &'static str {
+    match rpc {
+        Rpc::ControllerPublishVolume => "ControllerPublishFailed",
+        Rpc::ControllerUnpublishVolume => "ControllerUnpublishFailed",
+        Rpc::NodeStageVolume => "NodeStageFailed",
+        Rpc::NodeUnstageVolume => "NodeUnstageFailed",
+        Rpc::NodePublishVolume => "NodePublishFailed",
+        Rpc::NodeUnpublishVolume => "NodeUnpublishFailed",
+        Rpc::CreateVolume => "CreateVolumeFailed",
+        Rpc::DeleteVolume => "DeleteVolumeFailed",
+        Rpc::ValidateVolumeCapabilities => "ValidateFailed",
+        _ => "CallFailed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csi::Origin;
+
+    fn error(code: tonic::Code, origin: Origin) -> CallError {
+        CallError { rpc: Rpc::NodeStageVolume, code, message: "words".into(), origin }
+    }
+
+    #[test]
+    fn an_infeasible_call_is_repeated_slowly() {
+        let slow = Failure::of_call(&error(tonic::Code::InvalidArgument, Origin::Driver));
+        assert_eq!((slow.pace, slow.reason), (Pace::Slow, "NodeStageFailed"));
+        let usual = Failure::of_call(&error(tonic::Code::Internal, Origin::Driver));
+        assert_eq!(usual.pace, Pace::Usual);
+    }
+
+    #[test]
+    fn a_lost_connection_is_tried_again_when_the_plugin_is_back() {
+        assert!(Failure::of_call(&error(tonic::Code::Unavailable, Origin::Dial)).plugin_missing);
+        assert!(!Failure::of_call(&error(tonic::Code::Unavailable, Origin::Driver)).plugin_missing);
+        assert!(Failure::plugin_not_running(Rpc::NodeStageVolume, "d", "n").plugin_missing);
+    }
+
+    #[test]
+    fn a_failure_reads_as_the_call_the_code_and_the_words() {
+        let failed = Failure::of_call(&error(tonic::Code::DeadlineExceeded, Origin::Deadline));
+        assert_eq!(failed.to_string(), "NodeStageVolume: DeadlineExceeded: words");
+        let missing = Failure::plugin_not_running(Rpc::NodeStageVolume, "d", "n");
+        assert_eq!(
+            missing.to_string(),
+            "NodeStageVolume: no plugin on node n answers with the driver name d"
+        );
+    }
+}

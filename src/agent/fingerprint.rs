@@ -1,0 +1,87 @@
+//! What a plugin process says about itself, read once per connection (reference csi.md 2.5: after a restart
+//! capabilities and node id come before anything else).
+
+use crate::api::instance::Capabilities;
+use crate::api::plugin::Roles;
+use crate::csi::capability::{PluginService, SingleNode};
+use crate::csi::{CallError, ControllerCapabilities, Meaning, NodeInfo, Plugin};
+
+/// The answers of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// GetPluginInfo: the driver's name.
+    pub driver: String,
+    /// GetPluginInfo: the vendor's version.
+    pub version: String,
+    /// All three services' capabilities by CSI's names.
+    pub capabilities: Capabilities,
+    /// It serves the Controller service.
+    pub controller: bool,
+    /// It serves the Node service.
+    pub node: bool,
+    /// Which single-node modes its Controller service takes.
+    pub controller_modes: SingleNode,
+    /// Its volumes are not reachable from everywhere.
+    pub topology: bool,
+    /// NodeGetInfo.
+    pub node_info: Option<NodeInfo>,
+}
+
+impl Fingerprint {
+    /// Asks a process. Nothing that it answers changes anything, so this may be repeated at will.
+    pub async fn read(plugin: &Plugin) -> Result<Self, CallError> {
+        let info = plugin.get_plugin_info().await?;
+        let general = plugin.get_plugin_capabilities().await?;
+        let controller = general.services.has(PluginService::ControllerService);
+        let rpcs = if controller {
+            plugin.controller_get_capabilities().await?
+        } else {
+            ControllerCapabilities::default()
+        };
+        let node_rpcs = offered(plugin.node_get_capabilities().await)?;
+        let node_info = match node_rpcs {
+            Some(_) => offered(plugin.node_get_info().await)?,
+            None => None,
+        };
+        let names = |names: &mut dyn Iterator<Item = &'static str>| names.map(str::to_owned).collect();
+        let expansion = general.expansion.names().map(|when| match when {
+            "ONLINE" => "VOLUME_EXPANSION_ONLINE",
+            _ => "VOLUME_EXPANSION_OFFLINE",
+        });
+        Ok(Self {
+            driver: info.name,
+            version: info.vendor_version,
+            capabilities: Capabilities {
+                plugin: names(&mut general.services.names().chain(expansion)),
+                controller: names(&mut rpcs.names()),
+                node: node_rpcs.as_ref().map(|rpcs| names(&mut rpcs.names())).unwrap_or_default(),
+            },
+            controller,
+            node: node_rpcs.is_some(),
+            controller_modes: rpcs.single_node(),
+            topology: general.services.has(PluginService::VolumeAccessibilityConstraints),
+            node_info,
+        })
+    }
+
+    /// Serves the Controller service, and its Plugin wants that used.
+    #[must_use]
+    pub fn is_controller(&self, roles: Roles) -> bool {
+        self.controller && roles != Roles::Node
+    }
+
+    /// Serves the Node service, and its Plugin wants that used.
+    #[must_use]
+    pub fn is_node(&self, roles: Roles) -> bool {
+        self.node && roles != Roles::Controller
+    }
+}
+
+/// A socket without the Node service answers UNIMPLEMENTED.
+fn offered<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.meaning() == Meaning::Unsupported => Ok(None),
+        Err(error) => Err(error),
+    }
+}

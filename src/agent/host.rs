@@ -1,0 +1,108 @@
+//! This machine and this process on it: the boot, and the lock that lets one agent per node speak to drivers.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The machine cannot be asked, or the lock not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// Without the boot's id no mount can be recognised.
+    #[error("read {BOOT_ID}: {0}")]
+    BootId(#[source] io::Error),
+    /// The state directory cannot be made.
+    #[error("make the state directory {path}: {source}; it has to be on a writable disk of the node")]
+    StateDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The lock file cannot be opened or locked.
+    #[error("lock {path}: {source}")]
+    Lock {
+        /// The lock file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The task that waited for the lock ended early.
+    #[error("wait for the lock {path}: {source}")]
+    Wait {
+        /// The lock file.
+        path: PathBuf,
+        /// Why.
+        source: tokio::task::JoinError,
+    },
+}
+
+/// Id of this boot of the kernel; with it a mount of an earlier boot is told from one of now (design R8).
+pub fn boot_id() -> Result<String, HostError> {
+    fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).map_err(HostError::BootId)
+}
+
+/// The right to speak to this node's drivers, held until it is dropped or the process ends, however it ends
+/// (interleavings B26: locks per volume are worth nothing if two agents hold them).
+#[derive(Debug)]
+pub struct NodeLock {
+    _file: File,
+}
+
+impl NodeLock {
+    /// Waits for the lock `agent.lock` in `state_dir`. `me` is left in the file for those who wait.
+    pub async fn acquire(state_dir: &Path, me: &str) -> Result<Self, HostError> {
+        fs::create_dir_all(state_dir)
+            .map_err(|source| HostError::StateDir { path: state_dir.to_owned(), source })?;
+        let path = state_dir.join("agent.lock");
+        let fail = |source| HostError::Lock { path: path.clone(), source };
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::Error(source)) => return Err(fail(source)),
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                tracing::warn!(
+                    lock = %path.display(),
+                    holder = holder.trim(),
+                    "another agent runs on this node; waiting until it ends"
+                );
+                file = tokio::task::spawn_blocking(move || file.lock().map(|()| file))
+                    .await
+                    .map_err(|source| HostError::Wait { path: path.clone(), source })?
+                    .map_err(fail)?;
+            }
+        }
+        file.set_len(0).and_then(|()| file.write_all_at(me.as_bytes(), 0)).map_err(fail)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_boot_has_an_id() {
+        assert_eq!(boot_id().unwrap().len(), 36);
+    }
+
+    #[tokio::test]
+    async fn the_second_agent_waits_for_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = NodeLock::acquire(dir.path(), "first").await.unwrap();
+        let path = dir.path().to_owned();
+        let second = tokio::spawn(async move { NodeLock::acquire(&path, "second").await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!second.is_finished());
+        assert_eq!(fs::read_to_string(dir.path().join("agent.lock")).unwrap(), "first");
+        drop(first);
+        second.await.unwrap().unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("agent.lock")).unwrap(), "second");
+    }
+}

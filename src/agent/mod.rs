@@ -1,0 +1,38 @@
+//! The agent: the hands of the leader on one node.
+//!
+//! It finds the CSI drivers of its node, makes the calls that objects assign to it, and writes every step into their
+//! status (design sections 2 and 4).
+//!
+//! | | |
+//! |---|---|
+//! | [`registry`], `instance`, `fingerprint`, `upkeep` | drivers: sockets, health, PluginInstances |
+//! | `controller_calls`, `volume_calls` | ControllerPublish, CreateVolume and their inverses |
+//! | `node` | stage, publish and their inverses |
+//! | [`records`], [`mounts`], [`directories`], [`paths`] | what is on this node |
+//! | `wakes`, `retry`, `context` | what starts a pass, when a failed one is repeated, what all share |
+
+pub mod args;
+mod arguments;
+mod context;
+mod controller_calls;
+pub mod directories;
+pub mod failure;
+pub mod fingerprint;
+pub mod host;
+mod instance;
+pub mod mounts;
+mod node;
+pub mod paths;
+pub mod quantity;
+pub mod records;
+pub mod registry;
+pub mod retry;
+mod role;
+mod status;
+mod upkeep;
+mod volume_calls;
+mod wakes;
+
+pub use args::AgentArgs;
+pub use role::{Error, run};
+pub use upkeep::instance_name;

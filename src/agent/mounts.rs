@@ -1,0 +1,211 @@
+//! What is mounted at a path on this node.
+//!
+//! The kernel is asked about one path at a time (statx), which costs the same with ten mounts and with ten thousand.
+//! Where it cannot say, /proc/self/mountinfo is read whole.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::paths::HostPath;
+
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// Longest wait for the kernel. A look at a dead network mount may never return.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The device behind a mount or a device file, as it is recorded and compared (design R8). Opaque.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device(String);
+
+impl Device {
+    /// To be recorded.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    fn new(major: u32, minor: u32) -> Self {
+        Self(format!("{major}:{minor}"))
+    }
+
+    /// A raw device. The kernel gives numbers again once a device is free, so its own count of disks is added where
+    /// there is one: a loop device that was detached and attached to another file is another device (B12).
+    fn raw(major: u32, minor: u32) -> Self {
+        let sequence = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/diskseq"))
+            .or_else(|_| fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/../diskseq")));
+        match sequence {
+            Ok(sequence) => Self(format!("{major}:{minor}#{}", sequence.trim())),
+            Err(_) => Self::new(major, minor),
+        }
+    }
+}
+
+/// A look at or a change of the mounts of this node failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The path cannot be looked at.
+    #[error("look what is mounted at {path}: {source}")]
+    Look {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel did not answer in time.
+    #[error("look what is mounted at {path}: no answer in {} s, the file system behind it may be dead", PATIENCE.as_secs())]
+    Hangs {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The forced unmount of design R4 failed.
+    #[error("unmount {path} by force: {source}")]
+    Unmount {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What is mounted, or which raw device is, at `path`; nothing if neither.
+pub async fn look(path: &HostPath) -> Result<Option<Device>, MountError> {
+    bounded(path, look_now).await
+}
+
+/// Detaches whatever is mounted at `path` from the tree at once, busy or not (umount2 with MNT_DETACH). Nothing mounted
+/// there is success.
+pub async fn detach_by_force(path: &HostPath) -> Result<(), MountError> {
+    bounded(path, |path| match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(errno) => Err(MountError::Unmount { path: path.to_owned(), source: errno.into() }),
+    })
+    .await
+}
+
+async fn bounded<T: Send + 'static>(
+    path: &HostPath,
+    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
+) -> Result<T, MountError> {
+    let path = path.as_path().to_owned();
+    let inner = path.clone();
+    let task = tokio::task::spawn_blocking(move || work(&inner));
+    match tokio::time::timeout(PATIENCE, task).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(ended)) => Err(MountError::Look { path, source: io::Error::other(ended) }),
+        Err(_) => Err(MountError::Hangs { path }),
+    }
+}
+
+fn look_now(path: &Path) -> Result<Option<Device>, MountError> {
+    // DONT_SYNC: cached attributes are enough, and a network file system is not waited for.
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
+        Ok(found) => {
+            if FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice {
+                return Ok(Some(Device::raw(found.stx_rdev_major, found.stx_rdev_minor)));
+            }
+            if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+                let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+                return Ok(mounted.then(|| Device::new(found.stx_dev_major, found.stx_dev_minor)));
+            }
+            look_in_table(path)
+        }
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        // For example a FUSE mount whose server died: it is mounted and cannot be looked at.
+        Err(_) => look_in_table(path),
+    }
+}
+
+fn look_in_table(path: &Path) -> Result<Option<Device>, MountError> {
+    let table =
+        fs::read_to_string(TABLE).map_err(|source| MountError::Look { path: path.to_owned(), source })?;
+    Ok(find(&table, path))
+}
+
+/// The device of the topmost mount at exactly `path` in the text of a mountinfo file.
+fn find(table: &str, path: &Path) -> Option<Device> {
+    let mut entries = table.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let device = fields.nth(2)?;
+        let point = unescaped(fields.nth(1)?);
+        Some((device, point))
+    });
+    let topmost = entries.rfind(|(_, point)| Path::new(point) == path);
+    topmost.map(|(device, _)| Device(device.to_owned()))
+}
+
+/// The kernel writes space, tab, newline and backslash as three octal digits.
+fn unescaped(field: &str) -> String {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = tail
+            .get(..3)
+            .filter(|_| first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        if let Some(byte) = octal {
+            bytes.push(byte);
+            rest = tail.get(3..).unwrap_or_default();
+        } else {
+            bytes.push(first);
+            rest = tail;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+36 22 98:0 /mnt1 /mnt/with\\040space rw,noatime master:1 - ext3 /dev/root rw
+40 22 7:1 / /var/lib/x rw - ext4 /dev/loop1 rw
+41 22 7:2 / /var/lib/x rw,nosuid shared:9 master:3 - xfs /dev/loop2 rw
+42 22 0:5 /loop3 /var/lib/block rw - devtmpfs udev rw
+garbage
+";
+
+    #[test]
+    fn the_topmost_mount_at_a_path_counts() {
+        assert_eq!(find(SAMPLE, Path::new("/var/lib/x")).unwrap().text(), "7:2");
+    }
+
+    #[test]
+    fn escapes_are_read() {
+        assert_eq!(find(SAMPLE, Path::new("/mnt/with space")).unwrap().text(), "98:0");
+        assert_eq!(unescaped("a\\134b\\011c\\9"), "a\\b\tc\\9");
+    }
+
+    #[test]
+    fn a_path_below_a_mount_is_no_mount() {
+        assert_eq!(find(SAMPLE, Path::new("/var/lib/x/y")), None);
+        assert_eq!(find(SAMPLE, Path::new("/var/lib")), None);
+    }
+
+    #[tokio::test]
+    async fn the_kernel_says_what_is_a_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = HostPath::recorded(dir.path().to_str().unwrap());
+        assert_eq!(look(&plain).await.unwrap(), None);
+        assert_eq!(look(&HostPath::recorded("/nowhere/at/all")).await.unwrap(), None);
+        assert!(look(&HostPath::recorded("/proc")).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_forced_unmount_of_nothing_is_success() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = HostPath::recorded(dir.path().join("x").to_str().unwrap());
+        // Without the right to unmount the kernel refuses before it looks.
+        if rustix::process::geteuid().is_root() {
+            detach_by_force(&missing).await.unwrap();
+        }
+    }
+}

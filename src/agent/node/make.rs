@@ -1,0 +1,284 @@
+//! Staging and publishing.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::observe::View;
+use super::{CONCURRENCY, PATIENCE, Pass, Trouble};
+use crate::agent::arguments;
+use crate::agent::context::Direction;
+use crate::agent::directories::{self, DirectoryError};
+use crate::agent::failure::Failure;
+use crate::agent::mounts;
+use crate::agent::paths::{HostPath, PathError};
+use crate::agent::records::Stored;
+use crate::api::{Attachment, ClaimState, VolumeClaim};
+use crate::attachment::record::{Done, Record, TargetRecord};
+use crate::csi::{CallError, Meaning, Origin, Rpc};
+
+impl Pass {
+    pub(super) async fn stage(&mut self, uid: &str, view: &View) -> Result<(), Trouble> {
+        const RPC: Rpc = Rpc::NodeStageVolume;
+        let Some(attachment) = view.attachments.get(uid).cloned() else { return Ok(()) };
+        let fixed = &attachment.spec.fixed;
+        let (namespace, driver) = (&attachment.spec.volume.namespace, &fixed.driver_name);
+        let _turn = self.turn(driver, Direction::Make).await?;
+        let serving = self.agent.serving(RPC, driver)?;
+        let secrets = self.agent.secrets(RPC, namespace, fixed.secrets.node_stage.as_deref()).await?;
+
+        let before = self.record(&attachment, view)?;
+        let staging = HostPath::recorded(&before.record.staging_path);
+        let mut stored = before.clone();
+        stored.record.staged = Done::Maybe;
+        // The first target goes into the same write: one fsync less before the claim is Ready.
+        let claim = view.next_to_publish(uid);
+        if let Some(claim) = &claim {
+            self.add_target(&mut stored, claim)?;
+        }
+        self.agent.records.put(stored.clone()).await?;
+        let made = directories::make_staging(&staging).map_err(|error| local(RPC, &error));
+
+        let waiting = view.waiting_for(&super::NodeStep::Stage { attachment: uid.to_owned() });
+        let args = arguments::node_stage(&attachment, &staging, secrets);
+        let result = match made {
+            Ok(()) => {
+                let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_stage_volume(args)));
+                self.patiently(call, &waiting, "Staging", RPC)
+                    .await
+                    .map_err(|e| (Failure::of_call(&e), Some(e)))
+            }
+            Err(failure) => Err((failure, None)),
+        };
+        if let Err((failure, error)) = result {
+            stored.record.staged = after_failed_stage(&before, error.as_ref());
+            stored.record.targets.clone_from(&before.record.targets);
+            self.agent.records.put(stored).await?;
+            return Err(failure.into());
+        }
+        // What is on disk says Maybe: after a crash the call is repeated, which is what CSI wants.
+        stored.staging_device = mounts::look(&staging).await?.map(|d| d.text().to_owned());
+        stored.record.staged = Done::Yes;
+        stored.staged_once = true;
+        self.agent.records.note(stored);
+        self.agent.retries.clear(uid);
+        Ok(())
+    }
+
+    pub(super) async fn publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+        const RPC: Rpc = Rpc::NodePublishVolume;
+        let (Some(claim), Some(attachment)) = (view.claims.get(claim), view.attachments.get(uid)) else {
+            return Ok(());
+        };
+        let fixed = &attachment.spec.fixed;
+        let (namespace, driver) = (&attachment.spec.volume.namespace, &fixed.driver_name);
+        let _turn = self.turn(driver, Direction::Make).await?;
+        let serving = self.agent.serving(RPC, driver)?;
+        let secrets = self.agent.secrets(RPC, namespace, fixed.secrets.node_publish.as_deref()).await?;
+
+        let before = self.record(attachment, view)?;
+        let mut stored = before.clone();
+        let target = self.add_target(&mut stored, claim)?;
+        if stored.record != before.record {
+            self.agent.records.put(stored.clone()).await?;
+        }
+        directories::make_parent(&target).map_err(|error| local(RPC, &error))?;
+
+        let staging = HostPath::recorded(&stored.record.staging_path);
+        let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
+        let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_publish_volume(args)));
+        let waiting = [claim.clone()];
+        if let Err(error) = self.patiently(call, &waiting, "Publishing", RPC).await {
+            if never_sent(&error) && !before.record.targets.contains_key(&claim_uid(claim)) {
+                self.agent.records.put(before).await?;
+            }
+            return Err(Failure::of_call(&error).into());
+        }
+        // Not Ready before the host sees it (design R8): the driver's word is about its own mount namespace (B13).
+        let Some(device) = mounts::look(&target).await? else {
+            let message = format!(
+                "the driver says that it is published, and nothing is mounted at {target}: its Pod needs a \
+                 hostPath volume of kubelet's directory with mountPropagation Bidirectional"
+            );
+            return Err(Failure::contradicted("MountNotVisible", RPC, message).into());
+        };
+        directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
+        if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
+            recorded.published = Done::Yes;
+            recorded.device = Some(device.text().to_owned());
+        }
+        self.agent.records.put(stored).await?;
+        self.agent.retries.clear(&claim_uid(claim));
+        Ok(())
+    }
+
+    /// A turn at the plugin, if a call may be started at all.
+    pub(super) async fn turn(
+        &self,
+        driver: &str,
+        direction: Direction,
+    ) -> Result<tokio::sync::OwnedSemaphorePermit, Trouble> {
+        let turn = self.agent.budgets.turn(driver, false, direction, CONCURRENCY).await;
+        turn.filter(|_| self.agent.may_call()).ok_or(Trouble::NotNow)
+    }
+
+    /// Awaits a call; when it takes long, says so once on the claims that wait for it.
+    async fn patiently<T>(
+        &self,
+        call: impl Future<Output = Result<T, CallError>>,
+        waiting: &[Arc<VolumeClaim>],
+        reason: &'static str,
+        rpc: Rpc,
+    ) -> Result<T, CallError> {
+        let mut call = std::pin::pin!(call);
+        let since = waiting.iter().map(|c| self.agent.first_seen.of(&claim_uid(c))).min();
+        tokio::select! {
+            result = &mut call => return result,
+            () = sleep_until(since.unwrap_or_else(Instant::now) + PATIENCE) => {}
+        }
+        for claim in waiting {
+            self.report_waiting(claim, reason, format!("{rpc} is running")).await;
+        }
+        call.await
+    }
+
+    /// The record of an Attachment, or a new one.
+    fn record(&self, attachment: &Attachment, view: &View) -> Result<Stored, Failure> {
+        let uid = attachment.metadata.uid.clone().unwrap_or_default();
+        if let Some(stored) = view.stored.get(&uid) {
+            return Ok(stored.clone());
+        }
+        let fixed = &attachment.spec.fixed;
+        let staging = self.agent.paths.staging(&uid).map_err(|error| path_failure(&error))?;
+        let record = Record {
+            attachment_uid: uid,
+            attachment_name: attachment.metadata.name.clone().unwrap_or_default(),
+            handle_name: fixed.handle_name.clone(),
+            driver_name: fixed.driver_name.clone(),
+            plugin_name: fixed.plugin_name.clone(),
+            volume_handle: attachment.spec.volume_handle.clone(),
+            namespace: attachment.spec.volume.namespace.clone(),
+            secrets: fixed.secrets.clone(),
+            boot_id: self.agent.boot_id.clone(),
+            stage: fixed.stage,
+            staging_path: staging.text(),
+            staged: Done::No,
+            targets: std::collections::BTreeMap::new(),
+        };
+        Ok(Stored { record, staging_device: None, staged_once: false })
+    }
+
+    /// Puts a claim's target into the record as one that may be published, and returns its path.
+    fn add_target(&self, stored: &mut Stored, claim: &VolumeClaim) -> Result<HostPath, Failure> {
+        let uid = claim_uid(claim);
+        if let Some(target) = stored.record.targets.get_mut(&uid) {
+            target.published = Done::Maybe;
+            return Ok(HostPath::recorded(&target.path));
+        }
+        let path = self.agent.paths.target(&uid).map_err(|error| path_failure(&error))?;
+        let target = TargetRecord {
+            namespace: claim.metadata.namespace.clone().unwrap_or_default(),
+            name: claim.metadata.name.clone().unwrap_or_default(),
+            path: path.text(),
+            published: Done::Maybe,
+            device: None,
+        };
+        stored.record.targets.insert(uid, target);
+        Ok(path)
+    }
+}
+
+impl View {
+    /// The claim for which an Attachment is staged: the first in line.
+    fn next_to_publish(&self, attachment: &str) -> Option<Arc<VolumeClaim>> {
+        let mut line: Vec<_> = self
+            .seen
+            .claims
+            .iter()
+            .filter(|c| !c.deleted && c.uses() == Some(attachment))
+            .filter(|c| !matches!(c.state, ClaimState::Ready | ClaimState::Lost))
+            .collect();
+        line.sort_by_key(|c| (c.created, c.name.clone()));
+        line.first().and_then(|c| self.claims.get(&c.uid).cloned())
+    }
+}
+
+/// What is known after a failed NodeStageVolume (reference csi.md 5.4): a final answer means that there is nothing to
+/// unstage, unless it was staged before; a call that was never sent changes nothing; else nobody knows.
+fn after_failed_stage(before: &Stored, error: Option<&CallError>) -> Done {
+    match error {
+        None => before.record.staged,
+        Some(error) if never_sent(error) => before.record.staged,
+        Some(error) if error.meaning().is_settled_failure() && !before.staged_once => Done::No,
+        Some(_) => Done::Maybe,
+    }
+}
+
+fn never_sent(error: &CallError) -> bool {
+    error.meaning() == Meaning::NeverSent || error.origin == Origin::Argument
+}
+
+pub(super) fn claim_uid(claim: &VolumeClaim) -> String {
+    claim.metadata.uid.clone().unwrap_or_default()
+}
+
+pub(super) fn local(rpc: Rpc, error: &DirectoryError) -> Failure {
+    Failure::local("NodePathFailed", rpc, error.to_string())
+}
+
+fn path_failure(error: &PathError) -> Failure {
+    Failure::arguments(Rpc::NodePublishVolume, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::records::tests::stored;
+
+    fn error(code: tonic::Code, origin: Origin) -> CallError {
+        CallError { rpc: Rpc::NodeStageVolume, code, message: String::new(), origin }
+    }
+
+    fn before(staged: Done, once: bool) -> Stored {
+        let mut stored = stored("a");
+        stored.record.staged = staged;
+        stored.staged_once = once;
+        stored
+    }
+
+    #[test]
+    fn a_final_stage_error_is_not_unstaged() {
+        let refused = error(tonic::Code::InvalidArgument, Origin::Driver);
+        assert_eq!(after_failed_stage(&before(Done::No, false), Some(&refused)), Done::No);
+        assert_eq!(after_failed_stage(&before(Done::Maybe, false), Some(&refused)), Done::No);
+    }
+
+    #[test]
+    fn an_unknown_stage_outcome_is_unstaged() {
+        for unknown in [
+            error(tonic::Code::DeadlineExceeded, Origin::Deadline),
+            error(tonic::Code::Unavailable, Origin::Connection),
+            error(tonic::Code::Aborted, Origin::Driver),
+        ] {
+            assert_eq!(after_failed_stage(&before(Done::No, false), Some(&unknown)), Done::Maybe);
+        }
+    }
+
+    #[test]
+    fn a_call_that_was_not_sent_changes_nothing() {
+        for unsent in [
+            error(tonic::Code::Unavailable, Origin::Dial),
+            error(tonic::Code::InvalidArgument, Origin::Argument),
+        ] {
+            for known in [Done::No, Done::Maybe] {
+                assert_eq!(after_failed_stage(&before(known, false), Some(&unsent)), known);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_staged_once_stays_to_be_unstaged() {
+        let refused = error(tonic::Code::Internal, Origin::Driver);
+        assert_eq!(after_failed_stage(&before(Done::Maybe, true), Some(&refused)), Done::Maybe);
+    }
+}

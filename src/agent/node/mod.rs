@@ -1,0 +1,269 @@
+//! The node's worker: stages, publishes and undoes what claims on this node ask for, one step at a time.
+//!
+//! A pass works on one VolumeHandle and is the only one that does (the queue hands out a key once): look, ask
+//! [`node_side::plan`] for the next step, do it, look again. Live reads belong to the pass.
+
+mod make;
+mod observe;
+mod report;
+mod undo;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::context::Agent;
+use super::failure::Failure;
+use super::mounts::MountError;
+use super::records::RecordError;
+use super::retry::Step;
+use super::wakes::NodeKey;
+use crate::api::{Attachment, VolumeClaim, VolumeHandle};
+use crate::attachment::HandleSeen;
+use crate::attachment::node_side::{self, NodeStep};
+use crate::csi::Rpc;
+use crate::k8s::{ApiError, Next, read};
+use observe::View;
+
+/// Steps in one pass before others get their turn.
+const STEPS: usize = 200;
+/// Pause while no call may be started.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A claim that is not Ready after this long says in its status what it waits for; a faster one is spared the write.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Node calls at a time, per driver and direction.
+const CONCURRENCY: usize = 32;
+
+/// One pass over a VolumeHandle.
+struct Pass {
+    agent: Arc<Agent>,
+    key: NodeKey,
+    /// Attachments read live, by UID; None is gone.
+    live: HashMap<String, Option<Arc<Attachment>>>,
+    /// Claims read live, by UID; None is gone.
+    live_claims: HashMap<String, Option<Arc<VolumeClaim>>>,
+    #[allow(clippy::option_option, reason = "not read, and read and not there")]
+    live_handle: Option<Option<HandleSeen>>,
+}
+
+/// Why a step was not done.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    /// The driver, a path or a Secret: recorded in the status and tried again later.
+    #[error("{0}")]
+    Failed(Box<Failure>),
+    /// No call may be started now, or the plugin's budget is used up.
+    #[error("no call may be started now")]
+    NotNow,
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The node's own records.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The mounts cannot be looked at.
+    #[error(transparent)]
+    Mounts(#[from] MountError),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(Box::new(failure))
+    }
+}
+
+/// Works on one key until there is nothing to do.
+pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
+    let mut pass = Pass { agent, key, live: HashMap::new(), live_claims: HashMap::new(), live_handle: None };
+    for _ in 0..STEPS {
+        let view = match pass.observe().await {
+            Ok(view) => view,
+            Err(error) => {
+                tracing::warn!(key = ?pass.key, "{error}");
+                return Next::Retry;
+            }
+        };
+        let (step, wait) = pass.choose(&view);
+        if step == NodeStep::Idle {
+            return pass.rest(&view, wait).await;
+        }
+        tracing::debug!(key = ?pass.key, ?step, "next step");
+        match pass.act(&step, &view).await {
+            Ok(()) => {}
+            Err(Trouble::Failed(failure)) => {
+                return match pass.record_failure(&step, &view, &failure).await {
+                    // Others on the handle may go on, with fresh reads and behind whoever waits.
+                    Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
+                    Err(error) => {
+                        tracing::warn!(key = ?pass.key, %failure, "the failure cannot be written: {error}");
+                        Next::Retry
+                    }
+                };
+            }
+            Err(Trouble::NotNow) => return Next::After(PAUSE),
+            Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
+            Err(trouble) => {
+                tracing::warn!(key = ?pass.key, ?step, "{trouble}");
+                return Next::Retry;
+            }
+        }
+    }
+    Next::Again
+}
+
+impl Pass {
+    /// The next step that is not backing off, and how long the shortest of those that are still waits.
+    fn choose(&self, view: &View) -> (NodeStep, Option<Duration>) {
+        let mut seen = view.seen.clone();
+        let mut shortest: Option<Duration> = None;
+        loop {
+            let step = node_side::plan(&seen);
+            let Some((uid, rpc)) = subject(&step) else { return (step, shortest) };
+            let generation = view.generation(&uid);
+            match self.agent.retries.wait(&Step { uid: &uid, rpc, generation }) {
+                None => return (step, shortest),
+                Some(left) => {
+                    shortest = Some(shortest.map_or(left, |s| s.min(left)));
+                    seen.backing_off.push(uid);
+                }
+            }
+        }
+    }
+
+    async fn act(&mut self, step: &NodeStep, view: &View) -> Result<(), Trouble> {
+        match step {
+            NodeStep::Idle => Ok(()),
+            NodeStep::ReadClaim { claim } => self.read_claim(claim, view).await,
+            NodeStep::ReadAttachment { attachment, name } => self.read_attachment(attachment, name).await,
+            NodeStep::ReadHandle { attachment } => self.read_handle(attachment, view).await,
+            NodeStep::ReportNotReady { claim } => self.report_not_ready(claim, view).await,
+            NodeStep::Yield { claim, attachment } => self.give_back(claim, attachment, view).await,
+            NodeStep::Stage { attachment } => self.stage(attachment, view).await,
+            NodeStep::Publish { claim, attachment } => self.publish(claim, attachment, view).await,
+            NodeStep::ReportReady { claim, attachment } => {
+                self.report_ready(claim, attachment, view).await?;
+                // Read again before the first call of the next claim.
+                self.live.clear();
+                Ok(())
+            }
+            NodeStep::Unpublish { claim, attachment } => self.unpublish(claim, attachment, view).await,
+            NodeStep::Unstage { attachment } => self.unstage(attachment, view).await,
+            NodeStep::ReportClaimDetached { claim } => self.report_claim_detached(claim, view).await,
+            NodeStep::ReportDetached { attachment } => self.report_detached(attachment, view).await,
+            NodeStep::Forget { attachment } => self.forget(attachment, view).await,
+        }
+    }
+
+    async fn read_claim(&mut self, claim: &str, view: &View) -> Result<(), Trouble> {
+        let targets = view.stored.values().find_map(|s| s.record.targets.get(claim));
+        let Some(target) = targets else { return Ok(()) };
+        let api = self.agent.api_in::<VolumeClaim>(&target.namespace);
+        let found = read::get_live(&api, &target.name).await?;
+        let same = found.filter(|c| c.metadata.uid.as_deref() == Some(claim));
+        match &same {
+            Some(found) => self.agent.take_in(&self.agent.claims, found.clone()),
+            None => self.agent.claims.remove_confirmed(claim),
+        }
+        self.live_claims.insert(claim.to_owned(), same.map(Arc::new));
+        Ok(())
+    }
+
+    async fn read_attachment(&mut self, attachment: &str, name: &str) -> Result<(), Trouble> {
+        let found = self.agent.get_live::<Attachment>(name).await?;
+        let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment));
+        match &same {
+            Some(found) => {
+                self.agent.take_in(&self.agent.attachments, found.clone());
+                if matches!(self.key, NodeKey::Claim(_)) && found.spec.node_name == self.agent.node_name {
+                    // Now its handle is known, and only who holds the handle's key may go on.
+                    let handle = found.spec.fixed.handle_name.clone();
+                    self.agent.queues.nodes.add(NodeKey::Handle(handle));
+                }
+            }
+            None => self.agent.attachments.remove_confirmed(attachment),
+        }
+        self.live.insert(attachment.to_owned(), same.map(Arc::new));
+        Ok(())
+    }
+
+    async fn read_handle(&mut self, attachment: &str, view: &View) -> Result<(), Trouble> {
+        let Some(attachment) = view.attachments.get(attachment) else { return Ok(()) };
+        let found = self.agent.get_live::<VolumeHandle>(&attachment.spec.fixed.handle_name).await?;
+        self.live_handle = Some(found.as_ref().map(HandleSeen::of));
+        Ok(())
+    }
+
+    /// Counts a failure and writes it where people look: on the claims that wait for the step.
+    async fn record_failure(&self, step: &NodeStep, view: &View, failure: &Failure) -> Result<(), ApiError> {
+        let Some((uid, rpc)) = subject(step) else { return Ok(()) };
+        let driver = view.driver(step);
+        let claims = view.waiting_for(step);
+        let before = claims.iter().filter_map(|c| c.status.as_ref()?.attempts).max();
+        let generation = view.generation(&uid);
+        let attempt =
+            self.agent.retries.failed(&Step { uid: &uid, rpc, generation }, failure, before, &driver);
+        tracing::warn!(key = ?self.key, attempt = attempt.number, next = ?attempt.next, "{failure}");
+        for claim in &claims {
+            self.report_failure(claim, failure, attempt).await?;
+        }
+        if claims.is_empty() {
+            self.report_failure_on_attachment(step, view, failure, attempt).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a call is about and which call it is, for its backoff; nothing for steps that are no call.
+fn subject(step: &NodeStep) -> Option<(String, Rpc)> {
+    match step {
+        NodeStep::Stage { attachment } => Some((attachment.clone(), Rpc::NodeStageVolume)),
+        NodeStep::Publish { claim, .. } => Some((claim.clone(), Rpc::NodePublishVolume)),
+        NodeStep::Unpublish { claim, .. } => Some((claim.clone(), Rpc::NodeUnpublishVolume)),
+        NodeStep::Unstage { attachment } => Some((attachment.clone(), Rpc::NodeUnstageVolume)),
+        _ => None,
+    }
+}
+
+/// UID of the Attachment that a call is about.
+fn attachment_of(step: &NodeStep) -> Option<&str> {
+    match step {
+        NodeStep::Stage { attachment }
+        | NodeStep::Publish { attachment, .. }
+        | NodeStep::Unpublish { attachment, .. }
+        | NodeStep::Unstage { attachment } => Some(attachment),
+        _ => None,
+    }
+}
+
+impl View {
+    /// metadata.generation of a claim or an Attachment; 0 for one that is gone.
+    fn generation(&self, uid: &str) -> i64 {
+        let claim = self.claims.get(uid).and_then(|c| c.metadata.generation);
+        claim.or_else(|| self.attachments.get(uid)?.metadata.generation).unwrap_or(0)
+    }
+
+    fn driver(&self, step: &NodeStep) -> String {
+        let Some(uid) = attachment_of(step) else { return String::new() };
+        let recorded = self.stored.get(uid).map(|s| s.record.driver_name.clone());
+        recorded
+            .or_else(|| Some(self.attachments.get(uid)?.spec.fixed.driver_name.clone()))
+            .unwrap_or_default()
+    }
+
+    /// The claims that wait for a call, and show its failure.
+    fn waiting_for(&self, step: &NodeStep) -> Vec<Arc<VolumeClaim>> {
+        let wanted = |uid: &str, deleted: bool| {
+            let seen = self.seen.claims.iter().filter(|c| c.uses() == Some(uid) && c.deleted == deleted);
+            let open = seen.filter(|c| deleted || c.state != crate::api::ClaimState::Ready);
+            open.filter_map(|c| self.claims.get(&c.uid).cloned()).collect()
+        };
+        match step {
+            NodeStep::Stage { attachment } => wanted(attachment, false),
+            NodeStep::Unstage { attachment } => wanted(attachment, true),
+            NodeStep::Publish { claim, .. } | NodeStep::Unpublish { claim, .. } => {
+                self.claims.get(claim).cloned().into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What the node's decision looks at: caches, records, mounts, and the live reads of this pass.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kube::Resource;
+
+use super::Pass;
+use crate::agent::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
+use crate::agent::mounts::{self, MountError};
+use crate::agent::paths::HostPath;
+use crate::agent::records::Stored;
+use crate::agent::wakes::NodeKey;
+use crate::api::{Attachment, VolumeClaim};
+use crate::attachment::AttachmentSeen;
+use crate::attachment::node_side::{LiveAttachment, Seen};
+use crate::attachment::record::Done;
+use crate::claim::ClaimSeen;
+
+/// What the decision sees, and the whole objects behind it, by UID.
+pub(super) struct View {
+    pub seen: Seen,
+    pub claims: HashMap<String, Arc<VolumeClaim>>,
+    pub attachments: HashMap<String, Arc<Attachment>>,
+    pub stored: HashMap<String, Stored>,
+}
+
+impl Pass {
+    /// Looks. What the mounts contradict in a record is corrected first.
+    pub(super) async fn observe(&self) -> Result<View, MountError> {
+        let agent = &*self.agent;
+        let attachments = self.attachments();
+        let (stored, mounted) = self.records(agent).await?;
+        let uids: BTreeSet<&String> = attachments.keys().chain(stored.keys()).collect();
+        let claims = self.claims(agent, &uids, &stored);
+        let live = self.live.iter().map(|(uid, found)| {
+            let seen = found.as_ref().map_or(LiveAttachment::Gone, |found| {
+                // The cache may have become newer than what was read.
+                let newest = attachments.get(uid).unwrap_or(found);
+                LiveAttachment::Present(AttachmentSeen::of(newest))
+            });
+            (uid.clone(), seen)
+        });
+        let gone = self.live_claims.iter().filter(|(_, found)| found.is_none());
+        let seen = Seen {
+            node_uid: agent.node_uid.clone(),
+            boot_id: agent.boot_id.clone(),
+            claims: sorted(claims.values().map(|c| ClaimSeen::of(c)), |c| c.uid.clone()),
+            attachments: sorted(attachments.values().map(|a| AttachmentSeen::of(a)), |a| a.uid.clone()),
+            records: sorted(stored.values().map(|s| s.record.clone()), |r| r.attachment_uid.clone()),
+            gone_claims: gone.map(|(uid, _)| uid.clone()).collect(),
+            live_attachments: sorted(live, |(uid, _)| uid.clone()),
+            live_handle: self.live_handle.clone(),
+            mounted,
+            backing_off: Vec::new(),
+        };
+        Ok(View { seen, claims, attachments, stored })
+    }
+
+    /// Attachments of the handle on this node: the newer of cache and live read.
+    fn attachments(&self) -> HashMap<String, Arc<Attachment>> {
+        let cached = match &self.key {
+            NodeKey::Handle(handle) => self.agent.attachments.by_index(BY_HANDLE, handle),
+            NodeKey::Claim(_) => Vec::new(),
+        };
+        let mine = cached.into_iter().filter(|a| a.spec.node_name == self.agent.node_name);
+        let mut found: HashMap<String, Arc<Attachment>> = mine.map(|a| (uid(&*a), a)).collect();
+        for (uid, live) in &self.live {
+            match live {
+                None => {
+                    found.remove(uid);
+                }
+                Some(live) => insert_newer(&mut found, uid, live),
+            }
+        }
+        found
+    }
+
+    /// Records of the handle, as far as the mounts bear them out, and UIDs of the claims that are mounted as recorded.
+    async fn records(&self, agent: &Agent) -> Result<(HashMap<String, Stored>, Vec<String>), MountError> {
+        let NodeKey::Handle(handle) = &self.key else { return Ok((HashMap::new(), Vec::new())) };
+        let mut found = HashMap::new();
+        let mut mounted = Vec::new();
+        for mut stored in agent.records.of_handle(handle) {
+            let mut changed = stored.enter_boot(&agent.boot_id);
+            if stored.record.staged == Done::Yes && stored.staging_device.is_some() {
+                let device = mounts::look(&HostPath::recorded(&stored.record.staging_path)).await?;
+                if device.as_ref().map(mounts::Device::text) != stored.staging_device.as_deref() {
+                    stored.record.staged = Done::Maybe;
+                    changed = true;
+                }
+            }
+            for (claim, target) in &stored.record.targets {
+                if target.published != Done::Yes {
+                    continue;
+                }
+                let device = mounts::look(&HostPath::recorded(&target.path)).await?;
+                if device.is_some_and(|d| Some(d.text()) == target.device.as_deref()) {
+                    mounted.push(claim.clone());
+                }
+            }
+            if changed {
+                agent.records.note(stored.clone());
+            }
+            found.insert(stored.record.attachment_uid.clone(), stored);
+        }
+        Ok((found, mounted))
+    }
+
+    fn claims(
+        &self,
+        agent: &Agent,
+        attachments: &BTreeSet<&String>,
+        stored: &HashMap<String, Stored>,
+    ) -> HashMap<String, Arc<VolumeClaim>> {
+        let assigned = attachments.iter().flat_map(|uid| agent.claims.by_index(BY_ATTACHMENT, uid));
+        let recorded = stored.values().flat_map(|s| s.record.targets.keys());
+        let recorded = recorded.filter_map(|uid| agent.claims.by_uid(uid));
+        let own = match &self.key {
+            NodeKey::Claim(uid) => agent.claims.by_uid(uid),
+            NodeKey::Handle(_) => None,
+        };
+        let cached = assigned.chain(recorded).chain(own);
+        let mut found: HashMap<String, Arc<VolumeClaim>> = cached.map(|c| (uid(&*c), c)).collect();
+        for (uid, live) in &self.live_claims {
+            match live {
+                None => {
+                    found.remove(uid);
+                }
+                Some(live) => insert_newer(&mut found, uid, live),
+            }
+        }
+        found
+    }
+}
+
+fn insert_newer<K: Resource>(found: &mut HashMap<String, Arc<K>>, uid: &str, live: &Arc<K>) {
+    let cached = found.get(uid).map_or(0, |object| version(&**object));
+    if version(&**live) > cached {
+        found.insert(uid.to_owned(), live.clone());
+    }
+}
+
+fn version<K: Resource>(object: &K) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+pub(super) fn uid<K: Resource>(object: &K) -> String {
+    object.meta().uid.clone().unwrap_or_default()
+}
+
+fn sorted<T, K: Ord>(items: impl Iterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    let mut items: Vec<T> = items.collect();
+    items.sort_by_key(key);
+    items
+}

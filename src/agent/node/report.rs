@@ -1,0 +1,244 @@
+//! What the node's worker writes into claims and Attachments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::make::claim_uid;
+use super::observe::View;
+use super::{PATIENCE, Pass, Trouble, attachment_of};
+use crate::agent::directories;
+use crate::agent::failure::Failure;
+use crate::agent::paths::HostPath;
+use crate::agent::retry::Attempt;
+use crate::agent::status::{failed, not_ready, ready, waits, went};
+use crate::api::claim::VolumeClaimStatus;
+use crate::api::conditions::{Desired, READY};
+use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim};
+use crate::attachment::node_side::NodeStep;
+use crate::k8s::events::Reason;
+use crate::k8s::{ApiError, Next};
+
+impl Pass {
+    pub(super) async fn report_ready(&self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+        let Some(claim) = view.claims.get(claim) else { return Ok(()) };
+        let target = view.stored.get(uid).and_then(|s| s.record.targets.get(&claim_uid(claim)));
+        let Some(path) = target.map(|t| t.path.clone()) else { return Ok(()) };
+        let message = format!("mounted at {path} on node {}", self.agent.node_name);
+        let desired = ready("Published", message.clone());
+        self.write_claim(claim, |status, generation, now| {
+            status.state = ClaimState::Ready;
+            status.target_path = Some(path);
+            status.boot_id = Some(self.agent.boot_id.clone());
+            status.waiting_for = None;
+            status.yielded = None;
+            went(status, &desired, generation, now);
+        })
+        .await?;
+        self.agent.first_seen.forget(&claim_uid(claim));
+        self.agent.tell(claim, Reason::Mounted, "Publish", message);
+        Ok(())
+    }
+
+    /// The claim was Ready, and its mount is of an earlier boot or gone (design R8).
+    pub(super) async fn report_not_ready(&self, claim: &str, view: &View) -> Result<(), Trouble> {
+        let Some(claim) = view.claims.get(claim) else { return Ok(()) };
+        let uid = claim_uid(claim);
+        if let Some(mut stored) = view.stored.values().find(|s| s.has_target(&uid)).cloned() {
+            if let Some(target) = stored.record.targets.get(&uid) {
+                let closed = directories::close_parent(&HostPath::recorded(&target.path));
+                closed.unwrap_or_else(|error| tracing::warn!("{error}"));
+            }
+            // What took this mount may have taken the others: all are made again before anybody relies on them.
+            stored.doubt();
+            self.agent.records.put(stored).await?;
+        }
+        let desired =
+            not_ready("Remounting", "the mount is gone, by a reboot or by hand; it is made again".into());
+        self.write_claim(claim, |status, generation, now| {
+            status.state = ClaimState::Taken;
+            status.target_path = None;
+            status.boot_id = None;
+            went(status, &desired, generation, now);
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// The claim cannot use its Attachment, and has nothing on it here.
+    pub(super) async fn give_back(&self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+        let Some(claim) = view.claims.get(claim) else { return Ok(()) };
+        let name = claim.spec.assignment.as_ref().map(|a| a.attachment.clone()).unwrap_or_default();
+        let desired = not_ready(
+            "Yielded",
+            format!(
+                "Attachment {name} cannot be used any more, or not by this claim; another one is granted"
+            ),
+        );
+        self.write_claim(claim, |status, generation, now| {
+            status.state = ClaimState::Pending;
+            status.yielded = Some(uid.to_owned());
+            status.target_path = None;
+            status.boot_id = None;
+            went(status, &desired, generation, now);
+        })
+        .await?;
+        self.agent.first_seen.forget(&claim_uid(claim));
+        Ok(())
+    }
+
+    pub(super) async fn report_claim_detached(&self, claim: &str, view: &View) -> Result<(), Trouble> {
+        let Some(claim) = view.claims.get(claim) else { return Ok(()) };
+        let message = format!("unmounted from node {}", self.agent.node_name);
+        let desired = not_ready("NodeDetached", message);
+        self.write_claim(claim, |status, generation, now| {
+            status.state = ClaimState::NodeDetached;
+            status.target_path = None;
+            went(status, &desired, generation, now);
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub(super) async fn report_detached(&self, uid: &str, view: &View) -> Result<(), Trouble> {
+        let Some(attachment) = view.attachments.get(uid) else { return Ok(()) };
+        let desired = not_ready("NodeDetached", format!("unmounted from node {}", self.agent.node_name));
+        let before = attachment.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        after.state = AttachmentState::NodeDetached;
+        went(&mut after, &desired, attachment.metadata.generation, Timestamp::now());
+        let api = self.agent.api::<Attachment>();
+        self.agent.write_status(&api, &self.agent.attachments, &**attachment, &before, &after).await?;
+        Ok(())
+    }
+
+    pub(super) async fn report_failure(
+        &self,
+        claim: &Arc<VolumeClaim>,
+        failure: &Failure,
+        attempt: Attempt,
+    ) -> Result<(), ApiError> {
+        let place = format!("on node {}", self.agent.node_name);
+        self.write_claim(claim, |status, generation, now| {
+            // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
+            if claim.metadata.deletion_timestamp.is_none() {
+                status.state = ClaimState::Taken;
+            }
+            status.waiting_for = None;
+            failed(status, failure, attempt, &place, generation, now);
+        })
+        .await?;
+        if attempt.number == 1 {
+            self.agent.tell(claim, Reason::CallFailed, failure.rpc.name(), failure.to_string());
+        }
+        Ok(())
+    }
+
+    /// Where no claim is left to show it.
+    pub(super) async fn report_failure_on_attachment(
+        &self,
+        step: &NodeStep,
+        view: &View,
+        failure: &Failure,
+        attempt: Attempt,
+    ) -> Result<(), ApiError> {
+        let Some(attachment) = attachment_of(step).and_then(|uid| view.attachments.get(uid)) else {
+            return Ok(());
+        };
+        let before = attachment.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        let place = format!("on node {}", self.agent.node_name);
+        failed(&mut after, failure, attempt, &place, attachment.metadata.generation, Timestamp::now());
+        let api = self.agent.api::<Attachment>();
+        self.agent.write_status(&api, &self.agent.attachments, &**attachment, &before, &after).await
+    }
+
+    /// Nothing to do now. Says on claims that have waited for long what they wait for, and when to look again.
+    pub(super) async fn rest(&self, view: &View, backing_off: Option<Duration>) -> Next {
+        let mut next = backing_off;
+        for seen in view.seen.claims.iter().filter(|c| !c.deleted && c.state < ClaimState::Ready) {
+            let (Some(uid), Some(claim)) = (seen.uses(), view.claims.get(&seen.uid)) else { continue };
+            let status = claim.status.as_ref();
+            if status
+                .is_some_and(|s| s.last_error.is_some() && s.observed_generation == claim.metadata.generation)
+            {
+                // Its own failure says more.
+                continue;
+            }
+            let left =
+                (self.agent.first_seen.of(&seen.uid) + PATIENCE).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let (reason, message) = waits_for(view, uid);
+                self.report_waiting(claim, reason, message).await;
+            } else {
+                next = Some(next.map_or(left, |n| n.min(left)));
+            }
+        }
+        next.map_or(Next::Done, Next::After)
+    }
+
+    /// Writes what a claim waits for, if that is news. A failure of this write is not worth a retry.
+    pub(super) async fn report_waiting(
+        &self,
+        claim: &Arc<VolumeClaim>,
+        reason: &'static str,
+        message: String,
+    ) {
+        // A claim may have been written since the pass began: its newest version is in the cache.
+        let claim = self.agent.claims.by_uid(&claim_uid(claim)).unwrap_or_else(|| claim.clone());
+        let desired = not_ready(reason, message);
+        let shown = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
+        if shown.is_some_and(|c| says(c.reason.as_str(), c.message.as_str(), &desired)) {
+            return;
+        }
+        let written = self.write_claim(&claim, |status, generation, now| {
+            status.state = ClaimState::Taken;
+            status.waiting_for = None;
+            waits(status, &desired, generation, now);
+        });
+        if let Err(error) = written.await {
+            tracing::debug!(claim = claim_uid(&claim), "what it waits for was not written: {error}");
+        }
+    }
+
+    async fn write_claim(
+        &self,
+        claim: &Arc<VolumeClaim>,
+        change: impl FnOnce(&mut VolumeClaimStatus, Option<i64>, Timestamp),
+    ) -> Result<(), ApiError> {
+        let before = claim.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        change(&mut after, claim.metadata.generation, Timestamp::now());
+        let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+        let api = self.agent.api_in::<VolumeClaim>(&namespace);
+        self.agent.write_status(&api, &self.agent.claims, &**claim, &before, &after).await
+    }
+}
+
+fn says(reason: &str, message: &str, desired: &Desired) -> bool {
+    reason == desired.reason && message == desired.message
+}
+
+/// What a claim with nothing to do waits for.
+fn waits_for(view: &View, uid: &str) -> (&'static str, String) {
+    let Some(attachment) = view.attachments.get(uid) else {
+        return ("Attaching", "waits for its Attachment".into());
+    };
+    let status = attachment.status.clone().unwrap_or_default();
+    let name = attachment.metadata.name.as_deref().unwrap_or_default();
+    if status.state == AttachmentState::Taken && attachment.spec.fixed.attach {
+        let by = attachment.spec.controller.as_ref().map(|c| c.agent.clone()).unwrap_or_default();
+        let why = status.last_error.map(|e| format!(": {} {}: {}", e.rpc, e.code, e.message));
+        let message = format!(
+            "waits until the agent of node {by} has attached the volume (Attachment {name}){}",
+            why.unwrap_or_default()
+        );
+        return ("Attaching", message);
+    }
+    (
+        "Staging",
+        format!("waits until an earlier use of the volume on this node is undone (Attachment {name})"),
+    )
+}

@@ -1,0 +1,178 @@
+//! Unpublishing and unstaging, from the record: the objects may be gone (design R7).
+
+use super::make::{claim_uid, local};
+use super::observe::View;
+use super::{Pass, Trouble};
+use crate::agent::arguments;
+use crate::agent::context::Direction;
+use crate::agent::directories::{self, Left};
+use crate::agent::failure::Failure;
+use crate::agent::mounts;
+use crate::agent::paths::HostPath;
+use crate::agent::records::Stored;
+use crate::api::ClaimState;
+use crate::attachment::record::{Done, Record};
+use crate::csi::{CallError, Meaning, Plugin, Rpc};
+use crate::k8s::events::Reason;
+
+impl Pass {
+    pub(super) async fn unpublish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+        const RPC: Rpc = Rpc::NodeUnpublishVolume;
+        let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
+        let Some(recorded) = stored.record.targets.get(claim).cloned() else { return Ok(()) };
+        let target = HostPath::recorded(&recorded.path);
+        let driver = stored.record.driver_name.clone();
+        // No write before the call: a record that says Yes or Maybe already means that the undo is due, and whoever
+        // asked for it (deletion, giving back, Lost) cannot take that back.
+        if recorded.published != Done::No {
+            let _turn = self.turn(&driver, Direction::Undo).await?;
+            let forced = view.claims.get(claim).filter(|c| c.spec.force_detach);
+            let plugin = match self.agent.serving(RPC, &driver) {
+                Ok(serving) => Some(serving.plugin),
+                // The order to unmount by force does not wait for the driver; the rest of the undo does.
+                Err(failure) if forced.is_none() => return Err(failure.into()),
+                Err(_) => None,
+            };
+            let called = match &plugin {
+                Some(plugin) => self.call_unpublish(plugin, &stored.record, &target).await,
+                None => Err(self
+                    .agent
+                    .serving(RPC, &driver)
+                    .err()
+                    .unwrap_or_else(|| Failure::plugin_not_running(RPC, &driver, &self.agent.node_name))),
+            };
+            if let Err(failure) = called {
+                let Some(claim) = forced else { return Err(failure.into()) };
+                // Design R4: with a live agent forceDetach is an order to unmount even while busy.
+                mounts::detach_by_force(&target).await?;
+                let note = format!("{target} was unmounted by force after: {failure}");
+                tracing::warn!(claim = claim_uid(claim), "{note}");
+                self.agent.tell(claim, Reason::Forced, "Unpublish", note);
+                let Some(plugin) = plugin else { return Err(failure.into()) };
+                self.call_unpublish(&plugin, &stored.record, &target).await?;
+            }
+        }
+        self.require_unmounted(RPC, &target, "NodeUnpublishVolume").await?;
+        let left = directories::remove_target(&self.agent.paths, &target).map_err(|e| local(RPC, &e))?;
+        if left == Left::Content {
+            directories::close_parent(&target).map_err(|e| local(RPC, &e))?;
+            let note = format!(
+                "{target} is unmounted and not empty: what is in it was written to the node's own disk"
+            );
+            tracing::warn!("{note}");
+            if let Some(claim) = view.claims.get(claim) {
+                self.agent.tell(claim, Reason::Orphan, "Unpublish", note);
+            }
+        }
+        stored.record.targets.remove(claim);
+        // The unstage that comes next needs this on disk first; one write serves for both.
+        if stored.record.targets.is_empty() && stored.record.staged == Done::Yes && !wanted(view, uid) {
+            stored.record.staged = Done::Maybe;
+        }
+        self.agent.records.put(stored).await?;
+        self.agent.retries.clear(claim);
+        self.agent.first_seen.forget(claim);
+        Ok(())
+    }
+
+    pub(super) async fn unstage(&mut self, uid: &str, view: &View) -> Result<(), Trouble> {
+        const RPC: Rpc = Rpc::NodeUnstageVolume;
+        let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
+        let staging = HostPath::recorded(&stored.record.staging_path);
+        let driver = stored.record.driver_name.clone();
+        let _turn = self.turn(&driver, Direction::Undo).await?;
+        let serving = self.agent.serving(RPC, &driver)?;
+        if stored.record.staged == Done::Yes {
+            // From here on it may be half undone: a claim that comes back has to be staged again (csi.md 5.4).
+            stored.record.staged = Done::Maybe;
+            self.agent.records.put(stored.clone()).await?;
+        }
+        let args = arguments::node_unstage(&stored.record);
+        let called = self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)).await;
+        self.accept(called, &stored.record, &staging).await?;
+        self.require_unmounted(RPC, &staging, "NodeUnstageVolume").await?;
+        self.clear_staging(&staging)?;
+        stored.record.staged = Done::No;
+        stored.staging_device = None;
+        stored.staged_once = false;
+        self.agent.records.put(stored).await?;
+        self.agent.retries.clear(uid);
+        Ok(())
+    }
+
+    /// The second look (design R7, interleavings B19): a stage call that was given up may have finished since.
+    pub(super) async fn forget(&mut self, uid: &str, view: &View) -> Result<(), Trouble> {
+        let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
+        let staging = HostPath::recorded(&stored.record.staging_path);
+        if mounts::look(&staging).await?.is_some() {
+            tracing::warn!(path = %staging, "found mounted after it had been unstaged; unstaging again");
+            stored.record.staged = Done::Maybe;
+            self.agent.records.put(stored).await?;
+            return Ok(());
+        }
+        self.clear_staging(&staging)?;
+        self.agent.records.remove(uid).await?;
+        self.agent.retries.clear(uid);
+        Ok(())
+    }
+
+    async fn call_unpublish(
+        &self,
+        plugin: &Plugin,
+        record: &Record,
+        target: &HostPath,
+    ) -> Result<(), Failure> {
+        let args = arguments::node_unpublish(record, target);
+        let call = plugin.node_unpublish_volume(args);
+        let called = self.agent.call(&record.driver_name, Rpc::NodeUnpublishVolume, call).await;
+        self.accept(called, record, target).await
+    }
+
+    /// NOT_FOUND counts as undone only with evidence of our own: the recorded driver says so, no other Plugin has
+    /// taken its name since, and nothing is mounted (design R9, interleavings B21).
+    async fn accept(
+        &self,
+        called: Result<(), CallError>,
+        record: &Record,
+        path: &HostPath,
+    ) -> Result<(), Failure> {
+        let Err(error) = called else { return Ok(()) };
+        if error.meaning() == Meaning::AlreadyGone
+            && mounts::look(path).await.is_ok_and(|seen| seen.is_none())
+        {
+            tracing::info!(driver = record.driver_name, %path, "{error}; nothing is mounted, so it is undone");
+            return Ok(());
+        }
+        Err(Failure::of_call(&error))
+    }
+
+    async fn require_unmounted(&self, rpc: Rpc, path: &HostPath, call: &str) -> Result<(), Trouble> {
+        if mounts::look(path).await?.is_none() {
+            return Ok(());
+        }
+        let message = format!("the driver says that {call} is done, and {path} is still mounted");
+        Err(Failure::contradicted("StillMounted", rpc, message).into())
+    }
+
+    fn clear_staging(&self, staging: &HostPath) -> Result<(), Trouble> {
+        let left = directories::remove_staging(&self.agent.paths, staging);
+        if left.map_err(|e| local(Rpc::NodeUnstageVolume, &e))? == Left::Content {
+            tracing::warn!(path = %staging, "the staging directory is unmounted and not empty; it is kept");
+        }
+        Ok(())
+    }
+}
+
+/// Somebody still wants this Attachment, which is not closing.
+fn wanted(view: &View, uid: &str) -> bool {
+    let open = view.attachments.get(uid).is_some_and(|a| a.metadata.deletion_timestamp.is_none());
+    let mut claims = view.seen.claims.iter().filter(|c| !c.deleted && c.state != ClaimState::Lost);
+    open && claims.any(|c| c.uses() == Some(uid))
+}
+
+impl Stored {
+    /// Whether a claim has, or may have, a target on this Attachment.
+    pub(super) fn has_target(&self, claim: &str) -> bool {
+        self.record.targets.contains_key(claim)
+    }
+}

@@ -1,0 +1,306 @@
+//! The plugin processes of this node: found by their sockets, known by the name they give themselves.
+//!
+//! The plugin directory is looked through twice a second. That costs less than it sounds (a handful of stat calls),
+//! sees a socket that was replaced under the same name, and cannot miss an event.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::fingerprint::Fingerprint;
+use super::instance;
+use crate::csi::{Deadlines, Plugin};
+
+/// Time between two looks through the plugin directory.
+const SCAN: Duration = Duration::from_millis(500);
+/// After this long a socket that has not been asked with success or failure is no longer waited for.
+const SETTLED: Duration = Duration::from_secs(20);
+/// Where kubelet keeps the volumes of CSI drivers, ours included; no plugin listens there.
+const NOT_PLUGINS: &str = "kubernetes.io";
+
+/// How a plugin process is doing, as its watcher last saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// It answers Probe.
+    pub healthy: bool,
+    /// There is no socket, or nobody accepts on it: the process is proven dead (design R2).
+    pub gone: bool,
+    /// Why it is not healthy.
+    pub error: Option<String>,
+}
+
+/// A process that answers, for making calls.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// The connection.
+    pub plugin: Plugin,
+    /// What it says about itself.
+    pub fingerprint: Arc<Fingerprint>,
+}
+
+/// One socket.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Order of appearance: of two that answer, the newer serves.
+    pub serial: u64,
+    /// The name its process gave itself, also after it ended.
+    pub driver: Option<String>,
+    /// The process, while it is connected.
+    pub serving: Option<Serving>,
+    /// How it is doing.
+    pub health: Health,
+}
+
+/// The file of a socket as it was found; a new process binds a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SocketFile {
+    device: u64,
+    inode: u64,
+    modified: (i64, i64),
+}
+
+struct Watched {
+    file: SocketFile,
+    endpoint: Endpoint,
+    /// Its watcher has reported at least once.
+    reported: bool,
+    poke: Arc<Notify>,
+    task: AbortHandle,
+}
+
+/// What the registry asks of and tells the rest of the agent.
+pub trait Surroundings: Send + Sync + 'static {
+    /// Sockets that Plugins name, beside those in the directory.
+    fn named_sockets(&self) -> Vec<PathBuf>;
+    /// How long a process of this driver may take to become healthy.
+    fn health_timeout(&self, driver: &str) -> Duration;
+    /// Something about this driver's processes has changed. `serving`: one answers that did not before.
+    fn changed(&self, driver: &str, serving: bool);
+}
+
+/// The sockets of this node.
+pub struct Registry {
+    directory: PathBuf,
+    deadlines: Deadlines,
+    surroundings: Arc<dyn Surroundings>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sockets: HashMap<PathBuf, Watched>,
+    serial: u64,
+    /// When the directory was looked through for the first time.
+    scanned: Option<Instant>,
+}
+
+impl Registry {
+    /// For the sockets below `directory`.
+    #[must_use]
+    pub fn new(directory: PathBuf, deadlines: Deadlines, surroundings: Arc<dyn Surroundings>) -> Arc<Self> {
+        Arc::new(Self { directory, deadlines, surroundings, state: Mutex::default() })
+    }
+
+    /// The process that serves this driver: of those that answer, a healthy one before another, the newest before
+    /// others. Unhealthy alone stops no call: that is for whoever assigns (design R2).
+    #[must_use]
+    pub fn client_for(&self, driver: &str) -> Option<Serving> {
+        self.best(driver, None).and_then(|endpoint| endpoint.serving)
+    }
+
+    /// What is known of this driver here: the endpoint that serves, else the last that did. `socket` narrows to one
+    /// path, where the Plugin names it.
+    #[must_use]
+    pub fn best(&self, driver: &str, socket: Option<&Path>) -> Option<Endpoint> {
+        let state = self.state();
+        let endpoints = state.sockets.values().map(|w| &w.endpoint);
+        endpoints
+            .filter(|e| e.driver.as_deref() == Some(driver) && socket.is_none_or(|s| s == e.path))
+            .max_by_key(|e| (e.serving.is_some(), e.health.healthy, e.serial))
+            .cloned()
+    }
+
+    /// The drivers that answer.
+    #[must_use]
+    pub fn drivers(&self) -> Vec<String> {
+        let state = self.state();
+        let serving = state.sockets.values().filter(|w| w.endpoint.serving.is_some());
+        serving.filter_map(|w| w.endpoint.driver.clone()).collect()
+    }
+
+    /// Every socket that was there at the start has been asked. Before that, that a driver was not seen says nothing.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let state = self.state();
+        let waited = state.scanned.map(|scanned| scanned.elapsed());
+        waited.is_some_and(|waited| waited > SETTLED || state.sockets.values().all(|w| w.reported))
+    }
+
+    /// A call found the connection broken: look after this process now.
+    pub fn poke(&self, driver: &str) {
+        for watched in self.state().sockets.values() {
+            if watched.endpoint.driver.as_deref() == Some(driver) {
+                watched.poke.notify_one();
+            }
+        }
+    }
+
+    /// Looks through the directory for ever.
+    pub async fn run(self: Arc<Self>) {
+        loop {
+            let (directory, named) = (self.directory.clone(), self.surroundings.named_sockets());
+            let found = tokio::task::spawn_blocking(move || sockets(&directory, named)).await;
+            if let Ok(found) = found {
+                self.reconcile(&found);
+            }
+            tokio::time::sleep(SCAN).await;
+        }
+    }
+
+    fn reconcile(self: &Arc<Self>, found: &HashMap<PathBuf, SocketFile>) {
+        let mut told = HashSet::new();
+        {
+            let mut state = self.state();
+            state.scanned.get_or_insert_with(Instant::now);
+            let State { sockets, serial, .. } = &mut *state;
+            sockets.retain(|path, watched| {
+                let same = found.get(path) == Some(&watched.file);
+                if !same {
+                    watched.task.abort();
+                    tracing::info!(socket = %path.display(), driver = watched.endpoint.driver, "the socket is gone");
+                    told.extend(watched.endpoint.driver.clone());
+                }
+                same
+            });
+            for (path, file) in found {
+                if !sockets.contains_key(path) {
+                    *serial += 1;
+                    let watched = self.watch(path, *file, *serial);
+                    sockets.insert(path.clone(), watched);
+                }
+            }
+        }
+        for driver in told {
+            self.surroundings.changed(&driver, false);
+        }
+    }
+
+    fn watch(self: &Arc<Self>, path: &Path, file: SocketFile, serial: u64) -> Watched {
+        tracing::info!(socket = %path.display(), "a socket appeared");
+        let poke = Arc::new(Notify::new());
+        let endpoint = Endpoint {
+            path: path.to_owned(),
+            serial,
+            driver: None,
+            serving: None,
+            health: Health::default(),
+        };
+        let task = instance::watch(self.clone(), path.to_owned(), serial, poke.clone());
+        Watched { file, endpoint, reported: false, poke, task: tokio::spawn(task).abort_handle() }
+    }
+
+    /// An instance's watcher reports. `serving` is None while there is no connection.
+    pub(super) fn report(&self, path: &Path, serial: u64, serving: Option<Serving>, health: Health) {
+        let (driver, arrived) = {
+            let mut state = self.state();
+            // A watcher that was aborted in the middle of its report speaks of a socket that is gone.
+            let Some(watched) = state.sockets.get_mut(path).filter(|w| w.endpoint.serial == serial) else {
+                return;
+            };
+            watched.reported = true;
+            let endpoint = &mut watched.endpoint;
+            let arrived = serving.is_some() && endpoint.serving.is_none();
+            let same = serving.is_some() == endpoint.serving.is_some() && endpoint.health == health;
+            if let Some(serving) = &serving {
+                endpoint.driver = Some(serving.fingerprint.driver.clone());
+            }
+            endpoint.serving = serving;
+            endpoint.health = health;
+            if same {
+                return;
+            }
+            (endpoint.driver.clone(), arrived)
+        };
+        if let Some(driver) = driver {
+            self.surroundings.changed(&driver, arrived);
+        }
+    }
+
+    pub(super) fn deadlines(&self) -> Deadlines {
+        self.deadlines.clone()
+    }
+
+    pub(super) fn health_timeout(&self, driver: &str) -> Duration {
+        self.surroundings.health_timeout(driver)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The sockets `<directory>/<plugin>/<name>.sock` and those that are named.
+fn sockets(directory: &Path, named: Vec<PathBuf>) -> HashMap<PathBuf, SocketFile> {
+    let folders = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let folders = folders.filter(|path| path.file_name().is_some_and(|name| name != NOT_PLUGINS));
+    let files = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+    let paths = files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sock"));
+    paths.chain(named).filter_map(|path| Some((path.clone(), SocketFile::at(&path)?))).collect()
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> Option<Self> {
+        let file = fs::metadata(path).ok()?;
+        file.file_type().is_socket().then(|| Self {
+            device: file.dev(),
+            inode: file.ino(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn sockets_are_found_one_folder_down_and_where_they_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["a", "b", NOT_PLUGINS] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let path = |name: &str| dir.path().join(name);
+        let listeners = ["a/csi.sock", "b/other.sock", "kubernetes.io/x.sock", "b/ctl.socket", "top.sock"]
+            .map(|name| UnixListener::bind(path(name)).unwrap());
+        fs::write(path("a/plain.sock"), "").unwrap();
+        let found = sockets(dir.path(), vec![path("b/ctl.socket"), path("missing.sock")]);
+        let mut names: Vec<_> = found.keys().cloned().collect();
+        names.sort();
+        assert_eq!(names, [path("a/csi.sock"), path("b/ctl.socket"), path("b/other.sock")]);
+        drop(listeners);
+    }
+
+    #[test]
+    fn a_socket_that_was_bound_anew_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("csi.sock");
+        let first = UnixListener::bind(&path).unwrap();
+        let before = SocketFile::at(&path).unwrap();
+        assert_eq!(SocketFile::at(&path), Some(before));
+        drop(first);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(SocketFile::at(&path), None);
+        let _second = UnixListener::bind(&path).unwrap();
+        assert_ne!(SocketFile::at(&path), Some(before));
+    }
+}

@@ -1,0 +1,174 @@
+//! When a failed step is tried again. Per object and step, in memory; the count of attempts is carried on from the
+//! object's status after a restart.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::failure::{Failure, Pace};
+use crate::csi::Rpc;
+use crate::k8s::backoff::Backoff;
+
+/// Where an infeasible call starts.
+const SLOW: Backoff = Backoff::new(Duration::from_secs(75), Duration::from_secs(300));
+
+/// What a failure was about. Another call or another generation of the object is another step, tried at once: so
+/// closing interrupts the backoff of attaching, and a status write of our own interrupts nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// UID of the claim, Attachment or Volume.
+    pub uid: &'a str,
+    /// The call.
+    pub rpc: Rpc,
+    /// metadata.generation of the object; deletion raises it too.
+    pub generation: i64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    rpc: Rpc,
+    generation: i64,
+    attempts: u32,
+    due: Instant,
+    /// The driver whose return ends the wait.
+    missing: Option<String>,
+}
+
+/// One more attempt has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Failed attempts in a row, this one included.
+    pub number: u32,
+    /// Time until the next.
+    pub next: Duration,
+}
+
+/// The waits of all objects of this agent.
+#[derive(Debug, Default)]
+pub struct Retries {
+    entries: Mutex<HashMap<String, Entry>>,
+}
+
+impl Retries {
+    /// How long this step still has to wait; nothing if it may be tried.
+    #[must_use]
+    pub fn wait(&self, step: &Step<'_>) -> Option<Duration> {
+        let entries = self.entries();
+        let entry = entries.get(step.uid).filter(|e| e.rpc == step.rpc && e.generation == step.generation)?;
+        Some(entry.due.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// Counts a failure. `before` is the number of attempts in the object's status, for the first failure of this
+    /// process. `driver` is the plugin's name.
+    pub fn failed(&self, step: &Step<'_>, failure: &Failure, before: Option<i64>, driver: &str) -> Attempt {
+        let mut entries = self.entries();
+        let earlier = match entries.get(step.uid) {
+            Some(entry) if entry.rpc == step.rpc && entry.generation == step.generation => entry.attempts,
+            Some(_) => 0,
+            None => before.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+        };
+        let number = earlier.saturating_add(1);
+        let backoff = match failure.pace {
+            Pace::Usual => Backoff::OBJECT,
+            Pace::Slow => SLOW,
+        };
+        let next = backoff.delay(number);
+        let entry = Entry {
+            rpc: step.rpc,
+            generation: step.generation,
+            attempts: number,
+            due: Instant::now() + next,
+            missing: failure.plugin_missing.then(|| driver.to_owned()),
+        };
+        entries.insert(step.uid.to_owned(), entry);
+        Attempt { number, next }
+    }
+
+    /// The step succeeded, or the object is gone.
+    pub fn clear(&self, uid: &str) {
+        self.entries().remove(uid);
+    }
+
+    /// A plugin answers again: what waited for it is due now. Returns the UIDs.
+    pub fn plugin_is_back(&self, driver: &str) -> Vec<String> {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for (uid, entry) in self.entries().iter_mut() {
+            if entry.missing.as_deref() == Some(driver) {
+                entry.due = now;
+                entry.missing = None;
+                due.push(uid.clone());
+            }
+        }
+        due
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(rpc: Rpc, generation: i64) -> Step<'static> {
+        Step { uid: "u", rpc, generation }
+    }
+
+    fn failure(pace: Pace) -> Failure {
+        Failure { pace, ..Failure::local("X", Rpc::NodeStageVolume, String::new()) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_step_waits_longer_each_time() {
+        let retries = Retries::default();
+        let stage = step(Rpc::NodeStageVolume, 1);
+        assert_eq!(retries.wait(&stage), None);
+        let first = retries.failed(&stage, &failure(Pace::Usual), None, "d");
+        assert_eq!(first.number, 1);
+        assert!(first.next <= Duration::from_secs(1));
+        assert!(retries.wait(&stage).is_some());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(retries.wait(&stage), None);
+        let second = retries.failed(&stage, &failure(Pace::Usual), None, "d");
+        assert_eq!(second.number, 2);
+        assert!(second.next > Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_call_or_generation_is_tried_at_once() {
+        let retries = Retries::default();
+        retries.failed(&step(Rpc::ControllerPublishVolume, 1), &failure(Pace::Slow), Some(7), "d");
+        assert!(retries.wait(&step(Rpc::ControllerPublishVolume, 1)).is_some());
+        assert_eq!(retries.wait(&step(Rpc::ControllerUnpublishVolume, 1)), None);
+        assert_eq!(retries.wait(&step(Rpc::ControllerPublishVolume, 2)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_are_counted_on_after_a_restart() {
+        let retries = Retries::default();
+        let attempt = retries.failed(&step(Rpc::NodeStageVolume, 1), &failure(Pace::Usual), Some(4), "d");
+        assert_eq!(attempt.number, 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_infeasible_step_starts_at_a_minute() {
+        let retries = Retries::default();
+        let attempt = retries.failed(&step(Rpc::NodeStageVolume, 1), &failure(Pace::Slow), None, "d");
+        assert!(attempt.next >= Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_return_of_the_plugin_ends_the_wait() {
+        let retries = Retries::default();
+        let stage = step(Rpc::NodeStageVolume, 1);
+        retries.failed(&stage, &Failure::plugin_not_running(Rpc::NodeStageVolume, "d", "n"), Some(20), "d");
+        assert!(retries.plugin_is_back("other").is_empty());
+        assert!(retries.wait(&stage).is_some());
+        assert_eq!(retries.plugin_is_back("d"), ["u"]);
+        assert_eq!(retries.wait(&stage), None);
+    }
+}

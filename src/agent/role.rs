@@ -1,0 +1,353 @@
+//! Runs the agent role: lock, caches, watches, workers, Lease, shutdown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, Resource};
+use tokio::task::JoinSet;
+
+use super::args::AgentArgs;
+use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE, Budgets, FirstSeen};
+use super::host::{self, HostError, NodeLock};
+use super::paths::Paths;
+use super::records::{RecordError, Records};
+use super::registry::Registry;
+use super::wakes::{Queues, Wakes};
+use super::{controller_calls, node, upkeep, volume_calls};
+use crate::admin::{self, Admin, AdminError};
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
+use crate::csi::Deadlines;
+use crate::k8s::cache::Cached;
+use crate::k8s::events::Recorder;
+use crate::k8s::lease::ApiLeases;
+use crate::k8s::lease::{AgentEnd, AgentLease, Holder};
+use crate::k8s::watch::{STALLED, WentBack, watch};
+use crate::k8s::{ApiError, Cache, Selector, Writer, queue, read};
+use crate::metrics::Metrics;
+use crate::shutdown::Shutdown;
+
+/// Passes at a time. They mostly wait: for a plugin, for the API server or for their turn.
+const WORKERS: usize = 1024;
+/// Time that calls in flight get at the end. Kubernetes kills after 30 s.
+const DRAIN: Duration = Duration::from_secs(20);
+/// What a pass may take beyond its longest call: its turn, and reads and writes of the API.
+const SLACK: Duration = Duration::from_secs(120);
+/// Time between attempts to find our own Node.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Why the agent ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This machine, or the lock on it.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The node's records.
+    #[error(transparent)]
+    Records(#[from] RecordError),
+    /// /livez, /readyz and /metrics.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// etcd was restored under us: nothing cached can be trusted.
+    #[error(transparent)]
+    WentBack(#[from] WentBack),
+    /// Another agent has taken the Lease of this node.
+    #[error("another agent has taken this node's Lease")]
+    Displaced,
+    /// A task that runs as long as the process ended.
+    #[error("a worker or watch of the agent ended unexpectedly: {0}")]
+    TaskEnded(String),
+}
+
+/// Runs the agent until `shutdown`, or until it cannot go on.
+pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<(), Error> {
+    let mut shutdown = std::pin::pin!(shutdown.begun());
+    let bound = admin::bind(args.admin_address).await?;
+    let me = format!("pod {} process {}", args.pod_uid.as_deref().unwrap_or("-"), std::process::id());
+    let start = async {
+        let lock = NodeLock::acquire(&args.state_dir, &me).await?;
+        Ok::<_, Error>((lock, node_uid(&client, &args.node_name).await))
+    };
+    let (_lock, node_uid) = tokio::select! {
+        started = start => started?,
+        () = &mut shutdown => return Ok(()),
+    };
+    let boot_id = host::boot_id()?;
+    let (records, unreadable) = Records::open(&args.state_dir.join("records"))?;
+    for path in unreadable {
+        tracing::error!(path = %path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
+    }
+    tracing::info!(node = args.node_name, node_uid, boot_id, records = records.len(), "agent started");
+
+    let (metrics, registry) = Metrics::new();
+    let writer = Writer::new(metrics.clone());
+    let leases = ApiLeases::new(Api::<Lease>::namespaced(client.clone(), &args.namespace), writer.clone());
+    let identity = args.pod_uid.clone().filter(|uid| !uid.is_empty()).unwrap_or_else(|| boot_id.clone());
+    let holder = Holder { identity, node_uid: node_uid.clone(), boot_id: boot_id.clone() };
+    let (lease, renewal) = AgentLease::new(leases, &args.node_name, holder);
+
+    let caches = Caches::new();
+    let queues = Arc::new(Queues::default());
+    let wakes = Arc::new(Wakes {
+        node_name: args.node_name.clone(),
+        plugin_dir: args.plugin_dir(),
+        claims: caches.claims.clone(),
+        attachments: caches.attachments.clone(),
+        volumes: caches.volumes.clone(),
+        plugins: caches.plugins.clone(),
+        instances: caches.instances.clone(),
+        records: Arc::new(records),
+        retries: Arc::default(),
+        queues: queues.clone(),
+    });
+    wakes.listen();
+    let agent = Arc::new(Agent {
+        node_name: args.node_name.clone(),
+        node_uid,
+        boot_id,
+        pod_uid: args.pod_uid.clone(),
+        plugin_dir: args.plugin_dir(),
+        paths: Paths::below(&args.kubelet_dir),
+        claims: caches.claims.clone(),
+        attachments: caches.attachments.clone(),
+        volumes: caches.volumes.clone(),
+        plugins: caches.plugins.clone(),
+        instances: caches.instances.clone(),
+        registry: Registry::new(args.plugin_dir(), Deadlines::default(), wakes.clone()),
+        records: wakes.records.clone(),
+        recorder: Recorder::new(client.clone(), "agent", &args.node_name),
+        writer,
+        metrics,
+        retries: wakes.retries.clone(),
+        queues: queues.clone(),
+        budgets: Budgets::default(),
+        renewal,
+        first_seen: FirstSeen::default(),
+        stopping: AtomicBool::new(false),
+        client,
+    });
+
+    let (stop_admin, admin_shutdown) = Shutdown::manual();
+    let endpoints = Admin { live: turning_check(&agent), ready: ready_check(&agent), registry };
+    let serving = tokio::spawn(bound.serve(endpoints, admin_shutdown));
+    let ended = live(&agent, &wakes, lease, shutdown).await;
+    stop_admin.begin();
+    let _ = serving.await;
+    ended
+}
+
+/// Runs everything until the shutdown, then drains.
+async fn live(
+    agent: &Arc<Agent>,
+    wakes: &Wakes,
+    lease: AgentLease<ApiLeases>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let (stop_workers, workers_shutdown) = Shutdown::manual();
+    let (stop_lease, lease_shutdown) = Shutdown::manual();
+    let mut watches = watches(agent);
+    let progress = progress_check(agent);
+    let mut lease = tokio::spawn(lease.run(progress, lease_shutdown.begun()));
+    let mut workers = JoinSet::new();
+    let start = async {
+        synced(agent).await;
+        tokio::spawn(agent.registry.clone().run()).abort_handle()
+    };
+    tokio::pin!(shutdown);
+    let registry = tokio::select! {
+        registry = start => Some(registry),
+        Some(ended) = watches.join_next() => return Err(watch_ended(ended)),
+        () = &mut shutdown => None,
+    };
+    if let Some(registry) = registry {
+        workers_of(agent, &workers_shutdown, &mut workers);
+        wakes.wake_records();
+        let outcome = tokio::select! {
+            () = &mut shutdown => Ok(()),
+            Some(ended) = watches.join_next() => Err(watch_ended(ended)),
+            ended = &mut lease => Err(match ended {
+                Ok(AgentEnd::Displaced | AgentEnd::ShutDown) => Error::Displaced,
+                Err(error) => Error::TaskEnded(error.to_string()),
+            }),
+            Some(ended) = workers.join_next() => {
+                Err(Error::TaskEnded(ended.err().map_or_else(|| "a queue".into(), |e| e.to_string())))
+            }
+        };
+        // No call is started from here on; those in flight may end.
+        agent.stopping.store(true, Ordering::Relaxed);
+        stop_workers.begin();
+        let drained = async { while workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+            tracing::warn!(
+                "calls are still running after {} s; their outcome will be found out",
+                DRAIN.as_secs()
+            );
+        }
+        let clean = workers.is_empty();
+        registry.abort();
+        outcome?;
+        upkeep::report_shutdown(agent).await;
+        if !clean {
+            // A released Lease says that no call is running; this one is left to expire.
+            lease.abort();
+            return Ok(());
+        }
+    }
+    stop_lease.begin();
+    let _ = tokio::time::timeout(RETRY, lease).await;
+    Ok(())
+}
+
+fn watch_ended(ended: Result<WentBack, tokio::task::JoinError>) -> Error {
+    match ended {
+        Ok(went_back) => Error::WentBack(went_back),
+        Err(error) => Error::TaskEnded(error.to_string()),
+    }
+}
+
+struct Caches {
+    claims: Arc<Cache<VolumeClaim>>,
+    attachments: Arc<Cache<Attachment>>,
+    volumes: Arc<Cache<Volume>>,
+    plugins: Arc<Cache<Plugin>>,
+    instances: Arc<Cache<PluginInstance>>,
+}
+
+impl Caches {
+    fn new() -> Self {
+        let assigned = |claim: &VolumeClaim| {
+            claim.spec.assignment.iter().map(|a| a.attachment_uid.clone()).collect::<Vec<_>>()
+        };
+        let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
+        // Two watches of one kind feed one cache: the same Attachment may be in both (interleavings B25).
+        let attachments = Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle);
+        Self {
+            claims: Arc::new(Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned)),
+            attachments: Arc::new(attachments),
+            volumes: Arc::new(Cache::new(&["controller"])),
+            plugins: Arc::new(Cache::new(&["all"])),
+            instances: Arc::new(Cache::new(&["agent"])),
+        }
+    }
+}
+
+fn watches(agent: &Arc<Agent>) -> JoinSet<WentBack> {
+    fn start<K>(set: &mut JoinSet<WentBack>, client: &Client, on: Selector, cache: &Arc<Cache<K>>, source: u8)
+    where
+        K: Cached + Resource<DynamicType = ()>,
+    {
+        set.spawn(watch(Api::all(client.clone()), on, cache.clone(), source));
+    }
+    let (me, client) = (&agent.node_name, &agent.client);
+    let field = |path: &str| Selector::fields(format!("{path}={me}"));
+    let mut set = JoinSet::new();
+    start(&mut set, client, field("spec.assignment.nodeName"), &agent.claims, 0);
+    start(&mut set, client, field("spec.nodeName"), &agent.attachments, 0);
+    start(&mut set, client, field("spec.controller.agent"), &agent.attachments, 1);
+    start(&mut set, client, field("spec.assignment.controller.agent"), &agent.volumes, 0);
+    start(&mut set, client, Selector::all(), &agent.plugins, 0);
+    start(&mut set, client, field("spec.agent"), &agent.instances, 0);
+    set
+}
+
+async fn synced(agent: &Agent) {
+    agent.claims.synced().await;
+    agent.attachments.synced().await;
+    agent.volumes.synced().await;
+    agent.plugins.synced().await;
+    agent.instances.synced().await;
+}
+
+fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
+    let queues = &agent.queues;
+    let me = agent.clone();
+    let work = move |key| node::work(me.clone(), key);
+    set.spawn(queue::run(queues.nodes.clone(), WORKERS, work, shutdown.clone().begun()));
+    let me = agent.clone();
+    let work = move |key| controller_calls::work(me.clone(), key);
+    set.spawn(queue::run(queues.handles.clone(), WORKERS, work, shutdown.clone().begun()));
+    let me = agent.clone();
+    let work = move |key| volume_calls::work(me.clone(), key);
+    set.spawn(queue::run(queues.volumes.clone(), WORKERS, work, shutdown.clone().begun()));
+    let me = agent.clone();
+    let work = move |driver: String| {
+        let me = me.clone();
+        async move { upkeep::reconcile(&me, &driver).await }
+    };
+    set.spawn(queue::run(queues.instances.clone(), 4, work, shutdown.clone().begun()));
+}
+
+type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The watches are heard from and the workers turn: the Lease is renewed only then (interleavings B27).
+fn progress_check(agent: &Arc<Agent>) -> Check {
+    let turning = turning_check(agent);
+    let agent = agent.clone();
+    Box::new(move || {
+        let stalled = [
+            ("VolumeClaims", agent.claims.stalled_for()),
+            ("Attachments", agent.attachments.stalled_for()),
+            ("Volumes", agent.volumes.stalled_for()),
+            ("Plugins", agent.plugins.stalled_for()),
+            ("PluginInstances", agent.instances.stalled_for()),
+        ];
+        for (kind, silent) in stalled {
+            if silent > STALLED {
+                return Err(format!("the watch of {kind} has been silent for {} s", silent.as_secs()));
+            }
+        }
+        turning()
+    })
+}
+
+/// The workers turn. If not, only a restart helps; a silent API server is no reason for one.
+fn turning_check(agent: &Arc<Agent>) -> Check {
+    let queues = agent.queues.clone();
+    let longest = Deadlines::default().longest() + SLACK;
+    Box::new(move || {
+        let oldest = [
+            ("nodes", queues.nodes.oldest_in_work()),
+            ("handles", queues.handles.oldest_in_work()),
+            ("volumes", queues.volumes.oldest_in_work()),
+            ("instances", queues.instances.oldest_in_work()),
+        ];
+        for (name, age) in oldest {
+            if let Some(age) = age.filter(|age| *age > longest) {
+                return Err(format!("a worker of {name} has not ended for {} s", age.as_secs()));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn ready_check(agent: &Arc<Agent>) -> Check {
+    let agent = agent.clone();
+    Box::new(move || {
+        let synced = agent.claims.is_synced()
+            && agent.attachments.is_synced()
+            && agent.volumes.is_synced()
+            && agent.plugins.is_synced()
+            && agent.instances.is_synced();
+        match (synced, agent.renewal.may_call()) {
+            (false, _) => Err("the objects are not listed yet".into()),
+            (true, false) => Err("the Lease of this agent is not fresh, so no call is started".into()),
+            (true, true) => Ok(()),
+        }
+    })
+}
+
+/// UID of our Node, once there is one.
+async fn node_uid(client: &Client, name: &str) -> String {
+    let api: Api<Node> = Api::all(client.clone());
+    loop {
+        let problem: Result<_, ApiError> = read::get_live(&api, name).await;
+        match problem {
+            Ok(Some(node)) => return node.metadata.uid.unwrap_or_default(),
+            Ok(None) => tracing::warn!(node = name, "there is no Node of this name yet"),
+            Err(error) => tracing::warn!("{error}"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}

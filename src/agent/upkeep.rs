@@ -1,0 +1,230 @@
+//! Keeps this node's PluginInstance objects as the registry sees the processes.
+//!
+//! Compared is always the observed object, never what was written last (interleavings B27): what an agent that is just
+//! ending writes late is put right.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::context::Agent;
+use super::registry::Endpoint;
+use super::status::{difference, not_ready, ready};
+use crate::api::conditions::{self, Desired};
+use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
+use crate::api::lock;
+use crate::api::plugin::Plugin;
+use crate::k8s::{ApiError, Next, Target};
+
+/// Time between looks at whether the sockets have been asked.
+const SETTLE: Duration = Duration::from_millis(250);
+/// Longest lastError, in bytes: the schema's bound.
+const MAX_ERROR: usize = 2048;
+
+/// Name of the PluginInstance of a driver on a node: the same before and after every restart, so that work assigned to
+/// it stays assigned.
+#[must_use]
+pub fn instance_name(node: &str, driver: &str) -> String {
+    let hash = lock::handle_name("plugin-instance", driver);
+    format!("{node}-{}", hash.get(..12).unwrap_or(&hash))
+}
+
+/// Brings the PluginInstance of one driver up to date.
+pub async fn reconcile(agent: &Agent, driver: &str) -> Next {
+    match step(agent, driver).await {
+        Ok(next) => next,
+        Err(ApiError::Conflict(_)) => Next::Again,
+        Err(error) => {
+            tracing::warn!(driver, "PluginInstance: {error}");
+            Next::Retry
+        }
+    }
+}
+
+async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
+    let name = instance_name(&agent.node_name, driver);
+    let observed = agent.instances.get("", &name);
+    let Some(plugin) = agent.plugin_of(driver) else {
+        if let Some(observed) = observed {
+            remove(agent, &observed).await?;
+        }
+        return Ok(Next::Done);
+    };
+    let socket = agent.named_socket(&plugin);
+    let endpoint = agent.registry.best(driver, socket.as_deref());
+    if endpoint.is_none() && !agent.registry.is_settled() {
+        // Right after a start nothing has been seen yet: that would be reported as gone, and taken back at once.
+        return Ok(Next::After(SETTLE));
+    }
+    let Some(observed) = observed else {
+        // Nothing is reported about a driver that was never seen here.
+        let Some(endpoint) = endpoint.filter(|e| e.serving.is_some()) else { return Ok(Next::Done) };
+        let object = object(agent, &plugin, driver, &name, &endpoint);
+        return match agent.writer.create(&agent.api::<PluginInstance>(), &object).await? {
+            crate::k8s::Created::New(created) => {
+                agent.instances.apply(created);
+                Ok(Next::Again)
+            }
+            crate::k8s::Created::Exists => match agent.get_live::<PluginInstance>(&name).await? {
+                // Also one that no watch of ours selects: it says another agent, so it has to go.
+                Some(found) => {
+                    let current = found.spec == object.spec;
+                    if current {
+                        agent.instances.apply(found);
+                    } else {
+                        remove(agent, &found).await?;
+                    }
+                    Ok(Next::Again)
+                }
+                None => Ok(Next::Again),
+            },
+        };
+    };
+    if let Some(endpoint) = endpoint.as_ref().filter(|e| e.serving.is_some())
+        && observed.spec != spec(agent, &plugin, driver, endpoint)
+    {
+        // spec says which process this is and cannot change: another Node UID, another socket.
+        remove(agent, &observed).await?;
+        return Ok(Next::Again);
+    }
+    let before = observed.status.clone().unwrap_or_default();
+    let after = status(agent, &plugin, &observed, endpoint.as_ref(), Timestamp::now());
+    if let Some(patch) = difference(&before, &after) {
+        let api = agent.api::<PluginInstance>();
+        let written = agent.writer.patch_status(&api, &Target::of(&*observed), patch).await;
+        match written {
+            Ok(written) => agent.instances.apply(written),
+            Err(ApiError::Gone(_)) => {
+                agent.instances.remove_confirmed(observed.metadata.uid.as_deref().unwrap_or_default());
+                return Ok(Next::Again);
+            }
+            Err(ApiError::Conflict(request)) => {
+                match agent.get_live::<PluginInstance>(&name).await? {
+                    Some(found) => agent.instances.apply(found),
+                    None => {
+                        agent
+                            .instances
+                            .remove_confirmed(observed.metadata.uid.as_deref().unwrap_or_default());
+                    }
+                }
+                return Err(ApiError::Conflict(request));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(Next::Done)
+}
+
+/// The last fingerprint: whoever assigns learns at once that nobody speaks to this node's plugins for a while.
+pub async fn report_shutdown(agent: &Agent) {
+    for observed in agent.instances.all() {
+        let before = observed.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        after.healthy = false;
+        after.last_error = Some("the agent beside it is shutting down".into());
+        let desired = not_ready("AgentShutdown", "the agent beside it is shutting down".into());
+        conditions::set(&mut after.conditions, &desired, observed.metadata.generation, Timestamp::now());
+        let Some(patch) = difference(&before, &after).filter(|_| before.healthy) else { continue };
+        let api = agent.api::<PluginInstance>();
+        if let Err(error) = agent.writer.patch_status(&api, &Target::of(&*observed), patch).await {
+            tracing::warn!("last fingerprint: {error}");
+        }
+    }
+}
+
+async fn remove(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError> {
+    let meta = &observed.metadata;
+    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+    agent.writer.delete(&agent.api::<PluginInstance>(), name, uid, None).await?;
+    agent.instances.remove_confirmed(uid);
+    Ok(())
+}
+
+fn spec(agent: &Agent, plugin: &Plugin, driver: &str, endpoint: &Endpoint) -> PluginInstanceSpec {
+    PluginInstanceSpec {
+        plugin_name: plugin.metadata.name.clone().unwrap_or_default(),
+        driver_name: driver.to_owned(),
+        node_name: agent.node_name.clone(),
+        node_uid: agent.node_uid.clone(),
+        agent: agent.node_name.clone(),
+        socket_path: endpoint.path.display().to_string(),
+    }
+}
+
+fn object(agent: &Agent, plugin: &Plugin, driver: &str, name: &str, endpoint: &Endpoint) -> PluginInstance {
+    // Goes with its Node (design section 1), by garbage collection.
+    let node = OwnerReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: agent.node_name.clone(),
+        uid: agent.node_uid.clone(),
+        ..OwnerReference::default()
+    };
+    PluginInstance {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            owner_references: Some(vec![node]),
+            ..ObjectMeta::default()
+        },
+        spec: spec(agent, plugin, driver, endpoint),
+        status: None,
+    }
+}
+
+fn status(
+    agent: &Agent,
+    plugin: &Plugin,
+    observed: &PluginInstance,
+    endpoint: Option<&Endpoint>,
+    now: Timestamp,
+) -> PluginInstanceStatus {
+    let mut status = observed.status.clone().unwrap_or_default();
+    let roles = plugin.spec.roles;
+    let health = endpoint.map(|e| e.health.clone());
+    if let Some(fingerprint) = endpoint.and_then(|e| e.serving.as_ref()).map(|s| &s.fingerprint) {
+        let info = fingerprint.node_info.as_ref().filter(|_| fingerprint.is_node(roles));
+        status.controller = fingerprint.is_controller(roles);
+        status.node = fingerprint.is_node(roles);
+        status.node_id = info.map(|i| i.node_id.clone()).unwrap_or_default();
+        status.max_volumes = info.and_then(|i| i.max_volumes).unwrap_or(0);
+        status.topology = info.and_then(|i| i.topology.clone()).unwrap_or_default();
+        status.version.clone_from(&fingerprint.version);
+        status.capabilities.clone_from(&fingerprint.capabilities);
+    }
+    let (healthy, gone, error) = match health {
+        Some(health) => (health.healthy, health.gone, health.error),
+        None => (false, true, Some(format!("no socket of driver {} is there", observed.spec.driver_name))),
+    };
+    status.healthy = healthy;
+    status.gone = gone;
+    status.last_error = error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
+    status.boot_id.clone_from(&agent.boot_id);
+    status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
+    status.observed_generation = observed.metadata.generation;
+    let desired = condition(&status);
+    conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
+    status
+}
+
+fn condition(status: &PluginInstanceStatus) -> Desired {
+    match (&status.last_error, status.healthy, status.gone) {
+        (_, true, _) => ready("Healthy", "it answers Probe".into()),
+        (Some(error), false, true) => not_ready("Gone", error.clone()),
+        (Some(error), false, false) => not_ready("Unhealthy", error.clone()),
+        (None, false, _) => not_ready("Starting", "it does not say yet that it is ready".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_named_after_node_and_driver() {
+        let name = instance_name("node-1", "loop.moor.dev");
+        assert!(name.starts_with("node-1-") && name.len() == "node-1-".len() + 12, "{name}");
+        assert_eq!(name, instance_name("node-1", "loop.moor.dev"));
+        assert_ne!(name, instance_name("node-1", "other"));
+    }
+}

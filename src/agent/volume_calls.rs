@@ -1,0 +1,286 @@
+//! The worker for Volumes' own calls: CreateVolume, ValidateVolumeCapabilities, DeleteVolume.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::arguments;
+use super::context::{Agent, Direction};
+use super::failure::Failure;
+use super::quantity;
+use super::registry::Serving;
+use super::retry::Step;
+use super::status::{failed, not_ready, went};
+use super::upkeep::instance_name;
+use crate::api::volume::{Segments, VolumeOperation, VolumeStatus};
+use crate::api::{Volume, VolumeState};
+use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Secrets, Validation};
+use crate::k8s::events::Reason;
+use crate::k8s::{ApiError, Next};
+
+/// Pause while no call may be started.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Works on one Volume.
+pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
+    let Some(volume) = agent.volumes.by_uid(&uid) else { return Next::Done };
+    let Some(rpc) = due(&agent, &volume) else { return Next::Done };
+    let step = Step { uid: &uid, rpc, generation: volume.metadata.generation.unwrap_or(0) };
+    if let Some(left) = agent.retries.wait(&step) {
+        return Next::After(left);
+    }
+    let driver = driver(&agent, &volume);
+    let direction = if rpc == Rpc::DeleteVolume { Direction::Undo } else { Direction::Make };
+    let limit = agent.controller_concurrency(&driver);
+    let turn = agent.budgets.turn(&driver, true, direction, limit).await;
+    let Some(_turn) = turn.filter(|_| agent.may_call()) else { return Next::After(PAUSE) };
+
+    let before = volume.status.clone().unwrap_or_default();
+    let mut after = before.clone();
+    let now = Timestamp::now();
+    let mut failure = None;
+    match call(&agent, &volume, rpc, &driver, &mut after).await {
+        Ok(()) => {}
+        // Deleted before it was made: the driver's clear answer means that there is nothing to delete.
+        Err((_, Some(error))) if rpc == Rpc::CreateVolume && was_not_made(&volume, &error) => {
+            after.state = VolumeState::Deleted;
+            let desired = not_ready("Deleted", "it was deleted before the driver made it".into());
+            went(&mut after, &desired, volume.metadata.generation, now);
+        }
+        Err((failed_with, _)) => {
+            let attempt = agent.retries.failed(&step, &failed_with, before.attempts, &driver);
+            let name = volume.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failed_with}");
+            let place = format!("on node {}", agent.node_name);
+            failed(&mut after, &failed_with, attempt, &place, volume.metadata.generation, now);
+            failure = Some((failed_with, attempt));
+        }
+    }
+    let api = agent.api_in::<Volume>(volume.metadata.namespace.as_deref().unwrap_or_default());
+    let written = agent.write_status(&api, &agent.volumes, &*volume, &before, &after).await;
+    match (written, failure) {
+        (Ok(()), None) => {
+            agent.retries.clear(&uid);
+            Next::Done
+        }
+        (Ok(()), Some((failure, attempt))) => {
+            if attempt.number == 1 {
+                agent.tell(&volume, Reason::CallFailed, rpc.name(), failure.to_string());
+            }
+            Next::After(attempt.next)
+        }
+        // A call that succeeded is repeated, with the same arguments and so the same result.
+        (Err(ApiError::Conflict(_)), _) => Next::Again,
+        (Err(error), _) => {
+            tracing::warn!(volume = volume.metadata.name, "{error}");
+            Next::Retry
+        }
+    }
+}
+
+/// The call that the leader has assigned to the instance on this node, while it is not done.
+fn due(agent: &Agent, volume: &Volume) -> Option<Rpc> {
+    let assignment = volume.spec.assignment.as_ref()?;
+    assignment.controller.as_ref().filter(|c| c.agent == agent.node_name)?;
+    due_call(
+        assignment.operation,
+        volume.status.as_ref().map_or_else(VolumeState::default, |s| s.state),
+        volume.metadata.deletion_timestamp.is_some(),
+    )
+}
+
+fn due_call(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Option<Rpc> {
+    match (operation, state) {
+        // Also for a deleted Volume: a call may have been made, so it is repeated until its outcome is known.
+        (VolumeOperation::Create, VolumeState::Pending) => Some(Rpc::CreateVolume),
+        (VolumeOperation::Validate, VolumeState::Pending) if !deleted => {
+            Some(Rpc::ValidateVolumeCapabilities)
+        }
+        (VolumeOperation::Delete, VolumeState::Created | VolumeState::Ready) => Some(Rpc::DeleteVolume),
+        _ => None,
+    }
+}
+
+/// The driver behind the assigned instance. Its name is a hash of the driver's, so this also works when the Plugin is
+/// gone (design R9).
+fn driver(agent: &Agent, volume: &Volume) -> String {
+    let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
+    let instance = assigned.map(|c| c.instance.as_str()).unwrap_or_default();
+    let mut answering = agent.registry.drivers().into_iter();
+    answering.find(|driver| instance_name(&agent.node_name, driver) == instance).unwrap_or_else(|| {
+        let plugin = agent.plugins.get("", &volume.spec.plugin_name);
+        plugin.map_or_else(|| volume.spec.plugin_name.clone(), |p| p.driver_name().to_owned())
+    })
+}
+
+type Failed = (Failure, Option<CallError>);
+
+async fn call(
+    agent: &Agent,
+    volume: &Volume,
+    rpc: Rpc,
+    driver: &str,
+    status: &mut VolumeStatus,
+) -> Result<(), Failed> {
+    let local = |failure| (failure, None);
+    let serving = agent.serving(rpc, driver).map_err(local)?;
+    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+    let secret = volume.spec.secrets.as_ref().and_then(|s| s.controller.as_deref());
+    let (secrets, note) = match rpc {
+        Rpc::DeleteVolume => agent.secrets_for_undo(rpc, namespace, secret).await.map_err(local)?,
+        _ => (agent.secrets(rpc, namespace, secret).await.map_err(local)?, None),
+    };
+    let desired = match rpc {
+        Rpc::CreateVolume => {
+            let created = create(agent, volume, driver, &serving, secrets).await?;
+            take_in(status, created);
+            not_ready("Created", "the driver has made it; its VolumeHandle comes next".into())
+        }
+        Rpc::ValidateVolumeCapabilities => {
+            validate(agent, volume, driver, &serving, secrets).await?;
+            status.state = VolumeState::Created;
+            status.volume_handle.clone_from(&volume.spec.volume_handle);
+            status.volume_context.clone_from(&volume.spec.volume_context);
+            not_ready(
+                "Validated",
+                "the driver confirms what is asked of it; its VolumeHandle comes next".into(),
+            )
+        }
+        _ => {
+            delete(agent, volume, driver, &serving, secrets, note.as_deref()).await?;
+            status.state = VolumeState::Deleted;
+            not_ready("Deleted", note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}")))
+        }
+    };
+    went(status, &desired, volume.metadata.generation, Timestamp::now());
+    Ok(())
+}
+
+async fn create(
+    agent: &Agent,
+    volume: &Volume,
+    driver: &str,
+    serving: &Serving,
+    secrets: Secrets,
+) -> Result<CreatedVolume, Failed> {
+    const RPC: Rpc = Rpc::CreateVolume;
+    let fingerprint = &serving.fingerprint;
+    let args = arguments::create_volume(volume, secrets, fingerprint.controller_modes, fingerprint.topology)
+        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
+    let called = agent.call(driver, RPC, serving.plugin.create_volume(args)).await;
+    called.map_err(|error| (Failure::of_call(&error), Some(error)))
+}
+
+async fn validate(
+    agent: &Agent,
+    volume: &Volume,
+    driver: &str,
+    serving: &Serving,
+    secrets: Secrets,
+) -> Result<(), Failed> {
+    const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
+    let args = arguments::validate(volume, secrets, serving.fingerprint.controller_modes)
+        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
+    let called = agent.call(driver, RPC, serving.plugin.validate_volume_capabilities(args)).await;
+    match called.map_err(|error| (Failure::of_call(&error), Some(error)))? {
+        Validation::Confirmed { unchecked } => {
+            if !unchecked.is_empty() {
+                tracing::info!(
+                    volume = volume.metadata.name,
+                    ?unchecked,
+                    "the driver confirms without these"
+                );
+            }
+            Ok(())
+        }
+        Validation::Refused { message } => {
+            let failure = Failure::arguments(RPC, &message);
+            Err((Failure { reason: "NotConfirmed", code: "NotConfirmed".into(), ..failure }, None))
+        }
+    }
+}
+
+async fn delete(
+    agent: &Agent,
+    volume: &Volume,
+    driver: &str,
+    serving: &Serving,
+    secrets: Secrets,
+    note: Option<&str>,
+) -> Result<(), Failed> {
+    const RPC: Rpc = Rpc::DeleteVolume;
+    let args =
+        arguments::delete_volume(volume, secrets).map_err(|error| (Failure::arguments(RPC, &error), None))?;
+    match agent.call(driver, RPC, serving.plugin.delete_volume(args)).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.meaning() == Meaning::AlreadyGone => Ok(()),
+        Err(error) => {
+            let mut failure = Failure::of_call(&error);
+            if let Some(note) = note {
+                failure.message = format!("{} ({note})", failure.message);
+            }
+            Err((failure, Some(error)))
+        }
+    }
+}
+
+fn take_in(status: &mut VolumeStatus, created: CreatedVolume) {
+    status.state = VolumeState::Created;
+    status.volume_handle = Some(created.volume_id);
+    status.capacity = created.capacity_bytes.map(quantity::human);
+    status.capacity_bytes = Some(created.capacity_bytes.unwrap_or(0));
+    status.volume_context = created.volume_context.into_map();
+    status.accessible_topology = created.topology.into_iter().map(|segments| Segments { segments }).collect();
+}
+
+/// A deleted Volume of which the driver itself says that the call failed for good. What was never sent says nothing
+/// about an earlier call, unless these arguments can never be sent.
+fn was_not_made(volume: &Volume, error: &CallError) -> bool {
+    let settled = error.origin == Origin::Argument
+        || (error.origin == Origin::Driver && error.meaning().is_settled_failure());
+    volume.metadata.deletion_timestamp.is_some() && settled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_is_due_until_its_state_is_reached() {
+        use VolumeOperation::{Create, Delete, Validate};
+        use VolumeState::{Created, Deleted, Pending, Ready};
+        for (operation, state, deleted, expected) in [
+            (Create, Pending, false, Some(Rpc::CreateVolume)),
+            (Create, Pending, true, Some(Rpc::CreateVolume)),
+            (Create, Created, false, None),
+            (Create, Ready, true, None),
+            (Validate, Pending, false, Some(Rpc::ValidateVolumeCapabilities)),
+            (Validate, Pending, true, None),
+            (Delete, Ready, true, Some(Rpc::DeleteVolume)),
+            (Delete, Created, true, Some(Rpc::DeleteVolume)),
+            (Delete, Deleted, true, None),
+            (Delete, Pending, true, None),
+        ] {
+            assert_eq!(due_call(operation, state, deleted), expected, "{operation:?} {state:?} {deleted}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_volume_is_given_up_only_on_a_clear_answer() {
+        let mut volume = Volume::default();
+        let of = |code, origin| CallError { rpc: Rpc::CreateVolume, code, message: String::new(), origin };
+        let clear = of(tonic::Code::OutOfRange, Origin::Driver);
+        assert!(!was_not_made(&volume, &clear));
+        volume.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        assert!(was_not_made(&volume, &clear));
+        for open in [
+            of(tonic::Code::DeadlineExceeded, Origin::Deadline),
+            of(tonic::Code::Unavailable, Origin::Dial),
+            of(tonic::Code::Aborted, Origin::Driver),
+        ] {
+            assert!(!was_not_made(&volume, &open));
+        }
+    }
+}

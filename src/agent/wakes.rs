@@ -1,0 +1,207 @@
+//! Which change wakes which worker.
+//!
+//! A change of what a worker wrote itself (attempts, conditions, messages) wakes nobody: that would make a failure its
+//! own reason to try again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::context::{Watched, oldest_plugin};
+use super::records::Records;
+use super::registry::Surroundings;
+use super::retry::Retries;
+use crate::api::{
+    Attachment, AttachmentState, ClaimState, Plugin, PluginInstance, Volume, VolumeClaim, VolumeState,
+};
+use crate::k8s::{Cache, Queue};
+
+/// Time in which several changes of one plugin become one write.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Until a driver's Plugin is known.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the node's worker works on, one worker per key: that is the mutex of design R5.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum NodeKey {
+    /// Everything on this node of the VolumeHandle with this name.
+    Handle(String),
+    /// The claim with this UID, whose Attachment is not known yet.
+    Claim(String),
+}
+
+/// The work of this agent.
+#[derive(Default)]
+pub(super) struct Queues {
+    /// Staging and publishing.
+    pub nodes: Arc<Queue<NodeKey>>,
+    /// Attaching and detaching, by VolumeHandle: one call per handle.
+    pub handles: Arc<Queue<String>>,
+    /// Volumes' own calls, by UID.
+    pub volumes: Arc<Queue<String>>,
+    /// PluginInstances, by driver name.
+    pub instances: Arc<Queue<String>>,
+}
+
+/// Puts changes into queues.
+pub(super) struct Wakes {
+    pub node_name: String,
+    pub plugin_dir: PathBuf,
+    pub claims: Arc<Cache<VolumeClaim>>,
+    pub attachments: Arc<Cache<Attachment>>,
+    pub volumes: Arc<Cache<Volume>>,
+    pub plugins: Arc<Cache<Plugin>>,
+    pub instances: Arc<Cache<PluginInstance>>,
+    pub records: Arc<Records>,
+    pub retries: Arc<Retries>,
+    pub queues: Arc<Queues>,
+}
+
+impl Wakes {
+    /// Registers with the caches; before their watches start.
+    pub fn listen(self: &Arc<Self>) {
+        let me = self.clone();
+        self.claims.on_change(move |old, new| {
+            if differs(old, new, of_claim) {
+                for claim in [old, new].into_iter().flatten() {
+                    me.claim(claim);
+                }
+            }
+            if let (Some(gone), None) = (old, new) {
+                me.retries.clear(gone.metadata.uid.as_deref().unwrap_or_default());
+            }
+        });
+        let me = self.clone();
+        self.attachments.on_change(move |old, new| {
+            if differs(old, new, of_attachment) {
+                for attachment in [old, new].into_iter().flatten() {
+                    me.attachment(attachment);
+                }
+            }
+            if let (Some(gone), None) = (old, new) {
+                me.retries.clear(gone.metadata.uid.as_deref().unwrap_or_default());
+            }
+        });
+        let me = self.clone();
+        self.volumes.on_change(move |old, new| {
+            let uid = old.or(new).and_then(|v| v.metadata.uid.clone()).unwrap_or_default();
+            match new {
+                None => me.retries.clear(&uid),
+                Some(_) if differs(old, new, of_volume) => me.queues.volumes.add(uid),
+                Some(_) => {}
+            }
+        });
+        let me = self.clone();
+        self.plugins.on_change(move |old, new| {
+            for plugin in [old, new].into_iter().flatten() {
+                me.queues.instances.add(plugin.driver_name().to_owned());
+            }
+        });
+        let me = self.clone();
+        self.instances.on_change(move |old, new| {
+            for instance in [old, new].into_iter().flatten() {
+                me.queues.instances.add_after(instance.spec.driver_name.clone(), SETTLE);
+            }
+        });
+    }
+
+    /// What no event will speak of: records whose Attachment went while the agent was away. After the first lists.
+    pub fn wake_records(&self) {
+        for handle in self.records.handles() {
+            self.queues.nodes.add(NodeKey::Handle(handle));
+        }
+    }
+
+    fn claim(&self, claim: &VolumeClaim) {
+        let Some(assignment) = claim.spec.assignment.as_ref().filter(|a| a.node_name == self.node_name)
+        else {
+            return;
+        };
+        let uid = &assignment.attachment_uid;
+        let known = self.attachments.by_uid(uid).map(|a| a.spec.fixed.handle_name.clone());
+        let handle = known.or_else(|| self.records.get(uid).map(|stored| stored.record.handle_name));
+        let key = match handle {
+            Some(handle) => NodeKey::Handle(handle),
+            None => NodeKey::Claim(claim.metadata.uid.clone().unwrap_or_default()),
+        };
+        self.queues.nodes.add(key);
+    }
+
+    fn attachment(&self, attachment: &Attachment) {
+        let handle = attachment.spec.fixed.handle_name.clone();
+        if attachment.spec.controller.as_ref().is_some_and(|c| c.agent == self.node_name) {
+            self.queues.handles.add(handle.clone());
+        }
+        if attachment.spec.node_name == self.node_name {
+            self.queues.nodes.add(NodeKey::Handle(handle));
+        }
+    }
+
+    fn waiting_for_plugin(&self, uid: &str) {
+        if let Some(claim) = self.claims.by_uid(uid) {
+            self.claim(&claim);
+        }
+        if let Some(attachment) = self.attachments.by_uid(uid).filter(|a| a.is_watched_by(&self.node_name)) {
+            self.attachment(&attachment);
+        } else if let Some(stored) = self.records.get(uid) {
+            self.queues.nodes.add(NodeKey::Handle(stored.record.handle_name));
+        }
+        if self.volumes.by_uid(uid).is_some() {
+            self.queues.volumes.add(uid.to_owned());
+        }
+    }
+}
+
+impl Surroundings for Wakes {
+    fn named_sockets(&self) -> Vec<PathBuf> {
+        let named = self.plugins.all().into_iter().filter_map(|p| p.spec.socket_path.clone());
+        named.map(|path| self.plugin_dir.join(path)).collect()
+    }
+
+    fn health_timeout(&self, driver: &str) -> Duration {
+        let seconds = oldest_plugin(&self.plugins, driver).map(|p| p.spec.health_timeout_seconds);
+        seconds.and_then(|s| u64::try_from(s).ok()).map_or(HEALTH_TIMEOUT, Duration::from_secs)
+    }
+
+    fn changed(&self, driver: &str, serving: bool) {
+        self.queues.instances.add_after(driver.to_owned(), SETTLE);
+        if serving {
+            for uid in self.retries.plugin_is_back(driver) {
+                self.waiting_for_plugin(&uid);
+            }
+        }
+    }
+}
+
+/// An object arrived, left, changed in what decides, or may have left one of two watches.
+fn differs<K, P: PartialEq>(old: Option<&Arc<K>>, new: Option<&Arc<K>>, projection: fn(&K) -> P) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new) || projection(old) != projection(new),
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    }
+}
+
+type Life = (Option<String>, Option<i64>, Option<Timestamp>);
+
+fn life(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Life {
+    (meta.uid.clone(), meta.generation, meta.deletion_timestamp.as_ref().map(|t| t.0))
+}
+
+fn of_claim(claim: &VolumeClaim) -> (Life, Option<(ClaimState, Option<String>)>) {
+    let status = claim.status.as_ref().map(|s| (s.state, s.yielded.clone()));
+    (life(&claim.metadata), status)
+}
+
+/// With the code of the last failure, which the node's claims show while they wait for the Attachment.
+fn of_attachment(attachment: &Attachment) -> (Life, Option<(AttachmentState, Option<String>)>) {
+    let status = attachment.status.as_ref();
+    let status = status.map(|s| (s.state, s.last_error.as_ref().map(|e| e.code.clone())));
+    (life(&attachment.metadata), status)
+}
+
+fn of_volume(volume: &Volume) -> (Life, Option<VolumeState>) {
+    (life(&volume.metadata), volume.status.as_ref().map(|s| s.state))
+}
