@@ -1,0 +1,25 @@
+# The image of all components: docker build -t moor.dev/moor:0.1.0 .
+# (`make image` builds one without a container engine.)
+
+FROM rust:1-bookworm AS build
+WORKDIR /src
+COPY Cargo.toml Cargo.lock build.rs ./
+COPY proto proto
+COPY src src
+# Compiled crates are kept between builds; the binary is copied out, for the cache is not part of the image.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --release --locked --bin moor && cp target/release/moor /usr/local/bin/moor
+
+FROM debian:bookworm-slim
+# What the loop driver calls: mkfs, fsck and growing for ext4 and xfs, losetup, mount.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends e2fsprogs mount util-linux xfsprogs \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build /usr/local/bin/moor /usr/local/bin/moor
+LABEL org.opencontainers.image.title="moor" \
+      org.opencontainers.image.description="A CSI orchestrator for Kubernetes" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# Agents and drivers run as root by the chart's word; everything else does not.
+USER 65532:65532
+ENTRYPOINT ["moor"]
