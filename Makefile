@@ -1,0 +1,54 @@
+# What each target does: `make help`. The work is in e2e/cluster (Python, standard library only).
+
+PYTHON ?= python3
+CARGO ?= cargo
+NODES ?=
+HELM_ARGS ?=
+export PYTHONDONTWRITEBYTECODE = 1
+
+harness = $(PYTHON) -m e2e.cluster
+
+.PHONY: help up down install image demo check test print-bin
+
+help:
+	@echo 'make demo       start a cluster, install moor, and show what it does (first run: about 20 min, then 1)'
+	@echo 'make up         start a test cluster of real Kubernetes parts; NODES=2'
+	@echo 'make install    build moor and install its chart there; HELM_ARGS="--set ..."'
+	@echo 'make down       remove the test cluster and all traces of it'
+	@echo 'make check      format, lints, unit tests, chart: the fast loop, without a cluster'
+	@echo 'make test       everything, the cluster suite included'
+	@echo 'make image      build the container image, print the path of its archive'
+	@echo 'make print-bin  print the folder of kubectl, helm, kube-apiserver and the other built programs'
+	@echo
+	@echo 'With KUBECONFIG set, install and demo use that cluster instead of starting one.'
+
+up:
+	@$(harness) up --nodes="$(NODES)"
+
+down:
+	@$(harness) down
+
+install:
+	@$(harness) install -- $(HELM_ARGS)
+
+image:
+	@$(harness) image
+
+demo:
+	@$(harness) demo --nodes="$(NODES)" -- $(HELM_ARGS)
+
+print-bin:
+	@$(harness) print-bin
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --all-targets --locked -- -D warnings
+	$(CARGO) test --locked
+	@$(harness) check-chart
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; else echo 'cargo-deny is not installed: skipped (CI runs it)'; fi
+
+# The slow programs first, so that a fresh machine shows at once what takes its time.
+test:
+	@$(harness) parts
+	$(MAKE) --no-print-directory check
+	@if [ -e e2e/suite/__main__.py ]; then $(PYTHON) -m e2e.suite; else echo 'e2e/suite is not there yet: no cluster suite was run'; fi

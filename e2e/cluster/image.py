@@ -1,0 +1,168 @@
+"""Container images without a container engine: archives in the form that `docker save` writes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import shutil
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from . import packages, parts
+from .commands import run
+from .messages import step
+from .paths import IMAGES, cache
+
+REPOSITORY = "moor.dev/moor"
+PAUSE = "moor.dev/pause:1"
+
+_SUITE = "bookworm"
+# What a driver in this image needs to make, check and mount file systems.
+_PACKAGES = ("e2fsprogs", "xfsprogs", "util-linux", "mount", "kmod")
+_SUPERFLUOUS = (
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/info",
+    "usr/share/locale",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+)
+
+
+class Loads(Protocol):
+    """What an image is loaded into."""
+
+    def has_image(self, reference: str) -> bool: ...
+    def ctr(self, *arguments: str | Path) -> object: ...
+
+
+@dataclass(frozen=True)
+class Image:
+    """An archive on disk and the name it is loaded under."""
+
+    reference: str
+    archive: Path
+
+
+@dataclass(frozen=True)
+class _Layer:
+    path: Path
+    digest: str
+
+
+def pause() -> Image:
+    """Holds a Pod's namespaces; nothing but one static program."""
+    image = Image(PAUSE, IMAGES / "pause.tar")
+    if not image.archive.exists():
+        layer = _program_layer(parts.program("pause"), "pause")
+        _write(image, [layer], ["/pause"])
+    return image
+
+
+def moor(binary: Path) -> Image:
+    """The program on a Debian base, tagged by its content so that a new build rolls out."""
+    digest = hashlib.sha256(binary.read_bytes()).hexdigest()
+    image = Image(f"{REPOSITORY}:{digest[:12]}", IMAGES / f"moor-{digest[:12]}.tar")
+    if not image.archive.exists():
+        layers = [_base_layer(), _program_layer(binary, "usr/local/bin/moor")]
+        if image.archive.parent.exists():
+            for stale in image.archive.parent.glob("moor-*.tar"):
+                stale.unlink()
+        _write(image, layers, ["/usr/local/bin/moor"])
+    return image
+
+
+def load(node: Loads, image: Image) -> None:
+    if not node.has_image(image.reference):
+        node.ctr("images", "import", image.archive)
+
+
+def load_all(nodes: list[Loads], image: Image) -> None:
+    with ThreadPoolExecutor(max(1, len(nodes))) as pool:
+        for done in [pool.submit(load, node, image) for node in nodes]:
+            done.result()
+
+
+def _base_layer() -> _Layer:
+    """A minimal Debian with the file system tools, made once and kept outside the checkout."""
+    recipe = hashlib.sha256(repr((_SUITE, _PACKAGES, _SUPERFLUOUS, platform.machine())).encode()).hexdigest()[:12]
+    folder = cache() / f"image-{recipe}"
+    layer, digest = folder / "base.tar", folder / "base.sha256"
+    if not digest.exists():
+        packages.ensure()
+        root = folder / "root"
+        _remove_root(root)
+        root.mkdir(parents=True)
+        with step(f"Debian {_SUITE} root file system for the image, about 1 min the first time"):
+            run(["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, root], timeout=1200)
+            for name in _SUPERFLUOUS:
+                for entry in (root / name).glob("*"):
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+            # Devices are the container runtime's business.
+            run(["tar", "--sort=name", "--numeric-owner", "--exclude=./dev/*", "-C", root, "-cf", layer, "."])
+            _remove_root(root)
+        digest.write_text(_sha256(layer))
+    return _Layer(layer, digest.read_text().strip())
+
+
+def _remove_root(root: Path) -> None:
+    """An interrupted debootstrap leaves /proc mounted in its target."""
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+        point = Path(line.split()[4])
+        if point.is_relative_to(root):
+            run(["umount", "--lazy", point])
+    if root.exists():
+        shutil.rmtree(root)
+
+
+def _program_layer(program: Path, target: str) -> _Layer:
+    folder = IMAGES
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"layer-{program.name}.tar"
+    with tarfile.open(path, "w") as archive:
+        entry = tarfile.TarInfo(target)
+        entry.size = program.stat().st_size
+        entry.mode = 0o755
+        with program.open("rb") as content:
+            archive.addfile(entry, content)
+    return _Layer(path, _sha256(path))
+
+
+def _write(image: Image, layers: list[_Layer], entrypoint: list[str]) -> None:
+    config = json.dumps(
+        {
+            "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+            "os": "linux",
+            "config": {
+                "Entrypoint": entrypoint,
+                "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            },
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in layers]},
+            "history": [{"created_by": "moor e2e"} for _ in layers],
+        },
+        sort_keys=True,
+    ).encode()
+    name = f"{hashlib.sha256(config).hexdigest()}.json"
+    manifest = [{"Config": name, "RepoTags": [image.reference], "Layers": [f"{layer.digest}.tar" for layer in layers]}]
+    temporary = image.archive.with_suffix(".new")
+    with tarfile.open(temporary, "w") as archive:
+        for layer in layers:
+            archive.add(layer.path, f"{layer.digest}.tar")
+        for filename, content in ((name, config), ("manifest.json", json.dumps(manifest).encode())):
+            entry = tarfile.TarInfo(filename)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    temporary.rename(image.archive)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,120 @@
+"""API writes, as the API server's audit log has them. Writes per claim are moor's currency (design section 7)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from e2e.cluster import Cluster
+from e2e.cluster.install import NAMESPACE
+from e2e.cluster.paths import AUDIT_LOG
+
+_ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:moor-"
+_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_markers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Write:
+    """One request that writes, and what became of it."""
+
+    account: str  # controller, agent
+    pod: str
+    verb: str
+    group: str
+    resource: str  # with subresource, as attachments/status
+    namespace: str
+    name: str
+    code: int
+
+    @property
+    def accepted(self) -> bool:
+        return self.code < 300
+
+    @property
+    def of_moor(self) -> bool:
+        return self.group == "moor.dev"
+
+    @property
+    def is_event(self) -> bool:
+        return self.resource == "events"
+
+    def __str__(self) -> str:
+        refused = "" if self.accepted else f" ({self.code})"
+        return f"{self.account} {self.verb} {self.resource} {self.name}{refused}"
+
+
+def position() -> int:
+    """Now, in the log."""
+    try:
+        return AUDIT_LOG.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def settle(cluster: Cluster) -> None:
+    """Waits until the log has everything that was answered before this call."""
+    name = f"audit-marker-{next(_markers)}"
+    start = position()
+    cluster.api.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": name}})
+    cluster.api.delete(f"/api/v1/namespaces/default/configmaps/{name}")
+    cluster.wait_for("the audit log to catch up", lambda: name in _since(start), 20, 0.05)
+
+
+def writes(cluster: Cluster, since: int) -> list[Write]:
+    """moor's own writes since a position, in the order of their answers."""
+    settle(cluster)
+    return parse(_since(since).splitlines(keepends=True))
+
+
+def parse(lines: Iterable[str]) -> list[Write]:
+    found = []
+    for line in lines:
+        if not line.endswith("\n"):
+            continue
+        entry: dict[str, Any] = json.loads(line)
+        user, target = entry.get("user", {}), entry.get("objectRef", {})
+        account = str(user.get("username", ""))
+        if entry.get("stage") != "ResponseComplete" or entry["verb"] not in _VERBS:
+            continue
+        if not account.startswith(_ACCOUNTS):
+            continue
+        resource = str(target.get("resource", ""))
+        pod = user.get("extra", {}).get("authentication.kubernetes.io/pod-name", [""])[0]
+        found.append(
+            Write(
+                account=account.removeprefix(_ACCOUNTS),
+                pod=str(pod),
+                verb=str(entry["verb"]),
+                group=str(target.get("apiGroup", "")),
+                resource=f"{resource}/{target['subresource']}" if target.get("subresource") else resource,
+                namespace=str(target.get("namespace", "")),
+                name=str(target.get("name", "")),
+                code=int(entry.get("responseStatus", {}).get("code", 0)),
+            )
+        )
+    return found
+
+
+def about_claims(found: Iterable[Write]) -> list[Write]:
+    """Without Events, plugins and Leases: what using a volume costs."""
+    resources = ("volumeclaims", "attachments", "volumehandles", "volumes")
+    return [write for write in found if write.of_moor and write.resource.partition("/")[0] in resources]
+
+
+def told(found: Iterable[Write]) -> str:
+    counted = Counter(
+        f"{write.account} {write.verb} {write.resource}" + ("" if write.accepted else f" refused ({write.code})")
+        for write in found
+    )
+    return ", ".join(f"{count}x {what}" if count > 1 else what for what, count in counted.items()) or "nothing"
+
+
+def _since(offset: int) -> str:
+    with AUDIT_LOG.open("rb") as log:
+        log.seek(offset)
+        return log.read().decode(errors="replace")

@@ -1,0 +1,96 @@
+"""The command: bring the cluster up, install moor once, run the scenarios, take it down."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+
+from e2e.cluster import Cluster, Problem, down, say, up
+from e2e.cluster import install as installation
+
+from . import objects, runner, selftests
+from .pods import Pods
+from .registry import SCENARIOS, Scenario
+from .runner import Tally
+from .scenarios import in_order
+
+_SETTINGS = ["--set", "loopDriver.recordCalls=true"]
+
+
+def main() -> int:
+    os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+    # The suite ends processes and pulls cables: never on somebody else's cluster.
+    os.environ.pop("KUBECONFIG", None)
+    arguments = _parser().parse_args()
+    in_order()
+    chosen = [each for each in SCENARIOS if re.search(arguments.pattern, each.title, re.IGNORECASE)]
+    if arguments.list:
+        print("\n".join(each.title for each in chosen))
+        return 0
+    if not chosen:
+        print(f"no scenario matches {arguments.pattern!r}; see --list", file=sys.stderr)
+        return 2
+    return _run(chosen, keep=arguments.keep)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m e2e.suite", description="The cluster suite.")
+    parser.add_argument("pattern", nargs="?", default="", help="only scenarios whose title matches (a regex)")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up afterwards")
+    parser.add_argument("--list", action="store_true", help="print the titles and do nothing")
+    return parser
+
+
+def _run(chosen: list[Scenario], *, keep: bool) -> int:
+    start = time.monotonic()
+    tally = Tally()
+    try:
+        _self_tests(tally)
+        runner.run_all(_prepare(), chosen, tally)
+    except Problem as problem:
+        say(f"\n{problem}")
+        tally.failed += 1
+        tally.titles.append("the suite could not go on")
+    except KeyboardInterrupt:
+        say("\ninterrupted")
+        tally.failed += 1
+    finally:
+        _finish(keep=keep)
+    for title in tally.titles:
+        print(f"failed: {title}")
+    print(f"the suite took {time.monotonic() - start:.0f} s")
+    print(f"{tally.passed} passed, {tally.failed} failed", flush=True)
+    return 1 if tally.failed else 0
+
+
+def _self_tests(tally: Tally) -> None:
+    passed, broken = selftests.run()
+    tally.passed += passed
+    tally.failed += len(broken)
+    tally.titles += [text.splitlines()[0] for text in broken]
+    print(f"{'FAIL' if broken else 'ok  '} self-tests of the checks ({passed})", flush=True)
+    for text in broken:
+        print(text, flush=True)
+
+
+def _prepare() -> Cluster:
+    """A healthy cluster with moor on it and the loop driver's Plugin."""
+    cluster = up()
+    installation.install(_SETTINGS)
+    cluster.apply(objects.plugin())
+    Pods(cluster).await_ready()
+    cluster.kubectl("wait", "--for=condition=Ready", f"plugin/{objects.PLUGIN}", "--timeout=60s")
+    return cluster
+
+
+def _finish(*, keep: bool) -> None:
+    if keep:
+        say("the cluster stays up; `make down` removes it")
+        return
+    try:
+        down()
+    except Problem as problem:
+        say(f"\n{problem}")

@@ -1,0 +1,28 @@
+"""The scenarios: one module per subject."""
+
+from importlib import import_module
+
+# Quick and plain ones first; what takes the system apart comes last.
+_MODULES = (
+    "sanity",
+    "demo_flow",
+    "file_systems",
+    "block_devices",
+    "sharing",
+    "waiting",
+    "refusals",
+    "cost",
+    "adoption",
+    "secrecy",
+    "forgery",
+    "kills",
+    "failover",
+    "malformed",
+    "uninstall",
+)
+
+
+def in_order() -> None:
+    """Fills the registry."""
+    for name in _MODULES:
+        import_module(f".{name}", __name__)

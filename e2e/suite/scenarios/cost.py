@@ -1,0 +1,84 @@
+"""What using a volume costs in API writes (design section 7), counted in the API server's audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from e2e.cluster.install import NAMESPACE
+
+from .. import audit
+from ..registry import scenario
+from ..world import Failed, World
+
+_LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+
+
+class Budget:
+    """Counts moor's writes during steps, and remembers the steps that cost too much."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.exceeded: list[str] = []
+
+    @contextmanager
+    def step(self, what: str, allowed: int) -> Iterator[None]:
+        start = audit.position()
+        yield
+        found = audit.writes(self.world.cluster, start)
+        counted = audit.about_claims(found)
+        accepted = [write for write in counted if write.accepted]
+        line = f"{what}: {len(accepted)} of {allowed} writes: {audit.told(counted)}"
+        self.world.note(line)
+        if len(accepted) > allowed:
+            self.exceeded.append(line)
+        events = [write for write in found if write.is_event and write.verb == "create"]
+        if len(events) > 1:
+            self.exceeded.append(f"{what}: {len(events)} Events")
+
+    def settle(self) -> None:
+        if self.exceeded:
+            raise Failed("\n".join(["over budget:", *self.exceeded]))
+
+
+@scenario("a claim costs no more API writes than promised")
+def write_budget(world: World) -> None:
+    world.ready_volume()
+    budget = Budget(world)
+    for node in (world.first, world.second):
+        with budget.step(f"Pending to Ready on {node.name}", 4):
+            world.ready_claim("one", node)
+        with budget.step("joining", 2):
+            world.ready_claim("two", node)
+        with budget.step("deletion to gone while another stays", 2):
+            world.remove("VolumeClaim", "one")
+        with budget.step("deletion to gone", 5):
+            world.remove("VolumeClaim", "two")
+    budget.settle()
+
+
+@scenario("an idle system writes nothing but Leases")
+def idle(world: World) -> None:
+    world.ready_volume()
+    world.ready_claim("one", world.first)
+    world.ready_claim("two", world.second, volumeName=world.ready_volume("other")["metadata"]["name"])
+    budget = Budget(world)
+    with budget.step("while every Lease is renewed twice", 0):
+        for _ in range(2):
+            _await_renewals(world)
+    budget.settle()
+
+
+def _await_renewals(world: World) -> None:
+    """Every process of moor's has shown that it is at work."""
+
+    def renewed() -> dict[str, str]:
+        items = world.cluster.api.get(_LEASES)["items"]
+        return {str(item["metadata"]["name"]): str(item["spec"].get("renewTime")) for item in items}
+
+    before = renewed()
+    world.cluster.wait_for(
+        "every Lease to be renewed",
+        lambda: all(time != before.get(name) for name, time in renewed().items()),
+        45,
+    )

@@ -1,0 +1,78 @@
+"""Claims and volumes that cannot proceed yet: they say for what they wait, and go on when it is there."""
+
+from __future__ import annotations
+
+from .. import objects
+from ..objects import PLUGIN
+from ..registry import scenario
+from ..world import World, expect
+
+# How soon a waiting object goes on once it can.
+SECONDS = 10
+
+
+@scenario("a claim for an unknown Volume names it, and proceeds when it appears")
+def unknown_volume(world: World) -> None:
+    world.claim("early", world.first, volumeName="later")
+    world.await_reason("VolumeClaim", "early", "VolumeNotFound", "later")
+    world.volume("later")
+    world.await_ready("VolumeClaim", "early", timeout=SECONDS)
+
+
+@scenario("a Volume of an unknown Plugin names it, and proceeds when it appears")
+def unknown_plugin(world: World) -> None:
+    world.remove("Plugin", PLUGIN)
+    try:
+        world.volume()
+        world.claim("early", world.first)
+        waiting = world.await_that("Volume", "data", f"to name the Plugin {PLUGIN}", _names_the_plugin)
+        expect(not objects.is_ready(waiting), "the Volume is Ready without a Plugin")
+        world.await_reason("VolumeClaim", "early", "VolumeNotReady", "data")
+    finally:
+        world.create(objects.plugin())
+    world.await_ready("Volume", "data", timeout=SECONDS)
+    world.await_ready("VolumeClaim", "early", timeout=SECONDS)
+
+
+def _names_the_plugin(item: objects.Object) -> bool:
+    return PLUGIN in objects.condition(item).get("message", "")
+
+
+@scenario("a claim for a use that the Volume does not list says which it lists")
+def unlisted_use(world: World) -> None:
+    world.ready_volume()
+    world.claim("raw", world.first, attachmentMode="BlockDevice")
+    world.claim("many", world.first, accessMode="MultiNodeMultiWriter")
+    world.await_reason("VolumeClaim", "raw", "UseNotListed", "BlockDevice", "SingleNodeWriter", "FileSystem")
+    world.await_reason("VolumeClaim", "many", "UseNotListed", "MultiNodeMultiWriter", "SingleNodeWriter")
+    # Claims that can never be granted do not stand in the way of one that can.
+    world.ready_claim("fitting", world.first)
+
+
+@scenario("a claim for a node that does not exist names it and holds up nobody")
+def unknown_node(world: World) -> None:
+    world.ready_volume()
+    world.create(objects.claim(world.namespace, "nowhere", nodeName="node-99"))
+    world.await_reason("VolumeClaim", "nowhere", "NodeNotUsable", "node-99")
+    world.ready_claim("here", world.first)
+    world.remove("VolumeClaim", "nowhere", timeout=SECONDS)
+
+
+@scenario("a Volume of a failing driver shows the call, the code, the attempts, and recovers")
+def failing_driver(world: World) -> None:
+    world.driver.fail("CreateVolume", "ResourceExhausted", times=2)
+    world.volume()
+    failing = world.await_that("Volume", "data", "to show a failed call", lambda item: item["status"].get("lastError"))
+    shown = failing["status"]["lastError"]
+    expect((shown["rpc"], shown["code"]) == ("CreateVolume", "ResourceExhausted"), f"lastError is {shown}")
+    expect(failing["status"].get("attempts", 0) >= 1, f"attempts is {failing['status'].get('attempts')}")
+    expect(failing["status"].get("nextRetry"), "nextRetry is not set")
+    # Two attempts fail: 1 s, then 2 s, with jitter.
+    ready = world.await_ready("Volume", "data", timeout=20)[0]
+    expect(not ready["status"].get("lastError"), f"the error is still shown: {ready['status']}")
+
+    world.driver.fail("NodeStageVolume", "Internal", times=1)
+    world.claim("claim", world.first)
+    failing = world.await_reason("VolumeClaim", "claim", "NodeStageFailed", "Internal")
+    expect(failing["status"]["lastError"]["rpc"] == "NodeStageVolume", f"{failing['status']}")
+    world.await_ready("VolumeClaim", "claim", timeout=20)

@@ -1,0 +1,19 @@
+"""The self-tests of the suite's own checks, run before anything is trusted to them."""
+
+from __future__ import annotations
+
+import io
+import unittest
+
+from . import audit_test, leaks_test, trace_test
+
+_MODULES = (trace_test, leaks_test, audit_test)
+
+
+def run() -> tuple[int, list[str]]:
+    """How many passed, and what failed."""
+    loader = unittest.defaultTestLoader
+    tests = unittest.TestSuite(loader.loadTestsFromModule(module) for module in _MODULES)
+    result = unittest.TextTestRunner(stream=io.StringIO(), verbosity=0).run(tests)
+    broken = [f"{test}\n{trace}" for test, trace in (*result.failures, *result.errors)]
+    return result.testsRun - len(broken), broken

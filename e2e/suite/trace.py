@@ -1,0 +1,264 @@
+"""Whether recorded CSI calls obey CSI's order (csi.md 2.2 and 2.3). Pure: calls in, violations out.
+
+What the orchestrator may know is followed call by call. An outcome that it cannot know (an error, a killed
+driver, a call whose caller was killed) is "perhaps", and has to be repeated or reversed before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, Call
+
+# The strict driver's words for "out of order" and "not the same arguments".
+REFUSALS = frozenset({"FailedPrecondition", "AlreadyExists", "InvalidArgument", "NotFound", "OutOfRange"})
+
+NO, PERHAPS, YES = "no", "perhaps", "yes"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A moor process that the scenario ended or froze. Its call, or the call it waited for, is in the air."""
+
+    at: int  # milliseconds since 1970
+    role: str  # controller, agent or loop-driver
+    node: str
+
+
+@dataclass
+class _Step:
+    """Something that one call does and another undoes."""
+
+    state: str = NO
+    last: Call | None = None  # the last call that did it
+    owed: Call | None = None  # the call whose outcome is not known
+
+
+@dataclass
+class _Place:
+    """One volume on one node."""
+
+    attached: _Step = field(default_factory=_Step)
+    staged: _Step = field(default_factory=_Step)
+    targets: dict[str, _Step] = field(default_factory=dict)
+
+    def live_targets(self) -> list[str]:
+        return sorted(target for target, step in self.targets.items() if step.state != NO)
+
+
+class _Checker:
+    def __init__(self, kills: Sequence[Kill], tolerated: Collection[str]) -> None:
+        self.kills = kills
+        self.tolerated = tolerated
+        self.violations: list[str] = []
+        self.places: dict[tuple[str, str], _Place] = {}
+        self.deleted: set[str] = set()
+        self.flying: dict[int, Call] = {}
+
+    def run(self, calls: Sequence[Call]) -> None:
+        begun = [(call.seq, True, call) for call in calls]
+        ended = [(call.end_seq, False, call) for call in calls if call.end_seq is not None]
+        for _, begins, call in sorted(begun + ended, key=lambda event: event[0]):
+            if begins:
+                self._bury(call.at)
+                self._begin(call)
+            elif call.seq in self.flying:
+                del self.flying[call.seq]
+                self._end(call)
+
+    def blame(self, call: Call, what: str) -> None:
+        self.violations.append(f"{call}: {what}")
+
+    # Kills.
+
+    def _bury(self, now: int) -> None:
+        """Calls that a killed driver never ended."""
+        for call in list(self.flying.values()):
+            if call.end_seq is None and self._killed("loop-driver", call.server, call.at, now):
+                del self.flying[call.seq]
+
+    def _killed(self, role: str, node: str, since: int, until: int) -> bool:
+        return any(kill.role == role and kill.node == node and since <= kill.at <= until for kill in self.kills)
+
+    def _orphaned(self, call: Call, until: int) -> bool:
+        """Whether its caller, the agent beside the driver, has been killed meanwhile."""
+        return self._killed("agent", call.server, call.at, until)
+
+    def _may_repeat(self, call: Call, last: Call | None) -> bool:
+        """A repeated success is forgiven when something was killed since the first began."""
+        since = 0 if last is None else last.at
+        return any(since <= kill.at <= call.at for kill in self.kills)
+
+    # Begin and end.
+
+    def _place(self, call: Call) -> _Place:
+        return self.places.setdefault((call.volume, call.place), _Place())
+
+    def _begin(self, call: Call) -> None:
+        for other in self.flying.values():
+            if _lane(other) == _lane(call) and not self._orphaned(other, call.at):
+                self.blame(call, f"began while {other} was in flight")
+        self.flying[call.seq] = call
+        if call.volume in self.deleted and call.rpc != DELETE:
+            self.blame(call, "the volume has been deleted")
+        steps = {
+            ATTACH: self._attach,
+            STAGE: self._stage,
+            PUBLISH: self._publish,
+            UNPUBLISH: self._unpublish,
+            UNSTAGE: self._unstage,
+            DETACH: self._detach,
+            DELETE: self._delete,
+        }
+        if call.rpc in steps:
+            steps[call.rpc](call)
+
+    def _attach(self, call: Call) -> None:
+        self._do(call, self._place(call).attached)
+
+    def _stage(self, call: Call) -> None:
+        place = self._place(call)
+        self._require(call, place.attached, ATTACH)
+        self._do(call, place.staged)
+
+    def _publish(self, call: Call) -> None:
+        place = self._place(call)
+        self._require(call, place.staged, STAGE)
+        self._same_staging(call, place)
+        self._do(call, place.targets.setdefault(call.target, _Step()))
+
+    def _unpublish(self, call: Call) -> None:
+        self._undo(call, self._place(call).targets.setdefault(call.target, _Step()))
+
+    def _unstage(self, call: Call) -> None:
+        place = self._place(call)
+        self._require_unpublished(call, place)
+        self._same_staging(call, place)
+        self._undo(call, place.staged)
+
+    def _detach(self, call: Call) -> None:
+        for node, place in self._places_of(call):
+            if place.staged.state != NO:
+                self.blame(call, f"came before {UNSTAGE} on {node} had succeeded")
+            self._require_unpublished(call, place)
+        self._undo(call, self._place(call).attached)
+
+    def _delete(self, call: Call) -> None:
+        for (volume, node), place in self.places.items():
+            if volume == call.volume and (place.attached.state != NO or place.staged.state != NO):
+                self.blame(call, f"came while the volume was still on {node}")
+        if call.volume in self.deleted and not self._may_repeat(call, None):
+            self.blame(call, "the volume has been deleted already")
+
+    def _places_of(self, call: Call) -> list[tuple[str, _Place]]:
+        """The places that ControllerUnpublishVolume means: without a node, all."""
+        every = list(self.places.items())
+        return [(node, place) for (volume, node), place in every if volume == call.volume and call.node in ("", node)]
+
+    def _require_unpublished(self, call: Call, place: _Place) -> None:
+        for target in place.live_targets():
+            self.blame(call, f"came before {UNPUBLISH} of {target} had succeeded")
+
+    def _same_staging(self, call: Call, place: _Place) -> None:
+        staged = place.staged.last
+        if staged is not None and staged.staging != call.staging:
+            self.blame(call, f"names the staging path {call.staging!r}, and {staged} was at {staged.staging!r}")
+
+    def _require(self, call: Call, step: _Step, rpc: str) -> None:
+        if step.state == NO:
+            self.blame(call, f"came before {rpc}")
+        elif step.state == PERHAPS:
+            self.blame(call, f"came before {rpc} had succeeded")
+
+    def _do(self, call: Call, step: _Step) -> None:
+        if step.owed is not None:
+            self._answer(call, step.owed)
+        elif step.state == YES and not self._may_repeat(call, step.last):
+            self.blame(call, f"repeats {step.last}, which had succeeded, and nothing was killed since")
+        step.state, step.owed, step.last = PERHAPS, call, call
+
+    def _answer(self, call: Call, owed: Call) -> None:
+        """After a call of unknown outcome: the identical call, or its inverse."""
+        if call.rpc != owed.rpc:
+            self.blame(call, f"came before {owed} was undone for certain")
+        elif call.arguments != owed.arguments:
+            self.blame(call, f"repeats {owed} with other arguments: {_differences(owed, call)}")
+
+    def _undo(self, call: Call, step: _Step) -> None:
+        if step.state == NO and step.owed is None and not self._may_repeat(call, None):
+            self.blame(call, "undoes what was never done, or was undone already")
+        step.state, step.owed = PERHAPS, call
+
+    def _end(self, call: Call) -> None:
+        if call.code in REFUSALS and call.code not in self.tolerated:
+            self.blame(call, f"was refused with {call.code}")
+        # Nobody was there to hear the answer; who comes next has to ask again.
+        if not call.ok or (call.end_at is not None and self._orphaned(call, call.end_at)):
+            return
+        place = self._place(call)
+        if call.rpc == ATTACH:
+            _succeed(place.attached, call, YES)
+        elif call.rpc == STAGE:
+            _succeed(place.staged, call, YES)
+        elif call.rpc == PUBLISH:
+            _succeed(place.targets[call.target], call, YES)
+        elif call.rpc == UNPUBLISH:
+            _succeed(place.targets[call.target], call, NO)
+        elif call.rpc == UNSTAGE:
+            _succeed(place.staged, call, NO)
+        elif call.rpc == DETACH:
+            for _, detached in self._places_of(call):
+                _succeed(detached.attached, call, NO)
+        elif call.rpc == DELETE:
+            self.deleted.add(call.volume)
+
+    def finish(self) -> None:
+        for call in self.flying.values():
+            if not any(kill.role == "loop-driver" and kill.node == call.server for kill in self.kills):
+                self.blame(call, "never ended")
+        for (volume, node), place in self.places.items():
+            for target in place.live_targets():
+                self.violations.append(f"{volume} on {node} is left published at {target}")
+            if place.staged.state != NO:
+                self.violations.append(f"{volume} on {node} is left staged ({place.staged.state})")
+            if place.attached.state != NO:
+                self.violations.append(f"{volume} on {node} is left attached ({place.attached.state})")
+
+
+def _succeed(step: _Step, call: Call, state: str) -> None:
+    """A late answer to an earlier call says nothing about the one that is owed now."""
+    if step.owed is None or step.owed.rpc == call.rpc:
+        step.state, step.owed = state, None
+        step.last = call if state == YES else None
+
+
+def _lane(call: Call) -> tuple[str, str]:
+    """Calls of one lane may not overlap: one per volume, and one per volume and node on the nodes."""
+    if call.rpc == CREATE:
+        return ("name " + call.name, "")
+    return (call.volume, call.server if call.on_node else "") if call.volume else (f"#{call.seq}", "")
+
+
+def _differences(one: Call, other: Call) -> str:
+    names = ("rpc", "volume", "name", "node", "stagingPath", "targetPath", "readonly")
+    pairs = zip(names, one.arguments, other.arguments, strict=True)
+    return ", ".join(f"{name} {before!r} then {after!r}" for name, before, after in pairs if before != after)
+
+
+def check(
+    calls: Iterable[Call],
+    kills: Iterable[Kill] = (),
+    *,
+    tolerated: Collection[str] = (),
+    finished: bool = True,
+) -> list[str]:
+    """What is wrong with these calls. They start where nothing is attached.
+
+    `tolerated` are codes that a scenario provokes. `finished`: all volumes have to be off all nodes at the end.
+    """
+    checker = _Checker(sorted(kills, key=lambda kill: kill.at), tolerated)
+    checker.run(sorted(calls, key=lambda call: call.seq))
+    if finished:
+        checker.finish()
+    return checker.violations

@@ -1,0 +1,275 @@
+"""Self-tests of the trace check: traces that obey CSI's order, and one for each way of breaking it."""
+
+from __future__ import annotations
+
+import json
+import unittest
+
+from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, Call, mutating, parse
+from .trace import Kill, check
+
+T1, T2 = "/target/1", "/target/2"
+
+
+class Recorder:
+    """Writes a trace, one call after the other unless told otherwise. A line takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.calls: list[Call] = []
+        self.kills: list[Kill] = []
+
+    def begin(self, rpc: str, **facts: str | bool) -> Call:
+        self.seq += 1
+        call = Call(seq=self.seq, rpc=rpc, server="node-1", at=self.seq, volume="v")
+        if rpc in (ATTACH, DETACH):
+            call.node, call.server = "node-1", "node-2"
+        if rpc in (STAGE, UNSTAGE, PUBLISH):
+            call.staging = "/staging"
+        if rpc in (PUBLISH, UNPUBLISH):
+            call.target = T1
+        if rpc in (ATTACH, PUBLISH):
+            call.readonly = False
+        for name, value in facts.items():
+            setattr(call, name, value)
+        self.calls.append(call)
+        return call
+
+    def end(self, call: Call, code: str = "Ok") -> None:
+        self.seq += 1
+        call.end_seq, call.end_at, call.code = self.seq, self.seq, code
+
+    def call(self, rpc: str, code: str = "Ok", **facts: str | bool) -> Call:
+        call = self.begin(rpc, **facts)
+        self.end(call, code)
+        return call
+
+    def run(self, *rpcs: str) -> None:
+        for rpc in rpcs:
+            self.call(rpc)
+
+    def kill(self, role: str, node: str = "node-1") -> None:
+        self.seq += 1
+        self.kills.append(Kill(self.seq, role, node))
+
+
+class TraceTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.trace = Recorder()
+
+    def good(self, *, finished: bool = True) -> None:
+        self.assertEqual(check(self.trace.calls, self.trace.kills, finished=finished), [])
+
+    def bad(self, words: str, *, finished: bool = True) -> None:
+        found = check(self.trace.calls, self.trace.kills, finished=finished)
+        self.assertTrue(any(words in violation for violation in found), f"{words!r} is not in {found}")
+
+    # Good ones.
+
+    def test_a_whole_life(self) -> None:
+        self.trace.call(CREATE, volume="", name="pv")
+        self.trace.run(ATTACH, STAGE, PUBLISH, UNPUBLISH, UNSTAGE, DETACH, DELETE)
+        self.good()
+
+    def test_two_targets_share_a_stage(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH)
+        self.trace.call(PUBLISH, target=T2)
+        self.trace.run(UNPUBLISH)
+        self.trace.call(UNPUBLISH, target=T2)
+        self.trace.run(UNSTAGE, DETACH)
+        self.good()
+
+    def test_failures_are_repeated_or_reversed(self) -> None:
+        self.trace.call(ATTACH, "Internal")
+        self.trace.run(ATTACH)
+        self.trace.call(STAGE, "DeadlineExceeded")
+        self.trace.call(STAGE, "Internal")
+        self.trace.call(UNSTAGE, "Aborted")
+        self.trace.run(UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_second_life_elsewhere_in_the_same_trace(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH, UNPUBLISH, UNSTAGE, DETACH)
+        other = {"node": "node-2"}
+        self.trace.call(ATTACH, **other)
+        for rpc in (STAGE, PUBLISH, UNPUBLISH, UNSTAGE):
+            self.trace.call(rpc, server="node-2", staging="" if rpc == UNPUBLISH else "/other")
+        self.trace.call(DETACH, **other)
+        self.good()
+
+    def test_several_nodes_at_once(self) -> None:
+        self.trace.run(ATTACH)
+        self.trace.call(ATTACH, node="node-2")
+        here = self.trace.begin(STAGE)
+        there = self.trace.begin(STAGE, server="node-2")
+        self.trace.end(there)
+        self.trace.end(here)
+        self.good(finished=False)
+
+    def test_a_killed_driver(self) -> None:
+        self.trace.run(ATTACH)
+        self.trace.begin(STAGE)
+        self.trace.kill("loop-driver")
+        self.trace.run(STAGE, PUBLISH, UNPUBLISH, UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_killed_agent_repeats_what_it_did_not_hear(self) -> None:
+        self.trace.run(ATTACH)
+        unheard = self.trace.begin(STAGE)
+        self.trace.kill("agent")
+        again = self.trace.begin(STAGE)
+        self.trace.end(unheard)
+        self.trace.end(again)
+        self.trace.run(PUBLISH)
+        self.trace.kill("agent")
+        self.trace.run(PUBLISH, UNPUBLISH, UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_killed_agent_may_undo_what_never_reached_the_driver(self) -> None:
+        self.trace.run(ATTACH)
+        self.trace.kill("agent")
+        self.trace.run(UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_provoked_refusal(self) -> None:
+        self.trace.call(ATTACH, "FailedPrecondition")
+        self.trace.run(ATTACH, DETACH)
+        self.assertEqual(check(self.trace.calls, tolerated={"FailedPrecondition"}), [])
+        self.bad("was refused with FailedPrecondition")
+
+    # Bad ones.
+
+    def test_stage_before_attach(self) -> None:
+        self.trace.run(STAGE)
+        self.bad("came before ControllerPublishVolume")
+
+    def test_stage_while_attaching(self) -> None:
+        attach = self.trace.begin(ATTACH)
+        self.trace.run(STAGE)
+        self.trace.end(attach)
+        self.bad("came before ControllerPublishVolume had succeeded")
+
+    def test_stage_after_a_failed_attach(self) -> None:
+        self.trace.call(ATTACH, "Internal")
+        self.trace.run(STAGE)
+        self.bad("came before ControllerPublishVolume had succeeded")
+
+    def test_publish_before_stage(self) -> None:
+        self.trace.run(ATTACH, PUBLISH)
+        self.bad("came before NodeStageVolume")
+
+    def test_publish_after_an_answer_that_nobody_heard(self) -> None:
+        self.trace.run(ATTACH)
+        unheard = self.trace.begin(STAGE)
+        self.trace.kill("agent")
+        self.trace.end(unheard)
+        self.trace.run(PUBLISH)
+        self.bad("came before NodeStageVolume had succeeded")
+
+    def test_unstage_with_a_live_target(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH, UNSTAGE)
+        self.bad(f"came before NodeUnpublishVolume of {T1} had succeeded")
+
+    def test_unstage_after_a_failed_unpublish(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH)
+        self.trace.call(UNPUBLISH, "Internal")
+        self.trace.run(UNSTAGE)
+        self.bad("NodeUnpublishVolume")
+
+    def test_detach_while_staged(self) -> None:
+        self.trace.run(ATTACH, STAGE, DETACH)
+        self.bad("came before NodeUnstageVolume on node-1 had succeeded")
+
+    def test_detach_after_a_failed_unstage(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.call(UNSTAGE, "Internal")
+        self.trace.run(DETACH)
+        self.bad("came before NodeUnstageVolume on node-1 had succeeded")
+
+    def test_detach_of_all_nodes_while_one_has_it(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.call(DETACH, node="")
+        self.bad("came before NodeUnstageVolume on node-1 had succeeded")
+
+    def test_delete_while_attached(self) -> None:
+        self.trace.run(ATTACH, DELETE)
+        self.bad("came while the volume was still on node-1")
+
+    def test_use_after_delete(self) -> None:
+        self.trace.run(DELETE, ATTACH)
+        self.bad("the volume has been deleted")
+
+    def test_two_calls_in_flight_on_the_controller_side(self) -> None:
+        attach = self.trace.begin(ATTACH)
+        other = self.trace.begin(ATTACH, node="node-2")
+        self.trace.end(attach)
+        self.trace.end(other)
+        self.bad("was in flight", finished=False)
+
+    def test_two_calls_in_flight_on_a_node(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        one = self.trace.begin(PUBLISH)
+        two = self.trace.begin(PUBLISH, target=T2)
+        self.trace.end(one)
+        self.trace.end(two)
+        self.bad("was in flight", finished=False)
+
+    def test_another_nodes_agent_was_killed(self) -> None:
+        self.trace.run(ATTACH)
+        stage = self.trace.begin(STAGE)
+        self.trace.kill("agent", "node-2")
+        again = self.trace.begin(STAGE)
+        self.trace.end(stage)
+        self.trace.end(again)
+        self.bad("was in flight", finished=False)
+
+    def test_repeats_with_other_arguments(self) -> None:
+        self.trace.call(ATTACH, "Internal")
+        self.trace.call(ATTACH, readonly=True)
+        self.bad("readonly False then True", finished=False)
+
+    def test_another_staging_path(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.call(PUBLISH, staging="/elsewhere")
+        self.bad("names the staging path '/elsewhere'", finished=False)
+
+    def test_a_success_is_repeated(self) -> None:
+        self.trace.run(ATTACH, STAGE, STAGE)
+        self.bad("had succeeded, and nothing was killed since", finished=False)
+
+    def test_a_success_is_repeated_before_the_kill(self) -> None:
+        self.trace.run(ATTACH, ATTACH)
+        self.trace.kill("agent", "node-2")
+        self.bad("had succeeded, and nothing was killed since", finished=False)
+
+    def test_undo_of_nothing(self) -> None:
+        self.trace.run(ATTACH, STAGE, UNPUBLISH)
+        self.bad("undoes what was never done", finished=False)
+
+    def test_begun_anew_before_the_undo_was_certain(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.call(UNSTAGE, "Internal")
+        self.trace.run(STAGE)
+        self.bad("was undone for certain", finished=False)
+
+    def test_left_behind(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH)
+        self.bad("left published")
+        self.bad("left staged")
+        self.bad("left attached")
+
+    def test_a_call_that_never_ended(self) -> None:
+        self.trace.begin(ATTACH)
+        self.bad("never ended")
+
+
+class ParseTest(unittest.TestCase):
+    def test_lines_become_calls(self) -> None:
+        start = {"seq": 1, "call": 1, "phase": "start", "at": 5, "server": "node-1", "rpc": STAGE, "volume": "v"}
+        probe = {"seq": 2, "call": 2, "phase": "start", "at": 6, "server": "node-1", "rpc": "Probe"}
+        end = {**start, "seq": 3, "phase": "end", "at": 9, "code": "Ok", "millis": 4}
+        lines = [json.dumps(entry) + "\n" for entry in (start, probe, end)]
+        stage, other = parse([*lines, '{"seq": 4, "cal'])
+        self.assertEqual((stage.seq, stage.end_seq, stage.code, stage.place), (1, 3, "Ok", "node-1"))
+        self.assertIsNone(other.end_seq)
+        self.assertEqual(mutating([stage, other]), [stage])
