@@ -45,7 +45,8 @@ check:
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 	$(CARGO) test --locked
 	@$(harness) check-chart
-	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; else echo 'cargo-deny is not installed: skipped (CI runs it)'; fi
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check licenses bans sources; \
+	else echo 'cargo-deny is not installed, so licences and sources were not checked: cargo install cargo-deny'; fi
 
 # The slow programs first, so that a fresh machine shows at once what takes its time.
 test:

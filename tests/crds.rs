@@ -23,7 +23,8 @@ fn expected(prefix: &str) -> BTreeMap<String, String> {
 fn found(directory: &Path, prefix: &str) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(directory) else { return BTreeMap::new() };
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let yaml = names.filter(|name| name.starts_with(prefix) && name.ends_with(".yaml"));
+    let yaml =
+        names.filter(|name| name.starts_with(prefix) && Path::new(name).extension() == Some("yaml".as_ref()));
     yaml.map(|name| (name.clone(), fs::read_to_string(directory.join(&name)).unwrap())).collect()
 }
 

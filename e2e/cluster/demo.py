@@ -43,6 +43,7 @@ class Tour:
         tell(f"A driver, a volume to be made, and a claim that wants it on {first}")
         self._apply("plugin.yaml", "volume.yaml", "claim-node-1.yaml")
         self._await_ready(FIRST)
+        self.kubectl("wait", "--for=condition=Ready", "attachments", "--all", "--timeout=60s")
         self.kubectl("get", "plugins,volumes,volumeclaims,attachments")
 
         tell(f"The claim is a mount on {first}. Something is written to it there")

@@ -25,6 +25,10 @@ pub struct AgentArgs {
     /// Directory of the node's own records and of the agent's lock. It has to survive the Pod.
     #[arg(long, env = "MOOR_STATE_DIR", default_value = "/var/lib/moor")]
     pub state_dir: PathBuf,
+    /// File with the id of this boot of the node. In a Pod /proc may be another one than the node's, so the
+    /// chart mounts the node's own.
+    #[arg(long, env = "MOOR_BOOT_ID_FILE", default_value = "/proc/sys/kernel/random/boot_id")]
+    pub boot_id_file: PathBuf,
     /// Address of /livez, /readyz and /metrics.
     #[arg(long, env = "MOOR_ADMIN_ADDRESS", default_value = "0.0.0.0:9810")]
     pub admin_address: SocketAddr,

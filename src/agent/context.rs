@@ -61,7 +61,7 @@ pub(super) struct Agent {
     pub queues: Arc<Queues>,
     pub budgets: Budgets,
     pub renewal: Renewal,
-    pub first_seen: FirstSeen,
+    pub first_seen: Arc<FirstSeen>,
     pub stopping: AtomicBool,
 }
 
@@ -69,6 +69,11 @@ impl Agent {
     /// Whether a CSI call may be started: not while ending, and not on the word of an old Lease (design R2).
     pub fn may_call(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed) && self.renewal.may_call()
+    }
+
+    /// As [`Self::may_call`], and it is known whether this driver runs here: right after a start that takes a moment.
+    pub fn may_call_driver(&self, driver: &str) -> bool {
+        self.may_call() && (self.registry.is_settled() || self.registry.client_for(driver).is_some())
     }
 
     pub fn api<K>(&self) -> Api<K>

@@ -25,7 +25,7 @@ use crate::k8s::{ApiError, Next};
 /// How often a result is written onto a newer version before the whole step is planned again.
 const CONFLICTS: usize = 3;
 /// Pause while no call may be started.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What a step came to.
 enum Outcome {
@@ -202,7 +202,7 @@ async fn turn(
 ) -> Result<tokio::sync::OwnedSemaphorePermit, Trouble> {
     let driver = &attachment.spec.fixed.driver_name;
     let turn = agent.budgets.turn(driver, true, direction, agent.controller_concurrency(driver)).await;
-    turn.filter(|_| agent.may_call()).ok_or(Trouble::NotNow)
+    turn.filter(|_| agent.may_call_driver(driver)).ok_or(Trouble::NotNow)
 }
 
 async fn attached(agent: &Agent, attachment: &Arc<Attachment>, context: Context) -> Result<(), ApiError> {

@@ -5,13 +5,11 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
 /// The machine cannot be asked, or the lock not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// Without the boot's id no mount can be recognised.
-    #[error("read {BOOT_ID}: {0}")]
+    #[error("read the boot id: {0}")]
     BootId(#[source] io::Error),
     /// The state directory cannot be made.
     #[error("make the state directory {path}: {source}; it has to be on a writable disk of the node")]
@@ -39,9 +37,9 @@ pub enum HostError {
     },
 }
 
-/// Id of this boot of the kernel; with it a mount of an earlier boot is told from one of now (design R8).
-pub fn boot_id() -> Result<String, HostError> {
-    fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).map_err(HostError::BootId)
+/// Id of this boot of the node; with it a mount of an earlier boot is told from one of now (design R8).
+pub fn boot_id(file: &Path) -> Result<String, HostError> {
+    fs::read_to_string(file).map(|id| id.trim().to_owned()).map_err(HostError::BootId)
 }
 
 /// The right to speak to this node's drivers, held until it is dropped or the process ends, however it ends
@@ -89,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_boot_has_an_id() {
-        assert_eq!(boot_id().unwrap().len(), 36);
+        assert_eq!(boot_id(Path::new("/proc/sys/kernel/random/boot_id")).unwrap().len(), 36);
     }
 
     #[tokio::test]

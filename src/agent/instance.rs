@@ -89,10 +89,11 @@ async fn attend(
             answer => {
                 let timeout = registry.health_timeout(driver);
                 let patient = !health.healthy && health.error.is_none() && started.elapsed() < timeout;
+                // Without a time that passes: a text that changed with each probe would be a write with each probe.
                 let error = match answer {
                     Err(error) => Some(error.to_string()),
                     Ok(_) if patient => None,
-                    Ok(_) => Some(format!("Probe: not ready after {} s", started.elapsed().as_secs())),
+                    Ok(_) => Some(format!("Probe: not ready, for longer than {} s", timeout.as_secs())),
                 };
                 Health { healthy: false, gone: false, error }
             }

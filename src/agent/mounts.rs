@@ -11,12 +11,17 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+use tokio::sync::Semaphore;
+
 use super::paths::HostPath;
 
 const TABLE: &str = "/proc/self/mountinfo";
 
 /// Longest wait for the kernel. A look at a dead network mount may never return.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks at a time, each of which takes a thread. One that hangs gives its place back when it is given up.
+static LOOKS: Semaphore = Semaphore::const_new(16);
 
 /// The device behind a mount or a device file, as it is recorded and compared (design R8). Opaque.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +98,8 @@ async fn bounded<T: Send + 'static>(
 ) -> Result<T, MountError> {
     let path = path.as_path().to_owned();
     let inner = path.clone();
+    // Never closed, so there is always a permit to wait for.
+    let _permit = LOOKS.acquire().await.ok();
     let task = tokio::task::spawn_blocking(move || work(&inner));
     match tokio::time::timeout(PATIENCE, task).await {
         Ok(Ok(result)) => result,

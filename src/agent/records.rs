@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use crate::attachment::record::{Done, Record};
 
 const ASIDE: &str = "new";
+/// Records that are written at a time.
+const WRITES: usize = 32;
 const UNREADABLE: &str = "unreadable";
 
 /// A record cannot be stored, read or removed.
@@ -78,16 +81,19 @@ impl Stored {
             return false;
         }
         boot_id.clone_into(&mut self.record.boot_id);
-        self.doubt();
+        self.record.staged = doubted(self.record.staged);
+        for target in self.record.targets.values_mut() {
+            target.published = doubted(target.published);
+        }
         self.staging_device = None;
+        self.staged_once = false;
         true
     }
 
-    /// The mounts are not what they were: stage and publish are to be repeated before anybody relies on them.
-    pub fn doubt(&mut self) {
-        let doubted = |done: Done| if done == Done::Yes { Done::Maybe } else { done };
+    /// A claim's mount is not there any more: stage and publish are repeated before anybody relies on them.
+    pub fn doubt(&mut self, claim_uid: &str) {
         self.record.staged = doubted(self.record.staged);
-        for target in self.record.targets.values_mut() {
+        if let Some(target) = self.record.targets.get_mut(claim_uid) {
             target.published = doubted(target.published);
         }
     }
@@ -98,6 +104,8 @@ impl Stored {
 pub struct Records {
     directory: PathBuf,
     known: Mutex<HashMap<String, Stored>>,
+    /// Each write blocks a thread until the disk has it.
+    writes: Semaphore,
 }
 
 impl Records {
@@ -123,7 +131,14 @@ impl Records {
                 _ => {}
             }
         }
-        Ok((Self { directory: directory.to_owned(), known: Mutex::new(known) }, unreadable))
+        Ok((
+            Self {
+                directory: directory.to_owned(),
+                known: Mutex::new(known),
+                writes: Semaphore::new(WRITES),
+            },
+            unreadable,
+        ))
     }
 
     /// The record of an Attachment.
@@ -166,6 +181,8 @@ impl Records {
         let fail = |source| RecordError::Store { path: path.clone(), source };
         let text = serde_json::to_vec(&stored).map_err(|e| fail(io::Error::other(e)))?;
         let (to, directory) = (path.clone(), self.directory.clone());
+        // The semaphore is never closed, so there is always a permit to wait for.
+        let _permit = self.writes.acquire().await.ok();
         tokio::task::spawn_blocking(move || replace(&directory, &to, &text))
             .await
             .map_err(|source| RecordError::Task { uid: uid.clone(), source })?
@@ -202,6 +219,10 @@ impl Records {
     fn known(&self) -> MutexGuard<'_, HashMap<String, Stored>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn doubted(done: Done) -> Done {
+    if done == Done::Yes { Done::Maybe } else { done }
 }
 
 fn read(path: &Path) -> Option<(String, Stored)> {

@@ -105,3 +105,14 @@ fn a_record_of_an_older_agent_is_read() {
     assert_eq!(read.staging_device, None);
     assert_eq!(read.record, stored("a").record);
 }
+
+#[test]
+fn a_mount_that_is_gone_casts_no_doubt_on_other_claims() {
+    let mut stored = stored("a");
+    let other = stored.record.targets["claim-uid"].clone();
+    stored.record.targets.insert("other".into(), other);
+    stored.doubt("claim-uid");
+    assert_eq!(stored.record.staged, Done::Maybe);
+    assert_eq!(stored.record.targets["claim-uid"].published, Done::Maybe);
+    assert_eq!(stored.record.targets["other"].published, Done::Yes);
+}

@@ -210,7 +210,7 @@ impl Registry {
 
     /// An instance's watcher reports. `serving` is None while there is no connection.
     pub(super) fn report(&self, path: &Path, serial: u64, serving: Option<Serving>, health: Health) {
-        let (driver, arrived) = {
+        let (driver, before, arrived) = {
             let mut state = self.state();
             // A watcher that was aborted in the middle of its report speaks of a socket that is gone.
             let Some(watched) = state.sockets.get_mut(path).filter(|w| w.endpoint.serial == serial) else {
@@ -218,8 +218,14 @@ impl Registry {
             };
             watched.reported = true;
             let endpoint = &mut watched.endpoint;
-            let arrived = serving.is_some() && endpoint.serving.is_none();
-            let same = serving.is_some() == endpoint.serving.is_some() && endpoint.health == health;
+            let before = endpoint.driver.clone();
+            // Each connection has a fingerprint of its own.
+            let arrived = match (&serving, &endpoint.serving) {
+                (Some(new), Some(old)) => !Arc::ptr_eq(&new.fingerprint, &old.fingerprint),
+                (new, _) => new.is_some(),
+            };
+            let same =
+                !arrived && serving.is_some() == endpoint.serving.is_some() && endpoint.health == health;
             if let Some(serving) = &serving {
                 endpoint.driver = Some(serving.fingerprint.driver.clone());
             }
@@ -228,8 +234,11 @@ impl Registry {
             if same {
                 return;
             }
-            (endpoint.driver.clone(), arrived)
+            (endpoint.driver.clone(), before, arrived)
         };
+        if let Some(before) = before.filter(|before| Some(before) != driver.as_ref()) {
+            self.surroundings.changed(&before, false);
+        }
         if let Some(driver) = driver {
             self.surroundings.changed(&driver, arrived);
         }

@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use tokio::task::JoinSet;
 
 use super::args::AgentArgs;
-use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE, Budgets, FirstSeen};
+use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE, Budgets};
 use super::host::{self, HostError, NodeLock};
 use super::paths::Paths;
 use super::records::{RecordError, Records};
@@ -64,7 +64,6 @@ pub enum Error {
 /// Runs the agent until `shutdown`, or until it cannot go on.
 pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<(), Error> {
     let mut shutdown = std::pin::pin!(shutdown.begun());
-    let bound = admin::bind(args.admin_address).await?;
     let me = format!("pod {} process {}", args.pod_uid.as_deref().unwrap_or("-"), std::process::id());
     let start = async {
         let lock = NodeLock::acquire(&args.state_dir, &me).await?;
@@ -74,7 +73,9 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         started = start => started?,
         () = &mut shutdown => return Ok(()),
     };
-    let boot_id = host::boot_id()?;
+    // After the lock: until then the address may be that of the agent that is waited for.
+    let bound = admin::bind(args.admin_address).await?;
+    let boot_id = host::boot_id(&args.boot_id_file)?;
     let (records, unreadable) = Records::open(&args.state_dir.join("records"))?;
     for path in unreadable {
         tracing::error!(path = %path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
@@ -101,6 +102,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         records: Arc::new(records),
         retries: Arc::default(),
         queues: queues.clone(),
+        first_seen: Arc::default(),
     });
     wakes.listen();
     let agent = Arc::new(Agent {
@@ -124,7 +126,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         queues: queues.clone(),
         budgets: Budgets::default(),
         renewal,
-        first_seen: FirstSeen::default(),
+        first_seen: wakes.first_seen.clone(),
         stopping: AtomicBool::new(false),
         client,
     });

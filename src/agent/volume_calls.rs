@@ -20,7 +20,7 @@ use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
 /// Pause while no call may be started.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Works on one Volume.
 pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
@@ -34,7 +34,7 @@ pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     let direction = if rpc == Rpc::DeleteVolume { Direction::Undo } else { Direction::Make };
     let limit = agent.controller_concurrency(&driver);
     let turn = agent.budgets.turn(&driver, true, direction, limit).await;
-    let Some(_turn) = turn.filter(|_| agent.may_call()) else { return Next::After(PAUSE) };
+    let Some(_turn) = turn.filter(|_| agent.may_call_driver(&driver)) else { return Next::After(PAUSE) };
 
     let before = volume.status.clone().unwrap_or_default();
     let mut after = before.clone();

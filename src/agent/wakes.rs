@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::context::{Watched, oldest_plugin};
+use super::context::{FirstSeen, Watched, oldest_plugin};
 use super::records::Records;
 use super::registry::Surroundings;
 use super::retry::Retries;
@@ -57,6 +57,7 @@ pub(super) struct Wakes {
     pub records: Arc<Records>,
     pub retries: Arc<Retries>,
     pub queues: Arc<Queues>,
+    pub first_seen: Arc<FirstSeen>,
 }
 
 impl Wakes {
@@ -70,7 +71,9 @@ impl Wakes {
                 }
             }
             if let (Some(gone), None) = (old, new) {
-                me.retries.clear(gone.metadata.uid.as_deref().unwrap_or_default());
+                let uid = gone.metadata.uid.as_deref().unwrap_or_default();
+                me.retries.clear(uid);
+                me.first_seen.forget(uid);
             }
         });
         let me = self.clone();

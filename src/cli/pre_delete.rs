@@ -57,8 +57,9 @@ fn judge(claims: &[VolumeClaim], keep_mounts: bool) -> Result<String, PreDeleteE
         return Ok(format!("{message}; their volumes stay mounted"));
     }
     message.push_str(
-        "; delete them, or keep the mounts for a reinstall with uninstall.keepMounts=true \
-         (or helm uninstall --no-hooks)",
+        "; delete them and uninstall again, or leave them mounted for a reinstall with \
+         `helm uninstall --no-hooks` (Helm now believes that it is uninstalling: to go on using the release, \
+         `helm rollback` it to its last revision)",
     );
     Err(PreDeleteError::Granted(message))
 }
@@ -95,7 +96,10 @@ mod tests {
             text.starts_with("12 claims are still granted: shop/c00 on node n1, shop/c01 on node n1"),
             "{text}"
         );
-        assert!(text.contains("shop/c09 on node n1 and 2 more; delete them, or keep the mounts"), "{text}");
+        assert!(
+            text.contains("shop/c09 on node n1 and 2 more; delete them and uninstall again, or leave"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -93,18 +93,16 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         worked.send_replace(true);
     };
     let mut both = std::pin::pin!(async { tokio::join!(election.run(raised(work_done)), work).0 });
-    loop {
-        tokio::select! {
-            end = &mut both => return match end {
-                ElectionEnd::ShutDown => Ok(()),
-                ElectionEnd::Lost => Err(Error::LeaseLost),
-            },
-            Some(ended) = watches.join_next() => return Err(match ended {
-                Ok(went_back) => Error::WentBack(went_back),
-                Err(_) => Error::WatchEnded,
-            }),
-            error = &mut unserved => return Err(Error::Admin(error)),
-        }
+    tokio::select! {
+        end = &mut both => match end {
+            ElectionEnd::ShutDown => Ok(()),
+            ElectionEnd::Lost => Err(Error::LeaseLost),
+        },
+        Some(ended) = watches.join_next() => Err(match ended {
+            Ok(went_back) => Error::WentBack(went_back),
+            Err(_) => Error::WatchEnded,
+        }),
+        error = &mut unserved => Err(Error::Admin(error)),
     }
 }
 

@@ -59,19 +59,19 @@ pub struct LoopDriverArgs {
     #[arg(long, env = "NODE_NAME")]
     pub node_id: String,
     /// Where volumes and all that has to outlive this process are kept.
-    #[arg(long, default_value = "/var/lib/moor-loop")]
+    #[arg(long, env = "MOOR_LOOP_STATE_DIR", default_value = "/var/lib/moor-loop")]
     pub state_dir: PathBuf,
     /// The state directory is the same one on all nodes (which then share a kernel, as in the test cluster).
     #[arg(long, env = "MOOR_LOOP_SHARED", value_parser = BoolishValueParser::new())]
     pub shared: bool,
     /// The driver's CSI name.
-    #[arg(long, default_value = "loop.moor.dev")]
+    #[arg(long, env = "MOOR_LOOP_DRIVER_NAME", default_value = "loop.moor.dev")]
     pub driver_name: String,
     /// How many volumes the node takes; 0 is no limit.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, env = "MOOR_LOOP_MAX_VOLUMES", default_value_t = 0)]
     pub max_volumes_per_node: i64,
     /// Which services to offer.
-    #[arg(long, value_enum, default_value_t = Roles::All)]
+    #[arg(long, env = "MOOR_LOOP_ROLES", value_enum, default_value_t = Roles::All)]
     pub roles: Roles,
     /// Append each call to calls.jsonl in the state directory.
     #[arg(long, env = "MOOR_LOOP_RECORD_CALLS", value_parser = BoolishValueParser::new())]

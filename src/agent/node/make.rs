@@ -119,7 +119,7 @@ impl Pass {
         direction: Direction,
     ) -> Result<tokio::sync::OwnedSemaphorePermit, Trouble> {
         let turn = self.agent.budgets.turn(driver, false, direction, CONCURRENCY).await;
-        turn.filter(|_| self.agent.may_call()).ok_or(Trouble::NotNow)
+        turn.filter(|_| self.agent.may_call_driver(driver)).ok_or(Trouble::NotNow)
     }
 
     /// Awaits a call; when it takes long, says so once on the claims that wait for it.

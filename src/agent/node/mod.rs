@@ -12,6 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::context::Agent;
 use super::failure::Failure;
 use super::mounts::MountError;
@@ -25,10 +27,11 @@ use crate::csi::Rpc;
 use crate::k8s::{ApiError, Next, read};
 use observe::View;
 
-/// Steps in one pass before others get their turn.
-const STEPS: usize = 200;
+/// After this time a pass ends, and what is left to do is taken up by the next one. A pass that goes on for as long as
+/// there are claims would look like a worker that hangs.
+const TURN: Duration = Duration::from_secs(30);
 /// Pause while no call may be started.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(500);
 /// A claim that is not Ready after this long says in its status what it waits for; a faster one is spared the write.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Node calls at a time, per driver and direction.
@@ -52,6 +55,9 @@ enum Trouble {
     /// The driver, a path or a Secret: recorded in the status and tried again later.
     #[error("{0}")]
     Failed(Box<Failure>),
+    /// The claim's VolumeHandle is known now, and who holds that key goes on.
+    #[error("another key goes on with it")]
+    Elsewhere,
     /// No call may be started now, or the plugin's budget is used up.
     #[error("no call may be started now")]
     NotNow,
@@ -75,7 +81,8 @@ impl From<Failure> for Trouble {
 /// Works on one key until there is nothing to do.
 pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
     let mut pass = Pass { agent, key, live: HashMap::new(), live_claims: HashMap::new(), live_handle: None };
-    for _ in 0..STEPS {
+    let started = Instant::now();
+    while started.elapsed() < TURN {
         let view = match pass.observe().await {
             Ok(view) => view,
             Err(error) => {
@@ -100,6 +107,7 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
                     }
                 };
             }
+            Err(Trouble::Elsewhere) => return Next::Done,
             Err(Trouble::NotNow) => return Next::After(PAUSE),
             Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
             Err(trouble) => {
@@ -170,14 +178,16 @@ impl Pass {
 
     async fn read_attachment(&mut self, attachment: &str, name: &str) -> Result<(), Trouble> {
         let found = self.agent.get_live::<Attachment>(name).await?;
+        // A VolumeHandle that was read earlier says nothing about an Attachment that may be younger (design R3).
+        self.live_handle = None;
         let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment));
         match &same {
             Some(found) => {
                 self.agent.take_in(&self.agent.attachments, found.clone());
                 if matches!(self.key, NodeKey::Claim(_)) && found.spec.node_name == self.agent.node_name {
-                    // Now its handle is known, and only who holds the handle's key may go on.
                     let handle = found.spec.fixed.handle_name.clone();
                     self.agent.queues.nodes.add(NodeKey::Handle(handle));
+                    return Err(Trouble::Elsewhere);
                 }
             }
             None => self.agent.attachments.remove_confirmed(attachment),

@@ -51,8 +51,8 @@ impl Pass {
                 let closed = directories::close_parent(&HostPath::recorded(&target.path));
                 closed.unwrap_or_else(|error| tracing::warn!("{error}"));
             }
-            // What took this mount may have taken the others: all are made again before anybody relies on them.
-            stored.doubt();
+            // What took this mount may have taken the staging too. The other targets are looked at one by one.
+            stored.doubt(&uid);
             self.agent.records.put(stored).await?;
         }
         let desired =
@@ -123,7 +123,7 @@ impl Pass {
         let place = format!("on node {}", self.agent.node_name);
         self.write_claim(claim, |status, generation, now| {
             // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
-            if claim.metadata.deletion_timestamp.is_none() {
+            if claim.metadata.deletion_timestamp.is_none() && status.state <= ClaimState::Ready {
                 status.state = ClaimState::Taken;
             }
             status.waiting_for = None;

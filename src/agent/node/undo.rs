@@ -44,10 +44,12 @@ impl Pass {
             if let Err(failure) = called {
                 let Some(claim) = forced else { return Err(failure.into()) };
                 // Design R4: with a live agent forceDetach is an order to unmount even while busy.
-                mounts::detach_by_force(&target).await?;
-                let note = format!("{target} was unmounted by force after: {failure}");
-                tracing::warn!(claim = claim_uid(claim), "{note}");
-                self.agent.tell(claim, Reason::Forced, "Unpublish", note);
+                if mounts::look(&target).await?.is_some() {
+                    mounts::detach_by_force(&target).await?;
+                    let note = format!("{target} was unmounted by force after: {failure}");
+                    tracing::warn!(claim = claim_uid(claim), "{note}");
+                    self.agent.tell(claim, Reason::Forced, "Unpublish", note);
+                }
                 let Some(plugin) = plugin else { return Err(failure.into()) };
                 self.call_unpublish(&plugin, &stored.record, &target).await?;
             }
@@ -128,8 +130,8 @@ impl Pass {
         self.accept(called, record, target).await
     }
 
-    /// NOT_FOUND counts as undone only with evidence of our own: the recorded driver says so, no other Plugin has
-    /// taken its name since, and nothing is mounted (design R9, interleavings B21).
+    /// NOT_FOUND counts as undone only with evidence of our own: it is the recorded driver that says so (design R9,
+    /// interleavings B21), and nothing is mounted.
     async fn accept(
         &self,
         called: Result<(), CallError>,
