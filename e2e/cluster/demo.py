@@ -133,7 +133,8 @@ class Tour:
         if self.cluster is not None:
             pid_file = self.cluster.node(node).directory.relative_to(REPOSITORY) / "pid"
             prompt(f"nsenter -t $(cat {pid_file}) -m sh -c {_quoted(script)}")
-            return self._show(["nsenter", "-t", str(self.cluster.node(node).pid), "-m", "sh", "-c", script])
+            pid = (REPOSITORY / pid_file).read_text().strip()
+            return self._show(["nsenter", "-t", pid, "-m", "sh", "-c", script])
         agent = self._quiet(
             "get", "pods", "--namespace", install.NAMESPACE, "--selector", "app.kubernetes.io/component=agent",
             "--field-selector", f"spec.nodeName={node}", "-o", "name",

@@ -54,20 +54,33 @@ class Node:
 
     def boot(self) -> None:
         """The machine without its daemons: namespaces, mounts, process 1."""
-        pid_file = self.directory / "pid"
+        pid_file = self.directory / "init-pid"
         pid_file.unlink(missing_ok=True)
         cgroups.create(self.name)
         self._boot = Component(self.name, node_config.write_boot(self.name, self.number))
         self._boot.start()
         deadline = time.monotonic() + 15
-        while not pid_file.exists():
-            if not self._boot.alive or time.monotonic() > deadline:
-                raise Problem(f"{self.name} did not start", f"its log: {self._boot.log}\n{self._boot.last_words()}")
-            time.sleep(0.01)
+        self._await(pid_file, self._boot, deadline)
         process = Process.of(int(pid_file.read_text()))
         if process is None:
             raise Problem(f"{self.name} ended while starting", f"its log: {self._boot.log}")
         self._init.write(process, [])
+        self._open_window(deadline)
+
+    def _open_window(self, deadline: float) -> None:
+        """The process whose pid is in the file `pid`: see node_config.window_script."""
+        pid_file = self.directory / "pid"
+        pid_file.unlink(missing_ok=True)
+        enter = ["nsenter", "-t", str(self.pid), "-m", "-n", "unshare", "--mount", "--propagation", "unchanged"]
+        window = Component(f"{self.name}-window", [*enter, "sh", "-c", node_config.window_script(self.name)])
+        window.start()
+        self._await(pid_file, window, deadline)
+
+    def _await(self, file: Path, component: Component, deadline: float) -> None:
+        while not file.exists():
+            if not component.alive or time.monotonic() > deadline:
+                raise Problem(f"{self.name} did not start", f"its log: {component.log}\n{component.last_words()}")
+            time.sleep(0.01)
 
     def start(self) -> None:
         """Boots it again, after crash(), with everything it needs to take part in the cluster."""

@@ -97,11 +97,30 @@ def _init(name: str, folder: Path) -> str:
             "echo 1 > /proc/sys/net/ipv4/ip_forward",
             "mount --make-rshared /",
             "cd /",
-            f"echo $pid > {folder}/pid.new",
-            f"mv {folder}/pid.new {folder}/pid",
+            f"echo $pid > {folder}/init-pid.new",
+            f"mv {folder}/init-pid.new {folder}/init-pid",
             # While it waits, the shell also collects the orphans of the node.
             "sleep infinity &",
             "wait",
+            "",
+        ]
+    )
+
+
+def window_script(name: str) -> str:
+    """A process for those who look in with `nsenter -m` alone: a peer of the node's mount namespace, in which every
+    mount appears and goes as in the node, but with a /proc in which a process of the host finds itself."""
+    folder = node_directory(name)
+    return "\n".join(
+        [
+            "set -e",
+            "mount -n --make-rprivate /proc",
+            "mount -n -t proc proc /proc",
+            f"mount -n --bind {folder / 'boot-id'} /proc/sys/kernel/random/boot_id",
+            "cd /",
+            f"echo $$ > {folder}/pid.new",
+            f"mv {folder}/pid.new {folder}/pid",
+            "exec sleep infinity",
             "",
         ]
     )
