@@ -35,9 +35,8 @@ def objects(cluster: Cluster) -> set[str]:
         for item in cluster.api.get(collection(kind))["items"]:
             meta = item["metadata"]
             name = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
-            state = item.get("status", {}).get("state", "")
-            going = ", being deleted" if "deletionTimestamp" in meta else ""
-            found.add(f"{kind} {name} ({state}{going})" if state or going else f"{kind} {name}")
+            # No state: what an earlier scenario left may change it meanwhile.
+            found.add(f"{kind} {name}")
     return found
 
 

@@ -92,8 +92,7 @@ def _look_behind(world: World, scenario: Scenario, before: set[str]) -> list[str
         wrong.append("\n".join(["CSI's order was broken:", *(report.indent(line) for line in violations)]))
         wrong.append("\n".join(["calls:", *(report.indent(call.told()) for call in world.calls())]))
     world.pods.renew_restarted()
-    if world.namespace != "default":
-        world.cluster.api.delete(f"/api/v1/namespaces/{world.namespace}")
+    _remove_namespace(world)
     return wrong
 
 
@@ -120,6 +119,16 @@ def _make_namespace(world: World) -> None:
         return True
 
     world.cluster.wait_for(f"the namespace {world.namespace}", made, 30)
+
+
+def _remove_namespace(world: World) -> None:
+    if world.namespace == "default":
+        return
+    try:
+        world.cluster.api.delete(f"/api/v1/namespaces/{world.namespace}")
+    except ApiError as error:
+        if error.status != 404:
+            raise
 
 
 @contextmanager

@@ -174,3 +174,7 @@ fn uses(volume: &Volume, modes: SingleNode) -> Vec<wire::VolumeCapability> {
 fn publish_context(attachment: &Attachment) -> BTreeMap<String, String> {
     attachment.status.as_ref().map(|s| s.publish_context.clone()).unwrap_or_default()
 }
+
+#[cfg(test)]
+#[path = "arguments_tests.rs"]
+mod tests;

@@ -54,7 +54,7 @@ impl From<ApiError> for Trouble {
 pub(super) async fn work(agent: Arc<Agent>, handle: String) -> Next {
     let mut next: Option<Duration> = None;
     for attachment in line(&agent, &handle) {
-        match step(&agent, &attachment).await {
+        match Box::pin(step(&agent, &attachment)).await {
             Ok(Outcome::Idle) => {}
             Ok(Outcome::Waits(left)) => next = Some(next.map_or(left, |n| n.min(left))),
             Err(Trouble::NotNow) => return Next::After(PAUSE),

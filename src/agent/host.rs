@@ -4,6 +4,10 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Time between attempts to get the lock.
+const RETRY: Duration = Duration::from_millis(250);
 
 /// The machine cannot be asked, or the lock not be had.
 #[derive(Debug, thiserror::Error)]
@@ -27,14 +31,6 @@ pub enum HostError {
         /// Why.
         source: io::Error,
     },
-    /// The task that waited for the lock ended early.
-    #[error("wait for the lock {path}: {source}")]
-    Wait {
-        /// The lock file.
-        path: PathBuf,
-        /// Why.
-        source: tokio::task::JoinError,
-    },
 }
 
 /// Id of this boot of the node; with it a mount of an earlier boot is told from one of now (design R8).
@@ -50,7 +46,7 @@ pub struct NodeLock {
 }
 
 impl NodeLock {
-    /// Waits for the lock `agent.lock` in `state_dir`. `me` is left in the file for those who wait.
+    /// Waits for the lock `agent.lock` in `state_dir`. `me` is left in the file for those who wait. May be cancelled.
     pub async fn acquire(state_dir: &Path, me: &str) -> Result<Self, HostError> {
         fs::create_dir_all(state_dir)
             .map_err(|source| HostError::StateDir { path: state_dir.to_owned(), source })?;
@@ -58,10 +54,13 @@ impl NodeLock {
         let fail = |source| HostError::Lock { path: path.clone(), source };
         let mut file =
             File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::Error(source)) => return Err(fail(source)),
-            Err(TryLockError::WouldBlock) => {
+        let mut told = false;
+        // Asked again and again: a thread that waits in the kernel could not be told to end.
+        while let Err(refused) = file.try_lock() {
+            if let TryLockError::Error(source) = refused {
+                return Err(fail(source));
+            }
+            if !std::mem::replace(&mut told, true) {
                 let mut holder = String::new();
                 let _ = file.read_to_string(&mut holder);
                 tracing::warn!(
@@ -69,11 +68,8 @@ impl NodeLock {
                     holder = holder.trim(),
                     "another agent runs on this node; waiting until it ends"
                 );
-                file = tokio::task::spawn_blocking(move || file.lock().map(|()| file))
-                    .await
-                    .map_err(|source| HostError::Wait { path: path.clone(), source })?
-                    .map_err(fail)?;
             }
+            tokio::time::sleep(RETRY).await;
         }
         file.set_len(0).and_then(|()| file.write_all_at(me.as_bytes(), 0)).map_err(fail)?;
         Ok(Self { _file: file })
@@ -83,7 +79,6 @@ impl NodeLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_boot_has_an_id() {

@@ -18,6 +18,7 @@ mod controller_calls;
 pub mod directories;
 pub mod failure;
 pub mod fingerprint;
+mod front;
 pub mod host;
 mod instance;
 pub mod mounts;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -80,6 +80,15 @@ pub enum MountError {
 /// What is mounted, or which raw device is, at `path`; nothing if neither.
 pub async fn look(path: &HostPath) -> Result<Option<Device>, MountError> {
     bounded(path, look_now).await
+}
+
+/// Whether what is mounted at `path` refuses writes, by its mount or by its file system.
+pub async fn is_read_only(path: &HostPath) -> Result<bool, MountError> {
+    bounded(path, |path| match rustix::fs::statvfs(path) {
+        Ok(found) => Ok(found.f_flag.contains(StatVfsMountFlags::RDONLY)),
+        Err(errno) => Err(MountError::Look { path: path.to_owned(), source: errno.into() }),
+    })
+    .await
 }
 
 /// Detaches whatever is mounted at `path` from the tree at once, busy or not (umount2 with MNT_DETACH). Nothing mounted

@@ -278,38 +278,5 @@ impl SocketFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixListener;
-
-    #[test]
-    fn sockets_are_found_one_folder_down_and_where_they_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        for folder in ["a", "b", NOT_PLUGINS] {
-            fs::create_dir(dir.path().join(folder)).unwrap();
-        }
-        let path = |name: &str| dir.path().join(name);
-        let listeners = ["a/csi.sock", "b/other.sock", "kubernetes.io/x.sock", "b/ctl.socket", "top.sock"]
-            .map(|name| UnixListener::bind(path(name)).unwrap());
-        fs::write(path("a/plain.sock"), "").unwrap();
-        let found = sockets(dir.path(), vec![path("b/ctl.socket"), path("missing.sock")]);
-        let mut names: Vec<_> = found.keys().cloned().collect();
-        names.sort();
-        assert_eq!(names, [path("a/csi.sock"), path("b/ctl.socket"), path("b/other.sock")]);
-        drop(listeners);
-    }
-
-    #[test]
-    fn a_socket_that_was_bound_anew_is_another_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("csi.sock");
-        let first = UnixListener::bind(&path).unwrap();
-        let before = SocketFile::at(&path).unwrap();
-        assert_eq!(SocketFile::at(&path), Some(before));
-        drop(first);
-        fs::remove_file(&path).unwrap();
-        assert_eq!(SocketFile::at(&path), None);
-        let _second = UnixListener::bind(&path).unwrap();
-        assert_ne!(SocketFile::at(&path), Some(before));
-    }
-}
+#[path = "registry_tests.rs"]
+mod tests;

@@ -11,13 +11,14 @@ use tokio::task::JoinSet;
 
 use super::args::AgentArgs;
 use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE, Budgets};
+use super::front::Front;
 use super::host::{self, HostError, NodeLock};
 use super::paths::Paths;
 use super::records::{RecordError, Records};
 use super::registry::Registry;
 use super::wakes::{Queues, Wakes};
 use super::{controller_calls, node, upkeep, volume_calls};
-use crate::admin::{self, Admin, AdminError};
+use crate::admin::{AdminError, Check};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::csi::Deadlines;
 use crate::k8s::cache::Cached;
@@ -69,12 +70,17 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         let lock = NodeLock::acquire(&args.state_dir, &me).await?;
         Ok::<_, Error>((lock, node_uid(&client, &args.node_name).await))
     };
+    let (metrics, registry) = Metrics::new();
+    let mut front = Front::new(registry);
+    // Already while waiting, so that kubelet does not take that for a hang. On the host's network the address may still
+    // be that of the agent which is waited for: then after it.
+    let taken = front.open(args.admin_address).await;
+    taken.unwrap_or_else(|error| tracing::warn!("{error}; tried again with the node's lock in hand"));
     let (_lock, node_uid) = tokio::select! {
         started = start => started?,
         () = &mut shutdown => return Ok(()),
     };
-    // After the lock: until then the address may be that of the agent that is waited for.
-    let bound = admin::bind(args.admin_address).await?;
+    front.open(args.admin_address).await?;
     let boot_id = host::boot_id(&args.boot_id_file)?;
     let (records, unreadable) = Records::open(&args.state_dir.join("records"))?;
     for path in unreadable {
@@ -82,7 +88,6 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     }
     tracing::info!(node = args.node_name, node_uid, boot_id, records = records.len(), "agent started");
 
-    let (metrics, registry) = Metrics::new();
     let writer = Writer::new(metrics.clone());
     let leases = ApiLeases::new(Api::<Lease>::namespaced(client.clone(), &args.namespace), writer.clone());
     let identity = args.pod_uid.clone().filter(|uid| !uid.is_empty()).unwrap_or_else(|| boot_id.clone());
@@ -131,12 +136,9 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         client,
     });
 
-    let (stop_admin, admin_shutdown) = Shutdown::manual();
-    let endpoints = Admin { live: turning_check(&agent), ready: ready_check(&agent), registry };
-    let serving = tokio::spawn(bound.serve(endpoints, admin_shutdown));
+    front.started(turning_check(&agent), ready_check(&agent));
     let ended = live(&agent, &wakes, lease, shutdown).await;
-    stop_admin.begin();
-    let _ = serving.await;
+    front.close().await;
     ended
 }
 
@@ -280,8 +282,6 @@ fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     };
     set.spawn(queue::run(queues.instances.clone(), 4, work, shutdown.clone().begun()));
 }
-
-type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The watches are heard from and the workers turn: the Lease is renewed only then (interleavings B27).
 fn progress_check(agent: &Arc<Agent>) -> Check {

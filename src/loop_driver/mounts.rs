@@ -3,9 +3,13 @@
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount as unmount_once};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, mount_remount,
+    unmount as unmount_once,
+};
 
 use super::error::Error;
 
@@ -88,11 +92,52 @@ pub(super) fn bind(source: &Path, target: &Path) -> Result<(), Error> {
     mount_bind(source, target).map_err(|errno| Error::io("bind mount", target)(errno.into()))
 }
 
-/// Makes one mount refuse writes, its other options unchanged.
-pub(super) fn make_read_only(mount: &Mount) -> Result<(), Error> {
-    let flags = MountFlags::BIND | MountFlags::RDONLY | kept_flags(&mount.options);
-    mount_remount(&mount.point, flags, c"")
-        .map_err(|errno| Error::io("remount read-only", &mount.point)(errno.into()))
+/// Shows `source` at `target` as well, where it refuses writes.
+///
+/// Making a mount read-only changes it in one mount namespace; the copies that propagation has made of it stay as they
+/// were, so the consumer outside this container could write. Hence it is made read-only where nothing propagates, and
+/// only then shown at the target: what is propagated is the finished mount.
+pub(super) fn bind_read_only(source: &Path, target: &Path) -> Result<(), Error> {
+    let apart = Apart::make()?;
+    let made = apart.path.join("mount");
+    fs::create_dir(&made).map_err(Error::io("make", &made))?;
+    bind(source, &made)?;
+    let bound = at(&made)?.map(|mount| mount.options).unwrap_or_default();
+    let flags = MountFlags::BIND | MountFlags::RDONLY | kept_flags(&bound);
+    let result = mount_remount(&made, flags, c"")
+        .map_err(|errno| Error::io("remount read-only", &made)(errno.into()))
+        .and_then(|()| bind(&made, target));
+    unmount(&made)?;
+    result
+}
+
+/// A directory in which mounts are seen by this mount namespace only. Gone when it is dropped.
+struct Apart {
+    path: PathBuf,
+}
+
+impl Apart {
+    fn make() -> Result<Self, Error> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new("/run").join(format!("moor-loop.{}.{number}", std::process::id()));
+        fs::create_dir(&path).map_err(Error::io("make", &path))?;
+        let apart = Self { path };
+        // Only a mount has a propagation of its own.
+        mount(c"moor-loop", &apart.path, c"tmpfs", MountFlags::empty(), c"mode=700")
+            .map_err(|errno| Error::io("mount tmpfs", &apart.path)(errno.into()))?;
+        mount_change(&apart.path, MountPropagationFlags::PRIVATE)
+            .map_err(|errno| Error::io("make private", &apart.path)(errno.into()))?;
+        Ok(apart)
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // Whatever is left here is seen by nobody and ends with this mount namespace.
+        let _ = unmount(&self.path);
+        let _ = fs::remove_dir(&self.path);
+    }
 }
 
 /// A remount replaces all of a mount's flags, so those that it has must be said again.

@@ -116,21 +116,19 @@ fn publish_mount(
     let number = device.number()?;
     match mounts::at(target)? {
         Some(mount) if mount.device != number => return Err(occupied(target)),
-        Some(_) => {}
-        None => {
-            let made = DirBuilder::new().mode(0o750).create(target);
-            accept_existing(made, target, kind_of(target).is_some_and(|kind| kind.is_dir()))?;
-            mounts::bind(&held.staging_path, target)?;
-            call.step("bound")?;
-        }
+        Some(mount) if mount.is_read_only() || !readonly => return Ok(()),
+        // Left by a driver that had not got to making it read-only.
+        Some(_) => mounts::unmount(target)?,
+        None => {}
     }
+    let made = DirBuilder::new().mode(0o750).create(target);
+    accept_existing(made, target, kind_of(target).is_some_and(|kind| kind.is_dir()))?;
     if readonly {
-        let mount = mounts::at(target)?.ok_or_else(|| occupied(target))?;
-        if !mount.is_read_only() {
-            mounts::make_read_only(&mount)?;
-        }
+        mounts::bind_read_only(&held.staging_path, target)?;
+    } else {
+        mounts::bind(&held.staging_path, target)?;
     }
-    Ok(())
+    call.step("bound")
 }
 
 fn publish_block(call: &Call<'_>, device: &LoopDevice, target: &Path) -> Result<(), Error> {

@@ -43,19 +43,47 @@ pub(super) fn stage(
         writable: attachment.is_writable(),
         targets: std::collections::BTreeMap::new(),
     };
+    let begins = match holding::load(call, &id)? {
+        None => true,
+        // An earlier call was cut short before its mount.
+        Some(held) => {
+            held.terms.access != Access::Block
+                && held.targets.is_empty()
+                && mounts::at(&wanted.staging_path)?.is_none()
+        }
+    };
     let held = claim(call, &lock, &id, wanted)?;
+    match set_up(call, &lock, &id, &held, &usage) {
+        // A refusal that the caller may take for final must leave nothing behind: it will not unstage.
+        Err(refusal) if begins => {
+            withdraw(call, &lock, &id, &held)?;
+            Err(refusal)
+        }
+        done => done.map(|()| NodeStageVolumeResponse {}),
+    }
+}
+
+fn set_up(call: &Call<'_>, lock: &Lock, id: &VolumeId, held: &Holding, usage: &Usage) -> Result<(), Error> {
     match held.terms.access {
         Access::Block => {
             // From here on the content is the user's, whatever a mkfs was about to do before.
-            remove_file(&call.state().formatting(&id))?;
-            device_for(call, &lock, &id, &held)?;
+            remove_file(&call.state().formatting(id))?;
+            device_for(call, lock, id, held).map(drop)
         }
         Access::Mount(asked) => {
-            let (device, kind) = formatted_device(call, &lock, &id, &held, asked)?;
-            mount(call, &lock, &held, &device, kind, &usage)?;
+            let (device, kind) = formatted_device(call, lock, id, held, asked)?;
+            mount(call, lock, held, &device, kind, usage)
         }
     }
-    Ok(NodeStageVolumeResponse {})
+}
+
+/// Undoes what a call that failed has set up.
+fn withdraw(call: &Call<'_>, lock: &Lock, id: &VolumeId, held: &Holding) -> Result<(), Error> {
+    if held.terms.access != Access::Block {
+        unmount(call, lock, id, held)?;
+    }
+    detach(call, lock, id, held, |_| true)?;
+    holding::forget(call, id)
 }
 
 /// Writes down that the volume is about to be staged, or checks that it was staged in just this way.

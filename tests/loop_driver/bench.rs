@@ -203,7 +203,7 @@ impl Driver {
         let pid = i32::try_from(self.child.id()).unwrap();
         let pid = rustix::process::Pid::from_raw(pid).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
@@ -265,7 +265,7 @@ impl Drop for Survivor {
 
 /// Waits until `found` says yes.
 pub async fn eventually(what: &str, found: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     while !found() {
         assert!(Instant::now() < end, "never happened: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;

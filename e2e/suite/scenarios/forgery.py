@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
+import urllib.error
+import urllib.request
 
-from e2e.cluster import parts
 from e2e.cluster.certificates import AUTHORITY
-from e2e.cluster.commands import run
 from e2e.cluster.install import NAMESPACE
 
+from .. import objects
 from ..objects import Object
 from ..pods import AGENT
 from ..registry import scenario
@@ -64,8 +66,8 @@ def forged_by_users(world: World) -> None:
 
     claim = ("patch", "volumeclaim", "claim", "--type=merge", "-p")
     grant = {**world.get("VolumeClaim", "claim")["spec"]["assignment"], "nodeName": "node-2"}
-    tries.refused("moving a grant", jane(*claim, _json(spec={"assignment": grant})), "spec.assignment", "moor")
-    tries.refused("taking a grant away", jane(*claim, _json(spec={"assignment": None})), "spec.assignment", "moor")
+    tries.refused("moving a grant", jane(*claim, _json(spec={"assignment": grant})), "spec.assignment")
+    tries.refused("taking a grant away", jane(*claim, _json(spec={"assignment": None})), "spec.assignment")
     free = _json(metadata={"finalizers": []})
     tries.refused("taking the finalizer off", jane(*claim, free), "moor.dev/detach", "forceDetach")
     tries.refused("taking it off as administrator", admin(*claim, free), "moor.dev/detach")
@@ -95,56 +97,63 @@ def _let_jane_edit(world: World) -> None:
 def forged_by_agents(world: World) -> None:
     world.ready_volume()
     world.ready_claim("claim", world.first)
-    attachment = world.attachment_of("claim")
-    stranger = _token(world, world.second.name)
-    own = _token(world, world.first.name)
-    unbound = world.cluster.kubectl("create", "token", "moor-agent", "-n", NAMESPACE).stdout.strip()
+    attachment = str(world.attachment_of("claim")["metadata"]["name"])
+    stranger, own = Agent(world, world.second.name), Agent(world, world.first.name)
+    unbound = Agent(world, None)
     tries = Attempts()
 
-    status = ("--type=merge", "--subresource=status", "-p", _json(status={"attempts": 7}))
-    claim = ("patch", "volumeclaim", "claim", *status)
+    claim = objects.path("VolumeClaim", world.namespace, "claim")
+    tried: Object = {"status": {"attempts": 7}}
     words = ("node-2", "assigned to node 'node-1'")
-    tries.refused("a claim's status from the other node", _as(world, stranger, *claim), *words)
-    tries.refused("a claim's status without a node", _as(world, unbound, *claim), "not bound to a Pod")
-    tries.accepted("a claim's status from its own node", _as(world, own, *claim))
-    grant = ("patch", "volumeclaim", "claim", "--type=merge", "-p", _json(spec={"assignment": _GRANT}))
-    tries.refused("a grant from an agent", _as(world, own, *grant), "forbidden")
+    tries.refused("a claim's status from the other node", stranger.patch(f"{claim}/status", tried), *words)
+    tries.refused("a claim's status without a node", unbound.patch(f"{claim}/status", tried), "not bound to a Pod")
+    tries.accepted("a claim's status from its own node", own.patch(f"{claim}/status", tried))
+    tries.refused("a grant from an agent", own.patch(claim, {"spec": {"assignment": _GRANT}}), "forbidden")
 
-    of_node = ("patch", "attachment", attachment["metadata"]["name"], "--type=merge", "--subresource=status", "-p")
-    detached = _json(status={"state": "NodeDetached"})
-    tries.refused("NodeDetached from the other node", _as(world, stranger, *of_node, detached), "node-2")
-    tries.refused("an Attachment's end from an agent", _as(world, own, "delete", *of_node[1:3]), "forbidden")
-    _instances(world, tries, stranger)
+    lock = objects.path("Attachment", "", attachment)
+    detached: Object = {"status": {"state": "NodeDetached"}}
+    tries.refused("NodeDetached from the other node", stranger.patch(f"{lock}/status", detached), "node-2")
+    tries.refused("an Attachment's end from an agent", own.request("DELETE", lock), "forbidden")
+
+    # What an agent reports about plugins is about its own node.
+    theirs = [item for item in world.every("PluginInstance") if item["spec"]["nodeName"] == world.first.name]
+    expect(theirs, "node-1 has no PluginInstance")
+    instance = objects.path("PluginInstance", "", str(theirs[0]["metadata"]["name"]))
+    sick: Object = {"status": {"healthy": False}}
+    tries.refused("another node's health", stranger.patch(f"{instance}/status", sick), "node-2")
+    tries.refused("another node's instance", stranger.request("DELETE", instance), "node-2")
+    tries.accepted("its own health", own.patch(f"{instance}/status", sick))
     tries.settle()
     world.note(f"{tries.count} attempts")
 
 
-def _instances(world: World, tries: Attempts, stranger: str) -> None:
-    """What an agent reports about plugins is about its own node."""
-    theirs = [item for item in world.every("PluginInstance") if item["spec"]["nodeName"] == world.first.name]
-    expect(theirs, "node-1 has no PluginInstance")
-    name = str(theirs[0]["metadata"]["name"])
-    unhealthy = ("--type=merge", "--subresource=status", "-p", _json(status={"healthy": False}))
-    tries.refused("another node's health", _as(world, stranger, "patch", "plugininstance", name, *unhealthy), "node-2")
-    tries.refused("another node's instance", _as(world, stranger, "delete", "plugininstance", name), "node-2")
+class Agent:
+    """Requests with nothing but a token of the agents' account, dry."""
 
+    def __init__(self, world: World, node: str | None) -> None:
+        """Like the token that kubelet gave the agent of a node, bound to its Pod; or bound to nothing."""
+        bound = []
+        if node is not None:
+            pods = [item for item in world.pods.objects(AGENT) if item["spec"]["nodeName"] == node]
+            bound = ["--bound-object-kind=Pod", f"--bound-object-name={pods[0]['metadata']['name']}"]
+        self._token = world.cluster.kubectl("create", "token", "moor-agent", "-n", NAMESPACE, *bound).stdout.strip()
+        self._server = f"https://{world.cluster.network.api}:443"
 
-def _token(world: World, node: str) -> str:
-    """A token like the one that kubelet gave the agent of a node: bound to its Pod."""
-    pods = [item for item in world.pods.objects(AGENT) if item["spec"]["nodeName"] == node]
-    bound = f"--bound-object-name={pods[0]['metadata']['name']}"
-    done = world.cluster.kubectl("create", "token", "moor-agent", "-n", NAMESPACE, "--bound-object-kind=Pod", bound)
-    return done.stdout.strip()
+    def patch(self, path: str, body: Object) -> tuple[int, str]:
+        return self.request("PATCH", path, body)
 
-
-def _as(world: World, token: str, *arguments: str) -> tuple[int, str]:
-    """kubectl with nothing but a token."""
-    command = [
-        str(parts.program("kubectl")), "--kubeconfig=/dev/null", f"--server=https://{world.cluster.network.api}:443",
-        f"--certificate-authority={AUTHORITY}", f"--token={token}", "-n", world.namespace, *arguments, _DRY,
-    ]  # fmt: skip
-    done = run(command, check=False, timeout=30)
-    return done.returncode, done.stderr
+    def request(self, method: str, path: str, body: Object | None = None) -> tuple[int, str]:
+        """0 if it was accepted, else the HTTP code; and what the API server said."""
+        asked = urllib.request.Request(f"{self._server}{path}?dryRun=All", method=method)
+        asked.add_header("Authorization", f"Bearer {self._token}")
+        asked.add_header("Content-Type", "application/merge-patch+json")
+        asked.data = None if body is None else json.dumps(body).encode()
+        trust = ssl.create_default_context(cafile=str(AUTHORITY))
+        try:
+            with urllib.request.urlopen(asked, timeout=20, context=trust) as answer:
+                return 0, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
 
 def _json(**content: Object) -> str:

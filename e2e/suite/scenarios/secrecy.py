@@ -24,8 +24,8 @@ _ROLE = "rbac.authorization.k8s.io"
 @scenario("secrets and mount flags are in no log, event, status or record", limit=150)
 def secrecy(world: World) -> None:
     secret, flag, bad_flag, claim_flag = (f"{word}{secrets.token_hex(8)}" for word in ("pw", "x-a=", "bogus", "x-b="))
-    _grant_secrets(world)
-    _make_secret(world, secret)
+    grant_secrets(world)
+    make_secret(world, secret)
     names = dict.fromkeys(_CALLS, "credentials")
 
     # One that works, and two whose failing calls may quote what they were given.
@@ -48,7 +48,7 @@ def secrecy(world: World) -> None:
         raise Failed("\n".join(["these were shown:", *sorted(set(found))]))
 
 
-def _grant_secrets(world: World) -> None:
+def grant_secrets(world: World) -> None:
     """As the chart's notes tell: per namespace."""
     account = {"kind": "ServiceAccount", "name": "moor-agent", "namespace": NAMESPACE}
     role = {"apiGroup": _ROLE, "kind": "ClusterRole", "name": "moor-agent-secrets"}
@@ -56,7 +56,7 @@ def _grant_secrets(world: World) -> None:
     world.cluster.api.post(f"/apis/{_ROLE}/v1/namespaces/{world.namespace}/rolebindings", binding)
 
 
-def _make_secret(world: World, value: str) -> None:
+def make_secret(world: World, value: str) -> None:
     body = {"metadata": {"name": "credentials"}, "stringData": {"password": value}}
     world.cluster.api.post(f"/api/v1/namespaces/{world.namespace}/secrets", body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 
@@ -73,9 +74,17 @@ def _expect_refusal(world: World) -> None:
     refused = _helm(world, "uninstall", RELEASE, "--wait", "--timeout", "2m", check=False)
     said = refused.stdout + refused.stderr
     expect(refused.returncode != 0, f"helm uninstall was not refused: {said}")
-    for words in ("3 claims are still granted", f"{world.namespace}/files on node node-1", KEEP):
+    for words in (
+        "3 claims are still granted",
+        f"{world.namespace}/files on node node-1",
+        "--no-hooks",
+        "helm rollback",
+    ):
         expect(words in said, f"the refusal does not say {words!r}: {said}")
     expect(not world.pods.ailing(), f"the refused uninstall has taken something away: {world.pods.ailing()}")
+    # As it says: Helm believes that it is uninstalling.
+    releases = json.loads(_helm(world, "history", RELEASE, "--output", "json").stdout)
+    _helm(world, "rollback", RELEASE, str(max(entry["revision"] for entry in releases)), "--wait", "--timeout", "2m")
 
 
 def _upgrade(world: World, values: str, *, keep: bool) -> None:

@@ -56,23 +56,3 @@ def unknown_node(world: World) -> None:
     world.await_reason("VolumeClaim", "nowhere", "NodeNotUsable", "node-99")
     world.ready_claim("here", world.first)
     world.remove("VolumeClaim", "nowhere", timeout=SECONDS)
-
-
-@scenario("a Volume of a failing driver shows the call, the code, the attempts, and recovers")
-def failing_driver(world: World) -> None:
-    world.driver.fail("CreateVolume", "ResourceExhausted", times=2)
-    world.volume()
-    failing = world.await_that("Volume", "data", "to show a failed call", lambda item: item["status"].get("lastError"))
-    shown = failing["status"]["lastError"]
-    expect((shown["rpc"], shown["code"]) == ("CreateVolume", "ResourceExhausted"), f"lastError is {shown}")
-    expect(failing["status"].get("attempts", 0) >= 1, f"attempts is {failing['status'].get('attempts')}")
-    expect(failing["status"].get("nextRetry"), "nextRetry is not set")
-    # Two attempts fail: 1 s, then 2 s, with jitter.
-    ready = world.await_ready("Volume", "data", timeout=20)[0]
-    expect(not ready["status"].get("lastError"), f"the error is still shown: {ready['status']}")
-
-    world.driver.fail("NodeStageVolume", "Internal", times=1)
-    world.claim("claim", world.first)
-    failing = world.await_reason("VolumeClaim", "claim", "NodeStageFailed", "Internal")
-    expect(failing["status"]["lastError"]["rpc"] == "NodeStageVolume", f"{failing['status']}")
-    world.await_ready("VolumeClaim", "claim", timeout=20)

@@ -13,7 +13,7 @@ use crate::agent::failure::Failure;
 use crate::agent::mounts;
 use crate::agent::paths::{HostPath, PathError};
 use crate::agent::records::Stored;
-use crate::api::{Attachment, ClaimState, VolumeClaim};
+use crate::api::{Attachment, AttachmentMode, ClaimState, VolumeClaim};
 use crate::attachment::record::{Done, Record, TargetRecord};
 use crate::csi::{CallError, Meaning, Origin, Rpc};
 
@@ -102,6 +102,14 @@ impl Pass {
             );
             return Err(Failure::contradicted("MountNotVisible", RPC, message).into());
         };
+        // Half a publish, too (B11): a driver that makes its mount read-only only after propagation has copied it.
+        let mounted = claim.spec.read_only && fixed.attachment_mode == AttachmentMode::FileSystem;
+        if mounted && !mounts::is_read_only(&target).await? {
+            let message = format!(
+                "the claim is read-only, and what the driver has mounted at {target} can be written to on the node"
+            );
+            return Err(Failure::contradicted("MountWritable", RPC, message).into());
+        }
         directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
         if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
             recorded.published = Done::Yes;

@@ -95,7 +95,8 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
             return pass.rest(&view, wait).await;
         }
         tracing::debug!(key = ?pass.key, ?step, "next step");
-        match pass.act(&step, &view).await {
+        // Boxed: a thousand passes that only look, as after a restart, stay small.
+        match Box::pin(pass.act(&step, &view)).await {
             Ok(()) => {}
             Err(Trouble::Failed(failure)) => {
                 return match pass.record_failure(&step, &view, &failure).await {

@@ -1,0 +1,83 @@
+"""A driver that refuses: it is shown, tried again, and undone if it was given up."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..calls import ATTACH, DETACH, PUBLISH, STAGE, UNSTAGE
+from ..driver import AFTER, BEFORE
+from ..objects import Object
+from ..registry import scenario
+from ..world import World, expect
+
+
+@scenario("a Volume of a failing driver shows the call, the code, the attempts, and recovers")
+def failing_driver(world: World) -> None:
+    world.driver.fail("CreateVolume", "ResourceExhausted", times=2)
+    world.volume()
+    failing = world.await_that("Volume", "data", "to show a failed call", lambda item: item["status"].get("lastError"))
+    shown = failing["status"]["lastError"]
+    expect((shown["rpc"], shown["code"]) == ("CreateVolume", "ResourceExhausted"), f"lastError is {shown}")
+    expect(failing["status"].get("attempts", 0) >= 1, f"attempts is {failing['status'].get('attempts')}")
+    expect(failing["status"].get("nextRetry"), "nextRetry is not set")
+    # Two attempts fail: 1 s, then 2 s, with jitter.
+    ready = world.await_ready("Volume", "data", timeout=20)[0]
+    expect(not ready["status"].get("lastError"), f"the error is still shown: {ready['status']}")
+
+    world.driver.fail("NodeStageVolume", "Internal", times=1)
+    world.claim("claim", world.first)
+    failing = world.await_reason("VolumeClaim", "claim", "NodeStageFailed", "Internal")
+    expect(failing["status"]["lastError"]["rpc"] == "NodeStageVolume", f"{failing['status']}")
+    world.await_ready("VolumeClaim", "claim", timeout=20)
+
+
+# A call, a moment in it, and a code. After the moment something is left at the driver.
+_HALF_DONE = (
+    (ATTACH, BEFORE, "Internal"),
+    (ATTACH, AFTER, "Internal"),
+    (ATTACH, AFTER, "Unavailable"),
+    (STAGE, "attached", "Internal"),
+    (STAGE, "mounted", "Internal"),
+    (STAGE, AFTER, "DeadlineExceeded"),
+    (PUBLISH, "bound", "Internal"),
+    (PUBLISH, AFTER, "Unknown"),
+)
+
+
+@scenario("a claim that is given up after a failed call leaves nothing, whatever the call had done")
+def given_up(world: World) -> None:
+    names = [f"data-{number}" for number, _ in enumerate(_HALF_DONE)]
+    for name in names:
+        world.volume(name)
+    world.await_ready("Volume", *names)
+    for name, (rpc, when, code) in zip(names, _HALF_DONE, strict=True):
+        world.driver.fail(rpc, code, when, times=100)
+        world.claim(name, world.first, volumeName=name)
+        kind, failing = ("Attachment", _attachment(world, name)) if rpc == ATTACH else ("VolumeClaim", name)
+        world.await_that(kind, failing, f"to show that {rpc} failed", lambda item: item["status"].get("lastError"))
+        world.delete("VolumeClaim", name)
+        world.await_gone("VolumeClaim", name, 20)
+        world.driver.clear_faults()
+
+
+def _attachment(world: World, claim: str) -> str:
+    granted = world.await_that("VolumeClaim", claim, "to be granted", lambda item: item["spec"].get("assignment"))
+    return str(granted["spec"]["assignment"]["attachment"])
+
+
+@scenario("an undo that fails is tried until it succeeds, and says so")
+def failing_undo(world: World) -> None:
+    world.ready_volume()
+    world.ready_claim("claim", world.first)
+    attachment = str(world.attachment_of("claim")["metadata"]["name"])
+    world.driver.fail(UNSTAGE, "Internal", "unmounted", times=2)
+    world.driver.fail(DETACH, "Unavailable", AFTER, times=2)
+    world.delete("VolumeClaim", "claim")
+    for rpc in (UNSTAGE, DETACH):
+        shown = world.await_that("Attachment", attachment, f"to show that {rpc} failed", partial(_has_failed, rpc))
+        expect(shown["status"].get("nextRetry"), "nextRetry is not set")
+    world.await_gone("VolumeClaim", "claim", 30)
+
+
+def _has_failed(rpc: str, item: Object) -> bool:
+    return bool((item["status"].get("lastError") or {}).get("rpc") == rpc)

@@ -1,0 +1,230 @@
+//! The registry against small plugins on real sockets, which come, fail, restart and go.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+use super::*;
+use crate::csi::proto::csi::v1 as wire;
+use crate::csi::proto::csi::v1::identity_server::{Identity, IdentityServer};
+use crate::csi::proto::csi::v1::node_server::{Node, NodeServer};
+
+#[derive(Clone, Default)]
+struct Driver {
+    name: String,
+    not_ready: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
+}
+
+#[tonic::async_trait]
+impl Identity for Driver {
+    async fn get_plugin_info(
+        &self,
+        _: Request<wire::GetPluginInfoRequest>,
+    ) -> Result<Response<wire::GetPluginInfoResponse>, Status> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Ok(Response::new(wire::GetPluginInfoResponse { name: self.name.clone(), ..Default::default() }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<wire::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<wire::GetPluginCapabilitiesResponse>, Status> {
+        Ok(Response::new(wire::GetPluginCapabilitiesResponse::default()))
+    }
+
+    async fn probe(&self, _: Request<wire::ProbeRequest>) -> Result<Response<wire::ProbeResponse>, Status> {
+        let ready = !self.not_ready.load(Ordering::SeqCst);
+        Ok(Response::new(wire::ProbeResponse { ready: Some(ready) }))
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Driver {
+    async fn node_get_capabilities(
+        &self,
+        _: Request<wire::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<wire::NodeGetCapabilitiesResponse>, Status> {
+        Ok(Response::new(wire::NodeGetCapabilitiesResponse::default()))
+    }
+
+    async fn node_get_info(
+        &self,
+        _: Request<wire::NodeGetInfoRequest>,
+    ) -> Result<Response<wire::NodeGetInfoResponse>, Status> {
+        Ok(Response::new(wire::NodeGetInfoResponse { node_id: "id".into(), ..Default::default() }))
+    }
+}
+
+/// A process: what runs in it ends with it, connections included.
+struct Process(Option<tokio::runtime::Runtime>);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.take().unwrap().shutdown_background();
+    }
+}
+
+fn serve(driver: &Driver, path: &Path) -> Process {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let _ = fs::remove_file(path);
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let driver = driver.clone();
+    runtime.spawn(async move {
+        let incoming = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
+        let server = tonic::transport::Server::builder()
+            .add_service(IdentityServer::new(driver.clone()))
+            .add_service(NodeServer::new(driver));
+        server.serve_with_incoming(incoming).await
+    });
+    Process(Some(runtime))
+}
+
+#[derive(Default)]
+struct World {
+    told: Mutex<Vec<(String, bool)>>,
+}
+
+impl Surroundings for World {
+    fn named_sockets(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    fn health_timeout(&self, _: &str) -> Duration {
+        Duration::ZERO
+    }
+
+    fn changed(&self, driver: &str, serving: bool) {
+        self.told.lock().unwrap().push((driver.to_owned(), serving));
+    }
+}
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    world: Arc<World>,
+    registry: Arc<Registry>,
+}
+
+fn fixture() -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    let world = Arc::new(World::default());
+    let registry = Registry::new(directory.path().to_owned(), Deadlines::default(), world.clone());
+    tokio::spawn(registry.clone().run());
+    Fixture { directory, world, registry }
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test]
+async fn a_plugin_is_found_serves_and_its_end_is_noticed_at_once() {
+    let Fixture { directory, world, registry } = fixture();
+    until("settled without sockets", || registry.is_settled()).await;
+    let driver = Driver { name: "a.test".into(), ..Driver::default() };
+    let path = directory.path().join("a/csi.sock");
+    let server = serve(&driver, &path);
+    until("serving", || registry.client_for("a.test").is_some()).await;
+    let serving = registry.client_for("a.test").unwrap();
+    assert_eq!(serving.fingerprint.node_info.as_ref().unwrap().node_id, "id");
+    assert!(!serving.fingerprint.controller && serving.fingerprint.node);
+    assert!(registry.best("a.test", None).unwrap().health.healthy);
+    assert!(registry.best("a.test", Some(Path::new("/elsewhere.sock"))).is_none());
+    assert!(registry.client_for("b.test").is_none());
+
+    // The process ends and leaves its socket behind, as one that is killed does.
+    drop(server);
+    until("gone", || registry.best("a.test", None).is_some_and(|e| e.health.gone)).await;
+    assert!(registry.client_for("a.test").is_none());
+
+    let _server = serve(&driver, &path);
+    until("serving again", || registry.client_for("a.test").is_some()).await;
+    let told = world.told.lock().unwrap().clone();
+    assert_eq!(told.iter().filter(|(name, serving)| name == "a.test" && *serving).count(), 2, "{told:?}");
+}
+
+#[tokio::test]
+async fn of_two_processes_of_a_driver_the_newer_serves_and_the_older_is_kept() {
+    let Fixture { directory, registry, .. } = fixture();
+    let driver = Driver { name: "a.test".into(), ..Driver::default() };
+    let (old, new) = (directory.path().join("old/csi.sock"), directory.path().join("new/csi.sock"));
+    let _old = serve(&driver, &old);
+    until("serving", || registry.client_for("a.test").is_some()).await;
+    let second = serve(&driver, &new);
+    let path = || registry.client_for("a.test").map(|serving| serving.plugin.path().to_owned());
+    until("the newer serves", || path() == Some(new.clone())).await;
+    drop(second);
+    fs::remove_file(&new).unwrap();
+    until("the older serves again", || path() == Some(old.clone())).await;
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_not_ready_is_unhealthy_and_can_still_be_called() {
+    let Fixture { directory, registry, .. } = fixture();
+    let driver = Driver { name: "a.test".into(), ..Driver::default() };
+    driver.not_ready.store(true, Ordering::SeqCst);
+    let _server = serve(&driver, &directory.path().join("a/csi.sock"));
+    until("connected", || registry.client_for("a.test").is_some()).await;
+    let health = registry.best("a.test", None).unwrap().health;
+    assert_eq!(health, Health::default());
+    registry.poke("a.test");
+    until("unhealthy", || registry.best("a.test", None).is_some_and(|e| e.health.error.is_some())).await;
+    driver.not_ready.store(false, Ordering::SeqCst);
+    registry.poke("a.test");
+    until("healthy", || registry.best("a.test", None).is_some_and(|e| e.health.healthy)).await;
+    assert_eq!(driver.asked.load(Ordering::SeqCst), 1, "read once per connection");
+}
+
+#[tokio::test]
+async fn a_socket_that_is_no_plugin_does_not_hold_up_others() {
+    let Fixture { directory, registry, .. } = fixture();
+    fs::create_dir(directory.path().join("x")).unwrap();
+    let silent = UnixListener::bind(directory.path().join("x/silent.sock")).unwrap();
+    let driver = Driver { name: "a.test".into(), ..Driver::default() };
+    let _server = serve(&driver, &directory.path().join("a/csi.sock"));
+    until("serving", || registry.client_for("a.test").is_some()).await;
+    assert!(!registry.is_settled(), "nothing is known yet of the silent one");
+    assert_eq!(registry.drivers(), ["a.test"]);
+    drop(silent);
+}
+
+#[tokio::test]
+async fn sockets_are_found_one_folder_down_and_where_they_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in ["a", "b", NOT_PLUGINS] {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+    }
+    let path = |name: &str| dir.path().join(name);
+    let listeners = ["a/csi.sock", "b/other.sock", "kubernetes.io/x.sock", "b/ctl.socket", "top.sock"]
+        .map(|name| UnixListener::bind(path(name)).unwrap());
+    fs::write(path("a/plain.sock"), "").unwrap();
+    let found = sockets(dir.path(), vec![path("b/ctl.socket"), path("missing.sock")]);
+    let mut names: Vec<_> = found.keys().cloned().collect();
+    names.sort();
+    assert_eq!(names, [path("a/csi.sock"), path("b/ctl.socket"), path("b/other.sock")]);
+    drop(listeners);
+}
+
+#[tokio::test]
+async fn a_socket_that_was_bound_anew_is_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("csi.sock");
+    let first = UnixListener::bind(&path).unwrap();
+    let before = SocketFile::at(&path).unwrap();
+    assert_eq!(SocketFile::at(&path), Some(before));
+    drop(first);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(SocketFile::at(&path), None);
+    let _second = UnixListener::bind(&path).unwrap();
+    assert_ne!(SocketFile::at(&path), Some(before));
+}
