@@ -2,6 +2,8 @@
 
 What the orchestrator may know is followed call by call. An outcome that it cannot know (an error, a killed
 driver, a call whose caller was killed) is "perhaps", and has to be repeated or reversed before anything else.
+Only a NodeStageVolume that the driver has refused for certain counts as not done, as Kubernetes' own tests have
+it (csi.md 5.4): it may be given up, and must not be unstaged.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UN
 
 # The strict driver's words for "out of order" and "not the same arguments".
 REFUSALS = frozenset({"FailedPrecondition", "AlreadyExists", "InvalidArgument", "NotFound", "OutOfRange"})
+
+# After these nobody knows whether the driver is still at work; after others it is not.
+UNKNOWN_OUTCOME = frozenset({"Cancelled", "DeadlineExceeded", "Unavailable", "Aborted", "ResourceExhausted"})
 
 NO, PERHAPS, YES = "no", "perhaps", "yes"
 
@@ -33,6 +38,7 @@ class _Step:
     state: str = NO
     last: Call | None = None  # the last call that did it
     owed: Call | None = None  # the call whose outcome is not known
+    succeeded: bool = False  # since it was last undone
 
 
 @dataclass
@@ -194,9 +200,13 @@ class _Checker:
         if call.code in REFUSALS and call.code not in self.tolerated:
             self.blame(call, f"was refused with {call.code}")
         # Nobody was there to hear the answer; who comes next has to ask again.
-        if not call.ok or (call.end_at is not None and self._orphaned(call, call.end_at)):
+        if call.end_at is not None and self._orphaned(call, call.end_at):
             return
         place = self._place(call)
+        if not call.ok:
+            if call.rpc == STAGE and call.code not in UNKNOWN_OUTCOME and not place.staged.succeeded:
+                _succeed(place.staged, call, NO)
+            return
         if call.rpc == ATTACH:
             _succeed(place.attached, call, YES)
         elif call.rpc == STAGE:
@@ -231,6 +241,7 @@ def _succeed(step: _Step, call: Call, state: str) -> None:
     if step.owed is None or step.owed.rpc == call.rpc:
         step.state, step.owed = state, None
         step.last = call if state == YES else None
+        step.succeeded = state == YES
 
 
 def _lane(call: Call) -> tuple[str, str]:

@@ -83,9 +83,16 @@ class TraceTest(unittest.TestCase):
         self.trace.call(ATTACH, "Internal")
         self.trace.run(ATTACH)
         self.trace.call(STAGE, "DeadlineExceeded")
-        self.trace.call(STAGE, "Internal")
+        self.trace.call(STAGE, "Unavailable")
         self.trace.call(UNSTAGE, "Aborted")
         self.trace.run(UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_refused_stage_is_given_up_without_its_inverse(self) -> None:
+        self.trace.run(ATTACH)
+        self.trace.call(STAGE, "DeadlineExceeded")
+        self.trace.call(STAGE, "Internal")
+        self.trace.run(DETACH)
         self.good()
 
     def test_a_second_life_elsewhere_in_the_same_trace(self) -> None:
@@ -178,6 +185,18 @@ class TraceTest(unittest.TestCase):
 
     def test_detach_while_staged(self) -> None:
         self.trace.run(ATTACH, STAGE, DETACH)
+        self.bad("came before NodeUnstageVolume on node-1 had succeeded")
+
+    def test_unstage_after_a_refused_stage(self) -> None:
+        self.trace.run(ATTACH)
+        self.trace.call(STAGE, "Internal")
+        self.trace.run(UNSTAGE)
+        self.bad("undoes what was never done")
+
+    def test_detach_after_a_stage_of_unknown_outcome(self) -> None:
+        self.trace.run(ATTACH)
+        self.trace.call(STAGE, "DeadlineExceeded")
+        self.trace.run(DETACH)
         self.bad("came before NodeUnstageVolume on node-1 had succeeded")
 
     def test_detach_after_a_failed_unstage(self) -> None:

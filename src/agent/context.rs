@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
@@ -145,8 +146,23 @@ impl Agent {
                 tracing::warn!(%rpc, secret, "the Secret is gone; the call is made without it");
                 Ok((Secrets::none(), Some(format!("Secret {secret} is gone, {rpc} was called without it"))))
             }
+            // A namespace that is being deleted loses roles and Secrets in any order, and nothing can be put back
+            // into it: what may not be read there will not be readable again (interleavings B31).
+            Err(SecretError::Unreadable(ApiError::Forbidden { .. })) if self.is_ending(namespace).await => {
+                tracing::warn!(%rpc, namespace, secret = name, "its namespace is being deleted; the call is made without the Secret");
+                let note = format!(
+                    "Secret {name} cannot be read and its namespace is being deleted, {rpc} was called without it"
+                );
+                Ok((Secrets::none(), Some(note)))
+            }
             Err(error) => Err(Failure::secret(rpc, &error)),
         }
+    }
+
+    /// Whether a namespace is being deleted, by a live GET; no if it cannot be read.
+    async fn is_ending(&self, namespace: &str) -> bool {
+        let found = read::get_live(&Api::<Namespace>::all(self.client.clone()), namespace).await;
+        found.ok().flatten().is_some_and(|found| found.metadata.deletion_timestamp.is_some())
     }
 
     /// Awaits a call, counts it, and looks after the plugin if the connection broke.

@@ -3,7 +3,7 @@
 //! It owns an Attachment that is `Taken` (also while it closes) and one that is `NodeDetached` or lost;
 //! everything between belongs to the node.
 
-use super::observed::{AttachmentSeen, HandleSeen, Standing, standing};
+use super::observed::{AttachmentSeen, HandleSeen, Standing, is_mine, standing};
 use crate::api::AttachmentState;
 
 /// One step. Every variant is at most one side effect.
@@ -38,22 +38,24 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
     if attachment.controller.as_ref().is_none_or(|c| c.instance != instance) || !attachment.attach {
         return ControllerStep::Idle;
     }
-    match attachment.state {
-        AttachmentState::ControllerDetached => ControllerStep::Idle,
-        // The node is done, or will never be: the inverse is due whatever the handle says now, because
-        // the epoch cannot move on before this Attachment is gone.
-        AttachmentState::NodeDetached => ControllerStep::Unpublish,
-        AttachmentState::Taken | AttachmentState::Attached if attachment.lost => ControllerStep::Unpublish,
-        AttachmentState::Attached => ControllerStep::Idle,
-        AttachmentState::Taken => {
-            let HandleRead::Read(handle) = handle else { return ControllerStep::ReadHandle };
-            match standing(attachment, *handle) {
-                Standing::Valid if attachment.deleted => ControllerStep::Unpublish,
-                Standing::Valid => ControllerStep::Publish,
-                Standing::NotMine => ControllerStep::Idle,
-                Standing::MayHaveRun => ControllerStep::Unpublish,
-                Standing::NeverRan => ControllerStep::ReportDetached,
-            }
-        }
+    let due = match attachment.state {
+        // The node is done, or will never be: the inverse is due whatever the epoch is, because that cannot
+        // move on before this Attachment is gone.
+        AttachmentState::NodeDetached => true,
+        AttachmentState::Taken | AttachmentState::Attached if attachment.lost => true,
+        AttachmentState::Taken => false,
+        AttachmentState::Attached | AttachmentState::ControllerDetached => return ControllerStep::Idle,
+    };
+    let HandleRead::Read(handle) = handle else { return ControllerStep::ReadHandle };
+    if due {
+        // Not by an instance that was given up and has come back: its successor may be calling already.
+        return if is_mine(attachment, *handle) { ControllerStep::Unpublish } else { ControllerStep::Idle };
+    }
+    match standing(attachment, *handle) {
+        Standing::Valid if attachment.deleted => ControllerStep::Unpublish,
+        Standing::Valid => ControllerStep::Publish,
+        Standing::NotMine => ControllerStep::Idle,
+        Standing::MayHaveRun => ControllerStep::Unpublish,
+        Standing::NeverRan => ControllerStep::ReportDetached,
     }
 }

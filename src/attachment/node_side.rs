@@ -115,6 +115,13 @@ impl Seen {
             .is_some_and(|a| a.deleted || a.lost || a.state >= AttachmentState::NodeDetached)
     }
 
+    /// The claim's target was published in this boot and is there.
+    fn is_mounted(&self, record: &Record, claim: &str) -> bool {
+        record.boot_id == self.boot_id
+            && record.targets.get(claim).is_some_and(|t| t.published == Done::Yes)
+            && self.mounted.iter().any(|m| m == claim)
+    }
+
     fn wanted_on(&self, attachment: &str) -> bool {
         self.claims.iter().any(|c| self.wants(c, attachment))
     }
@@ -130,13 +137,13 @@ pub fn plan(seen: &Seen) -> NodeStep {
 fn undo(seen: &Seen) -> Option<NodeStep> {
     for record in &seen.records {
         let uid = &record.attachment_uid;
-        for (claim_uid, target) in &record.targets {
+        for claim_uid in record.targets.keys() {
             if seen.backs_off(claim_uid) {
                 continue;
             }
-            // A target that was not finished before its Attachment closed never will be: without this the
-            // claim would wait for the target and the Attachment for the claim.
-            let unfinished = target.published != Done::Yes && seen.is_closed(uid);
+            // A target that is not there when its Attachment closes never will be: without this the claim
+            // would wait for the target and the Attachment for the claim.
+            let unfinished = seen.is_closed(uid) && !seen.is_mounted(record, claim_uid);
             match seen.claims.iter().find(|c| &c.uid == claim_uid) {
                 Some(claim)
                     if claim.deleted
@@ -159,7 +166,7 @@ fn undo(seen: &Seen) -> Option<NodeStep> {
             return Some(step);
         }
     }
-    for attachment in &seen.attachments {
+    for attachment in seen.attachments.iter().filter_map(|a| seen.attachment(&a.uid)) {
         if seen.record(&attachment.uid).is_none()
             && let Some(step) = leave_unused(seen, attachment)
         {
@@ -249,26 +256,20 @@ fn make(seen: &Seen) -> Option<NodeStep> {
     claims.into_iter().find_map(|claim| {
         let uid = claim.uses()?;
         let attachment = seen.attachment(uid)?;
-        if claim.state == ClaimState::Lost || !attachment.is_usable() {
+        if claim.state == ClaimState::Lost {
             return None;
         }
-        let record = seen.record(uid);
-        let target = record.and_then(|r| r.targets.get(&claim.uid));
-        let this_boot = record.is_some_and(|r| r.boot_id == seen.boot_id);
-        if claim.state == ClaimState::Ready {
-            if this_boot
-                && target.is_some_and(|t| t.published == Done::Yes)
-                && seen.mounted.contains(&claim.uid)
-            {
-                return None;
+        let mounted = seen.record(uid).is_some_and(|r| seen.is_mounted(r, &claim.uid));
+        match (claim.state == ClaimState::Ready, mounted) {
+            // Whatever became of the Attachment: nobody may go on believing in this mount.
+            (true, false) => Some(NodeStep::ReportNotReady { claim: claim.uid.clone() }),
+            // Also while it closes: it stays attached for as long as this target is there.
+            (false, true) => {
+                Some(NodeStep::ReportReady { claim: claim.uid.clone(), attachment: uid.to_owned() })
             }
-            return Some(NodeStep::ReportNotReady { claim: claim.uid.clone() });
+            (false, false) if attachment.is_usable() => first_call(seen, claim, attachment),
+            (true, true) | (false, false) => None,
         }
-        if this_boot && target.is_some_and(|t| t.published == Done::Yes) && seen.mounted.contains(&claim.uid)
-        {
-            return Some(NodeStep::ReportReady { claim: claim.uid.clone(), attachment: uid.to_owned() });
-        }
-        first_call(seen, claim, attachment)
     })
 }
 
@@ -283,14 +284,21 @@ fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Op
     {
         return None;
     }
-    let yields = || Some(NodeStep::Yield { claim: claim.uid.clone(), attachment: uid.clone() });
+    let record = seen.record(uid);
+    // A claim that was given back may be freed at once, so nothing of it may be left here.
+    let yields = || {
+        let (claim, attachment) = (claim.uid.clone(), uid.clone());
+        if record.is_some_and(|r| r.targets.contains_key(&claim)) {
+            return (!seen.backs_off(&claim)).then_some(NodeStep::Unpublish { claim, attachment });
+        }
+        Some(NodeStep::Yield { claim, attachment })
+    };
     let Some(LiveAttachment::Present(live)) = seen.live(uid) else {
         return Some(NodeStep::ReadAttachment { attachment: uid.clone(), name: attachment.name.clone() });
     };
     if !live.is_usable() || live.node_uid != seen.node_uid || live.namespace != claim.namespace {
         return yields();
     }
-    let record = seen.record(uid);
     let others = record.is_some_and(|r| r.targets.keys().any(|t| t != &claim.uid));
     if others && live.exclusive {
         return yields();

@@ -133,6 +133,14 @@ pub enum Standing {
     NeverRan,
 }
 
+/// The calls of the handle belong to the instance that the Attachment names. Without a handle nobody else can
+/// have got them.
+#[must_use]
+pub fn is_mine(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> bool {
+    let instance = |c: &Option<ControllerRef>| c.as_ref().map(|c| c.instance.clone());
+    !attachment.attach || handle.is_none_or(|h| instance(&h.controller) == instance(&attachment.controller))
+}
+
 /// Compares an Attachment with its VolumeHandle as just read from the API server.
 ///
 /// Why `NeverRan` is certain: whoever raised the epoch listed the Attachments by quorum afterwards and
@@ -141,9 +149,7 @@ pub enum Standing {
 #[must_use]
 pub fn standing(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> Standing {
     let Some(handle) = handle else { return Standing::NeverRan };
-    let mine = !attachment.attach
-        || handle.controller.as_ref().map(|c| &c.instance)
-            == attachment.controller.as_ref().map(|c| &c.instance);
+    let mine = is_mine(attachment, Some(handle));
     if handle.closing && handle.epoch == attachment.epoch + 1 {
         return if mine { Standing::MayHaveRun } else { Standing::NotMine };
     }

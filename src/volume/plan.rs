@@ -159,20 +159,34 @@ fn open_handle(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
     let Some(own) = own_handle(seen) else {
         return if seen.handle.is_some() { VolumeStep::ContestHandle } else { VolumeStep::MakeHandle };
     };
+    if let Some(next) = heir(seen, own, balancing, key) {
+        return VolumeStep::MoveHandle(next);
+    }
     if own.closing {
         return VolumeStep::FinishClosing(seen.wanted_mode.unwrap_or(own.mode));
     }
     if seen.wanted_mode.is_some_and(|mode| mode != own.mode) {
         return VolumeStep::BeginClosing;
     }
-    let next =
-        own.controller.as_ref().and_then(|c| successor(c, seen.controllers, balancing, places(seen), key));
-    next.map_or(VolumeStep::Idle, |i| VolumeStep::MoveHandle(i.to_ref()))
+    VolumeStep::Idle
+}
+
+/// Who takes the VolumeHandle over from a dead instance. This comes before anything that waits for its
+/// Attachments: nobody else could detach them.
+fn heir(seen: &Seen<'_>, own: &HandleSeen, balancing: Balancing, key: &str) -> Option<ControllerRef> {
+    let current = own.controller.as_ref()?;
+    successor(current, seen.controllers, balancing, places(seen), key).map(InstanceSeen::to_ref)
 }
 
 fn delete(seen: &Seen<'_>) -> VolumeStep {
     if !seen.held {
         return VolumeStep::Idle;
+    }
+    let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
+    if let (Some(own), Some(balancing)) = (own_handle(seen), seen.plugin)
+        && let Some(next) = heir(seen, own, balancing, key)
+    {
+        return VolumeStep::MoveHandle(next);
     }
     if let Some(by) = &seen.in_use_by {
         return VolumeStep::Wait(VolumeWaiting::InUse { by: by.clone() });
@@ -182,7 +196,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     let operation = spec.assignment.as_ref().map(|a| a.operation);
     let controller = spec.assignment.as_ref().and_then(|a| a.controller.clone());
     let storage_goes = spec.deletes_storage() && controller.is_some();
-    let heir = controller.as_ref().and_then(|c| {
+    let heir_of_call = controller.as_ref().and_then(|c| {
         let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
         successor(c, seen.controllers, seen.plugin?, places(seen), key)
     });
@@ -190,7 +204,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         return match (own.closing, storage_goes, state, operation) {
             (false, ..) => VolumeStep::BeginClosing,
             (true, true, VolumeState::Deleted, _) | (true, false, ..) => VolumeStep::RemoveHandle,
-            (true, true, _, Some(VolumeOperation::Delete)) => match heir {
+            (true, true, _, Some(VolumeOperation::Delete)) => match heir_of_call {
                 Some(next) => VolumeStep::AssignDelete(Some(next.to_ref())),
                 None => VolumeStep::Idle,
             },
@@ -199,7 +213,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     }
     match (operation, state) {
         // An outcome is open: the agent repeats the call until it knows, then says Created or Deleted.
-        (Some(VolumeOperation::Create), VolumeState::Pending) => match heir {
+        (Some(VolumeOperation::Create), VolumeState::Pending) => match heir_of_call {
             Some(next) => VolumeStep::Assign(VolumeAssignment {
                 operation: VolumeOperation::Create,
                 controller: Some(next.to_ref()),
