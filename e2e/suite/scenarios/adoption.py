@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -41,6 +42,16 @@ def driver_and_controller_restart(world: World) -> None:
         world.pods.delete(lambda item: "moor-controller" in item["metadata"]["name"])
         _prove_at_work(world, "after-controller")
     _remove_all(world)
+
+
+@scenario("a driver that is told to end ends at once, with an agent connected to it")
+def driver_ends(world: World) -> None:
+    start = time.monotonic()
+    world.pods.delete(lambda item: "moor-loop-driver" in item["metadata"]["name"])
+    took = time.monotonic() - start
+    world.note(f"{took:.1f} s for two Pods, until their successors were Ready")
+    # Kubelet kills it after 30 s.
+    expect(took < 15, f"the drivers took {took:.1f} s to end: do they wait for their agents to hang up?")
 
 
 def _names() -> list[str]:

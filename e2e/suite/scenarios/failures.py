@@ -64,6 +64,20 @@ def _attachment(world: World, claim: str) -> str:
     return str(granted["spec"]["assignment"]["attachment"])
 
 
+@scenario("a claim that is deleted while it is attached or staged is undone, and nothing else is")
+def deleted_on_the_way(world: World) -> None:
+    world.ready_volume()
+    volume, undone = world.handle(), {ATTACH: [ATTACH, DETACH], STAGE: [ATTACH, STAGE, UNSTAGE, DETACH]}
+    for rpc, expected in undone.items():
+        start, fault = world.driver.last(), world.driver.hang(rpc, AFTER)
+        world.claim("claim", world.first)
+        world.driver.await_met(fault)
+        world.delete("VolumeClaim", "claim")
+        fault.release()
+        world.await_gone("VolumeClaim", "claim", 20)
+        world.expect_calls(expected, volume=volume, after=start)
+
+
 @scenario("an undo that fails is tried until it succeeds, and says so")
 def failing_undo(world: World) -> None:
     world.ready_volume()

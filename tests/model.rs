@@ -1,0 +1,307 @@
+//! The claim protocol, checked by machine: the real decisions in a small world where everything that can
+//! interleave does. Two claims on one volume, two nodes, two controller instances, a leader and old ones.
+//!
+//! Every test is one configuration, explored to its end. Its bounds are its budget; `MOOR_MODEL=deep` takes
+//! larger ones (some minutes when optimised). Leaders keep nothing between writes, so a leader's crash
+//! between any two writes is in every run. B.. and N.. are the interleavings of the design's reference.
+//!
+//! What the model leaves out: node loss, volume deletion and take-over, claims created again, Pods.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "a test; objects are passed like objects, small as they are here"
+)]
+
+mod model {
+    pub mod api;
+    pub mod calm;
+    pub mod config;
+    pub mod controller;
+    pub mod driver;
+    pub mod leader;
+    pub mod node;
+    pub mod report;
+    pub mod seen;
+    pub mod state;
+    pub mod steps;
+    pub mod system;
+}
+
+use model::config::{Budget, Config};
+use model::report::check;
+use model::state::{Actor, Kind};
+use moor::api::AccessMode::{MultiNodeMultiWriter, MultiNodeSingleWriter, SingleNodeSingleWriter};
+use moor::api::AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
+
+const L1: Actor = Actor::Leader(1);
+const L2: Actor = Actor::Leader(2);
+const C1: Actor = Actor::Controller(0);
+const N1: Actor = Actor::Node(0);
+
+const NONE: Budget = Budget::NONE;
+const OLD_LEADER: &[(Actor, Kind)] = &[(L1, Kind::Claims), (L1, Kind::Attachments), (L1, Kind::Handle)];
+const OLD_AGENTS: &[(Actor, Kind)] = &[(N1, Kind::Claims), (N1, Kind::Attachments), (C1, Kind::Attachments)];
+const OLD_CACHES: &[(Actor, Kind)] = &[
+    (L1, Kind::Claims),
+    (L1, Kind::Attachments),
+    (L1, Kind::Handle),
+    (N1, Kind::Claims),
+    (N1, Kind::Attachments),
+    (C1, Kind::Attachments),
+];
+
+fn bounds(usual: Budget, deep: Budget) -> Budget {
+    if std::env::var("MOOR_MODEL").is_ok_and(|v| v == "deep") { deep } else { usual }
+}
+
+/// A claim moves to another node through crashes and calls that outlive them. B3 (one instance), B16, B18, B19, N3.
+#[test]
+fn two_claims_on_two_nodes() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    config.lagging = OLD_CACHES;
+    config.budget =
+        bounds(Budget { crash: 1, late: 1, ..NONE }, Budget { crash: 1, late: 1, lag: 1, ..NONE });
+    check("two claims, two nodes, a crash and a late call", config);
+}
+
+/// An old leader beside the new one, each with caches of its own age. B1, B16, B24, N1, N2, N10.
+#[test]
+fn an_old_leader_and_two_nodes() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    config.lagging = OLD_LEADER;
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, ..NONE });
+    check("an old leader, two nodes", config);
+}
+
+/// Two caches are old at once: of one leader, or of two. N1, N2: joins are no compare-and-swap.
+#[test]
+fn two_old_leaders_and_one_node() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.lagging = &[(L1, Kind::Claims), (L1, Kind::Attachments), (L2, Kind::Claims)];
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, ..NONE });
+    check("two old leaders, one node", config);
+}
+
+/// The leader closes in the same pass in which it grants: costs time, not safety. N1.
+#[test]
+fn a_leader_that_closes_what_it_just_created() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.ordered = false;
+    config.lagging = OLD_LEADER;
+    config.budget = bounds(NONE, Budget { lag: 1, ..NONE });
+    check("a hasty leader, one node", config);
+}
+
+/// Two claims share an Attachment; the last one on the node undoes it. B4, B18, B19, B22 and T-cases of sharing.
+#[test]
+fn two_claims_join_on_one_node() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.lagging = OLD_CACHES;
+    config.budget = bounds(
+        Budget { crash: 1, late: 1, fail: 1, ..NONE },
+        Budget { crash: 1, late: 1, fail: 1, lag: 1, ..NONE },
+    );
+    check("join and delete on one node", config);
+}
+
+/// Only one claim at a time may have a target. N2, B23.
+#[test]
+fn an_exclusive_mode_on_one_node() {
+    let mut config = Config::new(SingleNodeSingleWriter, [0, 0]);
+    config.lagging = OLD_CACHES;
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, crash: 1, ..NONE });
+    check("an exclusive mode", config);
+}
+
+/// No stage: the record begins with the publish. B11.
+#[test]
+fn a_driver_without_stage() {
+    let mut config = Config::new(SingleNodeMultiWriter, [0, 0]);
+    config.stage = false;
+    config.lagging = OLD_AGENTS;
+    config.budget =
+        bounds(Budget { late: 1, crash: 1, ..NONE }, Budget { late: 2, lag: 1, crash: 1, ..NONE });
+    check("no stage", config);
+}
+
+/// Agents act on caches that are behind, also behind their own writes. B25, B2 (the API's half).
+#[test]
+fn agents_whose_watches_are_behind() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.habits.deaf = true;
+    config.lagging = OLD_AGENTS;
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, late: 1, crash: 1, ..NONE });
+    check("agents behind their own writes", config);
+}
+
+/// Two modes: the switch waits for everything older, old leaders cannot bring the old epoch back. B1, N6.
+#[test]
+fn a_mode_switch() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    config.claims[1].mode = MultiNodeMultiWriter;
+    config.lagging = &[(L1, Kind::Attachments), (L1, Kind::Handle)];
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, late: 1, ..NONE });
+    check("a mode switch", config);
+}
+
+/// The instance dies while the volume changes its mode. B3, B1.
+#[test]
+fn a_mode_switch_under_a_dying_instance() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.claims[1].mode = MultiNodeMultiWriter;
+    config.stage = false;
+    config.max_epoch = 2;
+    config.lagging = &[(L1, Kind::Attachments)];
+    config.budget = bounds(Budget { kill: 1, lag: 1, ..NONE }, Budget { kill: 1, lag: 1, late: 1, ..NONE });
+    check("a mode switch and a dying instance", config);
+}
+
+/// ControllerPublish and ControllerUnpublish come late, and the Attachment closes under them. B3, B18, N3.
+#[test]
+fn late_controller_calls_and_closing_before_attached() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.stage = false;
+    config.lagging = &[(L1, Kind::Claims), (C1, Kind::Attachments)];
+    config.budget = bounds(
+        Budget { late: 1, crash: 1, fail: 1, ..NONE },
+        Budget { late: 2, crash: 1, lag: 1, fail: 1, ..NONE },
+    );
+    check("late controller calls, closing before attached", config);
+}
+
+/// The plugin of the handle's instance dies; another takes over what is due. B3, N5.
+#[test]
+fn another_instance_takes_over() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    config.stage = false;
+    config.lagging = OLD_LEADER;
+    config.budget = bounds(Budget { kill: 1, ..NONE }, Budget { kill: 1, crash: 1, late: 1, lag: 1, ..NONE });
+    check("another instance takes over", config);
+}
+
+/// No ControllerPublish: the node makes the first call and reads the VolumeHandle. N4, N6.
+#[test]
+fn a_driver_without_attach() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    config.attach = false;
+    config.lagging = OLD_LEADER;
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 1, crash: 1, late: 1, ..NONE });
+    check("no attach, two nodes", config);
+}
+
+/// The same with a mode switch. B1, N6.
+#[test]
+fn a_mode_switch_without_attach() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    config.claims[1].mode = MultiNodeMultiWriter;
+    (config.attach, config.stage) = (false, false);
+    config.lagging = &[(L1, Kind::Attachments), (L1, Kind::Handle)];
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, crash: 1, ..NONE });
+    check("a mode switch without attach", config);
+}
+
+/// Claims are removed by hand while mounted: the node undoes them by its record. B17, N14.
+#[test]
+fn claims_removed_by_force() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.lagging = OLD_CACHES;
+    config.budget =
+        bounds(Budget { force: 1, crash: 1, ..NONE }, Budget { force: 2, crash: 1, late: 1, lag: 1, ..NONE });
+    check("claims removed by force", config);
+}
+
+/// A node boots again: Ready is withdrawn, mounts are made again or given back. B9, B10, B28.
+#[test]
+fn a_node_boots_again() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.stage = false;
+    config.lagging = &[(L1, Kind::Claims)];
+    config.budget =
+        bounds(Budget { reboot: 1, lag: 1, ..NONE }, Budget { reboot: 1, lag: 1, late: 1, crash: 1, ..NONE });
+    check("a node boots again", config);
+}
+
+/// Many nodes at once.
+#[test]
+fn a_mode_for_many_nodes() {
+    let mut config = Config::new(MultiNodeMultiWriter, [0, 1]);
+    config.stage = false;
+    config.lagging = OLD_LEADER;
+    config.budget = bounds(NONE, Budget { crash: 1, late: 1, ..NONE });
+    check("many nodes", config);
+}
+
+/// OPEN: nothing but the leader's cache keeps a second writer out of MultiNodeSingleWriter, because each
+/// node's Attachment has a name of its own. The younger claim is granted while the older one's node is not
+/// usable; a leader whose claim cache is behind that grant then grants the older one too.
+#[test]
+#[should_panic(expected = "never two writers in MultiNodeSingleWriter")]
+fn open_a_second_writer_slips_past_an_old_leader() {
+    let mut config = Config::new(MultiNodeSingleWriter, [1, 0]);
+    config.sick = Some(1);
+    config.stage = false;
+    config.lagging = &[(L1, Kind::Claims)];
+    config.budget = Budget { lag: 1, ..NONE };
+    check("one writer on many nodes", config);
+}
+
+/// An instance that was given up comes back under its old name, with an old cache: it reads the VolumeHandle before
+/// any call and finds its successor there. B3.
+#[test]
+fn an_instance_comes_back_under_its_old_name() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.stage = false;
+    config.lagging = &[(C1, Kind::Attachments)];
+    config.budget = bounds(
+        Budget { kill: 1, revive: 1, lag: 1, ..NONE },
+        Budget { kill: 2, revive: 1, lag: 2, crash: 1, late: 1, ..NONE },
+    );
+    check("an instance comes back", config);
+}
+
+/// OPEN: finding an instance dead and naming its successor are two objects and two steps. A leader that pauses between
+/// them names the successor of an instance that has come back and is calling. B3, R2.
+#[test]
+#[should_panic(expected = "does not hold")]
+fn open_a_leader_pauses_before_it_names_a_successor() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.stage = false;
+    config.habits.slow_move = true;
+    config.budget = Budget { kill: 1, revive: 1, ..NONE };
+    check("a leader pauses before it names a successor", config);
+}
+
+/// OPEN: the successor of a dead instance undoes an attach that the storage is still making. R2 wants the same
+/// call repeated before any inverse; the decision cannot know that the Attachment has moved.
+#[test]
+#[should_panic(expected = "does not hold")]
+fn open_the_storage_goes_on_after_the_plugin_died() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.backend = true;
+    config.budget = Budget { kill: 1, ..NONE };
+    check("the storage goes on", config);
+}
+
+/// ASSUMED of drivers: while a call for a volume runs, another one is answered ABORTED or waits. B19.
+#[test]
+#[should_panic(expected = "does not hold")]
+fn assumed_a_driver_finishes_one_call_before_the_next() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    config.serial = false;
+    config.budget = Budget { late: 1, ..NONE };
+    check("a driver that overtakes itself", config);
+}
+
+/// ASSUMED of the agent: a pass ends with a write to the API. Live reads that outlive the agent's own
+/// write stage a volume that has been detached meanwhile.
+#[test]
+#[should_panic(expected = "does not hold")]
+fn assumed_a_pass_ends_with_a_write() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    config.habits.keeps_reads = true;
+    config.lagging = OLD_AGENTS;
+    config.budget = Budget { lag: 1, ..NONE };
+    check("live reads that outlive a write", config);
+}

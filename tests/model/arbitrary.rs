@@ -1,0 +1,244 @@
+//! Arbitrary objects as decisions see them, for `properties.rs`.
+
+use std::collections::BTreeMap;
+
+use moor::api::attachment::{ControllerRef, SecretRefs};
+use moor::api::capability::VolumeUse;
+use moor::api::claim::Assignment;
+use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
+use moor::attachment::node_side::{self, LiveAttachment};
+use moor::attachment::record::{Done, Record, TargetRecord};
+use moor::attachment::{AttachmentSeen, HandleSeen};
+use moor::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use proptest::option::of;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const DRIVER: &str = "driver";
+const VOLUME_ID: &str = "volume-1";
+const NODES: [&str; 2] = ["node-1", "node-2"];
+const CLAIMS: [&str; 4] = ["a", "b", "c", "d"];
+const UIDS: [&str; 3] = ["u1", "u2", "u3"];
+pub const INSTANCES: [&str; 2] = ["c1", "c2"];
+pub const STATES: [AttachmentState; 4] = [
+    AttachmentState::Taken,
+    AttachmentState::Attached,
+    AttachmentState::NodeDetached,
+    AttachmentState::ControllerDetached,
+];
+pub const CLAIM_STATES: [ClaimState; 5] =
+    [ClaimState::Pending, ClaimState::Taken, ClaimState::Ready, ClaimState::NodeDetached, ClaimState::Lost];
+
+fn mode() -> impl Strategy<Value = AccessMode> {
+    // Most claims of one volume agree on the mode, so most cases should.
+    prop_oneof![4 => Just(AccessMode::SingleNodeWriter), 3 => select(AccessMode::ALL.to_vec())]
+}
+
+fn attachment_mode() -> impl Strategy<Value = AttachmentMode> {
+    prop_oneof![5 => Just(AttachmentMode::FileSystem), 1 => Just(AttachmentMode::BlockDevice)]
+}
+
+fn controller() -> impl Strategy<Value = Option<ControllerRef>> {
+    of(select(INSTANCES.to_vec()))
+        .prop_map(|i| i.map(|i| ControllerRef { instance: i.into(), agent: NODES[0].into() }))
+}
+
+pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
+    let meta = (0..3_i64, any::<bool>(), any::<bool>(), of(select(NODES.to_vec())), any::<bool>());
+    let state = (mode(), attachment_mode(), select(CLAIM_STATES.to_vec()));
+    let grant = (of((select(UIDS.to_vec()), select(NODES.to_vec()))), of(select(UIDS.to_vec())));
+    (meta, state, grant).prop_map(move |((created, deleted, held, node, read_only), state, grant)| {
+        let (mode, attachment_mode, state) = state;
+        let (assigned, yielded) = grant;
+        ClaimSeen {
+            namespace: "default".into(),
+            name: uid.into(),
+            uid: uid.into(),
+            created,
+            deleted,
+            held,
+            force: false,
+            node: node.map(Into::into),
+            read_only,
+            mode,
+            attachment_mode,
+            state,
+            assignment: assigned.map(|(uid, node)| Assignment {
+                attachment: "h".into(),
+                attachment_uid: uid.into(),
+                node_name: node.into(),
+                node_uid: node.into(),
+            }),
+            yielded: yielded.map(Into::into),
+        }
+    })
+}
+
+pub fn claims() -> impl Strategy<Value = Vec<ClaimSeen>> {
+    let each = CLAIMS.map(|c| of(claim(c)));
+    each.prop_map(|all| all.into_iter().flatten().collect())
+}
+
+prop_compose! {
+    pub fn attachment(uid: &'static str)(
+        node in select(NODES.to_vec()),
+        node_uid in prop_oneof![4 => Just(None), 1 => Just(Some("other"))],
+        (mode, attachment_mode) in (mode(), attachment_mode()),
+        (epoch, controller) in (1..4_i64, controller()),
+        (attach, stage, exclusive, deleted, lost) in any::<(bool, bool, bool, bool, bool)>(),
+        state in select(STATES.to_vec()),
+    ) -> AttachmentSeen {
+        AttachmentSeen {
+            name: moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, node),
+            uid: uid.into(),
+            deleted,
+            namespace: "default".into(),
+            volume_uid: "volume".into(),
+            handle_name: "handle".into(),
+            node: node.into(),
+            node_uid: node_uid.unwrap_or(node).into(),
+            mode,
+            attachment_mode,
+            epoch,
+            controller,
+            attach,
+            stage,
+            exclusive,
+            state,
+            lost,
+        }
+    }
+}
+
+pub fn attachments() -> impl Strategy<Value = Vec<AttachmentSeen>> {
+    let each = UIDS.map(|u| of(attachment(u)));
+    each.prop_map(|all| all.into_iter().flatten().collect())
+}
+
+prop_compose! {
+    pub fn handle()(
+        volume_uid in prop_oneof![4 => Just("volume"), 1 => Just("other")],
+        mode in mode(),
+        epoch in 1..4_i64,
+        closing in prop_oneof![3 => Just(false), 1 => Just(true)],
+        controller in controller(),
+    ) -> HandleSeen {
+        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, controller }
+    }
+}
+
+prop_compose! {
+    pub fn volume()(
+        (deleted, ready, shares_node) in
+            (prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>()),
+        uses in prop::collection::vec((mode(), attachment_mode()), 0..4),
+    ) -> VolumeSeen {
+        let uses = uses.into_iter()
+            .map(|(access_mode, attachment_mode)| VolumeUse { access_mode, attachment_mode });
+        VolumeSeen {
+            uid: "volume".into(),
+            deleted,
+            ready,
+            driver: DRIVER.into(),
+            handle: VOLUME_ID.into(),
+            uses: uses.collect(),
+            shares_node,
+        }
+    }
+}
+
+pub fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
+    let each = NODES.map(|name| {
+        of((any::<bool>(), any::<bool>(), any::<bool>(), 0..3_usize)).prop_map(move |n| {
+            n.map(|(healthy, reachable, has_room, load)| NodeSeen {
+                name: name.into(),
+                healthy,
+                reachable,
+                has_room,
+                load,
+            })
+        })
+    });
+    each.prop_map(|all| all.into_iter().flatten().collect())
+}
+
+fn done() -> impl Strategy<Value = Done> {
+    select(vec![Done::No, Done::Maybe, Done::Yes])
+}
+
+prop_compose! {
+    pub fn record(uid: &'static str)(
+        boot in select(vec!["this-boot", "old-boot"]),
+        stage in any::<bool>(),
+        staged in done(),
+        targets in prop::collection::btree_map(select(CLAIMS.to_vec()), done(), 0..3),
+    ) -> Record {
+        let target = |(claim, published): (&str, Done)| {
+            let target = TargetRecord {
+                namespace: "default".into(),
+                name: claim.into(),
+                path: format!("/targets/{claim}"),
+                published,
+                device: None,
+            };
+            (claim.to_owned(), target)
+        };
+        Record {
+            attachment_uid: uid.into(),
+            attachment_name: "h".into(),
+            handle_name: "handle".into(),
+            driver_name: DRIVER.into(),
+            plugin_name: DRIVER.into(),
+            volume_handle: VOLUME_ID.into(),
+            namespace: "default".into(),
+            secrets: SecretRefs::default(),
+            boot_id: boot.into(),
+            stage,
+            staging_path: format!("/staging/{uid}"),
+            staged,
+            targets: targets.into_iter().map(target).collect::<BTreeMap<_, _>>(),
+        }
+    }
+}
+
+fn records() -> impl Strategy<Value = Vec<Record>> {
+    let each = UIDS.map(|u| of(record(u)));
+    each.prop_map(|all| all.into_iter().flatten().collect())
+}
+
+fn live() -> impl Strategy<Value = Vec<(String, LiveAttachment)>> {
+    let each = UIDS.map(|u| {
+        of(prop_oneof![
+            1 => Just(LiveAttachment::Gone),
+            4 => attachment(u).prop_map(LiveAttachment::Present),
+        ])
+        .prop_map(move |l| l.map(|l| (u.to_owned(), l)))
+    });
+    each.prop_map(|all| all.into_iter().flatten().collect())
+}
+
+fn some_claims() -> impl Strategy<Value = Vec<String>> {
+    prop::sample::subsequence(CLAIMS.to_vec(), 0..=CLAIMS.len())
+        .prop_map(|all| all.into_iter().map(Into::into).collect())
+}
+
+prop_compose! {
+    pub fn node_seen()(
+        (claims, attachments, records) in (claims(), attachments(), records()),
+        (live_attachments, live_handle) in (live(), of(of(handle()))),
+        (gone_claims, mounted, backing_off) in (some_claims(), some_claims(), some_claims()),
+    ) -> node_side::Seen {
+        node_side::Seen {
+            node_uid: NODES[0].into(),
+            boot_id: "this-boot".into(),
+            claims,
+            attachments,
+            records,
+            gone_claims,
+            live_attachments,
+            live_handle,
+            mounted,
+            backing_off,
+        }
+    }
+}

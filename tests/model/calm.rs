@@ -1,0 +1,152 @@
+//! What happens once trouble ends: caches catch up, late calls end, every agent acts in turn.
+//!
+//! Checked from every reachable state: that run must come to rest, and at rest the world must be exactly
+//! what the living claims ask for. This is stronger than "no stuck state": it also finds circles.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use moor::api::{AttachmentState, ClaimState};
+
+use super::config::{Budget, CLAIMS, Config, NODES, node_ids};
+use super::state::{Actor, Harm, State};
+use super::system::{End, System, What};
+
+/// Longest calm run that is taken for one that comes to rest.
+const MAX_STEPS: usize = 400;
+
+/// The run from this state ends well. The path, for a report, is in [`run`].
+pub fn ends_well(system: &System, state: &State) -> bool {
+    state.harm.is_some() || run(system, state).is_ok()
+}
+
+/// What was done, why the end is bad, and the invariant that broke, if one did.
+pub type BadEnd = (Vec<What>, String, Option<Harm>);
+
+/// Runs to rest.
+pub fn run(system: &System, state: &State) -> Result<(), BadEnd> {
+    let mut state = state.clone();
+    state.budget = Budget::NONE;
+    for who in state.frozen.iter().map(|(who, kind, _)| (*who, *kind)).collect::<Vec<_>>() {
+        let before = state.clone();
+        system.step(&mut state, &What::CatchUp(who.0, who.1));
+        system.settle(&before, &mut state);
+    }
+    let mut passed = Vec::new();
+    let mut done = Vec::new();
+    loop {
+        let print = fingerprint(&state);
+        if system.calm.lock().expect("no check panics").contains(&print) {
+            break;
+        }
+        if passed.contains(&print) || passed.len() > MAX_STEPS {
+            return Err((done, "it goes in circles".into(), None));
+        }
+        passed.push(print);
+        match next(system, &state) {
+            Some((what, new)) => {
+                done.push(what);
+                state = new;
+            }
+            None => match bad_rest(&system.config, &state) {
+                Some(why) => return Err((done, format!("{why}: {state:#?}"), None)),
+                None => break,
+            },
+        }
+        if let Some(harm) = state.harm {
+            return Err((done, format!("{harm:?}"), Some(harm)));
+        }
+    }
+    system.calm.lock().expect("no check panics").extend(passed);
+    Ok(())
+}
+
+fn fingerprint(state: &State) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The first step that changes anything.
+fn next(system: &System, state: &State) -> Option<(What, State)> {
+    let mut all = Vec::new();
+    for (at, call) in state.calls.iter().enumerate() {
+        all.push(if call.waiting { What::CallEnds(at, End::Ok) } else { What::LateCall(at, true) });
+    }
+    if let Some(n) = state.sick {
+        all.push(What::Heal(n));
+    }
+    if state.moving.is_some() {
+        all.push(What::FinishMove);
+    }
+    if state.finishing.is_some() {
+        all.push(What::FinishClosing);
+    }
+    all.extend(system.leader_steps(state, 0).into_iter().map(|step| What::Leader(0, step)));
+    for n in node_ids() {
+        system.controller_actions(state, n, &mut all);
+        system.node_actions(state, n, &mut all);
+    }
+    all.into_iter().find_map(|what| {
+        let mut new = state.clone();
+        system.step(&mut new, &what);
+        system.settle(state, &mut new);
+        (new != *state).then_some((what, new))
+    })
+}
+
+/// Why a state of rest is not what the claims ask for.
+fn bad_rest(config: &Config, s: &State) -> Option<String> {
+    let living = s.claims.iter().flatten().filter(|c| !c.deleted).count();
+    if s.claims.iter().flatten().count() > living {
+        return Some("a deleted claim stays".into());
+    }
+    let mut attached = [false; NODES];
+    let mut staged = [false; NODES];
+    let mut published = [[false; CLAIMS]; NODES];
+    let mut served = 0;
+    let mut closing = false;
+    for (c, claim) in s.claims.iter().enumerate() {
+        let Some(claim) = claim.as_ref().filter(|k| k.state == ClaimState::Ready) else { continue };
+        let Some((uid, n)) = claim.assigned else { return Some("Ready without a grant".into()) };
+        let Some(att) = s.att(uid) else { return Some("Ready without an Attachment".into()) };
+        let usable = if config.attach { AttachmentState::Attached } else { AttachmentState::Taken };
+        if att.state != usable {
+            return Some("Ready on an Attachment that is not attached".into());
+        }
+        let n = usize::from(n);
+        (attached[n], staged[n], published[n][c]) = (config.attach, config.stage, true);
+        closing |= att.deleted;
+        served += 1;
+    }
+    let is = |what: &Vec<u8>| !what.is_empty();
+    if s.truth.attached.map(|a| a.is_some()) != attached {
+        return Some("attached where no claim is".into());
+    }
+    if s.truth.staged.each_ref().map(is) != staged {
+        return Some("staged where no claim is".into());
+    }
+    if s.truth.published.map(|n| n.map(|t| t.is_some())) != published {
+        return Some("mounted where no claim is".into());
+    }
+    let alive = s.controllers.iter().any(|c| c.alive) || !config.attach;
+    let wanted = if living == CLAIMS && (!config.compatible() || closing) { 1 } else { living };
+    if served < wanted && alive {
+        return Some("a claim waits for nobody".into());
+    }
+    let used = s
+        .atts
+        .iter()
+        .filter(|a| s.claims.iter().flatten().any(|c| c.assigned.is_some_and(|(u, _)| u == a.uid)));
+    if used.count() != s.atts.len() {
+        return Some("an Attachment that nobody uses stays".into());
+    }
+    let records = s.nodes.iter().flat_map(|n| &n.records);
+    if records.into_iter().any(|r| s.att(r.uid).is_none()) {
+        return Some("a record without an Attachment stays".into());
+    }
+    if s.handle.closing && served == 0 {
+        return Some("the handle stays closed".into());
+    }
+    let busy = s.calls.iter().any(|c| c.by != Actor::Backend);
+    busy.then(|| "a call never ends".into())
+}

@@ -1,0 +1,179 @@
+//! What a run of the model is about: its claims, its driver, and how much may go wrong.
+
+use moor::api::{AccessMode, lock};
+
+use super::state::{Actor, Kind};
+
+/// Number of claims in every run.
+pub const CLAIMS: usize = 2;
+/// Number of nodes; controller instance `i` runs beside node `i`.
+pub const NODES: usize = 2;
+
+/// Every claim.
+pub fn claim_ids() -> impl Iterator<Item = u8> {
+    (0..).zip(0..CLAIMS).map(|(c, _)| c)
+}
+
+/// Every node, and every controller instance.
+pub fn node_ids() -> impl Iterator<Item = u8> {
+    (0..).zip(0..NODES).map(|(n, _)| n)
+}
+
+/// What a claim's user wrote.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimSpec {
+    /// The node it names.
+    pub node: Option<u8>,
+    /// Who else may use the volume.
+    pub mode: AccessMode,
+    /// It only reads.
+    pub read_only: bool,
+}
+
+/// How often each kind of trouble may happen in one behaviour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// An agent's process dies between two steps. (Leaders keep nothing in memory: any step of theirs may be the last.)
+    pub crash: u8,
+    /// A watch falls behind, for as long as it likes.
+    pub lag: u8,
+    /// A caller stops waiting; its call goes on, or had its effect and the reply was lost.
+    pub late: u8,
+    /// The driver answers with a final error.
+    pub fail: u8,
+    /// A controller plugin's process dies.
+    pub kill: u8,
+    /// And comes back under the same instance name.
+    pub revive: u8,
+    /// A claim is removed by hand, finalizer and all.
+    pub force: u8,
+    /// A node boots again.
+    pub reboot: u8,
+}
+
+impl Budget {
+    /// Nothing goes wrong.
+    pub const NONE: Self =
+        Self { crash: 0, lag: 0, late: 0, fail: 0, kill: 0, revive: 0, force: 0, reboot: 0 };
+}
+
+/// Habits of the actors that the decisions leave open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Habits {
+    /// The answer to a write does not enter the writer's cache; only the watch brings it.
+    pub deaf: bool,
+    /// A leader can pause between finding an instance dead and naming its successor.
+    pub slow_move: bool,
+    /// A node's agent goes on with its live reads after it wrote to the API.
+    pub keeps_reads: bool,
+}
+
+/// One configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The claims, oldest first.
+    pub claims: [ClaimSpec; CLAIMS],
+    /// Mode of the VolumeHandle at the start.
+    pub mode: AccessMode,
+    /// The driver has ControllerPublishVolume.
+    pub attach: bool,
+    /// The driver has NodeStageVolume.
+    pub stage: bool,
+    /// The driver takes a second target on one node.
+    pub shares_node: bool,
+    /// What may go wrong.
+    pub budget: Budget,
+    /// Whose watch of what may fall behind.
+    pub lagging: &'static [(Actor, Kind)],
+    /// The driver finishes one call for a volume before it answers another (or answers ABORTED).
+    pub serial: bool,
+    /// The storage behind the driver goes on with a call whose plugin process died.
+    pub backend: bool,
+    /// How the actors are written.
+    pub habits: Habits,
+    /// The node whose plugin is not healthy at first.
+    pub sick: Option<u8>,
+    /// Epochs beyond this one are not looked at.
+    pub max_epoch: u8,
+    /// The leader closes nothing in a pass in which it grants.
+    pub ordered: bool,
+}
+
+impl Config {
+    /// Two claims of this mode on these nodes; a driver with attach and stage; nothing goes wrong.
+    pub fn new(mode: AccessMode, nodes: [u8; CLAIMS]) -> Self {
+        let read_only = mode.is_reader_only();
+        Self {
+            claims: nodes.map(|n| ClaimSpec { node: Some(n), mode, read_only }),
+            mode,
+            attach: true,
+            stage: true,
+            shares_node: true,
+            budget: Budget::NONE,
+            lagging: &[],
+            serial: true,
+            backend: false,
+            habits: Habits::default(),
+            sick: None,
+            max_epoch: 3,
+            ordered: true,
+        }
+    }
+
+    /// Both claims can be Ready at once.
+    pub fn compatible(&self) -> bool {
+        let [a, b] = &self.claims;
+        let same_node = a.node.is_none() || b.node.is_none() || a.node == b.node;
+        let single = moor::claim::admission::is_exclusive(a.mode, self.shares_node);
+        let two_writers = a.mode == AccessMode::MultiNodeSingleWriter && !a.read_only && !b.read_only;
+        a.mode == b.mode && !two_writers && if same_node { !single } else { a.mode.is_multi_node() }
+    }
+}
+
+/// Names of Attachments, as the lock makes them: for all nodes, for node 0, for node 1.
+#[derive(Debug)]
+pub struct Names(pub [String; 1 + NODES]);
+
+/// The driver's name.
+pub const DRIVER: &str = "driver";
+/// The volume id.
+pub const VOLUME_ID: &str = "volume-1";
+
+impl Names {
+    pub fn new() -> Self {
+        let of = |mode, node| lock::attachment_name(DRIVER, VOLUME_ID, mode, node);
+        Self([
+            of(AccessMode::SingleNodeWriter, node_name(0)),
+            of(AccessMode::MultiNodeReader, node_name(0)),
+            of(AccessMode::MultiNodeReader, node_name(1)),
+        ])
+    }
+
+    pub fn of(&self, mode: AccessMode, node: u8) -> &str {
+        &self.0[name_index(mode, node)]
+    }
+
+    pub fn index(&self, name: &str) -> usize {
+        self.0.iter().position(|n| n == name).expect("a name that the lock does not make")
+    }
+}
+
+/// Which of [`Names`] an Attachment has.
+pub fn name_index(mode: AccessMode, node: u8) -> usize {
+    if mode.is_multi_node() { 1 + usize::from(node) } else { 0 }
+}
+
+/// Name of node `n`.
+pub fn node_name(n: u8) -> &'static str {
+    ["node-1", "node-2"][usize::from(n)]
+}
+
+/// Name of controller instance `i`.
+pub fn instance_name(i: u8) -> &'static str {
+    ["c1", "c2"][usize::from(i)]
+}
+
+/// UID and name of claim `c`.
+pub fn claim_name(c: u8) -> &'static str {
+    ["a", "b"][usize::from(c)]
+}

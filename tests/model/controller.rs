@@ -1,0 +1,67 @@
+//! The agent beside a controller instance: one call in flight for the handle, one live read at a time.
+
+use moor::api::AttachmentState;
+use moor::attachment::controller_side::{self, ControllerStep, HandleRead};
+
+use super::config::{Config, instance_name};
+use super::seen::{att_seen, handle_seen};
+use super::state::{Actor, Att, Call, Handle, Rpc, State};
+
+/// What the decision looks at.
+pub type ControllerView = (u8, Att, Option<Handle>);
+
+/// Asks [`controller_side::plan`].
+pub fn plan(config: &Config, (i, att, handle): &ControllerView) -> ControllerStep {
+    let handle = handle.as_ref().map(|h| handle_seen(config, h));
+    let read = match &handle {
+        None => HandleRead::Unread,
+        Some(handle) => HandleRead::Read(Some(handle)),
+    };
+    controller_side::plan(&att_seen(config, att), instance_name(*i), &read)
+}
+
+/// Does the step that was planned for `att`.
+pub fn act(state: &mut State, i: u8, att: Att, step: ControllerStep) {
+    let who = Actor::Controller(i);
+    let handle = state.handle;
+    let me = &mut state.controllers[usize::from(i)];
+    me.dirty &= !(1 << att.uid);
+    match step {
+        ControllerStep::Idle => me.read = None,
+        ControllerStep::ReadHandle => me.read = Some((att.uid, handle)),
+        ControllerStep::Publish | ControllerStep::Unpublish => {
+            me.call = Some(att);
+            let rpc = match step {
+                ControllerStep::Publish => Rpc::ControllerPublish,
+                _ => Rpc::ControllerUnpublish,
+            };
+            let call =
+                Call { by: who, rpc, node: att.node, uid: att.uid, mode: att.mode, claim: 0, waiting: true };
+            state.calls.push(call);
+        }
+        ControllerStep::ReportDetached => write(state, i, &att, AttachmentState::ControllerDetached),
+    }
+}
+
+/// The call that the agent waits for has ended: `Some(true)` OK, `Some(false)` a final error, `None` unknown.
+pub fn ended(state: &mut State, i: u8, rpc: Rpc, outcome: Option<bool>) {
+    let me = &mut state.controllers[usize::from(i)];
+    let att = me.call.take().expect("an agent that waits knows for what");
+    match (rpc, outcome) {
+        (Rpc::ControllerPublish, Some(true)) => write(state, i, &att, AttachmentState::Attached),
+        (_, Some(true)) => write(state, i, &att, AttachmentState::ControllerDetached),
+        (_, Some(false) | None) => {
+            me.read = None;
+            me.dirty |= 1 << att.uid;
+        }
+    }
+}
+
+fn write(state: &mut State, i: u8, seen: &Att, new: AttachmentState) {
+    let written = state.update_att(Actor::Controller(i), seen, Att { state: new, ..*seen });
+    let me = &mut state.controllers[usize::from(i)];
+    me.read = None;
+    if !written {
+        me.dirty |= 1 << seen.uid;
+    }
+}

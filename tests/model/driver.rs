@@ -1,0 +1,85 @@
+//! The driver: what a call does to the world, and in which order calls may come.
+
+use moor::api::{AccessMode, ClaimState};
+use moor::claim::admission::is_exclusive;
+
+use super::config::Config;
+use super::state::{Call, Harm, Rpc, State};
+
+/// The call takes effect. A caller that is still there made it now, so its order is checked; a call that
+/// outlived its caller just fails where the node does not have what it needs.
+pub fn effect(config: &Config, state: &mut State, call: &Call) {
+    let (n, c, uid) = (usize::from(call.node), usize::from(call.claim), call.uid);
+    let strict = call.waiting || config.serial;
+    let truth = &state.truth;
+    let attached = !config.attach || truth.attached[n].is_some_and(|(u, _)| u == uid);
+    let staged = !config.stage || truth.staged[n].contains(&uid);
+    let ready = attached && staged;
+    let busy = !truth.staged[n].is_empty() || truth.published[n].iter().any(Option::is_some);
+    let harm = match call.rpc {
+        Rpc::ControllerPublish => attach_harm(state, call),
+        Rpc::ControllerUnpublish if truth.attached[n].is_some_and(|(u, _)| u != uid) => {
+            Some(Harm::DetachedUnderSibling)
+        }
+        Rpc::ControllerUnpublish => busy.then_some(Harm::DetachedUnderMount),
+        Rpc::Stage if !attached && !strict => return,
+        Rpc::Stage if !attached => Some(Harm::StagedUnattached),
+        Rpc::Stage => truth.staged[n].iter().any(|u| *u != uid).then_some(Harm::StagedTwice),
+        Rpc::Unstage => truth.published[n].contains(&Some(uid)).then_some(Harm::UnstagedUnderTarget),
+        Rpc::Publish if !ready && !strict => return,
+        Rpc::Publish if !ready => Some(Harm::PublishedUnready),
+        Rpc::Publish => publish_harm(config, state, call),
+        Rpc::Unpublish => {
+            let wanted = state.claims[c].is_some_and(|k| !k.deleted && k.state == ClaimState::Ready);
+            let this_boot = state.claims[c].is_some_and(|k| k.boot == state.nodes[n].boot);
+            (wanted && this_boot && truth.published[n][c] == Some(uid)).then_some(Harm::UnmountedWhileReady)
+        }
+    };
+    if let Some(harm) = harm {
+        state.harmed(harm);
+    }
+    let truth = &mut state.truth;
+    match call.rpc {
+        Rpc::ControllerPublish => truth.attached[n] = Some((uid, call.mode)),
+        Rpc::ControllerUnpublish => truth.attached[n] = None,
+        Rpc::Stage if truth.staged[n].contains(&uid) => {}
+        Rpc::Stage => {
+            truth.staged[n].push(uid);
+            truth.staged[n].sort_unstable();
+        }
+        Rpc::Unstage => truth.staged[n].retain(|u| *u != uid),
+        Rpc::Publish => truth.published[n][c] = Some(uid),
+        Rpc::Unpublish => truth.published[n][c] = None,
+    }
+}
+
+fn attach_harm(state: &State, call: &Call) -> Option<Harm> {
+    let n = usize::from(call.node);
+    let other = |(at, held): (usize, &Option<(u8, AccessMode)>)| {
+        held.is_some_and(|(uid, mode)| {
+            uid != call.uid && (at == n || !mode.is_multi_node() || !call.mode.is_multi_node())
+        })
+    };
+    state.truth.attached.iter().enumerate().any(other).then_some(Harm::AttachedTwice)
+}
+
+fn publish_harm(config: &Config, state: &State, call: &Call) -> Option<Harm> {
+    let (n, c) = (usize::from(call.node), usize::from(call.claim));
+    let specs = &config.claims;
+    for (at, targets) in state.truth.published.iter().enumerate() {
+        for (other, _) in targets.iter().enumerate().filter(|(o, t)| t.is_some() && (at, *o) != (n, c)) {
+            let single = !specs[other].mode.is_multi_node() || !specs[c].mode.is_multi_node();
+            if at != n && single {
+                return Some(Harm::PublishedOnTwoNodes);
+            }
+            if at == n && is_exclusive(call.mode, config.shares_node) {
+                return Some(Harm::SecondTarget);
+            }
+            let one_writer = specs[c].mode == AccessMode::MultiNodeSingleWriter;
+            if one_writer && !specs[c].read_only && !specs[other].read_only {
+                return Some(Harm::TwoWriters);
+            }
+        }
+    }
+    None
+}

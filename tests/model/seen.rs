@@ -1,0 +1,245 @@
+//! The bridge to the real decisions: the model's compact world in their words, their answers back.
+//!
+//! Decisions are pure, so each distinct view is asked about once and the answer kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::sync::{LazyLock, Mutex};
+
+use moor::api::AttachmentMode;
+use moor::api::attachment::{ControllerRef, SecretRefs};
+use moor::api::claim::Assignment;
+use moor::attachment::node_side::{self, LiveAttachment, NodeStep};
+use moor::attachment::record::{Done, Record, TargetRecord};
+use moor::attachment::{AttachmentSeen, HandleSeen};
+use moor::claim::ClaimSeen;
+use moor::claim::admission::is_exclusive;
+
+use super::config::{
+    CLAIMS, Config, DRIVER, Names, VOLUME_ID, claim_ids, claim_name, instance_name, node_name,
+};
+use super::state::{Att, Claim, Handle, Pass, Rec, Uid};
+
+/// The Volume's UID and name.
+pub const VOLUME: &str = "volume";
+/// The namespace of everything.
+pub const NAMESPACE: &str = "default";
+
+pub static NAMES: LazyLock<Names> = LazyLock::new(Names::new);
+
+/// Answers by question.
+#[derive(Debug)]
+pub struct Memo<K, V>(Mutex<HashMap<K, V>>);
+
+impl<K, V> Default for Memo<K, V> {
+    fn default() -> Self {
+        Self(Mutex::new(HashMap::new()))
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> Memo<K, V> {
+    pub fn get(&self, key: K, ask: impl FnOnce(&K) -> V) -> V {
+        let mut all = self.0.lock().expect("no decision panics");
+        if let Some(known) = all.get(&key) {
+            return known.clone();
+        }
+        let answer = ask(&key);
+        all.insert(key, answer.clone());
+        answer
+    }
+
+    /// Everything that was ever answered.
+    pub fn answers(&self) -> Vec<V> {
+        self.0.lock().expect("no decision panics").values().cloned().collect()
+    }
+}
+
+pub fn uid_name(uid: Uid) -> String {
+    format!("u{uid}")
+}
+
+pub fn uid_of(name: &str) -> Uid {
+    name.trim_start_matches('u').parse().expect("a UID of the model")
+}
+
+pub fn claim_of(uid: &str) -> u8 {
+    claim_ids().find(|c| claim_name(*c) == uid).expect("a claim of the model")
+}
+
+pub fn controller_ref(i: u8) -> ControllerRef {
+    ControllerRef { instance: instance_name(i).into(), agent: node_name(i).into() }
+}
+
+pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {
+    let spec = &config.claims[usize::from(c)];
+    ClaimSeen {
+        namespace: NAMESPACE.into(),
+        name: claim_name(c).into(),
+        uid: claim_name(c).into(),
+        created: i64::from(c),
+        deleted: claim.deleted,
+        held: claim.held,
+        force: false,
+        node: spec.node.map(|n| node_name(n).into()),
+        read_only: spec.read_only,
+        mode: spec.mode,
+        attachment_mode: AttachmentMode::FileSystem,
+        state: claim.state,
+        assignment: claim.assigned.map(|(uid, node)| Assignment {
+            attachment: NAMES.of(spec.mode, node).into(),
+            attachment_uid: uid_name(uid),
+            node_name: node_name(node).into(),
+            node_uid: node_name(node).into(),
+        }),
+        yielded: claim.yielded.map(uid_name),
+    }
+}
+
+pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
+    AttachmentSeen {
+        name: NAMES.of(att.mode, att.node).into(),
+        uid: uid_name(att.uid),
+        deleted: att.deleted,
+        namespace: NAMESPACE.into(),
+        volume_uid: VOLUME.into(),
+        handle_name: "handle".into(),
+        node: node_name(att.node).into(),
+        node_uid: node_name(att.node).into(),
+        mode: att.mode,
+        attachment_mode: AttachmentMode::FileSystem,
+        epoch: i64::from(att.epoch),
+        controller: config.attach.then(|| controller_ref(att.controller)),
+        attach: config.attach,
+        stage: config.stage,
+        exclusive: is_exclusive(att.mode, config.shares_node),
+        state: att.state,
+        lost: false,
+    }
+}
+
+pub fn handle_seen(config: &Config, handle: &Handle) -> HandleSeen {
+    HandleSeen {
+        volume_uid: VOLUME.into(),
+        mode: handle.mode,
+        epoch: i64::from(handle.epoch),
+        closing: handle.closing,
+        controller: config.attach.then(|| controller_ref(handle.controller)),
+    }
+}
+
+fn record_seen(rec: &Rec, node: u8) -> Record {
+    let name = NAMES.of(rec.mode, node);
+    let target = |(c, done): (u8, Done)| {
+        let target = TargetRecord {
+            namespace: NAMESPACE.into(),
+            name: claim_name(c).into(),
+            path: "target".into(),
+            published: done,
+            device: None,
+        };
+        (claim_name(c).to_owned(), target)
+    };
+    Record {
+        attachment_uid: uid_name(rec.uid),
+        attachment_name: name.into(),
+        handle_name: "handle".into(),
+        driver_name: DRIVER.into(),
+        plugin_name: DRIVER.into(),
+        volume_handle: VOLUME_ID.into(),
+        namespace: NAMESPACE.into(),
+        secrets: SecretRefs::default(),
+        boot_id: format!("boot-{}", rec.boot),
+        stage: true,
+        staging_path: "staging".into(),
+        staged: rec.staged,
+        targets: (0..)
+            .zip(rec.targets)
+            .filter_map(|(c, t)| Some((c, t?)))
+            .map(target)
+            .collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// A node agent's view of the handle on its node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeView {
+    pub node: u8,
+    pub boot: u8,
+    pub claims: [Option<Claim>; CLAIMS],
+    pub atts: Vec<Att>,
+    pub records: Vec<Rec>,
+    pub pass: Pass,
+    pub mounted: [bool; CLAIMS],
+    pub claims_back_off: [bool; CLAIMS],
+    pub att_backs_off: Option<Uid>,
+}
+
+/// A [`NodeStep`] in the model's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeDoes {
+    Idle,
+    ReadClaim(u8),
+    ReadAttachment(Uid, usize),
+    ReadHandle,
+    ReportNotReady(u8),
+    Yield(u8, Uid),
+    Stage(Uid),
+    Publish(u8, Uid),
+    ReportReady(u8),
+    Unpublish(u8, Uid),
+    Unstage(Uid),
+    ReportClaimDetached(u8),
+    ReportDetached(Uid),
+    Forget(Uid),
+}
+
+/// Asks [`node_side::plan`].
+pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
+    let live = |(uid, att): &(Uid, Option<Att>)| {
+        let live =
+            att.as_ref().map_or(LiveAttachment::Gone, |a| LiveAttachment::Present(att_seen(config, a)));
+        (uid_name(*uid), live)
+    };
+    let named = |flags: &[bool; CLAIMS]| -> Vec<String> {
+        (0..).zip(flags).filter(|(_, f)| **f).map(|(c, _)| claim_name(c).into()).collect()
+    };
+    let here = |claim: &Claim| claim.assigned.is_some_and(|(_, node)| node == view.node);
+    let seen = node_side::Seen {
+        node_uid: node_name(view.node).into(),
+        boot_id: format!("boot-{}", view.boot),
+        claims: (0..)
+            .zip(&view.claims)
+            .filter_map(|(c, claim)| claim.as_ref().filter(|k| here(k)).map(|k| claim_seen(config, c, k)))
+            .collect(),
+        attachments: view.atts.iter().filter(|a| a.node == view.node).map(|a| att_seen(config, a)).collect(),
+        records: view.records.iter().map(|r| record_seen(r, view.node)).collect(),
+        gone_claims: named(&view.pass.gone),
+        live_attachments: view.pass.attachments.iter().map(live).collect(),
+        live_handle: view.pass.handle.map(|h| Some(handle_seen(config, &h))),
+        mounted: named(&view.mounted),
+        backing_off: named(&view.claims_back_off)
+            .into_iter()
+            .chain(view.att_backs_off.map(uid_name))
+            .collect(),
+    };
+    match node_side::plan(&seen) {
+        NodeStep::Idle => NodeDoes::Idle,
+        NodeStep::ReadClaim { claim } => NodeDoes::ReadClaim(claim_of(&claim)),
+        NodeStep::ReadAttachment { attachment, name } => {
+            NodeDoes::ReadAttachment(uid_of(&attachment), NAMES.index(&name))
+        }
+        NodeStep::ReadHandle { attachment: _ } => NodeDoes::ReadHandle,
+        NodeStep::ReportNotReady { claim } => NodeDoes::ReportNotReady(claim_of(&claim)),
+        NodeStep::Yield { claim, attachment } => NodeDoes::Yield(claim_of(&claim), uid_of(&attachment)),
+        NodeStep::Stage { attachment } => NodeDoes::Stage(uid_of(&attachment)),
+        NodeStep::Publish { claim, attachment } => NodeDoes::Publish(claim_of(&claim), uid_of(&attachment)),
+        NodeStep::ReportReady { claim, attachment: _ } => NodeDoes::ReportReady(claim_of(&claim)),
+        NodeStep::Unpublish { claim, attachment } => {
+            NodeDoes::Unpublish(claim_of(&claim), uid_of(&attachment))
+        }
+        NodeStep::Unstage { attachment } => NodeDoes::Unstage(uid_of(&attachment)),
+        NodeStep::ReportClaimDetached { claim } => NodeDoes::ReportClaimDetached(claim_of(&claim)),
+        NodeStep::ReportDetached { attachment } => NodeDoes::ReportDetached(uid_of(&attachment)),
+        NodeStep::Forget { attachment } => NodeDoes::Forget(uid_of(&attachment)),
+    }
+}

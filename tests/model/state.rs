@@ -1,0 +1,332 @@
+//! The world at one moment: API server, actors' memory, calls on their way, and the truth in the driver.
+//!
+//! An actor's cache is the present unless it is in `frozen`: a watch that fell behind at some write and
+//! stays there until it catches up. So a run without lag has no caches at all, and a lag is arbitrary in
+//! length. A leader keeps nothing in memory; leader 0 sees the present, leaders 1 and 2 are old ones (or
+//! the same one before the echo of its own writes) and act on what they have.
+
+use moor::api::{AccessMode, AttachmentState, ClaimState};
+use moor::attachment::record::Done;
+
+use super::config::{Budget, CLAIMS, Habits, NODES};
+
+/// UID of an Attachment. The smallest that nothing refers to is given next, so there is no end of them.
+pub type Uid = u8;
+
+/// Who acts, and whose cache it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Actor {
+    Leader(u8),
+    Controller(u8),
+    Node(u8),
+    /// The storage, which goes on with the call of a dead plugin.
+    Backend,
+}
+
+/// A kind of object with a watch of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Claims,
+    Attachments,
+    Handle,
+}
+
+/// A VolumeClaim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    pub deleted: bool,
+    pub held: bool,
+    pub state: ClaimState,
+    /// Attachment and node.
+    pub assigned: Option<(Uid, u8)>,
+    pub yielded: Option<Uid>,
+    /// Boot in which it became Ready.
+    pub boot: u8,
+}
+
+/// An Attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Att {
+    pub uid: Uid,
+    pub node: u8,
+    pub mode: AccessMode,
+    pub epoch: u8,
+    pub controller: u8,
+    pub state: AttachmentState,
+    pub deleted: bool,
+}
+
+/// The VolumeHandle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle {
+    pub mode: AccessMode,
+    pub epoch: u8,
+    pub closing: bool,
+    pub controller: u8,
+}
+
+/// What an actor still believes about one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Cached {
+    Claims([Option<Claim>; CLAIMS]),
+    Attachments(Vec<Att>),
+    Handle(Handle),
+}
+
+/// A node's record of one Attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rec {
+    pub uid: Uid,
+    pub mode: AccessMode,
+    pub boot: u8,
+    pub staged: Done,
+    pub targets: [Option<Done>; CLAIMS],
+}
+
+/// Live reads of a node agent that holds its mutex.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Pass {
+    pub gone: [bool; CLAIMS],
+    pub attachments: Vec<(Uid, Option<Att>)>,
+    pub handle: Option<Handle>,
+}
+
+/// A node agent: its disk and its memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeAgent {
+    pub boot: u8,
+    pub records: Vec<Rec>,
+    pub pass: Option<Pass>,
+    /// Something it watches has changed since its last pass began.
+    pub dirty: bool,
+    /// Claims whose call failed and is not due yet.
+    pub claims_back_off: [bool; CLAIMS],
+    /// The Attachment whose call failed and is not due yet.
+    pub att_backs_off: Option<Uid>,
+}
+
+/// A controller instance and the agent beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ControllerAgent {
+    /// The plugin's process runs.
+    pub alive: bool,
+    /// The live read of this pass, and for which Attachment it was made.
+    pub read: Option<(Uid, Handle)>,
+    /// The Attachment of the call it waits for, as it was when the call was planned.
+    pub call: Option<Att>,
+    /// Attachments (a bit per UID) that changed since their last pass began.
+    pub dirty: u16,
+}
+
+/// A CSI call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rpc {
+    ControllerPublish,
+    ControllerUnpublish,
+    Stage,
+    Unstage,
+    Publish,
+    Unpublish,
+}
+
+/// A call that has started and not ended. It outlives its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Call {
+    pub by: Actor,
+    pub rpc: Rpc,
+    pub node: u8,
+    pub uid: Uid,
+    pub mode: AccessMode,
+    pub claim: u8,
+    /// The caller is still there for the reply.
+    pub waiting: bool,
+}
+
+/// What the driver and the kernels know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Truth {
+    /// By node: for which Attachment the volume is attached.
+    pub attached: [Option<(Uid, AccessMode)>; NODES],
+    /// By node: staging paths that are mounted.
+    pub staged: [Vec<Uid>; NODES],
+    /// By node and claim: the Attachment for which the target is mounted.
+    pub published: [[Option<Uid>; CLAIMS]; NODES],
+}
+
+/// What must never happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Harm {
+    AttachedTwice,
+    PublishedOnTwoNodes,
+    SecondTarget,
+    TwoWriters,
+    DetachedUnderMount,
+    DetachedUnderSibling,
+    StagedUnattached,
+    StagedTwice,
+    UnstagedUnderTarget,
+    PublishedUnready,
+    UnmountedWhileReady,
+    ClaimGoneWithTarget,
+    ClaimGoneStaged,
+    FreedInUse,
+    StateWentBack,
+    SwitchedWhileAttached,
+    ReadInCircles,
+}
+
+impl Harm {
+    /// The invariant that it breaks.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AttachedTwice => "never attached on two nodes in a single-node mode",
+            Self::PublishedOnTwoNodes => "never mounted on two nodes in a single-node mode",
+            Self::SecondTarget => "never a second target in an exclusive mode",
+            Self::TwoWriters => "never two writers in MultiNodeSingleWriter",
+            Self::DetachedUnderMount => "never detached from a node that has it staged or mounted",
+            Self::DetachedUnderSibling => "never detached under another Attachment of the node",
+            Self::StagedUnattached => "never staged while not attached",
+            Self::StagedTwice => "never staged at two paths of a node",
+            Self::UnstagedUnderTarget => "never unstaged under a target",
+            Self::PublishedUnready => "never mounted while not attached and staged",
+            Self::UnmountedWhileReady => "never unmounted under a claim that is Ready and wanted",
+            Self::ClaimGoneWithTarget => "a claim is gone only when its target is",
+            Self::ClaimGoneStaged => "the last claim is gone only when its volume is unstaged",
+            Self::FreedInUse => "an Attachment is gone only when nothing of it is left",
+            Self::StateWentBack => "an Attachment's state never goes back",
+            Self::SwitchedWhileAttached => "a mode switch ends only when nothing older is attached",
+            Self::ReadInCircles => "no live read repeats itself for ever",
+        }
+    }
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub claims: [Option<Claim>; CLAIMS],
+    /// By UID, ascending.
+    pub atts: Vec<Att>,
+    pub handle: Handle,
+    /// A leader's LIST found no older Attachment: the write that ends the closing is on its way.
+    pub finishing: Option<(Handle, AccessMode)>,
+    /// A leader found the handle's instance dead: the write that names another is on its way.
+    pub moving: Option<(Handle, u8)>,
+    pub frozen: Vec<(Actor, Kind, Cached)>,
+    pub nodes: [NodeAgent; NODES],
+    pub controllers: [ControllerAgent; NODES],
+    pub calls: Vec<Call>,
+    pub truth: Truth,
+    /// The node whose plugin is not healthy.
+    pub sick: Option<u8>,
+    /// The same in every state of a run.
+    pub habits: Habits,
+    /// A claim was removed by hand.
+    pub forced: bool,
+    pub budget: Budget,
+    pub harm: Option<Harm>,
+}
+
+impl State {
+    pub fn first(config: &super::config::Config) -> Self {
+        let claim = Claim {
+            deleted: false,
+            held: false,
+            state: ClaimState::Pending,
+            assigned: None,
+            yielded: None,
+            boot: 0,
+        };
+        let controller = ControllerAgent { alive: true, read: None, call: None, dirty: 0 };
+        Self {
+            claims: [Some(claim); CLAIMS],
+            atts: Vec::new(),
+            handle: Handle { mode: config.mode, epoch: 1, closing: false, controller: 0 },
+            finishing: None,
+            moving: None,
+            frozen: Vec::new(),
+            nodes: Default::default(),
+            controllers: [controller; NODES],
+            calls: Vec::new(),
+            truth: Truth::default(),
+            sick: config.sick,
+            habits: config.habits,
+            forced: false,
+            budget: config.budget,
+            harm: None,
+        }
+    }
+
+    pub fn cached(&self, who: Actor, kind: Kind) -> Option<&Cached> {
+        self.frozen.iter().find(|(w, k, _)| (*w, *k) == (who, kind)).map(|(_, _, c)| c)
+    }
+
+    pub fn claims_of(&self, who: Actor) -> &[Option<Claim>; CLAIMS] {
+        match self.cached(who, Kind::Claims) {
+            Some(Cached::Claims(claims)) => claims,
+            _ => &self.claims,
+        }
+    }
+
+    pub fn atts_of(&self, who: Actor) -> &[Att] {
+        match self.cached(who, Kind::Attachments) {
+            Some(Cached::Attachments(atts)) => atts,
+            _ => &self.atts,
+        }
+    }
+
+    pub fn handle_of(&self, who: Actor) -> Handle {
+        match self.cached(who, Kind::Handle) {
+            Some(Cached::Handle(handle)) => *handle,
+            _ => self.handle,
+        }
+    }
+
+    pub fn att(&self, uid: Uid) -> Option<&Att> {
+        self.atts.iter().find(|a| a.uid == uid)
+    }
+
+    /// The call that an agent waits for.
+    pub fn waits(&self, who: Actor) -> bool {
+        self.calls.iter().any(|c| c.by == who && c.waiting)
+    }
+
+    /// A call without a caller still runs in this actor's driver.
+    pub fn haunted(&self, who: Actor) -> bool {
+        self.calls.iter().any(|c| c.by == who && !c.waiting)
+    }
+
+    pub fn harmed(&mut self, harm: Harm) {
+        self.harm.get_or_insert(harm);
+    }
+
+    /// The smallest UID that nothing refers to any more.
+    pub fn fresh_uid(&self) -> Uid {
+        (1..=Uid::MAX).find(|uid| !self.refers_to(*uid)).expect("UIDs do not run out")
+    }
+
+    fn refers_to(&self, uid: Uid) -> bool {
+        let claim = |c: &Claim| c.assigned.is_some_and(|(u, _)| u == uid) || c.yielded == Some(uid);
+        let claims = |all: &[Option<Claim>]| all.iter().flatten().any(claim);
+        let atts = |all: &[Att]| all.iter().any(|a| a.uid == uid);
+        claims(&self.claims)
+            || atts(&self.atts)
+            || self.frozen.iter().any(|(_, _, cached)| match cached {
+                Cached::Claims(all) => claims(all),
+                Cached::Attachments(all) => atts(all),
+                Cached::Handle(_) => false,
+            })
+            || self.nodes.iter().any(|n| {
+                n.att_backs_off == Some(uid)
+                    || n.records.iter().any(|r| r.uid == uid)
+                    || n.pass.iter().any(|p| p.attachments.iter().any(|(u, _)| *u == uid))
+            })
+            || self
+                .controllers
+                .iter()
+                .any(|c| c.read.is_some_and(|(u, _)| u == uid) || c.call.is_some_and(|a| a.uid == uid))
+            || self.calls.iter().any(|c| c.uid == uid)
+            || self.truth.attached.iter().flatten().any(|(u, _)| *u == uid)
+            || self.truth.staged.iter().flatten().any(|u| *u == uid)
+            || self.truth.published.iter().flatten().flatten().any(|u| *u == uid)
+    }
+}

@@ -1,0 +1,231 @@
+//! What a step does, and what follows of itself.
+
+use moor::attachment::controller_side::ControllerStep;
+
+use super::config::{CLAIMS, node_ids};
+use super::seen::NodeDoes;
+use super::state::{Actor, Kind, State};
+use super::system::{End, System, What};
+use super::{controller, driver, leader, node};
+
+impl System {
+    /// The step alone, without its effect on caches.
+    pub fn step(&self, s: &mut State, what: &What) {
+        match what {
+            What::DeleteClaim(c) => s.delete_claim(*c),
+            What::RemoveClaimByForce(c) => {
+                s.budget.force -= 1;
+                s.forced = true;
+                s.claims[usize::from(*c)] = None;
+            }
+            What::Leader(l, step) => leader::act(s, Actor::Leader(*l), *step),
+            What::FinishClosing => leader::finish(s),
+            What::FinishMove => leader::finish_move(s),
+            What::Controller(i, att, step) => controller::act(s, *i, *att, *step),
+            What::Node(n, step) => {
+                let view = node::view(s, *n);
+                node::act(s, &view, *step);
+            }
+            What::Aborted(Actor::Controller(i)) => {
+                let me = &mut s.controllers[usize::from(*i)];
+                if let Some((uid, _)) = me.read.take() {
+                    me.dirty |= 1 << uid;
+                }
+            }
+            What::Aborted(Actor::Node(n)) => node::give_up(s, *n),
+            What::CallEnds(at, end) => self.call_ends(s, *at, *end),
+            What::LateCall(at, effect) => {
+                let call = s.calls.remove(*at);
+                if *effect {
+                    driver::effect(&self.config, s, &call);
+                }
+            }
+            What::Crash(who) => crash(s, *who),
+            What::CatchUp(who, kind) => {
+                s.frozen.retain(|(w, k, _)| (w, k) != (who, kind));
+                wake(s, *who);
+            }
+            What::LookAgain(who) => wake(s, *who),
+            What::RetryDue(n) => {
+                let me = &mut s.nodes[usize::from(*n)];
+                (me.claims_back_off, me.att_backs_off) = ([false; CLAIMS], None);
+                wake(s, Actor::Node(*n));
+            }
+            What::KillPlugin(i, effect) => self.kill(s, *i, *effect),
+            What::RevivePlugin(i) => {
+                s.budget.revive -= 1;
+                s.controllers[usize::from(*i)].alive = true;
+                wake(s, Actor::Controller(*i));
+            }
+            What::Heal(_) => s.sick = None,
+            What::Reboot(n) => {
+                s.budget.reboot -= 1;
+                s.calls.retain(|c| c.by != Actor::Node(*n));
+                let at = usize::from(*n);
+                s.truth.staged[at].clear();
+                s.truth.published[at] = [None; CLAIMS];
+                s.nodes[at].boot += 1;
+                restart(s, Actor::Node(*n));
+            }
+            What::Aborted(Actor::Leader(_) | Actor::Backend) => unreachable!("they make no calls"),
+        }
+    }
+
+    fn call_ends(&self, s: &mut State, at: usize, end: End) {
+        let mut call = s.calls[at];
+        match end {
+            End::Deadline => {
+                s.calls[at].waiting = false;
+                s.budget.late -= 1;
+            }
+            End::Ok | End::Refused | End::ReplyLost => {
+                s.calls.remove(at);
+            }
+        }
+        if matches!(end, End::Ok | End::ReplyLost) {
+            driver::effect(&self.config, s, &call);
+        }
+        let outcome = match end {
+            End::Ok => {
+                // A repeated call waits for what the storage is still doing about the first one.
+                s.calls.retain(|c| c.by != Actor::Backend || (c.rpc, c.node) != (call.rpc, call.node));
+                Some(true)
+            }
+            End::Refused => {
+                s.budget.fail -= 1;
+                Some(false)
+            }
+            End::ReplyLost => {
+                s.budget.late -= 1;
+                None
+            }
+            End::Deadline => None,
+        };
+        call.waiting = false;
+        match call.by {
+            Actor::Controller(i) => controller::ended(s, i, call.rpc, outcome),
+            Actor::Node(_) => node::ended(s, &call, outcome),
+            Actor::Leader(_) | Actor::Backend => unreachable!("they make no calls"),
+        }
+    }
+
+    fn kill(&self, s: &mut State, i: u8, effect: bool) {
+        let who = Actor::Controller(i);
+        s.budget.kill -= 1;
+        s.controllers[usize::from(i)].alive = false;
+        s.controllers[usize::from(i)].read = None;
+        for call in s.calls.clone().into_iter().filter(|c| c.by == who) {
+            if effect {
+                driver::effect(&self.config, s, &call);
+            }
+            if call.waiting {
+                controller::ended(s, i, call.rpc, None);
+            }
+        }
+        for call in &mut s.calls {
+            if call.by == who {
+                call.waiting = false;
+                call.by = Actor::Backend;
+            }
+        }
+        if !self.config.backend {
+            s.calls.retain(|c| c.by != Actor::Backend);
+        }
+    }
+
+    /// What follows of itself: order without meaning goes, agents notice what their watches bring.
+    pub fn settle(&self, old: &State, s: &mut State) {
+        s.calls.sort_unstable();
+        s.frozen.sort_by_key(|(who, kind, _)| (*who, *kind));
+        for n in node_ids() {
+            if changed(old, s, Actor::Node(n), Kind::Claims)
+                || changed(old, s, Actor::Node(n), Kind::Attachments)
+            {
+                s.nodes[usize::from(n)].dirty = true;
+            }
+            let me = &s.nodes[usize::from(n)];
+            if me.pass.is_none() && me.dirty && self.node_step(node::view(s, n)) == NodeDoes::Idle {
+                s.nodes[usize::from(n)].dirty = false;
+            }
+            let who = Actor::Controller(n);
+            let mut dirty = s.controllers[usize::from(n)].dirty;
+            let before = old.atts_of(who);
+            for att in s.atts_of(who) {
+                if !before.contains(att) {
+                    dirty |= 1 << att.uid;
+                }
+            }
+            let mut due = 0;
+            for att in s.atts_of(who).iter().filter(|a| dirty & (1 << a.uid) != 0) {
+                let step = self.controllers.get((n, *att, None), |v| controller::plan(&self.config, v));
+                if step != ControllerStep::Idle {
+                    due |= 1 << att.uid;
+                }
+            }
+            let me = &mut s.controllers[usize::from(n)];
+            me.dirty = due;
+            let view = s.atts_of(who);
+            let read = s.controllers[usize::from(n)].read;
+            if read.is_some_and(|(uid, _)| view.iter().all(|a| a.uid != uid)) {
+                s.controllers[usize::from(n)].read = None;
+            }
+        }
+    }
+}
+
+/// Whether this step changed what `who` watches of this kind.
+pub fn changed(old: &State, new: &State, who: Actor, kind: Kind) -> bool {
+    match (who, kind) {
+        (Actor::Leader(_), Kind::Claims) => old.claims_of(who) != new.claims_of(who),
+        (Actor::Leader(_), Kind::Attachments) => old.atts_of(who) != new.atts_of(who),
+        (Actor::Leader(_), Kind::Handle) => old.handle_of(who) != new.handle_of(who),
+        (Actor::Node(n), Kind::Claims) => {
+            let here = |s: &State| {
+                s.claims_of(who).map(|c| c.filter(|k| k.assigned.is_some_and(|(_, node)| node == n)))
+            };
+            here(old) != here(new)
+        }
+        (Actor::Node(n), Kind::Attachments) => {
+            let (old, new) = (old.atts_of(who), new.atts_of(who));
+            !old.iter().filter(|a| a.node == n).eq(new.iter().filter(|a| a.node == n))
+        }
+        (Actor::Controller(i), Kind::Attachments) => {
+            let (old, new) = (old.atts_of(who), new.atts_of(who));
+            !old.iter().filter(|a| a.controller == i).eq(new.iter().filter(|a| a.controller == i))
+        }
+        _ => false,
+    }
+}
+
+fn crash(s: &mut State, who: Actor) {
+    s.budget.crash -= 1;
+    for call in s.calls.iter_mut().filter(|c| c.by == who) {
+        call.waiting = false;
+    }
+    restart(s, who);
+}
+
+/// A new process: nothing in memory, caches filled by a quorum LIST.
+fn restart(s: &mut State, who: Actor) {
+    s.frozen.retain(|(w, ..)| *w != who);
+    match who {
+        Actor::Node(n) => {
+            let me = &mut s.nodes[usize::from(n)];
+            (me.pass, me.claims_back_off, me.att_backs_off) = (None, [false; CLAIMS], None);
+        }
+        Actor::Controller(i) => {
+            let me = &mut s.controllers[usize::from(i)];
+            (me.read, me.call) = (None, None);
+        }
+        Actor::Leader(_) | Actor::Backend => {}
+    }
+    wake(s, who);
+}
+
+fn wake(s: &mut State, who: Actor) {
+    match who {
+        Actor::Node(n) => s.nodes[usize::from(n)].dirty = true,
+        Actor::Controller(i) => s.controllers[usize::from(i)].dirty = u16::MAX,
+        Actor::Leader(_) | Actor::Backend => {}
+    }
+}

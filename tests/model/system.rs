@@ -1,0 +1,358 @@
+//! The model: which actions a state allows, and what each does.
+
+use stateright::{Model, Property};
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use moor::attachment::controller_side::ControllerStep;
+
+use super::config::{CLAIMS, Config, claim_ids, node_ids};
+use super::controller::{self, ControllerView};
+use super::leader::{self, LeaderDoes, LeaderView};
+use super::seen::{Memo, NodeDoes, NodeView, node_plan};
+use super::state::{Actor, Att, Cached, Harm, Kind, Rpc, State};
+use super::steps::changed;
+use super::{calm, node};
+
+/// How a call ends for a caller that waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    Ok,
+    /// A final error; nothing happened.
+    Refused,
+    /// It had its effect, the reply was lost.
+    ReplyLost,
+    /// The caller gives up, the call goes on.
+    Deadline,
+}
+
+/// One step of anything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    DeleteClaim(u8),
+    RemoveClaimByForce(u8),
+    Leader(u8, LeaderDoes),
+    FinishClosing,
+    FinishMove,
+    Controller(u8, Att, ControllerStep),
+    Node(u8, NodeDoes),
+    /// The driver is still busy with an older call: ABORTED.
+    Aborted(Actor),
+    CallEnds(usize, End),
+    /// A call without caller ends, with its effect or without.
+    LateCall(usize, bool),
+    Crash(Actor),
+    CatchUp(Actor, Kind),
+    /// Something makes an agent look again at a cache that is behind.
+    LookAgain(Actor),
+    /// What a node's agent had put off is due again.
+    RetryDue(u8),
+    /// A controller plugin's process dies; a call in it had its effect or not.
+    KillPlugin(u8, bool),
+    RevivePlugin(u8),
+    /// The node plugin of the sick node is healthy from now on.
+    Heal(u8),
+    Reboot(u8),
+}
+
+/// A step, and whose watch of what misses the write in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Action {
+    pub what: What,
+    pub missed: Option<(Actor, Kind)>,
+}
+
+/// A configuration under check.
+#[derive(Debug)]
+pub struct System {
+    pub config: Config,
+    pub leaders: Memo<LeaderView, Vec<LeaderDoes>>,
+    pub controllers: Memo<ControllerView, ControllerStep>,
+    pub nodes: Memo<NodeView, NodeDoes>,
+    /// States from which a run without trouble is known to end well.
+    pub calm: Mutex<HashSet<u64>>,
+}
+
+impl System {
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            leaders: Memo::default(),
+            controllers: Memo::default(),
+            nodes: Memo::default(),
+            calm: Mutex::default(),
+        }
+    }
+
+    pub fn leader_steps(&self, state: &State, l: u8) -> Vec<LeaderDoes> {
+        let view = leader::view(state, Actor::Leader(l));
+        self.leaders.get(view, |view| leader::plans(&self.config, view))
+    }
+
+    fn controller_step(&self, state: &State, i: u8, att: &Att) -> ControllerStep {
+        let read = state.controllers[usize::from(i)].read;
+        let read = read.filter(|(uid, _)| *uid == att.uid).map(|(_, handle)| handle);
+        self.controllers.get((i, *att, read), |view| controller::plan(&self.config, view))
+    }
+
+    pub fn node_step(&self, view: NodeView) -> NodeDoes {
+        self.nodes.get(view, |view| node_plan(&self.config, view))
+    }
+
+    /// Steps of controller `i`: where something changed, or a live read waits to be used.
+    pub fn controller_actions(&self, state: &State, i: u8, actions: &mut Vec<What>) {
+        let (who, me) = (Actor::Controller(i), &state.controllers[usize::from(i)]);
+        if state.waits(who) || !me.alive {
+            return;
+        }
+        for att in state.atts_of(who) {
+            let reading = me.read.is_some_and(|(uid, _)| uid == att.uid);
+            if me.read.is_some() && !reading {
+                continue;
+            }
+            if me.dirty & (1 << att.uid) == 0 && !reading {
+                continue;
+            }
+            let step = self.controller_step(state, i, att);
+            let calls = matches!(step, ControllerStep::Publish | ControllerStep::Unpublish);
+            if calls && self.config.serial && state.haunted(who) {
+                if reading {
+                    actions.push(What::Aborted(who));
+                }
+            } else if step != ControllerStep::Idle || reading {
+                actions.push(What::Controller(i, *att, step));
+            }
+        }
+    }
+
+    /// The step of node `n`, and the retry of one that failed, if it holds its mutex or something changed.
+    pub fn node_actions(&self, state: &State, n: u8, actions: &mut Vec<What>) {
+        let (who, me) = (Actor::Node(n), &state.nodes[usize::from(n)]);
+        if me.att_backs_off.is_some() || me.claims_back_off != [false; CLAIMS] {
+            actions.push(What::RetryDue(n));
+        }
+        if state.waits(who) || (me.pass.is_none() && !me.dirty) {
+            return;
+        }
+        let step = self.node_step(node::view(state, n));
+        let calls = matches!(
+            step,
+            NodeDoes::Stage(_) | NodeDoes::Unstage(_) | NodeDoes::Publish(..) | NodeDoes::Unpublish(..)
+        );
+        if calls && self.config.serial && state.haunted(who) {
+            if me.pass.is_some() {
+                actions.push(What::Aborted(who));
+            }
+        } else if step != NodeDoes::Idle || me.pass.is_some() {
+            actions.push(What::Node(n, step));
+        }
+    }
+
+    fn trouble(&self, s: &State, actions: &mut Vec<What>) {
+        let budget = &s.budget;
+        for c in claim_ids() {
+            if budget.force > 0 && s.claims[usize::from(c)].is_some_and(|k| k.held) {
+                actions.push(What::RemoveClaimByForce(c));
+            }
+        }
+        for (at, call) in s.calls.iter().enumerate().filter(|(_, c)| c.waiting) {
+            let n = usize::from(call.node);
+            let done = match call.rpc {
+                Rpc::ControllerPublish => s.truth.attached[n].is_some(),
+                Rpc::Stage => s.truth.staged[n].contains(&call.uid),
+                Rpc::Publish => s.truth.published[n][usize::from(call.claim)].is_some(),
+                _ => false,
+            };
+            if budget.fail > 0 && !done {
+                actions.push(What::CallEnds(at, End::Refused));
+            }
+            if budget.late > 0 {
+                actions.push(What::CallEnds(at, End::ReplyLost));
+                actions.push(What::CallEnds(at, End::Deadline));
+            }
+        }
+        for n in node_ids() {
+            let (node, controller) = (Actor::Node(n), Actor::Controller(n));
+            let me = &s.controllers[usize::from(n)];
+            let remembers = |who| s.waits(who) || s.frozen.iter().any(|(w, ..)| *w == who);
+            if budget.crash > 0 {
+                if s.nodes[usize::from(n)].pass.is_some() || remembers(node) {
+                    actions.push(What::Crash(node));
+                }
+                if me.read.is_some() || remembers(controller) {
+                    actions.push(What::Crash(controller));
+                }
+            }
+            if budget.kill > 0 && me.alive {
+                actions.push(What::KillPlugin(n, false));
+                if !self.config.backend && s.calls.iter().any(|c| c.by == controller) {
+                    actions.push(What::KillPlugin(n, true));
+                }
+            }
+            if budget.revive > 0 && !me.alive {
+                actions.push(What::RevivePlugin(n));
+            }
+            if budget.reboot > 0 {
+                actions.push(What::Reboot(n));
+            }
+        }
+    }
+}
+
+fn acts(what: &What) -> Option<Actor> {
+    match what {
+        What::Leader(l, _) => Some(Actor::Leader(*l)),
+        What::Controller(i, ..) => Some(Actor::Controller(*i)),
+        What::Node(n, _) => Some(Actor::Node(*n)),
+        _ => None,
+    }
+}
+
+/// Steps in which an object may change.
+fn writes(what: &What) -> bool {
+    match what {
+        What::DeleteClaim(_)
+        | What::RemoveClaimByForce(_)
+        | What::Leader(..)
+        | What::FinishClosing
+        | What::FinishMove
+        | What::CallEnds(_, End::Ok)
+        | What::Controller(_, _, ControllerStep::ReportDetached) => true,
+        What::Node(_, step) => matches!(
+            step,
+            NodeDoes::ReportNotReady(_)
+                | NodeDoes::Yield(..)
+                | NodeDoes::ReportReady(_)
+                | NodeDoes::ReportClaimDetached(_)
+                | NodeDoes::ReportDetached(_)
+        ),
+        _ => false,
+    }
+}
+
+impl Model for System {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::first(&self.config)]
+    }
+
+    fn actions(&self, s: &State, actions: &mut Vec<Action>) {
+        if s.harm.is_some() {
+            return;
+        }
+        let mut all = Vec::new();
+        for c in claim_ids() {
+            if s.claims[usize::from(c)].is_some_and(|k| !k.deleted) {
+                all.push(What::DeleteClaim(c));
+            }
+        }
+        let fresh = self.leader_steps(s, 0);
+        for l in [1, 2] {
+            if s.frozen.iter().any(|(who, ..)| *who == Actor::Leader(l)) {
+                let old = self.leader_steps(s, l).into_iter().filter(|step| !fresh.contains(step));
+                all.extend(old.map(|step| What::Leader(l, step)));
+            }
+        }
+        all.extend(fresh.into_iter().map(|step| What::Leader(0, step)));
+        if s.finishing.is_some() {
+            all.push(What::FinishClosing);
+        }
+        if s.moving.is_some() {
+            all.push(What::FinishMove);
+        }
+        if let Some(n) = s.sick {
+            all.push(What::Heal(n));
+        }
+        for n in node_ids() {
+            self.controller_actions(s, n, &mut all);
+            self.node_actions(s, n, &mut all);
+        }
+        for (at, call) in s.calls.iter().enumerate() {
+            if call.waiting {
+                all.push(What::CallEnds(at, End::Ok));
+            } else {
+                all.push(What::LateCall(at, true));
+                all.push(What::LateCall(at, false));
+            }
+        }
+        for (who, kind, _) in &s.frozen {
+            if !matches!(who, Actor::Leader(_)) {
+                all.push(What::CatchUp(*who, *kind));
+                all.push(What::LookAgain(*who));
+            }
+        }
+        self.trouble(s, &mut all);
+        for what in all {
+            if s.budget.lag > 0 && writes(&what) {
+                for (who, kind) in self.config.lagging {
+                    let own = !self.config.habits.deaf && acts(&what) == Some(*who);
+                    if s.cached(*who, *kind).is_none() && !own {
+                        actions.push(Action { what: what.clone(), missed: Some((*who, *kind)) });
+                    }
+                }
+            }
+            actions.push(Action { what, missed: None });
+        }
+    }
+
+    fn next_state(&self, old: &State, action: Action) -> Option<State> {
+        let mut new = old.clone();
+        self.step(&mut new, &action.what);
+        if let Some((who, kind)) = action.missed {
+            if !changed(old, &new, who, kind) {
+                return None;
+            }
+            let cached = match kind {
+                Kind::Claims => Cached::Claims(old.claims),
+                Kind::Attachments => Cached::Attachments(old.atts.clone()),
+                Kind::Handle => Cached::Handle(old.handle),
+            };
+            new.budget.lag -= 1;
+            new.frozen.push((who, kind, cached));
+        }
+        self.settle(old, &mut new);
+        (new != *old).then_some(new)
+    }
+
+    /// Two leaders of which one has an old cache can switch modes against each other as long as it stays old.
+    fn within_boundary(&self, state: &State) -> bool {
+        state.handle.epoch <= self.config.max_epoch
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        macro_rules! never {
+            ($($harm:ident),*) => {
+                vec![$(Property::always(Harm::$harm.name(), |_: &Self, s: &State| s.harm != Some(Harm::$harm))),*]
+            };
+        }
+        let mut all = never![
+            AttachedTwice,
+            PublishedOnTwoNodes,
+            SecondTarget,
+            TwoWriters,
+            DetachedUnderMount,
+            DetachedUnderSibling,
+            StagedUnattached,
+            StagedTwice,
+            UnstagedUnderTarget,
+            PublishedUnready,
+            UnmountedWhileReady,
+            ClaimGoneWithTarget,
+            ClaimGoneStaged,
+            FreedInUse,
+            StateWentBack,
+            SwitchedWhileAttached,
+            ReadInCircles
+        ];
+        all.push(Property::always("once trouble ends, every run ends well", calm::ends_well));
+        all.push(Property::sometimes("the younger claim is Ready", |_: &Self, s: &State| {
+            s.claims[CLAIMS - 1].is_some_and(|k| k.state == moor::api::ClaimState::Ready)
+        }));
+        all.push(Property::sometimes("everything is gone again", |_: &Self, s: &State| {
+            s.claims == [None; CLAIMS] && s.atts.is_empty() && s.handle.epoch > 0
+        }));
+        all
+    }
+}
