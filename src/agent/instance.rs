@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::fingerprint::Fingerprint;
+use super::presence;
 use super::registry::{Health, Registry, Serving};
 use crate::csi::{CallError, DialError, Plugin};
 use crate::k8s::backoff::Backoff;
@@ -21,8 +20,6 @@ const STARTING: Duration = Duration::from_secs(5);
 const HEALTHY: Duration = Duration::from_secs(30);
 /// Time between attempts to connect.
 const CONNECT: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
-/// An empty HTTP/2 conversation: the client's preface and its SETTINGS frame.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Watches the process behind one socket file until the registry aborts it.
 pub(super) async fn watch(registry: Arc<Registry>, path: PathBuf, serial: u64, poke: Arc<Notify>) {
@@ -75,7 +72,7 @@ async fn attend(
 ) {
     let driver = &serving.fingerprint.driver;
     let started = Instant::now();
-    let mut presence = std::pin::pin!(until_lost(path));
+    let mut presence = std::pin::pin!(presence::until_lost(path));
     loop {
         tokio::select! {
             () = sleep(if health.healthy { HEALTHY } else { STARTING }) => {}
@@ -104,15 +101,4 @@ async fn attend(
         health = next;
         registry.report(path, serial, Some(serving.clone()), health.clone());
     }
-}
-
-/// Returns when the process behind the socket has ended: the kernel then closes this connection, which is used for
-/// nothing else. A server that closes an idle connection only causes a new fingerprint.
-async fn until_lost(path: &Path) {
-    let Ok(mut stream) = UnixStream::connect(path).await else { return };
-    if stream.write_all(PREFACE).await.is_err() {
-        return;
-    }
-    let mut ignored = [0_u8; 512];
-    while stream.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
 }

@@ -24,6 +24,7 @@ mod instance;
 pub mod mounts;
 mod node;
 pub mod paths;
+mod presence;
 pub mod quantity;
 pub mod records;
 pub mod registry;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..registry import scenario
 from ..world import World
-from .secrecy import grant_secrets, make_secret
+from .secrecy import ROLES, grant_secrets, make_secret
 
 _SECRETS = dict.fromkeys(("controller", "controllerPublish", "nodeStage", "nodePublish"), "credentials")
 
@@ -17,8 +17,9 @@ def namespace_deleted(world: World) -> None:
         world.volume(name, secrets=_SECRETS if name == "guarded" else None)
         world.claim(name, world.first, volumeName=name)
     world.await_ready("VolumeClaim", "plain", "guarded")
-    where = f"/api/v1/namespaces/{world.namespace}"
-    world.cluster.api.delete(where)
+    # The order in which a namespace is emptied is anybody's guess: the worst one, for certain.
+    world.cluster.api.delete(f"{ROLES}/namespaces/{world.namespace}/rolebindings/moor-agent-secrets")
+    world.cluster.api.delete(f"/api/v1/namespaces/{world.namespace}")
     for kind, names in (("VolumeClaim", ("guarded", "plain")), ("Volume", ("guarded", "plain"))):
         for name in names:
             world.await_gone(kind, name, 30)

@@ -10,15 +10,15 @@ from pathlib import Path
 from e2e.cluster.install import NAMESPACE
 from e2e.cluster.node_config import SHARED_SOURCE
 
-from .. import objects
+from .. import objects, pods
 from ..objects import Object
-from ..pods import ROLES
 from ..registry import scenario
 from ..world import Failed, World, expect
 
 _KINDS = "plugins,plugininstances,volumes,volumeclaims,volumehandles,attachments"
 _CALLS = ("controller", "controllerPublish", "nodeStage", "nodePublish")
-_ROLE = "rbac.authorization.k8s.io"
+_GROUP = "rbac.authorization.k8s.io"
+ROLES = f"/apis/{_GROUP}/v1"
 
 
 @scenario("secrets and mount flags are in no log, event, status or record", limit=150)
@@ -51,9 +51,9 @@ def secrecy(world: World) -> None:
 def grant_secrets(world: World) -> None:
     """As the chart's notes tell: per namespace."""
     account = {"kind": "ServiceAccount", "name": "moor-agent", "namespace": NAMESPACE}
-    role = {"apiGroup": _ROLE, "kind": "ClusterRole", "name": "moor-agent-secrets"}
+    role = {"apiGroup": _GROUP, "kind": "ClusterRole", "name": "moor-agent-secrets"}
     binding = {"metadata": {"name": "moor-agent-secrets"}, "roleRef": role, "subjects": [account]}
-    world.cluster.api.post(f"/apis/{_ROLE}/v1/namespaces/{world.namespace}/rolebindings", binding)
+    world.cluster.api.post(f"{ROLES}/namespaces/{world.namespace}/rolebindings", binding)
 
 
 def make_secret(world: World, value: str) -> None:
@@ -65,7 +65,7 @@ def _places(world: World, what: str, word: str) -> list[str]:
     """Where a word is that should be nowhere."""
     encoded = base64.b64encode(word.encode()).decode().rstrip("=")
     texts = {
-        **{f"the log of the {role}s": world.pods.logs(role) for role in ROLES},
+        **{f"the log of the {role}s": world.pods.logs(role) for role in pods.ROLES},
         "an Event": world.cluster.kubectl("get", "events", "--all-namespaces", "-o", "json").stdout,
         **_object_texts(world, with_flags=what == "the secret"),
         **{f"the record of {node.name}": _content(node.directory / "moor") for node in world.cluster.nodes},

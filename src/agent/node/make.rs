@@ -13,7 +13,7 @@ use crate::agent::failure::Failure;
 use crate::agent::mounts;
 use crate::agent::paths::{HostPath, PathError};
 use crate::agent::records::Stored;
-use crate::api::{Attachment, AttachmentMode, ClaimState, VolumeClaim};
+use crate::api::{Attachment, AttachmentMode, VolumeClaim};
 use crate::attachment::record::{Done, Record, TargetRecord};
 use crate::csi::{CallError, Meaning, Origin, Rpc};
 
@@ -31,11 +31,6 @@ impl Pass {
         let staging = HostPath::recorded(&before.record.staging_path);
         let mut stored = before.clone();
         stored.record.staged = Done::Maybe;
-        // The first target goes into the same write: one fsync less before the claim is Ready.
-        let claim = view.next_to_publish(uid);
-        if let Some(claim) = &claim {
-            self.add_target(&mut stored, claim)?;
-        }
         self.agent.records.put(stored.clone()).await?;
         let made = directories::make_staging(&staging).map_err(|error| local(RPC, &error));
 
@@ -52,7 +47,6 @@ impl Pass {
         };
         if let Err((failure, error)) = result {
             stored.record.staged = after_failed_stage(&before, error.as_ref());
-            stored.record.targets.clone_from(&before.record.targets);
             self.agent.records.put(stored).await?;
             return Err(failure.into());
         }
@@ -193,21 +187,6 @@ impl Pass {
         };
         stored.record.targets.insert(uid, target);
         Ok(path)
-    }
-}
-
-impl View {
-    /// The claim for which an Attachment is staged: the first in line.
-    fn next_to_publish(&self, attachment: &str) -> Option<Arc<VolumeClaim>> {
-        let mut line: Vec<_> = self
-            .seen
-            .claims
-            .iter()
-            .filter(|c| !c.deleted && c.uses() == Some(attachment))
-            .filter(|c| !matches!(c.state, ClaimState::Ready | ClaimState::Lost))
-            .collect();
-        line.sort_by_key(|c| (c.created, c.name.clone()));
-        line.first().and_then(|c| self.claims.get(&c.uid).cloned())
     }
 }
 
