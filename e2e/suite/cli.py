@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import re
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from e2e.cluster import Cluster, Problem, down, say, up
 from e2e.cluster import install as installation
@@ -17,6 +21,7 @@ from .registry import SCENARIOS, Scenario
 from .runner import Tally
 from .scenarios import in_order
 
+LOCK = Path("/run/moor-e2e-suite.lock")
 _SETTINGS = ["--set", "loopDriver.recordCalls=true"]
 
 
@@ -33,7 +38,20 @@ def main() -> int:
     if not chosen:
         print(f"no scenario matches {arguments.pattern!r}; see --list", file=sys.stderr)
         return 2
-    return _run(chosen, keep=arguments.keep)
+    with _alone():
+        return _run(chosen, keep=arguments.keep)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One suite at a time on a machine: it kills, and takes the cluster down at its end."""
+    with LOCK.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another run of the suite is under way on this machine; waiting for its end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _parser() -> argparse.ArgumentParser:
