@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.cluster import Cluster, Problem, down, say, up
+from e2e.cluster import Cluster, Problem, down, packages, say, up
 from e2e.cluster import install as installation
 
 from . import objects, runner, selftests
@@ -38,6 +38,11 @@ def main() -> int:
     if not chosen:
         print(f"no scenario matches {arguments.pattern!r}; see --list", file=sys.stderr)
         return 2
+    try:
+        packages.require_root()
+    except Problem as problem:
+        say(str(problem))
+        return 1
     with _alone():
         return _run(chosen, keep=arguments.keep)
 
