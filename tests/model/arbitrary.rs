@@ -128,7 +128,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    pub fn volume()(
+    fn volume()(
         (deleted, ready, shares_node) in
             (prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>()),
         uses in prop::collection::vec((mode(), attachment_mode()), 0..4),
@@ -147,7 +147,7 @@ prop_compose! {
     }
 }
 
-pub fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
+fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
     let each = NODES.map(|name| {
         of((any::<bool>(), any::<bool>(), any::<bool>(), 0..3_usize)).prop_map(move |n| {
             n.map(|(healthy, reachable, has_room, load)| NodeSeen {
@@ -240,5 +240,62 @@ prop_compose! {
             mounted,
             backing_off,
         }
+    }
+}
+
+/// What admission looks at.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    pub volume: Option<VolumeSeen>,
+    pub handle: Option<HandleSeen>,
+    pub claims: Vec<ClaimSeen>,
+    pub attachments: Vec<AttachmentSeen>,
+    pub nodes: Vec<NodeSeen>,
+}
+
+prop_compose! {
+    /// Objects of one volume, which agree in most respects most of the time: else nothing is ever granted.
+    pub fn scene()(
+        mode in mode(),
+        (volume, handle) in (prop::option::weighted(0.95, volume()), prop::option::weighted(0.95, handle())),
+        (claims, attachments, nodes) in (claims(), attachments(), nodes()),
+        agree in prop::array::uniform6(prop::bool::weighted(0.85)),
+        agrees in prop::collection::vec(prop::bool::weighted(0.85), UIDS.len() + CLAIMS.len()),
+    ) -> Scene {
+        let mut scene = Scene { volume, handle, claims, attachments, nodes };
+        if let Some(volume) = &mut scene.volume {
+            (volume.ready, volume.deleted) = (volume.ready || agree[0], volume.deleted && !agree[0]);
+            if agree[1] {
+                let fs = AttachmentMode::FileSystem;
+                volume.uses.push(VolumeUse { access_mode: mode, attachment_mode: fs });
+            }
+        }
+        if let Some(handle) = &mut scene.handle {
+            if agree[2] {
+                (handle.mode, handle.volume_uid, handle.closing) = (mode, "volume".into(), false);
+            }
+            for (attachment, agrees) in scene.attachments.iter_mut().zip(&agrees) {
+                if *agrees {
+                    attachment.mode = mode;
+                    attachment.attachment_mode = AttachmentMode::FileSystem;
+                    attachment.epoch = handle.epoch;
+                    attachment.name =
+                        moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, &attachment.node);
+                }
+            }
+        }
+        if agree[3] {
+            scene.attachments.truncate(1);
+        }
+        for (claim, agrees) in scene.claims.iter_mut().zip(&agrees[UIDS.len()..]) {
+            if *agrees {
+                (claim.mode, claim.attachment_mode) = (mode, AttachmentMode::FileSystem);
+                claim.state = if claim.uses().is_none() { ClaimState::Pending } else { claim.state };
+            }
+        }
+        for node in &mut scene.nodes {
+            (node.healthy, node.reachable) = (node.healthy || agree[4], node.reachable || agree[5]);
+        }
+        scene
     }
 }
