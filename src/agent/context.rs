@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::failure::Failure;
@@ -64,6 +64,8 @@ pub(super) struct Agent {
     pub renewal: Renewal,
     pub first_seen: Arc<FirstSeen>,
     pub stopping: AtomicBool,
+    /// Told when the Node of our name has another UID than ours.
+    pub registered_anew: Notify,
 }
 
 impl Agent {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, Resource};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::args::AgentArgs;
@@ -57,6 +58,9 @@ pub enum Error {
     /// Another agent has taken the Lease of this node.
     #[error("another agent has taken this node's Lease")]
     Displaced,
+    /// Our Node was deleted and registered anew. Everything is named by its UID, so this process starts anew too.
+    #[error("the Node was registered anew: starting over under its new UID")]
+    RegisteredAnew,
     /// A task that runs as long as the process ended.
     #[error("a worker or watch of the agent ended unexpectedly: {0}")]
     TaskEnded(String),
@@ -133,6 +137,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         renewal,
         first_seen: wakes.first_seen.clone(),
         stopping: AtomicBool::new(false),
+        registered_anew: Notify::new(),
         client,
     });
 
@@ -175,6 +180,7 @@ async fn live(
                 Ok(AgentEnd::Displaced | AgentEnd::ShutDown) => Error::Displaced,
                 Err(error) => Error::TaskEnded(error.to_string()),
             }),
+            () = agent.registered_anew.notified() => Err(Error::RegisteredAnew),
             Some(ended) = workers.join_next() => {
                 Err(Error::TaskEnded(ended.err().map_or_else(|| "a queue".into(), |e| e.to_string())))
             }

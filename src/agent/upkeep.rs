@@ -15,10 +15,13 @@ use crate::api::conditions::{self, Desired};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::lock;
 use crate::api::plugin::Plugin;
+use crate::k8s::node::LeanNode;
 use crate::k8s::{ApiError, Next, Target};
 
 /// Time between looks at whether the sockets have been asked.
 const SETTLE: Duration = Duration::from_millis(250);
+/// Time between looks at whether our Node is there again.
+const UNREGISTERED: Duration = Duration::from_secs(15);
 /// Longest lastError, in bytes: the schema's bound.
 const MAX_ERROR: usize = 2048;
 
@@ -60,6 +63,9 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     let Some(observed) = observed else {
         // Nothing is reported about a driver that was never seen here.
         let Some(endpoint) = endpoint.filter(|e| e.serving.is_some()) else { return Ok(Next::Done) };
+        if !is_registered(agent).await? {
+            return Ok(Next::After(UNREGISTERED));
+        }
         let object = object(agent, &plugin, driver, &name, &endpoint);
         return match agent.writer.create(&agent.api::<PluginInstance>(), &object).await? {
             crate::k8s::Created::New(created) => {
@@ -114,6 +120,25 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         }
     }
     Ok(Next::Done)
+}
+
+/// Our Node is there, under the UID by which we name it. Without it what is made for it would be collected as garbage,
+/// again and again.
+async fn is_registered(agent: &Agent) -> Result<bool, ApiError> {
+    match agent.get_live::<LeanNode>(&agent.node_name).await? {
+        Some(node) if node.uid() == agent.node_uid => Ok(true),
+        Some(_) => {
+            agent.registered_anew.notify_one();
+            Ok(false)
+        }
+        None => {
+            tracing::warn!(
+                node = agent.node_name,
+                "the Node was deleted; waiting until it is registered anew"
+            );
+            Ok(false)
+        }
+    }
 }
 
 /// The last fingerprint: whoever assigns learns at once that nobody speaks to this node's plugins for a while.

@@ -35,6 +35,7 @@ use super::handle::VolumeRef;
     printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.accessMode"}"#,
     printcolumn = r#"{"name":"Attached By","type":"string","jsonPath":".spec.controller.agent"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name":"Lost","type":"string","jsonPath":".spec.lost.reason"}"#,
     printcolumn = r#"{"name":"Closing","type":"date","jsonPath":".metadata.deletionTimestamp"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Handle","type":"string","jsonPath":".spec.volumeHandle","priority":1}"#,
@@ -103,6 +104,10 @@ pub struct Fixed {
     #[serde(rename = "nodeID")]
     #[schemars(length(max = 256))]
     pub node_id: String,
+    /// Boot of the node at creation: by it a node that was registered anew is recognised (design R4).
+    #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub boot_id: String,
     /// File system or block device.
     #[serde(default)]
     pub attachment_mode: AttachmentMode,
@@ -161,7 +166,7 @@ pub struct Lost {
     #[serde(rename = "nodeUID")]
     #[schemars(length(max = 63))]
     pub node_uid: String,
-    /// NodeDeleted, OutOfService or ForceDetach.
+    /// NodeDeleted, NodeReplaced, OutOfService or ForceDetach.
     #[schemars(length(max = 63))]
     pub reason: String,
     /// Since when.

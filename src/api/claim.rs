@@ -32,6 +32,7 @@ use super::conditions::CallFailure;
     printcolumn = r#"{"name":"RO","type":"boolean","jsonPath":".spec.readOnly"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Waits For","type":"string","jsonPath":".status.waitingFor.holder"}"#,
+    printcolumn = r#"{"name":"Node Silent","type":"date","jsonPath":".status.conditions[?(@.type==\"NodeSilent\")].lastTransitionTime"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Target","type":"string","jsonPath":".status.targetPath","priority":1}"#,
     validation = Rule::new("self.spec.volumeName == oldSelf.spec.volumeName").message("spec.volumeName is immutable: delete this claim and create one for the other Volume").field_path(".spec.volumeName"),

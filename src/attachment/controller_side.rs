@@ -59,3 +59,42 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
         Standing::NeverRan => ControllerStep::ReportDetached,
     }
 }
+
+/// A controller call of this Attachment is due, or being made, and its handle's calls have moved to another instance: the
+/// leader has to name that one on the Attachment too (design R2).
+#[must_use]
+pub fn is_misplaced(attachment: &AttachmentSeen, handle: &HandleSeen) -> bool {
+    let due = match attachment.state {
+        AttachmentState::Taken | AttachmentState::NodeDetached => true,
+        AttachmentState::Attached => attachment.lost,
+        AttachmentState::ControllerDetached => false,
+    };
+    due && attachment.attach && handle.controller.is_some() && !is_mine(attachment, Some(handle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::attachment::ControllerRef;
+
+    fn at(instance: &str) -> ControllerRef {
+        ControllerRef { instance: instance.into(), agent: instance.into() }
+    }
+
+    #[test]
+    fn a_lost_attachment_follows_its_handle_although_it_is_attached() {
+        let mut attachment = AttachmentSeen::of(&crate::api::Attachment::default());
+        (attachment.attach, attachment.controller) = (true, Some(at("dead")));
+        attachment.state = AttachmentState::Attached;
+        let mut handle = HandleSeen::of(&crate::api::VolumeHandle::default());
+        handle.controller = Some(at("heir"));
+        assert!(!is_misplaced(&attachment, &handle), "nothing is due while the node uses it");
+        attachment.lost = true;
+        assert!(is_misplaced(&attachment, &handle));
+        handle.controller = Some(at("dead"));
+        assert!(!is_misplaced(&attachment, &handle));
+        attachment.state = AttachmentState::ControllerDetached;
+        handle.controller = Some(at("heir"));
+        assert!(!is_misplaced(&attachment, &handle));
+    }
+}

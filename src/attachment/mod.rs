@@ -5,6 +5,7 @@
 
 pub mod closing;
 pub mod controller_side;
+pub mod loss;
 pub mod node_side;
 pub mod observed;
 pub mod record;

@@ -172,7 +172,10 @@ fn join(
     node: &str,
 ) -> Result<Grant, Waiting> {
     let leaving = existing.deleted || existing.lost || existing.state >= AttachmentState::NodeDetached;
+    // A Node that was registered anew is another one: what was granted under the old UID ends first (design R9).
+    let same_node = seen.nodes.iter().any(|n| n.name == node && n.uid == existing.node_uid);
     let agrees = existing.node == node
+        && same_node
         && existing.mode == claim.mode
         && existing.attachment_mode == claim.attachment_mode
         && existing.epoch == handle.epoch

@@ -106,6 +106,8 @@ pub struct VolumeSeen {
 pub struct NodeSeen {
     /// Name of the Node.
     pub name: String,
+    /// UID of the Node under which its instance runs.
+    pub uid: String,
     /// Its agent reports a healthy node service of the Plugin.
     pub healthy: bool,
     /// The volume can be reached from it.

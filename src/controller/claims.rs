@@ -95,6 +95,7 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
             epoch: handle.spec.epoch,
             node_uid: on_node.spec.node_uid.clone(),
             node_id: node_status.node_id.clone(),
+            boot_id: node_status.boot_id.clone(),
             attachment_mode: claim.spec.attachment_mode,
             read_only: mode.is_reader_only() && controller_has("PUBLISH_READONLY"),
             mount_options: volume.spec.mount_options.clone().unwrap_or_default(),

@@ -7,9 +7,13 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, Client};
 
 use super::mapping::Key;
+use super::observe::Observed;
+use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::k8s::events::{Reason, Recorder};
 use crate::k8s::lease::{ApiLeases, Leadership, LeaseObserver, agent_lease_name};
-use crate::k8s::{Cache, Queue, Writer};
+use crate::k8s::node::LeanNode;
+use crate::k8s::{ApiError, Cache, Queue, Writer};
 use crate::metrics::Metrics;
 
 /// Caches, clients and leadership.
@@ -23,10 +27,12 @@ pub(crate) struct Context {
     pub(crate) claims: Arc<Cache<VolumeClaim>>,
     pub(crate) handles: Arc<Cache<VolumeHandle>>,
     pub(crate) attachments: Arc<Cache<Attachment>>,
+    pub(crate) nodes: Arc<Cache<LeanNode>>,
     pub(crate) leases: Arc<LeaseObserver>,
     pub(crate) lease_api: ApiLeases,
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
+    pub(crate) recorder: Recorder,
     /// Longest time that one CSI call may take (design R2).
     pub(crate) longest_call: Duration,
 }
@@ -40,6 +46,7 @@ impl Context {
         self.claims.synced().await;
         self.handles.synced().await;
         self.attachments.synced().await;
+        self.nodes.synced().await;
     }
 
     /// Whether every cache has been filled once. A standby is ready too: it can take over at once.
@@ -50,6 +57,7 @@ impl Context {
             && self.claims.is_synced()
             && self.handles.is_synced()
             && self.attachments.is_synced()
+            && self.nodes.is_synced()
     }
 
     pub(crate) fn volume_api(&self, namespace: &str) -> Api<Volume> {
@@ -80,5 +88,25 @@ impl Context {
     /// `None` while it is fresh or has not been watched for long enough.
     pub(crate) fn silent_for(&self, instance: &PluginInstance) -> Option<Duration> {
         self.leases.expired_on_node_for(&agent_lease_name(&instance.spec.agent), &instance.spec.node_uid)
+    }
+
+    /// The process of a controller instance is dead, or its agent has been silent for longer than any call takes, by a
+    /// live read of its Lease: a stalled watch looks like an expired one (design R2).
+    pub(crate) async fn is_dead(
+        &self,
+        seen: &Observed,
+        controller: &ControllerRef,
+    ) -> Result<bool, ApiError> {
+        let known = seen.instances.iter().find(|i| i.metadata.name.as_deref() == Some(&controller.instance));
+        let node_uid = known.map(|i| i.spec.node_uid.as_str());
+        let lease = agent_lease_name(&controller.agent);
+        let silent = self.leases.confirm_expired(&self.lease_api, &lease, node_uid).await?;
+        Ok(silent.is_some_and(|s| s > self.longest_call))
+    }
+
+    /// Publishes an Event without waiting for it.
+    pub(crate) fn tell(&self, claim: &Arc<VolumeClaim>, reason: Reason, action: &'static str, note: String) {
+        let (recorder, claim) = (self.recorder.clone(), Arc::clone(claim));
+        tokio::spawn(async move { recorder.publish(claim.as_ref(), reason, action, &note).await });
     }
 }

@@ -13,10 +13,8 @@ use super::volumes;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{self, Desired, READY};
 use crate::api::handle::VolumeRef;
-use crate::api::{
-    AccessMode, Attachment, AttachmentState, FINALIZER, Volume, VolumeHandle, VolumeHandleSpec, lock,
-};
-use crate::k8s::lease::agent_lease_name;
+use crate::api::{AccessMode, Attachment, FINALIZER, Volume, VolumeHandle, VolumeHandleSpec, lock};
+use crate::attachment::controller_side::is_misplaced;
 use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Created, Deleted, Target};
 use crate::volume::VolumeWaiting;
@@ -187,15 +185,8 @@ pub(crate) async fn remove(ctx: &Context, seen: &Observed) -> Result<Did, ApiErr
 /// Names another controller instance: the old one is dead (design R2).
 pub(crate) async fn move_to(ctx: &Context, seen: &Observed, to: &ControllerRef) -> Result<Did, ApiError> {
     let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
-    let from = handle.spec.controller.as_ref().map(|c| c.instance.as_str());
-    let old = seen.instances.iter().find(|i| i.metadata.name.as_deref() == from);
-    let Some(old) = old else { return Ok(Did::Nothing) };
-    // A stalled watch looks like an expired Lease, so the Lease is read now.
-    let silent = ctx
-        .leases
-        .confirm_expired(&ctx.lease_api, &agent_lease_name(&old.spec.agent), Some(&old.spec.node_uid))
-        .await?;
-    if silent.is_none_or(|s| s <= ctx.longest_call) {
+    let Some(from) = &handle.spec.controller else { return Ok(Did::Nothing) };
+    if !ctx.is_dead(seen, from).await? {
         return Ok(Did::Nothing);
     }
     tracing::warn!(handle = handle.metadata.name, to = to.instance, "controller instance is dead; moving");
@@ -204,12 +195,7 @@ pub(crate) async fn move_to(ctx: &Context, seen: &Observed, to: &ControllerRef) 
 
 /// An Attachment that is due for a controller call and still names another instance than its handle.
 pub(crate) fn misplaced(seen: &Observed) -> Option<&Arc<Attachment>> {
-    let current = seen.handle.as_ref()?.spec.controller.as_ref()?;
-    seen.attachments.iter().find(|a| {
-        let state = a.status.as_ref().map(|s| s.state).unwrap_or_default();
-        let due = matches!(state, AttachmentState::Taken | AttachmentState::NodeDetached);
-        due && a.spec.fixed.attach
-            && Some(&a.spec.fixed.handle_name) == seen.handle.as_ref().and_then(|h| h.metadata.name.as_ref())
-            && a.spec.controller.as_ref().is_some_and(|c| c.instance != current.instance)
-    })
+    let (handle, name) = (seen.handle_seen.as_ref()?, seen.handle.as_ref()?.metadata.name.as_deref()?);
+    let mut all = seen.attachments_seen.iter().zip(&seen.attachments);
+    all.find(|(a, _)| a.handle_name == name && is_misplaced(a, handle)).map(|(_, object)| object)
 }

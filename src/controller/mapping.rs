@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim};
+use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 
 /// What a pass is about.
@@ -24,6 +25,8 @@ pub(crate) enum Key {
 pub(crate) const BY_VOLUME: &str = "volume";
 /// Attachments by the name of their VolumeHandle.
 pub(crate) const BY_HANDLE: &str = "handle";
+/// Attachments by their node.
+pub(crate) const BY_NODE: &str = "node";
 /// Attachments by `driver/node`.
 pub(crate) const BY_DRIVER_NODE: &str = "driver-node";
 /// Volumes and PluginInstances by their Plugin.
@@ -48,6 +51,7 @@ pub(crate) fn attachment_cache() -> Cache<Attachment> {
             vec![volume_key(&a.spec.volume.namespace, &a.spec.volume.name)]
         })
         .with_index(BY_HANDLE, |a: &Attachment| vec![a.spec.fixed.handle_name.clone()])
+        .with_index(BY_NODE, |a: &Attachment| vec![a.spec.node_name.clone()])
         .with_index(BY_DRIVER_NODE, |a: &Attachment| {
             vec![volume_key(&a.spec.fixed.driver_name, &a.spec.node_name)]
         })
@@ -63,13 +67,13 @@ pub(crate) fn instance_cache() -> Cache<PluginInstance> {
         .with_index(BY_AGENT, |i: &PluginInstance| vec![i.spec.agent.clone()])
 }
 
-fn key_of(namespace: &str, name: &str) -> Key {
+pub(crate) fn key_of(namespace: &str, name: &str) -> Key {
     Key::Volume { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
 /// Connects every cache to the queue.
 pub(crate) fn connect(ctx: &Context) {
-    let Context { queue, plugins, instances, volumes, claims, handles, attachments, .. } = ctx;
+    let Context { queue, plugins, instances, volumes, claims, handles, attachments, nodes, .. } = ctx;
     let q = Arc::clone(queue);
     claims.on_change(move |before, after| {
         if let Some(c) = after.or(before) {
@@ -96,6 +100,16 @@ pub(crate) fn connect(ctx: &Context) {
                 v.metadata.namespace.as_deref().unwrap_or_default(),
                 v.metadata.name.as_deref().unwrap_or_default(),
             ));
+        }
+    });
+    let (q, all) = (Arc::clone(queue), Arc::clone(attachments));
+    nodes.on_change(move |before, after| {
+        let Some(node) = after.or(before) else { return };
+        let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
+        if before.map(facts) != after.map(facts) {
+            for a in all.by_index(BY_NODE, node.metadata.name.as_deref().unwrap_or_default()) {
+                q.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
+            }
         }
     });
     let (q, all) = (Arc::clone(queue), Arc::clone(volumes));

@@ -8,6 +8,7 @@ mod args;
 mod claims;
 mod context;
 mod handles;
+mod losses;
 mod mapping;
 mod observe;
 mod pass;

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::mapping::{BY_DRIVER_NODE, BY_HANDLE, BY_PLUGIN, BY_VOLUME, volume_key};
+use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::reaches;
 use crate::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use crate::k8s::lease::agent_lease_name;
 use crate::volume::InstanceSeen;
 
 /// The capability that lets a driver take several targets of one volume on a node.
@@ -77,6 +79,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let claims = ctx.claims.by_index(BY_VOLUME, &key);
     let attachments = ctx.attachments.by_index(BY_VOLUME, &key);
 
+    let named = named_controllers(volume.as_deref(), handle.as_deref(), &locks);
     let volume_seen = volume.as_deref().map(|v| VolumeSeen {
         uid: v.metadata.uid.clone().unwrap_or_default(),
         deleted: v.metadata.deletion_timestamp.is_some(),
@@ -93,7 +96,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         nodes: nodes(ctx, volume.as_deref(), &driver, &instances),
-        controllers: controllers(ctx, &instances),
+        controllers: controllers(ctx, &instances, &named),
         volume,
         volume_seen,
         plugin,
@@ -123,7 +126,8 @@ fn nodes(
             let limit = usize::try_from(status.max_volumes).unwrap_or(0);
             NodeSeen {
                 name: i.spec.node_name.clone(),
-                healthy: status.healthy && ctx.silent_for(i).is_none(),
+                uid: i.spec.node_uid.clone(),
+                healthy: status.healthy && ctx.silent_for(i).is_none() && in_service(ctx, &i.spec.node_name),
                 reachable: reaches(accessible, &status.topology),
                 has_room: limit == 0 || load < limit,
                 load,
@@ -132,7 +136,44 @@ fn nodes(
         .collect()
 }
 
-fn controllers(ctx: &Context, instances: &[Arc<PluginInstance>]) -> Vec<InstanceSeen> {
+/// Nothing new goes to a node that somebody marked as off.
+fn in_service(ctx: &Context, node: &str) -> bool {
+    ctx.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
+}
+
+/// The controller instances that own calls, by the objects that name them.
+fn named_controllers(
+    volume: Option<&Volume>,
+    handle: Option<&VolumeHandle>,
+    locks: &[Arc<Attachment>],
+) -> Vec<ControllerRef> {
+    let of_volume = volume.and_then(|v| v.spec.assignment.as_ref()).and_then(|a| a.controller.clone());
+    let of_handle = handle.and_then(|h| h.spec.controller.clone());
+    let of_locks = locks.iter().filter_map(|a| a.spec.controller.clone());
+    of_volume.into_iter().chain(of_handle).chain(of_locks).collect()
+}
+
+fn controllers(
+    ctx: &Context,
+    instances: &[Arc<PluginInstance>],
+    named: &[ControllerRef],
+) -> Vec<InstanceSeen> {
+    // An instance goes with its Node, and the calls that it owned must not wait for it for ever.
+    let gone =
+        named.iter().filter(|c| !instances.iter().any(|i| i.metadata.name.as_ref() == Some(&c.instance)));
+    let mut ghosts: Vec<InstanceSeen> = Vec::new();
+    for c in gone {
+        if !ghosts.iter().any(|g| g.name == c.instance) {
+            let silent = ctx.leases.expired_for(&agent_lease_name(&c.agent));
+            ghosts.push(InstanceSeen {
+                name: c.instance.clone(),
+                agent: c.agent.clone(),
+                healthy: false,
+                dead: silent.is_some_and(|s| s > ctx.longest_call),
+                topology: std::collections::BTreeMap::new(),
+            });
+        }
+    }
     let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.controller)?)));
     serving
         .map(|(i, status)| {
@@ -145,5 +186,6 @@ fn controllers(ctx: &Context, instances: &[Arc<PluginInstance>]) -> Vec<Instance
                 topology: status.topology.clone(),
             }
         })
+        .chain(ghosts)
         .collect()
 }

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::observe::{Observed, observe};
-use super::{claims, handles, record, volumes};
+use super::{claims, handles, losses, record, volumes};
 use crate::attachment::closing::{self, ClosingStep};
 use crate::claim::admission::{self, Grant, Verdict};
 use crate::claim::release;
@@ -101,6 +101,9 @@ fn in_use_by(seen: &Observed) -> Option<String> {
 
 /// Does the first thing that is due. Leaving comes before arriving, the Volume before its claims.
 async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
+    if matches!(losses::settle(ctx, seen).await?, Did::Step) {
+        return Ok(Did::Step);
+    }
     let verdicts = verdicts(seen);
     let joined: Vec<&str> = verdicts
         .iter()
@@ -149,7 +152,7 @@ async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Resu
     match step {
         VolumeStep::Idle => Ok(Did::Nothing),
         VolumeStep::Wait(why) => volumes::wait(ctx, object, &why).await,
-        VolumeStep::Assign(to) => volumes::assign(ctx, object, &to).await,
+        VolumeStep::Assign(to) => volumes::assign(ctx, seen, object, &to).await,
         VolumeStep::MakeHandle => handles::make(ctx, seen, object).await,
         VolumeStep::ContestHandle => handles::contest(ctx, seen, object).await,
         VolumeStep::ReportReady => volumes::report_ready(ctx, seen, object).await,

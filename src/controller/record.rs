@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::context::Context;
+use super::losses;
 use super::observe::Observed;
 use super::pass::verdicts;
 use crate::api::VolumeClaim;
@@ -21,6 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Writes the condition of every waiting claim.
 pub(crate) async fn waiting(ctx: &Context, seen: &Observed) -> Next {
     let mut next = Next::Done;
+    match losses::tell(ctx, seen).await {
+        Ok(()) => {}
+        Err(ApiError::Conflict(_)) => return Next::Again,
+        Err(error) => {
+            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what its nodes do");
+            return Next::Retry;
+        }
+    }
     for (uid, verdict) in verdicts(seen) {
         let Verdict::Wait(why) = verdict else { continue };
         let Some(claim) = seen.claim(&uid) else { continue };

@@ -13,12 +13,13 @@ use tokio::task::JoinSet;
 use super::args::ControllerArgs;
 use super::context::Context;
 use super::mapping::{self, Key};
-use super::{pass, plugins};
+use super::{losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::csi::Deadlines;
+use crate::k8s::events::Recorder;
 use crate::k8s::lease::election::Timing;
-use crate::k8s::lease::{ApiLeases, Election, ElectionEnd};
+use crate::k8s::lease::{ApiLeases, Election, ElectionEnd, agent_lease_name};
 use crate::k8s::watch::{WentBack, watch};
 use crate::k8s::{Cache, Next, Queue, Selector, Writer, queue};
 use crate::metrics::{Metrics, QueueLabels, StateLabels};
@@ -52,8 +53,10 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     let queue: Arc<Queue<Key>> = Arc::default();
     let writer = Writer::new(metrics.clone());
     let lease_api = ApiLeases::new(Api::namespaced(client.clone(), &args.namespace), writer.clone());
+    let identity = args.identity();
+    let recorder = Recorder::new(client.clone(), "controller", &identity);
     let (election, leadership) =
-        Election::new(lease_api.clone(), &args.lease_name, &args.identity(), Timing::default());
+        Election::new(lease_api.clone(), &args.lease_name, &identity, Timing::default());
     let ctx = Arc::new(Context {
         client,
         writer,
@@ -64,10 +67,12 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         claims: Arc::new(mapping::claim_cache()),
         handles: Arc::new(Cache::new(&["volumehandles"])),
         attachments: Arc::new(mapping::attachment_cache()),
+        nodes: Arc::new(Cache::new(&["nodes"])),
         leases: Arc::default(),
         lease_api,
         leadership,
         metrics,
+        recorder,
         longest_call: Deadlines::default().longest(),
     });
     mapping::connect(&ctx);
@@ -123,6 +128,7 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.claims), 0));
     all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.handles), 0));
     all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.attachments), 0));
+    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.nodes), 0));
     all.spawn(watch(Api::namespaced(client(), namespace), Selector::all(), leases, 0));
     all
 }
@@ -165,6 +171,9 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
     next
 }
 
+/// How silent the agent on a node is, by name and UID of the Node.
+type Degrees = std::collections::HashMap<(String, String), u8>;
+
 /// How often silence is looked for. Time passing is no event, so somebody has to ask.
 const TICK: Duration = Duration::from_secs(5);
 
@@ -172,6 +181,7 @@ const TICK: Duration = Duration::from_secs(5);
 /// it speaks again.
 async fn listen(ctx: Arc<Context>) {
     let mut before = std::collections::HashMap::new();
+    let mut nodes_before = Degrees::new();
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
@@ -179,7 +189,7 @@ async fn listen(ctx: Arc<Context>) {
         for instance in ctx.instances.all() {
             let silent = ctx.silent_for(&instance);
             let name = instance.metadata.name.clone().unwrap_or_default();
-            let degree = (silent.is_some(), silent.is_some_and(|s| s > ctx.longest_call));
+            let degree = losses::degree(silent, ctx.longest_call);
             if before.get(&name).is_some_and(|b| *b != degree) {
                 mapping::add_volumes_of(&ctx.queue, &ctx.volumes, &instance.spec.plugin_name);
                 ctx.queue.add(Key::Plugin(instance.spec.plugin_name.clone()));
@@ -187,8 +197,25 @@ async fn listen(ctx: Arc<Context>) {
             now.insert(name, degree);
         }
         before = now;
+        nodes_before = listen_to_nodes(&ctx, &nodes_before);
         count(&ctx);
     }
+}
+
+/// The same for the nodes of Attachments, whose instances may be gone with their Node.
+fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
+    let mut now = Degrees::new();
+    for attachment in ctx.attachments.all() {
+        let spec = &attachment.spec;
+        let degree = *now.entry((spec.node_name.clone(), spec.fixed.node_uid.clone())).or_insert_with(|| {
+            let lease = agent_lease_name(&spec.node_name);
+            losses::degree(ctx.leases.expired_on_node_for(&lease, &spec.fixed.node_uid), ctx.longest_call)
+        });
+        if before.get(&(spec.node_name.clone(), spec.fixed.node_uid.clone())).is_some_and(|b| *b != degree) {
+            ctx.queue.add(mapping::key_of(&spec.volume.namespace, &spec.volume.name));
+        }
+    }
+    now
 }
 
 /// What `/metrics` shows of the leader's caches.

@@ -19,7 +19,17 @@ use crate::k8s::{ApiError, Target};
 use crate::volume::VolumeWaiting;
 
 /// Writes finalizer and assignment in one patch.
-pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment) -> Result<Did, ApiError> {
+pub(crate) async fn assign(
+    ctx: &Context,
+    seen: &Observed,
+    volume: &Volume,
+    to: &VolumeAssignment,
+) -> Result<Did, ApiError> {
+    if let Some(from) = moves_from(volume, to)
+        && !ctx.is_dead(seen, from).await?
+    {
+        return Ok(Did::Nothing);
+    }
     let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
     let fields = json!({
         "metadata": { "finalizers": with_finalizer(volume.metadata.finalizers.as_ref()) },
@@ -36,6 +46,12 @@ pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment
     Ok(Did::Step)
 }
 
+/// The instance that an unfinished operation is taken from: it may still be making the call (design R2).
+fn moves_from<'a>(volume: &'a Volume, to: &VolumeAssignment) -> Option<&'a ControllerRef> {
+    let now = volume.spec.assignment.as_ref().filter(|now| now.operation == to.operation)?;
+    now.controller.as_ref().filter(|from| to.controller.as_ref() != Some(from))
+}
+
 /// Has DeleteVolume called, after a quorum LIST found no Attachment.
 pub(crate) async fn assign_delete(
     ctx: &Context,
@@ -47,7 +63,7 @@ pub(crate) async fn assign_delete(
     if !live_attachments(ctx, &name).await?.is_empty() {
         return Ok(Did::Nothing);
     }
-    assign(ctx, volume, &VolumeAssignment { operation: VolumeOperation::Delete, controller: to }).await
+    assign(ctx, seen, volume, &VolumeAssignment { operation: VolumeOperation::Delete, controller: to }).await
 }
 
 /// Writes that claims are granted from now on.

@@ -9,6 +9,7 @@ pub mod client;
 pub mod error;
 pub mod events;
 pub mod lease;
+pub mod node;
 pub mod queue;
 pub mod read;
 pub mod secrets;

@@ -152,6 +152,7 @@ fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
         of((any::<bool>(), any::<bool>(), any::<bool>(), 0..3_usize)).prop_map(move |n| {
             n.map(|(healthy, reachable, has_room, load)| NodeSeen {
                 name: name.into(),
+                uid: name.into(),
                 healthy,
                 reachable,
                 has_room,

@@ -138,6 +138,7 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
 fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {
     NodeSeen {
         name: node_name(n).into(),
+        uid: node_name(n).into(),
         healthy: view.sick != Some(n),
         reachable: true,
         has_room: true,

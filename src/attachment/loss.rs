@@ -1,0 +1,202 @@
+//! When a node counts as lost, and what a person can do until then (design R4).
+//!
+//! Time alone never says it: a machine that is silent may still write. So ownership passes from a node's agent to the
+//! controller only when the agent's Lease has expired **and** somebody or something else says that the machine is out of
+//! the game. `spec.lost` is that word; it is never withdrawn.
+
+use super::observed::AttachmentSeen;
+use crate::api::{AccessMode, AttachmentState};
+use crate::claim::ClaimSeen;
+
+/// The machine on which an Attachment was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Machine {
+    /// UID of the Node.
+    pub node_uid: String,
+    /// The node as the driver knows it.
+    pub node_id: String,
+    /// Its boot at that time; empty if unknown.
+    pub boot_id: String,
+}
+
+/// What stands under the Attachment's node name now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NodeNow {
+    /// No Node of that name.
+    Gone,
+    /// There is one.
+    There {
+        /// UID of the Node.
+        uid: String,
+        /// It is marked `node.kubernetes.io/out-of-service`: somebody vouches that the machine is off.
+        out_of_service: bool,
+        /// Boot that the Node reports; empty if it reports none.
+        boot_id: String,
+        /// The node as the driver knows it, from the instance that runs there under this UID.
+        node_id: Option<String>,
+    },
+}
+
+/// Everything the decision looks at, for one Attachment.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// The Attachment.
+    pub attachment: &'a AttachmentSeen,
+    /// Where it was made.
+    pub machine: &'a Machine,
+    /// What is there now.
+    pub node: &'a NodeNow,
+    /// The Lease of the agent on the Node with the recorded UID has expired.
+    pub silent: bool,
+    /// The Lease of an agent under the Node's present UID is fresh.
+    pub heard_now: bool,
+    /// Every claim that uses the Attachment.
+    pub claims: &'a [ClaimSeen],
+}
+
+/// By what a node counts as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The Node object was deleted.
+    NodeDeleted,
+    /// Another machine has the Node's name.
+    NodeReplaced,
+    /// The Node has the taint `node.kubernetes.io/out-of-service`.
+    OutOfService,
+    /// Every claim is deleted with spec.forceDetach.
+    ForceDetach,
+}
+
+impl Cause {
+    /// As `spec.lost.reason` says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NodeDeleted => "NodeDeleted",
+            Self::NodeReplaced => "NodeReplaced",
+            Self::OutOfService => "OutOfService",
+            Self::ForceDetach => "ForceDetach",
+        }
+    }
+}
+
+/// Why forceDetach does not hand over yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// Claims on the same Attachment that are not deleted with forceDetach: they would lose the volume too.
+    OthersStay(Vec<String>),
+    /// The driver has no ControllerPublishVolume and the mode excludes other nodes: nothing would keep the silent
+    /// machine from writing on.
+    NothingFences,
+}
+
+/// What is known of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Its agent is heard, or the node's part is done: nothing to say.
+    Well,
+    /// Its agent is heard although the Node is gone or marked out of service. The agent stays in charge.
+    Contradiction(Cause),
+    /// Not heard and not lost: the claims keep the volume. `forced` is why a force detach has not ended that.
+    Silent {
+        /// Only where forceDetach was asked for.
+        forced: Option<Refusal>,
+    },
+    /// Lost: write it.
+    Lost(Cause),
+}
+
+/// Judges the node of one Attachment. Every fact of a `Lost` must come from live reads made after the Attachment was
+/// seen (design R1).
+#[must_use]
+pub fn judge(seen: &Seen<'_>) -> Verdict {
+    if seen.attachment.lost || seen.attachment.state >= AttachmentState::NodeDetached {
+        return Verdict::Well;
+    }
+    let cause = by_node(seen);
+    match (seen.silent, cause) {
+        (false, None) => Verdict::Well,
+        (true, None) if seen.heard_now && machine_now(seen) == MachineNow::RegisteredAnew => Verdict::Well,
+        (false, Some(cause)) => Verdict::Contradiction(cause),
+        (true, Some(cause)) => Verdict::Lost(cause),
+        (true, None) => by_order(seen),
+    }
+}
+
+/// What the Node object says.
+fn by_node(seen: &Seen<'_>) -> Option<Cause> {
+    match seen.node {
+        NodeNow::Gone => Some(Cause::NodeDeleted),
+        NodeNow::There { out_of_service: true, .. } => Some(Cause::OutOfService),
+        NodeNow::There { .. } => (machine_now(seen) == MachineNow::Another).then_some(Cause::NodeReplaced),
+    }
+}
+
+/// Which machine has the Node's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MachineNow {
+    /// The one that was recorded.
+    Same,
+    /// The one that was recorded, under another UID: its agent takes over in order.
+    RegisteredAnew,
+    /// Provably another one.
+    Another,
+    /// Its driver has not said yet who it is.
+    Unknown,
+}
+
+/// A machine that was registered anew has another UID and keeps its boot, or its driver's name for it.
+fn machine_now(seen: &Seen<'_>) -> MachineNow {
+    let NodeNow::There { uid, boot_id, node_id, .. } = seen.node else { return MachineNow::Unknown };
+    let same_boot = !boot_id.is_empty() && *boot_id == seen.machine.boot_id;
+    match node_id {
+        _ if *uid == seen.machine.node_uid => MachineNow::Same,
+        _ if same_boot => MachineNow::RegisteredAnew,
+        Some(id) if *id == seen.machine.node_id => MachineNow::RegisteredAnew,
+        Some(_) => MachineNow::Another,
+        None => MachineNow::Unknown,
+    }
+}
+
+/// The word of the users whose claims it concerns: all of them.
+fn by_order(seen: &Seen<'_>) -> Verdict {
+    let is_forced = |c: &&ClaimSeen| c.deleted && c.force;
+    if !seen.claims.iter().any(|c| is_forced(&c)) {
+        return Verdict::Silent { forced: None };
+    }
+    let others: Vec<String> = seen.claims.iter().filter(|c| !is_forced(c)).map(ClaimSeen::key).collect();
+    if !others.is_empty() {
+        return Verdict::Silent { forced: Some(Refusal::OthersStay(others)) };
+    }
+    if !seen.attachment.attach && excludes_other_nodes(seen.attachment.mode) {
+        return Verdict::Silent { forced: Some(Refusal::NothingFences) };
+    }
+    Verdict::Lost(Cause::ForceDetach)
+}
+
+/// A second node at work would break what the mode promises.
+fn excludes_other_nodes(mode: AccessMode) -> bool {
+    !matches!(mode, AccessMode::MultiNodeReader | AccessMode::MultiNodeMultiWriter)
+}
+
+/// Whether a lost Attachment goes without ControllerUnpublishVolume: its instance is dead, no other could ever make the
+/// call, and the Node is gone for good (design R4, interleavings N8).
+///
+/// `heirs` says whether some other instance, healthy or not, could serve the volume.
+#[must_use]
+pub fn is_abandoned(attachment: &AttachmentSeen, node: &NodeNow, dead: bool, heirs: bool) -> bool {
+    let node_is_gone = match node {
+        NodeNow::Gone => true,
+        NodeNow::There { uid, .. } => *uid != attachment.node_uid,
+    };
+    attachment.lost
+        && attachment.attach
+        && attachment.state != AttachmentState::ControllerDetached
+        && node_is_gone
+        && dead
+        && !heirs
+}
+
+#[cfg(test)]
+#[path = "loss_tests.rs"]
+mod tests;

@@ -1,0 +1,151 @@
+//! Every way in which a node is, or is not, lost.
+
+use super::*;
+use crate::api::{Attachment, VolumeClaim};
+
+fn attachment(attach: bool, mode: AccessMode, state: AttachmentState) -> AttachmentSeen {
+    let mut object = Attachment::default();
+    object.metadata.uid = Some("att".into());
+    object.spec.access_mode = mode;
+    object.spec.fixed.attach = attach;
+    object.spec.fixed.node_uid = "uid".into();
+    object.status = Some(crate::api::attachment::AttachmentStatus { state, ..Default::default() });
+    AttachmentSeen::of(&object)
+}
+
+fn usual() -> AttachmentSeen {
+    attachment(true, AccessMode::SingleNodeWriter, AttachmentState::Attached)
+}
+
+fn claim(name: &str, deleted: bool, force: bool) -> ClaimSeen {
+    let mut claim = ClaimSeen::of(&VolumeClaim::default());
+    (claim.name, claim.deleted, claim.force) = (name.into(), deleted, force);
+    claim
+}
+
+fn there(uid: &str) -> NodeNow {
+    NodeNow::There { uid: uid.into(), out_of_service: false, boot_id: "boot-2".into(), node_id: None }
+}
+
+fn known_as(uid: &str, boot: &str, id: &str) -> NodeNow {
+    NodeNow::There { uid: uid.into(), out_of_service: false, boot_id: boot.into(), node_id: Some(id.into()) }
+}
+
+fn tainted() -> NodeNow {
+    NodeNow::There { uid: "uid".into(), out_of_service: true, boot_id: "boot".into(), node_id: None }
+}
+
+fn verdict(attachment: &AttachmentSeen, node: &NodeNow, silent: bool, claims: &[ClaimSeen]) -> Verdict {
+    let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: "boot".into() };
+    judge(&Seen { attachment, machine: &machine, node, silent, heard_now: true, claims })
+}
+
+#[test]
+fn silence_alone_is_no_loss() {
+    assert_eq!(verdict(&usual(), &there("uid"), true, &[]), Verdict::Silent { forced: None });
+    let live = [claim("a", false, false)];
+    assert_eq!(verdict(&usual(), &there("uid"), true, &live), Verdict::Silent { forced: None });
+}
+
+#[test]
+fn nothing_is_lost_while_the_agent_is_heard() {
+    let force = [claim("a", true, true)];
+    assert_eq!(verdict(&usual(), &there("uid"), false, &force), Verdict::Well);
+    assert_eq!(verdict(&usual(), &NodeNow::Gone, false, &force), Verdict::Contradiction(Cause::NodeDeleted));
+    assert_eq!(verdict(&usual(), &tainted(), false, &[]), Verdict::Contradiction(Cause::OutOfService));
+}
+
+#[test]
+fn a_silent_node_that_is_gone_or_out_of_service_is_lost() {
+    assert_eq!(verdict(&usual(), &NodeNow::Gone, true, &[]), Verdict::Lost(Cause::NodeDeleted));
+    assert_eq!(verdict(&usual(), &tainted(), true, &[]), Verdict::Lost(Cause::OutOfService));
+}
+
+#[test]
+fn only_a_provably_other_machine_is_a_replacement() {
+    let replaced = Verdict::Lost(Cause::NodeReplaced);
+    assert_eq!(verdict(&usual(), &known_as("uid-2", "boot-2", "id-2"), true, &[]), replaced);
+    assert_eq!(verdict(&usual(), &known_as("uid-2", "", "id-2"), true, &[]), replaced);
+    // The same machine under a new UID: its agent takes over in order.
+    assert_eq!(verdict(&usual(), &known_as("uid-2", "boot", "id-2"), true, &[]), Verdict::Well);
+    assert_eq!(verdict(&usual(), &known_as("uid-2", "boot-2", "id"), true, &[]), Verdict::Well);
+    // Nobody knows yet.
+    assert_eq!(verdict(&usual(), &there("uid-2"), true, &[]), Verdict::Silent { forced: None });
+}
+
+#[test]
+fn the_same_machine_that_is_not_heard_either_stays_silent() {
+    let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: "boot".into() };
+    let (attachment, node) = (usual(), known_as("uid-2", "boot", "id"));
+    let seen = Seen {
+        attachment: &attachment,
+        machine: &machine,
+        node: &node,
+        silent: true,
+        heard_now: false,
+        claims: &[],
+    };
+    assert_eq!(judge(&seen), Verdict::Silent { forced: None });
+}
+
+#[test]
+fn force_needs_every_claim_deleted_with_it() {
+    let asked = claim("a", true, true);
+    assert_eq!(
+        verdict(&usual(), &there("uid"), true, std::slice::from_ref(&asked)),
+        Verdict::Lost(Cause::ForceDetach)
+    );
+    for other in [claim("b", false, false), claim("b", false, true), claim("b", true, false)] {
+        let refused = Refusal::OthersStay(vec![other.key()]);
+        assert_eq!(
+            verdict(&usual(), &there("uid"), true, &[asked.clone(), other]),
+            Verdict::Silent { forced: Some(refused) }
+        );
+    }
+    // forceDetach of a claim that nobody deleted asks for nothing.
+    let undeleted = [claim("a", false, true)];
+    assert_eq!(verdict(&usual(), &there("uid"), true, &undeleted), Verdict::Silent { forced: None });
+}
+
+#[test]
+fn force_is_refused_where_nothing_fences_the_node() {
+    let asked = [claim("a", true, true)];
+    for mode in AccessMode::ALL {
+        let attachment = attachment(false, mode, AttachmentState::Taken);
+        let expected = match mode {
+            AccessMode::MultiNodeReader | AccessMode::MultiNodeMultiWriter => {
+                Verdict::Lost(Cause::ForceDetach)
+            }
+            _ => Verdict::Silent { forced: Some(Refusal::NothingFences) },
+        };
+        assert_eq!(verdict(&attachment, &there("uid"), true, &asked), expected, "{mode}");
+        // The Node's own word is enough in every mode.
+        assert_eq!(verdict(&attachment, &tainted(), true, &asked), Verdict::Lost(Cause::OutOfService));
+    }
+}
+
+#[test]
+fn what_the_node_has_finished_or_was_declared_is_not_judged_again() {
+    for state in [AttachmentState::NodeDetached, AttachmentState::ControllerDetached] {
+        let done = attachment(true, AccessMode::SingleNodeWriter, state);
+        assert_eq!(verdict(&done, &NodeNow::Gone, true, &[]), Verdict::Well);
+    }
+    let declared = AttachmentSeen { lost: true, ..usual() };
+    assert_eq!(verdict(&declared, &NodeNow::Gone, true, &[]), Verdict::Well);
+}
+
+#[test]
+fn a_call_is_left_out_only_when_nobody_could_ever_make_it() {
+    let lost = AttachmentSeen { lost: true, ..usual() };
+    assert!(is_abandoned(&lost, &NodeNow::Gone, true, false));
+    assert!(is_abandoned(&lost, &there("uid-2"), true, false));
+    assert!(!is_abandoned(&lost, &there("uid"), true, false), "the Node may come back");
+    assert!(!is_abandoned(&lost, &NodeNow::Gone, false, false), "its instance may still be calling");
+    assert!(!is_abandoned(&lost, &NodeNow::Gone, true, true), "another instance can make the call");
+    assert!(!is_abandoned(&usual(), &NodeNow::Gone, true, false), "not declared lost");
+    let no_attach = AttachmentSeen {
+        lost: true,
+        ..attachment(false, AccessMode::SingleNodeWriter, AttachmentState::Taken)
+    };
+    assert!(!is_abandoned(&no_attach, &NodeNow::Gone, true, false), "there is no call to leave out");
+}

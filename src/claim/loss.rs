@@ -1,0 +1,112 @@
+//! What a claim says while its node is not heard of, and after it was lost.
+
+use super::observed::ClaimSeen;
+use crate::api::conditions::Desired;
+use crate::attachment::loss::{Cause, Refusal, Verdict};
+
+/// The condition that is there while the node of a claim is not heard of. True: it is not; its transition time says
+/// since when.
+pub const SILENT: &str = "NodeSilent";
+
+/// The condition for a claim on this node, if there is anything to say.
+#[must_use]
+pub fn of(verdict: &Verdict, claim: &ClaimSeen, node: &str) -> Option<Desired> {
+    let says = |status, reason, message| Some(Desired { type_: SILENT, status, reason, message });
+    match verdict {
+        Verdict::Well | Verdict::Lost(_) => None,
+        Verdict::Contradiction(cause) => says(
+            false,
+            "HeardThoughGone",
+            format!(
+                "{}, but moor's agent there is alive and goes on using the volume; stop the machine, or end \
+                 that state of the Node",
+                what(*cause, node)
+            ),
+        ),
+        Verdict::Silent { forced: None } => says(true, "NoHeartbeat", ways_out(claim, node)),
+        Verdict::Silent { forced: Some(refusal) } => says(true, "ForceDetachRefused", refused(refusal, node)),
+    }
+}
+
+/// The condition for a claim whose node was declared lost.
+#[must_use]
+pub fn of_loss(reason: &str, node: &str, attach: bool) -> Desired {
+    Desired { type_: SILENT, status: true, reason: "NodeLost", message: lost(reason, node, attach) }
+}
+
+/// What happens to the volume of a lost node.
+#[must_use]
+pub fn lost(reason: &str, node: &str, attach: bool) -> String {
+    let then = if attach {
+        "ControllerUnpublishVolume cuts the node off, then the volume is free"
+    } else {
+        "its driver cannot cut a node off, so the volume is free at once"
+    };
+    format!(
+        "node {node} was declared lost ({reason}): NodeUnpublishVolume and NodeUnstageVolume are skipped there; {then}; \
+         should the node come back, it unmounts by its own record before it may use the volume again"
+    )
+}
+
+/// What became of a claim that nobody had deleted when its node was lost.
+#[must_use]
+pub fn ended(reason: &str, node: &str) -> String {
+    format!(
+        "node {node} was declared lost ({reason}) while it used the volume; this claim has ended: delete it, and create \
+         one for another node"
+    )
+}
+
+/// Why an Attachment went without its ControllerUnpublishVolume.
+#[must_use]
+pub fn abandoned(instance: &str, node: &str) -> String {
+    format!(
+        "node {node} is gone, and with it the only instance that could call ControllerUnpublishVolume ({instance}): \
+         the call was left out"
+    )
+}
+
+fn what(cause: Cause, node: &str) -> String {
+    match cause {
+        Cause::NodeDeleted => format!("Node {node} was deleted"),
+        Cause::NodeReplaced => format!("another machine has the name of node {node}"),
+        Cause::OutOfService => format!("Node {node} is marked out of service"),
+        Cause::ForceDetach => format!("the claims on node {node} are detached by force"),
+    }
+}
+
+fn ways_out(claim: &ClaimSeen, node: &str) -> String {
+    let way_of_claim = if claim.deleted {
+        "or, to free the volume of this deleted claim without the node: set spec.forceDetach"
+    } else {
+        "or delete this claim and set spec.forceDetach on it"
+    };
+    format!(
+        "nothing is heard of moor's agent on node {node}, so the claim keeps the volume: it may still be written to. It \
+         goes on by itself when the node is back. If the machine is off for good: kubectl delete node {node}; if it is \
+         off for now: kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; {way_of_claim}"
+    )
+}
+
+fn refused(refusal: &Refusal, node: &str) -> String {
+    match refusal {
+        Refusal::OthersStay(claims) => format!(
+            "spec.forceDetach waits: {} on node {node} would lose the volume too; delete them with spec.forceDetach as \
+             well, or delete or taint the Node if the machine is off",
+            shown(claims)
+        ),
+        Refusal::NothingFences => format!(
+            "spec.forceDetach is refused: the driver has no ControllerPublishVolume, so nothing would keep node {node} \
+             from writing while another uses the volume; make sure that the machine is off, then kubectl taint node \
+             {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or kubectl delete node {node}"
+        ),
+    }
+}
+
+/// The first few, so that the message stays readable.
+fn shown(claims: &[String]) -> String {
+    let first: Vec<&str> = claims.iter().take(3).map(String::as_str).collect();
+    let more = claims.len() - first.len();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", first.join(", "))
+}

@@ -1,0 +1,117 @@
+//! A Node without its weight: a real one carries the names of all images on its disk.
+
+use std::borrow::Cow;
+
+use k8s_openapi::{
+    api::core::v1::{Node, Taint},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Resource, core::ClusterResourceScope};
+use serde::Deserialize;
+
+/// Kubernetes' word that a machine is off and will not write any more; a person or a cloud sets it.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// What moor reads of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct LeanNode {
+    /// Name, UID, resourceVersion.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    taints: Vec<Taint>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    node_info: Option<Info>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Info {
+    #[serde(default, rename = "bootID")]
+    boot_id: String,
+}
+
+impl LeanNode {
+    /// Its UID.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// It has the taint [`node.kubernetes.io/out-of-service`](OUT_OF_SERVICE), with whatever value and effect.
+    #[must_use]
+    pub fn is_out_of_service(&self) -> bool {
+        self.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
+    }
+
+    /// The boot that its kubelet reports; empty if it has not yet.
+    #[must_use]
+    pub fn boot_id(&self) -> &str {
+        self.status.node_info.as_ref().map_or("", |info| info.boot_id.as_str())
+    }
+}
+
+impl Resource for LeanNode {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Node::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Node::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Node::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Node::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn it_reads_a_node_and_leaves_the_rest() {
+        let node: LeanNode = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n", "uid": "u" },
+            "spec": { "podCIDR": "10.0.0.0/24",
+                      "taints": [{ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" }] },
+            "status": { "images": [{ "names": ["x"] }], "nodeInfo": { "bootID": "b", "machineID": "m" } },
+        }))
+        .unwrap();
+        assert_eq!((node.uid(), node.boot_id(), node.is_out_of_service()), ("u", "b", true));
+    }
+
+    #[test]
+    fn a_node_that_was_just_made_is_in_service() {
+        let node: LeanNode =
+            serde_json::from_value(json!({ "metadata": { "name": "n" }, "spec": {} })).unwrap();
+        assert_eq!((node.uid(), node.boot_id(), node.is_out_of_service()), ("", "", false));
+    }
+}
