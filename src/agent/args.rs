@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::csi::Deadlines;
 
 /// Flags of `moor agent`. Each can be given by the environment, as the chart's DaemonSet does.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,6 +35,10 @@ pub struct AgentArgs {
     /// Address of /livez, /readyz and /metrics.
     #[arg(long, env = "MOOR_ADMIN_ADDRESS", default_value = "0.0.0.0:9810")]
     pub admin_address: SocketAddr,
+    /// Longest time that one CSI call may take, in seconds: more for a driver that is slow. Controller and agents have
+    /// to agree on it.
+    #[arg(long, env = "MOOR_LONGEST_CALL", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub longest_call: u64,
 }
 
 impl AgentArgs {
@@ -39,5 +46,11 @@ impl AgentArgs {
     #[must_use]
     pub fn plugin_dir(&self) -> PathBuf {
         self.plugin_dir.clone().unwrap_or_else(|| self.kubelet_dir.join("plugins"))
+    }
+
+    /// How long each CSI call may take.
+    #[must_use]
+    pub fn deadlines(&self) -> Deadlines {
+        Deadlines::with_longest(Duration::from_secs(self.longest_call))
     }
 }

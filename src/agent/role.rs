@@ -21,7 +21,6 @@ use super::wakes::{Queues, Wakes};
 use super::{controller_calls, node, upkeep, volume_calls};
 use crate::admin::{AdminError, Check};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
-use crate::csi::Deadlines;
 use crate::k8s::cache::Cached;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
@@ -126,7 +125,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         volumes: caches.volumes.clone(),
         plugins: caches.plugins.clone(),
         instances: caches.instances.clone(),
-        registry: Registry::new(args.plugin_dir(), Deadlines::default(), wakes.clone()),
+        registry: Registry::new(args.plugin_dir(), args.deadlines(), wakes.clone()),
         records: wakes.records.clone(),
         recorder: Recorder::new(client.clone(), "agent", &args.node_name),
         writer,
@@ -313,7 +312,7 @@ fn progress_check(agent: &Arc<Agent>) -> Check {
 /// The workers turn. If not, only a restart helps; a silent API server is no reason for one.
 fn turning_check(agent: &Arc<Agent>) -> Check {
     let queues = agent.queues.clone();
-    let longest = Deadlines::default().longest() + SLACK;
+    let longest = agent.registry.deadlines().longest() + SLACK;
     Box::new(move || {
         let oldest = [
             ("nodes", queues.nodes.oldest_in_work()),

@@ -16,7 +16,6 @@ use super::mapping::{self, Key};
 use super::{losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
-use crate::csi::Deadlines;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Election, ElectionEnd, agent_lease_name};
@@ -73,7 +72,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         leadership,
         metrics,
         recorder,
-        longest_call: Deadlines::default().longest(),
+        longest_call: args.deadlines().longest(),
     });
     mapping::connect(&ctx);
     let mut watches = watches(&ctx, &args.namespace);

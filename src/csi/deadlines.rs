@@ -43,6 +43,29 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
+    /// With another longest call than the 5 min of `volume`. A shorter one cuts every deadline that is above it. A
+    /// longer one is for a driver that is slow: calls that change something then get more in the same proportion,
+    /// and those that only ask do not.
+    #[must_use]
+    pub fn with_longest(longest: Duration) -> Self {
+        let usual = Self::default();
+        let factor = longest.as_secs_f64() / usual.volume.as_secs_f64();
+        let change = |deadline: Duration| {
+            if factor > 1.0 { deadline.mul_f64(factor) } else { deadline.min(longest) }
+        };
+        Self {
+            identity: usual.identity.min(longest),
+            node_info: usual.node_info.min(longest),
+            question: usual.question.min(longest),
+            list: usual.list.min(longest),
+            // Not multiplied: what the two roles agree on is this very number.
+            volume: longest,
+            controller_publish: change(usual.controller_publish),
+            stage: change(usual.stage),
+            publish: change(usual.publish),
+        }
+    }
+
     /// The time `rpc` gets.
     #[must_use]
     pub fn of(&self, rpc: Rpc) -> Duration {
@@ -84,5 +107,27 @@ mod tests {
         let deadlines = Deadlines { stage: Duration::from_secs(540), ..Deadlines::default() };
         assert_eq!(deadlines.longest(), Duration::from_secs(540));
         assert!(Rpc::ALL.into_iter().all(|rpc| deadlines.of(rpc) <= deadlines.longest()));
+    }
+
+    #[test]
+    fn both_roles_agree_on_the_longest_call_whatever_it_is() {
+        for seconds in [1, 4, 59, 299, 300, 301, 900, 3600] {
+            let longest = Duration::from_secs(seconds);
+            assert_eq!(Deadlines::with_longest(longest).longest(), longest);
+        }
+        assert_eq!(Deadlines::with_longest(Duration::from_secs(300)), Deadlines::default());
+    }
+
+    #[test]
+    fn a_slow_driver_gets_more_time_for_changes_and_not_for_answers() {
+        let (usual, slow) = (Deadlines::default(), Deadlines::with_longest(Duration::from_secs(900)));
+        assert_eq!(slow.stage, Duration::from_secs(360));
+        assert_eq!((slow.identity, slow.question), (usual.identity, usual.question));
+    }
+
+    #[test]
+    fn a_short_longest_call_cuts_every_deadline() {
+        let short = Deadlines::with_longest(Duration::from_secs(3));
+        assert!(Rpc::ALL.into_iter().all(|rpc| short.of(rpc) == Duration::from_secs(3)));
     }
 }
