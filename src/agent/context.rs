@@ -74,6 +74,11 @@ impl Agent {
         !self.stopping.load(Ordering::Relaxed) && self.renewal.may_call()
     }
 
+    /// As [`Self::may_call_driver`], for the Controller service.
+    pub fn may_call_controller(&self, driver: &str) -> bool {
+        self.may_call_driver(driver) && self.renewal.may_call_controller(self.registry.deadlines().longest())
+    }
+
     /// As [`Self::may_call`], and it is known whether this driver runs here: right after a start that takes a moment.
     pub fn may_call_driver(&self, driver: &str) -> bool {
         self.may_call() && (self.registry.is_settled() || self.registry.client_for(driver).is_some())

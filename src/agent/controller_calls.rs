@@ -202,7 +202,7 @@ async fn turn(
 ) -> Result<tokio::sync::OwnedSemaphorePermit, Trouble> {
     let driver = &attachment.spec.fixed.driver_name;
     let turn = agent.budgets.turn(driver, true, direction, agent.controller_concurrency(driver)).await;
-    turn.filter(|_| agent.may_call_driver(driver)).ok_or(Trouble::NotNow)
+    turn.filter(|_| agent.may_call_controller(driver)).ok_or(Trouble::NotNow)
 }
 
 async fn attached(agent: &Agent, attachment: &Arc<Attachment>, context: Context) -> Result<(), ApiError> {

@@ -34,7 +34,7 @@ pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     let direction = if rpc == Rpc::DeleteVolume { Direction::Undo } else { Direction::Make };
     let limit = agent.controller_concurrency(&driver);
     let turn = agent.budgets.turn(&driver, true, direction, limit).await;
-    let Some(_turn) = turn.filter(|_| agent.may_call_driver(&driver)) else { return Next::After(PAUSE) };
+    let Some(_turn) = turn.filter(|_| agent.may_call_controller(&driver)) else { return Next::After(PAUSE) };
 
     let before = volume.status.clone().unwrap_or_default();
     let mut after = before.clone();

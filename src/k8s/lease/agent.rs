@@ -54,6 +54,7 @@ pub struct Holder {
 #[derive(Clone, Debug)]
 pub struct Renewal {
     renewed: watch::Receiver<Option<Instant>>,
+    inherited: watch::Receiver<Option<Instant>>,
 }
 
 impl Renewal {
@@ -68,6 +69,17 @@ impl Renewal {
     #[must_use]
     pub fn may_call(&self) -> bool {
         self.age().is_some_and(|age| age < DURATION / 2)
+    }
+
+    /// Whether a call of the Controller service may be started, where no call takes longer than `longest`.
+    ///
+    /// An agent that has taken the Lease from another machine under its Node's name waits until no call of that one can
+    /// be running any more: it may have been cut off and not ended, and it made its calls by the same instance's name
+    /// (design R2, R9).
+    #[must_use]
+    pub fn may_call_controller(&self, longest: Duration) -> bool {
+        let over = self.inherited.borrow().is_none_or(|since| since.elapsed() > longest + DURATION / 2);
+        over && self.may_call()
     }
 
     /// Waits for the first renewal. Returns false if the Lease ended without one.
@@ -92,14 +104,17 @@ pub struct AgentLease<L> {
     holder: Holder,
     lease: Option<Lease>,
     renewed: watch::Sender<Option<Instant>>,
+    /// When another machine was last seen to hold it.
+    inherited: watch::Sender<Option<Instant>>,
 }
 
 impl<L: Leases> AgentLease<L> {
     /// The Lease of `agent`, to be held by `holder`.
     pub fn new(leases: L, agent: &str, holder: Holder) -> (Self, Renewal) {
         let (renewed, receiver) = watch::channel(None);
-        let lease = Self { leases, name: agent_lease_name(agent), holder, lease: None, renewed };
-        (lease, Renewal { renewed: receiver })
+        let (inherited, inheritance) = watch::channel(None);
+        let lease = Self { leases, name: agent_lease_name(agent), holder, lease: None, renewed, inherited };
+        (lease, Renewal { renewed: receiver, inherited: inheritance })
     }
 
     /// Takes the Lease from whoever had it and renews it while `progress` is Ok (its error says what
@@ -178,8 +193,20 @@ impl<L: Leases> AgentLease<L> {
         if held && !holder(&before).is_empty() && holder(&before) != self.holder.identity {
             return Ok(false);
         }
+        if self.is_of_another_machine(&before) {
+            self.inherited.send_replace(Some(Instant::now()));
+        }
         self.lease = Some(self.leases.replace(&self.next(before)).await?);
         Ok(true)
+    }
+
+    /// It is held, not released, by an agent that neither our Node nor our boot could account for: on our machine the
+    /// node's lock proves that the last agent has ended, and a reboot ends its calls.
+    fn is_of_another_machine(&self, lease: &Lease) -> bool {
+        let said = |key| lease.metadata.annotations.as_ref().and_then(|all| all.get(key));
+        !holder(lease).is_empty()
+            && said(NODE_UID).is_some_and(|uid| *uid != self.holder.node_uid)
+            && said(BOOT_ID).is_some_and(|boot| *boot != self.holder.boot_id)
     }
 
     fn next(&self, mut lease: Lease) -> Lease {

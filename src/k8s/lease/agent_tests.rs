@@ -22,8 +22,11 @@ struct Agent {
 }
 
 fn agent(leases: FakeLeases, identity: &str) -> Agent {
-    let holder =
-        Holder { identity: identity.into(), node_uid: "node-1-uid".into(), boot_id: "boot-1".into() };
+    agent_on(leases, identity, "node-1-uid", "boot-1")
+}
+
+fn agent_on(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str) -> Agent {
+    let holder = Holder { identity: identity.into(), node_uid: node_uid.into(), boot_id: boot_id.into() };
     let (lease, renewal) = AgentLease::new(leases.clone(), "node-1", holder);
     let progress = Arc::new(AtomicBool::new(true));
     let (stop, stopped) = oneshot::channel::<()>();
@@ -128,4 +131,39 @@ async fn a_lease_that_somebody_deleted_is_made_again() {
     sleep(15 * SECOND).await;
     assert_eq!(agent.leases.holder(), "pod-1");
     assert!(agent.renewal.may_call());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_waits_for_the_calls_of_the_machine_it_replaces() {
+    let longest = 60 * SECOND;
+    for (node_uid, boot_id, waits) in [
+        ("node-1-uid", "boot-1", false),
+        // A reboot ends every call, and the node's lock was held for the same boot.
+        ("node-1-uid", "boot-2", false),
+        ("other-uid", "boot-1", false),
+        ("other-uid", "boot-2", true),
+    ] {
+        let first = agent(FakeLeases::new(), "pod-1");
+        first.renewal.first().await;
+        // Cut off, and perhaps in the middle of a call.
+        first.running.abort();
+        let second = agent_on(first.leases.clone(), "pod-2", node_uid, boot_id);
+        second.renewal.first().await;
+        assert!(second.renewal.may_call(), "the calls of its own node need not wait");
+        assert_eq!(second.renewal.may_call_controller(longest), !waits, "{node_uid} {boot_id}");
+        sleep(longest + DURATION / 2).await;
+        sleep(SECOND).await;
+        assert!(second.renewal.may_call_controller(longest));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_leaves_nothing_to_wait_for() {
+    let first = agent(FakeLeases::new(), "pod-1");
+    first.renewal.first().await;
+    first.stop.send(()).unwrap();
+    first.running.await.unwrap();
+    let second = agent_on(first.leases.clone(), "pod-2", "other-uid", "boot-2");
+    second.renewal.first().await;
+    assert!(second.renewal.may_call_controller(60 * SECOND));
 }
