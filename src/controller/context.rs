@@ -13,6 +13,7 @@ use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, Volume
 use crate::k8s::events::{Reason, Recorder};
 use crate::k8s::lease::{ApiLeases, Leadership, LeaseObserver, agent_lease_name};
 use crate::k8s::node::LeanNode;
+use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Cache, Queue, Writer};
 use crate::metrics::Metrics;
 
@@ -90,8 +91,14 @@ impl Context {
         self.leases.expired_on_node_for(&agent_lease_name(&instance.spec.agent), &instance.spec.node_uid)
     }
 
-    /// The process of a controller instance is dead, or its agent has been silent for longer than any call takes, by a
-    /// live read of its Lease: a stalled watch looks like an expired one (design R2).
+    /// Whether no call of a controller instance can be running, as the caches say: its agent has been silent for longer
+    /// than any call takes, or is silent on a machine of which somebody vouches that it is off (design R2).
+    pub(crate) fn looks_dead(&self, node: &str, silent: Option<Duration>) -> bool {
+        let off = || self.nodes.get("", node).is_some_and(|n| n.is_out_of_service());
+        silent.is_some_and(|s| s > self.longest_call || off())
+    }
+
+    /// As [`Self::looks_dead`], by live reads: a stalled watch looks like an expired Lease.
     pub(crate) async fn is_dead(
         &self,
         seen: &Observed,
@@ -101,7 +108,13 @@ impl Context {
         let node_uid = known.map(|i| i.spec.node_uid.as_str());
         let lease = agent_lease_name(&controller.agent);
         let silent = self.leases.confirm_expired(&self.lease_api, &lease, node_uid).await?;
-        Ok(silent.is_some_and(|s| s > self.longest_call))
+        let Some(silent) = silent else { return Ok(false) };
+        if silent > self.longest_call {
+            return Ok(true);
+        }
+        let nodes: Api<LeanNode> = Api::all(self.client.clone());
+        let node = get_live(&nodes, &controller.agent).await?;
+        Ok(node.is_some_and(|n| n.is_out_of_service() && node_uid.is_none_or(|uid| uid == n.uid())))
     }
 
     /// Publishes an Event without waiting for it.

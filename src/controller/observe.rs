@@ -169,7 +169,7 @@ fn controllers(
                 name: c.instance.clone(),
                 agent: c.agent.clone(),
                 healthy: false,
-                dead: silent.is_some_and(|s| s > ctx.longest_call),
+                dead: ctx.looks_dead(&c.agent, silent),
                 topology: std::collections::BTreeMap::new(),
             });
         }
@@ -182,7 +182,7 @@ fn controllers(
                 name: i.metadata.name.clone().unwrap_or_default(),
                 agent: i.spec.agent.clone(),
                 healthy: status.healthy && silent.is_none(),
-                dead: silent.is_some_and(|s| s > ctx.longest_call),
+                dead: ctx.looks_dead(&i.spec.agent, silent),
                 topology: status.topology.clone(),
             }
         })

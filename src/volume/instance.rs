@@ -18,8 +18,8 @@ pub struct InstanceSeen {
     pub agent: String,
     /// Healthy, and its agent's Lease is fresh: it may be given new work.
     pub healthy: bool,
-    /// Proven dead, or its agent's Lease expired longer ago than the longest call may take: its work
-    /// may move (design R2).
+    /// Its agent's Lease expired longer ago than the longest call may take, or has expired on a machine
+    /// of which somebody vouches that it is off: its work may move (design R2).
     pub dead: bool,
     /// Where it is.
     pub topology: BTreeMap<String, String>,
