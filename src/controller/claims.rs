@@ -53,7 +53,7 @@ pub(crate) async fn create_attachment(
 /// depends on has not said what it can do (interleaving B20).
 fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<AttachmentSpec> {
     let (volume, handle, plugin) = (seen.volume.as_ref()?, seen.handle.as_ref()?, seen.plugin.as_ref()?);
-    let on_node = seen.node_instance(node)?;
+    let on_node = seen.node_instance(node).filter(|i| i.spec.driver_name == handle.spec.driver_name)?;
     let node_status = on_node.status.as_ref()?;
     let controller = handle.spec.controller.clone();
     let controller_capabilities = match &controller {

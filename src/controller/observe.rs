@@ -38,9 +38,10 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// The driver's name: as an instance reports it, else as the Plugin says.
+    /// The driver's name: that of the VolumeHandle, else as an instance reports it, else as the Plugin says.
     pub(crate) fn driver(&self) -> String {
-        driver_of(self.plugin.as_deref(), &self.instances)
+        let recorded = self.handle.as_ref().map(|h| h.spec.driver_name.clone());
+        recorded.unwrap_or_else(|| driver_of(self.plugin.as_deref(), &self.instances))
     }
 
     /// The claim with this UID.
@@ -65,6 +66,13 @@ pub(crate) fn handle_of(volume: &Volume) -> Option<String> {
     known.or_else(|| volume.spec.volume_handle.clone())
 }
 
+/// The VolumeHandle that the Volume's status names, if it is really this Volume's.
+fn recorded_handle(ctx: &Context, volume: &Volume) -> Option<Arc<VolumeHandle>> {
+    let name = volume.status.as_ref()?.handle_name.as_ref()?;
+    let handle = ctx.handles.get("", name)?;
+    (volume.metadata.uid.as_deref() == Some(&handle.spec.volume.uid)).then_some(handle)
+}
+
 pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let key = volume_key(namespace, name);
     let volume = ctx.volumes.get(namespace, name);
@@ -73,8 +81,11 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         volume.as_ref().map(|v| ctx.instances.by_index(BY_PLUGIN, &v.spec.plugin_name)).unwrap_or_default();
     let driver = driver_of(plugin.as_deref(), &instances);
     let id = volume.as_deref().and_then(handle_of);
+    let recorded = volume.as_deref().and_then(|v| recorded_handle(ctx, v));
+    // With Plugin and instances gone, or made anew for another driver, only the VolumeHandle knows whose volume it is.
+    let driver = recorded.as_ref().map_or(driver, |h| h.spec.driver_name.clone());
     let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));
-    let handle = handle_name.as_ref().and_then(|n| ctx.handles.get("", n));
+    let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| ctx.handles.get("", n)));
     let locks = handle_name.as_ref().map(|n| ctx.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
     let claims = ctx.claims.by_index(BY_VOLUME, &key);
     let attachments = ctx.attachments.by_index(BY_VOLUME, &key);

@@ -126,9 +126,11 @@ async fn record(
 /// another's.
 pub(crate) async fn free(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
-    if let Some(id) = handle_of(volume) {
-        let name = lock::handle_name(&seen.driver(), &id);
-        if let Some(live) = get_live(&ctx.handle_api(), &name).await? {
+    // The name in its status too: by now nobody may be left to say what the driver is called.
+    let computed = handle_of(volume).map(|id| lock::handle_name(&seen.driver(), &id));
+    let recorded = volume.status.as_ref().and_then(|s| s.handle_name.clone());
+    for name in computed.iter().chain(recorded.iter().filter(|r| computed.as_ref() != Some(r))) {
+        if let Some(live) = get_live(&ctx.handle_api(), name).await? {
             let ours = live.spec.volume.uid == uid;
             ctx.handles.apply(live);
             if ours {
