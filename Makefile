@@ -15,7 +15,7 @@ help:
 	@echo 'make up         start a test cluster of real Kubernetes parts; NODES=2'
 	@echo 'make install    build moor and install its chart there; HELM_ARGS="--set ..."'
 	@echo 'make down       remove the test cluster and all traces of it'
-	@echo 'make check      format, lints, unit tests, chart: the fast loop, without a cluster'
+	@echo 'make check      format, lints, tests, chart: the fast loop, on a bare API server'
 	@echo 'make test       everything, the cluster suite included'
 	@echo 'make image      build the container image, print the path of its archive'
 	@echo 'make print-bin  print the folder of kubectl, helm, kube-apiserver and the other built programs'
@@ -40,7 +40,11 @@ demo:
 print-bin:
 	@$(harness) print-bin
 
+# What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
+rig_parts = certificates etcd kube-apiserver helm
+
 check:
+	@$(harness) parts $(rig_parts)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 	$(CARGO) test --locked
@@ -52,4 +56,5 @@ check:
 test:
 	@$(harness) parts
 	$(MAKE) --no-print-directory check
+	MOOR_RIG=all $(CARGO) test --locked --test crash_sweep
 	@if [ -e e2e/suite/__main__.py ]; then $(PYTHON) -m e2e.suite; else echo 'e2e/suite is not there yet: no cluster suite was run'; fi

@@ -1,0 +1,112 @@
+//! For every write to the API server and every call to the driver on the way of a Volume and its claims: the process
+//! that makes it is killed right before and right after it, and started again. The end must be the same each time.
+//!
+//! The points come from a run without a crash. `MOOR_RIG=all` takes all of them; without it the sweep takes the calls,
+//! whose crashes are the dangerous ones, of the longest way.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod rig;
+
+#[path = "crash_sweep/checks.rs"]
+mod checks;
+#[path = "crash_sweep/ways.rs"]
+mod ways;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rig::{Cluster, Entry, Journal, Options, Point, Rig, Side, say};
+use ways::{WAYS, Way};
+
+/// How long the gate may take to notice what everybody can see.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Every point of every way.
+async fn every_crash_point(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let ways = if rig::is_whole() { &WAYS[..] } else { &WAYS[..1] };
+    let (mut taken, mut failed) = (0, Vec::new());
+    for way in ways {
+        let points = points(&rig, way).await;
+        say(&format!("{}: {} crash points", way.name, points.len() * 2));
+        for point in &points {
+            for side in [Side::Before, Side::After] {
+                let number = taken;
+                taken += 1;
+                let started = Instant::now();
+                let key = format!("crash-{number}");
+                if let Err(problem) = crash(&rig, way, &key, point, side).await {
+                    failed.push(format!("{}: {side:?} {point}:\n{problem}", way.name));
+                    break;
+                }
+                let took = started.elapsed().as_secs_f64();
+                say(&format!("  {side:?} {point}: {took:.1} s"));
+            }
+        }
+    }
+    say(&format!("{taken} crash points, {} failed", failed.len()));
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}
+
+/// Goes the way without a crash, and returns every write and call on it.
+async fn points(rig: &Arc<Rig>, way: &Way) -> Vec<Point> {
+    let since = rig.journal.now();
+    let key = format!("clean-{}", way.name);
+    (way.go)(rig.clone(), key.clone()).await;
+    rig.assert_nothing_left().await;
+    checks::trace(rig, &key, since, way).unwrap();
+    let mut ordinals: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut points = Vec::new();
+    for entry in rig.journal.since(since, is_on_the_way) {
+        let (actor, label) = (entry.actor.clone(), entry.label());
+        let next = ordinals.entry((actor.clone(), label.clone())).or_default();
+        let point = Point { actor, label, ordinal: *next };
+        *next += 1;
+        if rig::is_whole() || entry.call().is_some() {
+            points.push(point);
+        }
+    }
+    points
+}
+
+/// What the gate can stop at.
+fn is_on_the_way(entry: &Entry) -> bool {
+    entry.write().is_none_or(|write| rig::ON_THE_PATH.contains(&write.kind.as_str()))
+}
+
+/// Goes the way with one crash. Says what was wrong afterwards.
+async fn crash(rig: &Arc<Rig>, way: &Way, key: &str, point: &Point, side: Side) -> Result<(), String> {
+    let since = rig.journal.now();
+    let mut hit = rig.gate.arm(point.clone(), side);
+    let mut going = tokio::spawn((way.go)(rig.clone(), key.to_owned()));
+    let mut ended = None;
+    tokio::select! {
+        _ = &mut hit => {}
+        // The last write's effect is seen before the gate says that it was reached.
+        result = &mut going => {
+            ended = Some(result);
+            let reached = tokio::time::timeout(LAST, hit).await;
+            reached.map_err(|_| format!("it went all the way without the point: {ended:?}"))?.unwrap();
+        }
+    }
+    rig.kill(&point.actor);
+    rig.gate.disarm();
+    rig.run(&point.actor);
+    let ended = match ended {
+        Some(ended) => ended,
+        None => going.await,
+    };
+    if let Err(panicked) = ended {
+        return Err(format!("{panicked}\n{}", Journal::text(&rig.journal.since(since, |_| true))));
+    }
+    rig.assert_nothing_left().await;
+    checks::trace(rig, key, since, way)
+        .map_err(|problem| format!("{problem}\n{}", Journal::text(&rig.journal.since(since, |_| true))))
+}
+
+fn main() -> ExitCode {
+    rig::main(cases![every_crash_point])
+}

@@ -1,0 +1,95 @@
+//! moor's CRDs, roles and policies, as its chart installs them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kube::{Client, Error};
+use serde_json::{Value, json};
+
+use super::NAMESPACE;
+
+/// How long the API server may take to serve new kinds and to heed new policies.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Kinds of the chart that are of use without nodes, in the order in which they are made.
+const KINDS: [(&str, &str, &str); 8] = [
+    ("CustomResourceDefinition", "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    ("ServiceAccount", "/api/v1", "serviceaccounts"),
+    ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
+    ("ClusterRoleBinding", "/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+    ("Role", "/apis/rbac.authorization.k8s.io/v1", "roles"),
+    ("RoleBinding", "/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    ("ValidatingAdmissionPolicy", "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies"),
+    (
+        "ValidatingAdmissionPolicyBinding",
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicybindings",
+    ),
+];
+
+pub async fn install(admin: &Client, parts: &Path) {
+    post(admin, "/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}})).await.unwrap();
+    let objects = rendered(parts);
+    for (kind, group, plural) in KINDS {
+        for object in objects.iter().filter(|object| object["kind"] == kind) {
+            let path = match object.pointer("/metadata/namespace").and_then(Value::as_str) {
+                Some(namespace) => format!("{group}/namespaces/{namespace}/{plural}"),
+                None => format!("{group}/{plural}"),
+            };
+            let made = post(admin, &path, object).await;
+            made.unwrap_or_else(|error| panic!("{kind} {}: {error}", object["metadata"]["name"]));
+        }
+    }
+    until("the kinds are served", || served(admin)).await;
+    until("the policies are heeded", || refused(admin)).await;
+}
+
+fn rendered(parts: &Path) -> Vec<Value> {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/moor");
+    let helm = Command::new(parts.join("helm"))
+        .args(["template", "moor"])
+        .arg(chart)
+        .args(["--namespace", NAMESPACE, "--set", "agent.secretAccess=cluster"])
+        .output()
+        .unwrap();
+    assert!(helm.status.success(), "{}", String::from_utf8_lossy(&helm.stderr));
+    serde_saphyr::from_multiple(&String::from_utf8(helm.stdout).unwrap()).unwrap()
+}
+
+async fn post(client: &Client, path: &str, object: &Value) -> Result<String, Error> {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    client.request_text(request.body(object.to_string().into_bytes()).unwrap()).await
+}
+
+async fn served(admin: &Client) -> bool {
+    for crd in moor::api::all_crds() {
+        let path = format!("/apis/moor.dev/v1alpha1/{}", crd.spec.names.plural);
+        if admin.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// An agent may not write another agent's Lease.
+async fn refused(admin: &Client) -> bool {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases?dryRun=All");
+    let lease = json!({"metadata": {"name": "moor-agent-other"}});
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .header("impersonate-user", format!("system:serviceaccount:{NAMESPACE}:moor-agent"))
+        .header("impersonate-extra-authentication.kubernetes.io%2fnode-name", "one");
+    match admin.request_text(request.body(lease.to_string().into_bytes()).unwrap()).await {
+        Err(Error::Api(status)) => status.message.contains("of its own node"),
+        _ => false,
+    }
+}
+
+async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
+    let end = Instant::now() + PATIENCE;
+    while !is().await {
+        assert!(Instant::now() < end, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,160 @@
+//! One API server with moor's kinds, roles and policies, and what it holds.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Error, Resource, ResourceExt as _};
+use moor::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::control_plane::ControlPlane;
+use super::{NAMESPACE, SPACE, chart};
+
+/// How long anything that has to happen may take, on a machine that is busy.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The API server of a test binary. Its cases run on it one after the other.
+pub struct Cluster {
+    pub directory: PathBuf,
+    /// May do everything, moor's policies notwithstanding.
+    pub admin: Client,
+    pub volumes: Store<Volume>,
+    pub claims: Store<VolumeClaim>,
+    pub attachments: Store<Attachment>,
+    pub handles: Store<VolumeHandle>,
+    pub instances: Store<PluginInstance>,
+    changes: watch::Receiver<()>,
+    rigs: AtomicUsize,
+    _control_plane: ControlPlane,
+}
+
+impl Cluster {
+    pub async fn start(directory: PathBuf) -> Self {
+        let control_plane = ControlPlane::start(&directory).await;
+        let admin = control_plane.admin.clone();
+        chart::install(&admin, &control_plane.parts).await;
+        let (tell, changes) = watch::channel(());
+        let tell = Arc::new(tell);
+        Self {
+            volumes: follow(&admin, &tell).await,
+            claims: follow(&admin, &tell).await,
+            attachments: follow(&admin, &tell).await,
+            handles: follow(&admin, &tell).await,
+            instances: follow(&admin, &tell).await,
+            directory,
+            admin,
+            changes,
+            rigs: AtomicUsize::new(0),
+            _control_plane: control_plane,
+        }
+    }
+
+    /// A directory for a rig. Short, for the sockets in it.
+    pub(super) fn rig_directory(&self) -> PathBuf {
+        let directory = self.directory.join(self.rigs.fetch_add(1, Ordering::Relaxed).to_string());
+        std::fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    /// An object of [`SPACE`] as it was last seen.
+    pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.volumes.get(&ObjectRef::new(name).within(SPACE))
+    }
+
+    /// As [`Self::volume`].
+    pub fn claim(&self, name: &str) -> Option<Arc<VolumeClaim>> {
+        self.claims.get(&ObjectRef::new(name).within(SPACE))
+    }
+
+    /// As it was last seen.
+    pub fn attachment(&self, name: &str) -> Option<Arc<Attachment>> {
+        self.attachments.get(&ObjectRef::new(name))
+    }
+
+    /// The Attachment that a claim uses.
+    pub fn attachment_of(&self, claim: &str) -> Option<Arc<Attachment>> {
+        let assignment = self.claim(claim)?.spec.assignment.clone()?;
+        self.attachment(&assignment.attachment)
+            .filter(|a| a.uid().unwrap_or_default() == assignment.attachment_uid)
+    }
+
+    /// Waits until `look` finds something; it is asked again after every change. Panics with what it `shows` when
+    /// patience ends.
+    pub async fn until<T>(&self, what: &str, look: impl Fn() -> Option<T>, shows: impl Fn() -> String) -> T {
+        let mut changes = self.changes.clone();
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                changes.mark_unchanged();
+                if let Some(found) = look() {
+                    return found;
+                }
+                // A look at something that is no object goes by time.
+                let _ = tokio::time::timeout(Duration::from_millis(200), changes.changed()).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        found.await.unwrap_or_else(|_| panic!("never happened: {what}; instead:\n{}", shows()))
+    }
+
+    /// Removes everything of moor that a case has left, finalizers or not, and its Nodes.
+    pub async fn wipe(&self) {
+        let admin = &self.admin;
+        remove(&Api::<Volume>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
+        remove(&Api::<VolumeClaim>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
+        remove(&Api::<Attachment>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        remove(&Api::<VolumeHandle>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        remove(&Api::<PluginInstance>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        remove(&Api::<Plugin>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        remove(&Api::<Node>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        let leases: Api<Lease> = Api::namespaced(admin.clone(), NAMESPACE);
+        remove(&leases, |_| leases.clone()).await;
+    }
+}
+
+async fn follow<K>(admin: &Client, tell: &Arc<watch::Sender<()>>) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (reader, writer) = store();
+    let tell = Arc::clone(tell);
+    let events = watcher(Api::<K>::all(admin.clone()), watcher::Config::default()).default_backoff();
+    let events = events.reflect(writer).for_each(move |_| {
+        tell.send_replace(());
+        std::future::ready(())
+    });
+    tokio::spawn(events);
+    reader.wait_until_ready().await.unwrap();
+    reader
+}
+
+async fn remove<K>(all: &Api<K>, api: impl Fn(&str) -> Api<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    for object in all.list(&ListParams::default()).await.unwrap() {
+        let (name, one) = (object.name_any(), api(&object.namespace().unwrap_or_default()));
+        let freed = serde_json::json!({"metadata": {"finalizers": null}});
+        let result = one.patch(&name, &PatchParams::default(), &Patch::Merge(freed)).await;
+        missing_is_fine(result.map(drop));
+        missing_is_fine(one.delete(&name, &DeleteParams::default()).await.map(drop));
+    }
+}
+
+/// Nothing else is asked of something that is to go.
+pub(super) fn missing_is_fine(result: Result<(), Error>) {
+    match result {
+        Ok(()) => {}
+        Err(Error::Api(status)) if status.code == 404 => {}
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,159 @@
+//! A real etcd and a real kube-apiserver on loopback.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kube::config::{AuthInfo, Config};
+use kube::{Client, Error};
+
+/// Token of the tests' own client. It is in the group that moor's policies exempt, so that a test can also make what
+/// moor would refuse.
+const TOKEN: &str = "rig-admin";
+
+/// How long the two may take to answer: 5 s on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub struct ControlPlane {
+    etcd: Child,
+    api_server: Child,
+    pub admin: Client,
+    /// The cluster's built programs.
+    pub parts: PathBuf,
+}
+
+impl ControlPlane {
+    pub async fn start(directory: &Path) -> Self {
+        let parts = parts();
+        let logs = directory.join("logs");
+        fs::create_dir_all(&logs).unwrap();
+        let [client, peer, secure] = free_ports();
+        let etcd_url = format!("http://127.0.0.1:{client}");
+        let peer_url = format!("http://127.0.0.1:{peer}");
+        let etcd = Command::new(parts.join("etcd"))
+            .arg("--name=rig")
+            .arg(format!("--data-dir={}", directory.join("etcd").display()))
+            // The data lives no longer than the test.
+            .args(["--unsafe-no-fsync", "--log-level=warn"])
+            .arg(format!("--listen-client-urls={etcd_url}"))
+            .arg(format!("--advertise-client-urls={etcd_url}"))
+            .arg(format!("--listen-peer-urls={peer_url}"))
+            .arg(format!("--initial-advertise-peer-urls={peer_url}"))
+            .arg(format!("--initial-cluster=rig={peer_url}"))
+            .stdout(log(&logs, "etcd"))
+            .stderr(log(&logs, "etcd"))
+            .spawn()
+            .unwrap();
+        let keys = directory.join("keys");
+        make_signing_key(&parts, &keys);
+        let tokens = directory.join("tokens.csv");
+        fs::write(&tokens, format!("{TOKEN},rig-admin,1,\"system:masters,moor:break-glass\"\n")).unwrap();
+        let api_server = Command::new(parts.join("kube-apiserver"))
+            .arg(format!("--etcd-servers={etcd_url}"))
+            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+            .arg(format!("--secure-port={secure}"))
+            // Its own certificate is made there.
+            .arg(format!("--cert-dir={}", keys.display()))
+            .arg(format!("--token-auth-file={}", tokens.display()))
+            .args(["--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.99.0.0/24"])
+            // Nobody looks for the API server under a Service here.
+            .arg("--endpoint-reconciler-type=none")
+            .arg("--service-account-issuer=https://kubernetes.default.svc.cluster.local")
+            .arg(format!("--service-account-key-file={}", keys.join("service-accounts.pub").display()))
+            .arg(format!(
+                "--service-account-signing-key-file={}",
+                keys.join("service-accounts.key").display()
+            ))
+            .stdout(log(&logs, "kube-apiserver"))
+            .stderr(log(&logs, "kube-apiserver"))
+            .spawn()
+            .unwrap();
+        let admin = client_of(secure);
+        let mut started = Self { etcd, api_server, admin, parts };
+        started.wait(&logs).await;
+        started
+    }
+
+    async fn wait(&mut self, logs: &Path) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+            let problem = match self.admin.request_text(request).await {
+                Ok(_) => return,
+                Err(Error::Api(status)) => status.message,
+                Err(error) => error.to_string(),
+            };
+            for (name, child) in [("etcd", &mut self.etcd), ("kube-apiserver", &mut self.api_server)] {
+                if let Some(status) = child.try_wait().unwrap() {
+                    let text = fs::read_to_string(logs.join(format!("{name}.log"))).unwrap_or_default();
+                    panic!("{name} ended with {status}:\n{text}");
+                }
+            }
+            assert!(Instant::now() < end, "the API server is not ready: {problem}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        for child in [&mut self.api_server, &mut self.etcd] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The folder of the built programs, which says how to build them if they are missing.
+fn parts() -> PathBuf {
+    let found = Command::new("python3")
+        .args(["-m", "e2e.cluster", "print-bin"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("python3 has to be installed");
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+    let folder = PathBuf::from(String::from_utf8(found.stdout).unwrap().trim());
+    let needed = ["etcd", "kube-apiserver", "certificates", "helm"];
+    let missing: Vec<_> = needed.iter().filter(|name| !folder.join(name).exists()).collect();
+    assert!(
+        missing.is_empty(),
+        "{missing:?} are not built: run `python3 -m e2e.cluster parts {}` once (10 min on two cores; `make test` does \
+         it too)",
+        needed.join(" ")
+    );
+    folder
+}
+
+fn make_signing_key(parts: &Path, keys: &Path) {
+    fs::create_dir_all(keys).unwrap();
+    let wanted = serde_json::json!({
+        "directory": keys, "certificates": [], "signingKeys": ["service-accounts"],
+    });
+    let mut child = Command::new(parts.join("certificates")).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(wanted.to_string().as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+pub(super) fn log(logs: &Path, name: &str) -> File {
+    File::options().create(true).append(true).open(logs.join(format!("{name}.log"))).unwrap()
+}
+
+/// All held at once, so that they differ.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+fn client_of(port: u16) -> Client {
+    let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+    config.auth_info = AuthInfo { token: Some(TOKEN.to_owned().into()), ..AuthInfo::default() };
+    // On loopback, by a certificate that was made a second ago.
+    config.accept_invalid_certs = true;
+    config.default_retry = false;
+    config.read_timeout = None;
+    Client::try_from(config).unwrap()
+}

@@ -1,0 +1,249 @@
+//! The storage behind the fake driver, and the rules by which its callers are judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
+use tonic::Status;
+
+/// A volume. Arguments are kept as they were sent: CSI wants a repeated call to be the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Stored {
+    /// None where it was there before moor.
+    pub created: Option<Vec<u8>>,
+    /// By node id.
+    pub attached: BTreeMap<String, Vec<u8>>,
+    /// By node: path and arguments.
+    pub staged: BTreeMap<String, (PathBuf, Vec<u8>)>,
+    /// By node and target path.
+    pub published: BTreeMap<(String, PathBuf), Vec<u8>>,
+}
+
+#[derive(Debug)]
+pub struct Backend {
+    directory: PathBuf,
+    /// By key.
+    pub volumes: BTreeMap<String, Stored>,
+    /// What callers did that CSI forbids.
+    pub violations: Vec<String>,
+    /// Nodes that are down for good: to detach what they have staged is right (design R4).
+    pub lost: BTreeSet<String>,
+}
+
+impl Backend {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        fs::create_dir_all(&directory).unwrap();
+        Self { directory, volumes: BTreeMap::new(), violations: Vec::new(), lost: BTreeSet::new() }
+    }
+
+    /// Puts a volume there that moor has not made, to be registered. Returns its handle.
+    pub fn add(&mut self, key: &str) -> String {
+        fs::create_dir_all(self.content(key)).unwrap();
+        self.volumes.entry(key.to_owned()).or_default();
+        format!("vol-{key}")
+    }
+
+    /// Where a volume's content is.
+    pub fn content(&self, key: &str) -> PathBuf {
+        self.directory.join(key)
+    }
+
+    /// What of these volumes is attached, staged or published, in words.
+    pub fn in_use(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for (key, volume) in &self.volumes {
+            all.extend(volume.attached.keys().map(|node| format!("{key} attached to {node}")));
+            all.extend(volume.staged.keys().map(|node| format!("{key} staged on {node}")));
+            all.extend(volume.published.keys().map(|(node, _)| format!("{key} published on {node}")));
+        }
+        all
+    }
+
+    /// A node went down: its mounts are gone.
+    pub fn forget_node(&mut self, node: &str) {
+        for volume in self.volumes.values_mut() {
+            let targets: Vec<_> = volume.published.keys().filter(|(n, _)| n == node).cloned().collect();
+            for target in targets {
+                volume.published.remove(&target);
+                let _ = unmount(&target.1, UnmountFlags::DETACH);
+            }
+            if let Some((staging, _)) = volume.staged.remove(node) {
+                let _ = unmount(&staging, UnmountFlags::DETACH);
+            }
+        }
+    }
+
+    pub(super) fn violation(&mut self, what: String) {
+        self.violations.push(what);
+    }
+
+    fn forbidden(&mut self, what: String) -> Status {
+        self.violation(what.clone());
+        Status::failed_precondition(what)
+    }
+
+    pub(super) fn known(&mut self, key: &str) -> Result<&mut Stored, Status> {
+        self.volumes.get_mut(key).ok_or_else(|| Status::not_found(format!("there is no volume {key}")))
+    }
+
+    pub(super) fn create(&mut self, key: &str, arguments: &[u8]) -> Result<(), Status> {
+        let before = self.volumes.get(key).map(|volume| volume.created.clone());
+        if before.is_some_and(|before| before.as_deref() != Some(arguments)) {
+            return Err(self.forbidden(format!("CreateVolume of {key} again with other arguments")));
+        }
+        self.add(key);
+        self.known(key)?.created = Some(arguments.to_vec());
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, key: &str) -> Result<(), Status> {
+        let Some(volume) = self.volumes.get(key) else { return Ok(()) };
+        if !volume.attached.is_empty() || !volume.staged.is_empty() || !volume.published.is_empty() {
+            return Err(self.forbidden(format!("DeleteVolume of {key} while it is in use")));
+        }
+        self.volumes.remove(key);
+        fs::remove_dir_all(self.content(key)).map_err(|error| Status::internal(error.to_string()))
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        key: &str,
+        node: &str,
+        many: bool,
+        arguments: &[u8],
+    ) -> Result<(), Status> {
+        let volume = self.known(key)?;
+        if let Some(other) = volume.attached.keys().find(|other| *other != node && !many).cloned() {
+            return Err(self.forbidden(format!(
+                "ControllerPublishVolume of {key} to {node} while it is attached to {other}"
+            )));
+        }
+        if volume.attached.get(node).is_some_and(|before| before != arguments) {
+            return Err(
+                self.forbidden(format!("ControllerPublishVolume of {key} again with other arguments"))
+            );
+        }
+        volume.attached.insert(node.to_owned(), arguments.to_vec());
+        Ok(())
+    }
+
+    pub(super) fn detach(&mut self, key: &str, node: &str) {
+        let fenced = self.lost.contains(node);
+        let Some(volume) = self.volumes.get_mut(key) else { return };
+        volume.attached.remove(node);
+        let used = volume.staged.contains_key(node) || volume.published.keys().any(|(n, _)| n == node);
+        if used && !fenced {
+            self.violation(format!(
+                "ControllerUnpublishVolume of {key} from {node} while it is staged there"
+            ));
+        }
+    }
+
+    /// The volume is attached, and the caller has what the attaching answered.
+    pub(super) fn slot(
+        &mut self,
+        key: &str,
+        node: &str,
+        call: &str,
+        context: &BTreeMap<String, String>,
+    ) -> Result<(), Status> {
+        if !self.known(key)?.attached.contains_key(node) {
+            return Err(self.forbidden(format!("{call} of {key} on {node}, where it is not attached")));
+        }
+        if context.get("slot") != Some(&format!("{key} at {node}")) {
+            return Err(self.forbidden(format!("{call} of {key} on {node} without its publish context")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn stage(
+        &mut self,
+        key: &str,
+        node: &str,
+        path: &Path,
+        arguments: &[u8],
+    ) -> Result<(), Status> {
+        let now = (path.to_owned(), arguments.to_vec());
+        match self.known(key)?.staged.get(node) {
+            Some(before) if *before == now => return Ok(()),
+            Some(_) => {
+                return Err(self.forbidden(format!("NodeStageVolume of {key} again with other arguments")));
+            }
+            None => {}
+        }
+        if !path.is_dir() {
+            return Err(self.forbidden(format!("NodeStageVolume of {key} at a path that is no directory")));
+        }
+        mount_bind(self.content(key), path).map_err(failed)?;
+        self.known(key)?.staged.insert(node.to_owned(), now);
+        Ok(())
+    }
+
+    pub(super) fn unstage(&mut self, key: &str, node: &str, path: &Path) -> Result<(), Status> {
+        let Some(volume) = self.volumes.get(key) else { return Ok(()) };
+        if volume.published.keys().any(|(n, _)| n == node) {
+            return Err(self.forbidden(format!("NodeUnstageVolume of {key} on {node} while it is published")));
+        }
+        match volume.staged.get(node) {
+            None => return Ok(()),
+            Some((staged, _)) if staged != path => {
+                return Err(self.forbidden(format!("NodeUnstageVolume of {key} at another path")));
+            }
+            Some(_) => {}
+        }
+        unmount(path, UnmountFlags::empty()).map_err(failed)?;
+        self.known(key)?.staged.remove(node);
+        Ok(())
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        key: &str,
+        node: &str,
+        staging: &Path,
+        target: &Path,
+        readonly: bool,
+        arguments: &[u8],
+    ) -> Result<(), Status> {
+        let volume = self.known(key)?;
+        if volume.staged.get(node).is_none_or(|(staged, _)| staged != staging) {
+            return Err(
+                self.forbidden(format!("NodePublishVolume of {key} on {node}, where it is not staged"))
+            );
+        }
+        let place = (node.to_owned(), target.to_owned());
+        match volume.published.get(&place) {
+            Some(before) if before == arguments => return Ok(()),
+            Some(_) => {
+                return Err(self.forbidden(format!("NodePublishVolume of {key} again with other arguments")));
+            }
+            None => {}
+        }
+        if !target.parent().is_some_and(Path::is_dir) {
+            return Err(self.forbidden(format!("NodePublishVolume of {key} at a path without a parent")));
+        }
+        if !target.exists() {
+            fs::create_dir(target).map_err(|error| Status::internal(error.to_string()))?;
+        }
+        mount_bind(staging, target).map_err(failed)?;
+        if readonly {
+            mount_remount(target, MountFlags::BIND | MountFlags::RDONLY, c"").map_err(failed)?;
+        }
+        self.known(key)?.published.insert(place, arguments.to_vec());
+        Ok(())
+    }
+
+    pub(super) fn unpublish(&mut self, key: &str, node: &str, target: &Path) -> Result<(), Status> {
+        let place = (node.to_owned(), target.to_owned());
+        if self.volumes.get_mut(key).and_then(|volume| volume.published.remove(&place)).is_none() {
+            return Ok(());
+        }
+        unmount(target, UnmountFlags::empty()).map_err(failed)?;
+        fs::remove_dir(target).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+fn failed(errno: rustix::io::Errno) -> Status {
+    Status::internal(errno.to_string())
+}

@@ -1,0 +1,121 @@
+//! The Controller service.
+
+use moor::csi::Rpc;
+use moor::csi::proto::csi::v1 as wire;
+use moor::csi::proto::csi::v1::controller_server::Controller;
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use super::identity::controller_capabilities;
+use super::{About, Place, key_of};
+
+type Answer<A> = Result<Response<A>, Status>;
+
+#[tonic::async_trait]
+impl Controller for Place {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<wire::ControllerGetCapabilitiesRequest>,
+    ) -> Answer<wire::ControllerGetCapabilitiesResponse> {
+        Ok(Response::new(controller_capabilities()))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<wire::CreateVolumeRequest>,
+    ) -> Answer<wire::CreateVolumeResponse> {
+        let request = request.into_inner();
+        let key = request.parameters.get("key").unwrap_or(&request.name).clone();
+        let about = About { rpc: Rpc::CreateVolume, key: key.clone(), arguments: request.encode_to_vec() };
+        self.answer(about, |backend, _, arguments| {
+            backend.create(&key, arguments)?;
+            let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+            let volume = wire::Volume {
+                volume_id: format!("vol-{key}"),
+                capacity_bytes,
+                volume_context: [("made-for".to_owned(), key.clone())].into(),
+                ..Default::default()
+            };
+            Ok(wire::CreateVolumeResponse { volume: Some(volume) })
+        })
+        .await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<wire::DeleteVolumeRequest>,
+    ) -> Answer<wire::DeleteVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let about = About { rpc: Rpc::DeleteVolume, key: key.clone(), arguments: request.encode_to_vec() };
+        self.answer(about, |backend, _, _| {
+            backend.delete(&key)?;
+            Ok(wire::DeleteVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<wire::ValidateVolumeCapabilitiesRequest>,
+    ) -> Answer<wire::ValidateVolumeCapabilitiesResponse> {
+        use wire::validate_volume_capabilities_response::Confirmed;
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::ValidateVolumeCapabilities, key: key.clone(), arguments };
+        self.answer(about, |backend, _, _| {
+            backend.known(&key)?;
+            let confirmed = Confirmed {
+                volume_context: request.volume_context,
+                volume_capabilities: request.volume_capabilities,
+                parameters: request.parameters,
+                mutable_parameters: request.mutable_parameters,
+            };
+            Ok(wire::ValidateVolumeCapabilitiesResponse {
+                confirmed: Some(confirmed),
+                message: String::new(),
+            })
+        })
+        .await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<wire::ControllerPublishVolumeRequest>,
+    ) -> Answer<wire::ControllerPublishVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::ControllerPublishVolume, key: key.clone(), arguments };
+        self.answer(about, |backend, _, arguments| {
+            let many = request.volume_capability.as_ref().is_some_and(is_multi_node);
+            backend.attach(&key, &request.node_id, many, arguments)?;
+            Ok(wire::ControllerPublishVolumeResponse {
+                publish_context: [("slot".to_owned(), format!("{key} at {}", request.node_id))].into(),
+            })
+        })
+        .await
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<wire::ControllerUnpublishVolumeRequest>,
+    ) -> Answer<wire::ControllerUnpublishVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::ControllerUnpublishVolume, key: key.clone(), arguments };
+        self.answer(about, |backend, _, _| {
+            backend.detach(&key, &request.node_id);
+            Ok(wire::ControllerUnpublishVolumeResponse {})
+        })
+        .await
+    }
+}
+
+fn is_multi_node(capability: &wire::VolumeCapability) -> bool {
+    use wire::volume_capability::access_mode::Mode;
+    let mode = capability.access_mode.as_ref().map(wire::volume_capability::AccessMode::mode);
+    matches!(mode, Some(Mode::MultiNodeReaderOnly | Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter))
+}

@@ -1,0 +1,57 @@
+//! The Identity service, and what the other two say about themselves.
+
+use moor::csi::proto::csi::v1 as wire;
+use moor::csi::proto::csi::v1::identity_server::Identity;
+use tonic::{Request, Response, Status};
+
+use super::{DRIVER, Place};
+
+type Answer<A> = Result<Response<A>, Status>;
+
+#[tonic::async_trait]
+impl Identity for Place {
+    async fn get_plugin_info(
+        &self,
+        _: Request<wire::GetPluginInfoRequest>,
+    ) -> Answer<wire::GetPluginInfoResponse> {
+        Ok(Response::new(wire::GetPluginInfoResponse {
+            name: DRIVER.to_owned(),
+            vendor_version: "1.0.0".to_owned(),
+            ..Default::default()
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<wire::GetPluginCapabilitiesRequest>,
+    ) -> Answer<wire::GetPluginCapabilitiesResponse> {
+        use wire::plugin_capability::{Service, Type, service};
+        let service = Service { r#type: service::Type::ControllerService.into() };
+        let capability = wire::PluginCapability { r#type: Some(Type::Service(service)) };
+        let capabilities = self.controller.then_some(capability).into_iter().collect();
+        Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    async fn probe(&self, _: Request<wire::ProbeRequest>) -> Answer<wire::ProbeResponse> {
+        Ok(Response::new(wire::ProbeResponse { ready: None }))
+    }
+}
+
+pub(super) fn controller_capabilities() -> wire::ControllerGetCapabilitiesResponse {
+    use wire::controller_service_capability::{Rpc, Type, rpc};
+    let offered =
+        [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume, rpc::Type::SingleNodeMultiWriter];
+    let capability = |offered: rpc::Type| wire::ControllerServiceCapability {
+        r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),
+    };
+    wire::ControllerGetCapabilitiesResponse { capabilities: offered.map(capability).into() }
+}
+
+pub(super) fn node_capabilities() -> wire::NodeGetCapabilitiesResponse {
+    use wire::node_service_capability::{Rpc, Type, rpc};
+    let offered = [rpc::Type::StageUnstageVolume, rpc::Type::SingleNodeMultiWriter];
+    let capability = |offered: rpc::Type| wire::NodeServiceCapability {
+        r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),
+    };
+    wire::NodeGetCapabilitiesResponse { capabilities: offered.map(capability).into() }
+}

@@ -1,0 +1,217 @@
+//! A CSI driver for tests: writes down every call, has faults on demand, and checks whoever calls it by CSI's rules of
+//! order. It serves a real unix socket per node, with one storage behind all of them, and makes real mounts.
+//!
+//! A volume is known by its **key**: `parameters.key` of CreateVolume, or the part after `vol-` of its handle.
+
+pub mod backend;
+mod controller;
+mod identity;
+mod node;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use moor::csi::Rpc;
+use moor::csi::proto::csi::v1::controller_server::ControllerServer;
+use moor::csi::proto::csi::v1::identity_server::IdentityServer;
+use moor::csi::proto::csi::v1::node_server::NodeServer;
+use tokio::net::UnixListener;
+use tokio::task::AbortHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Code, Response, Status};
+
+use super::gate::{Gate, Side};
+use super::journal::{Call, Event, Journal, Outcome};
+use backend::Backend;
+
+/// The name that the driver gives itself.
+pub const DRIVER: &str = "fake.moor.dev";
+
+/// How a call goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// Answers with this code and does nothing.
+    CodeBefore(Code),
+    /// Does what is asked, and answers with this code.
+    CodeAfter(Code),
+    /// Does nothing and never answers.
+    HangBefore,
+    /// Does what is asked and never answers.
+    HangAfter,
+}
+
+/// The words that come with a fault's code.
+pub const WORDS: &str = "the storage is on strike";
+
+/// Cheap to clone; all clones are one driver.
+#[derive(Clone)]
+pub struct Fake(Arc<Shared>);
+
+struct Shared {
+    journal: Journal,
+    gate: Gate,
+    backend: Mutex<Backend>,
+    faults: Mutex<BTreeMap<(String, Rpc), Fault>>,
+    /// Calls that run: for Controller calls the volume, for Node calls the node and the volume.
+    flights: Mutex<BTreeMap<String, Rpc>>,
+    servers: Mutex<BTreeMap<String, AbortHandle>>,
+}
+
+impl Fake {
+    /// Keeps its volumes' content below `directory`.
+    pub fn new(directory: &Path, journal: Journal, gate: Gate) -> Self {
+        Self(Arc::new(Shared {
+            journal,
+            gate,
+            backend: Mutex::new(Backend::new(directory.join("storage"))),
+            faults: Mutex::default(),
+            flights: Mutex::default(),
+            servers: Mutex::default(),
+        }))
+    }
+
+    /// Starts the driver's process on a node: binds its socket below `plugin_dir`.
+    pub fn serve(&self, node: &str, plugin_dir: &Path, controller: bool) {
+        let socket = socket(plugin_dir);
+        fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(&socket);
+        let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
+        let place = Place { fake: self.clone(), node: node.to_owned(), controller };
+        let server = tonic::transport::Server::builder()
+            .add_service(IdentityServer::new(place.clone()))
+            .add_service(ControllerServer::new(place.clone()))
+            .add_service(NodeServer::new(place))
+            .serve_with_incoming(incoming);
+        let task = tokio::spawn(server).abort_handle();
+        if let Some(before) = self.0.servers.lock().unwrap().insert(node.to_owned(), task) {
+            before.abort();
+        }
+    }
+
+    /// Ends the driver's process on a node. What it has mounted stays.
+    pub fn stop(&self, node: &str, plugin_dir: &Path) {
+        if let Some(server) = self.0.servers.lock().unwrap().remove(node) {
+            server.abort();
+        }
+        let _ = fs::remove_file(socket(plugin_dir));
+    }
+
+    /// From now on every call `rpc` about `key` goes wrong like this.
+    pub fn fail(&self, key: &str, rpc: Rpc, fault: Fault) {
+        self.0.faults.lock().unwrap().insert((key.to_owned(), rpc), fault);
+    }
+
+    /// The fault ends.
+    pub fn heal(&self, key: &str, rpc: Rpc) {
+        self.0.faults.lock().unwrap().remove(&(key.to_owned(), rpc));
+    }
+
+    /// What the storage has, to look at or to change behind moor's back.
+    pub fn backend(&self) -> MutexGuard<'_, Backend> {
+        self.0.backend.lock().unwrap()
+    }
+
+    /// Asserts that every call came in an order and with arguments that CSI allows.
+    pub fn assert_obeyed(&self) {
+        let violations = self.backend().violations.clone();
+        assert!(violations.is_empty(), "calls that CSI forbids:\n{}", violations.join("\n"));
+    }
+}
+
+fn socket(plugin_dir: &Path) -> PathBuf {
+    plugin_dir.join(DRIVER).join("csi.sock")
+}
+
+/// The driver's process on one node.
+#[derive(Clone)]
+struct Place {
+    fake: Fake,
+    node: String,
+    controller: bool,
+}
+
+/// What a call is about.
+struct About {
+    rpc: Rpc,
+    key: String,
+    arguments: Vec<u8>,
+}
+
+impl Place {
+    /// Answers one call: written down, stopped or failed where that was asked for, else `effect`.
+    async fn answer<A>(
+        &self,
+        about: About,
+        effect: impl FnOnce(&mut Backend, &str, &[u8]) -> Result<A, Status>,
+    ) -> Result<Response<A>, Status> {
+        let About { rpc, key, arguments } = about;
+        let shared = &self.fake.0;
+        let stop = shared.gate.arrive(&self.node, rpc.name());
+        let call = Call { rpc, node: self.node.clone(), key: key.clone(), arguments: arguments.clone() };
+        let open = shared.journal.begin(&self.node, Event::Call(call));
+        let _flight = Flight::begin(&self.fake, self.lane(rpc, &key), rpc);
+        let fault = shared.faults.lock().unwrap().get(&(key, rpc)).copied();
+
+        shared.gate.pass(stop, Side::Before).await;
+        let failed = match fault {
+            Some(Fault::HangBefore) => std::future::pending().await,
+            Some(Fault::CodeBefore(code)) => Some(code),
+            _ => None,
+        };
+        let result = match failed {
+            Some(code) => Err(Status::new(code, WORDS)),
+            None => effect(&mut shared.backend.lock().unwrap(), &self.node, &arguments),
+        };
+        let result = match (fault, result) {
+            (Some(Fault::HangAfter), Ok(_)) => std::future::pending().await,
+            (Some(Fault::CodeAfter(code)), Ok(_)) => Err(Status::new(code, WORDS)),
+            (_, result) => result,
+        };
+        open.end(Outcome::Code(result.as_ref().err().map_or(Code::Ok, Status::code)));
+        shared.gate.pass(stop, Side::After).await;
+        result.map(Response::new)
+    }
+
+    /// Where no second call may run (CSI: one in flight per volume; the node's calls are apart from the controller's).
+    fn lane(&self, rpc: Rpc, key: &str) -> String {
+        match rpc {
+            Rpc::NodeStageVolume
+            | Rpc::NodeUnstageVolume
+            | Rpc::NodePublishVolume
+            | Rpc::NodeUnpublishVolume => format!("{key} on {}", self.node),
+            _ => key.to_owned(),
+        }
+    }
+}
+
+/// A call that runs, until it is dropped: also when the caller hangs up.
+struct Flight {
+    fake: Fake,
+    lane: String,
+    second: bool,
+}
+
+impl Flight {
+    fn begin(fake: &Fake, lane: String, rpc: Rpc) -> Self {
+        let first = fake.0.flights.lock().unwrap().insert(lane.clone(), rpc);
+        if let Some(first) = first {
+            fake.backend().violation(format!("{rpc} about {lane} while {first} runs"));
+        }
+        Self { fake: fake.clone(), lane, second: first.is_some() }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if !self.second {
+            self.fake.0.flights.lock().unwrap().remove(&self.lane);
+        }
+    }
+}
+
+/// The key of a handle.
+fn key_of(handle: &str) -> String {
+    handle.strip_prefix("vol-").unwrap_or(handle).to_owned()
+}

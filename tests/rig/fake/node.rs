@@ -1,0 +1,91 @@
+//! The Node service. File systems only: a raw device would be another driver's test.
+
+use std::path::Path;
+
+use moor::csi::Rpc;
+use moor::csi::proto::csi::v1 as wire;
+use moor::csi::proto::csi::v1::node_server::Node;
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use super::identity::node_capabilities;
+use super::{About, Place, key_of};
+
+type Answer<A> = Result<Response<A>, Status>;
+
+#[tonic::async_trait]
+impl Node for Place {
+    async fn node_get_capabilities(
+        &self,
+        _: Request<wire::NodeGetCapabilitiesRequest>,
+    ) -> Answer<wire::NodeGetCapabilitiesResponse> {
+        Ok(Response::new(node_capabilities()))
+    }
+
+    async fn node_get_info(&self, _: Request<wire::NodeGetInfoRequest>) -> Answer<wire::NodeGetInfoResponse> {
+        Ok(Response::new(wire::NodeGetInfoResponse { node_id: self.node.clone(), ..Default::default() }))
+    }
+
+    async fn node_stage_volume(
+        &self,
+        request: Request<wire::NodeStageVolumeRequest>,
+    ) -> Answer<wire::NodeStageVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let about = About { rpc: Rpc::NodeStageVolume, key: key.clone(), arguments: request.encode_to_vec() };
+        self.answer(about, |backend, node, arguments| {
+            backend.slot(&key, node, "NodeStageVolume", &request.publish_context)?;
+            backend.stage(&key, node, Path::new(&request.staging_target_path), arguments)?;
+            Ok(wire::NodeStageVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<wire::NodeUnstageVolumeRequest>,
+    ) -> Answer<wire::NodeUnstageVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::NodeUnstageVolume, key: key.clone(), arguments };
+        self.answer(about, |backend, node, _| {
+            backend.unstage(&key, node, Path::new(&request.staging_target_path))?;
+            Ok(wire::NodeUnstageVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<wire::NodePublishVolumeRequest>,
+    ) -> Answer<wire::NodePublishVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::NodePublishVolume, key: key.clone(), arguments };
+        self.answer(about, |backend, node, arguments| {
+            backend.slot(&key, node, "NodePublishVolume", &request.publish_context)?;
+            let (staging, target) =
+                (Path::new(&request.staging_target_path), Path::new(&request.target_path));
+            backend.publish(&key, node, staging, target, request.readonly, arguments)?;
+            Ok(wire::NodePublishVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<wire::NodeUnpublishVolumeRequest>,
+    ) -> Answer<wire::NodeUnpublishVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::NodeUnpublishVolume, key: key.clone(), arguments };
+        self.answer(about, |backend, node, _| {
+            backend.unpublish(&key, node, Path::new(&request.target_path))?;
+            Ok(wire::NodeUnpublishVolumeResponse {})
+        })
+        .await
+    }
+}

@@ -1,0 +1,73 @@
+//! Stops a process of moor at one exact moment: right before or right after one write or call.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::oneshot;
+
+/// One write or call: the `ordinal`-th (from 0) of its kind by this process since the gate was armed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Point {
+    pub actor: String,
+    /// As [`super::journal::Entry::label`] has it.
+    pub label: String,
+    pub ordinal: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// It has no effect yet.
+    Before,
+    /// It has had its effect, and who asked has not heard of it.
+    After,
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} #{}", self.actor, self.label, self.ordinal)
+    }
+}
+
+#[derive(Debug)]
+struct Trap {
+    point: Point,
+    side: Side,
+    seen: usize,
+    hit: Option<oneshot::Sender<()>>,
+}
+
+/// Cheap to clone; all clones are one gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<Mutex<Option<Trap>>>);
+
+impl Gate {
+    /// Sets the trap. The receiver hears when the point is reached; the request that reached it then waits for ever, so
+    /// its process has to be killed.
+    pub fn arm(&self, point: Point, side: Side) -> oneshot::Receiver<()> {
+        let (hit, heard) = oneshot::channel();
+        *self.0.lock().unwrap() = Some(Trap { point, side, seen: 0, hit: Some(hit) });
+        heard
+    }
+
+    pub fn disarm(&self) {
+        *self.0.lock().unwrap() = None;
+    }
+
+    /// A write or call arrives. Says at which side of it to stop, if at all.
+    pub(super) fn arrive(&self, actor: &str, label: &str) -> Option<Side> {
+        let mut trap = self.0.lock().unwrap();
+        let trap = trap.as_mut().filter(|t| t.point.actor == actor && t.point.label == label)?;
+        trap.seen += 1;
+        (trap.seen == trap.point.ordinal + 1).then_some(trap.side)
+    }
+
+    /// Waits for ever if this is the side at which to stop.
+    pub(super) async fn pass(&self, stop: Option<Side>, here: Side) {
+        if stop != Some(here) {
+            return;
+        }
+        if let Some(hit) = self.0.lock().unwrap().as_mut().and_then(|trap| trap.hit.take()) {
+            let _ = hit.send(());
+        }
+        std::future::pending::<()>().await;
+    }
+}

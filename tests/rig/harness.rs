@@ -1,0 +1,130 @@
+//! `main` of a test binary that uses the rig.
+//!
+//! The binary starts itself again in a mount namespace and a process namespace of its own. So no mount of a test is
+//! ever seen by the machine, and when the inner process ends, however it ends, the kernel ends everything that it has
+//! started: etcd, the API server, every moor.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
+use super::cluster::Cluster;
+
+/// Where the inner process keeps its files; that it is set says which process this is.
+const DIRECTORY: &str = "MOOR_RIG_DIR";
+/// `all`: the long versions of tests that have a short one.
+const EXTENT: &str = "MOOR_RIG";
+
+/// One test of a binary.
+pub struct Case {
+    pub name: &'static str,
+    pub run: fn(Arc<Cluster>) -> BoxFuture<'static, ()>,
+}
+
+/// The cases of a binary, from `async fn(Arc<Cluster>)`s.
+#[macro_export]
+macro_rules! cases {
+    ($($case:path),+ $(,)?) => {
+        &[$($crate::rig::Case { name: stringify!($case), run: |cluster| Box::pin($case(cluster)) }),+]
+    };
+}
+
+/// Whether the long version is asked for (`MOOR_RIG=all`).
+pub fn is_whole() -> bool {
+    std::env::var(EXTENT).is_ok_and(|extent| extent == "all")
+}
+
+/// Runs the cases that the command line names, or all, one after the other on one cluster.
+pub fn main(cases: &[Case]) -> ExitCode {
+    let chosen = chosen(cases);
+    if std::env::args().any(|argument| argument == "--list") {
+        for case in chosen {
+            say(&format!("{}: test", case.name));
+        }
+        return ExitCode::SUCCESS;
+    }
+    match std::env::var_os(DIRECTORY) {
+        None => outer(),
+        Some(directory) => inner(&chosen, &directory),
+    }
+}
+
+/// By the arguments that libtest takes; its other flags mean nothing here.
+fn chosen(cases: &[Case]) -> Vec<&Case> {
+    let mut exact = false;
+    let mut filters = Vec::new();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--exact" => exact = true,
+            "--test-threads" | "--format" | "--color" | "--skip" => drop(arguments.next()),
+            flag if flag.starts_with('-') => {}
+            filter => filters.push(filter.to_owned()),
+        }
+    }
+    let wanted =
+        |case: &&Case| filters.iter().any(|f| if exact { case.name == f } else { case.name.contains(f) });
+    cases.iter().filter(|case| filters.is_empty() || wanted(case)).collect()
+}
+
+fn outer() -> ExitCode {
+    assert!(rustix::process::geteuid().is_root(), "these tests mount and make namespaces: run them as root");
+    let directory = tempfile::Builder::new().prefix("moor-rig-").tempdir().unwrap();
+    let status = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .arg(std::env::current_exe().unwrap())
+        .args(std::env::args_os().skip(1).collect::<Vec<OsString>>())
+        .env(DIRECTORY, directory.path())
+        .status()
+        .expect("unshare (util-linux) has to be installed");
+    if status.success() {
+        return ExitCode::SUCCESS;
+    }
+    say(&format!("the logs of all processes are in {}", directory.keep().join("logs").display()));
+    ExitCode::FAILURE
+}
+
+fn inner(cases: &[&Case], directory: &OsString) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        tokio::select! {
+            code = all(cases, PathBuf::from(directory)) => code,
+            // The first process of a process namespace is spared the default effect of signals.
+            _ = tokio::signal::ctrl_c() => ExitCode::FAILURE,
+        }
+    })
+}
+
+async fn all(cases: &[&Case], directory: PathBuf) -> ExitCode {
+    let cluster = match AssertUnwindSafe(Cluster::start(directory)).catch_unwind().await {
+        Ok(cluster) => Arc::new(cluster),
+        Err(_) => return ExitCode::FAILURE,
+    };
+    let mut failed = Vec::new();
+    for case in cases {
+        say(&format!("test {} ...", case.name));
+        let started = Instant::now();
+        cluster.wipe().await;
+        let passed = AssertUnwindSafe((case.run)(cluster.clone())).catch_unwind().await.is_ok();
+        let word = if passed { "ok" } else { "FAILED" };
+        say(&format!("test {} ... {word} ({:.1} s)", case.name, started.elapsed().as_secs_f64()));
+        if !passed {
+            failed.push(case.name);
+        }
+    }
+    say(&format!("{} passed, {} failed {failed:?}", cases.len() - failed.len(), failed.len()));
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A line of the test's report.
+pub fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
+}

@@ -1,0 +1,191 @@
+//! The rig: real moor processes on a real API server, with a fake driver that a test can look into and break.
+//!
+//! ```text
+//! moor controller ──┐ proxy: rights, journal, gate
+//! moor agent node-1 ┼───────────────────────────────> kube-apiserver ──> etcd
+//! moor agent node-2 ┘
+//!         └── unix sockets ──> fake driver: journal, gate, faults, order ──> mounts
+//! ```
+//!
+//! A test is an `async fn(Arc<Cluster>)` in a binary with `harness = false` whose `main` is [`main`] over [`cases!`]. It
+//! starts a [`Rig`], makes objects, waits on what the [`Cluster`] holds, kills and starts processes, and asks the
+//! [`Journal`] what was done. Everything ends with the process, mounts included.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(unused_imports, reason = "the same")]
+
+mod chart;
+mod cluster;
+mod control_plane;
+pub mod fake;
+mod gate;
+mod harness;
+mod journal;
+mod leaks;
+mod nodes;
+mod objects;
+mod process;
+mod proxy;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use rustix::process::Signal;
+
+pub use cluster::{Cluster, PATIENCE};
+pub use fake::{Fake, Fault};
+pub use gate::{Gate, Point, Side};
+pub use harness::{Case, is_whole, main, say};
+pub use journal::{Call, Entry, Event, Journal, Outcome, Write};
+pub use objects::{condition, registered, volume, volume_claim};
+use process::Moor;
+pub use proxy::ON_THE_PATH;
+use proxy::Role;
+
+/// moor's own namespace.
+pub const NAMESPACE: &str = "moor-system";
+/// The namespace of all Volumes and VolumeClaims.
+pub const SPACE: &str = "default";
+/// The process of the controller, where processes are named; an agent has its node's name.
+pub const CONTROLLER: &str = "controller";
+
+/// What a rig is to be like.
+pub struct Options {
+    /// Names of the nodes, and whether the driver there serves its Controller service too.
+    pub nodes: Vec<(&'static str, bool)>,
+    /// `--longest-call` of all processes, in seconds.
+    pub longest_call: u64,
+}
+
+impl Default for Options {
+    /// Two nodes, of which the first attaches, and deadlines that a test can wait for.
+    fn default() -> Self {
+        Self { nodes: vec![("node-1", true), ("node-2", false)], longest_call: 5 }
+    }
+}
+
+/// A controller, agents and a driver.
+pub struct Rig {
+    pub cluster: Arc<Cluster>,
+    pub journal: Journal,
+    pub gate: Gate,
+    pub fake: Fake,
+    directory: PathBuf,
+    longest_call: u64,
+    kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
+    processes: Mutex<BTreeMap<String, Moor>>,
+    /// Every machine that there ever was.
+    nodes: Mutex<BTreeSet<String>>,
+}
+
+impl Rig {
+    /// Starts everything and waits until the driver is known everywhere.
+    pub async fn start(cluster: &Arc<Cluster>, options: Options) -> Arc<Self> {
+        let directory = cluster.rig_directory();
+        let (journal, gate) = (Journal::default(), Gate::default());
+        let rig = Arc::new(Self {
+            fake: Fake::new(&directory, journal.clone(), gate.clone()),
+            cluster: cluster.clone(),
+            journal,
+            gate,
+            directory,
+            longest_call: options.longest_call,
+            kubeconfigs: Mutex::default(),
+            processes: Mutex::default(),
+            nodes: Mutex::default(),
+        });
+        rig.make_plugin().await;
+        rig.open_door(CONTROLLER, &Role::Controller).await;
+        rig.run(CONTROLLER);
+        for (node, controller) in &options.nodes {
+            rig.add_node(node, *controller).await;
+        }
+        for (node, _) in &options.nodes {
+            rig.until_served(node).await;
+        }
+        rig
+    }
+
+    async fn open_door(&self, actor: &str, role: &Role<'_>) {
+        let admin = self.cluster.admin.clone();
+        let (journal, gate) = (self.journal.clone(), self.gate.clone());
+        let path = proxy::open(&self.directory, actor, role, admin, journal, gate).await;
+        self.kubeconfigs.lock().unwrap().insert(actor.to_owned(), path);
+    }
+
+    /// Starts the process `actor`, which does not run: [`CONTROLLER`] or a node's agent.
+    pub fn run(&self, actor: &str) {
+        let kubeconfig = self.kubeconfigs.lock().unwrap()[actor].clone();
+        let logs = self.cluster.directory.join("logs").join(self.directory.file_name().unwrap());
+        let arguments = if actor == CONTROLLER { self.of_controller() } else { self.of_agent(actor) };
+        let process = Moor::start(&logs, actor, &kubeconfig, &arguments);
+        let before = self.processes.lock().unwrap().insert(actor.to_owned(), process);
+        assert!(before.is_none(), "{actor} runs already");
+    }
+
+    fn of_controller(&self) -> Vec<String> {
+        [
+            "controller",
+            // The same for every process: a new one takes the Lease over at once.
+            "--identity=controller",
+            "--admin-address=127.0.0.1:0",
+            &format!("--namespace={NAMESPACE}"),
+            &format!("--longest-call={}", self.longest_call),
+        ]
+        .map(str::to_owned)
+        .into()
+    }
+
+    fn of_agent(&self, node: &str) -> Vec<String> {
+        [
+            "agent",
+            "--admin-address=127.0.0.1:0",
+            &format!("--node-name={node}"),
+            &format!("--namespace={NAMESPACE}"),
+            &format!("--pod-uid={node}-agent"),
+            &format!("--kubelet-dir={}", self.kubelet_dir(node).display()),
+            &format!("--state-dir={}", self.state_dir(node).display()),
+            &format!("--boot-id-file={}", self.boot_id_file(node).display()),
+            &format!("--longest-call={}", self.longest_call),
+        ]
+        .map(str::to_owned)
+        .into()
+    }
+
+    fn take(&self, actor: &str) -> Moor {
+        let process = self.processes.lock().unwrap().remove(actor);
+        process.unwrap_or_else(|| panic!("{actor} does not run"))
+    }
+
+    /// `kill -9`.
+    pub fn kill(&self, actor: &str) {
+        self.take(actor).kill();
+    }
+
+    /// SIGTERM, and waits until it has ended.
+    pub async fn stop(&self, actor: &str) {
+        self.take(actor).stop().await;
+    }
+
+    /// `kill -9`, and starts it again.
+    pub fn restart(&self, actor: &str) {
+        self.kill(actor);
+        self.run(actor);
+    }
+
+    /// SIGSTOP: it does nothing and does not know it.
+    pub fn freeze(&self, actor: &str) {
+        self.processes.lock().unwrap()[actor].signal(Signal::STOP);
+    }
+
+    /// The end of [`Self::freeze`].
+    pub fn thaw(&self, actor: &str) {
+        self.processes.lock().unwrap()[actor].signal(Signal::CONT);
+    }
+
+    /// Whether the process ended by itself.
+    pub fn has_ended(&self, actor: &str) -> bool {
+        self.processes.lock().unwrap().get_mut(actor).is_none_or(Moor::has_ended)
+    }
+}

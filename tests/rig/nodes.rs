@@ -1,0 +1,102 @@
+//! The nodes of a rig: directories on this machine, Node objects, and what becomes of them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use moor::k8s::lease::agent_lease_name;
+use serde_json::json;
+
+use super::cluster::missing_is_fine;
+use super::fake::DRIVER;
+use super::proxy::Role;
+use super::{NAMESPACE, Rig};
+
+impl Rig {
+    /// A new machine with its Node, driver and agent.
+    pub async fn add_node(&self, node: &str, controller: bool) {
+        self.nodes.lock().unwrap().insert(node.to_owned());
+        self.make_node(node).await;
+        self.boot(node);
+        self.fake.serve(node, &self.plugin_dir(node), controller);
+        self.open_door(node, &Role::Agent(node)).await;
+        self.run(node);
+    }
+
+    /// Makes the Node object.
+    pub async fn make_node(&self, node: &str) {
+        let object = serde_json::from_value(json!({"metadata": {"name": node}})).unwrap();
+        self.node_api().create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    /// Deletes the Node object. Machine and processes go on.
+    pub async fn delete_node(&self, node: &str) {
+        missing_is_fine(self.node_api().delete(node, &DeleteParams::default()).await.map(drop));
+    }
+
+    fn node_api(&self) -> Api<Node> {
+        Api::all(self.cluster.admin.clone())
+    }
+
+    /// Gives the machine another boot id, as a boot does.
+    pub fn boot(&self, node: &str) {
+        let file = self.boot_id_file(node);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::create_dir_all(self.plugin_dir(node)).unwrap();
+        let times = fs::read_to_string(&file).ok().and_then(|id| id.rsplit('-').next()?.parse().ok());
+        let times: u32 = times.map_or(0, |times: u32| times + 1);
+        fs::write(&file, format!("{node}-boot-{times}")).unwrap();
+    }
+
+    /// The power of the machine goes: its agent and driver end, nothing stays mounted. Its disk keeps what is on it.
+    pub fn crash_node(&self, node: &str) {
+        self.kill(node);
+        self.fake.stop(node, &self.plugin_dir(node));
+        self.fake.backend().forget_node(node);
+    }
+
+    /// The end of [`Self::crash_node`].
+    pub fn boot_node(&self, node: &str, controller: bool) {
+        self.boot(node);
+        self.fake.serve(node, &self.plugin_dir(node), controller);
+        self.run(node);
+    }
+
+    /// Lets the Lease of a stopped agent end now instead of in 40 s. The leader sees it as expired a second later.
+    pub async fn expire_lease(&self, node: &str) {
+        let leases: Api<Lease> = Api::namespaced(self.cluster.admin.clone(), NAMESPACE);
+        let short = json!({"spec": {"leaseDurationSeconds": 1}});
+        let name = agent_lease_name(node);
+        leases.patch(&name, &PatchParams::default(), &Patch::Merge(short)).await.unwrap();
+    }
+
+    /// Waits until the leader knows the driver on a node as healthy.
+    pub async fn until_served(&self, node: &str) {
+        let instance = || {
+            let all = self.cluster.instances.state();
+            all.into_iter().find(|i| i.spec.node_name == node && i.spec.driver_name == DRIVER)
+        };
+        let served = || instance().filter(|i| i.status.as_ref().is_some_and(|status| status.healthy));
+        let what = format!("the driver on {node} is healthy");
+        self.cluster.until(&what, served, || format!("{:?}", instance())).await;
+    }
+
+    pub fn kubelet_dir(&self, node: &str) -> PathBuf {
+        self.directory.join(node)
+    }
+
+    pub fn plugin_dir(&self, node: &str) -> PathBuf {
+        self.kubelet_dir(node).join("plugins")
+    }
+
+    pub fn state_dir(&self, node: &str) -> PathBuf {
+        self.directory.join(format!("{node}.state"))
+    }
+
+    pub fn boot_id_file(&self, node: &str) -> PathBuf {
+        self.directory.join(format!("{node}.state")).join("boot-id")
+    }
+}

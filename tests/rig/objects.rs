@@ -1,0 +1,143 @@
+//! Making, deleting and reading the objects of users.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use moor::api::conditions::READY;
+use moor::api::{Attachment, ClaimState, Plugin, Volume, VolumeClaim, VolumeState};
+use serde_json::{Value, json};
+
+use super::cluster::missing_is_fine;
+use super::fake::DRIVER;
+use super::{Journal, Rig, SPACE};
+
+/// A Volume to be created, which the fake driver knows as `key`.
+pub fn volume(key: &str) -> Volume {
+    volume_of(key, &json!({"capacity": "1Mi", "parameters": {"key": key}}))
+}
+
+/// A Volume that names a handle which exists.
+pub fn registered(key: &str, handle: &str) -> Volume {
+    volume_of(key, &json!({"volumeHandle": handle}))
+}
+
+fn volume_of(name: &str, more: &Value) -> Volume {
+    let mut spec = json!({"pluginName": DRIVER});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": SPACE}, "spec": spec})).unwrap()
+}
+
+/// A claim for a Volume on a node.
+pub fn volume_claim(name: &str, volume: &str, node: &str) -> VolumeClaim {
+    let spec = json!({"volumeName": volume, "nodeName": node});
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": SPACE}, "spec": spec})).unwrap()
+}
+
+/// The Ready condition.
+pub fn condition(conditions: &[Condition]) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == READY)
+}
+
+impl Rig {
+    pub(super) async fn make_plugin(&self) {
+        // As many at once as a test likes.
+        let spec = json!({"controllerConcurrency": 1000});
+        let plugin = serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": spec})).unwrap();
+        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        plugins.create(&PostParams::default(), &plugin).await.unwrap();
+    }
+
+    pub fn volume_api(&self) -> Api<Volume> {
+        Api::namespaced(self.cluster.admin.clone(), SPACE)
+    }
+
+    pub fn claim_api(&self) -> Api<VolumeClaim> {
+        Api::namespaced(self.cluster.admin.clone(), SPACE)
+    }
+
+    /// Makes a Volume.
+    pub async fn make_volume(&self, volume: &Volume) {
+        self.volume_api().create(&PostParams::default(), volume).await.unwrap();
+    }
+
+    /// Makes a claim.
+    pub async fn make_claim(&self, claim: &VolumeClaim) {
+        self.claim_api().create(&PostParams::default(), claim).await.unwrap();
+    }
+
+    /// Asks for a Volume to be deleted.
+    pub async fn delete_volume(&self, name: &str) {
+        missing_is_fine(self.volume_api().delete(name, &DeleteParams::default()).await.map(drop));
+    }
+
+    /// Asks for a claim to be deleted.
+    pub async fn delete_claim(&self, name: &str) {
+        missing_is_fine(self.claim_api().delete(name, &DeleteParams::default()).await.map(drop));
+    }
+
+    /// Waits until a claim is Ready, and says where it is mounted.
+    pub async fn until_ready(&self, claim: &str) -> String {
+        let look = || {
+            let status = self.cluster.claim(claim)?.status.clone()?;
+            (status.state == ClaimState::Ready).then_some(status.target_path)?
+        };
+        self.cluster.until(&format!("claim {claim} is Ready"), look, || self.story(claim)).await
+    }
+
+    /// Waits until a Volume is Ready.
+    pub async fn until_volume_ready(&self, name: &str) {
+        let look = || {
+            let state = self.cluster.volume(name)?.status.as_ref()?.state;
+            (state == VolumeState::Ready).then_some(())
+        };
+        self.cluster.until(&format!("Volume {name} is Ready"), look, || self.story(name)).await;
+    }
+
+    /// Waits until a claim is gone.
+    pub async fn until_claim_gone(&self, name: &str) {
+        let look = || self.cluster.claim(name).is_none().then_some(());
+        self.cluster.until(&format!("claim {name} is gone"), look, || self.story(name)).await;
+    }
+
+    /// Waits until a Volume is gone.
+    pub async fn until_volume_gone(&self, name: &str) {
+        let look = || self.cluster.volume(name).is_none().then_some(());
+        self.cluster.until(&format!("Volume {name} is gone"), look, || self.story(name)).await;
+    }
+
+    /// All that is known of a Volume and a claim of this name, for a failed test's report.
+    pub fn story(&self, name: &str) -> String {
+        let claim = self.cluster.claim(name);
+        let attachments: Vec<_> = self
+            .cluster
+            .attachments
+            .state()
+            .into_iter()
+            .filter(|a| a.spec.volume_handle == format!("vol-{name}"))
+            .map(|a| summary(&a))
+            .collect();
+        format!(
+            "claim: {:?}\nvolume: {:?}\nattachments: {attachments:?}\n{}",
+            claim.map(|c| (
+                c.metadata.deletion_timestamp.is_some(),
+                c.spec.assignment.clone(),
+                c.status.clone()
+            )),
+            self.cluster.volume(name).map(|v| (v.metadata.deletion_timestamp.is_some(), v.status.clone())),
+            Journal::text(&self.journal.calls_of(name)),
+        )
+    }
+}
+
+fn summary(attachment: &Attachment) -> String {
+    let meta = &attachment.metadata;
+    let status = attachment.status.as_ref();
+    format!(
+        "{:?} on {} deleted={} {:?} {:?}",
+        meta.name,
+        attachment.spec.node_name,
+        meta.deletion_timestamp.is_some(),
+        status.map(|s| s.state),
+        status.and_then(|s| s.last_error.clone()),
+    )
+}

@@ -1,0 +1,62 @@
+//! The processes of moor.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::control_plane::log;
+
+/// A running `moor`. Dropped it is killed.
+pub struct Moor {
+    child: Child,
+}
+
+impl Moor {
+    /// Starts `moor ROLE ARGUMENTS…`. Its log goes to `logs/NAME.log`.
+    pub fn start(logs: &Path, name: &str, kubeconfig: &Path, arguments: &[String]) -> Self {
+        fs::create_dir_all(logs).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moor"));
+        command.args(arguments).env("KUBECONFIG", kubeconfig);
+        if std::env::var_os("MOOR_LOG").is_none() {
+            command.env("MOOR_LOG", "info,moor=debug");
+        }
+        let child = command.stdout(log(logs, name)).stderr(log(logs, name)).spawn().unwrap();
+        Self { child }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and waits until it has ended.
+    pub async fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < end, "moor does not end");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Moor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,144 @@
+//! What stands between a process of moor and the API server: gives it the rights that the chart gives it, writes down
+//! every write, and can stop it before or after one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use kube::Client;
+use serde_json::Value;
+
+use super::NAMESPACE;
+use super::gate::{Gate, Side};
+use super::journal::{Event, Journal, Outcome, Write};
+
+/// The kinds whose writes belong to a claim's path. Leases and reports about drivers have a time of their own.
+pub const ON_THE_PATH: [&str; 4] = ["volumes", "volumeclaims", "volumehandles", "attachments"];
+
+/// The door of one process to the API server.
+struct Door {
+    actor: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    upstream: Client,
+    journal: Journal,
+    gate: Gate,
+}
+
+/// Who a process is to the API server.
+pub enum Role<'a> {
+    Controller,
+    /// The agent of a node, with a token that kubelet would bind to its Pod there.
+    Agent(&'a str),
+}
+
+/// Opens a door for `actor` and returns a kubeconfig file that leads to it. It stays open as long as the runtime runs.
+pub async fn open(
+    directory: &Path,
+    actor: &str,
+    role: &Role<'_>,
+    upstream: Client,
+    journal: Journal,
+    gate: Gate,
+) -> PathBuf {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let door = Door { actor: actor.to_owned(), headers: headers(role), upstream, journal, gate };
+    let app = axum::Router::new().fallback(pass).with_state(Arc::new(door));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "rig", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": actor, "user": {}}],
+        "contexts": [{"name": "rig", "context": {"cluster": "rig", "user": actor}}],
+        "current-context": "rig",
+    });
+    let path = directory.join(format!("{actor}.kubeconfig"));
+    // JSON is YAML.
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    path
+}
+
+fn headers(role: &Role<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let account = match role {
+        Role::Controller => "moor-controller",
+        Role::Agent(_) => "moor-agent",
+    };
+    let mut all = vec![
+        ("impersonate-user", format!("system:serviceaccount:{NAMESPACE}:{account}")),
+        ("impersonate-group", "system:serviceaccounts".to_owned()),
+        ("impersonate-group", format!("system:serviceaccounts:{NAMESPACE}")),
+        ("impersonate-group", "system:authenticated".to_owned()),
+    ];
+    if let Role::Agent(node) = role {
+        all.push(("impersonate-extra-authentication.kubernetes.io%2fnode-name", (*node).to_owned()));
+    }
+    all.into_iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+}
+
+async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, usize::MAX).await else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let write = write_of(&parts.method, parts.uri.path(), &body);
+    let stops = write.as_ref().filter(|write| ON_THE_PATH.contains(&write.kind.as_str()));
+    let stop = stops.and_then(|write| door.gate.arrive(&door.actor, &write.label()));
+    let open = write.map(|write| door.journal.begin(&door.actor, Event::Write(write)));
+    door.gate.pass(stop, Side::Before).await;
+
+    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+    let mut forwarded = http::Request::builder().method(parts.method).uri(target);
+    for name in [header::CONTENT_TYPE, header::ACCEPT, header::USER_AGENT] {
+        if let Some(value) = parts.headers.get(&name) {
+            forwarded = forwarded.header(name, value);
+        }
+    }
+    for (name, value) in &door.headers {
+        forwarded = forwarded.header(name, value);
+    }
+    let forwarded = forwarded.body(kube::client::Body::from(body)).unwrap();
+    let Ok(answer) = door.upstream.send(forwarded).await else {
+        return StatusCode::BAD_GATEWAY.into_response();
+    };
+    if let Some(open) = open {
+        open.end(Outcome::Answered(answer.status().as_u16()));
+    }
+    door.gate.pass(stop, Side::After).await;
+    let (mut parts, body) = answer.into_parts();
+    // Both are about the connection on the other side.
+    parts.headers.remove(header::TRANSFER_ENCODING);
+    parts.headers.remove(header::CONNECTION);
+    Response::from_parts(parts, Body::new(body))
+}
+
+/// What a request writes; nothing if it only reads.
+fn write_of(method: &Method, path: &str, body: &[u8]) -> Option<Write> {
+    if method == Method::GET {
+        return None;
+    }
+    let mut words = path.trim_matches('/').split('/');
+    // `api/v1` or `apis/GROUP/VERSION`.
+    let groups = if words.next() == Some("apis") { 2 } else { 1 };
+    let mut words = words.skip(groups).peekable();
+    let mut namespace = "";
+    if words.peek() == Some(&"namespaces") {
+        words.next();
+        namespace = words.next().unwrap_or_default();
+    }
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let kind = words.next().unwrap_or("namespaces").to_owned();
+    let named = body.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let name = words.next().unwrap_or(named).to_owned();
+    Some(Write {
+        verb: method.to_string(),
+        kind,
+        namespace: namespace.to_owned(),
+        name,
+        subresource: words.next().unwrap_or_default().to_owned(),
+        body,
+    })
+}
