@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum AccessMode {
-    /// Read by one node.
+    /// Read by one claim of one node: CSI has no mode for several.
     SingleNodeReader,
     /// Read and written by one node. Sent as SINGLE_NODE_MULTI_WRITER where the driver has it.
     #[default]

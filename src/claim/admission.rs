@@ -156,10 +156,11 @@ fn usable_volume<'a>(
 }
 
 /// Only one claim at a time may have a target on an Attachment of this mode: the mode says so, or the driver
-/// takes no second target on a node (CSI NodePublishVolume).
+/// takes no second target on a node (CSI NodePublishVolume). For SingleNodeReader CSI has no mode that lets it.
 #[must_use]
 pub fn is_exclusive(mode: AccessMode, shares_node: bool) -> bool {
-    mode.is_single_claim() || !(mode.is_multi_node() || shares_node)
+    let alone = mode.is_single_claim() || mode == AccessMode::SingleNodeReader;
+    alone || !(mode.is_multi_node() || shares_node)
 }
 
 /// May the claim join the Attachment that has the name it needs?
@@ -256,5 +257,22 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
             node: attachment.node.clone(),
             state: if leaving { "leaving".into() } else { format!("{:?}", attachment.state) },
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CSI NodePublishVolume: a second target on a node is for MULTI_NODE_* and SINGLE_NODE_MULTI_WRITER alone, and
+    /// as the latter a driver that has it is asked for SingleNodeWriter, too.
+    #[test]
+    fn a_second_target_on_a_node_by_mode() {
+        use AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
+        for mode in AccessMode::ALL {
+            let shared = matches!(mode, SingleNodeWriter | SingleNodeMultiWriter);
+            assert_eq!(is_exclusive(mode, true), !(shared || mode.is_multi_node()), "{mode}");
+            assert_eq!(is_exclusive(mode, false), !mode.is_multi_node(), "{mode}");
+        }
     }
 }
