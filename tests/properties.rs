@@ -72,6 +72,9 @@ proptest! {
                 let another = claims.iter().any(|c| writer(c) && c.uses().is_some());
                 prop_assert!(!another, "a second writer in MultiNodeSingleWriter");
             }
+            // Only what exists can be used while the driver is not known.
+            let joins = matches!(grant, Grant::Join { .. });
+            prop_assert!(joins || volume.unprepared.is_none());
             match grant {
                 Grant::SwitchMode { mode } => {
                     prop_assert_ne!(*mode, handle.mode);

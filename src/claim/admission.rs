@@ -6,7 +6,7 @@
 
 use super::observed::{ClaimSeen, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
-use crate::api::{AccessMode, AttachmentState, lock};
+use crate::api::{AccessMode, AttachmentState, ClaimState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 
 /// Everything admission looks at, for one Volume.
@@ -92,7 +92,10 @@ pub fn admit(seen: &Seen<'_>) -> Vec<(String, Verdict)> {
 /// The mode in which the volume is to be opened: that of the first claim in line that could be placed.
 #[must_use]
 pub fn wanted_mode(seen: &Seen<'_>) -> Option<AccessMode> {
-    let placeable = |c: &&ClaimSeen| usable_volume(seen, c).is_ok() && choose_node(seen, c).is_ok();
+    let placeable = |c: &&ClaimSeen| {
+        usable_volume(seen, c).is_ok_and(|(volume, _)| prepared(volume).is_ok())
+            && choose_node(seen, c).is_ok()
+    };
     line(seen).into_iter().find(placeable).map(|c| c.mode)
 }
 
@@ -113,7 +116,7 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
     if handle.mode != claim.mode {
         return match seen.attachments.first() {
             Some(holding) => Err(Waiting::Held(holder_of(seen, holding, claim))),
-            None => Ok(Grant::SwitchMode { mode: claim.mode }),
+            None => prepared(volume).map(|()| Grant::SwitchMode { mode: claim.mode }),
         };
     }
     let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
@@ -123,6 +126,7 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
             return Err(Waiting::Held(holder_of(seen, other, claim)));
         }
         exclusive_writer(seen, claim)?;
+        prepared(volume)?;
         return Ok(Grant::Create { attachment: name, node });
     };
     exclusive_writer(seen, claim)?;
@@ -155,12 +159,30 @@ fn usable_volume<'a>(
     }
 }
 
+/// A new Attachment can be made: all that it copies is known. One that exists can be joined without.
+fn prepared(volume: &VolumeSeen) -> Result<(), Waiting> {
+    volume.unprepared.clone().map_or(Ok(()), |why| Err(Waiting::PluginNotReady { why }))
+}
+
+/// The driver takes a second target of the volume on a node: in every mode where its Plugin says so, else in those
+/// that its capability SINGLE_NODE_MULTI_WRITER covers. SINGLE_NODE_READER_ONLY is not one of them (CSI
+/// NodePublishVolume).
+#[must_use]
+pub fn shares_node(mode: AccessMode, multi_writer: bool, tolerates_second_target: bool) -> bool {
+    let covered = matches!(mode, AccessMode::SingleNodeWriter | AccessMode::SingleNodeMultiWriter);
+    tolerates_second_target || (multi_writer && covered)
+}
+
 /// Only one claim at a time may have a target on an Attachment of this mode: the mode says so, or the driver
-/// takes no second target on a node (CSI NodePublishVolume). For SingleNodeReader CSI has no mode that lets it.
+/// takes no second target on a node (CSI NodePublishVolume).
 #[must_use]
 pub fn is_exclusive(mode: AccessMode, shares_node: bool) -> bool {
-    let alone = mode.is_single_claim() || mode == AccessMode::SingleNodeReader;
-    alone || !(mode.is_multi_node() || shares_node)
+    mode.is_single_claim() || !(mode.is_multi_node() || shares_node)
+}
+
+/// Nothing new is made on it any more.
+fn is_leaving(attachment: &AttachmentSeen) -> bool {
+    attachment.deleted || attachment.lost || attachment.state >= AttachmentState::NodeDetached
 }
 
 /// May the claim join the Attachment that has the name it needs?
@@ -172,7 +194,6 @@ fn join(
     existing: &AttachmentSeen,
     node: &str,
 ) -> Result<Grant, Waiting> {
-    let leaving = existing.deleted || existing.lost || existing.state >= AttachmentState::NodeDetached;
     // A Node that was registered anew is another one: what was granted under the old UID ends first (design R9).
     let same_node = seen.nodes.iter().any(|n| n.name == node && n.uid == existing.node_uid);
     let agrees = existing.node == node
@@ -182,7 +203,7 @@ fn join(
         && existing.epoch == handle.epoch
         && existing.volume_uid == volume.uid;
     let users = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).count();
-    if leaving || !agrees || (users > 0 && existing.exclusive) {
+    if is_leaving(existing) || !agrees || (users > 0 && existing.exclusive) {
         return Err(Waiting::Held(holder_of(seen, existing, claim)));
     }
     Ok(Grant::Join { attachment: existing.name.clone(), uid: existing.uid.clone() })
@@ -196,13 +217,15 @@ fn exclusive_writer(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<(), Waiting> {
     let writer = seen
         .claims
         .iter()
-        .find(|c| c.uid != claim.uid && !c.read_only && c.mode == claim.mode && c.uses().is_some());
+        .filter(|c| c.uid != claim.uid && !c.read_only && c.mode == claim.mode && c.uses().is_some())
+        // A claim that is Lost stays until its user deletes it; what it wrote through goes with the Attachment.
+        .find(|c| c.state != ClaimState::Lost || seen.attachments.iter().any(|a| c.uses() == Some(&a.uid)));
     match writer {
         None => Ok(()),
         Some(writer) => Err(Waiting::Held(Holder {
             who: writer.key(),
             node: writer.assignment.as_ref().map(|a| a.node_name.clone()).unwrap_or_default(),
-            state: format!("{:?}", writer.state),
+            state: state_of(writer),
         })),
     }
 }
@@ -223,18 +246,21 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<String, Waiting> {
         };
     }
     let able = |n: &&NodeSeen| n.healthy && n.reachable;
+    // One that leaves, or is used as the other of file system and block, would only have to be waited for.
+    let joinable = |a: &&AttachmentSeen| !is_leaving(a) && a.attachment_mode == claim.attachment_mode;
     let holding = seen
         .attachments
         .iter()
-        .filter(|a| !a.deleted)
+        .filter(joinable)
         .find_map(|a| seen.nodes.iter().filter(able).find(|n| n.name == a.node));
+    let taken = |n: &NodeSeen| seen.attachments.iter().any(|a| a.node == n.name);
     holding
         .or_else(|| {
             seen.nodes
                 .iter()
                 .filter(able)
                 .filter(|n| n.has_room)
-                .min_by(|a, b| (a.load, &a.name).cmp(&(b.load, &b.name)))
+                .min_by(|a, b| (taken(a), a.load, &a.name).cmp(&(taken(b), b.load, &b.name)))
         })
         .map(|n| n.name.clone())
         .ok_or(Waiting::NoNode)
@@ -245,34 +271,17 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
     let mut on_it: Vec<&ClaimSeen> =
         seen.claims.iter().filter(|c| c.uid != asking.uid && c.uses() == Some(&attachment.uid)).collect();
     on_it.sort_by_key(|c| (c.deleted, c.created, c.name.clone()));
-    let leaving = attachment.deleted || attachment.state >= AttachmentState::NodeDetached;
     match on_it.first() {
-        Some(claim) => Holder {
-            who: claim.key(),
-            node: attachment.node.clone(),
-            state: if claim.deleted { "leaving".into() } else { format!("{:?}", claim.state) },
-        },
+        Some(claim) => Holder { who: claim.key(), node: attachment.node.clone(), state: state_of(claim) },
         None => Holder {
             who: format!("Attachment/{}", attachment.name),
             node: attachment.node.clone(),
-            state: if leaving { "leaving".into() } else { format!("{:?}", attachment.state) },
+            state: if is_leaving(attachment) { "leaving".into() } else { format!("{:?}", attachment.state) },
         },
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// CSI NodePublishVolume: a second target on a node is for MULTI_NODE_* and SINGLE_NODE_MULTI_WRITER alone, and
-    /// as the latter a driver that has it is asked for SingleNodeWriter, too.
-    #[test]
-    fn a_second_target_on_a_node_by_mode() {
-        use AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
-        for mode in AccessMode::ALL {
-            let shared = matches!(mode, SingleNodeWriter | SingleNodeMultiWriter);
-            assert_eq!(is_exclusive(mode, true), !(shared || mode.is_multi_node()), "{mode}");
-            assert_eq!(is_exclusive(mode, false), !mode.is_multi_node(), "{mode}");
-        }
-    }
+/// How far a claim is that is in the way.
+fn state_of(claim: &ClaimSeen) -> String {
+    if claim.deleted { "leaving".into() } else { format!("{:?}", claim.state) }
 }

@@ -99,6 +99,8 @@ pub struct VolumeSeen {
     pub uses: Vec<VolumeUse>,
     /// Its driver takes a second target on one node: SINGLE_NODE_MULTI_WRITER or the Plugin's word.
     pub shares_node: bool,
+    /// Why no Attachment of it can be made now: something that it copies is not known (interleaving B20).
+    pub unprepared: Option<String>,
 }
 
 /// A node that could take the volume.

@@ -45,6 +45,11 @@ pub enum Waiting {
     },
     /// No node can take it.
     NoNode,
+    /// What an Attachment needs to know of the driver is not known.
+    PluginNotReady {
+        /// What is missing, and where to look.
+        why: String,
+    },
     /// Another claim holds the volume.
     Held(Holder),
     /// An older claim is first in line.
@@ -67,6 +72,7 @@ impl Waiting {
             Self::UseNotListed { .. } => "UseNotListed",
             Self::NodeNotUsable { .. } => "NodeNotUsable",
             Self::NoNode => "NoNode",
+            Self::PluginNotReady { .. } => "PluginNotReady",
             Self::Held(_) => "Held",
             Self::InLine { .. } => "InLine",
             Self::ModeChanging => "ModeChanging",
@@ -91,6 +97,7 @@ impl Waiting {
                  delete this claim and create one with a listed use"
             ),
             Self::NodeNotUsable { node, why } => format!("node {node}: {why}"),
+            Self::PluginNotReady { why } => why.clone(),
             Self::NoNode => "no node has a healthy node plugin, room, and a way to reach the volume".into(),
             Self::Held(holder) => format!(
                 "the volume is held by {} on node {} ({}); it is granted to this claim when that is gone",

@@ -11,7 +11,7 @@ use super::pass::Did;
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::handle::VolumeRef;
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
-use crate::claim::admission::is_exclusive;
+use crate::claim::admission::{is_exclusive, shares_node};
 use crate::claim::release::ReleaseStep;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Created, Deleted, Target};
@@ -74,7 +74,7 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
     let single_node_multi_writer =
         on_node_multi_writer && (!attach || controller_has(SINGLE_NODE_MULTI_WRITER));
     let mode = claim.spec.access_mode;
-    let shares_node = single_node_multi_writer || plugin.spec.tolerates_second_target;
+    let shares_node = shares_node(mode, single_node_multi_writer, plugin.spec.tolerates_second_target);
     let status = volume.status.as_ref()?;
     let metadata = &volume.metadata;
     Some(AttachmentSpec {

@@ -102,6 +102,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
             p.spec.tolerates_second_target
                 || p.status.as_ref().is_some_and(|s| s.capabilities.node_has(SINGLE_NODE_MULTI_WRITER))
         }),
+        unprepared: unprepared(&v.spec.plugin_name, plugin.is_some(), handle.as_deref(), &instances),
     });
     Observed {
         namespace: namespace.to_owned(),
@@ -120,6 +121,31 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         attachments,
         locks_seen: locks.iter().map(|a| AttachmentSeen::of(a)).collect(),
     }
+}
+
+/// What an Attachment would have to copy and nobody has said: whether the driver attaches is not to be guessed
+/// (interleaving B20).
+fn unprepared(
+    plugin_name: &str,
+    plugin_exists: bool,
+    handle: Option<&VolumeHandle>,
+    instances: &[Arc<PluginInstance>],
+) -> Option<String> {
+    if !plugin_exists {
+        return Some(format!(
+            "Plugin {plugin_name} does not exist, and without it nothing is attached; create it again"
+        ));
+    }
+    let controller = handle?.spec.controller.as_ref()?;
+    let instance = instances.iter().find(|i| i.metadata.name.as_ref() == Some(&controller.instance));
+    let status = instance.and_then(|i| i.status.as_ref());
+    let known = status.is_some_and(|s| s.healthy || !s.capabilities.controller.is_empty());
+    (!known).then(|| {
+        format!(
+            "PluginInstance {} on node {} has not said what its driver can do; see `kubectl get plugininstances`",
+            controller.instance, controller.agent
+        )
+    })
 }
 
 fn nodes(
@@ -199,4 +225,35 @@ fn controllers(
         })
         .chain(ghosts)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::attachment::ControllerRef;
+
+    #[test]
+    fn an_attachment_waits_for_what_it_has_to_copy() {
+        let mut handle = VolumeHandle::default();
+        assert!(
+            unprepared("p", false, Some(&handle), &[]).is_some_and(|why| why.contains("Plugin p does not"))
+        );
+        assert_eq!(unprepared("p", true, Some(&handle), &[]), None, "no controller service, nothing to ask");
+        handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
+        let waits = |instances: &[PluginInstance]| {
+            let instances: Vec<_> = instances.iter().cloned().map(Arc::new).collect();
+            unprepared("p", true, Some(&handle), &instances)
+        };
+        assert!(waits(&[]).is_some_and(|why| why.contains("PluginInstance i on node node-1")));
+        let mut instance = PluginInstance::default();
+        instance.metadata.name = Some("i".into());
+        assert!(waits(&[instance.clone()]).is_some(), "it has no status");
+        instance.status = Some(crate::api::instance::PluginInstanceStatus::default());
+        assert!(waits(&[instance.clone()]).is_some(), "it has not probed its driver");
+        let mut probed = instance.clone();
+        probed.status.as_mut().unwrap().healthy = true;
+        assert_eq!(waits(&[probed]), None);
+        instance.status.as_mut().unwrap().capabilities.controller.push("PUBLISH_UNPUBLISH_VOLUME".into());
+        assert_eq!(waits(&[instance]), None, "what it said once still holds");
+    }
 }

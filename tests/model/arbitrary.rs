@@ -129,8 +129,8 @@ prop_compose! {
 
 prop_compose! {
     fn volume()(
-        (deleted, ready, shares_node) in
-            (prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>()),
+        (deleted, ready, shares_node, prepared) in
+            (prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>(), prop::bool::weighted(0.9)),
         uses in prop::collection::vec((mode(), attachment_mode()), 0..4),
     ) -> VolumeSeen {
         let uses = uses.into_iter()
@@ -143,6 +143,7 @@ prop_compose! {
             handle: VOLUME_ID.into(),
             uses: uses.collect(),
             shares_node,
+            unprepared: (!prepared).then(|| "unprepared".into()),
         }
     }
 }

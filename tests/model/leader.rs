@@ -80,6 +80,7 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
         handle: VOLUME_ID.into(),
         uses: uses.to_vec(),
         shares_node: config.shares_node,
+        unprepared: None,
     };
     let nodes: Vec<_> = node_ids().map(|n| node_seen(view, n)).collect();
     let seen = admission::Seen {

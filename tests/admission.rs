@@ -1,0 +1,10 @@
+//! Who may use a volume together, and who waits for whom: the whole table of modes, and fairness over time.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "admission/fairness.rs"]
+mod fairness;
+#[path = "admission/scene.rs"]
+mod scene;
+#[path = "admission/table.rs"]
+mod table;
