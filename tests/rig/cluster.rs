@@ -141,7 +141,12 @@ async fn remove<K>(all: &Api<K>, api: impl Fn(&str) -> Api<K>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    for object in all.list(&ListParams::default()).await.unwrap() {
+    let mut listed = all.list(&ListParams::default()).await;
+    // A connection that has been idle for long may be closed just when it is used again.
+    if matches!(listed, Err(Error::Service(_) | Error::HyperError(_))) {
+        listed = all.list(&ListParams::default()).await;
+    }
+    for object in listed.unwrap() {
         let (name, one) = (object.name_any(), api(&object.namespace().unwrap_or_default()));
         let freed = serde_json::json!({"metadata": {"finalizers": null}});
         let result = one.patch(&name, &PatchParams::default(), &Patch::Merge(freed)).await;

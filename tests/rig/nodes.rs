@@ -37,6 +37,18 @@ impl Rig {
         missing_is_fine(self.node_api().delete(node, &DeleteParams::default()).await.map(drop));
     }
 
+    /// Says of a node that it is off, or that it is in service again.
+    pub async fn mark_out_of_service(&self, node: &str, off: bool) {
+        let taint = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
+        let taints = if off { vec![taint] } else { Vec::new() };
+        let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
+        self.node_api().patch(node, &PatchParams::default(), &patch).await.unwrap();
+        if off {
+            // From here on moor may detach what this node has staged.
+            self.fake.backend().lost.insert(node.to_owned());
+        }
+    }
+
     fn node_api(&self) -> Api<Node> {
         Api::all(self.cluster.admin.clone())
     }

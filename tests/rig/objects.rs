@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use moor::api::conditions::READY;
 use moor::api::{Attachment, ClaimState, Plugin, Volume, VolumeClaim, VolumeState};
 use serde_json::{Value, json};
@@ -73,6 +73,23 @@ impl Rig {
     /// Asks for a claim to be deleted.
     pub async fn delete_claim(&self, name: &str) {
         missing_is_fine(self.claim_api().delete(name, &DeleteParams::default()).await.map(drop));
+    }
+
+    /// Sets spec.forceDetach of a claim.
+    pub async fn force_detach(&self, name: &str) {
+        let patch = Patch::Merge(json!({"spec": {"forceDetach": true}}));
+        self.claim_api().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Waits until a claim has a condition with this type, status and reason. Returns its message.
+    pub async fn until_told(&self, claim: &str, type_: &str, status: &str, reason: &str) -> String {
+        let look = || {
+            let conditions = self.cluster.claim(claim)?.status.as_ref()?.conditions.clone();
+            let found = conditions.into_iter().find(|c| c.type_ == type_)?;
+            (found.status == status && found.reason == reason).then_some(found.message)
+        };
+        let what = format!("claim {claim} says {type_}={status} for the reason {reason}");
+        self.cluster.until(&what, look, || self.story(claim)).await
     }
 
     /// Waits until a claim is Ready, and says where it is mounted.

@@ -19,6 +19,7 @@ _MODULES = (
     "forgery",
     "kills",
     "failover",
+    "losses",
     "malformed",
     "uninstall",
 )

@@ -1,0 +1,232 @@
+//! Nodes that fall silent, are lost, come back, or are replaced, with real processes (design R4).
+//!
+//! A machine that is cut off is an agent that was killed: its mounts stay. One that crashes loses them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod rig;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use moor::api::ClaimState;
+use moor::claim::loss::SILENT;
+use rig::{Cluster, Options, Rig, volume, volume_claim};
+
+const LOST: &str = "node-2";
+const OTHER: &str = "node-1";
+
+/// A volume that is mounted on the node that is going to be lost. Claim and Volume have one name.
+async fn in_use(rig: &Rig, key: &str) -> String {
+    rig.make_volume(&volume(key)).await;
+    rig.make_claim(&volume_claim(key, key, LOST)).await;
+    let target = rig.until_ready(key).await;
+    fs::write(Path::new(&target).join("word"), key).unwrap();
+    target
+}
+
+/// The machine is cut off: it runs on, and nobody hears of it.
+async fn cut_off(rig: &Rig, node: &str) {
+    rig.kill(node);
+    rig.expire_lease(node).await;
+}
+
+/// Waits until a node that has returned has undone by its record what it still had.
+async fn until_clean(rig: &Rig, node: &str) {
+    let clean = || rig.leaks_on(node).is_empty().then_some(());
+    rig.cluster.until("the returned node is clean", clean, || rig.leaks_on(node).join("\n")).await;
+}
+
+async fn remove(rig: &Rig, claims: &[&str], volumes: &[&str]) {
+    for claim in claims {
+        rig.delete_claim(claim).await;
+    }
+    for claim in claims {
+        rig.until_claim_gone(claim).await;
+    }
+    for volume in volumes {
+        rig.delete_volume(volume).await;
+    }
+    for volume in volumes {
+        rig.until_volume_gone(volume).await;
+    }
+    rig.assert_nothing_left().await;
+}
+
+fn is_lost(rig: &Rig, claim: &str) -> bool {
+    rig.cluster.attachment_of(claim).is_some_and(|a| a.spec.lost.is_some())
+}
+
+fn state(rig: &Rig, claim: &str) -> ClaimState {
+    rig.cluster.claim(claim).unwrap().status.as_ref().unwrap().state
+}
+
+async fn silence_alone_frees_nothing(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    in_use(&rig, "kept").await;
+    rig.crash_node(LOST);
+    rig.expire_lease(LOST).await;
+    let message = rig.until_told("kept", SILENT, "True", "NoHeartbeat").await;
+    for way in ["kubectl delete node node-2", "node.kubernetes.io/out-of-service", "spec.forceDetach"] {
+        assert!(message.contains(way), "{message}");
+    }
+    rig.delete_claim("kept").await;
+    rig.make_claim(&volume_claim("next", "kept", OTHER)).await;
+    rig.until_told("next", "Ready", "False", "Held").await;
+    assert!(!is_lost(&rig, "kept"));
+    rig.boot_node(LOST, false);
+    rig.until_claim_gone("kept").await;
+    let target = rig.until_ready("next").await;
+    assert_eq!(fs::read_to_string(Path::new(&target).join("word")).unwrap(), "kept");
+    remove(&rig, &["next"], &["kept"]).await;
+}
+
+async fn a_node_out_of_service_is_lost_and_comes_back_clean(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    in_use(&rig, "leaving").await;
+    in_use(&rig, "living").await;
+    rig.delete_claim("leaving").await;
+    rig.until_claim_gone("leaving").await;
+    rig.make_claim(&volume_claim("leaving", "leaving", LOST)).await;
+    rig.until_ready("leaving").await;
+    cut_off(&rig, LOST).await;
+    rig.delete_claim("leaving").await;
+    rig.until_told("leaving", SILENT, "True", "NoHeartbeat").await;
+    let since = rig.journal.now();
+    rig.mark_out_of_service(LOST, true).await;
+    rig.until_claim_gone("leaving").await;
+    let message = rig.until_told("living", "Ready", "False", "NodeLost").await;
+    assert!(message.contains("OutOfService") && message.contains(LOST), "{message}");
+    assert_eq!(state(&rig, "living"), ClaimState::Lost);
+    // The mounts of the machine that is cut off are still there, and the volume is free.
+    rig.make_claim(&volume_claim("next", "living", OTHER)).await;
+    let target = rig.until_ready("next").await;
+    assert_eq!(fs::read_to_string(Path::new(&target).join("word")).unwrap(), "living");
+    let node_calls = rig.journal.since(since, |e| e.call().is_some_and(|c| c.node == LOST));
+    assert!(node_calls.is_empty(), "{node_calls:?}");
+    assert!(!rig.leaks_on(LOST).is_empty(), "nothing is left to be cleaned: this shows nothing");
+    // Back in service it cleans up by its record, also for the claim that is there and lost.
+    rig.mark_out_of_service(LOST, false).await;
+    rig.run(LOST);
+    until_clean(&rig, LOST).await;
+    assert_eq!(state(&rig, "living"), ClaimState::Lost);
+    remove(&rig, &["living", "next"], &[]).await;
+    rig.make_claim(&volume_claim("again", "living", LOST)).await;
+    rig.until_ready("again").await;
+    remove(&rig, &["again"], &["leaving", "living"]).await;
+}
+
+async fn a_deleted_node_with_a_live_agent_stays_in_charge(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    in_use(&rig, "kept").await;
+    rig.delete_node(LOST).await;
+    let message = rig.until_told("kept", SILENT, "False", "HeardThoughGone").await;
+    assert!(message.contains("Node node-2 was deleted"), "{message}");
+    assert!(!is_lost(&rig, "kept"));
+    remove(&rig, &["kept"], &["kept"]).await;
+}
+
+async fn a_deleted_node_is_lost_once_it_is_silent(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    in_use(&rig, "kept").await;
+    rig.crash_node(LOST);
+    rig.fake.backend().lost.insert(LOST.to_owned());
+    rig.delete_node(LOST).await;
+    rig.expire_lease(LOST).await;
+    rig.until_told("kept", "Ready", "False", "NodeLost").await;
+    rig.delete_claim("kept").await;
+    rig.until_claim_gone("kept").await;
+    rig.make_claim(&volume_claim("next", "kept", OTHER)).await;
+    rig.until_ready("next").await;
+    // A machine of the same name and another boot, which has the record's disk: it cleans and serves.
+    rig.make_node(LOST).await;
+    rig.boot_node(LOST, false);
+    remove(&rig, &["next"], &["kept"]).await;
+}
+
+async fn a_machine_that_is_registered_anew_keeps_its_volume(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    in_use(&rig, "kept").await;
+    let uid = rig.cluster.attachment_of("kept").unwrap().spec.fixed.node_uid.clone();
+    // Down only for as long as its Lease lasts.
+    rig.crash_node(LOST);
+    rig.delete_node(LOST).await;
+    rig.make_node(LOST).await;
+    rig.boot_node(LOST, false);
+    // Mounted again, by an Attachment for the Node that there is now.
+    let look = || {
+        let now = rig.cluster.attachment_of("kept")?;
+        (now.spec.fixed.node_uid != uid && state(&rig, "kept") == ClaimState::Ready).then_some(())
+    };
+    rig.cluster.until("the claim is Ready under the new Node", look, || rig.story("kept")).await;
+    remove(&rig, &["kept"], &["kept"]).await;
+}
+
+async fn force_detach_needs_every_claim_and_frees_a_cut_off_node(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    in_use(&rig, "first").await;
+    rig.make_claim(&volume_claim("second", "first", LOST)).await;
+    rig.until_ready("second").await;
+    cut_off(&rig, LOST).await;
+    rig.delete_claim("first").await;
+    rig.force_detach("first").await;
+    let message = rig.until_told("first", SILENT, "True", "ForceDetachRefused").await;
+    assert!(message.contains("default/second"), "{message}");
+    assert!(!is_lost(&rig, "first"));
+    rig.fake.backend().lost.insert(LOST.to_owned());
+    rig.delete_claim("second").await;
+    rig.force_detach("second").await;
+    rig.until_claim_gone("first").await;
+    rig.until_claim_gone("second").await;
+    rig.make_claim(&volume_claim("next", "first", OTHER)).await;
+    rig.until_ready("next").await;
+    rig.run(LOST);
+    until_clean(&rig, LOST).await;
+    remove(&rig, &["next"], &["first"]).await;
+}
+
+async fn calls_move_off_a_lost_node_that_made_them(cluster: Arc<Cluster>) {
+    let nodes = vec![(OTHER, true), (LOST, true)];
+    let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
+    // Which instance makes the calls follows from the Volume's UID: some of these are called from the lost node.
+    let keys: Vec<String> = (0..8).map(|n| format!("data-{n}")).collect();
+    for key in &keys {
+        in_use(&rig, key).await;
+    }
+    let called_from = |node: &str| {
+        let by = |key: &&String| {
+            let attachment = rig.cluster.attachment_of(key).unwrap();
+            attachment.spec.controller.as_ref().is_some_and(|c| c.agent == node)
+        };
+        keys.iter().filter(by).count()
+    };
+    assert!(called_from(LOST) > 0, "by chance (1 in 256) no volume is called from {LOST}");
+    rig.crash_node(LOST);
+    rig.fake.backend().lost.insert(LOST.to_owned());
+    rig.mark_out_of_service(LOST, true).await;
+    for key in &keys {
+        rig.delete_claim(key).await;
+    }
+    rig.expire_lease(LOST).await;
+    for key in &keys {
+        rig.until_claim_gone(key).await;
+    }
+    rig.mark_out_of_service(LOST, false).await;
+    rig.boot_node(LOST, true);
+    let volumes: Vec<&str> = keys.iter().map(String::as_str).collect();
+    remove(&rig, &[], &volumes).await;
+}
+
+fn main() -> ExitCode {
+    rig::main(cases![
+        silence_alone_frees_nothing,
+        a_node_out_of_service_is_lost_and_comes_back_clean,
+        a_deleted_node_with_a_live_agent_stays_in_charge,
+        a_deleted_node_is_lost_once_it_is_silent,
+        a_machine_that_is_registered_anew_keeps_its_volume,
+        force_detach_needs_every_claim_and_frees_a_cut_off_node,
+        calls_move_off_a_lost_node_that_made_them,
+    ])
+}
