@@ -21,14 +21,22 @@ UNKNOWN_OUTCOME = frozenset({"Cancelled", "DeadlineExceeded", "Unavailable", "Ab
 
 NO, PERHAPS, YES = "no", "perhaps", "yes"
 
+# Kills of a whole node. After a reboot no mount of it is there: what was done is uncertain until it is repeated or
+# undone. A node that was declared lost may be detached as it is (design R4), and undoes its part when it is back.
+REBOOT, LOST = "reboot", "lost"
+
 
 @dataclass(frozen=True)
 class Kill:
-    """A moor process that the scenario ended or froze. Its call, or the call it waited for, is in the air."""
+    """A moor process that the scenario ended or froze. Its call, or the call it waited for, is in the air.
+
+    With the role `REBOOT` or `LOST` it is about the node itself, with a volume about that one on the node.
+    """
 
     at: int  # milliseconds since 1970
-    role: str  # controller, agent or loop-driver
+    role: str  # controller, agent or loop-driver, or REBOOT, LOST
     node: str
+    volume: str = ""
 
 
 @dataclass
@@ -48,6 +56,18 @@ class _Place:
     attached: _Step = field(default_factory=_Step)
     staged: _Step = field(default_factory=_Step)
     targets: dict[str, _Step] = field(default_factory=dict)
+    lost: bool = False  # what it holds is out of the way, and still to be undone
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is left to be undone on the node."""
+        return self.staged.state == NO and not self.live_targets()
+
+    def reboot(self) -> None:
+        for step in (self.staged, *self.targets.values()):
+            step.succeeded = False
+            if step.state == YES:
+                step.state = PERHAPS
 
     def live_targets(self) -> list[str]:
         return sorted(target for target, step in self.targets.items() if step.state != NO)
@@ -61,6 +81,7 @@ class _Checker:
         self.places: dict[tuple[str, str], _Place] = {}
         self.deleted: set[str] = set()
         self.flying: dict[int, Call] = {}
+        self.of_nodes = [kill for kill in kills if kill.role in (REBOOT, LOST)]
 
     def run(self, calls: Sequence[Call]) -> None:
         begun = [(call.seq, True, call) for call in calls]
@@ -68,6 +89,7 @@ class _Checker:
         for _, begins, call in sorted(begun + ended, key=lambda event: event[0]):
             if begins:
                 self._bury(call.at)
+                self._tell_nodes(call.at)
                 self._begin(call)
             elif call.seq in self.flying:
                 del self.flying[call.seq]
@@ -83,6 +105,18 @@ class _Checker:
         for call in list(self.flying.values()):
             if call.end_seq is None and self._killed("loop-driver", call.server, call.at, now):
                 del self.flying[call.seq]
+
+    def _tell_nodes(self, now: int) -> None:
+        """What became of whole nodes until now."""
+        while self.of_nodes and self.of_nodes[0].at <= now:
+            kill = self.of_nodes.pop(0)
+            for (volume, node), place in self.places.items():
+                if node != kill.node or kill.volume not in ("", volume):
+                    continue
+                if kill.role == REBOOT:
+                    place.reboot()
+                else:
+                    place.lost = place.attached.state != NO or not place.clean
 
     def _killed(self, role: str, node: str, since: int, until: int) -> bool:
         return any(kill.role == role and kill.node == node and since <= kill.at <= until for kill in self.kills)
@@ -126,6 +160,8 @@ class _Checker:
     def _stage(self, call: Call) -> None:
         place = self._place(call)
         self._require(call, place.attached, ATTACH)
+        if place.staged.state != NO:
+            self._same_staging(call, place)
         self._do(call, place.staged)
 
     def _publish(self, call: Call) -> None:
@@ -145,6 +181,8 @@ class _Checker:
 
     def _detach(self, call: Call) -> None:
         for node, place in self._places_of(call):
+            if place.lost:
+                continue
             if place.staged.state != NO:
                 self.blame(call, f"came before {UNSTAGE} on {node} had succeeded")
             self._require_unpublished(call, place)
@@ -152,7 +190,8 @@ class _Checker:
 
     def _delete(self, call: Call) -> None:
         for (volume, node), place in self.places.items():
-            if volume == call.volume and (place.attached.state != NO or place.staged.state != NO):
+            held = place.attached.state != NO or (place.staged.state != NO and not place.lost)
+            if volume == call.volume and held:
                 self.blame(call, f"came while the volume was still on {node}")
         if call.volume in self.deleted and not self._may_repeat(call, None):
             self.blame(call, "the volume has been deleted already")
@@ -208,6 +247,8 @@ class _Checker:
                 _succeed(place.staged, call, NO)
             return
         if call.rpc == ATTACH:
+            # A lost node that has cleaned up is like any other.
+            place.lost = place.lost and not place.clean
             _succeed(place.attached, call, YES)
         elif call.rpc == STAGE:
             _succeed(place.staged, call, YES)

@@ -6,7 +6,7 @@ import json
 import unittest
 
 from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, Call, mutating, parse
-from .trace import Kill, check
+from .trace import LOST, REBOOT, Kill, check
 
 T1, T2 = "/target/1", "/target/2"
 
@@ -48,9 +48,9 @@ class Recorder:
         for rpc in rpcs:
             self.call(rpc)
 
-    def kill(self, role: str, node: str = "node-1") -> None:
+    def kill(self, role: str, node: str = "node-1", volume: str = "") -> None:
         self.seq += 1
-        self.kills.append(Kill(self.seq, role, node))
+        self.kills.append(Kill(self.seq, role, node, volume))
 
 
 class TraceTest(unittest.TestCase):
@@ -138,6 +138,36 @@ class TraceTest(unittest.TestCase):
         self.trace.run(UNSTAGE, DETACH)
         self.good()
 
+    def reboot(self, node: str = "node-1") -> None:
+        for role in ("agent", "loop-driver", REBOOT):
+            self.trace.kill(role, node)
+
+    def test_a_reboot(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH)
+        self.reboot()
+        self.trace.run(STAGE, PUBLISH)
+        self.reboot()
+        self.trace.run(UNPUBLISH, UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_reboot_during_a_call(self) -> None:
+        self.trace.run(ATTACH)
+        self.trace.begin(STAGE)
+        self.reboot()
+        self.trace.run(UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_lost_node_is_detached_and_cleans_up_later(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH)
+        self.reboot()
+        self.trace.kill(LOST)
+        self.trace.run(DETACH)
+        self.trace.call(ATTACH, node="node-2")
+        self.trace.run(UNPUBLISH, UNSTAGE)
+        self.trace.call(DETACH, node="node-2")
+        self.trace.run(DELETE)
+        self.good()
+
     def test_a_provoked_refusal(self) -> None:
         self.trace.call(ATTACH, "FailedPrecondition")
         self.trace.run(ATTACH, DETACH)
@@ -172,6 +202,62 @@ class TraceTest(unittest.TestCase):
         self.trace.end(unheard)
         self.trace.run(PUBLISH)
         self.bad("came before NodeStageVolume had succeeded")
+
+    def test_publish_after_a_reboot(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.reboot()
+        self.trace.run(PUBLISH)
+        self.bad("came before NodeStageVolume had succeeded")
+
+    def test_detach_after_a_reboot(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH)
+        self.reboot()
+        self.trace.run(DETACH)
+        self.bad("came before NodeUnstageVolume on node-1 had succeeded")
+        self.bad(f"came before NodeUnpublishVolume of {T1} had succeeded")
+
+    def test_publish_after_another_nodes_reboot(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.reboot("node-2")
+        self.trace.run(PUBLISH, UNPUBLISH, UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_lost_node_that_never_cleans_up(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.kill(LOST)
+        self.trace.run(DETACH)
+        self.bad("left staged")
+
+    def test_a_volume_alone_is_lost_on_a_node(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.kill(LOST, volume="v")
+        self.trace.run(DETACH, UNSTAGE)
+        self.good()
+
+    def test_another_volume_is_lost_on_the_node(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.kill(LOST, volume="w")
+        self.trace.run(DETACH)
+        self.bad("came before NodeUnstageVolume on node-1 had succeeded")
+
+    def test_another_node_was_lost(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.kill(LOST, "node-2")
+        self.trace.run(DETACH)
+        self.bad("came before NodeUnstageVolume on node-1 had succeeded")
+
+    def test_staged_anew_before_the_lost_stage_was_undone(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.kill(LOST)
+        self.trace.run(DETACH, ATTACH)
+        self.trace.call(STAGE, staging="/other")
+        self.bad("names the staging path '/other'", finished=False)
+
+    def test_a_node_that_came_back_clean_is_like_any_other(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.kill(LOST)
+        self.trace.run(DETACH, UNSTAGE, ATTACH, STAGE, DETACH)
+        self.bad("came before NodeUnstageVolume on node-1 had succeeded", finished=False)
 
     def test_unstage_with_a_live_target(self) -> None:
         self.trace.run(ATTACH, STAGE, PUBLISH, UNSTAGE)
