@@ -3,12 +3,14 @@
 PYTHON ?= python3
 CARGO ?= cargo
 NODES ?=
+SEED ?=
+MINUTES ?= 10
 HELM_ARGS ?=
 export PYTHONDONTWRITEBYTECODE = 1
 
 harness = $(PYTHON) -m e2e.cluster
 
-.PHONY: help up down install image demo check test print-bin
+.PHONY: help up down install image demo check test soak print-bin
 
 help:
 	@echo 'make demo       start a cluster, install moor, and show what it does (first run: about 20 min, then 1)'
@@ -17,6 +19,7 @@ help:
 	@echo 'make down       remove the test cluster and all traces of it'
 	@echo 'make check      format, lints, tests, chart: the fast loop, on a bare API server'
 	@echo 'make test       everything, the cluster suite included'
+	@echo 'make soak       random work and crashes on a test cluster; SEED=number MINUTES=10'
 	@echo 'make image      build the container image, print the path of its archive'
 	@echo 'make print-bin  print the folder of kubectl, helm, kube-apiserver and the other built programs'
 	@echo
@@ -58,3 +61,6 @@ test:
 	$(MAKE) --no-print-directory check
 	MOOR_RIG=all $(CARGO) test --locked --test crash_sweep
 	@if [ -e e2e/suite/__main__.py ]; then $(PYTHON) -m e2e.suite; else echo 'e2e/suite is not there yet: no cluster suite was run'; fi
+
+soak:
+	@$(PYTHON) -m e2e.suite.soak $(if $(SEED),--seed="$(SEED)") --minutes="$(MINUTES)"

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from e2e.cluster import install as installation
 
 from . import objects, runner, selftests
 from .pods import Pods
-from .registry import SCENARIOS, Scenario
+from .registry import SCENARIOS
 from .runner import Tally
 from .scenarios import in_order
 
@@ -26,9 +26,6 @@ _SETTINGS = ["--set", "loopDriver.recordCalls=true"]
 
 
 def main() -> int:
-    os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
-    # The suite ends processes and pulls cables: never on somebody else's cluster.
-    os.environ.pop("KUBECONFIG", None)
     arguments = _parser().parse_args()
     in_order()
     chosen = [each for each in SCENARIOS if re.search(arguments.pattern, each.title, re.IGNORECASE)]
@@ -38,13 +35,21 @@ def main() -> int:
     if not chosen:
         print(f"no scenario matches {arguments.pattern!r}; see --list", file=sys.stderr)
         return 2
+    return on_a_cluster(lambda cluster, tally: runner.run_all(cluster, chosen, tally), keep=arguments.keep)
+
+
+def on_a_cluster(work: Callable[[Cluster, Tally], None], *, keep: bool) -> int:
+    """Brings a cluster up, works on it, takes it down and prints how it went. Returns the exit code."""
+    os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+    # The suite ends processes and pulls cables: never on somebody else's cluster.
+    os.environ.pop("KUBECONFIG", None)
     try:
         packages.require_root()
     except Problem as problem:
         say(str(problem))
         return 1
     with _alone():
-        return _run(chosen, keep=arguments.keep)
+        return _run(work, keep=keep)
 
 
 @contextmanager
@@ -67,12 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(chosen: list[Scenario], *, keep: bool) -> int:
+def _run(work: Callable[[Cluster, Tally], None], *, keep: bool) -> int:
     start = time.monotonic()
     tally = Tally()
     try:
         _self_tests(tally)
-        runner.run_all(_prepare(), chosen, tally)
+        work(_prepare(), tally)
     except Problem as problem:
         say(f"\n{problem}")
         tally.failed += 1

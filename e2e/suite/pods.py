@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import Cluster, Node, Process, cgroups
+from e2e.cluster import ApiError, Cluster, Node, Process, cgroups
 from e2e.cluster.install import NAMESPACE
 
 from .objects import Object
@@ -106,6 +106,14 @@ class Pods:
         )
         self.await_ready()
         return names
+
+    def ask_to_go(self, name: str) -> None:
+        """Deletes one Pod in order and does not wait. It may have gone already."""
+        try:
+            self._cluster.api.delete(f"{_PODS}/{name}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
     def renew_restarted(self) -> list[str]:
         """Replaces Pods whose containers were killed, for kubelet starts a container later each time."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import unittest
 
-from . import audit_test, leaks_test, trace_test
+from . import audit_test, leaks_test, soak_test, trace_test
 
-_MODULES = (trace_test, leaks_test, audit_test)
+_MODULES = (trace_test, leaks_test, audit_test, soak_test)
 
 
 def run() -> tuple[int, list[str]]:

@@ -22,6 +22,7 @@ _MODULES = (
     "losses",
     "malformed",
     "uninstall",
+    "soak",
 )
 
 
