@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::budgets::Budgets;
 use super::failure::Failure;
 use super::paths::Paths;
 use super::records::Records;
@@ -36,8 +36,6 @@ pub(super) const BY_ATTACHMENT: &str = "attachment";
 
 /// Controller calls at a time where the Plugin is gone: its default.
 const CONTROLLER_CONCURRENCY: usize = 16;
-/// Longest wait for a turn at a plugin. Whoever does not get one lets others go first.
-const TURN: Duration = Duration::from_secs(30);
 
 /// The agent of one node.
 pub(super) struct Agent {
@@ -275,45 +273,6 @@ impl Watched for Volume {
     fn is_watched_by(&self, node: &str) -> bool {
         let controller = self.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
         controller.is_some_and(|c| c.agent == node)
-    }
-}
-
-/// Whether a call makes or undoes something. Each has its own budget, so that neither starves the other (B32).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Direction {
-    Make,
-    Undo,
-}
-
-/// Driver, whether its Controller service, direction.
-type Budget = (String, bool, Direction);
-
-/// Calls at a time, per driver, service and direction.
-#[derive(Debug, Default)]
-pub(super) struct Budgets {
-    slots: Mutex<HashMap<Budget, (usize, Arc<Semaphore>)>>,
-}
-
-impl Budgets {
-    /// Waits for a turn at the driver's Controller (or Node) service. None after half a minute.
-    pub async fn turn(
-        &self,
-        driver: &str,
-        controller: bool,
-        direction: Direction,
-        limit: usize,
-    ) -> Option<OwnedSemaphorePermit> {
-        let semaphore = {
-            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            let fresh = || (limit, Arc::new(Semaphore::new(limit)));
-            let slot = slots.entry((driver.to_owned(), controller, direction)).or_insert_with(fresh);
-            if slot.0 != limit {
-                // Calls in flight keep their permits of the old budget until they end.
-                *slot = fresh();
-            }
-            slot.1.clone()
-        };
-        tokio::time::timeout(TURN, semaphore.acquire_owned()).await.ok()?.ok()
     }
 }
 

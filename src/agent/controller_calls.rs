@@ -9,7 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::arguments;
-use super::context::{Agent, BY_HANDLE, Direction};
+use super::budgets::{Budget, Busy, Direction, LATER, Parked, Turn};
+use super::context::{Agent, BY_HANDLE};
 use super::failure::Failure;
 use super::retry::Step;
 use super::status::{failed, not_ready, ready, went};
@@ -41,6 +42,7 @@ enum Outcome {
 enum Trouble {
     Failed(Rpc, Box<Failure>),
     NotNow,
+    Busy,
     Api(ApiError),
 }
 
@@ -58,6 +60,7 @@ pub(super) async fn work(agent: Arc<Agent>, handle: String) -> Next {
             Ok(Outcome::Idle) => {}
             Ok(Outcome::Waits(left)) => next = Some(next.map_or(left, |n| n.min(left))),
             Err(Trouble::NotNow) => return Next::After(PAUSE),
+            Err(Trouble::Busy) => return Next::After(LATER),
             Ok(Outcome::Went) | Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
             Err(Trouble::Api(error)) => {
                 tracing::warn!(handle, "{error}");
@@ -195,14 +198,17 @@ fn already_gone(agent: &Agent, attachment: &Attachment, error: &CallError) -> Re
     Ok(())
 }
 
-async fn turn(
-    agent: &Agent,
+async fn turn<'a>(
+    agent: &'a Agent,
     attachment: &Attachment,
     direction: Direction,
-) -> Result<tokio::sync::OwnedSemaphorePermit, Trouble> {
-    let driver = &attachment.spec.fixed.driver_name;
-    let turn = agent.budgets.turn(driver, true, direction, agent.controller_concurrency(driver)).await;
-    turn.filter(|_| agent.may_call_controller(driver)).ok_or(Trouble::NotNow)
+) -> Result<Turn<'a>, Trouble> {
+    let fixed = &attachment.spec.fixed;
+    let budget = Budget { driver: fixed.driver_name.clone(), controller: true, direction };
+    let limit = agent.controller_concurrency(&fixed.driver_name);
+    let turn = agent.budgets.turn(&budget, limit, Parked::Handle(fixed.handle_name.clone())).await;
+    let turn = turn.map_err(|Busy| Trouble::Busy)?;
+    if agent.may_call_controller(&fixed.driver_name) { Ok(turn) } else { Err(Trouble::NotNow) }
 }
 
 async fn attached(agent: &Agent, attachment: &Arc<Attachment>, context: Context) -> Result<(), ApiError> {
@@ -262,7 +268,9 @@ async fn record_failure(
 ) -> Result<(), ApiError> {
     let before = attachment.status.clone().unwrap_or_default();
     let driver = &attachment.spec.fixed.driver_name;
-    let attempt = agent.retries.failed(&retry_step(attachment, rpc), failure, before.attempts, driver);
+    let same = before.last_error.as_ref().is_some_and(|e| e.rpc == rpc.name());
+    let earlier = before.attempts.filter(|_| same);
+    let attempt = agent.retries.failed(&retry_step(attachment, rpc), failure, earlier, driver);
     let name = attachment.metadata.name.as_deref().unwrap_or_default();
     tracing::warn!(attachment = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
     let mut after = before.clone();

@@ -9,10 +9,11 @@
 //! | `controller_calls`, `volume_calls` | ControllerPublish, CreateVolume and their inverses |
 //! | `node` | stage, publish and their inverses |
 //! | [`records`], [`mounts`], [`directories`], [`paths`] | what is on this node |
-//! | `wakes`, `retry`, `context` | what starts a pass, when a failed one is repeated, what all share |
+//! | `wakes`, `retry`, `budgets`, `context` | what starts a pass, when a failed one is repeated, calls at a time, what all share |
 
 pub mod args;
 mod arguments;
+mod budgets;
 mod context;
 mod controller_calls;
 pub mod directories;

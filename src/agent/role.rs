@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::args::AgentArgs;
-use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE, Budgets};
+use super::budgets::Budgets;
+use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
 use super::front::Front;
 use super::host::{self, HostError, NodeLock};
 use super::paths::Paths;
@@ -132,7 +133,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         metrics,
         retries: wakes.retries.clone(),
         queues: queues.clone(),
-        budgets: Budgets::default(),
+        budgets: Budgets::new(move |parked| queues.wake(parked)),
         renewal,
         first_seen: wakes.first_seen.clone(),
         stopping: AtomicBool::new(false),

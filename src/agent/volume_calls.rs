@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::arguments;
-use super::context::{Agent, Direction};
+use super::budgets::{Budget, Direction, LATER, Parked};
+use super::context::Agent;
 use super::failure::Failure;
 use super::quantity;
 use super::registry::Serving;
@@ -33,8 +34,12 @@ pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     let driver = driver(&agent, &volume);
     let direction = if rpc == Rpc::DeleteVolume { Direction::Undo } else { Direction::Make };
     let limit = agent.controller_concurrency(&driver);
-    let turn = agent.budgets.turn(&driver, true, direction, limit).await;
-    let Some(_turn) = turn.filter(|_| agent.may_call_controller(&driver)) else { return Next::After(PAUSE) };
+    let budget = Budget { driver: driver.clone(), controller: true, direction };
+    let turn = agent.budgets.turn(&budget, limit, Parked::Volume(uid.clone())).await;
+    let Ok(_turn) = turn else { return Next::After(LATER) };
+    if !agent.may_call_controller(&driver) {
+        return Next::After(PAUSE);
+    }
 
     let before = volume.status.clone().unwrap_or_default();
     let mut after = before.clone();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::budgets::Parked;
 use super::context::{FirstSeen, Watched, oldest_plugin};
 use super::records::Records;
 use super::registry::Surroundings;
@@ -43,6 +44,17 @@ pub(super) struct Queues {
     pub volumes: Arc<Queue<String>>,
     /// PluginInstances, by driver name.
     pub instances: Arc<Queue<String>>,
+}
+
+impl Queues {
+    /// There may be a turn for a pass that was turned away.
+    pub fn wake(&self, parked: Parked) {
+        match parked {
+            Parked::Node(key) => self.nodes.add(key),
+            Parked::Handle(handle) => self.handles.add(handle),
+            Parked::Volume(uid) => self.volumes.add(uid),
+        }
+    }
 }
 
 /// Puts changes into queues.
@@ -82,6 +94,10 @@ impl Wakes {
                 for attachment in [old, new].into_iter().flatten() {
                     me.attachment(attachment);
                 }
+            } else if differs(old, new, shown_of_attachment)
+                && let Some(attachment) = new
+            {
+                me.attachment_on_node(attachment);
             }
             if let (Some(gone), None) = (old, new) {
                 me.retries.clear(gone.metadata.uid.as_deref().unwrap_or_default());
@@ -135,10 +151,14 @@ impl Wakes {
     fn attachment(&self, attachment: &Attachment) {
         let handle = attachment.spec.fixed.handle_name.clone();
         if attachment.spec.controller.as_ref().is_some_and(|c| c.agent == self.node_name) {
-            self.queues.handles.add(handle.clone());
+            self.queues.handles.add(handle);
         }
+        self.attachment_on_node(attachment);
+    }
+
+    fn attachment_on_node(&self, attachment: &Attachment) {
         if attachment.spec.node_name == self.node_name {
-            self.queues.nodes.add(NodeKey::Handle(handle));
+            self.queues.nodes.add(NodeKey::Handle(attachment.spec.fixed.handle_name.clone()));
         }
     }
 
@@ -198,11 +218,14 @@ fn of_claim(claim: &VolumeClaim) -> (Life, Option<(ClaimState, Option<String>)>)
     (life(&claim.metadata), status)
 }
 
-/// With the code of the last failure, which the node's claims show while they wait for the Attachment.
-fn of_attachment(attachment: &Attachment) -> (Life, Option<(AttachmentState, Option<String>)>) {
-    let status = attachment.status.as_ref();
-    let status = status.map(|s| (s.state, s.last_error.as_ref().map(|e| e.code.clone())));
-    (life(&attachment.metadata), status)
+fn of_attachment(attachment: &Attachment) -> (Life, Option<AttachmentState>) {
+    (life(&attachment.metadata), attachment.status.as_ref().map(|s| s.state))
+}
+
+/// What the node's claims show while they wait for the Attachment. Whoever wrote it is not woken by it.
+fn shown_of_attachment(attachment: &Attachment) -> Option<(Option<i64>, Option<String>)> {
+    let status = attachment.status.as_ref()?;
+    Some((status.attempts, status.last_error.as_ref().map(|e| e.code.clone())))
 }
 
 fn of_volume(volume: &Volume) -> (Life, Option<VolumeState>) {

@@ -38,6 +38,15 @@ pub struct CallFailure {
     pub message: String,
 }
 
+/// What a driver last said, how often, and when it is asked again; nothing if nothing failed.
+#[must_use]
+pub fn story(failed: Option<&CallFailure>, attempts: Option<i64>, next: Option<&Time>) -> Option<String> {
+    let CallFailure { rpc, code, message } = failed?;
+    let attempts = attempts.map(|n| format!("; attempt {n}")).unwrap_or_default();
+    let next = next.map(|at| format!(", next at {}", at.0)).unwrap_or_default();
+    Some(format!("{rpc}: {code}: {message}{attempts}{next}"))
+}
+
 /// Puts `desired` into `conditions`. Returns whether anything changed.
 pub fn set(
     conditions: &mut Vec<Condition>,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
 use super::observe::View;
+use super::report::Wait;
 use super::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use crate::agent::arguments;
-use crate::agent::context::Direction;
+use crate::agent::budgets::{Budget, Busy, Direction, Parked, Turn};
 use crate::agent::directories::{self, DirectoryError};
 use crate::agent::failure::Failure;
 use crate::agent::mounts;
@@ -39,7 +40,7 @@ impl Pass {
         let result = match made {
             Ok(()) => {
                 let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_stage_volume(args)));
-                self.patiently(call, &waiting, "Staging", RPC)
+                self.patiently(call, &waiting, "Staging", RPC, self.waiting_since(&waiting))
                     .await
                     .map_err(|e| (Failure::of_call(&e), Some(e)))
             }
@@ -82,7 +83,8 @@ impl Pass {
         let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
         let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_publish_volume(args)));
         let waiting = [claim.clone()];
-        if let Err(error) = self.patiently(call, &waiting, "Publishing", RPC).await {
+        let since = self.waiting_since(&waiting);
+        if let Err(error) = self.patiently(call, &waiting, "Publishing", RPC, since).await {
             if never_sent(&error) && !before.record.targets.contains_key(&claim_uid(claim)) {
                 self.agent.records.put(before).await?;
             }
@@ -115,33 +117,48 @@ impl Pass {
     }
 
     /// A turn at the plugin, if a call may be started at all.
-    pub(super) async fn turn(
-        &self,
-        driver: &str,
-        direction: Direction,
-    ) -> Result<tokio::sync::OwnedSemaphorePermit, Trouble> {
-        let turn = self.agent.budgets.turn(driver, false, direction, CONCURRENCY).await;
-        turn.filter(|_| self.agent.may_call_driver(driver)).ok_or(Trouble::NotNow)
+    pub(super) async fn turn(&self, driver: &str, direction: Direction) -> Result<Turn<'_>, Trouble> {
+        let budget = Budget { driver: driver.to_owned(), controller: false, direction };
+        let turn = self.agent.budgets.turn(&budget, CONCURRENCY, Parked::Node(self.key.clone())).await;
+        let turn = turn.map_err(|Busy| Trouble::Busy)?;
+        if self.agent.may_call_driver(driver) { Ok(turn) } else { Err(Trouble::NotNow) }
     }
 
     /// Awaits a call; when it takes long, says so once on the claims that wait for it.
-    async fn patiently<T>(
+    pub(super) async fn patiently<T>(
         &self,
         call: impl Future<Output = Result<T, CallError>>,
         waiting: &[Arc<VolumeClaim>],
         reason: &'static str,
         rpc: Rpc,
+        since: Instant,
     ) -> Result<T, CallError> {
         let mut call = std::pin::pin!(call);
-        let since = waiting.iter().map(|c| self.agent.first_seen.of(&claim_uid(c))).min();
         tokio::select! {
             result = &mut call => return result,
-            () = sleep_until(since.unwrap_or_else(Instant::now) + PATIENCE) => {}
+            () = sleep_until(since + PATIENCE) => {}
         }
-        for claim in waiting {
-            self.report_waiting(claim, reason, format!("{rpc} is running")).await;
+        let words = async {
+            for claim in waiting {
+                self.report_waiting(claim, Wait::new(reason, format!("{rpc} is running"))).await;
+            }
+        };
+        // Both at once: the answer is taken in while the words are written, however slow the API server is.
+        let mut words = std::pin::pin!(words);
+        tokio::select! {
+            result = &mut call => {
+                // The claim is written by one task at a time.
+                words.await;
+                result
+            }
+            () = &mut words => call.await,
         }
-        call.await
+    }
+
+    /// Since when the first of these claims has been waiting.
+    fn waiting_since(&self, waiting: &[Arc<VolumeClaim>]) -> Instant {
+        let since = waiting.iter().map(|c| self.agent.first_seen.of(&claim_uid(c)));
+        since.min().unwrap_or_else(Instant::now)
     }
 
     /// The record of an Attachment, or a new one.

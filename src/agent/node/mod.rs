@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::budgets::LATER;
 use super::context::Agent;
 use super::failure::Failure;
 use super::mounts::MountError;
@@ -58,9 +59,12 @@ enum Trouble {
     /// The claim's VolumeHandle is known now, and who holds that key goes on.
     #[error("another key goes on with it")]
     Elsewhere,
-    /// No call may be started now, or the plugin's budget is used up.
+    /// No call may be started now.
     #[error("no call may be started now")]
     NotNow,
+    /// As many calls of the driver are running as may.
+    #[error("waits for a turn at the driver")]
+    Busy,
     /// The API server.
     #[error(transparent)]
     Api(#[from] ApiError),
@@ -110,6 +114,10 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
             }
             Err(Trouble::Elsewhere) => return Next::Done,
             Err(Trouble::NotNow) => return Next::After(PAUSE),
+            Err(Trouble::Busy) => {
+                pass.report_busy(&step, &view).await;
+                return Next::After(LATER);
+            }
             Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
             Err(trouble) => {
                 tracing::warn!(key = ?pass.key, ?step, "{trouble}");
@@ -209,7 +217,12 @@ impl Pass {
         let Some((uid, rpc)) = subject(step) else { return Ok(()) };
         let driver = view.driver(step);
         let claims = view.waiting_for(step);
-        let before = claims.iter().filter_map(|c| c.status.as_ref()?.attempts).max();
+        // The count goes on after a restart, of this call and of no other.
+        let same = claims
+            .iter()
+            .filter_map(|c| c.status.as_ref())
+            .filter(|s| s.last_error.as_ref().is_some_and(|e| e.rpc == rpc.name()));
+        let before = same.filter_map(|s| s.attempts).max();
         let generation = view.generation(&uid);
         let attempt =
             self.agent.retries.failed(&Step { uid: &uid, rpc, generation }, failure, before, &driver);

@@ -8,15 +8,15 @@ use tokio::time::Instant;
 
 use super::make::claim_uid;
 use super::observe::View;
-use super::{PATIENCE, Pass, Trouble, attachment_of};
+use super::{CONCURRENCY, PATIENCE, Pass, Trouble, attachment_of};
 use crate::agent::directories;
 use crate::agent::failure::Failure;
 use crate::agent::paths::HostPath;
 use crate::agent::retry::Attempt;
 use crate::agent::status::{failed, not_ready, ready, waits, went};
 use crate::api::claim::VolumeClaimStatus;
-use crate::api::conditions::{Desired, READY};
-use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim};
+use crate::api::conditions::{CallFailure, READY, story};
+use crate::api::{Attachment, AttachmentState, AttachmentStatus, ClaimState, VolumeClaim};
 use crate::attachment::node_side::NodeStep;
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
@@ -160,18 +160,14 @@ impl Pass {
         let mut next = backing_off;
         for seen in view.seen.claims.iter().filter(|c| !c.deleted && c.state < ClaimState::Ready) {
             let (Some(uid), Some(claim)) = (seen.uses(), view.claims.get(&seen.uid)) else { continue };
-            let status = claim.status.as_ref();
-            if status
-                .is_some_and(|s| s.last_error.is_some() && s.observed_generation == claim.metadata.generation)
-            {
-                // Its own failure says more.
+            if shows_own_failure(claim) {
+                // It says more.
                 continue;
             }
             let left =
                 (self.agent.first_seen.of(&seen.uid) + PATIENCE).saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let (reason, message) = waits_for(view, uid);
-                self.report_waiting(claim, reason, message).await;
+                self.report_waiting(claim, waits_for(view, uid)).await;
             } else {
                 next = Some(next.map_or(left, |n| n.min(left)));
             }
@@ -179,25 +175,32 @@ impl Pass {
         next.map_or(Next::Done, Next::After)
     }
 
+    /// As many calls of the driver are running as may: says so on the claims that have waited for long.
+    pub(super) async fn report_busy(&self, step: &NodeStep, view: &View) {
+        for claim in view.waiting_for(step) {
+            let since = self.agent.first_seen.of(&claim_uid(&claim));
+            if since.elapsed() >= PATIENCE {
+                let message = format!(
+                    "waits for its turn: {CONCURRENCY} calls of driver {} are running on node {}, as many as may",
+                    view.driver(step),
+                    self.agent.node_name
+                );
+                self.report_waiting(&claim, Wait::new("Queued", message)).await;
+            }
+        }
+    }
+
     /// Writes what a claim waits for, if that is news. A failure of this write is not worth a retry.
-    pub(super) async fn report_waiting(
-        &self,
-        claim: &Arc<VolumeClaim>,
-        reason: &'static str,
-        message: String,
-    ) {
+    pub(super) async fn report_waiting(&self, claim: &Arc<VolumeClaim>, wait: Wait) {
         // A claim may have been written since the pass began: its newest version is in the cache.
         let claim = self.agent.claims.by_uid(&claim_uid(claim)).unwrap_or_else(|| claim.clone());
-        let desired = not_ready(reason, message);
         let shown = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
-        if shown.is_some_and(|c| says(c.reason.as_str(), c.message.as_str(), &desired)) {
+        if shown.is_some_and(|c| c.reason == wait.reason && c.message == wait.message) {
             return;
         }
-        let written = self.write_claim(&claim, |status, generation, now| {
-            status.state = ClaimState::Taken;
-            status.waiting_for = None;
-            waits(status, &desired, generation, now);
-        });
+        let leaves = claim.metadata.deletion_timestamp.is_some();
+        let written =
+            self.write_claim(&claim, |status, generation, now| wait.write(status, leaves, generation, now));
         if let Err(error) = written.await {
             tracing::debug!(claim = claim_uid(&claim), "what it waits for was not written: {error}");
         }
@@ -217,28 +220,70 @@ impl Pass {
     }
 }
 
-fn says(reason: &str, message: &str, desired: &Desired) -> bool {
-    reason == desired.reason && message == desired.message
+/// The claim's own call failed last, not the one of its Attachment that it only waits for.
+fn shows_own_failure(claim: &VolumeClaim) -> bool {
+    let Some(status) = &claim.status else { return false };
+    let own = |e: &CallFailure| !is_of_controller(e);
+    status.last_error.as_ref().is_some_and(own) && status.observed_generation == claim.metadata.generation
+}
+
+fn is_of_controller(failure: &CallFailure) -> bool {
+    failure.rpc.starts_with("Controller")
+}
+
+/// What a claim waits for.
+pub(super) struct Wait {
+    reason: &'static str,
+    message: String,
+    /// The Attachment whose failure is in the way.
+    attaching: Option<AttachmentStatus>,
+}
+
+impl Wait {
+    pub(super) fn new(reason: &'static str, message: String) -> Self {
+        Self { reason, message, attaching: None }
+    }
+
+    fn write(self, status: &mut VolumeClaimStatus, leaves: bool, generation: Option<i64>, now: Timestamp) {
+        // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
+        if !leaves {
+            status.state = ClaimState::Taken;
+        }
+        status.waiting_for = None;
+        if let Some(attaching) = self.attaching {
+            status.last_error = attaching.last_error;
+            status.attempts = attaching.attempts;
+            status.next_retry = attaching.next_retry;
+        } else if status.last_error.as_ref().is_some_and(is_of_controller) {
+            // Attached since.
+            (status.last_error, status.attempts, status.next_retry) = (None, None, None);
+        }
+        waits(status, &not_ready(self.reason, self.message), generation, now);
+    }
 }
 
 /// What a claim with nothing to do waits for.
-fn waits_for(view: &View, uid: &str) -> (&'static str, String) {
+fn waits_for(view: &View, uid: &str) -> Wait {
     let Some(attachment) = view.attachments.get(uid) else {
-        return ("Attaching", "waits for its Attachment".into());
+        return Wait::new("Attaching", "waits for its Attachment".into());
     };
     let status = attachment.status.clone().unwrap_or_default();
     let name = attachment.metadata.name.as_deref().unwrap_or_default();
     if status.state == AttachmentState::Taken && attachment.spec.fixed.attach {
         let by = attachment.spec.controller.as_ref().map(|c| c.agent.clone()).unwrap_or_default();
-        let why = status.last_error.map(|e| format!(": {} {}: {}", e.rpc, e.code, e.message));
+        let why = story(status.last_error.as_ref(), status.attempts, status.next_retry.as_ref());
         let message = format!(
             "waits until the agent of node {by} has attached the volume (Attachment {name}){}",
-            why.unwrap_or_default()
+            why.map(|why| format!(": {why}")).unwrap_or_default()
         );
-        return ("Attaching", message);
+        return Wait { reason: "Attaching", message, attaching: Some(status) };
     }
-    (
+    Wait::new(
         "Staging",
         format!("waits until an earlier use of the volume on this node is undone (Attachment {name})"),
     )
 }
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

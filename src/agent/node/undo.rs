@@ -1,16 +1,20 @@
 //! Unpublishing and unstaging, from the record: the objects may be gone (design R7).
 
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
 use super::make::{claim_uid, local};
 use super::observe::View;
 use super::{Pass, Trouble};
 use crate::agent::arguments;
-use crate::agent::context::Direction;
+use crate::agent::budgets::Direction;
 use crate::agent::directories::{self, Left};
 use crate::agent::failure::Failure;
 use crate::agent::mounts;
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
-use crate::api::ClaimState;
+use crate::api::{ClaimState, VolumeClaim};
 use crate::attachment::record::{Done, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
 use crate::k8s::events::Reason;
@@ -34,7 +38,9 @@ impl Pass {
                 Err(_) => None,
             };
             let called = match &plugin {
-                Some(plugin) => self.call_unpublish(plugin, &stored.record, &target).await,
+                Some(plugin) => {
+                    self.call_unpublish(plugin, &stored.record, &target, view.claims.get(claim)).await
+                }
                 None => Err(self
                     .agent
                     .serving(RPC, &driver)
@@ -51,7 +57,7 @@ impl Pass {
                     self.agent.tell(claim, Reason::Forced, "Unpublish", note);
                 }
                 let Some(plugin) = plugin else { return Err(failure.into()) };
-                self.call_unpublish(&plugin, &stored.record, &target).await?;
+                self.call_unpublish(&plugin, &stored.record, &target, Some(claim)).await?;
             }
         }
         self.require_unmounted(RPC, &target, "NodeUnpublishVolume").await?;
@@ -90,7 +96,9 @@ impl Pass {
             self.agent.records.put(stored.clone()).await?;
         }
         let args = arguments::node_unstage(&stored.record);
-        let called = self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)).await;
+        let call = Box::pin(self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)));
+        let waiting = view.waiting_for(&super::NodeStep::Unstage { attachment: uid.to_owned() });
+        let called = self.patiently(call, &waiting, "Unstaging", RPC, Instant::now()).await;
         self.accept(called, &stored.record, &staging).await?;
         self.require_unmounted(RPC, &staging, "NodeUnstageVolume").await?;
         self.clear_staging(&staging)?;
@@ -123,10 +131,13 @@ impl Pass {
         plugin: &Plugin,
         record: &Record,
         target: &HostPath,
+        claim: Option<&Arc<VolumeClaim>>,
     ) -> Result<(), Failure> {
+        const RPC: Rpc = Rpc::NodeUnpublishVolume;
         let args = arguments::node_unpublish(record, target);
-        let call = plugin.node_unpublish_volume(args);
-        let called = self.agent.call(&record.driver_name, Rpc::NodeUnpublishVolume, call).await;
+        let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unpublish_volume(args)));
+        let waiting: Vec<_> = claim.cloned().into_iter().collect();
+        let called = self.patiently(call, &waiting, "Unpublishing", RPC, Instant::now()).await;
         self.accept(called, record, target).await
     }
 
