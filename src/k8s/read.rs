@@ -78,6 +78,17 @@ where
     }
 }
 
+/// The revision at which etcd is now, by a LIST of one object.
+pub async fn revision<K>(api: &Api<K>) -> Result<u64, ApiError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let request = request::<K>("list", "", api.namespace(), "");
+    let listed = within(&request, api.list_metadata(&ListParams::default().limit(1))).await?;
+    let version = listed.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+    version.ok_or(ApiError::Invalid { request, message: "the list has no resourceVersion".into() })
+}
+
 /// Names a request for its errors.
 pub(super) fn request<K>(
     verb: &'static str,

@@ -19,6 +19,8 @@ use tracing::{debug, error, warn};
 use super::{
     backoff::Backoff,
     cache::{Cache, Cached},
+    error::ApiError,
+    read,
     store::{Origin, version},
 };
 
@@ -90,6 +92,8 @@ enum Interrupted {
     Stream(#[source] kube::Error),
     #[error("WATCH: the API server ended it: {0}")]
     Status(Box<kube::core::Status>),
+    #[error(transparent)]
+    Revision(Box<ApiError>),
     #[error("request: {0}")]
     Build(#[source] request::Error),
     #[error(transparent)]
@@ -112,7 +116,7 @@ impl Interrupted {
         match self {
             // An event whose metadata cannot be read is lost: only a LIST makes up for it.
             Self::Stream(kube::Error::SerdeError(_)) | Self::Status(_) => false,
-            Self::Open(_) | Self::OpenTimedOut | Self::Stream(_) => !self.expired(),
+            Self::Open(_) | Self::OpenTimedOut | Self::Stream(_) | Self::Revision(_) => !self.expired(),
             _ => false,
         }
     }
@@ -123,7 +127,8 @@ impl Interrupted {
 pub async fn watch<K: Cached>(api: Api<K>, selector: Selector, cache: Arc<Cache<K>>, source: u8) -> WentBack {
     let watch = Watch {
         url: Request::new(api.resource_url()),
-        client: api.into_client(),
+        client: api.clone().into_client(),
+        api,
         selector,
         cache,
         source,
@@ -131,12 +136,14 @@ pub async fn watch<K: Cached>(api: Api<K>, selector: Selector, cache: Arc<Cache<
     };
     let mut failures = 0;
     let mut resume = None;
+    let mut broken = false;
     loop {
         let started = Instant::now();
-        let (version, outcome) = watch.round(resume).await;
+        let (version, outcome) = watch.round(resume, broken).await;
         let advanced = version > resume.unwrap_or(0);
         let Err(interrupted) = outcome else {
             resume = Some(version);
+            broken = false;
             // A stream that ends as soon as it opens must not become a storm of requests.
             failures = if started.elapsed() < SHORT { failures + 1 } else { 0 };
             if failures > 0 {
@@ -145,6 +152,7 @@ pub async fn watch<K: Cached>(api: Api<K>, selector: Selector, cache: Arc<Cache<
             continue;
         };
         resume = interrupted.resumable().then_some(version);
+        broken = true;
         failures = if advanced { 1 } else { failures + 1 };
         match interrupted {
             Interrupted::WentBack(went_back) => {
@@ -163,6 +171,7 @@ pub async fn watch<K: Cached>(api: Api<K>, selector: Selector, cache: Arc<Cache<
 }
 
 struct Watch<K> {
+    api: Api<K>,
     url: Request,
     client: Client,
     selector: Selector,
@@ -178,9 +187,15 @@ impl<K: Cached> Watch<K> {
 
     /// Lists unless there is a version to resume from, then watches until the stream ends. Returns the
     /// last version seen.
-    async fn round(&self, resume: Option<u64>) -> (u64, Result<(), Interrupted>) {
+    async fn round(&self, resume: Option<u64>, broken: bool) -> (u64, Result<(), Interrupted>) {
         let mut version = match resume {
-            Some(version) => version,
+            Some(version) => {
+                // A server that was restored in the meantime would let us wait for a version that lies in its future.
+                if broken && let Err(interrupted) = self.went_on(version).await {
+                    return (version, Err(interrupted));
+                }
+                version
+            }
             None => match self.list().await {
                 Ok(version) => version,
                 Err(interrupted) => return (0, Err(interrupted)),
@@ -188,6 +203,15 @@ impl<K: Cached> Watch<K> {
         };
         let outcome = self.stream(&mut version).await;
         (version, outcome)
+    }
+
+    /// Whether etcd still has what we have seen of it.
+    async fn went_on(&self, seen: u64) -> Result<(), Interrupted> {
+        let now = read::revision(&self.api).await.map_err(|error| Interrupted::Revision(Box::new(error)))?;
+        if now < seen {
+            return Err(WentBack { kind: self.kind.clone(), listed: now, seen }.into());
+        }
+        Ok(())
     }
 
     /// A LIST of the most recent state, page by page.
@@ -251,7 +275,12 @@ impl<K: Cached> Watch<K> {
                     self.cache.leave(object.meta(), self.source);
                 }
                 WatchEvent::Bookmark(bookmark) => {
-                    *last = (*last).max(bookmark.metadata.resource_version.parse().unwrap_or(0));
+                    let version = bookmark.metadata.resource_version.parse().unwrap_or(0);
+                    if version < *last {
+                        // From a server that lags, or from one that was restored.
+                        self.went_on(*last).await?;
+                    }
+                    *last = (*last).max(version);
                 }
                 WatchEvent::Error(status) => return Err(Interrupted::Status(status)),
             }

@@ -179,6 +179,42 @@ async fn a_server_whose_history_went_back_ends_the_watch() {
 }
 
 #[tokio::test]
+async fn a_broken_stream_is_not_taken_up_from_a_version_of_the_future() {
+    let fixture = watching(vec![
+        list(20, "", &[object("a", 5)]),
+        Answer::Events(vec![event("ADDED", &object("b", 50))]),
+        Answer::Error(503, "ServiceUnavailable"),
+        list(30, "", &[]),
+    ])
+    .await;
+    let text = fixture.watching.await.unwrap().to_string();
+    assert!(text.contains("lists version 30, older than 50"), "{text}");
+    let asked = fixture.server.asked().pop().unwrap().uri;
+    assert!(asked.contains("limit=1") && !asked.contains("resourceVersion"), "{asked}");
+}
+
+#[tokio::test]
+async fn a_bookmark_of_the_past_is_looked_into() {
+    let fixture = watching(vec![
+        list(20, "", &[object("a", 5)]),
+        Answer::Open(vec![event("ADDED", &object("b", 50)), bookmark(40)]),
+        list(45, "", &[]),
+    ])
+    .await;
+    let text = fixture.watching.await.unwrap().to_string();
+    assert!(text.contains("lists version 45, older than 50"), "{text}");
+
+    // A server that only lags.
+    let fixture = watching(vec![
+        list(20, "", &[object("a", 5)]),
+        Answer::Open(vec![event("ADDED", &object("b", 50)), bookmark(40), event("ADDED", &object("c", 60))]),
+        list(50, "", &[]),
+    ])
+    .await;
+    fixture.until("goes on", |f| f.names() == ["a", "b", "c"]).await;
+}
+
+#[tokio::test]
 async fn an_own_write_made_during_the_list_is_not_taken_for_history_going_back() {
     let (_server, client) = Scripted::start(vec![]).await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
