@@ -35,11 +35,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed) -> Next {
         let Some(claim) = seen.claim(&uid) else { continue };
         let brief = matches!(why, Waiting::VolumeNotReady { .. } | Waiting::ModeChanging);
         let created = claim.metadata.creation_timestamp.as_ref();
-        let age = created.map_or(PATIENCE, |t| {
-            Duration::try_from(Timestamp::now().duration_since(t.0)).unwrap_or_default()
-        });
-        // Creation times are whole seconds, so a claim can look up to one older than it is.
-        if brief && age < PATIENCE * 2 {
+        if brief && created.is_some_and(|t| is_young(t.0, Timestamp::now())) {
             next = Next::After(PATIENCE);
             continue;
         }
@@ -53,6 +49,12 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed) -> Next {
         }
     }
     next
+}
+
+/// Creation times are whole seconds, so a claim can look up to one older than it is. One from the future shows that the
+/// clocks differ, and nothing is held back for that.
+fn is_young(created: Timestamp, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(created)).is_ok_and(|age| age < PATIENCE * 2)
 }
 
 async fn write(ctx: &Context, claim: &VolumeClaim, why: &Waiting) -> Result<(), ApiError> {
@@ -78,4 +80,20 @@ async fn write(ctx: &Context, claim: &VolumeClaim, why: &Waiting) -> Result<(), 
         Err(error) => return Err(error),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_holds_no_condition_back() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let created = at(1_700_000_000);
+        assert!(is_young(created, created) && is_young(created, at(1_700_000_001)));
+        assert!(!is_young(created, at(1_700_000_002)));
+        // An hour ahead, an hour behind.
+        assert!(!is_young(created, at(1_700_003_600)));
+        assert!(!is_young(created, at(1_699_996_400)));
+    }
 }
