@@ -33,6 +33,12 @@ fn freshest<'a>(seen: &'a node_side::Seen, uid: &str) -> Option<&'a AttachmentSe
     }
 }
 
+/// The API server went on since a record of `known` was written, so what it does not have was deleted.
+fn was_deleted(seen: &node_side::Seen, uid: &str, known: u64) -> bool {
+    let went_on = known == 0 || seen.revision.is_some_and(|r| r >= known);
+    went_on && !seen.doubted.iter().any(|d| d == uid)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -42,7 +48,7 @@ proptest! {
     fn admission_grants_one_listed_use(
         scene in scene(),
     ) {
-        let Scene { volume, handle, claims, attachments, nodes } = scene;
+        let Scene { volume, handle, claims, attachments, nodes, forgotten } = scene;
         let seen = admission::Seen {
             volume_name: "volume",
             volume: volume.as_ref(),
@@ -50,6 +56,7 @@ proptest! {
             claims: &claims,
             attachments: &attachments,
             nodes: &nodes,
+            forgotten: &forgotten,
         };
         let verdicts = admit(&seen);
         prop_assert_eq!(&verdicts, &admit(&seen));
@@ -75,6 +82,14 @@ proptest! {
             // Only what exists can be used while the driver is not known.
             let joins = matches!(grant, Grant::Join { .. });
             prop_assert!(joins || volume.unprepared.is_none());
+            let node = match grant {
+                Grant::SwitchMode { .. } => None,
+                Grant::Create { node, .. } => Some(node),
+                Grant::Join { uid, .. } => attachments.iter().find(|a| &a.uid == uid).map(|a| &a.node),
+            };
+            if let (Some(node), Some(mount)) = (node, forgotten.first()) {
+                prop_assert_eq!(node, &mount.node, "granted beside a mount that nobody accounts for");
+            }
             match grant {
                 Grant::SwitchMode { mode } => {
                     prop_assert_ne!(*mode, handle.mode);
@@ -111,7 +126,7 @@ proptest! {
     fn nobody_overtakes_a_claim_that_waits_for_the_volume(
         scene in scene(),
     ) {
-        let Scene { volume, handle, claims, attachments, nodes } = scene;
+        let Scene { volume, handle, claims, attachments, nodes, forgotten } = scene;
         let seen = admission::Seen {
             volume_name: "volume",
             volume: volume.as_ref(),
@@ -119,6 +134,7 @@ proptest! {
             claims: &claims,
             attachments: &attachments,
             nodes: &nodes,
+            forgotten: &forgotten,
         };
         let age = |uid: &str| {
             let claim = claims.iter().find(|c| c.uid == uid).unwrap();
@@ -224,6 +240,11 @@ proptest! {
                 let record = record(attachment).expect("an undo without a record");
                 prop_assert!(record.targets.is_empty(), "NodeUnstage under a target");
                 prop_assert_ne!(record.staged, Done::No);
+                let ordered = record.forgotten.is_some() && seen.orders.contains(attachment);
+                prop_assert!(ordered || !record.is_kept(), "unstaged what the API server has forgotten");
+                if freshest(&seen, attachment).is_none() {
+                    prop_assert!(ordered || record.forgotten.is_some() || was_deleted(&seen, attachment, record.revision));
+                }
             }
             NodeStep::Stage { attachment } => {
                 let live = freshest(&seen, attachment).expect("a stage without an Attachment");
@@ -246,18 +267,31 @@ proptest! {
             }
             NodeStep::Unpublish { claim: uid, attachment } => {
                 prop_assert!(record(attachment).is_some_and(|r| r.targets.contains_key(uid)));
-                let gone = claim(uid).is_none() && seen.gone_claims.contains(uid);
-                let leaving = claim(uid).is_some_and(|c| {
-                    c.deleted || c.uses() != Some(attachment) || c.state == ClaimState::Lost
-                });
+                let record = |uid: &str| record(uid).unwrap();
+                let recorded = &record(attachment).targets[uid];
+                let lost = freshest(&seen, attachment).is_some_and(|a| a.lost);
+                let ordered =
+                    record(attachment).forgotten.is_some() && seen.orders.contains(attachment);
+                let told = claim(uid).is_some_and(|c| c.deleted || c.state == ClaimState::Lost);
+                let absent = claim(uid).is_none_or(|c| c.uses() != Some(attachment));
+                prop_assert!(claim(uid).is_some() || seen.gone_claims.contains(uid) || ordered);
+                // Nothing that the API server may only have forgotten.
+                let free = ordered || told || lost;
+                prop_assert!(free || !record(attachment).is_kept());
+                prop_assert!(free || !absent || was_deleted(&seen, uid, recorded.revision));
+                let gone = claim(uid).is_none();
+                let leaving = told || absent || ordered || lost;
+                let unattached = freshest(&seen, attachment).is_none();
                 let unusable = freshest(&seen, attachment).is_some_and(|a| {
                     !a.is_usable() || a.node_uid != seen.node_uid || a.exclusive || !a.attach
                 });
                 let there = seen.mounted.contains(uid)
-                    && record(attachment).is_some_and(|r| {
-                        r.boot_id == seen.boot_id && r.targets[uid].published == Done::Yes
-                    });
-                prop_assert!(gone || leaving || (unusable && !there), "unmounted under a living claim");
+                    && record(attachment).boot_id == seen.boot_id
+                    && recorded.published == Done::Yes;
+                prop_assert!(
+                    gone || leaving || ((unusable || unattached) && !there),
+                    "unmounted under a living claim"
+                );
             }
             NodeStep::ReportReady { claim: uid, attachment } => {
                 let target = record(attachment).and_then(|r| r.targets.get(uid));
@@ -288,6 +322,16 @@ proptest! {
             NodeStep::ReportNotReady { claim: uid } => {
                 prop_assert_eq!(claim(uid).unwrap().state, ClaimState::Ready);
             }
+            NodeStep::MarkForgotten { attachment, why } => {
+                let record = record(attachment).expect("nothing that could be forgotten");
+                prop_assert!(record.has_traces() && record.forgotten.is_none_or(|f| f.why != *why));
+                prop_assert!(!(record.forgotten.is_some() && seen.orders.contains(attachment)));
+            }
+            NodeStep::Recall { attachment } => {
+                prop_assert!(record(attachment).is_some_and(|r| r.forgotten.is_some()));
+                prop_assert!(freshest(&seen, attachment).is_some());
+            }
+            NodeStep::ReadRevision { .. } => prop_assert_eq!(seen.revision, None),
             NodeStep::Idle
             | NodeStep::ReadClaim { .. }
             | NodeStep::ReadAttachment { .. }

@@ -24,7 +24,7 @@ use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::csi::{CallError, Rpc, Secrets};
 use crate::k8s::cache::Cached;
 use crate::k8s::events::{Reason, Recorder};
-use crate::k8s::lease::Renewal;
+use crate::k8s::lease::{ApiLeases, History, Renewal};
 use crate::k8s::secrets::{self, SecretError};
 use crate::k8s::{ApiError, Cache, Target, Writer, read};
 use crate::metrics::{CallLabels, Metrics, RpcLabels};
@@ -60,6 +60,10 @@ pub(super) struct Agent {
     pub queues: Arc<Queues>,
     pub budgets: Budgets,
     pub renewal: Renewal,
+    pub leases: ApiLeases,
+    pub history: Arc<History>,
+    /// The API server's history went back: the agent has to end.
+    pub went_back: Notify,
     pub first_seen: Arc<FirstSeen>,
     pub stopping: AtomicBool,
     /// Told when the Node of our name has another UID than ours.

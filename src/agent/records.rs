@@ -12,12 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use super::doubts::Doubts;
 use crate::attachment::record::{Done, Record};
 
 const ASIDE: &str = "new";
 /// Records that are written at a time.
 const WRITES: usize = 32;
 const UNREADABLE: &str = "unreadable";
+const DISMISSED: &str = "dismissed";
 
 /// A record cannot be stored, read or removed.
 #[derive(Debug, thiserror::Error)]
@@ -81,13 +83,23 @@ impl Stored {
             return false;
         }
         boot_id.clone_into(&mut self.record.boot_id);
+        // Nothing is in use any more, whether the API server remembers it or not.
+        self.record.forgotten = None;
+        self.record.revision = 0;
         self.record.staged = doubted(self.record.staged);
         for target in self.record.targets.values_mut() {
             target.published = doubted(target.published);
+            target.revision = 0;
         }
         self.staging_device = None;
         self.staged_once = false;
         true
+    }
+
+    /// UIDs of the Attachment and of the claims.
+    fn uids(&self) -> impl Iterator<Item = String> {
+        let record = &self.record;
+        std::iter::once(&record.attachment_uid).chain(record.targets.keys()).cloned()
     }
 
     /// A claim's mount is not there any more: stage and publish are repeated before anybody relies on them.
@@ -99,19 +111,52 @@ impl Stored {
     }
 }
 
+/// A file that is no record, and what can still be made out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The file, under the name that it was given.
+    pub path: PathBuf,
+    /// UID of the Attachment, from the file's name.
+    pub attachment_uid: String,
+    /// Driver, VolumeHandle and volume id, if it is JSON that has them; else empty.
+    pub driver_name: String,
+    /// Name of the VolumeHandle.
+    pub handle_name: String,
+    /// Volume id.
+    pub volume_handle: String,
+}
+
+impl Unreadable {
+    fn of(path: PathBuf) -> Self {
+        let text = fs::read(&path).unwrap_or_default();
+        let json: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+        let field = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        Self {
+            attachment_uid: name.split('.').next().unwrap_or_default().to_owned(),
+            driver_name: field("driverName"),
+            handle_name: field("handleName"),
+            volume_handle: field("volumeHandle"),
+            path,
+        }
+    }
+}
+
 /// All records of this node. The copy in memory is what is on disk.
 #[derive(Debug)]
 pub struct Records {
     directory: PathBuf,
     known: Mutex<HashMap<String, Stored>>,
+    doubts: Doubts,
+    unreadable: Mutex<Vec<Unreadable>>,
     /// Each write blocks a thread until the disk has it.
     writes: Semaphore,
 }
 
 impl Records {
-    /// Reads the records in `directory`, making it if it is missing. Returns them with the files that cannot be read,
-    /// which are set aside under another name.
-    pub fn open(directory: &Path) -> Result<(Self, Vec<PathBuf>), RecordError> {
+    /// Reads the records in `directory`, making it if it is missing. Files that cannot be read are set aside under
+    /// another name.
+    pub fn open(directory: &Path) -> Result<Self, RecordError> {
         let fail = |source| RecordError::Open { path: directory.to_owned(), source };
         fs::create_dir_all(directory).map_err(fail)?;
         let mut known = HashMap::new();
@@ -131,14 +176,68 @@ impl Records {
                 _ => {}
             }
         }
-        Ok((
-            Self {
-                directory: directory.to_owned(),
-                known: Mutex::new(known),
-                writes: Semaphore::new(WRITES),
-            },
-            unreadable,
-        ))
+        unreadable.sort();
+        Ok(Self {
+            directory: directory.to_owned(),
+            known: Mutex::new(known),
+            doubts: Doubts::open(directory).map_err(fail)?,
+            unreadable: Mutex::new(unreadable.into_iter().map(Unreadable::of).collect()),
+            writes: Semaphore::new(WRITES),
+        })
+    }
+
+    /// The files that cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<Unreadable> {
+        self.lock_unreadable().clone()
+    }
+
+    /// Somebody has looked after the mounts of a file that cannot be read: it is kept, and no longer spoken of.
+    pub fn dismiss(&self, attachment_uid: &str) -> Result<bool, RecordError> {
+        let mut all = self.lock_unreadable();
+        let Some(at) = all.iter().position(|u| u.attachment_uid == attachment_uid) else { return Ok(false) };
+        let found = all.remove(at);
+        let to = found.path.with_extension(DISMISSED);
+        fs::rename(&found.path, to).map_err(|source| RecordError::Store { path: found.path, source })?;
+        Ok(true)
+    }
+
+    /// The API server's history went back: whatever the records speak of may be forgotten there. On disk when this
+    /// returns.
+    pub fn doubt_all(&self) -> Result<(), RecordError> {
+        let uids = self.known().values().flat_map(Stored::uids).collect::<Vec<_>>();
+        let raised = self.doubts.raise(uids);
+        raised.map_err(|source| RecordError::Open { path: self.directory.clone(), source })
+    }
+
+    /// UIDs that a record speaks of and that are in doubt.
+    #[must_use]
+    pub fn doubted(&self, stored: &Stored) -> Vec<String> {
+        let uids: Vec<String> = stored.uids().collect();
+        self.doubts.among(uids.iter())
+    }
+
+    /// The API server has the object with this UID.
+    pub fn settle(&self, uid: &str) {
+        self.doubts.settle(uid);
+    }
+
+    /// Nothing that a record speaks of is in doubt: it is of an earlier boot, and is undone.
+    pub fn settle_all(&self, stored: &Stored) {
+        stored.uids().for_each(|uid| self.settle(&uid));
+    }
+
+    /// The records that the API server does not account for.
+    #[must_use]
+    pub fn forgotten(&self) -> Vec<Stored> {
+        let known = self.known();
+        let found = known.values().filter(|s| s.record.forgotten.is_some());
+        let sorted: BTreeMap<_, _> = found.map(|s| (s.record.attachment_uid.clone(), s.clone())).collect();
+        sorted.into_values().collect()
+    }
+
+    fn lock_unreadable(&self) -> MutexGuard<'_, Vec<Unreadable>> {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The record of an Attachment.
@@ -180,10 +279,10 @@ impl Records {
         let path = self.file(&uid);
         let fail = |source| RecordError::Store { path: path.clone(), source };
         let text = serde_json::to_vec(&stored).map_err(|e| fail(io::Error::other(e)))?;
-        let (to, directory) = (path.clone(), self.directory.clone());
+        let to = path.clone();
         // The semaphore is never closed, so there is always a permit to wait for.
         let _permit = self.writes.acquire().await.ok();
-        tokio::task::spawn_blocking(move || replace(&directory, &to, &text))
+        tokio::task::spawn_blocking(move || replace(&to, &text))
             .await
             .map_err(|source| RecordError::Task { uid: uid.clone(), source })?
             .map_err(fail)?;
@@ -241,13 +340,14 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-fn replace(directory: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
+/// Replaces a file as a whole; it is on disk when this returns.
+pub(super) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let aside = path.with_extension(ASIDE);
     let mut file = File::create(&aside)?;
     file.write_all(text)?;
     file.sync_all()?;
     fs::rename(&aside, path)?;
-    File::open(directory)?.sync_all()
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 #[cfg(test)]

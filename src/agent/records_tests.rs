@@ -8,6 +8,7 @@ pub(crate) fn stored(uid: &str) -> Stored {
         path: "/k/claims/c/target".into(),
         published: Done::Yes,
         device: Some("7:1".into()),
+        revision: 12,
     };
     let record = Record {
         attachment_uid: uid.into(),
@@ -23,6 +24,8 @@ pub(crate) fn stored(uid: &str) -> Stored {
         staging_path: "/k/staging/a".into(),
         staged: Done::Yes,
         targets: BTreeMap::from([("claim-uid".into(), target)]),
+        revision: 10,
+        forgotten: None,
     };
     Stored { record, staging_device: Some("7:1".into()), staged_once: true }
 }
@@ -30,8 +33,8 @@ pub(crate) fn stored(uid: &str) -> Stored {
 #[tokio::test]
 async fn records_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let (records, unreadable) = Records::open(dir.path()).unwrap();
-    assert!(unreadable.is_empty() && records.is_empty());
+    let records = Records::open(dir.path()).unwrap();
+    assert!(records.unreadable().is_empty() && records.is_empty());
     records.put(stored("a")).await.unwrap();
     records.put(stored("b")).await.unwrap();
     let mut changed = stored("a");
@@ -40,8 +43,8 @@ async fn records_survive_a_restart() {
     records.remove("b").await.unwrap();
     records.remove("b").await.unwrap();
 
-    let (again, unreadable) = Records::open(dir.path()).unwrap();
-    assert!(unreadable.is_empty());
+    let again = Records::open(dir.path()).unwrap();
+    assert!(again.unreadable().is_empty());
     assert_eq!(again.len(), 1);
     assert_eq!(again.get("a"), Some(changed));
     assert_eq!(again.of_handle("handle").len(), 1);
@@ -51,11 +54,11 @@ async fn records_survive_a_restart() {
 #[tokio::test]
 async fn a_crash_before_the_rename_leaves_the_old_record() {
     let dir = tempfile::tempdir().unwrap();
-    let (records, _) = Records::open(dir.path()).unwrap();
+    let records = Records::open(dir.path()).unwrap();
     records.put(stored("a")).await.unwrap();
     fs::write(dir.path().join("a.new"), "{\"half\":").unwrap();
-    let (again, unreadable) = Records::open(dir.path()).unwrap();
-    assert!(unreadable.is_empty());
+    let again = Records::open(dir.path()).unwrap();
+    assert!(again.unreadable().is_empty());
     assert_eq!(again.get("a"), Some(stored("a")));
     assert!(!dir.path().join("a.new").exists());
 }
@@ -66,12 +69,16 @@ async fn what_cannot_be_read_is_reported_and_kept() {
     fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
     fs::write(dir.path().join("b.json"), serde_json::to_vec(&stored("other")).unwrap()).unwrap();
     for _ in 0..2 {
-        let (records, unreadable) = Records::open(dir.path()).unwrap();
+        let records = Records::open(dir.path()).unwrap();
         assert!(records.is_empty());
-        assert_eq!(unreadable.len(), 2);
-        assert!(unreadable.iter().all(|path| path.exists()));
+        let unreadable = records.unreadable();
+        assert!(unreadable.iter().all(|u| u.path.exists()));
+        let uids: Vec<_> = unreadable.iter().map(|u| u.attachment_uid.as_str()).collect();
+        assert_eq!(uids, ["a", "b"]);
+        // What JSON there is still says which volume it was.
+        assert_eq!(unreadable[1].handle_name, stored("other").record.handle_name);
     }
-    let (records, _) = Records::open(dir.path()).unwrap();
+    let records = Records::open(dir.path()).unwrap();
     records.put(stored("a")).await.unwrap();
     assert_eq!(fs::read(dir.path().join("a.1.unreadable")).unwrap(), b"{\"half\":");
 }
@@ -115,4 +122,43 @@ fn a_mount_that_is_gone_casts_no_doubt_on_other_claims() {
     assert_eq!(stored.record.staged, Done::Maybe);
     assert_eq!(stored.record.targets["claim-uid"].published, Done::Maybe);
     assert_eq!(stored.record.targets["other"].published, Done::Yes);
+}
+
+#[test]
+fn a_dismissed_file_is_kept_and_not_spoken_of() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
+    let records = Records::open(dir.path()).unwrap();
+    assert!(!records.dismiss("b").unwrap());
+    assert!(records.dismiss("a").unwrap());
+    for records in [records, Records::open(dir.path()).unwrap()] {
+        assert!(records.unreadable().is_empty());
+    }
+    assert_eq!(fs::read(dir.path().join("a.1.dismissed")).unwrap(), b"{\"half\":");
+}
+
+#[tokio::test]
+async fn all_that_records_speak_of_is_doubted_when_history_goes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::open(dir.path()).unwrap();
+    records.put(stored("a")).await.unwrap();
+    assert!(records.doubted(&stored("a")).is_empty());
+    records.doubt_all().unwrap();
+    let again = Records::open(dir.path()).unwrap();
+    assert_eq!(again.doubted(&stored("a")), ["a", "claim-uid"]);
+    again.settle("a");
+    assert_eq!(again.doubted(&stored("a")), ["claim-uid"]);
+    // Made after: the new history knows it.
+    assert_eq!(again.doubted(&stored("b")), ["claim-uid"]);
+}
+
+#[test]
+fn after_a_reboot_nothing_is_in_use_that_could_be_forgotten() {
+    let mut stored = stored("a");
+    let since = 1;
+    stored.record.forgotten =
+        Some(crate::attachment::record::Forgotten { why: crate::attachment::record::Lapse::WentBack, since });
+    stored.enter_boot("boot-2");
+    assert_eq!((stored.record.forgotten, stored.record.revision), (None, 0));
+    assert_eq!(stored.record.targets["claim-uid"].revision, 0);
 }

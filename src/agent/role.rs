@@ -25,7 +25,7 @@ use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::k8s::cache::Cached;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
-use crate::k8s::lease::{AgentEnd, AgentLease, Holder};
+use crate::k8s::lease::{AgentEnd, AgentLease, History, Holder};
 use crate::k8s::watch::{STALLED, WentBack, watch};
 use crate::k8s::{ApiError, Cache, Selector, Writer, queue, read};
 use crate::metrics::Metrics;
@@ -55,6 +55,9 @@ pub enum Error {
     /// etcd was restored under us: nothing cached can be trusted.
     #[error(transparent)]
     WentBack(#[from] WentBack),
+    /// As the agent's own Lease or a record showed.
+    #[error("the API server's history went back: etcd was restored")]
+    HistoryWentBack,
     /// Another agent has taken the Lease of this node.
     #[error("another agent has taken this node's Lease")]
     Displaced,
@@ -86,17 +89,18 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     };
     front.open(args.admin_address).await?;
     let boot_id = host::boot_id(&args.boot_id_file)?;
-    let (records, unreadable) = Records::open(&args.state_dir.join("records"))?;
-    for path in unreadable {
-        tracing::error!(path = %path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
+    let records = Records::open(&args.state_dir.join("records"))?;
+    for unreadable in records.unreadable() {
+        tracing::error!(path = %unreadable.path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
     }
     tracing::info!(node = args.node_name, node_uid, boot_id, records = records.len(), "agent started");
 
     let writer = Writer::new(metrics.clone());
     let leases = ApiLeases::new(Api::<Lease>::namespaced(client.clone(), &args.namespace), writer.clone());
+    let history = Arc::new(History::kept_in(&args.state_dir.join("lease")));
     let identity = args.pod_uid.clone().filter(|uid| !uid.is_empty()).unwrap_or_else(|| boot_id.clone());
     let holder = Holder { identity, node_uid: node_uid.clone(), boot_id: boot_id.clone() };
-    let (lease, renewal) = AgentLease::new(leases, &args.node_name, holder);
+    let (lease, renewal) = AgentLease::new(leases.clone(), &args.node_name, holder, history.clone());
 
     let caches = Caches::new();
     let queues = Arc::new(Queues::default());
@@ -135,6 +139,9 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         queues: queues.clone(),
         budgets: Budgets::new(move |parked| queues.wake(parked)),
         renewal,
+        leases,
+        history,
+        went_back: Notify::new(),
         first_seen: wakes.first_seen.clone(),
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
@@ -167,7 +174,7 @@ async fn live(
     tokio::pin!(shutdown);
     let registry = tokio::select! {
         registry = start => Some(registry),
-        Some(ended) = watches.join_next() => return Err(watch_ended(ended)),
+        Some(ended) = watches.join_next() => return Err(watch_ended(agent, ended)),
         () = &mut shutdown => None,
     };
     if let Some(registry) = registry {
@@ -175,8 +182,13 @@ async fn live(
         wakes.wake_records();
         let outcome = tokio::select! {
             () = &mut shutdown => Ok(()),
-            Some(ended) = watches.join_next() => Err(watch_ended(ended)),
+            Some(ended) = watches.join_next() => Err(watch_ended(agent, ended)),
+            () = agent.went_back.notified() => Err(Error::HistoryWentBack),
             ended = &mut lease => Err(match ended {
+                Ok(AgentEnd::WentBack) => {
+                    agent.doubt();
+                    Error::HistoryWentBack
+                }
                 Ok(AgentEnd::Displaced | AgentEnd::ShutDown) => Error::Displaced,
                 Err(error) => Error::TaskEnded(error.to_string()),
             }),
@@ -210,9 +222,12 @@ async fn live(
     Ok(())
 }
 
-fn watch_ended(ended: Result<WentBack, tokio::task::JoinError>) -> Error {
+fn watch_ended(agent: &Agent, ended: Result<WentBack, tokio::task::JoinError>) -> Error {
     match ended {
-        Ok(went_back) => Error::WentBack(went_back),
+        Ok(went_back) => {
+            agent.doubt();
+            Error::WentBack(went_back)
+        }
         Err(error) => Error::TaskEnded(error.to_string()),
     }
 }

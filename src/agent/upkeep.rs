@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::context::Agent;
+use super::forgotten;
 use super::registry::Endpoint;
 use super::status::{difference, not_ready, ready};
 use crate::api::conditions::{self, Desired};
@@ -49,7 +50,10 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     let name = instance_name(&agent.node_name, driver);
     let observed = agent.instances.get("", &name);
     let Some(plugin) = agent.plugin_of(driver) else {
-        if let Some(observed) = observed {
+        // What is reported on it has to stay known: without it its volumes could be granted elsewhere.
+        if let Some(observed) = observed
+            && forgotten::report(&agent.records, driver).is_empty()
+        {
             remove(agent, &observed).await?;
         }
         return Ok(Next::Done);
@@ -93,6 +97,15 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         // spec says which process this is and cannot change: another Node UID, another socket.
         remove(agent, &observed).await?;
         return Ok(Next::Again);
+    }
+    for uid in forgotten::orders(&observed) {
+        match agent.records.dismiss(&uid) {
+            Ok(true) => {
+                tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
+            }
+            Ok(false) => {}
+            Err(error) => tracing::error!("{error}"),
+        }
     }
     let before = observed.status.clone().unwrap_or_default();
     let after = status(agent, &plugin, &observed, endpoint.as_ref(), Timestamp::now());
@@ -224,6 +237,7 @@ fn status(
     status.healthy = healthy;
     status.gone = gone;
     status.last_error = error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
+    status.forgotten = forgotten::report(&agent.records, &observed.spec.driver_name);
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
     status.observed_generation = observed.metadata.generation;

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::budgets::Parked;
 use super::context::{FirstSeen, Watched, oldest_plugin};
+use super::forgotten;
 use super::records::Records;
 use super::registry::Surroundings;
 use super::retry::Retries;
@@ -122,6 +123,13 @@ impl Wakes {
         self.instances.on_change(move |old, new| {
             for instance in [old, new].into_iter().flatten() {
                 me.queues.instances.add_after(instance.spec.driver_name.clone(), SETTLE);
+            }
+            if differs(old, new, forgotten::orders) {
+                for uid in new.map(|instance| forgotten::orders(instance)).unwrap_or_default() {
+                    if let Some(stored) = me.records.get(&uid) {
+                        me.queues.nodes.add(NodeKey::Handle(stored.record.handle_name));
+                    }
+                }
             }
         });
     }

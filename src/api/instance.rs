@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,10 @@ pub struct PluginInstanceStatus {
     #[serde(default, rename = "writerUID", skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub writer_uid: String,
+    /// Mounts on the node that the API server does not account for. Their volumes are granted on no other node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub forgotten: Vec<ForgottenMount>,
     /// Why it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
@@ -108,6 +112,43 @@ pub struct PluginInstanceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// Annotation on a PluginInstance: UID of the Attachment whose forgotten mounts its agent is to undo.
+pub const UNDO_FORGOTTEN: &str = "moor.dev/undo-forgotten";
+/// Longest `status.forgotten`. A list of this length may not be all, and then speaks for every volume of the driver.
+pub const MAX_FORGOTTEN: usize = 256;
+/// Most claims that are named of one mount.
+pub const MAX_CLAIMS: usize = 8;
+
+/// A volume that is, or may be, mounted on the node, and for which the API server has no Attachment or no claim:
+/// etcd was restored from a backup, or an object was removed by hand. It is not undone by itself. A reboot of the node
+/// ends it, or the annotation moor.dev/undo-forgotten with the attachmentUID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForgottenMount {
+    /// Name of the VolumeHandle; empty if the node's record cannot be read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub handle_name: String,
+    /// The volume as its driver knows it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub volume_handle: String,
+    /// UID of the Attachment for which it was mounted.
+    #[serde(rename = "attachmentUID")]
+    #[schemars(length(max = 63))]
+    pub attachment_uid: String,
+    /// Claims for which it is mounted, as namespace/name; at most 8 are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::claim_names")]
+    pub claims: Vec<String>,
+    /// WentBack, LockRemoved or Unreadable.
+    #[schemars(length(max = 63))]
+    pub reason: String,
+    /// Since when; absent if the node's record cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
 }
 
 /// Capabilities by CSI's own names, for example PUBLISH_UNPUBLISH_VOLUME. Unknown ones are left out.

@@ -12,6 +12,12 @@ pub fn mount_flags(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-type": "atomic" })
 }
 
+/// Up to 8 claims as namespace/name.
+#[must_use]
+pub fn claim_names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "maxItems": 8, "items": { "type": "string", "maxLength": 317 } })
+}
+
 /// A string map as CSI passes it: parameters and contexts.
 #[must_use]
 pub fn string_map(_: &mut SchemaGenerator) -> Schema {

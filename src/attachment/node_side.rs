@@ -3,8 +3,10 @@
 //! One call at a time: the agent holds a mutex per handle, asks for the next step, does it, and asks
 //! again. "Last on node" and exclusivity on a node are decided here and nowhere else (design R5).
 
+mod undo;
+
 use super::observed::{AttachmentSeen, HandleSeen, Standing, standing};
-use super::record::{Done, Record};
+use super::record::{Done, Lapse, Record};
 use crate::api::{AttachmentState, ClaimState};
 use crate::claim::ClaimSeen;
 
@@ -20,6 +22,12 @@ pub enum NodeStep {
     ReadAttachment { attachment: String, name: String },
     /// GET the VolumeHandle: this node makes the first call of the Attachment.
     ReadHandle { attachment: String },
+    /// LIST: the API server's present revision, to tell what was deleted from what it has forgotten.
+    ReadRevision { attachment: String },
+    /// Write into the record that the API server does not account for it (design R7).
+    MarkForgotten { attachment: String, why: Lapse },
+    /// Write into the record that the API server accounts for it again.
+    Recall { attachment: String },
     /// Write that a claim is not Ready: its mount was of an earlier boot (design R8).
     ReportNotReady { claim: String },
     /// Write status.yielded: the claim cannot use this Attachment.
@@ -74,6 +82,13 @@ pub struct Seen {
     pub live_handle: Option<Option<HandleSeen>>,
     /// UIDs of claims whose published target was verified as mounted with the recorded device.
     pub mounted: Vec<String>,
+    /// UIDs of Attachments and claims that were known when the API server's history went back, and have not been
+    /// seen since.
+    pub doubted: Vec<String>,
+    /// The API server's revision, read live after what was found gone.
+    pub revision: Option<u64>,
+    /// UIDs of Attachments whose records somebody ordered to be undone although they are forgotten.
+    pub orders: Vec<String>,
     /// UIDs of claims and Attachments whose next call failed and is not due yet. It is left out, so that
     /// it holds up nobody else on the handle.
     pub backing_off: Vec<String>,
@@ -130,96 +145,7 @@ impl Seen {
 /// Plans the next step: undo before do, so that leaving is never starved by arriving.
 #[must_use]
 pub fn plan(seen: &Seen) -> NodeStep {
-    undo(seen).or_else(|| give_back(seen)).or_else(|| make(seen)).unwrap_or(NodeStep::Idle)
-}
-
-/// Undoes what the record says was done for claims and Attachments that are going.
-fn undo(seen: &Seen) -> Option<NodeStep> {
-    for record in &seen.records {
-        let uid = &record.attachment_uid;
-        for claim_uid in record.targets.keys() {
-            if seen.backs_off(claim_uid) {
-                continue;
-            }
-            // A target that is not there when its Attachment closes never will be: without this the claim
-            // would wait for the target and the Attachment for the claim.
-            let unfinished = seen.is_closed(uid) && !seen.is_mounted(record, claim_uid);
-            match seen.claims.iter().find(|c| &c.uid == claim_uid) {
-                Some(claim)
-                    if claim.deleted
-                        || claim.uses() != Some(uid)
-                        || claim.state == ClaimState::Lost
-                        || unfinished =>
-                {
-                    return Some(NodeStep::Unpublish { claim: claim_uid.clone(), attachment: uid.clone() });
-                }
-                Some(_) => {}
-                None if seen.gone_claims.contains(claim_uid) => {
-                    return Some(NodeStep::Unpublish { claim: claim_uid.clone(), attachment: uid.clone() });
-                }
-                None => return Some(NodeStep::ReadClaim { claim: claim_uid.clone() }),
-            }
-        }
-        if record.targets.is_empty()
-            && let Some(step) = leave(seen, record)
-        {
-            return Some(step);
-        }
-    }
-    for attachment in seen.attachments.iter().filter_map(|a| seen.attachment(&a.uid)) {
-        if seen.record(&attachment.uid).is_none()
-            && let Some(step) = leave_unused(seen, attachment)
-        {
-            return Some(step);
-        }
-    }
-    // A deleted claim with nothing on this node, while others stay: only its own state is left to write.
-    seen.claims
-        .iter()
-        .find(|c| {
-            c.deleted
-                && !matches!(c.state, ClaimState::NodeDetached | ClaimState::Lost)
-                && c.uses().is_some_and(|uid| {
-                    seen.record(uid).is_none_or(|r| !r.targets.contains_key(&c.uid)) && seen.wanted_on(uid)
-                })
-        })
-        .map(|c| NodeStep::ReportClaimDetached { claim: c.uid.clone() })
-}
-
-/// The last target of a record is gone: unstage unless somebody still wants the Attachment.
-fn leave(seen: &Seen, record: &Record) -> Option<NodeStep> {
-    let uid = &record.attachment_uid;
-    if seen.wanted_on(uid) && seen.attachment(uid).is_some_and(|a| !a.deleted) {
-        return None;
-    }
-    if record.staged != Done::No {
-        return (!seen.backs_off(uid)).then(|| NodeStep::Unstage { attachment: uid.clone() });
-    }
-    match seen.attachment(uid) {
-        Some(a) if a.state < AttachmentState::NodeDetached && !a.lost => {
-            Some(NodeStep::ReportDetached { attachment: uid.clone() })
-        }
-        // Kept until the Attachment is gone: it is what a later look at the paths goes by.
-        Some(_) => None,
-        None if seen.live(uid) == Some(&LiveAttachment::Gone) => {
-            Some(NodeStep::Forget { attachment: uid.clone() })
-        }
-        None => {
-            Some(NodeStep::ReadAttachment { attachment: uid.clone(), name: record.attachment_name.clone() })
-        }
-    }
-}
-
-/// A closing Attachment of which this node never had anything.
-fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
-    let mine = match attachment.state {
-        AttachmentState::Attached => true,
-        // Nothing was attached, so nobody else will ever say that it is done.
-        AttachmentState::Taken => !attachment.attach,
-        AttachmentState::NodeDetached | AttachmentState::ControllerDetached => false,
-    };
-    (attachment.deleted && mine && !attachment.lost && seen.record(&attachment.uid).is_none())
-        .then(|| NodeStep::ReportDetached { attachment: attachment.uid.clone() })
+    undo::undo(seen).or_else(|| give_back(seen)).or_else(|| make(seen)).unwrap_or(NodeStep::Idle)
 }
 
 /// Claims that hold an Attachment which can no longer be used, and have nothing on it here.
@@ -277,11 +203,7 @@ fn make(seen: &Seen) -> Option<NodeStep> {
 fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Option<NodeStep> {
     let uid = &attachment.uid;
     // Another Attachment of the same handle was here: its traces go first (design R7).
-    if seen
-        .records
-        .iter()
-        .any(|r| &r.attachment_uid != uid && (r.staged != Done::No || !r.targets.is_empty()))
-    {
+    if seen.records.iter().any(|r| &r.attachment_uid != uid && r.has_traces()) {
         return None;
     }
     let record = seen.record(uid);

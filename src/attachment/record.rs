@@ -35,6 +35,28 @@ pub struct TargetRecord {
     pub published: Done,
     /// Device behind the target as `major:minor`, once seen; for adoption after a restart (design R8).
     pub device: Option<String>,
+    /// Revision of the API server that this node knew when it wrote this: at least the claim's resourceVersion. An
+    /// API server at an older one has gone back, perhaps behind the claim. 0: not known, or of an earlier boot.
+    #[serde(default)]
+    pub revision: u64,
+}
+
+/// Why a record stands alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Lapse {
+    /// The API server's history went back behind it: what is gone there may be in use here (interleavings B2, N15).
+    WentBack,
+    /// Its Attachment was removed by hand while a claim that uses it is mounted (interleavings N9).
+    LockRemoved,
+}
+
+/// A record that the API server does not account for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// Why.
+    pub why: Lapse,
+    /// Since when, in seconds since the epoch; for people.
+    pub since: i64,
 }
 
 /// One Attachment on this node.
@@ -67,4 +89,24 @@ pub struct Record {
     pub staged: Done,
     /// Targets by claim UID.
     pub targets: BTreeMap<String, TargetRecord>,
+    /// As a target's, for the Attachment.
+    #[serde(default)]
+    pub revision: u64,
+    /// The API server does not account for it. It is reported, and not undone before somebody says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgotten: Option<Forgotten>,
+}
+
+impl Record {
+    /// Something is, or may be, mounted.
+    #[must_use]
+    pub fn has_traces(&self) -> bool {
+        self.staged != Done::No || !self.targets.is_empty()
+    }
+
+    /// It is not undone for what the API server does not have.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.forgotten.is_some_and(|f| f.why == Lapse::WentBack)
+    }
 }

@@ -4,7 +4,7 @@
 //! propose meet at the Attachment's name, and the node's agent refuses what still slips through, so a
 //! stale view here costs time and never safety (design section 1).
 
-use super::observed::{ClaimSeen, NodeSeen, VolumeSeen};
+use super::observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
 use crate::api::{AccessMode, AttachmentState, ClaimState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
@@ -24,6 +24,8 @@ pub struct Seen<'a> {
     pub attachments: &'a [AttachmentSeen],
     /// All nodes that have an instance of the Plugin.
     pub nodes: &'a [NodeSeen],
+    /// Mounts of the volume for which there is no Attachment.
+    pub forgotten: &'a [ForgottenSeen],
 }
 
 /// What to do for a claim that is granted.
@@ -110,6 +112,10 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
     let (volume, handle) = usable_volume(seen, claim)?;
     // Before the mode: a claim that could never be placed must not switch the volume to its mode.
     let node = choose_node(seen, claim)?;
+    // On its own node the agent sees to it: it makes nothing beside the traces of another Attachment.
+    if let Some(mount) = seen.forgotten.iter().find(|f| f.node != node) {
+        return Err(Waiting::Forgotten(mount.clone()));
+    }
     if handle.closing {
         return Err(Waiting::ModeChanging);
     }

@@ -15,5 +15,5 @@ pub mod reason;
 pub mod release;
 
 pub use admission::{Grant, Verdict, admit};
-pub use observed::{ClaimSeen, NodeSeen, VolumeSeen};
+pub use observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 pub use reason::{Holder, Waiting};

@@ -120,6 +120,17 @@ pub struct NodeSeen {
     pub load: usize,
 }
 
+/// A mount of the volume on a node for which the API server has no Attachment (design R7).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ForgottenSeen {
+    /// Node on which it is.
+    pub node: String,
+    /// PluginInstance that reports it.
+    pub instance: String,
+    /// UID of the Attachment that it was made for; empty if the report was cut short.
+    pub attachment_uid: String,
+}
+
 /// The volume is reachable from a node with these segments: `accessible` is empty, or one of its terms
 /// is contained in the node's (CSI Topology).
 #[must_use]

@@ -1,5 +1,8 @@
 //! Why a claim waits, in words that name what is missing and what to do.
 
+use super::observed::ForgottenSeen;
+use crate::api::instance::UNDO_FORGOTTEN;
+
 /// Who holds what a claim needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holder {
@@ -59,6 +62,26 @@ pub enum Waiting {
     },
     /// The volume changes its mode.
     ModeChanging,
+    /// Another node has a mount of the volume for which the API server has no Attachment.
+    Forgotten(ForgottenSeen),
+}
+
+impl ForgottenSeen {
+    fn message(&self) -> String {
+        let Self { node, instance, attachment_uid } = self;
+        if attachment_uid.is_empty() {
+            return format!(
+                "node {node} has more mounts that the API server has forgotten than PluginInstance {instance} can \
+                 list, perhaps of this volume; reboot the node, or have those that are listed undone"
+            );
+        }
+        format!(
+            "the volume may be in use on node {node}, by a mount that the API server does not account for (etcd was \
+             restored, or an Attachment removed by hand; see status.forgotten of PluginInstance {instance}); it is \
+             granted after a reboot of that node, or after `kubectl annotate --overwrite plugininstance {instance} \
+             {UNDO_FORGOTTEN}={attachment_uid}` has had it undone"
+        )
+    }
 }
 
 impl Waiting {
@@ -76,6 +99,7 @@ impl Waiting {
             Self::Held(_) => "Held",
             Self::InLine { .. } => "InLine",
             Self::ModeChanging => "ModeChanging",
+            Self::Forgotten(_) => "Forgotten",
         }
     }
 
@@ -105,6 +129,7 @@ impl Waiting {
             ),
             Self::InLine { behind } => format!("claim {behind} is older and waits for the same volume"),
             Self::ModeChanging => "the volume is being prepared for another access mode".into(),
+            Self::Forgotten(mount) => mount.message(),
         }
     }
 
@@ -121,6 +146,6 @@ impl Waiting {
     /// that cannot be granted at all does not hold up the line (interleaving B30).
     #[must_use]
     pub fn holds_the_line(&self) -> bool {
-        matches!(self, Self::Held(_) | Self::ModeChanging)
+        matches!(self, Self::Held(_) | Self::ModeChanging | Self::Forgotten(_))
     }
 }

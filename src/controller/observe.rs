@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::context::Context;
 use super::mapping::{BY_DRIVER_NODE, BY_HANDLE, BY_PLUGIN, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
+use crate::api::instance::MAX_FORGOTTEN;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::reaches;
-use crate::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::k8s::lease::agent_lease_name;
 use crate::volume::InstanceSeen;
 
@@ -35,6 +36,8 @@ pub(crate) struct Observed {
     /// Attachments of the handle, whoever they were made for: these lock it.
     pub(crate) locks_seen: Vec<AttachmentSeen>,
     pub(crate) nodes: Vec<NodeSeen>,
+    /// Mounts of the handle that nodes report and no Attachment stands for.
+    pub(crate) forgotten: Vec<ForgottenSeen>,
 }
 
 impl Observed {
@@ -109,6 +112,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         name: name.to_owned(),
         nodes: nodes(ctx, volume.as_deref(), &driver, &instances),
         controllers: controllers(ctx, &instances, &named),
+        forgotten: handle_name.map(|name| forgotten(&instances, &name)).unwrap_or_default(),
         volume,
         volume_seen,
         plugin,
@@ -169,6 +173,22 @@ fn nodes(
                 has_room: limit == 0 || load < limit,
                 load,
             }
+        })
+        .collect()
+}
+
+/// What the agents report about this handle. A full list may be cut short, and then speaks for every handle.
+fn forgotten(instances: &[Arc<PluginInstance>], handle_name: &str) -> Vec<ForgottenSeen> {
+    let reports = instances.iter().filter_map(|i| Some((i, &i.status.as_ref()?.forgotten)));
+    reports
+        .filter_map(|(i, mounts)| {
+            let found = mounts.iter().find(|m| m.handle_name == handle_name);
+            let uid = found.map(|m| m.attachment_uid.clone());
+            Some(ForgottenSeen {
+                node: i.spec.node_name.clone(),
+                instance: i.metadata.name.clone().unwrap_or_default(),
+                attachment_uid: uid.or_else(|| (mounts.len() >= MAX_FORGOTTEN).then(String::new))?,
+            })
         })
         .collect()
 }

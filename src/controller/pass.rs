@@ -59,6 +59,7 @@ fn admission_view(seen: &Observed) -> admission::Seen<'_> {
         claims: &seen.claims_seen,
         attachments: &seen.locks_seen,
         nodes: &seen.nodes,
+        forgotten: &seen.forgotten,
     }
 }
 
@@ -94,9 +95,11 @@ pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> Vo
 fn in_use_by(seen: &Observed) -> Option<String> {
     let granted = seen.claims_seen.iter().find(|c| c.uses().is_some());
     let locked = seen.locks_seen.first();
+    let mounted = seen.forgotten.first();
     granted
         .map(|c| format!("claim {}", c.key()))
         .or_else(|| locked.map(|a| format!("Attachment {} on node {}", a.name, a.node)))
+        .or_else(|| mounted.map(|m| format!("a mount on node {} (PluginInstance {})", m.node, m.instance)))
 }
 
 /// Does the first thing that is due. Leaving comes before arriving, the Volume before its claims.

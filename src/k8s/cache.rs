@@ -198,7 +198,9 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    pub(super) fn highest(&self) -> u64 {
+    /// The newest resourceVersion that has been seen of this kind.
+    #[must_use]
+    pub fn highest(&self) -> u64 {
         self.read().highest()
     }
 

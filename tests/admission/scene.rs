@@ -81,6 +81,7 @@ impl World {
             claims: &self.claims,
             attachments: &self.attachments,
             nodes: &self.nodes,
+            forgotten: &[],
         })
     }
 

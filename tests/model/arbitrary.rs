@@ -7,9 +7,9 @@ use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::node_side::{self, LiveAttachment};
-use moor::attachment::record::{Done, Record, TargetRecord};
+use moor::attachment::record::{Done, Forgotten, Lapse, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
-use moor::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -174,6 +174,8 @@ prop_compose! {
         stage in any::<bool>(),
         staged in done(),
         targets in prop::collection::btree_map(select(CLAIMS.to_vec()), done(), 0..3),
+        revision in 0..3_u64,
+        forgotten in prop::option::weighted(0.2, select(vec![Lapse::WentBack, Lapse::LockRemoved])),
     ) -> Record {
         let target = |(claim, published): (&str, Done)| {
             let target = TargetRecord {
@@ -182,6 +184,7 @@ prop_compose! {
                 path: format!("/targets/{claim}"),
                 published,
                 device: None,
+                revision,
             };
             (claim.to_owned(), target)
         };
@@ -199,6 +202,8 @@ prop_compose! {
             staging_path: format!("/staging/{uid}"),
             staged,
             targets: targets.into_iter().map(target).collect::<BTreeMap<_, _>>(),
+            revision,
+            forgotten: forgotten.map(|why| Forgotten { why, since: 1 }),
         }
     }
 }
@@ -224,11 +229,19 @@ fn some_claims() -> impl Strategy<Value = Vec<String>> {
         .prop_map(|all| all.into_iter().map(Into::into).collect())
 }
 
+fn some_uids() -> impl Strategy<Value = Vec<String>> {
+    let each = [UIDS.as_slice(), CLAIMS.as_slice()].concat();
+    let many =
+        prop::sample::subsequence(each, 0..4).prop_map(|all| all.into_iter().map(Into::into).collect());
+    prop_oneof![2 => Just(Vec::new()), 1 => many]
+}
+
 prop_compose! {
     pub fn node_seen()(
         (claims, attachments, records) in (claims(), attachments(), records()),
         (live_attachments, live_handle) in (live(), of(of(handle()))),
         (gone_claims, mounted, backing_off) in (some_claims(), some_claims(), some_claims()),
+        (doubted, revision, orders) in (some_uids(), of(0..3_u64), some_uids()),
     ) -> node_side::Seen {
         node_side::Seen {
             node_uid: NODES[0].into(),
@@ -240,6 +253,9 @@ prop_compose! {
             live_attachments,
             live_handle,
             mounted,
+            doubted,
+            revision,
+            orders,
             backing_off,
         }
     }
@@ -253,6 +269,11 @@ pub struct Scene {
     pub claims: Vec<ClaimSeen>,
     pub attachments: Vec<AttachmentSeen>,
     pub nodes: Vec<NodeSeen>,
+    pub forgotten: Vec<ForgottenSeen>,
+}
+
+fn mount(node: &str) -> ForgottenSeen {
+    ForgottenSeen { node: node.into(), instance: node.into(), attachment_uid: "gone".into() }
 }
 
 prop_compose! {
@@ -262,9 +283,10 @@ prop_compose! {
         (volume, handle) in (prop::option::weighted(0.95, volume()), prop::option::weighted(0.95, handle())),
         (claims, attachments, nodes) in (claims(), attachments(), nodes()),
         agree in prop::array::uniform6(prop::bool::weighted(0.85)),
+        forgotten in prop::option::weighted(0.2, select(NODES.to_vec())),
         agrees in prop::collection::vec(prop::bool::weighted(0.85), UIDS.len() + CLAIMS.len()),
     ) -> Scene {
-        let mut scene = Scene { volume, handle, claims, attachments, nodes };
+        let mut scene = Scene { volume, handle, claims, attachments, nodes, forgotten: forgotten.map(mount).into_iter().collect() };
         if let Some(volume) = &mut scene.volume {
             (volume.ready, volume.deleted) = (volume.ready || agree[0], volume.deleted && !agree[0]);
             if agree[1] {

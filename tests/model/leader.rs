@@ -90,6 +90,7 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
         claims: &claims,
         attachments: &atts,
         nodes: &nodes,
+        forgotten: &[],
     };
     let mut wanted = None;
     for (uid, verdict) in admission::admit(&seen) {

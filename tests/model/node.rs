@@ -97,6 +97,8 @@ pub fn act(state: &mut State, view: &NodeView, step: NodeDoes) {
             call(state, n, Rpc::Publish, uid, mode, c);
         }
         NodeDoes::Unpublish(c, uid) => call(state, n, Rpc::Unpublish, uid, mode_of(view, uid), c),
+        // No Attachment of the model goes before its node has undone its part.
+        NodeDoes::MarkForgotten(_) => state.harmed(Harm::FreedInUse),
         NodeDoes::Forget(uid) => me.records.retain(|r| r.uid != uid),
     }
 }

@@ -136,6 +136,7 @@ fn record_seen(rec: &Rec, node: u8) -> Record {
             path: "target".into(),
             published: done,
             device: None,
+            revision: 0,
         };
         (claim_name(c).to_owned(), target)
     };
@@ -157,6 +158,8 @@ fn record_seen(rec: &Rec, node: u8) -> Record {
             .filter_map(|(c, t)| Some((c, t?)))
             .map(target)
             .collect::<BTreeMap<_, _>>(),
+        revision: 0,
+        forgotten: None,
     }
 }
 
@@ -191,6 +194,7 @@ pub enum NodeDoes {
     ReportClaimDetached(u8),
     ReportDetached(Uid),
     Forget(Uid),
+    MarkForgotten(Uid),
 }
 
 /// Asks [`node_side::plan`].
@@ -217,6 +221,10 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         live_attachments: view.pass.attachments.iter().map(live).collect(),
         live_handle: view.pass.handle.map(|h| Some(handle_seen(config, &h))),
         mounted: named(&view.mounted),
+        // The API server of the model never goes back; records know no revision.
+        doubted: Vec::new(),
+        revision: None,
+        orders: Vec::new(),
         backing_off: named(&view.claims_back_off)
             .into_iter()
             .chain(view.att_backs_off.map(uid_name))
@@ -241,5 +249,9 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         NodeStep::ReportClaimDetached { claim } => NodeDoes::ReportClaimDetached(claim_of(&claim)),
         NodeStep::ReportDetached { attachment } => NodeDoes::ReportDetached(uid_of(&attachment)),
         NodeStep::Forget { attachment } => NodeDoes::Forget(uid_of(&attachment)),
+        NodeStep::MarkForgotten { attachment, why: _ } => NodeDoes::MarkForgotten(uid_of(&attachment)),
+        NodeStep::ReadRevision { .. } | NodeStep::Recall { .. } => {
+            unreachable!("no record has a revision or is forgotten")
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::observe::View;
+use super::observe::{View, version};
 use super::report::Wait;
 use super::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use crate::agent::arguments;
@@ -32,6 +32,7 @@ impl Pass {
         let staging = HostPath::recorded(&before.record.staging_path);
         let mut stored = before.clone();
         stored.record.staged = Done::Maybe;
+        self.know(&mut stored.record.revision, &*attachment);
         self.agent.records.put(stored.clone()).await?;
         let made = directories::make_staging(&staging).map_err(|error| local(RPC, &error));
 
@@ -74,6 +75,7 @@ impl Pass {
         let before = self.record(attachment, view)?;
         let mut stored = before.clone();
         let target = self.add_target(&mut stored, claim)?;
+        self.know(&mut stored.record.revision, &**attachment);
         if stored.record != before.record {
             self.agent.records.put(stored.clone()).await?;
         }
@@ -183,8 +185,17 @@ impl Pass {
             staging_path: staging.text(),
             staged: Done::No,
             targets: std::collections::BTreeMap::new(),
+            revision: 0,
+            forgotten: None,
         };
         Ok(Stored { record, staging_device: None, staged_once: false })
+    }
+
+    /// Raises a record's revision to what is known now, if the object is newer than that.
+    fn know<K: kube::Resource>(&self, revision: &mut u64, object: &K) {
+        if version(object) > *revision {
+            *revision = version(object).max(self.agent.known_revision());
+        }
     }
 
     /// Puts a claim's target into the record as one that may be published, and returns its path.
@@ -192,16 +203,19 @@ impl Pass {
         let uid = claim_uid(claim);
         if let Some(target) = stored.record.targets.get_mut(&uid) {
             target.published = Done::Maybe;
+            self.know(&mut target.revision, claim);
             return Ok(HostPath::recorded(&target.path));
         }
         let path = self.agent.paths.target(&uid).map_err(|error| path_failure(&error))?;
-        let target = TargetRecord {
+        let mut target = TargetRecord {
             namespace: claim.metadata.namespace.clone().unwrap_or_default(),
             name: claim.metadata.name.clone().unwrap_or_default(),
             path: path.text(),
             published: Done::Maybe,
             device: None,
+            revision: 0,
         };
+        self.know(&mut target.revision, claim);
         stored.record.targets.insert(uid, target);
         Ok(path)
     }

@@ -3,6 +3,7 @@
 //! A pass works on one VolumeHandle and is the only one that does (the queue hands out a key once): look, ask
 //! [`node_side::plan`] for the next step, do it, look again. Live reads belong to the pass.
 
+mod forgotten;
 mod make;
 mod observe;
 mod report;
@@ -48,6 +49,8 @@ struct Pass {
     live_claims: HashMap<String, Option<Arc<VolumeClaim>>>,
     #[allow(clippy::option_option, reason = "not read, and read and not there")]
     live_handle: Option<Option<HandleSeen>>,
+    /// The API server's revision, read after everything that was found gone.
+    revision: Option<u64>,
 }
 
 /// Why a step was not done.
@@ -84,7 +87,14 @@ impl From<Failure> for Trouble {
 
 /// Works on one key until there is nothing to do.
 pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
-    let mut pass = Pass { agent, key, live: HashMap::new(), live_claims: HashMap::new(), live_handle: None };
+    let mut pass = Pass {
+        agent,
+        key,
+        live: HashMap::new(),
+        live_claims: HashMap::new(),
+        live_handle: None,
+        revision: None,
+    };
     let started = Instant::now();
     while started.elapsed() < TURN {
         let view = match pass.observe().await {
@@ -153,6 +163,9 @@ impl Pass {
             NodeStep::ReadClaim { claim } => self.read_claim(claim, view).await,
             NodeStep::ReadAttachment { attachment, name } => self.read_attachment(attachment, name).await,
             NodeStep::ReadHandle { attachment } => self.read_handle(attachment, view).await,
+            NodeStep::ReadRevision { attachment: _ } => self.read_revision().await,
+            NodeStep::MarkForgotten { attachment, why } => self.mark_forgotten(attachment, *why, view).await,
+            NodeStep::Recall { attachment } => self.recall(attachment, view).await,
             NodeStep::ReportNotReady { claim } => self.report_not_ready(claim, view).await,
             NodeStep::Yield { claim, attachment } => self.give_back(claim, attachment, view).await,
             NodeStep::Stage { attachment } => self.stage(attachment, view).await,
@@ -177,9 +190,11 @@ impl Pass {
         let api = self.agent.api_in::<VolumeClaim>(&target.namespace);
         let found = read::get_live(&api, &target.name).await?;
         let same = found.filter(|c| c.metadata.uid.as_deref() == Some(claim));
-        match &same {
-            Some(found) => self.agent.take_in(&self.agent.claims, found.clone()),
-            None => self.agent.claims.remove_confirmed(claim),
+        if let Some(found) = &same {
+            self.agent.take_in(&self.agent.claims, found.clone());
+        } else {
+            self.agent.claims.remove_confirmed(claim);
+            self.revision = None;
         }
         self.live_claims.insert(claim.to_owned(), same.map(Arc::new));
         Ok(())
@@ -190,16 +205,16 @@ impl Pass {
         // A VolumeHandle that was read earlier says nothing about an Attachment that may be younger (design R3).
         self.live_handle = None;
         let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment));
-        match &same {
-            Some(found) => {
-                self.agent.take_in(&self.agent.attachments, found.clone());
-                if matches!(self.key, NodeKey::Claim(_)) && found.spec.node_name == self.agent.node_name {
-                    let handle = found.spec.fixed.handle_name.clone();
-                    self.agent.queues.nodes.add(NodeKey::Handle(handle));
-                    return Err(Trouble::Elsewhere);
-                }
+        if let Some(found) = &same {
+            self.agent.take_in(&self.agent.attachments, found.clone());
+            if matches!(self.key, NodeKey::Claim(_)) && found.spec.node_name == self.agent.node_name {
+                let handle = found.spec.fixed.handle_name.clone();
+                self.agent.queues.nodes.add(NodeKey::Handle(handle));
+                return Err(Trouble::Elsewhere);
             }
-            None => self.agent.attachments.remove_confirmed(attachment),
+        } else {
+            self.agent.attachments.remove_confirmed(attachment);
+            self.revision = None;
         }
         self.live.insert(attachment.to_owned(), same.map(Arc::new));
         Ok(())

@@ -52,9 +52,33 @@ impl Pass {
             live_attachments: sorted(live, |(uid, _)| uid.clone()),
             live_handle: self.live_handle.clone(),
             mounted,
+            doubted: self.doubted(&stored, &attachments, &claims),
+            revision: self.revision,
+            orders: self.orders(&stored),
             backing_off: Vec::new(),
         };
         Ok(View { seen, claims, attachments, stored })
+    }
+
+    /// What the records speak of and the API server has not shown since its history went back.
+    fn doubted(
+        &self,
+        stored: &HashMap<String, Stored>,
+        attachments: &HashMap<String, Arc<Attachment>>,
+        claims: &HashMap<String, Arc<VolumeClaim>>,
+    ) -> Vec<String> {
+        let records = &self.agent.records;
+        let mut doubted: Vec<String> = Vec::new();
+        for (attachment, one) in stored {
+            for uid in records.doubted(one) {
+                let uses = claims.get(&uid).is_some_and(|c| ClaimSeen::of(c).uses() == Some(attachment));
+                if uses || attachments.contains_key(&uid) {
+                    records.settle(&uid);
+                }
+            }
+            doubted.extend(records.doubted(one));
+        }
+        sorted(doubted.into_iter(), String::clone)
     }
 
     /// Attachments of the handle on this node: the newer of cache and live read.
@@ -83,6 +107,10 @@ impl Pass {
         let mut mounted = Vec::new();
         for mut stored in agent.records.of_handle(handle) {
             let mut changed = stored.enter_boot(&agent.boot_id);
+            if changed {
+                agent.records.settle_all(&stored);
+                agent.queues.instances.add(stored.record.driver_name.clone());
+            }
             if stored.record.staged == Done::Yes && stored.staging_device.is_some() {
                 let device = mounts::look(&HostPath::recorded(&stored.record.staging_path)).await?;
                 if device.as_ref().map(mounts::Device::text) != stored.staging_device.as_deref() {
@@ -141,7 +169,7 @@ fn insert_newer<K: Resource>(found: &mut HashMap<String, Arc<K>>, uid: &str, liv
     }
 }
 
-fn version<K: Resource>(object: &K) -> u64 {
+pub(super) fn version<K: Resource>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::forgotten::ways_out;
 use super::make::claim_uid;
 use super::observe::View;
 use super::{CONCURRENCY, PATIENCE, Pass, Trouble, attachment_of};
@@ -167,7 +168,8 @@ impl Pass {
             let left =
                 (self.agent.first_seen.of(&seen.uid) + PATIENCE).saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.report_waiting(claim, waits_for(view, uid)).await;
+                let wait = self.traces(view, uid).unwrap_or_else(|| waits_for(view, uid));
+                self.report_waiting(claim, wait).await;
             } else {
                 next = Some(next.map_or(left, |n| n.min(left)));
             }
@@ -188,6 +190,17 @@ impl Pass {
                 self.report_waiting(&claim, Wait::new("Queued", message)).await;
             }
         }
+    }
+
+    /// A mount of another Attachment that is not undone by itself, and so is in the way (design R7).
+    fn traces(&self, view: &View, uid: &str) -> Option<Wait> {
+        let mut others = view.seen.records.iter().filter(|r| r.attachment_uid != uid && r.has_traces());
+        let record = others.find(|r| r.forgotten.is_some())?;
+        let (node, ways_out) = (&self.agent.node_name, ways_out(record, &self.agent.node_name));
+        let message = format!(
+            "an earlier mount of the volume on node {node} is not accounted for by the API server; {ways_out}"
+        );
+        Some(Wait::new("Forgotten", message))
     }
 
     /// Writes what a claim waits for, if that is news. A failure of this write is not worth a retry.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::make::{claim_uid, local};
+use super::make::local;
 use super::observe::View;
 use super::{Pass, Trouble};
 use crate::agent::arguments;
@@ -30,11 +30,12 @@ impl Pass {
         // asked for it (deletion, giving back, Lost) cannot take that back.
         if recorded.published != Done::No {
             let _turn = self.turn(&driver, Direction::Undo).await?;
-            let forced = view.claims.get(claim).filter(|c| c.spec.force_detach);
+            let ordered = view.claims.get(claim).filter(|c| c.spec.force_detach);
+            let forced = ordered.is_some() || is_abandoned(view, &stored);
             let plugin = match self.agent.serving(RPC, &driver) {
                 Ok(serving) => Some(serving.plugin),
                 // The order to unmount by force does not wait for the driver; the rest of the undo does.
-                Err(failure) if forced.is_none() => return Err(failure.into()),
+                Err(failure) if !forced => return Err(failure.into()),
                 Err(_) => None,
             };
             let called = match &plugin {
@@ -48,16 +49,17 @@ impl Pass {
                     .unwrap_or_else(|| Failure::plugin_not_running(RPC, &driver, &self.agent.node_name))),
             };
             if let Err(failure) = called {
-                let Some(claim) = forced else { return Err(failure.into()) };
+                if !forced {
+                    return Err(failure.into());
+                }
                 // Design R4: with a live agent forceDetach is an order to unmount even while busy.
-                if mounts::look(&target).await?.is_some() {
-                    mounts::detach_by_force(&target).await?;
-                    let note = format!("{target} was unmounted by force after: {failure}");
-                    tracing::warn!(claim = claim_uid(claim), "{note}");
+                if let Some(note) = self.detach(&target, &failure).await?
+                    && let Some(claim) = ordered
+                {
                     self.agent.tell(claim, Reason::Forced, "Unpublish", note);
                 }
                 let Some(plugin) = plugin else { return Err(failure.into()) };
-                self.call_unpublish(&plugin, &stored.record, &target, Some(claim)).await?;
+                self.call_unpublish(&plugin, &stored.record, &target, view.claims.get(claim)).await?;
             }
         }
         self.require_unmounted(RPC, &target, "NodeUnpublishVolume").await?;
@@ -99,7 +101,14 @@ impl Pass {
         let call = Box::pin(self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)));
         let waiting = view.waiting_for(&super::NodeStep::Unstage { attachment: uid.to_owned() });
         let called = self.patiently(call, &waiting, "Unstaging", RPC, Instant::now()).await;
-        self.accept(called, &stored.record, &staging).await?;
+        if let Err(failure) = self.accept(called, &stored.record, &staging).await {
+            if !is_abandoned(view, &stored) || self.detach(&staging, &failure).await?.is_none() {
+                return Err(failure.into());
+            }
+            let args = arguments::node_unstage(&stored.record);
+            let called = self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)).await;
+            self.accept(called, &stored.record, &staging).await?;
+        }
         self.require_unmounted(RPC, &staging, "NodeUnstageVolume").await?;
         self.clear_staging(&staging)?;
         stored.record.staged = Done::No;
@@ -122,8 +131,27 @@ impl Pass {
         }
         self.clear_staging(&staging)?;
         self.agent.records.remove(uid).await?;
+        if stored.record.forgotten.is_some() {
+            tracing::info!(
+                volume = stored.record.volume_handle,
+                "what the API server had forgotten is undone"
+            );
+            self.agent.queues.instances.add(stored.record.driver_name.clone());
+        }
         self.agent.retries.clear(uid);
         Ok(())
+    }
+
+    /// Unmounts although it is in use or its device is gone. Returns what was done, in words; nothing if nothing is
+    /// mounted there.
+    async fn detach(&self, path: &HostPath, failure: &Failure) -> Result<Option<String>, Trouble> {
+        if mounts::look(path).await?.is_none() {
+            return Ok(None);
+        }
+        mounts::detach_by_force(path).await?;
+        let note = format!("{path} was unmounted by force after: {failure}");
+        tracing::warn!("{note}");
+        Ok(Some(note))
     }
 
     async fn call_unpublish(
@@ -174,6 +202,13 @@ impl Pass {
         }
         Ok(())
     }
+}
+
+/// The volume was taken away from this node (design R4): its Attachment is lost or gone. The device may be gone too, so
+/// that no call of the driver can succeed while the mount is there. Not where the mount may be in proper use.
+fn is_abandoned(view: &View, stored: &Stored) -> bool {
+    let attachment = view.attachments.get(&stored.record.attachment_uid);
+    stored.record.forgotten.is_none() && attachment.is_none_or(|a| a.spec.lost.is_some())
 }
 
 /// Somebody still wants this Attachment, which is not closing.

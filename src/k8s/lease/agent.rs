@@ -4,7 +4,7 @@
 //! when its own renewal is older than half the duration (design R2). So when the leader has seen
 //! the Lease expired for longer than the longest call deadline, no call of this agent is running.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -14,9 +14,9 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
-use super::{Leases, holder, wall_clock};
+use super::{History, Leases, holder, wall_clock};
 use crate::k8s::{ApiError, Created};
 
 /// How long the leader waits after the last renewal it saw.
@@ -95,6 +95,15 @@ pub enum AgentEnd {
     ShutDown,
     /// Another agent has taken it, which it does only with the node's lock in hand. This one must end.
     Displaced,
+    /// The API server has an older Lease than this agent wrote: etcd was restored.
+    WentBack,
+}
+
+/// What became of a renewal.
+enum Renewed {
+    Held,
+    Displaced,
+    WentBack,
 }
 
 /// The Lease of this agent. To be taken only with the node's lock in hand (interleavings B26).
@@ -103,6 +112,7 @@ pub struct AgentLease<L> {
     name: String,
     holder: Holder,
     lease: Option<Lease>,
+    history: Arc<History>,
     renewed: watch::Sender<Option<Instant>>,
     /// When another machine was last seen to hold it.
     inherited: watch::Sender<Option<Instant>>,
@@ -110,10 +120,11 @@ pub struct AgentLease<L> {
 
 impl<L: Leases> AgentLease<L> {
     /// The Lease of `agent`, to be held by `holder`.
-    pub fn new(leases: L, agent: &str, holder: Holder) -> (Self, Renewal) {
+    pub fn new(leases: L, agent: &str, holder: Holder, history: Arc<History>) -> (Self, Renewal) {
         let (renewed, receiver) = watch::channel(None);
         let (inherited, inheritance) = watch::channel(None);
-        let lease = Self { leases, name: agent_lease_name(agent), holder, lease: None, renewed, inherited };
+        let lease =
+            Self { leases, name: agent_lease_name(agent), holder, lease: None, history, renewed, inherited };
         (lease, Renewal { renewed: receiver, inherited: inheritance })
     }
 
@@ -128,7 +139,7 @@ impl<L: Leases> AgentLease<L> {
         let mut shutdown = std::pin::pin!(shutdown);
         let ended = tokio::select! {
             () = &mut shutdown => AgentEnd::ShutDown,
-            () = self.hold(progress) => AgentEnd::Displaced,
+            ended = self.hold(progress) => ended,
         };
         self.renewed.send_replace(None);
         if ended == AgentEnd::ShutDown {
@@ -137,8 +148,8 @@ impl<L: Leases> AgentLease<L> {
         ended
     }
 
-    /// Returns when another agent has taken the Lease.
-    async fn hold(&mut self, progress: impl Fn() -> Result<(), String>) {
+    /// Returns when another agent has taken the Lease, or the API server has forgotten a renewal.
+    async fn hold(&mut self, progress: impl Fn() -> Result<(), String>) -> AgentEnd {
         loop {
             if let Err(stalled) = progress() {
                 warn!(lease = self.name, "not renewed: {stalled}");
@@ -147,13 +158,17 @@ impl<L: Leases> AgentLease<L> {
             }
             let sent = Instant::now();
             let pause = match timeout(ATTEMPT, self.renew()).await {
-                Ok(Ok(true)) => {
+                Ok(Ok(Renewed::Held)) => {
                     self.renewed.send_replace(Some(sent));
                     RENEW.saturating_sub(sent.elapsed())
                 }
-                Ok(Ok(false)) => {
+                Ok(Ok(Renewed::Displaced)) => {
                     warn!(lease = self.name, "another agent has taken the Lease");
-                    return;
+                    return AgentEnd::Displaced;
+                }
+                Ok(Ok(Renewed::WentBack)) => {
+                    error!(lease = self.name, "older than what this agent has written: etcd was restored");
+                    return AgentEnd::WentBack;
                 }
                 Ok(Err(error)) => {
                     warn!(lease = self.name, "renewal: {error}");
@@ -171,8 +186,8 @@ impl<L: Leases> AgentLease<L> {
         }
     }
 
-    /// One renewal. False if another agent has taken the Lease from us.
-    async fn renew(&mut self) -> Result<bool, ApiError> {
+    /// One renewal.
+    async fn renew(&mut self) -> Result<Renewed, ApiError> {
         let held = self.renewed.borrow().is_some();
         // Taken: after anything but success the next attempt reads first.
         let before = match self.lease.take() {
@@ -185,19 +200,30 @@ impl<L: Leases> AgentLease<L> {
                 spec: None,
             });
             if let Created::New(created) = self.leases.create(&lease).await? {
-                self.lease = Some(created);
-                return Ok(true);
+                return Ok(self.keep(created));
             }
             return Box::pin(self.renew()).await;
         };
+        if self.history.is_behind(&before) {
+            return Ok(Renewed::WentBack);
+        }
         if held && !holder(&before).is_empty() && holder(&before) != self.holder.identity {
-            return Ok(false);
+            return Ok(Renewed::Displaced);
         }
         if self.is_of_another_machine(&before) {
             self.inherited.send_replace(Some(Instant::now()));
         }
-        self.lease = Some(self.leases.replace(&self.next(before)).await?);
-        Ok(true)
+        let replaced = self.leases.replace(&self.next(before)).await?;
+        Ok(self.keep(replaced))
+    }
+
+    fn keep(&mut self, written: Lease) -> Renewed {
+        if self.history.is_behind(&written) {
+            return Renewed::WentBack;
+        }
+        self.history.saw(&written);
+        self.lease = Some(written);
+        Renewed::Held
     }
 
     /// It is held, not released, by an agent that neither our Node nor our boot could account for: on our machine the

@@ -27,7 +27,7 @@ fn agent(leases: FakeLeases, identity: &str) -> Agent {
 
 fn agent_on(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str) -> Agent {
     let holder = Holder { identity: identity.into(), node_uid: node_uid.into(), boot_id: boot_id.into() };
-    let (lease, renewal) = AgentLease::new(leases.clone(), "node-1", holder);
+    let (lease, renewal) = AgentLease::new(leases.clone(), "node-1", holder, Arc::default());
     let progress = Arc::new(AtomicBool::new(true));
     let (stop, stopped) = oneshot::channel::<()>();
     let turning = progress.clone();

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod election;
+pub mod history;
 pub mod observer;
 
 use jiff::Timestamp;
@@ -15,6 +16,7 @@ use super::{ApiError, Created, Writer, read};
 
 pub use agent::{AgentEnd, AgentLease, Holder, Renewal, agent_lease_name};
 pub use election::{Election, ElectionEnd, Leadership, Timing};
+pub use history::History;
 pub use observer::LeaseObserver;
 
 /// The requests that Leases need; a trait, so that tests can lose, delay and reorder them.

@@ -1,0 +1,139 @@
+//! Mounts that the API server does not account for: found out, reported, and undone on order (design R7).
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::context::Agent;
+use super::records::{Records, Stored, Unreadable};
+use crate::api::PluginInstance;
+use crate::api::instance::{ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, UNDO_FORGOTTEN};
+use crate::attachment::record::Lapse;
+use crate::k8s::lease::{Leases as _, agent_lease_name};
+use crate::k8s::{ApiError, read};
+
+/// Why a mount is reported, as it is printed.
+fn reason(why: Lapse) -> &'static str {
+    match why {
+        Lapse::WentBack => "WentBack",
+        Lapse::LockRemoved => "LockRemoved",
+    }
+}
+
+/// What the records of a driver report. A file that cannot be read may be of any driver.
+pub(super) fn report(records: &Records, driver: &str) -> Vec<ForgottenMount> {
+    let unreadable = records.unreadable();
+    let unreadable = unreadable.iter().filter(|u| u.driver_name == driver || u.driver_name.is_empty());
+    let forgotten = records.forgotten();
+    let forgotten = forgotten.iter().filter(|s| s.record.driver_name == driver);
+    forgotten.map(of_record).chain(unreadable.map(of_file)).take(MAX_FORGOTTEN).collect()
+}
+
+fn of_record(stored: &Stored) -> ForgottenMount {
+    let record = &stored.record;
+    let claims = record.targets.values().map(|t| format!("{}/{}", t.namespace, t.name));
+    let since = record.forgotten.and_then(|f| Timestamp::from_second(f.since).ok());
+    ForgottenMount {
+        handle_name: record.handle_name.clone(),
+        volume_handle: record.volume_handle.clone(),
+        attachment_uid: record.attachment_uid.clone(),
+        claims: claims.take(MAX_CLAIMS).collect(),
+        reason: record.forgotten.map(|f| reason(f.why)).unwrap_or_default().to_owned(),
+        since: since.map(Time),
+    }
+}
+
+fn of_file(unreadable: &Unreadable) -> ForgottenMount {
+    // What does not fit is no name of ours, and must not make the whole status be refused.
+    let fitting = |text: &str, most: usize| if text.len() <= most { text.to_owned() } else { String::new() };
+    ForgottenMount {
+        handle_name: fitting(&unreadable.handle_name, 63),
+        volume_handle: fitting(&unreadable.volume_handle, 1024),
+        attachment_uid: unreadable.attachment_uid.chars().take(63).collect(),
+        reason: "Unreadable".into(),
+        ..ForgottenMount::default()
+    }
+}
+
+/// UIDs of the Attachments whose forgotten mounts somebody ordered to be undone.
+pub(super) fn orders(instance: &PluginInstance) -> Vec<String> {
+    let text = instance.metadata.annotations.as_ref().and_then(|a| a.get(UNDO_FORGOTTEN));
+    let uids = text.map(String::as_str).unwrap_or_default().split([',', ' ']);
+    uids.filter(|uid| !uid.is_empty()).map(str::to_owned).collect()
+}
+
+impl Agent {
+    /// A revision that the API server had reached, as far as this node knows.
+    pub fn known_revision(&self) -> u64 {
+        let cached = self.claims.highest().max(self.attachments.highest()).max(self.instances.highest());
+        cached.max(self.history.revision())
+    }
+
+    /// The API server's revision now. If its history is not the one that this node knows, everything is doubted from
+    /// here on and the agent ends.
+    pub async fn revision(&self) -> Result<u64, ApiError> {
+        let known = self.known_revision();
+        let lease = self.leases.get(&agent_lease_name(&self.node_name)).await?;
+        let now = read::revision(&self.api::<PluginInstance>()).await?;
+        if now < known || lease.is_some_and(|lease| self.history.is_behind(&lease)) {
+            tracing::error!(known, now, "the API server's history went back: etcd was restored");
+            self.doubt();
+            self.went_back.notify_one();
+        }
+        Ok(now)
+    }
+
+    /// The API server's history went back. What it does not have may be in use here.
+    pub fn doubt(&self) {
+        if let Err(error) = self.records.doubt_all() {
+            // The Lease's version is kept then, so that the next process finds it out again.
+            tracing::error!("{error}");
+            return;
+        }
+        self.history.restart().unwrap_or_else(|error| tracing::error!("forget the Lease's version: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::agent::records::tests::stored;
+    use crate::attachment::record::Forgotten;
+
+    #[tokio::test]
+    async fn records_of_the_driver_and_files_of_unknown_drivers_are_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("torn.json"), "{\"half\":").unwrap();
+        let other = serde_json::json!({ "driverName": "other", "handleName": "h".repeat(64) });
+        std::fs::write(dir.path().join("newer.json"), other.to_string()).unwrap();
+        let records = Records::open(dir.path()).unwrap();
+        let mut lapsed = stored("a");
+        lapsed.record.forgotten = Some(Forgotten { why: Lapse::WentBack, since: 1_700_000_000 });
+        records.put(lapsed).await.unwrap();
+        records.put(stored("b")).await.unwrap();
+
+        let reported = report(&records, "driver");
+        let said: Vec<_> = reported.iter().map(|m| (m.attachment_uid.as_str(), m.reason.as_str())).collect();
+        assert_eq!(said, [("a", "WentBack"), ("torn", "Unreadable")]);
+        assert_eq!(reported[0].claims, ["ns/claim"]);
+        assert_eq!(reported[0].handle_name, "handle");
+        let reported = report(&records, "other");
+        let said: Vec<_> = reported.iter().map(|m| m.attachment_uid.as_str()).collect();
+        assert_eq!(said, ["newer", "torn"]);
+        assert_eq!(reported[0].handle_name, "");
+    }
+
+    #[test]
+    fn an_order_names_one_or_more_attachments() {
+        let with = |text: &str| {
+            let mut instance = PluginInstance::default();
+            let annotations = BTreeMap::from([(UNDO_FORGOTTEN.to_owned(), text.to_owned())]);
+            instance.metadata.annotations = Some(annotations);
+            orders(&instance)
+        };
+        assert_eq!(with("a"), ["a"]);
+        assert_eq!(with("a, b"), ["a", "b"]);
+        assert!(with("").is_empty() && orders(&PluginInstance::default()).is_empty());
+    }
+}

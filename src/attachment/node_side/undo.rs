@@ -1,0 +1,187 @@
+//! Undo: what the record says was done for claims and Attachments that are going.
+//!
+//! What is gone was deleted, or the API server has forgotten it: etcd was restored from a backup while the mounts are
+//! in use (design R7, interleavings B2 and N15). Only the first is undone.
+
+use super::{LiveAttachment, NodeStep, Seen};
+use crate::api::{AttachmentState, ClaimState};
+use crate::attachment::observed::AttachmentSeen;
+use crate::attachment::record::{Done, Lapse, Record};
+
+/// What became of an object that a live GET did not find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The API server's revision has to be read first.
+    Unknown,
+    /// It was deleted.
+    Deleted,
+    /// The API server has gone back behind it.
+    Forgotten,
+}
+
+/// The next step of undoing, if there is one.
+pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
+    if let Some(step) = seen.records.iter().find_map(|r| undo_record(seen, r)) {
+        return Some(step);
+    }
+    for attachment in seen.attachments.iter().filter_map(|a| seen.attachment(&a.uid)) {
+        if seen.record(&attachment.uid).is_none()
+            && let Some(step) = leave_unused(seen, attachment)
+        {
+            return Some(step);
+        }
+    }
+    // A deleted claim with nothing on this node, while others stay: only its own state is left to write.
+    seen.claims
+        .iter()
+        .find(|c| {
+            c.deleted
+                && !matches!(c.state, ClaimState::NodeDetached | ClaimState::Lost)
+                && c.uses().is_some_and(|uid| {
+                    seen.record(uid).is_none_or(|r| !r.targets.contains_key(&c.uid)) && seen.wanted_on(uid)
+                })
+        })
+        .map(|c| NodeStep::ReportClaimDetached { claim: c.uid.clone() })
+}
+
+fn undo_record(seen: &Seen, record: &Record) -> Option<NodeStep> {
+    let uid = &record.attachment_uid;
+    let gone = seen.live(uid) == Some(&LiveAttachment::Gone);
+    if seen.attachment(uid).is_none() && !gone {
+        return Some(read_attachment(record));
+    }
+    if let Some(step) = account(seen, record, gone) {
+        return Some(step);
+    }
+    // An order is about a record that is reported; another one is undone when its claims go.
+    let ordered = record.forgotten.is_some() && seen.orders.contains(uid);
+    let targets = record.targets.keys().filter(|claim| !seen.backs_off(claim));
+    let step = targets.into_iter().find_map(|claim| undo_target(seen, record, claim, gone, ordered));
+    if step.is_some() || !record.targets.is_empty() {
+        return step;
+    }
+    leave(seen, record, ordered)
+}
+
+fn read_attachment(record: &Record) -> NodeStep {
+    NodeStep::ReadAttachment {
+        attachment: record.attachment_uid.clone(),
+        name: record.attachment_name.clone(),
+    }
+}
+
+/// Does the API server account for the record as a whole?
+fn account(seen: &Seen, record: &Record, gone: bool) -> Option<NodeStep> {
+    let attachment = record.attachment_uid.clone();
+    if !gone {
+        let uses = |claim: &String| {
+            seen.claims.iter().any(|c| &c.uid == claim && c.uses() == Some(attachment.as_str()))
+        };
+        let whole = record.forgotten.is_some() && record.targets.keys().all(uses);
+        return whole.then_some(NodeStep::Recall { attachment });
+    }
+    if record.forgotten.is_some() || !record.has_traces() {
+        return None;
+    }
+    match fate(seen, &attachment, record.revision) {
+        Fate::Unknown => Some(NodeStep::ReadRevision { attachment }),
+        Fate::Forgotten => Some(NodeStep::MarkForgotten { attachment, why: Lapse::WentBack }),
+        Fate::Deleted => {
+            // The lock was taken away under a claim. Its mount stays, and nobody else may have the volume meanwhile.
+            let in_use =
+                |c: &crate::claim::ClaimSeen| seen.wants(c, &attachment) && seen.is_mounted(record, &c.uid);
+            let removed = seen.claims.iter().any(in_use);
+            removed.then_some(NodeStep::MarkForgotten { attachment, why: Lapse::LockRemoved })
+        }
+    }
+}
+
+fn undo_target(
+    seen: &Seen,
+    record: &Record,
+    claim_uid: &String,
+    gone: bool,
+    ordered: bool,
+) -> Option<NodeStep> {
+    let uid = &record.attachment_uid;
+    let unpublish = || NodeStep::Unpublish { claim: claim_uid.clone(), attachment: uid.clone() };
+    if ordered {
+        return Some(unpublish());
+    }
+    // A target that is not there when its Attachment closes never will be: without this the claim
+    // would wait for the target and the Attachment for the claim.
+    let unfinished = (gone || seen.is_closed(uid)) && !seen.is_mounted(record, claim_uid);
+    // A lost node's part is over (design R4): who comes back cleans up, whatever its claims still say.
+    let lost = seen.attachment(uid).is_some_and(|a| a.lost);
+    match seen.claims.iter().find(|c| &c.uid == claim_uid) {
+        Some(claim) if claim.deleted || claim.state == ClaimState::Lost || lost => return Some(unpublish()),
+        Some(claim) if claim.uses() == Some(uid) => {
+            return (unfinished && !record.is_kept()).then(unpublish);
+        }
+        // It no longer says that it uses this Attachment; or not yet again, in a restored etcd.
+        Some(_) => {}
+        None if seen.gone_claims.contains(claim_uid) => {}
+        None => return Some(NodeStep::ReadClaim { claim: claim_uid.clone() }),
+    }
+    if lost {
+        return Some(unpublish());
+    }
+    if record.is_kept() {
+        return None;
+    }
+    let known = record.targets.get(claim_uid).map_or(0, |t| t.revision);
+    match fate(seen, claim_uid, known) {
+        Fate::Unknown => Some(NodeStep::ReadRevision { attachment: uid.clone() }),
+        Fate::Deleted => Some(unpublish()),
+        Fate::Forgotten => Some(NodeStep::MarkForgotten { attachment: uid.clone(), why: Lapse::WentBack }),
+    }
+}
+
+/// What a record that was written at `known` says about an object that is gone.
+fn fate(seen: &Seen, uid: &str, known: u64) -> Fate {
+    if seen.doubted.iter().any(|d| d == uid) {
+        return Fate::Forgotten;
+    }
+    match seen.revision {
+        _ if known == 0 => Fate::Deleted,
+        None => Fate::Unknown,
+        Some(revision) if revision < known => Fate::Forgotten,
+        Some(_) => Fate::Deleted,
+    }
+}
+
+/// The last target of a record is gone: unstage unless somebody still wants the Attachment.
+fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
+    let uid = &record.attachment_uid;
+    if seen.wanted_on(uid) && seen.attachment(uid).is_some_and(|a| !a.deleted) {
+        return None;
+    }
+    if record.staged != Done::No {
+        let free = ordered || !record.is_kept();
+        return (free && !seen.backs_off(uid)).then(|| NodeStep::Unstage { attachment: uid.clone() });
+    }
+    match seen.attachment(uid) {
+        Some(a) if a.state < AttachmentState::NodeDetached && !a.lost => {
+            Some(NodeStep::ReportDetached { attachment: uid.clone() })
+        }
+        // Kept until the Attachment is gone: it is what a later look at the paths goes by.
+        Some(_) => None,
+        None => Some(NodeStep::Forget { attachment: uid.clone() }),
+    }
+}
+
+/// A closing Attachment of which this node never had anything.
+fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
+    let mine = match attachment.state {
+        AttachmentState::Attached => true,
+        // Nothing was attached, so nobody else will ever say that it is done.
+        AttachmentState::Taken => !attachment.attach,
+        AttachmentState::NodeDetached | AttachmentState::ControllerDetached => false,
+    };
+    (attachment.deleted && mine && !attachment.lost && seen.record(&attachment.uid).is_none())
+        .then(|| NodeStep::ReportDetached { attachment: attachment.uid.clone() })
+}
+
+#[cfg(test)]
+#[path = "undo_tests.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! What a node knows of the API server's history, over restarts of the agent.
+//!
+//! A restored etcd continues from an older revision and soon passes the one it had before, so a revision alone does not
+//! tell for long. The agent's own Lease does: nobody else writes it, so a version older than the last that the agent
+//! wrote can only come from a backup.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use tracing::warn;
+
+use crate::k8s::store::version;
+
+/// The last version of the agent's Lease that the API server has confirmed.
+#[derive(Debug, Default)]
+pub struct History {
+    lease: AtomicU64,
+    file: Option<PathBuf>,
+}
+
+impl History {
+    /// Kept in `file`. One that cannot be read is none: it knows nothing yet.
+    #[must_use]
+    pub fn kept_in(file: &Path) -> Self {
+        let known = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+        Self { lease: AtomicU64::new(known.unwrap_or(0)), file: Some(file.to_owned()) }
+    }
+
+    /// A revision that the API server had reached.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.lease.load(Ordering::Relaxed)
+    }
+
+    /// Whether this Lease, as the API server just gave it, is older than what it had confirmed before.
+    #[must_use]
+    pub fn is_behind(&self, lease: &Lease) -> bool {
+        version(&lease.metadata) < self.revision()
+    }
+
+    /// Takes in the API server's answer to a renewal. Not flushed to the disk: what a crash of the machine loses is of
+    /// no use after a reboot, when nothing is mounted.
+    pub fn saw(&self, lease: &Lease) {
+        let version = version(&lease.metadata);
+        self.lease.fetch_max(version, Ordering::Relaxed);
+        if let Some(file) = &self.file {
+            replace(file, version).unwrap_or_else(|error| {
+                warn!(file = %file.display(), "the Lease's version is not kept: {error}");
+            });
+        }
+    }
+
+    /// Begins anew, with the history that the API server has now.
+    pub fn restart(&self) -> io::Result<()> {
+        self.lease.store(0, Ordering::Relaxed);
+        match self.file.as_ref().map(fs::remove_file) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn replace(file: &Path, version: u64) -> io::Result<()> {
+    let aside = file.with_extension("new");
+    fs::write(&aside, version.to_string())?;
+    fs::rename(&aside, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    use super::*;
+
+    fn lease(version: &str) -> Lease {
+        let metadata = ObjectMeta { resource_version: Some(version.into()), ..ObjectMeta::default() };
+        Lease { metadata, ..Lease::default() }
+    }
+
+    #[test]
+    fn a_lease_older_than_the_last_renewal_is_noticed_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lease");
+        let history = History::kept_in(&file);
+        assert!(!history.is_behind(&lease("1")));
+        history.saw(&lease("20"));
+        history.saw(&lease("30"));
+
+        let history = History::kept_in(&file);
+        assert_eq!(history.revision(), 30);
+        assert!(history.is_behind(&lease("29")));
+        assert!(!history.is_behind(&lease("30")) && !history.is_behind(&lease("31")));
+        history.restart().unwrap();
+        history.restart().unwrap();
+        assert!(!History::kept_in(&file).is_behind(&lease("29")));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_knows_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lease");
+        fs::write(&file, "twelve").unwrap();
+        assert_eq!(History::kept_in(&file).revision(), 0);
+    }
+}
