@@ -7,6 +7,7 @@ use tonic::Code;
 use super::channel::Plugin;
 use super::error::{CallError, Origin};
 use super::proto::csi::v1 as wire;
+use super::proto::csi::v1::volume_capability::AccessType;
 use super::redact::Scrub;
 use super::rpc::Rpc;
 use super::secrets::{Context, Secrets};
@@ -217,7 +218,7 @@ impl Validate {
 }
 
 /// A driver confirms by repeating what it checked, and one that does not know a field leaves it out (CSI
-/// ValidateVolumeCapabilities). Capabilities have to be repeated; the maps may be absent.
+/// ValidateVolumeCapabilities). Mode and kind of access have to be repeated; mount options and maps may be absent.
 fn compare(asked: &Validate, answer: &wire::ValidateVolumeCapabilitiesResponse, scrub: &Scrub) -> Validation {
     let Some(confirmed) = &answer.confirmed else {
         let message = scrub.clean(&answer.message);
@@ -226,14 +227,18 @@ fn compare(asked: &Validate, answer: &wire::ValidateVolumeCapabilitiesResponse, 
     };
     let differs =
         |field: &str| Validation::Refused { message: format!("the driver confirmed another {field}") };
-    if !asked.capabilities.iter().all(|wanted| confirmed.volume_capabilities.contains(wanted)) {
-        return differs("volume_capability than asked");
+    let mut unchecked = Vec::new();
+    for wanted in &asked.capabilities {
+        let mut all = confirmed.volume_capabilities.iter();
+        let Some(left_out) = all.find_map(|found| left_out(wanted, found)) else {
+            return differs("volume_capability than asked");
+        };
+        unchecked.extend(left_out);
     }
     let maps = [
         ("volume_context", &*asked.volume_context, &confirmed.volume_context),
         ("parameters", &*asked.parameters, &confirmed.parameters),
     ];
-    let mut unchecked = Vec::new();
     for (field, asked, confirmed) in maps {
         match (asked == confirmed, confirmed.is_empty()) {
             (true, _) => {}
@@ -242,6 +247,31 @@ fn compare(asked: &Validate, answer: &wire::ValidateVolumeCapabilitiesResponse, 
         }
     }
     Validation::Confirmed { unchecked }
+}
+
+/// The mount options that a confirmed capability leaves out; nothing if it is another one than was wanted. Drivers are
+/// known to repeat the mode and the kind of access and to leave the rest out.
+fn left_out(wanted: &wire::VolumeCapability, found: &wire::VolumeCapability) -> Option<Vec<&'static str>> {
+    let mode = |c: &wire::VolumeCapability| c.access_mode.map(|m| m.mode);
+    if mode(wanted) != mode(found) {
+        return None;
+    }
+    match (&wanted.access_type, &found.access_type) {
+        (Some(AccessType::Mount(wanted)), Some(AccessType::Mount(found))) => {
+            let fields = [
+                ("fs_type", wanted.fs_type == found.fs_type, found.fs_type.is_empty()),
+                ("mount_flags", wanted.mount_flags == found.mount_flags, found.mount_flags.is_empty()),
+                (
+                    "volume_mount_group",
+                    wanted.volume_mount_group == found.volume_mount_group,
+                    found.volume_mount_group.is_empty(),
+                ),
+            ];
+            let other = fields.iter().any(|(_, same, absent)| !same && !absent);
+            (!other).then(|| fields.iter().filter(|(_, same, _)| !same).map(|(field, ..)| *field).collect())
+        }
+        (wanted, found) => (wanted == found).then(Vec::new),
+    }
 }
 
 fn listed(entry: wire::list_volumes_response::Entry) -> Result<ListedVolume, String> {
@@ -308,6 +338,31 @@ mod tests {
         let mut older = confirmed();
         older.volume_context.clear();
         assert_eq!(answer(Some(older)), Validation::Confirmed { unchecked: vec!["volume_context"] });
+    }
+
+    /// T8.
+    #[test]
+    fn a_driver_may_leave_mount_options_out_but_not_change_them() {
+        let with = |mount: Option<AccessType>, mode: i32| {
+            let mut part = confirmed();
+            part.volume_capabilities[0].access_type = mount;
+            part.volume_capabilities[0].access_mode = Some(wire::volume_capability::AccessMode { mode });
+            answer(Some(part))
+        };
+        let mount = |flags: &[&str]| {
+            let mount_flags = flags.iter().map(|&f| f.to_owned()).collect();
+            Some(AccessType::Mount(wire::volume_capability::MountVolume {
+                mount_flags,
+                ..Default::default()
+            }))
+        };
+        let mode = confirmed().volume_capabilities[0].access_mode.unwrap().mode;
+        assert_eq!(with(mount(&[]), mode), Validation::Confirmed { unchecked: vec!["mount_flags"] });
+        assert!(matches!(with(mount(&["other"]), mode), Validation::Refused { .. }));
+        assert!(matches!(with(mount(&[]), mode + 1), Validation::Refused { .. }));
+        assert!(matches!(with(None, mode), Validation::Refused { .. }));
+        let block = AccessType::Block(wire::volume_capability::BlockVolume {});
+        assert!(matches!(with(Some(block), mode), Validation::Refused { .. }));
     }
 
     #[test]
