@@ -41,6 +41,8 @@ pub mod sizes;
 #[cfg(test)]
 mod print_tests;
 #[cfg(test)]
+mod secrets_tests;
+#[cfg(test)]
 mod server_tests;
 
 pub use capability::{ControllerCapabilities, NodeCapabilities, PluginCapabilities};

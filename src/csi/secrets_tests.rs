@@ -1,0 +1,110 @@
+//! Whether the secrets of a call reach the driver: it quotes them, and what comes back is hidden (T26, L12).
+
+use std::collections::BTreeMap;
+
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+use super::capability::{SingleNode, to_proto};
+use super::proto::csi::v1 as wire;
+use super::proto::csi::v1::controller_server::{Controller, ControllerServer};
+use super::proto::csi::v1::node_server::{Node, NodeServer};
+use super::*;
+use crate::api::capability::{AccessMode, AttachmentMode};
+
+/// Refuses every call, in the words of its secret.
+struct Driver;
+
+macro_rules! refuse {
+    ($service:ident: $($call:ident($request:ident) -> $answer:ident),+) => {
+        #[tonic::async_trait]
+        impl $service for Driver {$(
+            async fn $call(
+                &self,
+                request: Request<wire::$request>,
+            ) -> Result<Response<wire::$answer>, Status> {
+                let password = request.get_ref().secrets.get("password").cloned().unwrap_or_default();
+                Err(Status::internal(format!("login with <{password}>")))
+            }
+        )+}
+    };
+}
+
+refuse!(Controller:
+    create_volume(CreateVolumeRequest) -> CreateVolumeResponse,
+    delete_volume(DeleteVolumeRequest) -> DeleteVolumeResponse,
+    validate_volume_capabilities(ValidateVolumeCapabilitiesRequest) -> ValidateVolumeCapabilitiesResponse,
+    controller_publish_volume(ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse,
+    controller_unpublish_volume(ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse
+);
+refuse!(Node:
+    node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse,
+    node_publish_volume(NodePublishVolumeRequest) -> NodePublishVolumeResponse
+);
+
+#[tokio::test]
+async fn the_secrets_of_every_call_reach_the_driver() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("csi.sock");
+    let incoming = UnixListenerStream::new(UnixListener::bind(&path).unwrap());
+    let server = tonic::transport::Server::builder()
+        .add_service(ControllerServer::new(Driver))
+        .add_service(NodeServer::new(Driver))
+        .serve_with_incoming(incoming);
+    let task = tokio::spawn(server);
+    let plugin = Plugin::connect(&path, Deadlines::default()).await.unwrap();
+
+    let secrets = || Secrets::from(BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]));
+    let writer = AccessMode::SingleNodeWriter;
+    let capability = to_proto(writer, AttachmentMode::FileSystem, None, &[], None, SingleNode::WriterOnly);
+    let (volume_id, node_id, at) = ("vol".to_owned(), "node".to_owned(), "/p".to_owned());
+    let create = CreateVolume {
+        name: "name".to_owned(),
+        capabilities: vec![capability.clone()],
+        secrets: secrets(),
+        ..CreateVolume::default()
+    };
+    let validate = Validate {
+        volume_id: volume_id.clone(),
+        capabilities: vec![capability.clone()],
+        secrets: secrets(),
+        ..Validate::default()
+    };
+    let attach = ControllerPublish {
+        volume_id: volume_id.clone(),
+        node_id: node_id.clone(),
+        capability: capability.clone(),
+        secrets: secrets(),
+        ..ControllerPublish::default()
+    };
+    let stage = NodeStage {
+        volume_id: volume_id.clone(),
+        staging_target_path: at.clone(),
+        capability: capability.clone(),
+        secrets: secrets(),
+        ..NodeStage::default()
+    };
+    let publish = NodePublish {
+        volume_id: volume_id.clone(),
+        target_path: at,
+        capability,
+        secrets: secrets(),
+        ..NodePublish::default()
+    };
+    let delete = DeleteVolume { volume_id: volume_id.clone(), secrets: secrets() };
+    let detach = ControllerUnpublish { volume_id, node_id, secrets: secrets() };
+    let errors = [
+        plugin.create_volume(create).await.map(drop).unwrap_err(),
+        plugin.delete_volume(delete).await.unwrap_err(),
+        plugin.validate_volume_capabilities(validate).await.map(drop).unwrap_err(),
+        plugin.controller_publish_volume(attach).await.map(drop).unwrap_err(),
+        plugin.controller_unpublish_volume(detach).await.unwrap_err(),
+        plugin.node_stage_volume(stage).await.unwrap_err(),
+        plugin.node_publish_volume(publish).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.message, "login with <<hidden>>", "{error}");
+    }
+    task.abort();
+}
