@@ -135,7 +135,8 @@ pub fn create_volume(
         });
     Ok(CreateVolume {
         name: format!("moor-{}", volume.metadata.uid.as_deref().unwrap_or_default()),
-        capacity_range: Some(range),
+        // Without a size no range, rather than one of zeroes: that is the driver's own choice.
+        capacity_range: (range.required_bytes > 0 || range.limit_bytes > 0).then_some(range),
         capabilities: uses(volume, modes),
         parameters: spec.parameters.clone().into(),
         secrets,

@@ -52,6 +52,91 @@ fn attaching_and_staging_say_what_the_attachment_fixed() {
     assert_eq!(stage, node_stage(&attachment, &HostPath::recorded("/s"), Secrets::none()));
 }
 
+fn record() -> Record {
+    let mut stored = crate::agent::records::tests::stored("a");
+    stored.record.volume_handle = "vol".into();
+    stored.record
+}
+
+fn claim() -> VolumeClaim {
+    VolumeClaim::new("c", VolumeClaimSpec::default())
+}
+
+/// The names that the driver gave, in every call; those of our objects in none (T1, T2, L2).
+#[test]
+fn every_call_names_the_volume_and_the_node_as_the_driver_does() {
+    let (attachment, record, path) = (attachment(), record(), HostPath::recorded("/p"));
+    let none = Secrets::none;
+    let attach = controller_publish(&attachment, none());
+    let detach = controller_unpublish(&attachment, none());
+    assert_eq!((attach.volume_id.as_str(), attach.node_id.as_str()), ("vol", "id-1"));
+    assert_eq!((detach.volume_id.as_str(), detach.node_id.as_str()), ("vol", "id-1"));
+    assert_eq!(node_stage(&attachment, &path, none()).volume_id, "vol");
+    assert_eq!(node_publish(&attachment, &claim(), &path, &path, none()).volume_id, "vol");
+    assert_eq!(node_unpublish(&record, &path).volume_id, "vol");
+    assert_eq!(node_unstage(&record).volume_id, "vol");
+}
+
+/// T11.
+#[test]
+fn every_call_carries_the_contexts_of_the_volume() {
+    let (attachment, path) = (attachment(), HostPath::recorded("/p"));
+    let attach = controller_publish(&attachment, Secrets::none());
+    let stage = node_stage(&attachment, &path, Secrets::none());
+    let publish = node_publish(&attachment, &claim(), &path, &path, Secrets::none());
+    assert_eq!(*attach.volume_context, map("volume"));
+    assert_eq!((&*stage.volume_context, &*stage.publish_context), (&map("volume"), &map("publish")));
+    assert_eq!((&*publish.volume_context, &*publish.publish_context), (&map("volume"), &map("publish")));
+    let mut volume = volume();
+    volume.spec.volume_handle = Some("registered".into());
+    volume.spec.volume_context = map("registered");
+    let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap();
+    assert_eq!(*asked.volume_context, map("registered"));
+}
+
+/// What is computed today may be another path than the one at which it was mounted (T21, T62).
+#[test]
+fn undo_goes_to_the_recorded_paths() {
+    let record = record();
+    let target = HostPath::recorded(&record.targets["claim-uid"].path);
+    assert_eq!(node_unpublish(&record, &target).target_path, "/k/claims/c/target");
+    assert_eq!(node_unstage(&record).staging_target_path, "/k/staging/a");
+}
+
+/// T26, L12.
+#[test]
+fn every_call_that_takes_secrets_gets_them() {
+    let (attachment, path) = (attachment(), HostPath::recorded("/p"));
+    let given = || Secrets::from(map("secret"));
+    let mut volume = volume();
+    volume.spec.volume_handle = Some("registered".into());
+    assert_eq!(controller_publish(&attachment, given()).secrets, given());
+    assert_eq!(controller_unpublish(&attachment, given()).secrets, given());
+    assert_eq!(node_stage(&attachment, &path, given()).secrets, given());
+    assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).secrets, given());
+    assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, false).unwrap().secrets, given());
+    assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, given());
+    assert_eq!(delete_volume(&volume, given()).unwrap().secrets, given());
+}
+
+/// T25.
+#[test]
+fn validation_asks_for_every_use_with_its_options() {
+    let mut volume = volume();
+    volume.spec.volume_handle = Some("registered".into());
+    volume.spec.mount_options =
+        Some(MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] });
+    let reader = VolumeUse { access_mode: AccessMode::MultiNodeReader, ..VolumeUse::default() };
+    volume.spec.capabilities.push(reader);
+    let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap().capabilities;
+    let modes: Vec<_> = asked.iter().map(|c| c.access_mode.unwrap().mode()).collect();
+    assert_eq!(modes, [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly]);
+    for capability in &asked {
+        let Some(AccessType::Mount(mount)) = &capability.access_type else { panic!("{capability:?}") };
+        assert_eq!((mount.fs_type.as_str(), mount.mount_flags.as_slice()), ("xfs", &["noatime".into()][..]));
+    }
+}
+
 #[test]
 fn a_claims_own_flags_and_read_only_count_at_publish_only() {
     let attachment = attachment();
@@ -106,6 +191,15 @@ fn a_volume_is_created_under_its_uid() {
     assert_eq!((range.required_bytes, range.limit_bytes), (1 << 30, 2_000_000_000));
     assert_eq!(args.accessibility.unwrap().requisite[0].segments, map("zone"));
     assert_eq!(args.capabilities.len(), 1);
+}
+
+/// A driver may take a range of zeroes for a size of zero (T27).
+#[test]
+fn no_size_asks_for_no_range() {
+    let mut volume = volume();
+    (volume.spec.capacity, volume.spec.capacity_limit) = (None, None);
+    let args = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, true).unwrap();
+    assert_eq!(args.capacity_range, None);
 }
 
 #[test]
