@@ -16,6 +16,8 @@ use tokio::sync::Semaphore;
 use super::paths::HostPath;
 
 const TABLE: &str = "/proc/self/mountinfo";
+/// A folder per block device, by its number.
+const DEVICES: &str = "/sys/dev/block";
 
 /// Longest wait for the kernel. A look at a dead network mount may never return.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,9 +42,10 @@ impl Device {
 
     /// A raw device. The kernel gives numbers again once a device is free, so its own count of disks is added where
     /// there is one: a loop device that was detached and attached to another file is another device (B12).
-    fn raw(major: u32, minor: u32) -> Self {
-        let sequence = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/diskseq"))
-            .or_else(|_| fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/../diskseq")));
+    fn raw(devices: &Path, major: u32, minor: u32) -> Self {
+        let device = devices.join(format!("{major}:{minor}"));
+        let sequence = fs::read_to_string(device.join("diskseq"))
+            .or_else(|_| fs::read_to_string(device.join("../diskseq")));
         match sequence {
             Ok(sequence) => Self(format!("{major}:{minor}#{}", sequence.trim())),
             Err(_) => Self::new(major, minor),
@@ -123,7 +126,8 @@ fn look_now(path: &Path) -> Result<Option<Device>, MountError> {
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
         Ok(found) => {
             if FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice {
-                return Ok(Some(Device::raw(found.stx_rdev_major, found.stx_rdev_minor)));
+                let devices = Path::new(DEVICES);
+                return Ok(Some(Device::raw(devices, found.stx_rdev_major, found.stx_rdev_minor)));
             }
             if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
                 let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
@@ -204,6 +208,24 @@ garbage
     fn a_path_below_a_mount_is_no_mount() {
         assert_eq!(find(SAMPLE, Path::new("/var/lib/x/y")), None);
         assert_eq!(find(SAMPLE, Path::new("/var/lib")), None);
+    }
+
+    /// B12.
+    #[test]
+    fn a_device_number_that_was_given_again_is_another_device() {
+        let sys = tempfile::tempdir().unwrap();
+        let disk = sys.path().join("7:3");
+        fs::create_dir(&disk).unwrap();
+        fs::write(disk.join("diskseq"), "11\n").unwrap();
+        let first = Device::raw(sys.path(), 7, 3);
+        assert_eq!(first, Device::raw(sys.path(), 7, 3));
+        fs::write(disk.join("diskseq"), "12\n").unwrap();
+        assert_ne!(first, Device::raw(sys.path(), 7, 3));
+        // A partition has the count of its disk.
+        std::os::unix::fs::symlink("7:3/part", sys.path().join("259:1")).unwrap();
+        fs::create_dir(disk.join("part")).unwrap();
+        assert_eq!(Device::raw(sys.path(), 259, 1).text(), "259:1#12");
+        assert_eq!(Device::raw(sys.path(), 8, 0).text(), "8:0", "an old kernel has no count");
     }
 
     #[tokio::test]

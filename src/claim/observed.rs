@@ -138,3 +138,10 @@ pub fn reaches(accessible: &[Segments], node: &std::collections::BTreeMap<String
     accessible.is_empty()
         || accessible.iter().any(|term| term.segments.iter().all(|(k, v)| node.get(k) == Some(v)))
 }
+
+/// A node takes another volume of the driver: CSI NodeGetInfo's limit is not reached, or is 0, which is no limit.
+/// `load` counts what is leaving too: it is attached until it is not.
+#[must_use]
+pub fn has_room(max_volumes: i64, load: usize) -> bool {
+    usize::try_from(max_volumes).map_or(true, |limit| limit == 0 || load < limit)
+}

@@ -8,7 +8,7 @@ use crate::api::attachment::ControllerRef;
 use crate::api::instance::MAX_FORGOTTEN;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
-use crate::claim::observed::reaches;
+use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::k8s::lease::agent_lease_name;
 use crate::volume::InstanceSeen;
@@ -164,13 +164,12 @@ fn nodes(
     serving
         .map(|(i, status)| {
             let load = ctx.attachments.by_index(BY_DRIVER_NODE, &volume_key(driver, &i.spec.node_name)).len();
-            let limit = usize::try_from(status.max_volumes).unwrap_or(0);
             NodeSeen {
                 name: i.spec.node_name.clone(),
                 uid: i.spec.node_uid.clone(),
                 healthy: status.healthy && ctx.silent_for(i).is_none() && in_service(ctx, &i.spec.node_name),
                 reachable: reaches(accessible, &status.topology),
-                has_room: limit == 0 || load < limit,
+                has_room: has_room(status.max_volumes, load),
                 load,
             }
         })
