@@ -198,6 +198,24 @@ fn deletion_closes_deletes_removes_and_frees_in_this_order() {
     assert_eq!(gone().plan(), VolumeStep::FreeVolume);
 }
 
+/// Whoever is to make the calls was written down before (T49).
+#[test]
+fn a_volume_is_deleted_although_its_plugin_is_gone() {
+    let orphan = |state, operation| {
+        let mut row = row(state, operation).deleted();
+        (row.plugin, row.controllers) = (false, Vec::new());
+        row
+    };
+    assert_eq!(orphan(Ready, Some(Create)).handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(
+        orphan(Ready, Some(Create)).handle("v-uid", true).plan(),
+        VolumeStep::AssignDelete(Some(c1()))
+    );
+    assert_eq!(orphan(Ready, Some(Delete)).handle("v-uid", true).plan(), VolumeStep::Idle);
+    assert_eq!(orphan(Deleted, Some(Delete)).handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
+    assert_eq!(orphan(Deleted, Some(Delete)).plan(), VolumeStep::FreeVolume);
+}
+
 #[test]
 fn retained_storage_is_never_deleted() {
     let registered = || row(Ready, Some(Validate)).registered().deleted();

@@ -16,6 +16,8 @@ struct Driver {
     name: String,
     not_ready: Arc<AtomicBool>,
     asked: Arc<AtomicUsize>,
+    /// How often it still refuses to say who it is.
+    refusals: Arc<AtomicUsize>,
 }
 
 #[tonic::async_trait]
@@ -25,6 +27,10 @@ impl Identity for Driver {
         _: Request<wire::GetPluginInfoRequest>,
     ) -> Result<Response<wire::GetPluginInfoResponse>, Status> {
         self.asked.fetch_add(1, Ordering::SeqCst);
+        let fewer = |left: usize| left.checked_sub(1);
+        if self.refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+            return Err(Status::unavailable("still starting"));
+        }
         Ok(Response::new(wire::GetPluginInfoResponse { name: self.name.clone(), ..Default::default() }))
     }
 
@@ -183,6 +189,53 @@ async fn a_plugin_that_is_not_ready_is_unhealthy_and_can_still_be_called() {
     registry.poke("a.test");
     until("healthy", || registry.best("a.test", None).is_some_and(|e| e.health.healthy)).await;
     assert_eq!(driver.asked.load(Ordering::SeqCst), 1, "read once per connection");
+}
+
+/// T33, T61.
+#[tokio::test]
+async fn a_plugin_that_fails_when_it_is_first_asked_is_asked_again() {
+    let Fixture { directory, registry, .. } = fixture();
+    let driver = Driver { name: "a.test".into(), ..Driver::default() };
+    driver.refusals.store(2, Ordering::SeqCst);
+    let _server = serve(&driver, &directory.path().join("a/csi.sock"));
+    until("serving", || registry.client_for("a.test").is_some()).await;
+    assert!(registry.best("a.test", None).unwrap().health.healthy);
+    assert_eq!(driver.asked.load(Ordering::SeqCst), 3);
+}
+
+/// T50: nobody knows whose it was, so there is nobody to tell.
+#[tokio::test]
+async fn a_socket_that_goes_before_it_was_asked_is_forgotten() {
+    let Fixture { directory, world, registry } = fixture();
+    until("settled without sockets", || registry.is_settled()).await;
+    let path = directory.path().join("x/silent.sock");
+    fs::create_dir(path.parent().unwrap()).unwrap();
+    let silent = UnixListener::bind(&path).unwrap();
+    until("the socket is seen", || !registry.is_settled()).await;
+    fs::remove_file(&path).unwrap();
+    drop(silent);
+    until("it is forgotten", || registry.is_settled()).await;
+    // Told is told before the next look, so what comes after it has nothing before it.
+    let driver = Driver { name: "a.test".into(), ..Driver::default() };
+    let _server = serve(&driver, &directory.path().join("a/csi.sock"));
+    until("told", || !world.told.lock().unwrap().is_empty()).await;
+    assert_eq!(registry.drivers(), ["a.test"]);
+    assert!(world.told.lock().unwrap().iter().all(|(name, _)| name == "a.test"));
+}
+
+/// T57.
+#[tokio::test]
+async fn a_plugin_that_changes_its_name_leaves_nothing_under_the_old_one() {
+    let Fixture { directory, world, registry } = fixture();
+    let path = directory.path().join("a/csi.sock");
+    let before = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &path);
+    until("serving", || registry.client_for("a.test").is_some()).await;
+    drop(before);
+    let _after = serve(&Driver { name: "b.test".into(), ..Driver::default() }, &path);
+    until("serving under the new name", || registry.client_for("b.test").is_some()).await;
+    assert!(registry.best("a.test", None).is_none());
+    assert_eq!(registry.drivers(), ["b.test"]);
+    assert!(world.told.lock().unwrap().contains(&("a.test".into(), false)));
 }
 
 #[tokio::test]

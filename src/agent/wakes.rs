@@ -239,3 +239,56 @@ fn shown_of_attachment(attachment: &Attachment) -> Option<(Option<i64>, Option<S
 fn of_volume(volume: &Volume) -> (Life, Option<VolumeState>) {
     (life(&volume.metadata), volume.status.as_ref().map(|s| s.state))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::failure::Failure;
+    use crate::agent::retry::Attempt;
+    use crate::agent::status::failed;
+    use crate::api::{AttachmentStatus, VolumeClaimStatus};
+    use crate::csi::Rpc;
+
+    fn wakes<K: Clone, P: PartialEq>(of: fn(&K) -> P, old: &K, change: impl FnOnce(&mut K)) -> bool {
+        let mut new = old.clone();
+        change(&mut new);
+        differs(Some(&Arc::new(old.clone())), Some(&Arc::new(new)), of)
+    }
+
+    fn attempt(number: u32) -> Attempt {
+        Attempt { number, next: Duration::from_secs(number.into()) }
+    }
+
+    /// T63: the next attempt is written while its wait begins; that must not end the wait.
+    #[test]
+    fn what_a_worker_writes_about_its_own_failure_wakes_nobody() {
+        let now = Timestamp::UNIX_EPOCH;
+        let failure = Failure::plugin_not_running(Rpc::NodeStageVolume, "driver", "node");
+        let mut claim = VolumeClaim::default();
+        let mut attachment = Attachment::default();
+        let mut volume = Volume::default();
+        failed(claim.status.get_or_insert_default(), &failure, attempt(1), "here", Some(1), now);
+        failed(attachment.status.get_or_insert_default(), &failure, attempt(1), "here", Some(1), now);
+        failed(volume.status.get_or_insert_default(), &failure, attempt(1), "here", Some(1), now);
+        assert!(!wakes(of_claim, &claim, |c| {
+            failed(c.status.get_or_insert_default(), &failure, attempt(2), "here", Some(1), now);
+        }));
+        assert!(!wakes(of_attachment, &attachment, |a| {
+            failed(a.status.get_or_insert_default(), &failure, attempt(2), "here", Some(1), now);
+        }));
+        assert!(!wakes(of_volume, &volume, |v| {
+            failed(v.status.get_or_insert_default(), &failure, attempt(2), "here", Some(1), now);
+        }));
+    }
+
+    #[test]
+    fn what_decides_wakes_whoever_decides() {
+        let claim = VolumeClaim { status: Some(VolumeClaimStatus::default()), ..VolumeClaim::default() };
+        assert!(wakes(of_claim, &claim, |c| c.status.as_mut().unwrap().state = ClaimState::Taken));
+        assert!(wakes(of_claim, &claim, |c| c.status.as_mut().unwrap().yielded = Some("u".into())));
+        assert!(wakes(of_claim, &claim, |c| c.metadata.generation = Some(2)));
+        let attachment = Attachment { status: Some(AttachmentStatus::default()), ..Attachment::default() };
+        let attached = |a: &mut Attachment| a.status.as_mut().unwrap().state = AttachmentState::Attached;
+        assert!(wakes(of_attachment, &attachment, attached));
+    }
+}

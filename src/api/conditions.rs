@@ -103,3 +103,38 @@ fn shortened(message: &str) -> String {
     }
     message.get(..end).unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn desired(status: bool, message: &str) -> Desired {
+        Desired { type_: READY, status, reason: "Reason", message: message.into() }
+    }
+
+    /// Since when something holds must not be lost to a later word about it (L15).
+    #[test]
+    fn the_transition_time_moves_only_with_the_status() {
+        let mut all = Vec::new();
+        let since = |all: &[Condition]| all[0].last_transition_time.0.as_second();
+        assert!(set(&mut all, &desired(false, "waits"), Some(1), at(10)));
+        assert_eq!(since(&all), 10);
+        assert!(set(&mut all, &desired(false, "still waits"), Some(1), at(20)));
+        assert_eq!((since(&all), all[0].message.as_str()), (10, "still waits"));
+        assert!(!set(&mut all, &desired(false, "still waits"), Some(1), at(30)), "nothing to write");
+        assert!(set(&mut all, &desired(true, "there"), Some(1), at(40)));
+        assert_eq!((since(&all), all.len()), (40, 1));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let mut all = Vec::new();
+        set(&mut all, &desired(false, &"ä".repeat(MAX_MESSAGE)), None, at(1));
+        assert_eq!(all[0].message.len(), MAX_MESSAGE);
+        assert!(all[0].message.chars().all(|c| c == 'ä'));
+    }
+}

@@ -107,6 +107,34 @@ fn force_needs_every_claim_deleted_with_it() {
     assert_eq!(verdict(&usual(), &there("uid"), true, &undeleted), Verdict::Silent { forced: None });
 }
 
+/// L1.
+#[test]
+fn force_works_from_every_state_in_which_the_node_may_have_something() {
+    let asked = [claim("a", true, true)];
+    for state in [AttachmentState::Taken, AttachmentState::Attached] {
+        let held = attachment(true, AccessMode::SingleNodeWriter, state);
+        assert_eq!(
+            verdict(&held, &there("uid"), true, &asked),
+            Verdict::Lost(Cause::ForceDetach),
+            "{state:?}"
+        );
+    }
+    for state in [
+        crate::api::ClaimState::Pending,
+        crate::api::ClaimState::Taken,
+        crate::api::ClaimState::Ready,
+        crate::api::ClaimState::NodeDetached,
+    ] {
+        let mut asked = claim("a", true, true);
+        asked.state = state;
+        assert_eq!(
+            verdict(&usual(), &there("uid"), true, &[asked]),
+            Verdict::Lost(Cause::ForceDetach),
+            "{state:?}"
+        );
+    }
+}
+
 #[test]
 fn force_is_refused_where_nothing_fences_the_node() {
     let asked = [claim("a", true, true)];

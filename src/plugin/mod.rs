@@ -84,3 +84,73 @@ fn common_capabilities<'a>(mut all: impl Iterator<Item = &'a Capabilities>) -> C
         common
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::PluginInstanceStatus;
+    use crate::api::instance::PluginInstanceSpec;
+    use crate::api::plugin::PluginSpec;
+
+    fn instance(node: &str, healthy: bool, controller: &[&str]) -> Arc<PluginInstance> {
+        let names = |all: &[&str]| all.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+        let mut instance = PluginInstance::new(node, PluginInstanceSpec::default());
+        instance.status = Some(PluginInstanceStatus {
+            healthy,
+            controller: !controller.is_empty(),
+            node: true,
+            capabilities: Capabilities {
+                controller: names(controller),
+                node: names(&["STAGE_UNSTAGE_VOLUME"]),
+                ..Capabilities::default()
+            },
+            ..PluginInstanceStatus::default()
+        });
+        Arc::new(instance)
+    }
+
+    fn counts(instances: &[Arc<PluginInstance>]) -> (Option<String>, Option<String>, bool) {
+        let (status, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances);
+        (status.controllers, status.nodes, ready.status)
+    }
+
+    fn said(controllers: &str, nodes: &str, ready: bool) -> (Option<String>, Option<String>, bool) {
+        (Some(controllers.into()), Some(nodes.into()), ready)
+    }
+
+    /// One process, one object: neither role outlives the other (T5).
+    #[test]
+    fn both_roles_of_a_process_end_together() {
+        let attach = ["PUBLISH_UNPUBLISH_VOLUME"];
+        assert_eq!(counts(&[instance("1", true, &attach)]), said("1/1", "1/1", true));
+        assert_eq!(counts(&[instance("1", false, &attach)]), said("0/1", "0/1", false));
+        assert_eq!(counts(&[]), said("0/0", "0/0", false));
+    }
+
+    /// Counted anew from what is there, never added up (T10).
+    #[test]
+    fn what_is_expected_is_what_is_known() {
+        let attach = ["PUBLISH_UNPUBLISH_VOLUME"];
+        let all = [instance("1", true, &attach), instance("2", false, &[]), instance("3", true, &[])];
+        assert_eq!(counts(&all), said("1/1", "2/3", true));
+        assert_eq!(counts(&all[..2]), said("1/1", "1/2", true));
+        assert_eq!(counts(&all), counts(&all));
+    }
+
+    /// Only what all healthy instances have: during an upgrade, and in whatever order they come (L15, B20).
+    #[test]
+    fn a_capability_counts_only_if_every_healthy_instance_has_it() {
+        let (old, new) = (["CREATE_DELETE_VOLUME"], ["CREATE_DELETE_VOLUME", "CLONE_VOLUME"]);
+        let common = |instances: &[Arc<PluginInstance>]| {
+            aggregate(&Plugin::new("p", PluginSpec::default()), instances).0.capabilities.controller
+        };
+        assert_eq!(common(&[instance("1", true, &old), instance("2", true, &new)]), old);
+        assert_eq!(common(&[instance("1", true, &new), instance("2", true, &old)]), old);
+        assert_eq!(common(&[instance("1", false, &old), instance("2", true, &new)]), new);
+        assert_eq!(
+            common(&[instance("1", true, &new), instance("2", true, &[])]),
+            new,
+            "a node-only instance"
+        );
+    }
+}
