@@ -104,9 +104,12 @@ impl Stored {
 
     /// A claim's mount is not there any more: stage and publish are repeated before anybody relies on them.
     pub fn doubt(&mut self, claim_uid: &str) {
-        self.record.staged = doubted(self.record.staged);
-        if let Some(target) = self.record.targets.get_mut(claim_uid) {
-            target.published = doubted(target.published);
+        // One that was in doubt already, since a reboot, says nothing new of a stage that may have been repeated since.
+        if let Some(target) = self.record.targets.get_mut(claim_uid)
+            && target.published == Done::Yes
+        {
+            target.published = Done::Maybe;
+            self.record.staged = doubted(self.record.staged);
         }
     }
 }

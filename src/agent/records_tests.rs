@@ -113,6 +113,16 @@ fn a_record_of_an_older_agent_is_read() {
     assert_eq!(read.record, stored("a").record);
 }
 
+/// After a reboot the first claim has its volume staged again; the second one learns only then of its own mount.
+#[test]
+fn a_mount_of_an_earlier_boot_casts_no_doubt_on_this_boots_staging() {
+    let mut stored = stored("a");
+    stored.enter_boot("boot-2");
+    stored.record.staged = Done::Yes;
+    stored.doubt("claim-uid");
+    assert_eq!(stored.record.staged, Done::Yes);
+}
+
 #[test]
 fn a_mount_that_is_gone_casts_no_doubt_on_other_claims() {
     let mut stored = stored("a");
