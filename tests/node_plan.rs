@@ -54,6 +54,7 @@ fn record(uid: &str, staged: Done, targets: &[(&str, Done)]) -> Record {
             path: format!("/targets/{claim}"),
             published: *published,
             device: Some("7:1".into()),
+            revision: 1,
         };
         record.targets.insert((*claim).into(), target);
     }
@@ -227,6 +228,7 @@ fn a_lost_attachment_is_undone_and_not_reported() {
 #[test]
 fn a_record_is_undone_when_all_its_objects_are_gone() {
     let mut seen = seen(&[], &[], &[record("u", Done::Yes, &[("a", Done::Yes), ("b", Done::Maybe)])]);
+    seen.revision = Some(2);
     let mut steps = Vec::new();
     while !seen.records.is_empty() {
         let step = plan(&seen);
@@ -246,12 +248,12 @@ fn a_record_is_undone_when_all_its_objects_are_gone() {
     }
     let unpublish = |claim: &str| NodeStep::Unpublish { claim: claim.into(), attachment: "u".into() };
     let expected = [
+        NodeStep::ReadAttachment { attachment: "u".into(), name: "name-u".into() },
         NodeStep::ReadClaim { claim: "a".into() },
         unpublish("a"),
         NodeStep::ReadClaim { claim: "b".into() },
         unpublish("b"),
         NodeStep::Unstage { attachment: "u".into() },
-        NodeStep::ReadAttachment { attachment: "u".into(), name: "name-u".into() },
         NodeStep::Forget { attachment: "u".into() },
     ];
     assert_eq!(steps, expected);

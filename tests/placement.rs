@@ -35,6 +35,8 @@ fn verdicts(claims: &[ClaimSeen], attachments: &[AttachmentSeen], nodes: &[NodeS
         handle: "id".into(),
         uses: vec![VolumeUse::default()],
         shares_node: true,
+        unprepared: None,
+        attaches_read_only: false,
     };
     let mut handle = HandleSeen::of(&VolumeHandle::default());
     handle.volume_uid = "volume".into();
@@ -45,6 +47,7 @@ fn verdicts(claims: &[ClaimSeen], attachments: &[AttachmentSeen], nodes: &[NodeS
         claims,
         attachments,
         nodes,
+        forgotten: &[],
     };
     admit(&seen).into_iter().map(|(_, verdict)| verdict).collect()
 }

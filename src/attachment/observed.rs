@@ -34,6 +34,8 @@ pub struct AttachmentSeen {
     pub attach: bool,
     /// NodeStageVolume is needed.
     pub stage: bool,
+    /// Attached without the right to write; no claim that writes may use it.
+    pub read_only: bool,
     /// Only one claim at a time may have a target.
     pub exclusive: bool,
     /// How far it is.
@@ -62,6 +64,7 @@ impl AttachmentSeen {
             controller: spec.controller.clone(),
             attach: spec.fixed.attach,
             stage: spec.fixed.stage,
+            read_only: spec.fixed.read_only,
             exclusive: spec.fixed.exclusive,
             state: attachment.status.as_ref().map_or_else(Default::default, |s| s.state),
             lost: spec.lost.is_some(),

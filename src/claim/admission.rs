@@ -131,11 +131,11 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
         if let Some(other) = on_node {
             return Err(Waiting::Held(holder_of(seen, other, claim)));
         }
-        exclusive_writer(seen, claim)?;
+        exclusive_writer(seen, volume, claim, &node)?;
         prepared(volume)?;
         return Ok(Grant::Create { attachment: name, node });
     };
-    exclusive_writer(seen, claim)?;
+    exclusive_writer(seen, volume, claim, &node)?;
     join(seen, volume, handle, claim, existing, &node)
 }
 
@@ -209,16 +209,35 @@ fn join(
         && existing.epoch == handle.epoch
         && existing.volume_uid == volume.uid;
     let users = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).count();
-    if is_leaving(existing) || !agrees || (users > 0 && existing.exclusive) {
+    let may_write = claim.read_only || !existing.read_only;
+    if is_leaving(existing) || !agrees || !may_write || (users > 0 && existing.exclusive) {
         return Err(Waiting::Held(holder_of(seen, existing, claim)));
     }
     Ok(Grant::Join { attachment: existing.name.clone(), uid: existing.uid.clone() })
 }
 
-/// MultiNodeSingleWriter: many readers, one writer in the whole cluster.
-fn exclusive_writer(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<(), Waiting> {
+/// The Attachment of the claim is made without the right to write: where no claim in this mode ever writes, and
+/// where CSI lets one node write (MULTI_NODE_SINGLE_WRITER), for those who only read.
+#[must_use]
+pub fn attaches_read_only(claim: &ClaimSeen) -> bool {
+    claim.mode.is_reader_only() || (claim.mode == AccessMode::MultiNodeSingleWriter && claim.read_only)
+}
+
+/// MultiNodeSingleWriter: many readers, one writer in the whole cluster, and one node that may write.
+fn exclusive_writer(
+    seen: &Seen<'_>,
+    volume: &VolumeSeen,
+    claim: &ClaimSeen,
+    node: &str,
+) -> Result<(), Waiting> {
     if claim.mode != AccessMode::MultiNodeSingleWriter || claim.read_only {
         return Ok(());
+    }
+    // Where the writer has gone and readers stayed, the node may still write. A driver that is never asked to attach
+    // read-only cannot tell, and takes it.
+    let elsewhere = seen.attachments.iter().find(|a| a.node != node && !a.read_only);
+    if let Some(writable) = elsewhere.filter(|_| volume.attaches_read_only) {
+        return Err(Waiting::Held(holder_of(seen, writable, claim)));
     }
     let writer = seen
         .claims
@@ -291,3 +310,7 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
 fn state_of(claim: &ClaimSeen) -> String {
     if claim.deleted { "leaving".into() } else { format!("{:?}", claim.state) }
 }
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

@@ -101,6 +101,8 @@ pub struct VolumeSeen {
     pub shares_node: bool,
     /// Why no Attachment of it can be made now: something that it copies is not known (interleaving B20).
     pub unprepared: Option<String>,
+    /// Its driver attaches read-only where it is asked to: PUBLISH_READONLY.
+    pub attaches_read_only: bool,
 }
 
 /// A node that could take the volume.

@@ -6,12 +6,13 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 
 use super::context::Context;
-use super::observe::{Observed, SINGLE_NODE_MULTI_WRITER};
+use super::observe::{Observed, PUBLISH_READONLY, SINGLE_NODE_MULTI_WRITER};
 use super::pass::Did;
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::handle::VolumeRef;
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
-use crate::claim::admission::{is_exclusive, shares_node};
+use crate::claim::ClaimSeen;
+use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
 use crate::claim::release::ReleaseStep;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Created, Deleted, Target};
@@ -97,7 +98,7 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
             node_id: node_status.node_id.clone(),
             boot_id: node_status.boot_id.clone(),
             attachment_mode: claim.spec.attachment_mode,
-            read_only: mode.is_reader_only() && controller_has("PUBLISH_READONLY"),
+            read_only: attaches_read_only(&ClaimSeen::of(claim)) && controller_has(PUBLISH_READONLY),
             mount_options: volume.spec.mount_options.clone().unwrap_or_default(),
             volume_context: status.volume_context.clone(),
             secrets: volume.spec.secrets.clone().unwrap_or_default(),

@@ -15,6 +15,8 @@ use crate::volume::InstanceSeen;
 
 /// The capability that lets a driver take several targets of one volume on a node.
 pub(crate) const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
+/// The capability of a driver that attaches read-only where it is asked to.
+pub(crate) const PUBLISH_READONLY: &str = "PUBLISH_READONLY";
 
 /// One Volume with all that hangs on it.
 pub(crate) struct Observed {
@@ -106,6 +108,10 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
                 || p.status.as_ref().is_some_and(|s| s.capabilities.node_has(SINGLE_NODE_MULTI_WRITER))
         }),
         unprepared: unprepared(&v.spec.plugin_name, plugin.is_some(), handle.as_deref(), &instances),
+        attaches_read_only: plugin
+            .as_ref()
+            .and_then(|p| p.status.as_ref())
+            .is_some_and(|s| s.capabilities.controller_has(PUBLISH_READONLY)),
     });
     Observed {
         namespace: namespace.to_owned(),

@@ -58,6 +58,7 @@ impl World {
                 uses: uses.collect(),
                 shares_node: false,
                 unprepared: None,
+                attaches_read_only: false,
             },
             handle: HandleSeen {
                 volume_uid: "volume".into(),
@@ -114,6 +115,7 @@ impl World {
             controller: None,
             attach: true,
             stage: true,
+            read_only: false,
             exclusive: driver.is_exclusive(mode),
             state: AttachmentState::Attached,
             lost: false,

@@ -85,7 +85,8 @@ prop_compose! {
         node_uid in prop_oneof![4 => Just(None), 1 => Just(Some("other"))],
         (mode, attachment_mode) in (mode(), attachment_mode()),
         (epoch, controller) in (1..4_i64, controller()),
-        (attach, stage, exclusive, deleted, lost) in any::<(bool, bool, bool, bool, bool)>(),
+        (attach, stage, read_only, exclusive) in any::<(bool, bool, bool, bool)>(),
+        (deleted, lost) in any::<(bool, bool)>(),
         state in select(STATES.to_vec()),
     ) -> AttachmentSeen {
         AttachmentSeen {
@@ -103,6 +104,7 @@ prop_compose! {
             controller,
             attach,
             stage,
+            read_only,
             exclusive,
             state,
             lost,
@@ -129,8 +131,8 @@ prop_compose! {
 
 prop_compose! {
     fn volume()(
-        (deleted, ready, shares_node, prepared) in
-            (prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>(), prop::bool::weighted(0.9)),
+        (deleted, ready, shares_node, prepared, attaches_read_only) in
+            (prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>(), prop::bool::weighted(0.9), any::<bool>()),
         uses in prop::collection::vec((mode(), attachment_mode()), 0..4),
     ) -> VolumeSeen {
         let uses = uses.into_iter()
@@ -144,6 +146,7 @@ prop_compose! {
             uses: uses.collect(),
             shares_node,
             unprepared: (!prepared).then(|| "unprepared".into()),
+            attaches_read_only,
         }
     }
 }

@@ -81,6 +81,7 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
         uses: uses.to_vec(),
         shares_node: config.shares_node,
         unprepared: None,
+        attaches_read_only: false,
     };
     let nodes: Vec<_> = node_ids().map(|n| node_seen(view, n)).collect();
     let seen = admission::Seen {

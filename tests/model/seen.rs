@@ -111,6 +111,7 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
         controller: config.attach.then(|| controller_ref(att.controller)),
         attach: config.attach,
         stage: config.stage,
+        read_only: false,
         exclusive: is_exclusive(att.mode, config.shares_node),
         state: att.state,
         lost: false,

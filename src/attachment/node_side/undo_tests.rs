@@ -83,6 +83,7 @@ fn attachment() -> AttachmentSeen {
         controller: None,
         attach: true,
         stage: true,
+        read_only: false,
         exclusive: true,
         state: AttachmentState::Attached,
         lost: false,
