@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from e2e.cluster import ApiError, Problem
 
-from .. import objects
+from .. import leaks, objects
 from ..objects import Object
 from ..world import Failed, World, expect
 from .actions import Plan
@@ -30,13 +30,14 @@ def command(seed: int, seconds: float) -> str:
 
 def soak(world: World, seed: int, seconds: float, tell: Tell) -> None:
     """Fails with the first violation, and with the command that does the same again."""
-    hands = Hands(world, seed)
+    hands, before = Hands(world, seed), leaks.leftovers(world.cluster)
     try:
         try:
             _act(hands, seed, seconds, tell)
             tell("now all of it has to come to rest")
             hands.restore()
             _drain(hands, tell)
+            _until_nothing_moves(hands, lambda: sorted(leaks.leftovers(world.cluster) - before))
             expect(hands.compared, "nothing that was written was ever compared: too short a run?")
         except (Failed, Problem, ApiError) as problem:
             raise Failed(f"{problem}\nthe same actions again: {command(seed, seconds)}") from problem
@@ -117,6 +118,6 @@ def _until_nothing_moves(hands: Hands, busy: Callable[[], list[str]]) -> None:
     while found := busy():
         if found != last:
             last, since = found, time.monotonic()
-        expect(time.monotonic() - since < STILLNESS, "\n".join(["nothing moves any more:", *found]))
+        expect(time.monotonic() - since < STILLNESS, "\n".join(["this stays:", *found]))
         hands.renew_pods()
         time.sleep(0.2)
