@@ -5,7 +5,7 @@
 //! nothing, and are woken when a place among those that wait is free. A thousand volumes of one driver that hangs take
 //! no worker from another driver's.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -56,9 +56,10 @@ struct Slot {
     limit: usize,
     semaphore: Arc<Semaphore>,
     waiting: usize,
-    parked: VecDeque<Parked>,
-    /// The same, to park a key once.
-    known: HashSet<Parked>,
+    /// In the order in which they came, and where each is.
+    parked: BTreeMap<u64, Parked>,
+    tickets: HashMap<Parked, u64>,
+    serial: u64,
 }
 
 /// The turns of all drivers.
@@ -116,8 +117,9 @@ impl Budgets {
                 limit,
                 semaphore: Arc::new(Semaphore::new(limit)),
                 waiting: 0,
-                parked: VecDeque::new(),
-                known: HashSet::new(),
+                parked: BTreeMap::new(),
+                tickets: HashMap::new(),
+                serial: 0,
             });
             if slot.limit != limit {
                 // Calls in flight keep their permits of the old budget until they end.
@@ -125,12 +127,14 @@ impl Budgets {
             }
             // Fair: a permit that comes free belongs to whoever waits, so none is taken from them here.
             if let Ok(permit) = slot.semaphore.clone().try_acquire_owned() {
+                slot.unpark(&key);
                 return Ok(turn(permit));
             }
             if slot.waiting >= WAITING {
                 slot.park(key);
                 return Err(Busy);
             }
+            slot.unpark(&key);
             slot.waiting += 1;
             slot.semaphore.clone()
         };
@@ -152,8 +156,9 @@ impl Budgets {
             let mut slots = self.slots();
             let Some(slot) = slots.get_mut(budget) else { return };
             change(slot);
-            slot.parked.pop_front().inspect(|key| {
-                slot.known.remove(key);
+            slot.parked.pop_first().map(|(_, key)| {
+                slot.tickets.remove(&key);
+                key
             })
         };
         if let Some(key) = woken {
@@ -167,9 +172,18 @@ impl Budgets {
 }
 
 impl Slot {
+    /// Whoever is parked already keeps its place.
     fn park(&mut self, key: Parked) {
-        if self.known.insert(key.clone()) {
-            self.parked.push_back(key);
+        if !self.tickets.contains_key(&key) {
+            self.serial += 1;
+            self.tickets.insert(key.clone(), self.serial);
+            self.parked.insert(self.serial, key);
+        }
+    }
+
+    fn unpark(&mut self, key: &Parked) {
+        if let Some(ticket) = self.tickets.remove(key) {
+            self.parked.remove(&ticket);
         }
     }
 }

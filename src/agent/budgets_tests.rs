@@ -71,7 +71,8 @@ impl Rig {
         }
     }
 
-    /// How many keys have had their call; one that was woken and came by itself, too, has had two.
+    /// How many keys have been served. One that is woken while its pass begins is looked at once more; that is what a
+    /// queue does, and finds nothing to do outside of this test.
     fn called(&self, kind: &str) -> usize {
         let called = self.called.lock().unwrap();
         called.iter().filter(|key| key.starts_with(kind)).collect::<std::collections::HashSet<_>>().len()
@@ -116,7 +117,7 @@ async fn who_was_parked_is_woken_when_there_is_room() {
     assert_eq!(rig.called("slow/make"), 1_000);
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert!(
-        rig.budgets.slots().values().all(|s| s.waiting == 0 && s.parked.is_empty() && s.known.is_empty())
+        rig.budgets.slots().values().all(|s| s.waiting == 0 && s.parked.is_empty() && s.tickets.is_empty())
     );
 }
 
@@ -162,7 +163,8 @@ async fn a_key_is_parked_once_however_often_it_comes() {
     for _ in 0..3 {
         assert_eq!(budgets.turn(&full, 1, key(1)).await.unwrap_err(), Busy);
     }
-    assert_eq!(budgets.slots()[&full].parked, [key(1)]);
+    let parked: Vec<_> = budgets.slots()[&full].parked.values().cloned().collect();
+    assert_eq!(parked, [key(1)]);
 }
 
 #[tokio::test(start_paused = true)]
