@@ -22,6 +22,17 @@ const WAITING: usize = 64;
 /// When a key that was turned away looks again by itself. It is woken earlier when there is room.
 pub(super) const LATER: Duration = Duration::from_secs(30);
 
+/// What a call is about. Drivers that are slow to create volumes must not hold up attaching those that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Service {
+    /// Stage, publish and their inverses.
+    Node,
+    /// ControllerPublishVolume and its inverse.
+    Attach,
+    /// CreateVolume, DeleteVolume and what else is about a volume as a whole.
+    Volume,
+}
+
 /// Whether a call makes or undoes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Direction {
@@ -47,8 +58,7 @@ pub(super) struct Busy;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
     pub driver: String,
-    /// The Controller service, else the Node service.
-    pub controller: bool,
+    pub service: Service,
     pub direction: Direction,
 }
 

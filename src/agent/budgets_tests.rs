@@ -9,8 +9,8 @@ use crate::k8s::{Next, Queue, queue};
 
 const LIMIT: usize = 4;
 
-fn budget(driver: &str, controller: bool, direction: Direction) -> Budget {
-    Budget { driver: driver.to_owned(), controller, direction }
+fn budget(driver: &str, service: Service, direction: Direction) -> Budget {
+    Budget { driver: driver.to_owned(), service, direction }
 }
 
 fn key(n: usize) -> Parked {
@@ -54,7 +54,7 @@ impl Rig {
         let kind = key.rsplit_once('/').unwrap().0.to_owned();
         let (driver, direction) = kind.split_once('/').unwrap();
         let direction = if direction == "undo" { Direction::Undo } else { Direction::Make };
-        let budget = budget(driver, true, direction);
+        let budget = budget(driver, Service::Attach, direction);
         let Ok(_turn) = self.budgets.turn(&budget, LIMIT, Parked::Handle(key.clone())).await else {
             return Next::After(LATER);
         };
@@ -136,17 +136,18 @@ async fn a_turn_that_takes_too_long_lets_others_go_first() {
 #[tokio::test(start_paused = true)]
 async fn services_directions_and_drivers_have_budgets_of_their_own() {
     let budgets = Budgets::new(|_| {});
-    let full = budget("d", true, Direction::Make);
+    let full = budget("d", Service::Attach, Direction::Make);
     let mut held = Vec::new();
     for n in 0..LIMIT {
         held.push(budgets.turn(&full, LIMIT, key(n)).await.unwrap());
     }
     let before = tokio::time::Instant::now();
     for other in [
-        budget("d", true, Direction::Undo),
-        budget("d", false, Direction::Make),
-        budget("d", false, Direction::Undo),
-        budget("e", true, Direction::Make),
+        budget("d", Service::Attach, Direction::Undo),
+        budget("d", Service::Node, Direction::Make),
+        budget("d", Service::Volume, Direction::Make),
+        budget("d", Service::Node, Direction::Undo),
+        budget("e", Service::Attach, Direction::Make),
     ] {
         drop(budgets.turn(&other, LIMIT, key(0)).await.unwrap());
     }
@@ -158,7 +159,7 @@ async fn services_directions_and_drivers_have_budgets_of_their_own() {
 #[tokio::test(start_paused = true)]
 async fn a_key_is_parked_once_however_often_it_comes() {
     let budgets = Budgets::new(|_| {});
-    let full = budget("d", true, Direction::Make);
+    let full = budget("d", Service::Attach, Direction::Make);
     let _held = budgets.turn(&full, 1, key(0)).await.unwrap();
     for _ in 0..3 {
         assert_eq!(budgets.turn(&full, 1, key(1)).await.unwrap_err(), Busy);
@@ -170,7 +171,7 @@ async fn a_key_is_parked_once_however_often_it_comes() {
 #[tokio::test(start_paused = true)]
 async fn a_new_limit_holds_at_once() {
     let budgets = Budgets::new(|_| {});
-    let of = budget("d", true, Direction::Make);
+    let of = budget("d", Service::Attach, Direction::Make);
     let _held = budgets.turn(&of, 1, key(0)).await.unwrap();
     let _second = budgets.turn(&of, 2, key(1)).await.unwrap();
     let _third = budgets.turn(&of, 2, key(2)).await.unwrap();

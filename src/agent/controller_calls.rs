@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::arguments;
-use super::budgets::{Budget, Busy, Direction, LATER, Parked, Turn};
+use super::budgets::{Budget, Busy, Direction, LATER, Parked, Service, Turn};
 use super::context::{Agent, BY_HANDLE};
 use super::failure::Failure;
 use super::retry::Step;
@@ -210,7 +210,7 @@ async fn turn<'a>(
     direction: Direction,
 ) -> Result<Turn<'a>, Trouble> {
     let fixed = &attachment.spec.fixed;
-    let budget = Budget { driver: fixed.driver_name.clone(), controller: true, direction };
+    let budget = Budget { driver: fixed.driver_name.clone(), service: Service::Attach, direction };
     let limit = agent.controller_concurrency(&fixed.driver_name);
     let turn = agent.budgets.turn(&budget, limit, Parked::Handle(fixed.handle_name.clone())).await;
     let turn = turn.map_err(|Busy| Trouble::Busy)?;

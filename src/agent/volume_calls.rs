@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::arguments;
-use super::budgets::{Budget, Direction, LATER, Parked};
+use super::budgets::{Budget, Direction, LATER, Parked, Service};
 use super::context::Agent;
 use super::failure::Failure;
 use super::quantity;
@@ -34,7 +34,7 @@ pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     let driver = driver(&agent, &volume);
     let direction = if rpc == Rpc::DeleteVolume { Direction::Undo } else { Direction::Make };
     let limit = agent.controller_concurrency(&driver);
-    let budget = Budget { driver: driver.clone(), controller: true, direction };
+    let budget = Budget { driver: driver.clone(), service: Service::Volume, direction };
     let turn = agent.budgets.turn(&budget, limit, Parked::Volume(uid.clone())).await;
     let Ok(_turn) = turn else { return Next::After(LATER) };
     if !agent.may_call_controller(&driver) {

@@ -47,7 +47,8 @@ pub struct PluginSpec {
     #[serde(default = "default_health_timeout")]
     #[schemars(range(min = 1, max = 3600))]
     pub health_timeout_seconds: i64,
-    /// Controller calls at a time per instance for making things; undoing has as many again of its own.
+    /// Controller calls at a time per instance. Attaching, detaching, making volumes and deleting them have as many
+    /// each, so that none of these waits for another.
     #[serde(default = "default_controller_concurrency")]
     #[schemars(range(min = 1, max = 1000))]
     pub controller_concurrency: i64,

@@ -8,7 +8,7 @@ use super::observe::{View, version};
 use super::report::Wait;
 use super::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use crate::agent::arguments;
-use crate::agent::budgets::{Budget, Busy, Direction, Parked, Turn};
+use crate::agent::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
 use crate::agent::directories::{self, DirectoryError};
 use crate::agent::failure::Failure;
 use crate::agent::mounts;
@@ -120,7 +120,7 @@ impl Pass {
 
     /// A turn at the plugin, if a call may be started at all.
     pub(super) async fn turn(&self, driver: &str, direction: Direction) -> Result<Turn<'_>, Trouble> {
-        let budget = Budget { driver: driver.to_owned(), controller: false, direction };
+        let budget = Budget { driver: driver.to_owned(), service: Service::Node, direction };
         let turn = self.agent.budgets.turn(&budget, CONCURRENCY, Parked::Node(self.key.clone())).await;
         let turn = turn.map_err(|Busy| Trouble::Busy)?;
         if self.agent.may_call_driver(driver) { Ok(turn) } else { Err(Trouble::NotNow) }
