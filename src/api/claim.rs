@@ -28,12 +28,16 @@ use super::conditions::CallFailure;
     printcolumn = r#"{"name":"Volume","type":"string","jsonPath":".spec.volumeName"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
     printcolumn = r#"{"name":"Node","type":"string","jsonPath":".spec.assignment.nodeName"}"#,
-    printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.accessMode"}"#,
-    printcolumn = r#"{"name":"RO","type":"boolean","jsonPath":".spec.readOnly"}"#,
+    printcolumn = r#"{"name":"Since","type":"date","jsonPath":".status.conditions[?(@.type==\"Ready\")].lastTransitionTime"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Waits For","type":"string","jsonPath":".status.waitingFor.holder"}"#,
-    printcolumn = r#"{"name":"Node Silent","type":"date","jsonPath":".status.conditions[?(@.type==\"NodeSilent\")].lastTransitionTime"}"#,
+    printcolumn = r#"{"name":"Leaving","type":"date","jsonPath":".metadata.deletionTimestamp"}"#,
+    printcolumn = r#"{"name":"Silent","type":"date","jsonPath":".status.conditions[?(@.type==\"NodeSilent\")].lastTransitionTime"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.accessMode","priority":1}"#,
+    printcolumn = r#"{"name":"RO","type":"boolean","jsonPath":".spec.readOnly","priority":1}"#,
+    printcolumn = r#"{"name":"Attempts","type":"integer","jsonPath":".status.attempts","priority":1}"#,
+    printcolumn = r#"{"name":"Next Try","type":"string","jsonPath":".status.nextRetry","priority":1}"#,
     printcolumn = r#"{"name":"Target","type":"string","jsonPath":".status.targetPath","priority":1}"#,
     validation = Rule::new("self.spec.volumeName == oldSelf.spec.volumeName").message("spec.volumeName is immutable: delete this claim and create one for the other Volume").field_path(".spec.volumeName"),
     validation = Rule::new("has(self.spec.nodeName) == has(oldSelf.spec.nodeName) && (!has(self.spec.nodeName) || self.spec.nodeName == oldSelf.spec.nodeName)").message("spec.nodeName is immutable: to move the volume, delete this claim and create one for the other node").field_path(".spec.nodeName"),
@@ -42,7 +46,7 @@ use super::conditions::CallFailure;
     validation = Rule::new("!(self.spec.attachmentMode == 'BlockDevice' && has(self.spec.mountOptions))").message("spec.mountOptions cannot be used with attachmentMode BlockDevice, nothing is mounted: remove mountOptions or use FileSystem").field_path(".spec.mountOptions"),
     validation = Rule::new("!(self.spec.accessMode in ['SingleNodeReader', 'MultiNodeReader']) || self.spec.readOnly").message("this accessMode only reads: set spec.readOnly to true or choose a writer mode").field_path(".spec.readOnly"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
-    validation = Rule::new("!has(oldSelf.spec.assignment) || (has(self.spec.assignment) && (self.spec.assignment == oldSelf.spec.assignment || (has(oldSelf.status) && has(oldSelf.status.yielded) && oldSelf.status.yielded == oldSelf.spec.assignment.attachmentUID)))").message("spec.assignment changes only after the node gave the Attachment back (status.yielded)").field_path(".spec.assignment"),
+    validation = Rule::new("!has(oldSelf.spec.assignment) || (has(self.spec.assignment) && (self.spec.assignment == oldSelf.spec.assignment || (has(oldSelf.status) && has(oldSelf.status.yielded) && oldSelf.status.yielded == oldSelf.spec.assignment.attachmentUID)))").message("spec.assignment is written by the moor controller, and changes only after the node gave the Attachment back (status.yielded): leave it as it is, or delete this claim").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.status) || !(oldSelf.status.state in ['NodeDetached', 'Lost']) || (has(self.status) && self.status.state == oldSelf.status.state)").message("status.state NodeDetached and Lost are final").field_path(".status.state")
 )]
 #[serde(rename_all = "camelCase")]
@@ -130,7 +134,7 @@ pub enum ClaimState {
 }
 
 /// What a waiting claim waits for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingFor {
     /// Who holds the volume: a claim as namespace/name, or another object as Kind/name.
@@ -141,6 +145,9 @@ pub struct WaitingFor {
     /// State of the holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// Since when it holds the volume: since it is Ready, else since it was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
 }
 
 /// What moor says about a claim.

@@ -9,6 +9,7 @@
 //! ```
 
 pub mod admission;
+pub mod leaving;
 pub mod loss;
 pub mod observed;
 pub mod reason;

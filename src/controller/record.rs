@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::context::Context;
@@ -12,7 +13,8 @@ use super::pass::verdicts;
 use crate::api::VolumeClaim;
 use crate::api::conditions::{self, Desired, READY};
 use crate::claim::admission::Verdict;
-use crate::claim::reason::Waiting;
+use crate::claim::leaving::{self, Telling};
+use crate::claim::reason::{Holder, Waiting};
 use crate::k8s::{ApiError, Next, Target};
 
 /// A wait that moor itself ends is only written when it lasts: most are over before anybody looks, and
@@ -30,6 +32,15 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed) -> Next {
             return Next::Retry;
         }
     }
+    match leaving(ctx, seen).await {
+        Ok(None) => {}
+        Ok(Some(later)) => next = Next::After(later),
+        Err(ApiError::Conflict(_)) => return Next::Again,
+        Err(error) => {
+            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what leaves");
+            return Next::Retry;
+        }
+    }
     for (uid, verdict) in verdicts(seen) {
         let Verdict::Wait(why) = verdict else { continue };
         let Some(claim) = seen.claim(&uid) else { continue };
@@ -39,7 +50,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed) -> Next {
             next = Next::After(PATIENCE);
             continue;
         }
-        match write(ctx, claim, &why).await {
+        match write(ctx, seen, claim, &why).await {
             Ok(()) => {}
             Err(ApiError::Conflict(_)) => next = Next::Again,
             Err(error) => {
@@ -57,7 +68,7 @@ fn is_young(created: Timestamp, now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(created)).is_ok_and(|age| age < PATIENCE * 2)
 }
 
-async fn write(ctx: &Context, claim: &VolumeClaim, why: &Waiting) -> Result<(), ApiError> {
+async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waiting) -> Result<(), ApiError> {
     let generation = claim.metadata.generation;
     let status = claim.status.clone().unwrap_or_default();
     let desired = Desired { type_: READY, status: false, reason: why.reason(), message: why.message() };
@@ -66,12 +77,70 @@ async fn write(ctx: &Context, claim: &VolumeClaim, why: &Waiting) -> Result<(), 
     if !changed {
         return Ok(());
     }
-    let holder = why.holder().map(|h| json!({ "holder": h.who, "nodeName": h.node, "state": h.state }));
+    let holder = why.holder().map(|h| {
+        let since = held_since(ctx, seen, h);
+        json!({ "holder": h.who, "nodeName": h.node, "state": h.state, "since": since })
+    });
     let fields = json!({
         "conditions": all,
         "waitingFor": holder,
         "observedGeneration": generation,
     });
+    patch(ctx, claim, fields).await
+}
+
+/// Since when the holder has the volume.
+fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
+    if let Some(name) = holder.who.strip_prefix("Attachment/") {
+        return ctx.attachments.get("", name)?.metadata.creation_timestamp.clone();
+    }
+    let by = seen.claims_seen.iter().position(|c| c.key() == holder.who)?;
+    let claim = seen.claims.get(by)?;
+    let ready = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
+    let ready = ready.filter(|c| c.status == "True").map(|c| c.last_transition_time.clone());
+    ready.or_else(|| claim.metadata.creation_timestamp.clone())
+}
+
+/// Says on deleted claims how far the detach of their Attachment is. Returns when to look again.
+async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, ApiError> {
+    let mut next: Option<Duration> = None;
+    for (claim, object) in seen.claims_seen.iter().zip(&seen.claims).filter(|(c, _)| c.deleted) {
+        let held = seen.attachments_seen.iter().zip(&seen.attachments);
+        let Some((attachment, on)) = held.clone().find(|(a, _)| claim.uses() == Some(&a.uid)) else {
+            continue;
+        };
+        // A time from the future shows that the clocks differ, and nothing is held back for that.
+        let closing = on.metadata.deletion_timestamp.as_ref().map_or(Duration::ZERO, |t| {
+            Duration::try_from(Timestamp::now().duration_since(t.0)).unwrap_or(leaving::PATIENCE)
+        });
+        let by = attachment.controller.as_ref().map(|c| &c.instance);
+        let served = seen.controllers.iter().any(|c| Some(&c.name) == by && c.healthy);
+        let status = on.status.clone().unwrap_or_default();
+        match leaving::of(claim, attachment, &status, closing, served) {
+            Telling::Nothing => {}
+            Telling::Later(left) => next = Some(next.map_or(left, |n| n.min(left))),
+            Telling::Now(story) => {
+                let generation = object.metadata.generation;
+                let desired =
+                    Desired { type_: READY, status: false, reason: story.reason, message: story.message };
+                let mut all = object.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+                if conditions::set(&mut all, &desired, generation, Timestamp::now()) {
+                    let fields = json!({
+                        "conditions": all,
+                        "lastError": story.last_error,
+                        "attempts": story.attempts,
+                        "nextRetry": story.next_retry,
+                        "observedGeneration": generation,
+                    });
+                    patch(ctx, object, fields).await?;
+                }
+            }
+        }
+    }
+    Ok(next)
+}
+
+async fn patch(ctx: &Context, claim: &VolumeClaim, fields: serde_json::Value) -> Result<(), ApiError> {
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     let target = Target::of(claim);
     match ctx.writer.patch_status(&ctx.claim_api(namespace), &target, fields).await {

@@ -1,0 +1,170 @@
+//! What a deleted claim says after its node is done with it: the rest is up to its Attachment, and nobody looks there.
+//!
+//! Only when something is wrong or takes long: what goes well costs no write.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::observed::ClaimSeen;
+use crate::api::conditions::{CallFailure, story};
+use crate::api::{AttachmentState, AttachmentStatus, ClaimState};
+use crate::attachment::AttachmentSeen;
+
+/// A detach that takes no longer is not told.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the claim's status is to say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Story {
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// The condition's message.
+    pub message: String,
+    /// What the driver last refused.
+    pub last_error: Option<CallFailure>,
+    /// How often in a row.
+    pub attempts: Option<i64>,
+    /// When it is asked again.
+    pub next_retry: Option<Time>,
+}
+
+/// Whether there is something to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Telling {
+    /// Nothing, or somebody else tells.
+    Nothing,
+    /// Not yet: again after this time.
+    Later(Duration),
+    /// This.
+    Now(Box<Story>),
+}
+
+/// For one claim and the Attachment that it uses, which has been closing for `closing`. `served` says whether the
+/// agent that detaches is heard and its driver answers.
+#[must_use]
+pub fn of(
+    claim: &ClaimSeen,
+    attachment: &AttachmentSeen,
+    status: &AttachmentStatus,
+    closing: Duration,
+    served: bool,
+) -> Telling {
+    let done = matches!(claim.state, ClaimState::NodeDetached | ClaimState::Lost);
+    // Before that it is the node's agent that acts, and that tells.
+    let controllers_turn =
+        attachment.lost || matches!(attachment.state, AttachmentState::Taken | AttachmentState::NodeDetached);
+    let concerned = claim.deleted && !done && claim.uses() == Some(&attachment.uid);
+    if !concerned || !attachment.deleted || !attachment.attach || attachment.is_undone() || !controllers_turn
+    {
+        return Telling::Nothing;
+    }
+    let failed = status.last_error.as_ref();
+    if failed.is_none() && closing < PATIENCE {
+        return Telling::Later(PATIENCE.saturating_sub(closing));
+    }
+    let by = attachment.controller.as_ref().map(|c| c.agent.clone()).unwrap_or_default();
+    let absent = if served { "" } else { ", where the driver does not answer or the agent is not heard" };
+    let why = story(failed, status.attempts, status.next_retry.as_ref());
+    let message = format!(
+        "waits until the agent of node {by}{absent} has detached the volume from node {} (Attachment {}){}",
+        attachment.node,
+        attachment.name,
+        why.map(|why| format!(": {why}")).unwrap_or_default()
+    );
+    let detach = |e: &&CallFailure| e.rpc == "ControllerUnpublishVolume";
+    let reason = if failed.as_ref().is_some_and(detach) { "ControllerUnpublishFailed" } else { "Detaching" };
+    Telling::Now(Box::new(Story {
+        reason,
+        message,
+        last_error: status.last_error.clone(),
+        attempts: status.attempts,
+        next_retry: status.next_retry.clone(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::claim::Assignment;
+    use crate::api::{Attachment, VolumeClaim};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn claim() -> ClaimSeen {
+        let mut claim = VolumeClaim::default();
+        claim.spec.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
+        ClaimSeen { deleted: true, state: ClaimState::Ready, ..ClaimSeen::of(&claim) }
+    }
+
+    fn attachment(state: AttachmentState) -> AttachmentSeen {
+        let mut attachment = Attachment::default();
+        attachment.metadata.uid = Some("u".into());
+        attachment.metadata.name = Some("att".into());
+        attachment.spec.node_name = "node-2".into();
+        attachment.spec.fixed.attach = true;
+        attachment.spec.controller =
+            Some(crate::api::attachment::ControllerRef { instance: "i".into(), agent: "node-1".into() });
+        AttachmentSeen { deleted: true, state, ..AttachmentSeen::of(&attachment) }
+    }
+
+    fn refused() -> AttachmentStatus {
+        AttachmentStatus {
+            last_error: Some(CallFailure {
+                rpc: "ControllerUnpublishVolume".into(),
+                code: "Internal".into(),
+                message: "no".into(),
+            }),
+            attempts: Some(4),
+            next_retry: Some(Time("2026-01-02T03:04:05Z".parse().unwrap())),
+            ..AttachmentStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_failing_detach_is_told_at_once_with_all_that_is_known() {
+        let told = of(&claim(), &attachment(AttachmentState::NodeDetached), &refused(), Duration::ZERO, true);
+        let Telling::Now(story) = told else { panic!("{told:?}") };
+        assert_eq!((story.reason, story.attempts), ("ControllerUnpublishFailed", Some(4)));
+        assert_eq!(
+            story.message,
+            "waits until the agent of node node-1 has detached the volume from node node-2 (Attachment att): \
+             ControllerUnpublishVolume: Internal: no; attempt 4, next at 2026-01-02T03:04:05Z"
+        );
+    }
+
+    #[test]
+    fn a_detach_that_goes_well_is_not_told_until_it_lasts() {
+        let quiet = AttachmentStatus::default();
+        let of = |closing| of(&claim(), &attachment(AttachmentState::NodeDetached), &quiet, closing, true);
+        assert_eq!(of(Duration::from_secs(1)), Telling::Later(Duration::from_secs(4)));
+        let Telling::Now(story) = of(LONG) else { panic!() };
+        assert_eq!(story.reason, "Detaching");
+    }
+
+    #[test]
+    fn an_agent_that_is_not_heard_is_named() {
+        let quiet = AttachmentStatus::default();
+        let told = of(&claim(), &attachment(AttachmentState::Taken), &quiet, LONG, false);
+        let Telling::Now(story) = told else { panic!("{told:?}") };
+        assert!(story.message.contains("node-1, where the driver does not answer"), "{}", story.message);
+    }
+
+    #[test]
+    fn nothing_is_told_for_others_or_instead_of_the_node() {
+        let due = attachment(AttachmentState::NodeDetached);
+        let alive = ClaimSeen { deleted: false, ..claim() };
+        let done = ClaimSeen { state: ClaimState::NodeDetached, ..claim() };
+        let other = ClaimSeen { assignment: None, ..claim() };
+        for claim in [alive, done, other] {
+            assert_eq!(of(&claim, &due, &refused(), LONG, true), Telling::Nothing, "{claim:?}");
+        }
+        let nodes_turn = attachment(AttachmentState::Attached);
+        let undone = attachment(AttachmentState::ControllerDetached);
+        let open = AttachmentSeen { deleted: false, ..due.clone() };
+        let unattached = AttachmentSeen { attach: false, ..due };
+        for attachment in [nodes_turn, undone, open, unattached] {
+            assert_eq!(of(&claim(), &attachment, &refused(), LONG, true), Telling::Nothing, "{attachment:?}");
+        }
+    }
+}
