@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tracing::{Instrument, Span, field};
 
 use super::deadlines::Deadlines;
-use super::error::CallError;
+use super::error::{CallError, Origin};
 use super::redact::Scrub;
 use super::rpc::Rpc;
 
@@ -183,7 +183,12 @@ impl Plugin {
         request.set_timeout(deadline);
         match tokio::time::timeout(deadline, send(request)).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(CallError::from_status(rpc, &status, scrub)),
+            Ok(Err(status)) => {
+                let error = CallError::from_status(rpc, &status, scrub);
+                // The transport keeps the same deadline and may be a moment faster, with less to say.
+                let late = error.origin == Origin::Deadline;
+                Err(if late { CallError::deadline(rpc, deadline) } else { error })
+            }
             Err(_) => Err(CallError::deadline(rpc, deadline)),
         }
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 
 use super::observe::{View, version};
-use super::report::Wait;
+use super::report::{Wait, shows_own_failure};
 use super::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use crate::agent::arguments;
 use crate::agent::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
@@ -41,7 +41,7 @@ impl Pass {
         let result = match made {
             Ok(()) => {
                 let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_stage_volume(args)));
-                self.patiently(call, &waiting, "Staging", RPC, self.waiting_since(&waiting))
+                self.patiently(call, &waiting, "Staging", RPC)
                     .await
                     .map_err(|e| (Failure::of_call(&e), Some(e)))
             }
@@ -85,8 +85,7 @@ impl Pass {
         let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
         let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_publish_volume(args)));
         let waiting = [claim.clone()];
-        let since = self.waiting_since(&waiting);
-        if let Err(error) = self.patiently(call, &waiting, "Publishing", RPC, since).await {
+        if let Err(error) = self.patiently(call, &waiting, "Publishing", RPC).await {
             if never_sent(&error) && !before.record.targets.contains_key(&claim_uid(claim)) {
                 self.agent.records.put(before).await?;
             }
@@ -126,22 +125,22 @@ impl Pass {
         if self.agent.may_call_driver(driver) { Ok(turn) } else { Err(Trouble::NotNow) }
     }
 
-    /// Awaits a call; when it takes long, says so once on the claims that wait for it.
+    /// Awaits a call; when it takes long, says so once on the claims that wait for it. A claim that has waited for long
+    /// before is no reason: many at once would each pay a write for every call that is over in a moment.
     pub(super) async fn patiently<T>(
         &self,
         call: impl Future<Output = Result<T, CallError>>,
         waiting: &[Arc<VolumeClaim>],
         reason: &'static str,
         rpc: Rpc,
-        since: Instant,
     ) -> Result<T, CallError> {
         let mut call = std::pin::pin!(call);
         tokio::select! {
             result = &mut call => return result,
-            () = sleep_until(since + PATIENCE) => {}
+            () = sleep(PATIENCE) => {}
         }
         let words = async {
-            for claim in waiting {
+            for claim in waiting.iter().filter(|claim| !shows_own_failure(claim)) {
                 self.report_waiting(claim, Wait::new(reason, format!("{rpc} is running"))).await;
             }
         };
@@ -155,12 +154,6 @@ impl Pass {
             }
             () = &mut words => call.await,
         }
-    }
-
-    /// Since when the first of these claims has been waiting.
-    fn waiting_since(&self, waiting: &[Arc<VolumeClaim>]) -> Instant {
-        let since = waiting.iter().map(|c| self.agent.first_seen.of(&claim_uid(c)));
-        since.min().unwrap_or_else(Instant::now)
     }
 
     /// The record of an Attachment, or a new one.

@@ -22,6 +22,9 @@ use crate::attachment::node_side::NodeStep;
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
+/// How often a failure is written onto a newer version of its claim.
+const CONFLICTS: usize = 3;
+
 impl Pass {
     pub(super) async fn report_ready(&self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
@@ -122,15 +125,32 @@ impl Pass {
         attempt: Attempt,
     ) -> Result<(), ApiError> {
         let place = format!("on node {}", self.agent.node_name);
-        self.write_claim(claim, |status, generation, now| {
-            // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
-            if claim.metadata.deletion_timestamp.is_none() && status.state <= ClaimState::Ready {
-                status.state = ClaimState::Taken;
+        let mut claim = claim.clone();
+        for left in (0..CONFLICTS).rev() {
+            let leaves = claim.metadata.deletion_timestamp.is_some();
+            let written = self.write_claim(&claim, |status, generation, now| {
+                // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
+                if !leaves && status.state <= ClaimState::Ready {
+                    status.state = ClaimState::Taken;
+                }
+                status.waiting_for = None;
+                failed(status, failure, attempt, &place, generation, now);
+            });
+            match (written.await, self.agent.claims.by_uid(&claim_uid(&claim))) {
+                // Written during the call, by us too when it took long. That the call failed is as true of the newer
+                // version, and the next attempt, which would say so, may be minutes away.
+                (Err(ApiError::Conflict(_)), Some(fresh))
+                    if left > 0 && fresh.metadata.generation == claim.metadata.generation =>
+                {
+                    claim = fresh;
+                }
+                (written, _) => {
+                    written?;
+                    break;
+                }
             }
-            status.waiting_for = None;
-            failed(status, failure, attempt, &place, generation, now);
-        })
-        .await?;
+        }
+        let claim = &claim;
         if attempt.number == 1 {
             self.agent.tell(claim, Reason::CallFailed, failure.rpc.name(), failure.to_string());
         }
@@ -234,7 +254,7 @@ impl Pass {
 }
 
 /// The claim's own call failed last, not the one of its Attachment that it only waits for.
-fn shows_own_failure(claim: &VolumeClaim) -> bool {
+pub(super) fn shows_own_failure(claim: &VolumeClaim) -> bool {
     let Some(status) = &claim.status else { return false };
     let own = |e: &CallFailure| !is_of_controller(e);
     status.last_error.as_ref().is_some_and(own) && status.observed_generation == claim.metadata.generation

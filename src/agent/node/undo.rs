@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::make::local;
 use super::observe::View;
 use super::{Pass, Trouble};
@@ -100,7 +98,7 @@ impl Pass {
         let args = arguments::node_unstage(&stored.record);
         let call = Box::pin(self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)));
         let waiting = view.waiting_for(&super::NodeStep::Unstage { attachment: uid.to_owned() });
-        let called = self.patiently(call, &waiting, "Unstaging", RPC, Instant::now()).await;
+        let called = self.patiently(call, &waiting, "Unstaging", RPC).await;
         if let Err(failure) = self.accept(called, &stored.record, &staging).await {
             if !is_abandoned(view, &stored) || self.detach(&staging, &failure).await?.is_none() {
                 return Err(failure.into());
@@ -165,7 +163,7 @@ impl Pass {
         let args = arguments::node_unpublish(record, target);
         let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unpublish_volume(args)));
         let waiting: Vec<_> = claim.cloned().into_iter().collect();
-        let called = self.patiently(call, &waiting, "Unpublishing", RPC, Instant::now()).await;
+        let called = self.patiently(call, &waiting, "Unpublishing", RPC).await;
         self.accept(called, record, target).await
     }
 
