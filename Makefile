@@ -59,7 +59,7 @@ check:
 test:
 	@$(harness) parts
 	$(MAKE) --no-print-directory check
-	MOOR_RIG=all $(CARGO) test --locked --test crash_sweep
+	MOOR_RIG=all $(CARGO) test --locked --test crash_sweep --test fault_matrix
 	@if [ -e e2e/suite/__main__.py ]; then $(PYTHON) -m e2e.suite; else echo 'e2e/suite is not there yet: no cluster suite was run'; fi
 
 soak:

@@ -29,7 +29,8 @@ mod proxy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -75,6 +76,7 @@ pub struct Rig {
     longest_call: u64,
     kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
     processes: Mutex<BTreeMap<String, Moor>>,
+    ended: Mutex<Vec<String>>,
     /// Every machine that there ever was.
     nodes: Mutex<BTreeSet<String>>,
 }
@@ -93,6 +95,7 @@ impl Rig {
             longest_call: options.longest_call,
             kubeconfigs: Mutex::default(),
             processes: Mutex::default(),
+            ended: Mutex::default(),
             nodes: Mutex::default(),
         });
         rig.make_plugin().await;
@@ -104,6 +107,7 @@ impl Rig {
         for (node, _) in &options.nodes {
             rig.until_served(node).await;
         }
+        tokio::spawn(supervise(Arc::downgrade(&rig)));
         rig
     }
 
@@ -184,8 +188,28 @@ impl Rig {
         self.processes.lock().unwrap()[actor].signal(Signal::CONT);
     }
 
-    /// Whether the process ended by itself.
-    pub fn has_ended(&self, actor: &str) -> bool {
-        self.processes.lock().unwrap().get_mut(actor).is_none_or(Moor::has_ended)
+    /// Processes that ended by themselves so far and were started again, in this order.
+    pub fn ended(&self) -> Vec<String> {
+        self.ended.lock().unwrap().clone()
+    }
+}
+
+/// Does for the processes what kubelet does for containers: one that ends by itself, as a controller does that could not
+/// renew its Lease on a busy machine, is started again.
+async fn supervise(rig: Weak<Rig>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let Some(rig) = rig.upgrade() else { return };
+        let ended: Vec<String> = {
+            let mut processes = rig.processes.lock().unwrap();
+            let ended =
+                processes.iter_mut().filter_map(|(actor, process)| process.has_ended().then_some(actor));
+            ended.cloned().collect()
+        };
+        for actor in ended {
+            say(&format!("{actor} ended by itself and is started again"));
+            rig.restart(&actor);
+            rig.ended.lock().unwrap().push(actor);
+        }
     }
 }

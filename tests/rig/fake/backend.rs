@@ -25,8 +25,8 @@ pub struct Backend {
     directory: PathBuf,
     /// By key.
     pub volumes: BTreeMap<String, Stored>,
-    /// What callers did that CSI forbids.
-    pub violations: Vec<String>,
+    /// What callers did that CSI forbids: key and words.
+    pub violations: Vec<(String, String)>,
     /// Nodes that are down for good: to detach what they have staged is right (design R4).
     pub lost: BTreeSet<String>,
 }
@@ -74,12 +74,12 @@ impl Backend {
         }
     }
 
-    pub(super) fn violation(&mut self, what: String) {
-        self.violations.push(what);
+    pub(super) fn violation(&mut self, key: &str, what: String) {
+        self.violations.push((key.to_owned(), what));
     }
 
-    fn forbidden(&mut self, what: String) -> Status {
-        self.violation(what.clone());
+    fn forbidden(&mut self, key: &str, what: String) -> Status {
+        self.violation(key, what.clone());
         Status::failed_precondition(what)
     }
 
@@ -90,7 +90,7 @@ impl Backend {
     pub(super) fn create(&mut self, key: &str, arguments: &[u8]) -> Result<(), Status> {
         let before = self.volumes.get(key).map(|volume| volume.created.clone());
         if before.is_some_and(|before| before.as_deref() != Some(arguments)) {
-            return Err(self.forbidden(format!("CreateVolume of {key} again with other arguments")));
+            return Err(self.forbidden(key, format!("CreateVolume of {key} again with other arguments")));
         }
         self.add(key);
         self.known(key)?.created = Some(arguments.to_vec());
@@ -100,7 +100,7 @@ impl Backend {
     pub(super) fn delete(&mut self, key: &str) -> Result<(), Status> {
         let Some(volume) = self.volumes.get(key) else { return Ok(()) };
         if !volume.attached.is_empty() || !volume.staged.is_empty() || !volume.published.is_empty() {
-            return Err(self.forbidden(format!("DeleteVolume of {key} while it is in use")));
+            return Err(self.forbidden(key, format!("DeleteVolume of {key} while it is in use")));
         }
         self.volumes.remove(key);
         fs::remove_dir_all(self.content(key)).map_err(|error| Status::internal(error.to_string()))
@@ -115,13 +115,14 @@ impl Backend {
     ) -> Result<(), Status> {
         let volume = self.known(key)?;
         if let Some(other) = volume.attached.keys().find(|other| *other != node && !many).cloned() {
-            return Err(self.forbidden(format!(
-                "ControllerPublishVolume of {key} to {node} while it is attached to {other}"
-            )));
+            return Err(self.forbidden(
+                key,
+                format!("ControllerPublishVolume of {key} to {node} while it is attached to {other}"),
+            ));
         }
         if volume.attached.get(node).is_some_and(|before| before != arguments) {
             return Err(
-                self.forbidden(format!("ControllerPublishVolume of {key} again with other arguments"))
+                self.forbidden(key, format!("ControllerPublishVolume of {key} again with other arguments"))
             );
         }
         volume.attached.insert(node.to_owned(), arguments.to_vec());
@@ -134,9 +135,10 @@ impl Backend {
         volume.attached.remove(node);
         let used = volume.staged.contains_key(node) || volume.published.keys().any(|(n, _)| n == node);
         if used && !fenced {
-            self.violation(format!(
-                "ControllerUnpublishVolume of {key} from {node} while it is staged there"
-            ));
+            self.violation(
+                key,
+                format!("ControllerUnpublishVolume of {key} from {node} while it is staged there"),
+            );
         }
     }
 
@@ -149,10 +151,10 @@ impl Backend {
         context: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
         if !self.known(key)?.attached.contains_key(node) {
-            return Err(self.forbidden(format!("{call} of {key} on {node}, where it is not attached")));
+            return Err(self.forbidden(key, format!("{call} of {key} on {node}, where it is not attached")));
         }
         if context.get("slot") != Some(&format!("{key} at {node}")) {
-            return Err(self.forbidden(format!("{call} of {key} on {node} without its publish context")));
+            return Err(self.forbidden(key, format!("{call} of {key} on {node} without its publish context")));
         }
         Ok(())
     }
@@ -168,12 +170,16 @@ impl Backend {
         match self.known(key)?.staged.get(node) {
             Some(before) if *before == now => return Ok(()),
             Some(_) => {
-                return Err(self.forbidden(format!("NodeStageVolume of {key} again with other arguments")));
+                return Err(
+                    self.forbidden(key, format!("NodeStageVolume of {key} again with other arguments"))
+                );
             }
             None => {}
         }
         if !path.is_dir() {
-            return Err(self.forbidden(format!("NodeStageVolume of {key} at a path that is no directory")));
+            return Err(
+                self.forbidden(key, format!("NodeStageVolume of {key} at a path that is no directory"))
+            );
         }
         mount_bind(self.content(key), path).map_err(failed)?;
         self.known(key)?.staged.insert(node.to_owned(), now);
@@ -183,12 +189,14 @@ impl Backend {
     pub(super) fn unstage(&mut self, key: &str, node: &str, path: &Path) -> Result<(), Status> {
         let Some(volume) = self.volumes.get(key) else { return Ok(()) };
         if volume.published.keys().any(|(n, _)| n == node) {
-            return Err(self.forbidden(format!("NodeUnstageVolume of {key} on {node} while it is published")));
+            return Err(
+                self.forbidden(key, format!("NodeUnstageVolume of {key} on {node} while it is published"))
+            );
         }
         match volume.staged.get(node) {
             None => return Ok(()),
             Some((staged, _)) if staged != path => {
-                return Err(self.forbidden(format!("NodeUnstageVolume of {key} at another path")));
+                return Err(self.forbidden(key, format!("NodeUnstageVolume of {key} at another path")));
             }
             Some(_) => {}
         }
@@ -209,19 +217,21 @@ impl Backend {
         let volume = self.known(key)?;
         if volume.staged.get(node).is_none_or(|(staged, _)| staged != staging) {
             return Err(
-                self.forbidden(format!("NodePublishVolume of {key} on {node}, where it is not staged"))
+                self.forbidden(key, format!("NodePublishVolume of {key} on {node}, where it is not staged"))
             );
         }
         let place = (node.to_owned(), target.to_owned());
         match volume.published.get(&place) {
             Some(before) if before == arguments => return Ok(()),
             Some(_) => {
-                return Err(self.forbidden(format!("NodePublishVolume of {key} again with other arguments")));
+                return Err(
+                    self.forbidden(key, format!("NodePublishVolume of {key} again with other arguments"))
+                );
             }
             None => {}
         }
         if !target.parent().is_some_and(Path::is_dir) {
-            return Err(self.forbidden(format!("NodePublishVolume of {key} at a path without a parent")));
+            return Err(self.forbidden(key, format!("NodePublishVolume of {key} at a path without a parent")));
         }
         if !target.exists() {
             fs::create_dir(target).map_err(|error| Status::internal(error.to_string()))?;

@@ -113,9 +113,16 @@ impl Fake {
         self.0.backend.lock().unwrap()
     }
 
+    /// A volume is attached nowhere any more, and nobody asked for that.
+    pub fn detach_silently(&self, key: &str) {
+        if let Some(volume) = self.backend().volumes.get_mut(key) {
+            volume.attached.clear();
+        }
+    }
+
     /// Asserts that every call came in an order and with arguments that CSI allows.
     pub fn assert_obeyed(&self) {
-        let violations = self.backend().violations.clone();
+        let violations: Vec<_> = self.backend().violations.iter().map(|(_, what)| what.clone()).collect();
         assert!(violations.is_empty(), "calls that CSI forbids:\n{}", violations.join("\n"));
     }
 }
@@ -151,7 +158,7 @@ impl Place {
         let stop = shared.gate.arrive(&self.node, rpc.name());
         let call = Call { rpc, node: self.node.clone(), key: key.clone(), arguments: arguments.clone() };
         let open = shared.journal.begin(&self.node, Event::Call(call));
-        let _flight = Flight::begin(&self.fake, self.lane(rpc, &key), rpc);
+        let _flight = Flight::begin(&self.fake, &key, self.lane(rpc, &key), rpc);
         let fault = shared.faults.lock().unwrap().get(&(key, rpc)).copied();
 
         shared.gate.pass(stop, Side::Before).await;
@@ -194,10 +201,10 @@ struct Flight {
 }
 
 impl Flight {
-    fn begin(fake: &Fake, lane: String, rpc: Rpc) -> Self {
+    fn begin(fake: &Fake, key: &str, lane: String, rpc: Rpc) -> Self {
         let first = fake.0.flights.lock().unwrap().insert(lane.clone(), rpc);
         if let Some(first) = first {
-            fake.backend().violation(format!("{rpc} about {lane} while {first} runs"));
+            fake.backend().violation(key, format!("{rpc} about {lane} while {first} runs"));
         }
         Self { fake: fake.clone(), lane, second: first.is_some() }
     }
