@@ -3,7 +3,7 @@
 //! The same for claims that are deleted while the fault lasts.
 //!
 //! Each cell has a Volume and a claim of its own, and many run at once. `MOOR_RIG=all` takes all 16 codes; without it
-//! the matrix takes one code of each meaning.
+//! the matrix takes three.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
