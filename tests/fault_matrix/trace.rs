@@ -52,7 +52,10 @@ fn states(rig: &Rig, cell: Cell, key: &str, calls: &[Entry]) -> Result<(), Strin
         let written = rig.journal.since(0, |entry| {
             entry.write().is_some_and(|w| w.kind == kind && w.state() == Some(state) && about(&w.name))
         });
-        let Some(first) = written.first() else { continue };
+        // An Attachment that was closed before its node did anything is detached without a call; another follows.
+        let undone = calls.iter().find(|e| e.call().is_some_and(|call| Some(call.rpc) == undone_by(rpc)));
+        let begun = undone.map_or(0, |entry| entry.began);
+        let Some(first) = written.iter().find(|entry| entry.began > begun) else { continue };
         // A driver that staged and denies it is believed, until the mount is found.
         if rpc == Rpc::NodeUnstageVolume && cell.rpc == Rpc::NodeStageVolume && cell.is_lie() {
             continue;
@@ -70,6 +73,15 @@ fn states(rig: &Rig, cell: Cell, key: &str, calls: &[Entry]) -> Result<(), Strin
         }
     }
     Ok(())
+}
+
+/// The node's call that this one undoes.
+fn undone_by(rpc: Rpc) -> Option<Rpc> {
+    match rpc {
+        Rpc::NodeUnpublishVolume => Some(Rpc::NodePublishVolume),
+        Rpc::NodeUnstageVolume => Some(Rpc::NodeStageVolume),
+        _ => None,
+    }
 }
 
 /// The driver's word that it is done, or that there is nothing to undo.
