@@ -233,18 +233,27 @@ fn a_mode_for_many_nodes() {
     check("many nodes", config);
 }
 
-/// OPEN: nothing but the leader's cache keeps a second writer out of MultiNodeSingleWriter, because each
-/// node's Attachment has a name of its own. The younger claim is granted while the older one's node is not
-/// usable; a leader whose claim cache is behind that grant then grants the older one too.
+/// One writer in the cluster, though each node's Attachment has a name of its own. The younger claim is granted while
+/// the older one's node is not usable; a leader whose caches are behind that grant then names the older one. B1, N2.
 #[test]
-#[should_panic(expected = "never two writers in MultiNodeSingleWriter")]
-fn open_a_second_writer_slips_past_an_old_leader() {
+fn a_second_writer_past_an_old_leader() {
     let mut config = Config::new(MultiNodeSingleWriter, [1, 0]);
     config.sick = Some(1);
+    (config.attach, config.stage) = (false, false);
+    config.lagging = &[(L1, Kind::Claims)];
+    config.budget = bounds(NONE, Budget { lag: 1, ..NONE });
+    check("one writer on many nodes, an old leader", config);
+}
+
+/// The same with a call that comes late, and a claim that is removed by hand while it writes. N14.
+#[test]
+fn a_second_writer_after_one_that_was_removed_by_force() {
+    let mut config = Config::new(MultiNodeSingleWriter, [1, 0]);
     config.stage = false;
     config.lagging = &[(L1, Kind::Claims)];
-    config.budget = Budget { lag: 1, ..NONE };
-    check("one writer on many nodes", config);
+    config.budget =
+        bounds(Budget { force: 1, ..NONE }, Budget { force: 1, lag: 1, late: 1, crash: 1, ..NONE });
+    check("one writer on many nodes, removed by force", config);
 }
 
 /// An instance that was given up comes back under its old name, with an old cache: it reads the VolumeHandle before

@@ -128,7 +128,7 @@ fn a_second_target_in_an_exclusive_mode_is_given_back() {
 fn without_attach_the_node_makes_the_first_call_and_reads_the_handle() {
     let bare = AttachmentSeen { attach: false, state: AttachmentState::Taken, epoch: 2, ..attachment("u") };
     let mut first = looked(seen(&[claim("a", "u", ClaimState::Pending)], std::slice::from_ref(&bare), &[]));
-    assert_eq!(plan(&first), NodeStep::ReadHandle { attachment: "u".into() });
+    assert_eq!(plan(&first), NodeStep::ReadHandle { claim: "a".into(), attachment: "u".into() });
     // Another claim joins: the record shows that the first call has been made.
     let joined = [claim("a", "u", ClaimState::Ready), claim("b", "u", ClaimState::Pending)];
     let mut join = looked(seen(&joined, &[bare], &[record("u", Done::Yes, &[("a", Done::Yes)])]));
@@ -137,13 +137,13 @@ fn without_attach_the_node_makes_the_first_call_and_reads_the_handle() {
 
     let mut handle = HandleSeen::of(&VolumeHandle::default());
     handle.epoch = 2;
-    first.live_handle = Some(Some(handle.clone()));
+    first.live_handle = Some(("a".into(), Some(handle.clone())));
     assert_eq!(plan(&first), NodeStep::Stage { attachment: "u".into() });
     for (epoch, closing) in [(3, true), (3, false)] {
-        first.live_handle = Some(Some(HandleSeen { epoch, closing, ..handle.clone() }));
+        first.live_handle = Some(("a".into(), Some(HandleSeen { epoch, closing, ..handle.clone() })));
         assert_eq!(plan(&first), yields("a", "u"), "epoch {epoch}, closing {closing}");
     }
-    first.live_handle = Some(None);
+    first.live_handle = Some(("a".into(), None));
     assert_eq!(plan(&first), yields("a", "u"));
 }
 

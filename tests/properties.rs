@@ -76,16 +76,20 @@ proptest! {
             prop_assert!(volume.uses.contains(&wanted), "the Volume does not list {:?}", wanted);
             let writer = |c: &ClaimSeen| c.mode == AccessMode::MultiNodeSingleWriter && !c.read_only;
             if writer(claim) && !matches!(grant, Grant::SwitchMode { .. }) {
-                let another = claims.iter().any(|c| writer(c) && c.uses().is_some());
+                let locked = |u: &str| attachments.iter().any(|a| a.uid == u);
+                let holds = |c: &ClaimSeen| c.uses().is_some_and(|u| c.state != ClaimState::Lost || locked(u));
+                let another = claims.iter().any(|c| writer(c) && holds(c));
                 prop_assert!(!another, "a second writer in MultiNodeSingleWriter");
             }
             // Only what exists can be used while the driver is not known.
-            let joins = matches!(grant, Grant::Join { .. });
+            let joins = matches!(grant, Grant::Join { .. } | Grant::NameWriter { .. });
             prop_assert!(joins || volume.unprepared.is_none());
             let node = match grant {
                 Grant::SwitchMode { .. } => None,
                 Grant::Create { node, .. } => Some(node),
-                Grant::Join { uid, .. } => attachments.iter().find(|a| &a.uid == uid).map(|a| &a.node),
+                Grant::Join { uid, .. } | Grant::NameWriter { uid, .. } => {
+                    attachments.iter().find(|a| &a.uid == uid).map(|a| &a.node)
+                }
             };
             if let (Some(node), Some(mount)) = (node, forgotten.first()) {
                 prop_assert_eq!(node, &mount.node, "granted beside a mount that nobody accounts for");
@@ -102,7 +106,11 @@ proptest! {
                     prop_assert!(attachments.iter().all(|a| &a.name != attachment && &a.node != node));
                     prop_assert!(claim.mode.is_multi_node() || attachments.is_empty());
                 }
-                Grant::Join { attachment, uid } => {
+                Grant::Join { attachment, uid } | Grant::NameWriter { attachment, uid } => {
+                    let named = handle.names_writer(&claim.uid, uid);
+                    let names = matches!(grant, Grant::NameWriter { .. });
+                    prop_assert_eq!(names, writer(claim) && !named);
+                    prop_assert_ne!(claim.yielded.as_ref(), Some(uid));
                     let joined = attachments.iter().find(|a| &a.uid == uid).unwrap();
                     prop_assert_eq!(&joined.name, attachment);
                     prop_assert!(!joined.deleted && !joined.lost);

@@ -72,6 +72,7 @@ impl Row {
             epoch: 3,
             closing,
             controller: Some(c1()),
+            writer: None,
         });
         self
     }

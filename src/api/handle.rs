@@ -33,7 +33,8 @@ use super::capability::AccessMode;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     validation = Rule::new("self.spec.driverName == oldSelf.spec.driverName && self.spec.volumeHandle == oldSelf.spec.volumeHandle").message("spec.driverName and spec.volumeHandle are what a VolumeHandle is: they cannot change").field_path(".spec"),
     validation = Rule::new("self.spec.epoch == oldSelf.spec.epoch || (self.spec.epoch == oldSelf.spec.epoch + 1 && self.spec.closing)").message("spec.epoch only rises by one, together with spec.closing").field_path(".spec.epoch"),
-    validation = Rule::new("(self.spec.mode == oldSelf.spec.mode && self.spec.volume == oldSelf.spec.volume) || oldSelf.spec.closing").message("mode and owner change only after spec.closing was written").field_path(".spec.mode")
+    validation = Rule::new("(self.spec.mode == oldSelf.spec.mode && self.spec.volume == oldSelf.spec.volume) || oldSelf.spec.closing").message("mode and owner change only after spec.closing was written").field_path(".spec.mode"),
+    validation = Rule::new("!has(oldSelf.spec.writer) || (has(self.spec.writer) ? self.spec.writer == oldSelf.spec.writer || self.spec.writer.grant == oldSelf.spec.writer.grant + 1 : oldSelf.spec.closing)").message("spec.writer changes with the next grant, and removed only after spec.closing was written").field_path(".spec.writer")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeHandleSpec {
@@ -56,6 +57,47 @@ pub struct VolumeHandleSpec {
     /// The controller instance of all its calls. Absent where the driver has no controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerRef>,
+    /// The only claim that may write, in mode MultiNodeSingleWriter. Its node reads this before the first call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<Writer>,
+}
+
+/// The writer's lock: one claim on one Attachment. Replacing it is a guarded write, so no two leaders can name two.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Writer {
+    /// Who may write.
+    #[serde(flatten)]
+    pub holder: WriterRef,
+    /// Rises by one with every change.
+    #[schemars(range(min = 1))]
+    pub grant: i64,
+    /// It is off its node, while others still use its Attachment: who comes next need not look.
+    #[serde(default)]
+    pub released: bool,
+    /// Whom it replaced. The claim is assigned only after a look, later than this write, found that one done.
+    #[serde(default)]
+    pub after: Option<WriterRef>,
+}
+
+/// A claim on an Attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WriterRef {
+    /// The claim as namespace/name.
+    #[schemars(length(max = 317))]
+    pub claim: String,
+    /// Its UID.
+    #[serde(rename = "claimUID")]
+    #[schemars(length(max = 63))]
+    pub claim_uid: String,
+    /// Name of the Attachment.
+    #[schemars(length(max = 253))]
+    pub attachment: String,
+    /// Its UID.
+    #[serde(rename = "attachmentUID")]
+    #[schemars(length(max = 63))]
+    pub attachment_uid: String,
 }
 
 /// A Volume by name and UID (design R9).

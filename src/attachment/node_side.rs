@@ -20,8 +20,8 @@ pub enum NodeStep {
     ReadClaim { claim: String },
     /// GET the Attachment by name: the last look before a first call, or the cache does not have it.
     ReadAttachment { attachment: String, name: String },
-    /// GET the VolumeHandle: this node makes the first call of the Attachment.
-    ReadHandle { attachment: String },
+    /// GET the VolumeHandle: this node makes the first call of the Attachment, or for a claim that must be the writer.
+    ReadHandle { claim: String, attachment: String },
     /// LIST: the API server's present revision, to tell what was deleted from what it has forgotten.
     ReadRevision { attachment: String },
     /// Write into the record that the API server does not account for it (design R7).
@@ -78,8 +78,9 @@ pub struct Seen {
     pub gone_claims: Vec<String>,
     /// Attachments that were just read, by UID.
     pub live_attachments: Vec<(String, LiveAttachment)>,
-    /// The VolumeHandle that was just read.
-    pub live_handle: Option<Option<HandleSeen>>,
+    /// The VolumeHandle that was just read, and the claim for which: a read that is older than the claim's
+    /// assignment says nothing about it.
+    pub live_handle: Option<(String, Option<HandleSeen>)>,
     /// UIDs of claims whose published target was verified as mounted with the recorded device.
     pub mounted: Vec<String>,
     /// UIDs of Attachments and claims that were known when the API server's history went back, and have not been
@@ -225,14 +226,16 @@ fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Op
     if others && live.exclusive {
         return yields();
     }
-    if !live.attach && record.is_none() {
-        match &seen.live_handle {
-            None => return Some(NodeStep::ReadHandle { attachment: uid.clone() }),
-            Some(handle) => {
-                if standing(live, handle.as_ref()) != Standing::Valid {
-                    return yields();
-                }
-            }
+    let first_of_all = !live.attach && record.is_none();
+    let writes = claim.needs_writer_lock();
+    if first_of_all || writes {
+        let read = seen.live_handle.as_ref().filter(|(claimed, _)| claimed == &claim.uid);
+        let Some((_, handle)) = read else {
+            return Some(NodeStep::ReadHandle { claim: claim.uid.clone(), attachment: uid.clone() });
+        };
+        let named = handle.as_ref().is_some_and(|h| h.names_writer(&claim.uid, uid));
+        if (first_of_all && standing(live, handle.as_ref()) != Standing::Valid) || (writes && !named) {
+            return yields();
         }
     }
     let staged = record.is_some_and(|r| r.staged == Done::Yes && r.boot_id == seen.boot_id);

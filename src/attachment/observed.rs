@@ -1,6 +1,7 @@
 //! What decisions about Attachments look at.
 
 use crate::api::attachment::ControllerRef;
+use crate::api::handle::Writer;
 use crate::api::{AccessMode, Attachment, AttachmentMode, AttachmentState, VolumeHandle};
 
 /// An Attachment as a decision sees it.
@@ -104,6 +105,8 @@ pub struct HandleSeen {
     pub closing: bool,
     /// Instance of all its controller calls.
     pub controller: Option<ControllerRef>,
+    /// The only claim that may write, where the mode has one writer for all nodes.
+    pub writer: Option<Writer>,
 }
 
 impl HandleSeen {
@@ -117,7 +120,15 @@ impl HandleSeen {
             epoch: spec.epoch,
             closing: spec.closing,
             controller: spec.controller.clone(),
+            writer: spec.writer.clone(),
         }
+    }
+
+    /// This claim holds the writer's lock on this Attachment.
+    #[must_use]
+    pub fn names_writer(&self, claim: &str, attachment: &str) -> bool {
+        let named = self.writer.as_ref().map(|w| &w.holder);
+        named.is_some_and(|h| h.claim_uid == claim && h.attachment_uid == attachment)
     }
 }
 

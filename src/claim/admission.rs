@@ -6,7 +6,8 @@
 
 use super::observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
-use crate::api::{AccessMode, AttachmentState, ClaimState, lock};
+use super::writer::wait_for_writer;
+use crate::api::{AccessMode, AttachmentState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 
 /// Everything admission looks at, for one Volume.
@@ -40,6 +41,13 @@ pub enum Grant {
     },
     /// Write the assignment to this Attachment.
     Join {
+        /// Name of the Attachment.
+        attachment: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Name the claim on this Attachment as the writer in the VolumeHandle first.
+    NameWriter {
         /// Name of the Attachment.
         attachment: String,
         /// Its UID.
@@ -131,11 +139,13 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
         if let Some(other) = on_node {
             return Err(Waiting::Held(holder_of(seen, other, claim)));
         }
-        exclusive_writer(seen, volume, claim, &node)?;
+        wait_for_writer(claim, handle, seen.claims, seen.attachments)?;
+        one_writing_node(seen, volume, claim, &node)?;
         prepared(volume)?;
         return Ok(Grant::Create { attachment: name, node });
     };
-    exclusive_writer(seen, volume, claim, &node)?;
+    wait_for_writer(claim, handle, seen.claims, seen.attachments)?;
+    one_writing_node(seen, volume, claim, &node)?;
     join(seen, volume, handle, claim, existing, &node)
 }
 
@@ -210,49 +220,16 @@ fn join(
         && existing.volume_uid == volume.uid;
     let users = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).count();
     let may_write = claim.read_only || !existing.read_only;
-    if is_leaving(existing) || !agrees || !may_write || (users > 0 && existing.exclusive) {
+    // What its node gave back stays given back: an assignment to it would change nothing.
+    let refused = claim.yielded.as_ref() == Some(&existing.uid);
+    if is_leaving(existing) || !agrees || !may_write || refused || (users > 0 && existing.exclusive) {
         return Err(Waiting::Held(holder_of(seen, existing, claim)));
     }
-    Ok(Grant::Join { attachment: existing.name.clone(), uid: existing.uid.clone() })
-}
-
-/// The Attachment of the claim is made without the right to write: where no claim in this mode ever writes, and
-/// where CSI lets one node write (MULTI_NODE_SINGLE_WRITER), for those who only read.
-#[must_use]
-pub fn attaches_read_only(claim: &ClaimSeen) -> bool {
-    claim.mode.is_reader_only() || (claim.mode == AccessMode::MultiNodeSingleWriter && claim.read_only)
-}
-
-/// MultiNodeSingleWriter: many readers, one writer in the whole cluster, and one node that may write.
-fn exclusive_writer(
-    seen: &Seen<'_>,
-    volume: &VolumeSeen,
-    claim: &ClaimSeen,
-    node: &str,
-) -> Result<(), Waiting> {
-    if claim.mode != AccessMode::MultiNodeSingleWriter || claim.read_only {
-        return Ok(());
+    let (attachment, uid) = (existing.name.clone(), existing.uid.clone());
+    if claim.needs_writer_lock() && !handle.names_writer(&claim.uid, &uid) {
+        return Ok(Grant::NameWriter { attachment, uid });
     }
-    // Where the writer has gone and readers stayed, the node may still write. A driver that is never asked to attach
-    // read-only cannot tell, and takes it.
-    let elsewhere = seen.attachments.iter().find(|a| a.node != node && !a.read_only);
-    if let Some(writable) = elsewhere.filter(|_| volume.attaches_read_only) {
-        return Err(Waiting::Held(holder_of(seen, writable, claim)));
-    }
-    let writer = seen
-        .claims
-        .iter()
-        .filter(|c| c.uid != claim.uid && !c.read_only && c.mode == claim.mode && c.uses().is_some())
-        // A claim that is Lost stays until its user deletes it; what it wrote through goes with the Attachment.
-        .find(|c| c.state != ClaimState::Lost || seen.attachments.iter().any(|a| c.uses() == Some(&a.uid)));
-    match writer {
-        None => Ok(()),
-        Some(writer) => Err(Waiting::Held(Holder {
-            who: writer.key(),
-            node: writer.assignment.as_ref().map(|a| a.node_name.clone()).unwrap_or_default(),
-            state: state_of(writer),
-        })),
-    }
+    Ok(Grant::Join { attachment, uid })
 }
 
 /// The node the user named, else the one where the volume is, else the least loaded that can take it.
@@ -289,6 +266,28 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<String, Waiting> {
         })
         .map(|n| n.name.clone())
         .ok_or(Waiting::NoNode)
+}
+
+/// The Attachment of the claim is made without the right to write: where no claim in this mode ever writes, and
+/// where CSI lets one node write (MULTI_NODE_SINGLE_WRITER), for those who only read.
+#[must_use]
+pub fn attaches_read_only(claim: &ClaimSeen) -> bool {
+    claim.mode.is_reader_only() || (claim.mode == AccessMode::MultiNodeSingleWriter && claim.read_only)
+}
+
+/// MultiNodeSingleWriter: one node that may write. Where the writer has gone and readers stayed, theirs still may. A
+/// driver that is never asked to attach read-only cannot tell, and takes it.
+fn one_writing_node(
+    seen: &Seen<'_>,
+    volume: &VolumeSeen,
+    claim: &ClaimSeen,
+    node: &str,
+) -> Result<(), Waiting> {
+    let elsewhere = seen.attachments.iter().find(|a| a.node != node && !a.read_only);
+    match elsewhere.filter(|_| claim.needs_writer_lock() && volume.attaches_read_only) {
+        Some(writable) => Err(Waiting::Held(holder_of(seen, writable, claim))),
+        None => Ok(()),
+    }
 }
 
 /// Names who is in the way: a claim on the Attachment where one is known, leaving ones included.

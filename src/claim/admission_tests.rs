@@ -60,8 +60,14 @@ fn verdict(attaches_read_only: bool, claims: &[ClaimSeen], attachments: &[Attach
         attaches_read_only,
         unprepared: None,
     };
-    let handle =
-        HandleSeen { volume_uid: "volume".into(), mode: MODE, epoch: 1, closing: false, controller: None };
+    let handle = HandleSeen {
+        volume_uid: "volume".into(),
+        mode: MODE,
+        epoch: 1,
+        closing: false,
+        controller: None,
+        writer: None,
+    };
     let nodes = ["a", "b"].map(|name| NodeSeen {
         name: name.into(),
         uid: name.into(),
@@ -109,7 +115,7 @@ fn a_writer_does_not_join_what_is_attached_read_only() {
     let claims = [claim("reader", "a", true, Some("on-a")), claim("asking", "a", false, None)];
     assert_eq!(holder(&verdict(true, &claims, &[attachment("on-a", "a", true)])), Some("ns/reader"));
     let writable = [attachment("on-a", "a", false)];
-    assert!(matches!(verdict(true, &claims, &writable), Verdict::Grant(Grant::Join { .. })));
+    assert!(matches!(verdict(true, &claims, &writable), Verdict::Grant(Grant::NameWriter { .. })));
 }
 
 #[test]

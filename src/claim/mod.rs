@@ -14,6 +14,7 @@ pub mod loss;
 pub mod observed;
 pub mod reason;
 pub mod release;
+pub mod writer;
 
 pub use admission::{Grant, Verdict, admit};
 pub use observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};

@@ -75,6 +75,12 @@ impl ClaimSeen {
         !self.deleted && self.uses().is_none() && self.state != ClaimState::Lost
     }
 
+    /// It writes in a mode that has one writer for all nodes, so the VolumeHandle must name it.
+    #[must_use]
+    pub fn needs_writer_lock(&self) -> bool {
+        self.mode == AccessMode::MultiNodeSingleWriter && !self.read_only
+    }
+
     /// `namespace/name`, as conditions name it.
     #[must_use]
     pub fn key(&self) -> String {

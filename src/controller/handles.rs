@@ -56,6 +56,7 @@ pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
             epoch,
             closing: !left.is_empty(),
             controller: volume.spec.assignment.as_ref().and_then(|a| a.controller.clone()),
+            writer: None,
         },
         status: None,
     };
@@ -107,7 +108,7 @@ pub(crate) async fn contest(ctx: &Context, seen: &Observed, volume: &Arc<Volume>
     let mode = volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default();
     let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
     let fields = json!({ "spec": {
-        "closing": false, "volume": reference(volume), "mode": mode, "controller": controller } });
+        "closing": false, "volume": reference(volume), "mode": mode, "controller": controller, "writer": null } });
     write(ctx, handle, fields).await
 }
 
@@ -118,7 +119,11 @@ async fn earlier_than(ctx: &Context, handle: &VolumeHandle) -> Result<Option<Att
     Ok(live.into_iter().find(|a| a.spec.fixed.epoch < handle.spec.epoch))
 }
 
-async fn write(ctx: &Context, handle: &VolumeHandle, fields: serde_json::Value) -> Result<Did, ApiError> {
+pub(crate) async fn write(
+    ctx: &Context,
+    handle: &VolumeHandle,
+    fields: serde_json::Value,
+) -> Result<Did, ApiError> {
     let written = ctx.writer.patch_main(&ctx.handle_api(), &Target::of(handle), fields).await?;
     ctx.handles.apply(written);
     Ok(Did::Step)
@@ -158,7 +163,7 @@ pub(crate) async fn finish_closing(
     if earlier_than(ctx, handle).await?.is_some() {
         return Ok(Did::Nothing);
     }
-    write(ctx, handle, json!({ "spec": { "closing": false, "mode": mode } })).await
+    write(ctx, handle, json!({ "spec": { "closing": false, "mode": mode, "writer": null } })).await
 }
 
 /// Removes the VolumeHandle, after a quorum LIST found no Attachment.

@@ -16,6 +16,7 @@ mod plugins;
 mod record;
 mod role;
 mod volumes;
+mod writers;
 
 pub use args::ControllerArgs;
 pub use role::{Error, run};

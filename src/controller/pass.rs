@@ -2,10 +2,12 @@
 
 use super::context::Context;
 use super::observe::{Observed, observe};
-use super::{claims, handles, losses, record, volumes};
+use super::{claims, handles, losses, record, volumes, writers};
+use crate::api::AccessMode::MultiNodeSingleWriter;
 use crate::attachment::closing::{self, ClosingStep};
 use crate::claim::admission::{self, Grant, Verdict};
-use crate::claim::release;
+use crate::claim::release::{self, ReleaseStep};
+use crate::claim::writer::retire;
 use crate::k8s::{ApiError, Next};
 use crate::volume::{self, VolumeStep};
 
@@ -111,7 +113,7 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
     let joined: Vec<&str> = verdicts
         .iter()
         .filter_map(|(_, v)| match v {
-            Verdict::Grant(Grant::Join { uid, .. }) => Some(uid.as_str()),
+            Verdict::Grant(Grant::Join { uid, .. } | Grant::NameWriter { uid, .. }) => Some(uid.as_str()),
             _ => None,
         })
         .collect();
@@ -125,9 +127,13 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
         }
     }
     for (claim, object) in seen.claims_seen.iter().zip(&seen.claims) {
-        if let Some(step) = release::plan(claim, &seen.attachments_seen)
-            && matches!(claims::release(ctx, object, step).await?, Did::Step)
+        let Some(step) = release::plan(claim, &seen.attachments_seen) else { continue };
+        if step == ReleaseStep::Free
+            && let Some(writer) = retire(seen.handle_seen.as_ref(), claim)
         {
+            return writers::write(ctx, seen, &writer).await;
+        }
+        if matches!(claims::release(ctx, object, step).await?, Did::Step) {
             return Ok(Did::Step);
         }
     }
@@ -143,7 +149,16 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
             Grant::Create { attachment, node } => {
                 return claims::create_attachment(ctx, seen, claim, attachment, node).await;
             }
-            Grant::Join { attachment, uid } => return claims::assign(ctx, claim, attachment, uid).await,
+            Grant::NameWriter { attachment, uid } => {
+                return writers::name(ctx, seen, claim, attachment, uid).await;
+            }
+            Grant::Join { attachment, uid } => {
+                let writes = !claim.spec.read_only && claim.spec.access_mode == MultiNodeSingleWriter;
+                if writes && !writers::may_follow(ctx, seen).await? {
+                    return Ok(Did::Nothing);
+                }
+                return claims::assign(ctx, claim, attachment, uid).await;
+            }
             Grant::SwitchMode { .. } => {}
         }
     }

@@ -1,10 +1,12 @@
 //! Waiting claims are granted in order of age, as soon as they can be, and nobody waits for ever.
 
 use moor::api::capability::VolumeUse;
+use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, ClaimState};
 use moor::attachment::closing::{self, ClosingStep};
 use moor::claim::ClaimSeen;
 use moor::claim::admission::{Grant, Verdict};
+use moor::claim::writer::retire;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -82,11 +84,20 @@ impl Run {
                 let leaving: Vec<String> =
                     self.world.claims.iter().filter(|c| c.deleted).map(|c| c.uid.clone()).collect();
                 if let Some(gone) = leaving.get(*place) {
-                    self.world.claims.retain(|c| &c.uid != gone);
+                    self.remove(gone);
                 }
             }
             Event::Free => self.free(),
         }
+    }
+
+    /// The claim is off its node and freed; the VolumeHandle says so if it was the writer.
+    fn remove(&mut self, uid: &str) {
+        let off = ClaimSeen { state: ClaimState::NodeDetached, ..self.claim(uid).clone() };
+        if let Some(writer) = retire(Some(&self.world.handle), &off) {
+            self.world.handle.writer = Some(writer);
+        }
+        self.world.claims.retain(|c| c.uid != uid);
     }
 
     fn free(&mut self) {
@@ -104,7 +115,7 @@ impl Run {
                 Verdict::Wait(_) => None,
             });
             let joined = match &granted {
-                Some((_, Grant::Join { uid, .. })) => Some(uid.clone()),
+                Some((_, Grant::Join { uid, .. } | Grant::NameWriter { uid, .. })) => Some(uid.clone()),
                 _ => None,
             };
             let claims = self.world.claims.clone();
@@ -128,7 +139,14 @@ impl Run {
         match granted {
             Grant::SwitchMode { mode } => {
                 prop_assert!(self.world.attachments.is_empty(), "the mode changes under a holder");
-                self.world.handle.mode = mode;
+                (self.world.handle.mode, self.world.handle.writer) = (mode, None);
+            }
+            Grant::NameWriter { attachment, uid: on } => {
+                prop_assert!(self.fits(&claim), "{} may not write", uid);
+                let holder =
+                    WriterRef { claim: claim.key(), claim_uid: uid.into(), attachment, attachment_uid: on };
+                let grant = self.world.handle.writer.as_ref().map_or(1, |w| w.grant + 1);
+                self.world.handle.writer = Some(Writer { holder, grant, released: false, after: None });
             }
             Grant::Create { node, .. } => {
                 self.serial += 1;
@@ -219,7 +237,7 @@ proptest! {
             run.settle()?;
             let holders: Vec<_> = run.world.claims.iter().filter(|c| c.uses().is_some()).collect();
             let Some(first) = holders.iter().map(|c| c.uid.clone()).min() else { break };
-            run.world.claims.retain(|c| c.uid != first);
+            run.remove(&first);
             run.settle()?;
         }
         let left: Vec<_> = run.waiting().into_iter().filter(|c| run.is_feasible(c)).collect();
@@ -255,7 +273,7 @@ fn an_older_writer_closes_the_door_for_younger_readers() {
         let Verdict::Wait(why) = run.world.verdict(reader) else { panic!("{reader} is granted") };
         assert_eq!(why.message(), format!("claim default/{writer} is older and waits for the same volume"));
     }
-    run.world.claims.retain(|c| c.uid != first);
+    run.remove(first);
     run.settle().unwrap();
     run.free();
     run.settle().unwrap();

@@ -66,6 +66,7 @@ impl World {
                 epoch: 1,
                 closing: false,
                 controller: None,
+                writer: None,
             },
             claims: Vec::new(),
             attachments: Vec::new(),

@@ -137,7 +137,7 @@ fn holders(world: &mut World, existing: Existing, mode: AccessMode, at: Attachme
 fn outcome(world: &World, existing: Existing, context: &str) -> char {
     match world.verdict("asking") {
         Verdict::Grant(Grant::Create { .. }) => 'C',
-        Verdict::Grant(Grant::Join { uid, .. }) => {
+        Verdict::Grant(Grant::Join { uid, .. } | Grant::NameWriter { uid, .. }) => {
             assert_eq!(uid, "held", "{context}");
             'J'
         }

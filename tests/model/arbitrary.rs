@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use moor::api::attachment::{ControllerRef, SecretRefs};
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
+use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::node_side::{self, LiveAttachment};
 use moor::attachment::record::{Done, Forgotten, Lapse, Record, TargetRecord};
@@ -117,6 +118,20 @@ pub fn attachments() -> impl Strategy<Value = Vec<AttachmentSeen>> {
     each.prop_map(|all| all.into_iter().flatten().collect())
 }
 
+fn writer_ref() -> impl Strategy<Value = WriterRef> {
+    (select(CLAIMS.to_vec()), select(UIDS.to_vec())).prop_map(|(claim, uid)| WriterRef {
+        claim: format!("default/{claim}"),
+        claim_uid: claim.into(),
+        attachment: "h".into(),
+        attachment_uid: uid.into(),
+    })
+}
+
+fn writer() -> impl Strategy<Value = Writer> {
+    (writer_ref(), 1..4_i64, any::<bool>(), of(writer_ref()))
+        .prop_map(|(holder, grant, released, after)| Writer { holder, grant, released, after })
+}
+
 prop_compose! {
     pub fn handle()(
         volume_uid in prop_oneof![4 => Just("volume"), 1 => Just("other")],
@@ -124,8 +139,9 @@ prop_compose! {
         epoch in 1..4_i64,
         closing in prop_oneof![3 => Just(false), 1 => Just(true)],
         controller in controller(),
+        writer in of(writer()),
     ) -> HandleSeen {
-        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, controller }
+        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, controller, writer }
     }
 }
 
@@ -242,7 +258,7 @@ fn some_uids() -> impl Strategy<Value = Vec<String>> {
 prop_compose! {
     pub fn node_seen()(
         (claims, attachments, records) in (claims(), attachments(), records()),
-        (live_attachments, live_handle) in (live(), of(of(handle()))),
+        (live_attachments, live_handle) in (live(), of((select(CLAIMS.to_vec()), of(handle())))),
         (gone_claims, mounted, backing_off) in (some_claims(), some_claims(), some_claims()),
         (doubted, revision, orders) in (some_uids(), of(0..3_u64), some_uids()),
     ) -> node_side::Seen {
@@ -254,7 +270,7 @@ prop_compose! {
             records,
             gone_claims,
             live_attachments,
-            live_handle,
+            live_handle: live_handle.map(|(claim, read)| (claim.into(), read)),
             mounted,
             doubted,
             revision,

@@ -78,6 +78,7 @@ fn next(system: &System, state: &State) -> Option<(What, State)> {
     if state.moving.is_some() {
         all.push(What::FinishMove);
     }
+    all.extend((0..state.following.len()).map(What::FinishFollow));
     if state.finishing.is_some() {
         all.push(What::FinishClosing);
     }

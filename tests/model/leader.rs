@@ -10,13 +10,14 @@ use moor::api::{AccessMode, AttachmentMode, Volume};
 use moor::attachment::closing::{self, ClosingStep};
 use moor::claim::admission::{self, Grant, Verdict};
 use moor::claim::release::{self, ReleaseStep};
+use moor::claim::writer;
 use moor::claim::{NodeSeen, VolumeSeen};
 use moor::volume::{self, InstanceSeen, VolumeStep};
 
 use super::config::{CLAIMS, Config, DRIVER, NODES, VOLUME_ID, instance_name, node_ids, node_name};
 use super::seen::{NAMES, NAMESPACE, VOLUME, att_seen, claim_seen, controller_ref, handle_seen};
-use super::seen::{claim_of, uid_of};
-use super::state::{Actor, Att, Claim, Handle, State, Uid};
+use super::seen::{claim_of, lock_of, uid_of, writer_ref};
+use super::state::{Actor, Att, Claim, Handle, Lock, State, Uid};
 
 /// What a leader looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,16 +31,23 @@ pub struct LeaderView {
     pub sick: Option<u8>,
 }
 
+/// A write that the writer's lock may hold up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Follow {
+    /// Assign the claim.
+    Join { claim: u8, seen: Claim, uid: Uid, node: u8 },
+    /// Write its name into the VolumeHandle.
+    Name(Handle, Lock),
+}
+
 /// One write of a leader, with what it saw of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaderDoes {
     Create(Att),
-    Join {
-        claim: u8,
-        seen: Claim,
-        uid: Uid,
-        node: u8,
-    },
+    Follow(Follow),
+    /// Looks live at whom the named writer replaced; the write that follows is `State::following`.
+    LookBehind((u8, Uid), Follow),
+    Retire(Handle, Lock),
     BeginClosing(Handle),
     /// LIST by quorum; the write that follows is `State::finishing`.
     ListForFinish(Handle, AccessMode),
@@ -102,7 +110,14 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
                 let c = claim_of(&uid);
                 let seen = view.claims[usize::from(c)].expect("a granted claim");
                 let att = view.atts.iter().find(|a| a.uid == uid_of(&att)).expect("a joined Attachment");
-                steps.push(LeaderDoes::Join { claim: c, seen, uid: att.uid, node: att.node });
+                let join = Follow::Join { claim: c, seen, uid: att.uid, node: att.node };
+                let writes = claims.iter().any(|k| k.uid == uid && k.needs_writer_lock());
+                steps.push(behind(view, join, writes));
+            }
+            Grant::NameWriter { uid: att, .. } => {
+                let before = view.handle.writer.filter(|w| !w.released).map(|w| w.holder);
+                let lock = Lock { holder: (claim_of(&uid), uid_of(&att)), released: false, after: before };
+                steps.push(behind(view, Follow::Name(view.handle, lock), true));
             }
             Grant::SwitchMode { mode } => wanted = Some(mode),
         }
@@ -128,7 +143,10 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
         let c = claim_of(&seen.uid);
         let claim = view.claims[usize::from(c)].expect("a claim that was seen");
         match release::plan(seen, &atts) {
-            Some(ReleaseStep::Free) => steps.push(LeaderDoes::FreeClaim(c, claim)),
+            Some(ReleaseStep::Free) => steps.push(match writer::retire(Some(&handle), seen) {
+                Some(lock) => LeaderDoes::Retire(view.handle, lock_of(&lock)),
+                None => LeaderDoes::FreeClaim(c, claim),
+            }),
             Some(ReleaseStep::FreeIfAttachmentGone) => {
                 steps.push(LeaderDoes::FreeClaimIfAttachmentGone(c, claim));
             }
@@ -136,6 +154,14 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
         }
     }
     steps
+}
+
+/// Design R3's order: the name was seen in the VolumeHandle, now whom it replaced is looked at.
+fn behind(view: &LeaderView, then: Follow, writes: bool) -> LeaderDoes {
+    match view.handle.writer.and_then(|w| w.after) {
+        Some(before) if writes => LeaderDoes::LookBehind(before, then),
+        _ => LeaderDoes::Follow(then),
+    }
 }
 
 fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {
@@ -222,14 +248,20 @@ fn ready_volume(config: &Config) -> Volume {
 }
 
 /// Makes the write.
-pub fn act(state: &mut State, who: Actor, step: LeaderDoes) {
+pub fn act(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
     match step {
         LeaderDoes::Create(att) => {
             state.create(who, att);
         }
-        LeaderDoes::Join { claim, seen, uid, node } => {
-            let new = Claim { held: true, assigned: Some((uid, node)), ..seen };
-            state.update_claim(who, claim, &seen, new);
+        LeaderDoes::Follow(then) => follow(state, who, then),
+        LeaderDoes::LookBehind((c, uid), then) => {
+            let behind = (who, then);
+            if writer_let_go(config, state, c, uid) && !state.following.contains(&behind) {
+                state.following.push(behind);
+            }
+        }
+        LeaderDoes::Retire(seen, lock) => {
+            state.update_handle(who, &seen, Handle { writer: Some(lock), ..seen });
         }
         LeaderDoes::BeginClosing(seen) => {
             let new = Handle { closing: true, epoch: seen.epoch + 1, ..seen };
@@ -265,10 +297,43 @@ pub fn act(state: &mut State, who: Actor, step: LeaderDoes) {
     }
 }
 
+fn follow(state: &mut State, who: Actor, then: Follow) {
+    match then {
+        Follow::Join { claim, seen, uid, node } => {
+            let new = Claim { held: true, assigned: Some((uid, node)), ..seen };
+            state.update_claim(who, claim, &seen, new);
+        }
+        Follow::Name(seen, lock) => {
+            state.update_handle(who, &seen, Handle { writer: Some(lock), ..seen });
+        }
+    }
+}
+
+/// The live look of `controller/writers.rs`.
+fn writer_let_go(config: &Config, state: &State, c: u8, uid: Uid) -> bool {
+    let claim = state.claims[usize::from(c)].map(|k| claim_seen(config, c, &k));
+    writer::has_let_go(&writer_ref((c, uid)), claim.as_ref(), state.att(uid).is_some())
+}
+
+/// The write that the look behind the writer's lock allowed.
+pub fn finish_follow(state: &mut State, at: usize) {
+    let (who, then) = state.following.remove(at);
+    follow(state, who, then);
+}
+
+/// A write whose object has changed since will be refused.
+pub fn drop_refused(state: &mut State) {
+    let (claims, now) = (state.claims, state.handle);
+    state.following.retain(|(_, then)| match then {
+        Follow::Join { claim, seen, .. } => claims[usize::from(*claim)].as_ref() == Some(seen),
+        Follow::Name(seen, _) => *seen == now,
+    });
+}
+
 /// The write that ends a closing.
 pub fn finish(state: &mut State) {
     if let Some((seen, mode)) = state.finishing.take() {
-        state.update_handle(Actor::Leader(0), &seen, Handle { mode, closing: false, ..seen });
+        state.update_handle(Actor::Leader(0), &seen, Handle { mode, closing: false, writer: None, ..seen });
     }
 }
 

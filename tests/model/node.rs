@@ -55,9 +55,9 @@ pub fn act(state: &mut State, view: &NodeView, step: NodeDoes) {
             reads.push((uid, live));
             reads.sort_by_key(|(u, _)| *u);
         }
-        NodeDoes::ReadHandle => {
+        NodeDoes::ReadHandle(c) => {
             let handle = state.handle;
-            pass(state, n).handle = Some(handle);
+            pass(state, n).handle = Some((c, handle));
         }
         NodeDoes::ReportNotReady(c) => {
             patch_claim(state, view, c, |k| Claim { state: ClaimState::Taken, ..k });

@@ -9,6 +9,7 @@ use std::sync::{LazyLock, Mutex};
 use moor::api::AttachmentMode;
 use moor::api::attachment::{ControllerRef, SecretRefs};
 use moor::api::claim::Assignment;
+use moor::api::handle::{Writer, WriterRef};
 use moor::attachment::node_side::{self, LiveAttachment, NodeStep};
 use moor::attachment::record::{Done, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
@@ -18,7 +19,7 @@ use moor::claim::admission::is_exclusive;
 use super::config::{
     CLAIMS, Config, DRIVER, Names, VOLUME_ID, claim_ids, claim_name, instance_name, node_name,
 };
-use super::state::{Att, Claim, Handle, Pass, Rec, Uid};
+use super::state::{Att, Claim, Handle, Lock, Pass, Rec, Uid};
 
 /// The Volume's UID and name.
 pub const VOLUME: &str = "volume";
@@ -125,7 +126,28 @@ pub fn handle_seen(config: &Config, handle: &Handle) -> HandleSeen {
         epoch: i64::from(handle.epoch),
         closing: handle.closing,
         controller: config.attach.then(|| controller_ref(handle.controller)),
+        writer: handle.writer.map(|w| Writer {
+            holder: writer_ref(w.holder),
+            grant: 1,
+            released: w.released,
+            after: w.after.map(writer_ref),
+        }),
     }
+}
+
+pub fn writer_ref((claim, uid): (u8, Uid)) -> WriterRef {
+    WriterRef {
+        claim: format!("{NAMESPACE}/{}", claim_name(claim)),
+        claim_uid: claim_name(claim).into(),
+        attachment: String::new(),
+        attachment_uid: uid_name(uid),
+    }
+}
+
+/// A writer's lock in the model's words.
+pub fn lock_of(writer: &Writer) -> Lock {
+    let of = |w: &WriterRef| (claim_of(&w.claim_uid), uid_of(&w.attachment_uid));
+    Lock { holder: of(&writer.holder), released: writer.released, after: writer.after.as_ref().map(of) }
 }
 
 fn record_seen(rec: &Rec, node: u8) -> Record {
@@ -184,7 +206,7 @@ pub enum NodeDoes {
     Idle,
     ReadClaim(u8),
     ReadAttachment(Uid, usize),
-    ReadHandle,
+    ReadHandle(u8),
     ReportNotReady(u8),
     Yield(u8, Uid),
     Stage(Uid),
@@ -220,7 +242,7 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         records: view.records.iter().map(|r| record_seen(r, view.node)).collect(),
         gone_claims: named(&view.pass.gone),
         live_attachments: view.pass.attachments.iter().map(live).collect(),
-        live_handle: view.pass.handle.map(|h| Some(handle_seen(config, &h))),
+        live_handle: view.pass.handle.map(|(c, h)| (claim_name(c).into(), Some(handle_seen(config, &h)))),
         mounted: named(&view.mounted),
         // The API server of the model never goes back; records know no revision.
         doubted: Vec::new(),
@@ -237,7 +259,7 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         NodeStep::ReadAttachment { attachment, name } => {
             NodeDoes::ReadAttachment(uid_of(&attachment), NAMES.index(&name))
         }
-        NodeStep::ReadHandle { attachment: _ } => NodeDoes::ReadHandle,
+        NodeStep::ReadHandle { claim, attachment: _ } => NodeDoes::ReadHandle(claim_of(&claim)),
         NodeStep::ReportNotReady { claim } => NodeDoes::ReportNotReady(claim_of(&claim)),
         NodeStep::Yield { claim, attachment } => NodeDoes::Yield(claim_of(&claim), uid_of(&attachment)),
         NodeStep::Stage { attachment } => NodeDoes::Stage(uid_of(&attachment)),

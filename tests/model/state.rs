@@ -9,6 +9,7 @@ use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::record::Done;
 
 use super::config::{Budget, CLAIMS, Habits, NODES};
+use super::leader::Follow;
 
 /// UID of an Attachment. The smallest that nothing refers to is given next, so there is no end of them.
 pub type Uid = u8;
@@ -63,6 +64,15 @@ pub struct Handle {
     pub epoch: u8,
     pub closing: bool,
     pub controller: u8,
+    pub writer: Option<Lock>,
+}
+
+/// The writer's lock: claims and their Attachments. Grants are not counted: guards compare contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lock {
+    pub holder: (u8, Uid),
+    pub released: bool,
+    pub after: Option<(u8, Uid)>,
 }
 
 /// What an actor still believes about one kind.
@@ -88,7 +98,8 @@ pub struct Rec {
 pub struct Pass {
     pub gone: [bool; CLAIMS],
     pub attachments: Vec<(Uid, Option<Att>)>,
-    pub handle: Option<Handle>,
+    /// The VolumeHandle, and the claim for which it was read.
+    pub handle: Option<(u8, Handle)>,
 }
 
 /// A node agent: its disk and its memory.
@@ -211,6 +222,8 @@ pub struct State {
     pub finishing: Option<(Handle, AccessMode)>,
     /// A leader found the handle's instance dead: the write that names another is on its way.
     pub moving: Option<(Handle, u8)>,
+    /// Leaders looked behind the writer's lock and found nobody: the writes that follow are on their way.
+    pub following: Vec<(Actor, Follow)>,
     pub frozen: Vec<(Actor, Kind, Cached)>,
     pub nodes: [NodeAgent; NODES],
     pub controllers: [ControllerAgent; NODES],
@@ -240,9 +253,10 @@ impl State {
         Self {
             claims: [Some(claim); CLAIMS],
             atts: Vec::new(),
-            handle: Handle { mode: config.mode, epoch: 1, closing: false, controller: 0 },
+            handle: Handle { mode: config.mode, epoch: 1, closing: false, controller: 0, writer: None },
             finishing: None,
             moving: None,
+            following: Vec::new(),
             frozen: Vec::new(),
             nodes: Default::default(),
             controllers: [controller; NODES],
@@ -308,17 +322,28 @@ impl State {
         let claim = |c: &Claim| c.assigned.is_some_and(|(u, _)| u == uid) || c.yielded == Some(uid);
         let claims = |all: &[Option<Claim>]| all.iter().flatten().any(claim);
         let atts = |all: &[Att]| all.iter().any(|a| a.uid == uid);
+        let handle = |h: &Handle| {
+            h.writer.is_some_and(|w| w.holder.1 == uid || w.after.is_some_and(|(_, after)| after == uid))
+        };
         claims(&self.claims)
+            || handle(&self.handle)
+            || self.following.iter().any(|(_, then)| match then {
+                Follow::Join { uid: joined, .. } => *joined == uid,
+                Follow::Name(seen, new) => handle(seen) || new.holder.1 == uid,
+            })
             || atts(&self.atts)
             || self.frozen.iter().any(|(_, _, cached)| match cached {
                 Cached::Claims(all) => claims(all),
                 Cached::Attachments(all) => atts(all),
-                Cached::Handle(_) => false,
+                Cached::Handle(cached) => handle(cached),
             })
             || self.nodes.iter().any(|n| {
                 n.att_backs_off == Some(uid)
                     || n.records.iter().any(|r| r.uid == uid)
-                    || n.pass.iter().any(|p| p.attachments.iter().any(|(u, _)| *u == uid))
+                    || n.pass.iter().any(|p| {
+                        p.attachments.iter().any(|(u, _)| *u == uid)
+                            || p.handle.is_some_and(|(_, read)| handle(&read))
+                    })
             })
             || self
                 .controllers

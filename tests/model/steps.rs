@@ -18,9 +18,10 @@ impl System {
                 s.forced = true;
                 s.claims[usize::from(*c)] = None;
             }
-            What::Leader(l, step) => leader::act(s, Actor::Leader(*l), *step),
+            What::Leader(l, step) => leader::act(&self.config, s, Actor::Leader(*l), *step),
             What::FinishClosing => leader::finish(s),
             What::FinishMove => leader::finish_move(s),
+            What::FinishFollow(at) => leader::finish_follow(s, *at),
             What::Controller(i, att, step) => controller::act(s, *i, *att, *step),
             What::Node(n, step) => {
                 let view = node::view(s, *n);
@@ -136,6 +137,7 @@ impl System {
     /// What follows of itself: order without meaning goes, agents notice what their watches bring.
     pub fn settle(&self, old: &State, s: &mut State) {
         s.calls.sort_unstable();
+        leader::drop_refused(s);
         s.frozen.sort_by_key(|(who, kind, _)| (*who, *kind));
         for n in node_ids() {
             if changed(old, s, Actor::Node(n), Kind::Claims)

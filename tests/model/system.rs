@@ -34,6 +34,7 @@ pub enum What {
     Leader(u8, LeaderDoes),
     FinishClosing,
     FinishMove,
+    FinishFollow(usize),
     Controller(u8, Att, ControllerStep),
     Node(u8, NodeDoes),
     /// The driver is still busy with an older call: ABORTED.
@@ -216,6 +217,7 @@ fn writes(what: &What) -> bool {
         | What::Leader(..)
         | What::FinishClosing
         | What::FinishMove
+        | What::FinishFollow(_)
         | What::CallEnds(_, End::Ok)
         | What::Controller(_, _, ControllerStep::ReportDetached) => true,
         What::Node(_, step) => matches!(
@@ -262,6 +264,7 @@ impl Model for System {
         if s.moving.is_some() {
             all.push(What::FinishMove);
         }
+        all.extend((0..s.following.len()).map(What::FinishFollow));
         if let Some(n) = s.sick {
             all.push(What::Heal(n));
         }

@@ -47,8 +47,8 @@ struct Pass {
     live: HashMap<String, Option<Arc<Attachment>>>,
     /// Claims read live, by UID; None is gone.
     live_claims: HashMap<String, Option<Arc<VolumeClaim>>>,
-    #[allow(clippy::option_option, reason = "not read, and read and not there")]
-    live_handle: Option<Option<HandleSeen>>,
+    /// The VolumeHandle read live, and the UID of the claim for which.
+    live_handle: Option<(String, Option<HandleSeen>)>,
     /// The API server's revision, read after everything that was found gone.
     revision: Option<u64>,
 }
@@ -162,7 +162,7 @@ impl Pass {
             NodeStep::Idle => Ok(()),
             NodeStep::ReadClaim { claim } => self.read_claim(claim, view).await,
             NodeStep::ReadAttachment { attachment, name } => self.read_attachment(attachment, name).await,
-            NodeStep::ReadHandle { attachment } => self.read_handle(attachment, view).await,
+            NodeStep::ReadHandle { claim, attachment } => self.read_handle(claim, attachment, view).await,
             NodeStep::ReadRevision { attachment: _ } => self.read_revision().await,
             NodeStep::MarkForgotten { attachment, why } => self.mark_forgotten(attachment, *why, view).await,
             NodeStep::Recall { attachment } => self.recall(attachment, view).await,
@@ -220,10 +220,10 @@ impl Pass {
         Ok(())
     }
 
-    async fn read_handle(&mut self, attachment: &str, view: &View) -> Result<(), Trouble> {
+    async fn read_handle(&mut self, claim: &str, attachment: &str, view: &View) -> Result<(), Trouble> {
         let Some(attachment) = view.attachments.get(attachment) else { return Ok(()) };
         let found = self.agent.get_live::<VolumeHandle>(&attachment.spec.fixed.handle_name).await?;
-        self.live_handle = Some(found.as_ref().map(HandleSeen::of));
+        self.live_handle = Some((claim.to_owned(), found.as_ref().map(HandleSeen::of)));
         Ok(())
     }
 
