@@ -33,7 +33,7 @@ class Hands:
         self.counts: Counter[str] = Counter()  # of actions
         self.compared = 0  # slots, each time that they were
         self._seen: set[tuple[str, str]] = set()  # mounts whose bytes were compared: UID of the claim, boot
-        self._going: dict[str, tuple[str, str]] = {}  # Pods that are being replaced: role, node
+        self._going: set[str] = set()  # Pods that are being replaced
         self._given_up: set[str] = set()  # UIDs of claims
         self._tainted: set[str] = set()
         self._does = {
@@ -196,17 +196,21 @@ class Hands:
 
     def renew_pods(self) -> None:
         """Replaces Pods that kubelet lets wait, for it lets them wait longer each time."""
-        pods = {str(item["metadata"]["name"]): item for item in self.world.pods.objects()}
-        for name in [name for name in self._going if name not in pods]:
-            self._ended(*self._going.pop(name))
+        items = {str(item["metadata"]["name"]): item for item in self.world.pods.objects()}
+        self._going &= items.keys()
         up = {node.name for node in self.world.cluster.nodes if node.running}
-        for name, item in pods.items():
+        for name, item in items.items():
             node = str(item["spec"].get("nodeName", ""))
-            if node in up and name not in self._going and _is_waiting(item):
-                role = str(item["metadata"]["labels"].get("app.kubernetes.io/component"))
-                self._going[name] = (role, node)
-                # It may have started just now.
-                self._ended(role, node)
+            if node not in up or (name not in self._going and not _is_waiting(item)):
+                continue
+            role = str(item["metadata"]["labels"].get("app.kubernetes.io/component"))
+            runs = any(found.pod == name for found in self.world.pods.running(role, node))
+            if name in self._going:
+                if runs:
+                    # Kubelet had started it just before it was told, and ends it now.
+                    self._ended(role, node)
+            elif not runs:
+                self._going.add(name)
                 self.world.pods.ask_to_go(name)
 
     def _ended(self, role: str, node: str) -> None:
@@ -220,7 +224,8 @@ class Hands:
     def crash(self, node: Node) -> None:
         node.crash()
         self.ledger.crashed(node.name)
-        for role in (*ROLES, REBOOT):
+        # With the taint it is lost at once when it is silent.
+        for role in (*ROLES, REBOOT, *([LOST] if node.name in self._tainted else [])):
             self._ended(role, node.name)
 
     def _blackout(self, _action: Action) -> None:
