@@ -28,7 +28,9 @@ pub fn trace(rig: &Rig, key: &str, since: usize, way: &Way) -> Result<(), String
             first.push(name);
         }
     }
-    if first != way.calls {
+    // What is given up half-way has only some of the calls.
+    let expected: Vec<_> = way.calls.iter().filter(|name| !way.given_up || first.contains(name)).collect();
+    if first.iter().collect::<Vec<_>>() != expected {
         return Err(format!("calls {first:?} instead of {:?}", way.calls));
     }
     repeats(&calls)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use moor::api::ClaimState;
 
 use crate::rig::{Rig, registered, volume, volume_claim};
 
@@ -14,9 +15,12 @@ pub struct Way {
     pub go: fn(Arc<Rig>, String) -> BoxFuture<'static, ()>,
     /// The calls about the volume, without repetitions.
     pub calls: &'static [&'static str],
+    /// While the killed process is down, claim and Volume are deleted: what it has begun has to be undone, by what it
+    /// wrote down before.
+    pub given_up: bool,
 }
 
-pub const WAYS: [Way; 3] = [
+pub const WAYS: [Way; 4] = [
     Way {
         name: "created",
         go: |rig, key| Box::pin(created(rig, key)),
@@ -30,6 +34,22 @@ pub const WAYS: [Way; 3] = [
             "ControllerUnpublishVolume",
             "DeleteVolume",
         ],
+        given_up: false,
+    },
+    Way {
+        name: "given-up",
+        go: |rig, key| Box::pin(given_up(rig, key)),
+        calls: &[
+            "CreateVolume",
+            "ControllerPublishVolume",
+            "NodeStageVolume",
+            "NodePublishVolume",
+            "NodeUnpublishVolume",
+            "NodeUnstageVolume",
+            "ControllerUnpublishVolume",
+            "DeleteVolume",
+        ],
+        given_up: true,
     },
     Way {
         name: "registered-shared",
@@ -43,6 +63,7 @@ pub const WAYS: [Way; 3] = [
             "NodeUnstageVolume",
             "ControllerUnpublishVolume",
         ],
+        given_up: false,
     },
     Way {
         name: "all-at-once",
@@ -57,6 +78,7 @@ pub const WAYS: [Way; 3] = [
             "ControllerUnpublishVolume",
             "DeleteVolume",
         ],
+        given_up: false,
     },
 ];
 
@@ -69,6 +91,26 @@ async fn created(rig: Arc<Rig>, key: String) {
     rig.delete_claim(&key).await;
     rig.until_claim_gone(&key).await;
     rig.delete_volume(&key).await;
+    rig.until_volume_gone(&key).await;
+    assert!(!rig.fake.backend().volumes.contains_key(&key), "the volume {key} is still there");
+}
+
+/// Made in one go, and deleted by whoever comes first: this way when the claim is Ready, or the one who kills.
+async fn given_up(rig: Arc<Rig>, key: String) {
+    rig.make_volume(&volume(&key)).await;
+    rig.make_claim(&volume_claim(&key, &key, "node-2")).await;
+    let decided = || {
+        let Some(claim) = rig.cluster.claim(&key) else { return Some(()) };
+        let ready = claim.status.as_ref().is_some_and(|status| status.state == ClaimState::Ready);
+        (ready || claim.metadata.deletion_timestamp.is_some()).then_some(())
+    };
+    // A watch that has not seen the claim yet has not seen it go either.
+    let seen = || rig.cluster.volume(&key).and(rig.cluster.claim(&key)).map(drop);
+    rig.cluster.until("the objects are there", seen, || rig.story(&key)).await;
+    rig.cluster.until("the claim is Ready or deleted", decided, || rig.story(&key)).await;
+    rig.delete_claim(&key).await;
+    rig.delete_volume(&key).await;
+    rig.until_claim_gone(&key).await;
     rig.until_volume_gone(&key).await;
     assert!(!rig.fake.backend().volumes.contains_key(&key), "the volume {key} is still there");
 }
