@@ -74,12 +74,7 @@ pub(crate) fn key_of(namespace: &str, name: &str) -> Key {
 /// Connects every cache to the queue.
 pub(crate) fn connect(ctx: &Context) {
     let Context { queue, plugins, instances, volumes, claims, handles, attachments, nodes, .. } = ctx;
-    let q = Arc::clone(queue);
-    claims.on_change(move |before, after| {
-        if let Some(c) = after.or(before) {
-            q.add(key_of(c.metadata.namespace.as_deref().unwrap_or_default(), &c.spec.volume_name));
-        }
-    });
+    connect_claims(claims, queue);
     let q = Arc::clone(queue);
     attachments.on_change(move |before, after| {
         if let Some(a) = after.or(before) {
@@ -127,6 +122,16 @@ pub(crate) fn connect(ctx: &Context) {
         let Some(i) = after.or(before) else { return };
         add_volumes_of(&q, &all, &i.spec.plugin_name);
         q.add(Key::Plugin(i.spec.plugin_name.clone()));
+    });
+}
+
+/// A claim is about the Volume that it names, whether that exists or not.
+fn connect_claims(claims: &Cache<VolumeClaim>, queue: &Arc<Queue<Key>>) {
+    let q = Arc::clone(queue);
+    claims.on_change(move |before, after| {
+        if let Some(c) = after.or(before) {
+            q.add(key_of(c.metadata.namespace.as_deref().unwrap_or_default(), &c.spec.volume_name));
+        }
     });
 }
 
@@ -180,6 +185,35 @@ mod tests {
         assert_eq!(names("a", "testing"), ["2"]);
         assert_eq!(names("b", "test"), ["3"]);
         assert!(names("b", "testing").is_empty());
+    }
+
+    /// Also a Volume that is not there yet (L18, T67).
+    #[tokio::test]
+    async fn a_claim_wakes_its_own_volume_only() {
+        let (cache, queue) = (claim_cache(), Arc::default());
+        cache.apply(claim("a", "1", "one"));
+        cache.apply(claim("a", "2", "two"));
+        connect_claims(&cache, &queue);
+        let mut changed = claim("a", "1", "one");
+        changed.metadata.resource_version = Some("2".into());
+        cache.apply(changed);
+        assert_eq!(queue.len(), 1);
+        let woken = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&woken);
+        let work = move |key| {
+            seen.lock().unwrap().push(key);
+            std::future::ready(crate::k8s::Next::Done)
+        };
+        let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn(crate::k8s::queue::run(queue.clone(), 1, work, async {
+            let _ = stopping.await;
+        }));
+        while woken.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        stop.send(()).unwrap();
+        running.await.unwrap();
+        assert_eq!(*woken.lock().unwrap(), [key_of("a", "one")]);
     }
 
     /// What a node's limit is compared with: every volume of that driver there once, also while it leaves (L9).

@@ -11,7 +11,7 @@ use crate::agent::arguments;
 use crate::agent::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
 use crate::agent::directories::{self, DirectoryError};
 use crate::agent::failure::Failure;
-use crate::agent::mounts;
+use crate::agent::mounts::{self, Device};
 use crate::agent::paths::{HostPath, PathError};
 use crate::agent::records::Stored;
 use crate::api::{Attachment, AttachmentMode, VolumeClaim};
@@ -91,14 +91,7 @@ impl Pass {
             }
             return Err(Failure::of_call(&error).into());
         }
-        // Not Ready before the host sees it (design R8): the driver's word is about its own mount namespace (B13).
-        let Some(device) = mounts::look(&target).await? else {
-            let message = format!(
-                "the driver says that it is published, and nothing is mounted at {target}: its Pod needs a \
-                 hostPath volume of kubelet's directory with mountPropagation Bidirectional"
-            );
-            return Err(Failure::contradicted("MountNotVisible", RPC, message).into());
-        };
+        let device = visible(mounts::look(&target).await?, &target)?;
         // Half a publish, too (B11): a driver that makes its mount read-only only after propagation has copied it.
         let mounted = claim.spec.read_only && fixed.attachment_mode == AttachmentMode::FileSystem;
         if mounted && !mounts::is_read_only(&target).await? {
@@ -225,6 +218,17 @@ fn after_failed_stage(before: &Stored, error: Option<&CallError>) -> Done {
     }
 }
 
+/// Not Ready before the host sees it (design R8): the driver's word is about its own mount namespace (B13).
+fn visible(found: Option<Device>, target: &HostPath) -> Result<Device, Failure> {
+    found.ok_or_else(|| {
+        let message = format!(
+            "the driver says that it is published, and nothing is mounted at {target}: its Pod needs a \
+             hostPath volume of kubelet's directory with mountPropagation Bidirectional"
+        );
+        Failure::contradicted("MountNotVisible", Rpc::NodePublishVolume, message)
+    })
+}
+
 fn never_sent(error: &CallError) -> bool {
     error.meaning() == Meaning::NeverSent || error.origin == Origin::Argument
 }
@@ -273,6 +277,18 @@ mod tests {
         ] {
             assert_eq!(after_failed_stage(&before(Done::No, false), Some(&unknown)), Done::Maybe);
         }
+    }
+
+    /// B13.
+    #[tokio::test]
+    async fn a_publish_that_the_host_does_not_see_is_a_failure_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = HostPath::recorded(dir.path().to_str().unwrap());
+        let failure = visible(mounts::look(&target).await.unwrap(), &target).unwrap_err();
+        assert_eq!((failure.reason, failure.meaning), ("MountNotVisible", Meaning::StillRunning));
+        assert!(failure.message.contains(&target.text()) && failure.message.contains("Bidirectional"));
+        let there = HostPath::recorded("/proc");
+        assert!(visible(mounts::look(&there).await.unwrap(), &there).is_ok());
     }
 
     #[test]
