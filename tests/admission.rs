@@ -4,6 +4,8 @@
 
 #[path = "admission/fairness.rs"]
 mod fairness;
+#[path = "admission/forgotten.rs"]
+mod forgotten;
 #[path = "admission/scene.rs"]
 mod scene;
 #[path = "admission/table.rs"]

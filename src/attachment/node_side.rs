@@ -183,7 +183,8 @@ fn make(seen: &Seen) -> Option<NodeStep> {
     claims.into_iter().find_map(|claim| {
         let uid = claim.uses()?;
         let attachment = seen.attachment(uid)?;
-        if claim.state == ClaimState::Lost {
+        // Final. On a claim that nobody deleted it was written by hand.
+        if matches!(claim.state, ClaimState::Lost | ClaimState::NodeDetached) {
             return None;
         }
         let mounted = seen.record(uid).is_some_and(|r| seen.is_mounted(r, &claim.uid));

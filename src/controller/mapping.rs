@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::context::Context;
-use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim};
+use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 
@@ -31,6 +31,8 @@ pub(crate) const BY_NODE: &str = "node";
 pub(crate) const BY_DRIVER_NODE: &str = "driver-node";
 /// Volumes and PluginInstances by their Plugin.
 pub(crate) const BY_PLUGIN: &str = "plugin";
+/// VolumeHandles by the UID of the Volume that owns them.
+pub(crate) const BY_OWNER: &str = "owner";
 /// PluginInstances by their agent.
 pub(crate) const BY_AGENT: &str = "agent";
 
@@ -59,6 +61,10 @@ pub(crate) fn attachment_cache() -> Cache<Attachment> {
 
 pub(crate) fn volume_cache() -> Cache<Volume> {
     Cache::new(&["volumes"]).with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
+}
+
+pub(crate) fn handle_cache() -> Cache<VolumeHandle> {
+    Cache::new(&["volumehandles"]).with_index(BY_OWNER, |h: &VolumeHandle| vec![h.spec.volume.uid.clone()])
 }
 
 pub(crate) fn instance_cache() -> Cache<PluginInstance> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::context::Context;
-use super::mapping::{BY_DRIVER_NODE, BY_HANDLE, BY_PLUGIN, BY_VOLUME, volume_key};
+use super::mapping::{BY_DRIVER_NODE, BY_HANDLE, BY_OWNER, BY_PLUGIN, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
 use crate::api::instance::MAX_FORGOTTEN;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
@@ -71,11 +71,10 @@ pub(crate) fn handle_of(volume: &Volume) -> Option<String> {
     known.or_else(|| volume.spec.volume_handle.clone())
 }
 
-/// The VolumeHandle that the Volume's status names, if it is really this Volume's.
-fn recorded_handle(ctx: &Context, volume: &Volume) -> Option<Arc<VolumeHandle>> {
-    let name = volume.status.as_ref()?.handle_name.as_ref()?;
-    let handle = ctx.handles.get("", name)?;
-    (volume.metadata.uid.as_deref() == Some(&handle.spec.volume.uid)).then_some(handle)
+/// The VolumeHandle that says it is this Volume's: it alone is the lock. A status can be lost or edited, and what it says
+/// then must neither hide the lock nor point at another's.
+fn own_handle(ctx: &Context, volume: &Volume) -> Option<Arc<VolumeHandle>> {
+    ctx.handles.by_index(BY_OWNER, volume.metadata.uid.as_deref()?).into_iter().next()
 }
 
 pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
@@ -85,8 +84,9 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let instances =
         volume.as_ref().map(|v| ctx.instances.by_index(BY_PLUGIN, &v.spec.plugin_name)).unwrap_or_default();
     let driver = driver_of(plugin.as_deref(), &instances);
-    let id = volume.as_deref().and_then(handle_of);
-    let recorded = volume.as_deref().and_then(|v| recorded_handle(ctx, v));
+    let recorded = volume.as_deref().and_then(|v| own_handle(ctx, v));
+    let id = recorded.as_ref().map(|h| h.spec.volume_handle.clone());
+    let id = id.or_else(|| volume.as_deref().and_then(handle_of));
     // With Plugin and instances gone, or made anew for another driver, only the VolumeHandle knows whose volume it is.
     let driver = recorded.as_ref().map_or(driver, |h| h.spec.driver_name.clone());
     let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));

@@ -96,8 +96,11 @@ pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> Vo
 
 fn in_use_by(seen: &Observed) -> Option<String> {
     let granted = seen.claims_seen.iter().find(|c| c.uses().is_some());
-    let locked = seen.locks_seen.first();
-    let mounted = seen.forgotten.first();
+    // What locks a handle that is another Volume's is that Volume's affair.
+    let uid = seen.volume_seen.as_ref().map(|v| &v.uid);
+    let mine = seen.handle_seen.as_ref().is_none_or(|h| Some(&h.volume_uid) == uid);
+    let locked = seen.locks_seen.first().filter(|_| mine);
+    let mounted = seen.forgotten.first().filter(|_| mine);
     granted
         .map(|c| format!("claim {}", c.key()))
         .or_else(|| locked.map(|a| format!("Attachment {} on node {}", a.name, a.node)))
@@ -136,6 +139,11 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
         if matches!(claims::release(ctx, object, step).await?, Did::Step) {
             return Ok(Did::Step);
         }
+    }
+    if let Some(volume) = &seen.volume
+        && matches!(volumes::mend(ctx, seen, volume).await?, Did::Step)
+    {
+        return Ok(Did::Step);
     }
     if matches!(volume_action(ctx, seen, volume_step(seen, &verdicts)).await?, Did::Step) {
         return Ok(Did::Step);

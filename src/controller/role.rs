@@ -64,7 +64,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         instances: Arc::new(mapping::instance_cache()),
         volumes: Arc::new(mapping::volume_cache()),
         claims: Arc::new(mapping::claim_cache()),
-        handles: Arc::new(Cache::new(&["volumehandles"])),
+        handles: Arc::new(mapping::handle_cache()),
         attachments: Arc::new(mapping::attachment_cache()),
         nodes: Arc::new(Cache::new(&["nodes"])),
         leases: Arc::default(),

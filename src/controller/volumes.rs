@@ -91,6 +91,29 @@ pub(crate) async fn report_ready(
     record(ctx, volume, &ready, status).await
 }
 
+/// Puts right a status that names another volume than the Volume's own VolumeHandle, or none: somebody edited it, and
+/// DeleteVolume goes by it.
+pub(crate) async fn mend(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
+    let own = seen.handle.as_ref().filter(|h| volume.metadata.uid.as_ref() == Some(&h.spec.volume.uid));
+    let (Some(handle), Some(status)) = (own, &volume.status) else { return Ok(Did::Nothing) };
+    let known = matches!(status.state, VolumeState::Created | VolumeState::Ready);
+    if !known || status.volume_handle.as_ref() == Some(&handle.spec.volume_handle) {
+        return Ok(Did::Nothing);
+    }
+    tracing::error!(
+        volume = seen.name,
+        said = status.volume_handle,
+        is = handle.spec.volume_handle,
+        "mended"
+    );
+    let fields = json!({ "volumeHandle": handle.spec.volume_handle, "handleName": handle.metadata.name });
+    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+    let target = Target::of(volume.as_ref());
+    let written = ctx.writer.patch_status(&ctx.volume_api(namespace), &target, fields).await?;
+    ctx.volumes.apply(written);
+    Ok(Did::Step)
+}
+
 /// Writes what the Volume waits for, if it does not say so already.
 pub(crate) async fn wait(ctx: &Context, volume: &Arc<Volume>, why: &VolumeWaiting) -> Result<Did, ApiError> {
     let waiting = Desired { type_: READY, status: false, reason: why.reason(), message: why.message() };

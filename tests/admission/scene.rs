@@ -5,7 +5,7 @@ use moor::api::claim::Assignment;
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState, lock};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::admission::{Seen, Verdict, admit, is_exclusive, shares_node};
-use moor::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 
 pub const DRIVER: &str = "driver";
 pub const VOLUME_ID: &str = "volume-1";
@@ -39,6 +39,7 @@ pub struct World {
     pub claims: Vec<ClaimSeen>,
     pub attachments: Vec<AttachmentSeen>,
     pub nodes: Vec<NodeSeen>,
+    pub forgotten: Vec<ForgottenSeen>,
 }
 
 impl World {
@@ -71,6 +72,7 @@ impl World {
             claims: Vec::new(),
             attachments: Vec::new(),
             nodes: vec![node(HERE), node(THERE)],
+            forgotten: Vec::new(),
         }
     }
 
@@ -83,7 +85,7 @@ impl World {
             claims: &self.claims,
             attachments: &self.attachments,
             nodes: &self.nodes,
-            forgotten: &[],
+            forgotten: &self.forgotten,
         })
     }
 

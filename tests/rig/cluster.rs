@@ -15,7 +15,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Error, Resource, ResourceExt as _};
 use moor::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::control_plane::ControlPlane;
 use super::{NAMESPACE, SPACE, chart};
@@ -35,7 +35,7 @@ pub struct Cluster {
     pub instances: Store<PluginInstance>,
     changes: watch::Receiver<()>,
     rigs: AtomicUsize,
-    _control_plane: ControlPlane,
+    control_plane: Mutex<ControlPlane>,
 }
 
 impl Cluster {
@@ -55,8 +55,18 @@ impl Cluster {
             admin,
             changes,
             rigs: AtomicUsize::new(0),
-            _control_plane: control_plane,
+            control_plane: Mutex::new(control_plane),
         }
+    }
+
+    /// Copies etcd's data. API server and etcd are away for a moment.
+    pub async fn back_up(&self) {
+        self.control_plane.lock().await.back_up().await;
+    }
+
+    /// Sets etcd back to the copy. What follows the objects here does not know of it: from now on ask the API server.
+    pub async fn restore(&self) {
+        self.control_plane.lock().await.restore().await;
     }
 
     /// A directory for a rig. Short, for the sockets in it.

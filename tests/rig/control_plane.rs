@@ -18,8 +18,9 @@ const TOKEN: &str = "rig-admin";
 const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct ControlPlane {
-    etcd: Child,
-    api_server: Child,
+    directory: PathBuf,
+    etcd: Program,
+    api_server: Program,
     pub admin: Client,
     /// The cluster's built programs.
     pub parts: PathBuf,
@@ -33,8 +34,8 @@ impl ControlPlane {
         let [client, peer, secure] = free_ports();
         let etcd_url = format!("http://127.0.0.1:{client}");
         let peer_url = format!("http://127.0.0.1:{peer}");
-        let etcd = Command::new(parts.join("etcd"))
-            .arg("--name=rig")
+        let mut etcd = Command::new(parts.join("etcd"));
+        etcd.arg("--name=rig")
             .arg(format!("--data-dir={}", directory.join("etcd").display()))
             // The data lives no longer than the test.
             .args(["--unsafe-no-fsync", "--log-level=warn"])
@@ -44,14 +45,13 @@ impl ControlPlane {
             .arg(format!("--initial-advertise-peer-urls={peer_url}"))
             .arg(format!("--initial-cluster=rig={peer_url}"))
             .stdout(log(&logs, "etcd"))
-            .stderr(log(&logs, "etcd"))
-            .spawn()
-            .unwrap();
+            .stderr(log(&logs, "etcd"));
         let keys = directory.join("keys");
         make_signing_key(&parts, &keys);
         let tokens = directory.join("tokens.csv");
         fs::write(&tokens, format!("{TOKEN},rig-admin,1,\"system:masters,moor:break-glass\"\n")).unwrap();
-        let api_server = Command::new(parts.join("kube-apiserver"))
+        let mut api_server = Command::new(parts.join("kube-apiserver"));
+        api_server
             .arg(format!("--etcd-servers={etcd_url}"))
             .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
             .arg(format!("--secure-port={secure}"))
@@ -68,16 +68,42 @@ impl ControlPlane {
                 keys.join("service-accounts.key").display()
             ))
             .stdout(log(&logs, "kube-apiserver"))
-            .stderr(log(&logs, "kube-apiserver"))
-            .spawn()
-            .unwrap();
+            .stderr(log(&logs, "kube-apiserver"));
         let admin = client_of(secure);
-        let mut started = Self { etcd, api_server, admin, parts };
-        started.wait(&logs).await;
+        let (etcd, api_server) = (Program::start(etcd), Program::start(api_server));
+        let mut started = Self { directory: directory.to_owned(), etcd, api_server, admin, parts };
+        started.wait().await;
         started
     }
 
-    async fn wait(&mut self, logs: &Path) {
+    /// Stops everything, copies etcd's data, and goes on.
+    pub async fn back_up(&mut self) {
+        self.stop();
+        copy(&self.directory.join("etcd"), &self.directory.join("backup"));
+        self.go_on().await;
+    }
+
+    /// Stops everything, puts the copy in the place of etcd's data, and goes on.
+    pub async fn restore(&mut self) {
+        self.stop();
+        fs::remove_dir_all(self.directory.join("etcd")).unwrap();
+        copy(&self.directory.join("backup"), &self.directory.join("etcd"));
+        self.go_on().await;
+    }
+
+    fn stop(&mut self) {
+        self.api_server.end();
+        self.etcd.end();
+    }
+
+    async fn go_on(&mut self) {
+        self.etcd.run();
+        self.api_server.run();
+        self.wait().await;
+    }
+
+    async fn wait(&mut self) {
+        let logs = self.directory.join("logs");
         let end = Instant::now() + PATIENCE;
         loop {
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
@@ -87,7 +113,7 @@ impl ControlPlane {
                 Err(error) => error.to_string(),
             };
             for (name, child) in [("etcd", &mut self.etcd), ("kube-apiserver", &mut self.api_server)] {
-                if let Some(status) = child.try_wait().unwrap() {
+                if let Some(status) = child.child.try_wait().unwrap() {
                     let text = fs::read_to_string(logs.join(format!("{name}.log"))).unwrap_or_default();
                     panic!("{name} ended with {status}:\n{text}");
                 }
@@ -100,11 +126,35 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        for child in [&mut self.api_server, &mut self.etcd] {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.stop();
     }
+}
+
+/// A process that can be started again.
+struct Program {
+    command: Command,
+    child: Child,
+}
+
+impl Program {
+    fn start(mut command: Command) -> Self {
+        let child = command.spawn().unwrap();
+        Self { command, child }
+    }
+
+    fn run(&mut self) {
+        self.child = self.command.spawn().unwrap();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
 }
 
 /// The folder of the built programs, which says how to build them if they are missing.

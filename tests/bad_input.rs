@@ -1,0 +1,83 @@
+//! What users and administrators do wrong: every time a clear condition, no unsafe call, nothing lost.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod rig;
+
+#[path = "bad_input/edits.rs"]
+mod edits;
+#[path = "bad_input/handles.rs"]
+mod handles;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use moor::csi::Rpc;
+use rig::{Cluster, Options, Rig, condition, volume, volume_claim};
+
+impl Rig {
+    /// Waits until a claim's condition has this reason; returns its message.
+    async fn until_claim_says(&self, claim: &str, reason: &str) -> String {
+        let look = || {
+            let status = self.cluster.claim(claim)?.status.clone()?;
+            let ready = condition(&status.conditions)?;
+            (ready.reason == reason).then(|| ready.message.clone())
+        };
+        self.cluster.until(&format!("claim {claim} says {reason}"), look, || self.story(claim)).await
+    }
+
+    /// As [`Self::until_claim_says`], of a Volume.
+    async fn until_volume_says(&self, volume: &str, reason: &str) -> String {
+        let look = || {
+            let status = self.cluster.volume(volume)?.status.clone()?;
+            let ready = condition(&status.conditions)?;
+            (ready.reason == reason).then(|| ready.message.clone())
+        };
+        self.cluster.until(&format!("Volume {volume} says {reason}"), look, || self.story(volume)).await
+    }
+
+    /// How often this call was made about a volume.
+    fn count(&self, key: &str, rpc: Rpc) -> usize {
+        self.journal.trace_of(key).iter().filter(|name| **name == rpc.name()).count()
+    }
+}
+
+/// A Volume is deleted while a claim uses it, and another claim comes.
+async fn a_volume_is_deleted_while_it_is_claimed(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("first", "v", "node-2")).await;
+    let path = rig.until_ready("first").await;
+    std::fs::write(format!("{path}/data"), "precious").unwrap();
+
+    rig.delete_volume("v").await;
+    let said = rig.until_volume_says("v", "InUse").await;
+    assert!(said.contains("default/first"), "{said}");
+    rig.make_claim(&volume_claim("late", "v", "node-2")).await;
+    rig.until_claim_says("late", "VolumeDeleted").await;
+    assert_eq!(std::fs::read_to_string(format!("{path}/data")).unwrap(), "precious");
+    assert_eq!(rig.count("v", Rpc::DeleteVolume), 0);
+
+    rig.delete_claim("first").await;
+    rig.until_volume_gone("v").await;
+    assert_eq!(rig.count("v", Rpc::DeleteVolume), 1);
+    assert_eq!(rig.count("v", Rpc::NodePublishVolume), 1, "the late claim was never published");
+    let said = rig.until_claim_says("late", "VolumeNotFound").await;
+    assert!(said.contains("proceeds when it is created"), "{said}");
+    rig.delete_claim("late").await;
+    rig.assert_nothing_left().await;
+}
+
+fn main() -> ExitCode {
+    rig::main(cases![
+        a_volume_is_deleted_while_it_is_claimed,
+        handles::two_volumes_name_one_handle,
+        handles::a_persistent_volume_names_the_handle,
+        edits::words_that_are_none_are_refused,
+        edits::a_claim_is_set_back,
+        edits::a_claim_is_called_detached,
+        edits::a_volume_forgets_its_handle,
+        edits::a_volume_is_given_the_handle_of_another,
+        edits::an_attachment_is_called_detached,
+    ])
+}
