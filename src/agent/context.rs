@@ -18,6 +18,7 @@ use super::paths::Paths;
 use super::records::Records;
 use super::registry::{Registry, Serving};
 use super::retry::Retries;
+use super::settling::Settling;
 use super::status::difference;
 use super::wakes::Queues;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
@@ -62,6 +63,7 @@ pub(super) struct Agent {
     pub renewal: Renewal,
     pub leases: ApiLeases,
     pub history: Arc<History>,
+    pub settling: Settling,
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
     pub first_seen: Arc<FirstSeen>,

@@ -33,6 +33,7 @@ pub mod records;
 pub mod registry;
 pub mod retry;
 mod role;
+mod settling;
 mod status;
 mod upkeep;
 mod volume_calls;

@@ -220,6 +220,14 @@ impl Records {
         self.doubts.among(uids.iter())
     }
 
+    /// VolumeHandles with a record that is in doubt.
+    #[must_use]
+    pub fn in_doubt(&self) -> std::collections::BTreeSet<String> {
+        let all: Vec<Stored> = self.known().values().cloned().collect();
+        let doubted = all.into_iter().filter(|stored| !self.doubted(stored).is_empty());
+        doubted.map(|stored| stored.record.handle_name).collect()
+    }
+
     /// The API server has the object with this UID.
     pub fn settle(&self, uid: &str) {
         self.doubts.settle(uid);

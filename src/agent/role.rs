@@ -18,6 +18,7 @@ use super::host::{self, HostError, NodeLock};
 use super::paths::Paths;
 use super::records::{RecordError, Records};
 use super::registry::Registry;
+use super::settling::Settling;
 use super::wakes::{Queues, Wakes};
 use super::{controller_calls, node, upkeep, volume_calls};
 use crate::admin::{AdminError, Check};
@@ -141,6 +142,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         renewal,
         leases,
         history,
+        settling: Settling::default(),
         went_back: Notify::new(),
         first_seen: wakes.first_seen.clone(),
         stopping: AtomicBool::new(false),
@@ -148,6 +150,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         client,
     });
 
+    agent.settling.begin(agent.records.in_doubt());
     front.started(turning_check(&agent), ready_check(&agent));
     let ended = live(&agent, &wakes, lease, shutdown).await;
     front.close().await;
@@ -321,6 +324,7 @@ fn progress_check(agent: &Arc<Agent>) -> Check {
                 return Err(format!("the watch of {kind} has been silent for {} s", silent.as_secs()));
             }
         }
+        agent.settled()?;
         turning()
     })
 }

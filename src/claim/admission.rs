@@ -121,7 +121,8 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
     // Before the mode: a claim that could never be placed must not switch the volume to its mode.
     let node = choose_node(seen, claim)?;
     // On its own node the agent sees to it: it makes nothing beside the traces of another Attachment.
-    if let Some(mount) = seen.forgotten.iter().find(|f| f.node != node) {
+    let elsewhere = seen.forgotten.iter().filter(|f| f.node != node);
+    if let Some(mount) = elsewhere.min_by_key(|f| &f.mount) {
         return Err(Waiting::Forgotten(mount.clone()));
     }
     if handle.closing {

@@ -17,5 +17,5 @@ pub mod release;
 pub mod writer;
 
 pub use admission::{Grant, Verdict, admit};
-pub use observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
+pub use observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 pub use reason::{Holder, Waiting};

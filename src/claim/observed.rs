@@ -135,8 +135,19 @@ pub struct ForgottenSeen {
     pub node: String,
     /// PluginInstance that reports it.
     pub instance: String,
-    /// UID of the Attachment that it was made for; empty if the report was cut short.
-    pub attachment_uid: String,
+    /// What is known of it.
+    pub mount: Mount,
+}
+
+/// What a node says about a mount.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mount {
+    /// It is reported, with the UID of the Attachment that it was made for.
+    Reported(String),
+    /// The report is as long as it can be, and this volume may have been left out.
+    Unlisted,
+    /// etcd may have been restored, and the node has yet to say what it has mounted.
+    NotSaid,
 }
 
 /// The volume is reachable from a node with these segments: `accessible` is empty, or one of its terms

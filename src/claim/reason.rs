@@ -1,6 +1,6 @@
 //! Why a claim waits, in words that name what is missing and what to do.
 
-use super::observed::ForgottenSeen;
+use super::observed::{ForgottenSeen, Mount};
 use crate::api::instance::UNDO_FORGOTTEN;
 
 /// Who holds what a claim needs.
@@ -68,13 +68,22 @@ pub enum Waiting {
 
 impl ForgottenSeen {
     fn message(&self) -> String {
-        let Self { node, instance, attachment_uid } = self;
-        if attachment_uid.is_empty() {
-            return format!(
-                "node {node} has more mounts that the API server has forgotten than PluginInstance {instance} can \
+        let Self { node, instance, mount } = self;
+        let attachment_uid = match mount {
+            Mount::Reported(uid) => uid,
+            Mount::NotSaid => {
+                return format!(
+                    "nobody led for a while, in which etcd may have been restored; the agent of node {node} has yet to \
+                     say what it has mounted, at most until its Lease has expired"
+                );
+            }
+            Mount::Unlisted => {
+                return format!(
+                    "node {node} has more mounts that the API server has forgotten than PluginInstance {instance} can \
                  list, perhaps of this volume; reboot the node, or have those that are listed undone"
-            );
-        }
+                );
+            }
+        };
         format!(
             "the volume may be in use on node {node}, by a mount that the API server does not account for (etcd was \
              restored, or an Attachment removed by hand; see status.forgotten of PluginInstance {instance}); it is \

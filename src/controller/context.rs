@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, Client};
 
+use super::caution::Caution;
 use super::mapping::Key;
 use super::observe::Observed;
 use crate::api::attachment::ControllerRef;
@@ -30,6 +32,9 @@ pub(crate) struct Context {
     pub(crate) attachments: Arc<Cache<Attachment>>,
     pub(crate) nodes: Arc<Cache<LeanNode>>,
     pub(crate) leases: Arc<LeaseObserver>,
+    pub(crate) lease_cache: Arc<Cache<Lease>>,
+    pub(crate) namespace: String,
+    pub(crate) caution: Caution,
     pub(crate) lease_api: ApiLeases,
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
@@ -96,6 +101,14 @@ impl Context {
     pub(crate) fn looks_dead(&self, node: &str, silent: Option<Duration>) -> bool {
         let off = || self.nodes.get("", node).is_some_and(|n| n.is_out_of_service());
         silent.is_some_and(|s| s > self.longest_call || off())
+    }
+
+    /// The agent beside an instance has yet to say what it has mounted: see [`Caution`].
+    pub(crate) fn awaits(&self, instance: &PluginInstance) -> bool {
+        let name = agent_lease_name(&instance.spec.agent);
+        let lease = self.lease_cache.get(&self.namespace, &name);
+        let version = lease.as_ref().and_then(|lease| lease.metadata.resource_version.as_deref());
+        self.caution.awaits(&name, version) && self.silent_for(instance).is_none()
     }
 
     /// As [`Self::looks_dead`], by live reads: a stalled watch looks like an expired Lease.

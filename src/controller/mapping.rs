@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::context::Context;
+use super::observe::handle_of;
 use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
@@ -31,6 +32,8 @@ pub(crate) const BY_NODE: &str = "node";
 pub(crate) const BY_DRIVER_NODE: &str = "driver-node";
 /// Volumes and PluginInstances by their Plugin.
 pub(crate) const BY_PLUGIN: &str = "plugin";
+/// Volumes by the volume that they name or have, as its driver knows it.
+pub(crate) const BY_VOLUME_HANDLE: &str = "volume-handle";
 /// VolumeHandles by the UID of the Volume that owns them.
 pub(crate) const BY_OWNER: &str = "owner";
 /// PluginInstances by their agent.
@@ -60,7 +63,9 @@ pub(crate) fn attachment_cache() -> Cache<Attachment> {
 }
 
 pub(crate) fn volume_cache() -> Cache<Volume> {
-    Cache::new(&["volumes"]).with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
+    Cache::new(&["volumes"])
+        .with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
+        .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().collect())
 }
 
 pub(crate) fn handle_cache() -> Cache<VolumeHandle> {
@@ -87,15 +92,22 @@ pub(crate) fn connect(ctx: &Context) {
             q.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
         }
     });
-    let q = Arc::clone(queue);
+    let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
     handles.on_change(move |before, after| {
         // Owner and contender are both concerned when a handle changes hands.
         for h in before.into_iter().chain(after) {
             q.add(key_of(&h.spec.volume.namespace, &h.spec.volume.name));
         }
+        if let (Some(gone), None) = (before, after) {
+            add_contenders(&q, &all, &gone.spec.volume_handle);
+        }
     });
-    let q = Arc::clone(queue);
+    let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
     volumes.on_change(move |before, after| {
+        // Removed by force it leaves its VolumeHandle to whoever waits for it.
+        if let (Some(id), None) = (before.and_then(|v| handle_of(v)), after) {
+            add_contenders(&q, &all, &id);
+        }
         if let Some(v) = after.or(before) {
             q.add(key_of(
                 v.metadata.namespace.as_deref().unwrap_or_default(),
@@ -139,6 +151,16 @@ fn connect_claims(claims: &Cache<VolumeClaim>, queue: &Arc<Queue<Key>>) {
             q.add(key_of(c.metadata.namespace.as_deref().unwrap_or_default(), &c.spec.volume_name));
         }
     });
+}
+
+/// Volumes that name this volume of a driver.
+fn add_contenders(queue: &Queue<Key>, volumes: &Cache<Volume>, id: &str) {
+    for v in volumes.by_index(BY_VOLUME_HANDLE, id) {
+        queue.add(key_of(
+            v.metadata.namespace.as_deref().unwrap_or_default(),
+            v.metadata.name.as_deref().unwrap_or_default(),
+        ));
+    }
 }
 
 pub(crate) fn add_volumes_of(queue: &Queue<Key>, volumes: &Cache<Volume>, plugin: &str) {

@@ -5,6 +5,7 @@
 //! that both believe to be it meet at names and resourceVersions.
 
 mod args;
+mod caution;
 mod claims;
 mod context;
 mod handles;

@@ -9,7 +9,7 @@ use crate::api::instance::MAX_FORGOTTEN;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
-use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
+use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use crate::k8s::lease::agent_lease_name;
 use crate::volume::InstanceSeen;
 
@@ -118,7 +118,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         name: name.to_owned(),
         nodes: nodes(ctx, volume.as_deref(), &driver, &instances),
         controllers: controllers(ctx, &instances, &named),
-        forgotten: handle_name.map(|name| forgotten(&instances, &name)).unwrap_or_default(),
+        forgotten: handle_name.map(|name| forgotten(ctx, &instances, &name)).unwrap_or_default(),
         volume,
         volume_seen,
         plugin,
@@ -183,19 +183,20 @@ fn nodes(
 }
 
 /// What the agents report about this handle. A full list may be cut short, and then speaks for every handle.
-fn forgotten(instances: &[Arc<PluginInstance>], handle_name: &str) -> Vec<ForgottenSeen> {
-    let reports = instances.iter().filter_map(|i| Some((i, &i.status.as_ref()?.forgotten)));
-    reports
-        .filter_map(|(i, mounts)| {
-            let found = mounts.iter().find(|m| m.handle_name == handle_name);
-            let uid = found.map(|m| m.attachment_uid.clone());
-            Some(ForgottenSeen {
-                node: i.spec.node_name.clone(),
-                instance: i.metadata.name.clone().unwrap_or_default(),
-                attachment_uid: uid.or_else(|| (mounts.len() >= MAX_FORGOTTEN).then(String::new))?,
-            })
-        })
-        .collect()
+fn forgotten(ctx: &Context, instances: &[Arc<PluginInstance>], handle_name: &str) -> Vec<ForgottenSeen> {
+    let on = |i: &Arc<PluginInstance>, mount| ForgottenSeen {
+        node: i.spec.node_name.clone(),
+        instance: i.metadata.name.clone().unwrap_or_default(),
+        mount,
+    };
+    let mount = |i: &Arc<PluginInstance>| {
+        let mounts = i.status.as_ref().map_or(&[][..], |s| s.forgotten.as_slice());
+        let found = mounts.iter().find(|m| m.handle_name == handle_name);
+        let reported = found.map(|m| Mount::Reported(m.attachment_uid.clone()));
+        let unlisted = || (mounts.len() >= MAX_FORGOTTEN).then_some(Mount::Unlisted);
+        reported.or_else(unlisted).or_else(|| ctx.awaits(i).then_some(Mount::NotSaid))
+    };
+    instances.iter().filter_map(|i| Some(on(i, mount(i)?))).collect()
 }
 
 /// Nothing new goes to a node that somebody marked as off.

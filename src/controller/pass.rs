@@ -1,9 +1,14 @@
 //! One pass over one Volume: observe, plan, act, record, until nothing is left to do.
 
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
 use super::context::Context;
 use super::observe::{Observed, observe};
 use super::{claims, handles, losses, record, volumes, writers};
 use crate::api::AccessMode::MultiNodeSingleWriter;
+use crate::api::conditions::READY;
 use crate::attachment::closing::{self, ClosingStep};
 use crate::claim::admission::{self, Grant, Verdict};
 use crate::claim::release::{self, ReleaseStep};
@@ -13,6 +18,9 @@ use crate::volume::{self, VolumeStep};
 
 /// More steps than one Volume can need at a time; the pass goes on behind the keys that wait.
 const STEPS: usize = 64;
+
+/// Time between looks at what no watch tells.
+const RECHECK: Duration = Duration::from_secs(30);
 
 /// What a step did.
 pub(crate) enum Did {
@@ -31,7 +39,12 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
         let seen = observe(ctx, namespace, name);
         match step(ctx, &seen).await {
             Ok(Did::Step) => {}
-            Ok(Did::Nothing) => return record::waiting(ctx, &seen).await,
+            Ok(Did::Nothing) => {
+                return match record::waiting(ctx, &seen).await {
+                    Next::Done if waits_for_others(&seen) => Next::After(RECHECK),
+                    next => next,
+                };
+            }
             Err(ApiError::Conflict(request)) => {
                 tracing::info!(%request, "changed meanwhile; looking again");
                 if let Err(error) = claims::refresh(ctx, &seen).await {
@@ -46,6 +59,13 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
         }
     }
     Next::Again
+}
+
+/// It waits for a PersistentVolume to go, and those are not watched.
+fn waits_for_others(seen: &Observed) -> bool {
+    let status = seen.volume.as_ref().and_then(|v| v.status.as_ref());
+    let waits = |c: &Condition| c.type_ == READY && c.reason == "HandleInPersistentVolume";
+    status.is_some_and(|s| s.conditions.iter().any(waits))
 }
 
 /// What admission says now.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use thiserror::Error;
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
 use super::args::ControllerArgs;
+use super::caution::Caution;
 use super::context::Context;
 use super::mapping::{self, Key};
 use super::{losses, pass, plugins};
@@ -68,6 +68,9 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         attachments: Arc::new(mapping::attachment_cache()),
         nodes: Arc::new(Cache::new(&["nodes"])),
         leases: Arc::default(),
+        lease_cache: Arc::new(Cache::new(&["leases"])),
+        namespace: args.namespace.clone(),
+        caution: Caution::default(),
         lease_api,
         leadership,
         metrics,
@@ -92,11 +95,18 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
 
     // The Lease is given up only after the last pass has ended.
     let (worked, work_done) = signal::channel(false);
+    let begun = shutdown.clone().begun();
     let work = async {
         work(&ctx, args.workers.get(), shutdown.begun()).await;
         worked.send_replace(true);
     };
-    let mut both = std::pin::pin!(async { tokio::join!(election.run(raised(work_done)), work).0 });
+    let mut both = std::pin::pin!(async {
+        tokio::select! {
+            () = begin(&ctx, &args.lease_name) => {}
+            () = begun => {}
+        }
+        tokio::join!(election.run(raised(work_done)), work).0
+    });
     tokio::select! {
         end = &mut both => match end {
             ElectionEnd::ShutDown => Ok(()),
@@ -110,13 +120,22 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     }
 }
 
+/// Looks at the Leases as they were left, before this process takes part.
+async fn begin(ctx: &Context, lease: &str) {
+    let leases = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+    while let Err(error) = ctx.caution.begin(&leases, lease).await {
+        tracing::warn!("{error}");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
 async fn raised(mut flag: signal::Receiver<bool>) {
     // An error means that the sender is gone, which ends the wait as well.
     let _ = flag.wait_for(|raised| *raised).await;
 }
 
 fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
-    let leases: Arc<Cache<Lease>> = Arc::new(Cache::new(&["leases"]));
+    let leases = Arc::clone(&ctx.lease_cache);
     let observer = Arc::clone(&ctx.leases);
     leases.on_change(move |before, after| observer.changed(before, after));
     let mut all = JoinSet::new();
@@ -173,6 +192,9 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
 /// How silent the agent on a node is, by name and UID of the Node.
 type Degrees = std::collections::HashMap<(String, String), u8>;
 
+/// Time between attempts to read the Leases at the start.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// How often silence is looked for. Time passing is no event, so somebody has to ask.
 const TICK: Duration = Duration::from_secs(5);
 
@@ -194,6 +216,13 @@ async fn listen(ctx: Arc<Context>) {
                 ctx.queue.add(Key::Plugin(instance.spec.plugin_name.clone()));
             }
             now.insert(name, degree);
+        }
+        if ctx.caution.is_on() && !ctx.instances.all().iter().any(|i| ctx.awaits(i)) {
+            ctx.caution.end();
+            for plugin in ctx.plugins.all() {
+                let name = plugin.metadata.name.as_deref().unwrap_or_default();
+                mapping::add_volumes_of(&ctx.queue, &ctx.volumes, name);
+            }
         }
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);

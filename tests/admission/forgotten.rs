@@ -1,14 +1,18 @@
 //! A volume that is mounted somewhere without an Attachment (design R7).
 
 use moor::api::AccessMode;
-use moor::claim::ForgottenSeen;
 use moor::claim::admission::{Grant, Verdict};
 use moor::claim::reason::Waiting;
+use moor::claim::{ForgottenSeen, Mount};
 
 use super::scene::{HERE, THERE, World};
 
 fn mounted_on(node: &str) -> ForgottenSeen {
-    ForgottenSeen { node: node.into(), instance: format!("{node}-driver"), attachment_uid: "gone".into() }
+    ForgottenSeen {
+        node: node.into(),
+        instance: format!("{node}-driver"),
+        mount: Mount::Reported("gone".into()),
+    }
 }
 
 #[test]

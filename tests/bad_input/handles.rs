@@ -70,6 +70,8 @@ pub async fn a_persistent_volume_names_the_handle(cluster: Arc<Cluster>) {
     let free = kube::api::Patch::Merge(free);
     volumes.patch("pv", &kube::api::PatchParams::default(), &free).await.unwrap();
     volumes.delete("pv", &DeleteParams::default()).await.unwrap();
+    // What nobody watches is looked at again.
+    rig.until_ready("c").await;
     rig.delete_claim("c").await;
     rig.delete_volume("imported").await;
     rig.until_volume_gone("imported").await;

@@ -10,7 +10,7 @@ use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::node_side::{self, LiveAttachment};
 use moor::attachment::record::{Done, Forgotten, Lapse, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
-use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
+use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -292,7 +292,7 @@ pub struct Scene {
 }
 
 fn mount(node: &str) -> ForgottenSeen {
-    ForgottenSeen { node: node.into(), instance: node.into(), attachment_uid: "gone".into() }
+    ForgottenSeen { node: node.into(), instance: node.into(), mount: Mount::Reported("gone".into()) }
 }
 
 prop_compose! {

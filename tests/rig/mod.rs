@@ -57,12 +57,14 @@ pub struct Options {
     pub nodes: Vec<(&'static str, bool)>,
     /// `--longest-call` of all processes, in seconds.
     pub longest_call: u64,
+    /// A process that ends by itself is started again, as kubelet does.
+    pub supervised: bool,
 }
 
 impl Default for Options {
     /// Two nodes, of which the first attaches, and deadlines that a test can wait for.
     fn default() -> Self {
-        Self { nodes: vec![("node-1", true), ("node-2", false)], longest_call: 5 }
+        Self { nodes: vec![("node-1", true), ("node-2", false)], longest_call: 5, supervised: true }
     }
 }
 
@@ -107,7 +109,9 @@ impl Rig {
         for (node, _) in &options.nodes {
             rig.until_served(node).await;
         }
-        tokio::spawn(supervise(Arc::downgrade(&rig)));
+        if options.supervised {
+            tokio::spawn(supervise(Arc::downgrade(&rig)));
+        }
         rig
     }
 
@@ -186,6 +190,11 @@ impl Rig {
     /// The end of [`Self::freeze`].
     pub fn thaw(&self, actor: &str) {
         self.processes.lock().unwrap()[actor].signal(Signal::CONT);
+    }
+
+    /// Whether the process ended by itself, where nobody starts it again.
+    pub fn has_ended(&self, actor: &str) -> bool {
+        self.processes.lock().unwrap().get_mut(actor).is_none_or(Moor::has_ended)
     }
 
     /// Processes that ended by themselves so far and were started again, in this order.

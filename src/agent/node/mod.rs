@@ -106,6 +106,7 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
         };
         let (step, wait) = pass.choose(&view);
         if step == NodeStep::Idle {
+            pass.looked();
             return pass.rest(&view, wait).await;
         }
         tracing::debug!(key = ?pass.key, ?step, "next step");
@@ -113,6 +114,7 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
         match Box::pin(pass.act(&step, &view)).await {
             Ok(()) => {}
             Err(Trouble::Failed(failure)) => {
+                pass.looked();
                 return match pass.record_failure(&step, &view, &failure).await {
                     // Others on the handle may go on, with fresh reads and behind whoever waits.
                     Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
@@ -123,8 +125,12 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
                 };
             }
             Err(Trouble::Elsewhere) => return Next::Done,
-            Err(Trouble::NotNow) => return Next::After(PAUSE),
+            Err(Trouble::NotNow) => {
+                pass.looked();
+                return Next::After(PAUSE);
+            }
             Err(Trouble::Busy) => {
+                pass.looked();
                 pass.report_busy(&step, &view).await;
                 return Next::After(LATER);
             }
@@ -139,6 +145,13 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
 }
 
 impl Pass {
+    /// What there is to find out about the handle is found out.
+    fn looked(&self) {
+        if let NodeKey::Handle(handle) = &self.key {
+            self.agent.settling.looked(handle);
+        }
+    }
+
     /// The next step that is not backing off, and how long the shortest of those that are still waits.
     fn choose(&self, view: &View) -> (NodeStep, Option<Duration>) {
         let mut seen = view.seen.clone();

@@ -1,0 +1,73 @@
+//! After the API server's history went back: nobody may take this node's volumes for free before it has said which of
+//! them it has mounted. So the Lease is not renewed until then (design R7); the leader waits for that.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::context::Agent;
+use super::forgotten::report;
+use super::upkeep::instance_name;
+
+/// VolumeHandles whose records have yet to be compared with the API server. None: nothing went back, or all is said.
+#[derive(Debug, Default)]
+pub(super) struct Settling(Mutex<Option<BTreeSet<String>>>);
+
+impl Settling {
+    /// There is this to look at.
+    pub fn begin(&self, handles: BTreeSet<String>) {
+        *self.state() = (!handles.is_empty()).then_some(handles);
+    }
+
+    /// A pass over this handle has found nothing more to do, or nothing that it may do now.
+    pub fn looked(&self, handle: &str) {
+        if let Some(left) = self.state().as_mut() {
+            left.remove(handle);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Option<BTreeSet<String>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Agent {
+    /// Whether everything is said; else what is missing.
+    pub fn settled(&self) -> Result<(), String> {
+        match self.settling.state().as_ref().map(BTreeSet::len) {
+            None => return Ok(()),
+            Some(0) => {}
+            Some(left) => return Err(format!("{left} volumes are yet to be compared with a restored etcd")),
+        }
+        let drivers: BTreeSet<_> =
+            self.records.forgotten().into_iter().map(|stored| stored.record.driver_name).collect();
+        for driver in drivers {
+            let instance = self.instances.get("", &instance_name(&self.node_name, &driver));
+            // Without Plugin or instance nothing of the driver is granted anywhere.
+            let (Some(_), Some(instance)) = (self.plugin_of(&driver), instance) else { continue };
+            let said = instance.status.as_ref().map(|status| &status.forgotten);
+            if said != Some(&report(&self.records, &driver)) {
+                return Err(format!("what a restored etcd has forgotten of {driver} is yet to be reported"));
+            }
+        }
+        *self.settling.state() = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_handle_is_looked_at() {
+        let settling = Settling::default();
+        settling.begin(BTreeSet::new());
+        assert!(settling.state().is_none());
+        settling.begin(["a".to_owned(), "b".into()].into());
+        settling.looked("a");
+        assert_eq!(settling.state().as_ref().map(BTreeSet::len), Some(1));
+        settling.looked("b");
+        settling.looked("c");
+        assert_eq!(settling.state().as_ref().map(BTreeSet::len), Some(0));
+    }
+}

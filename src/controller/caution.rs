@@ -1,0 +1,88 @@
+//! Caution after a time without a leader: etcd may have been set back to a backup meanwhile (design R7, interleavings N15).
+//!
+//! A controller keeps nothing on disk, so a new process cannot tell. Agents can, and an agent that has found it out renews
+//! its Lease only after it has reported what it has mounted. So nothing is granted beside a node before its agent was
+//! heard, or has been silent for as long as its Lease lasts.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, ResourceExt as _};
+
+use crate::k8s::ApiError;
+use crate::k8s::read::list_live;
+
+/// A leader renews every two seconds, and a new one takes over from it within seconds. etcd is not restored in that time.
+const GAP: Duration = Duration::from_secs(5);
+
+/// Versions that the agents' Leases had at the start, by name; nothing if there is no need for caution.
+#[derive(Debug, Default)]
+pub(crate) struct Caution(Mutex<Option<HashMap<String, String>>>);
+
+impl Caution {
+    /// Looks at the Leases, before the leader's is taken.
+    pub(crate) async fn begin(&self, leases: &Api<Lease>, leader: &str) -> Result<(), ApiError> {
+        let all = list_live(leases, None).await?.items;
+        let led = all.iter().find(|lease| lease.name_any() == leader);
+        let renewed = led.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref());
+        if renewed.is_some_and(|time| is_gap(time.0, Timestamp::now())) {
+            let versions = all.iter().map(|l| (l.name_any(), l.resource_version().unwrap_or_default()));
+            *self.versions() = Some(versions.collect());
+            tracing::info!("nobody led for a while; grants wait until the agents were heard");
+        }
+        Ok(())
+    }
+
+    /// Whether the agent with this Lease, which has this version now, has yet to be heard.
+    pub(crate) fn awaits(&self, lease: &str, version: Option<&str>) -> bool {
+        self.versions().as_ref().is_some_and(|at_start| at_start.get(lease).map(String::as_str) == version)
+    }
+
+    /// Whether there is caution.
+    pub(crate) fn is_on(&self) -> bool {
+        self.versions().is_some()
+    }
+
+    /// Everybody was heard.
+    pub(crate) fn end(&self) {
+        *self.versions() = None;
+    }
+
+    fn versions(&self) -> MutexGuard<'_, Option<HashMap<String, String>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A time in the future is one of a clock that jumped, and says nothing.
+fn is_gap(renewed: Timestamp, now: Timestamp) -> bool {
+    Duration::try_from(now.duration_since(renewed)).map_or(true, |age| age > GAP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_gap_in_leadership_asks_for_caution() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let now = at(1_700_000_000);
+        assert!(!is_gap(at(1_699_999_997), now));
+        assert!(is_gap(at(1_699_999_990), now));
+        assert!(is_gap(at(1_700_000_060), now), "a clock that jumped");
+    }
+
+    #[test]
+    fn an_agent_is_heard_when_its_lease_changes() {
+        let caution = Caution::default();
+        assert!(!caution.is_on() && !caution.awaits("a", Some("5")));
+        *caution.versions() = Some(HashMap::from([("a".to_owned(), "5".to_owned())]));
+        assert!(caution.awaits("a", Some("5")) && !caution.awaits("a", Some("6")));
+        // Younger than the backup: heard when it has a Lease at all.
+        assert!(caution.awaits("b", None) && !caution.awaits("b", Some("7")));
+        caution.end();
+        assert!(!caution.awaits("a", Some("5")));
+    }
+}
