@@ -97,14 +97,17 @@ proptest! {
             match grant {
                 Grant::SwitchMode { mode } => {
                     prop_assert_ne!(*mode, handle.mode);
-                    prop_assert!(attachments.is_empty(), "a mode is switched under an Attachment");
+                    let fenced = attachments.iter().all(AttachmentSeen::is_undo_only);
+                    prop_assert!(fenced, "a mode is switched under an Attachment");
                 }
                 Grant::Create { attachment, node } => {
                     prop_assert_eq!(claim.mode, handle.mode);
                     prop_assert!(claim.node.as_ref().is_none_or(|n| n == node));
                     prop_assert!(nodes.iter().any(|n| &n.name == node && n.healthy && n.reachable));
                     prop_assert!(attachments.iter().all(|a| &a.name != attachment && &a.node != node));
-                    prop_assert!(claim.mode.is_multi_node() || attachments.is_empty());
+                    let elsewhere = attachments.iter().all(AttachmentSeen::is_undo_only);
+                    prop_assert!(claim.mode.is_multi_node() || elsewhere);
+                    prop_assert!(handle.fences.iter().all(|f| &f.node != node), "granted behind a fence");
                 }
                 Grant::Join { attachment, uid } | Grant::NameWriter { attachment, uid } => {
                     let named = handle.names_writer(&claim.uid, uid);
@@ -113,7 +116,7 @@ proptest! {
                     prop_assert_ne!(claim.yielded.as_ref(), Some(uid));
                     let joined = attachments.iter().find(|a| &a.uid == uid).unwrap();
                     prop_assert_eq!(&joined.name, attachment);
-                    prop_assert!(!joined.deleted && !joined.lost);
+                    prop_assert!(!joined.deleted && !joined.lost && !joined.is_undo_only());
                     prop_assert!(joined.state < AttachmentState::NodeDetached);
                     prop_assert!(claim.node.as_ref().is_none_or(|n| n == &joined.node));
                     prop_assert_eq!((joined.mode, joined.epoch), (claim.mode, handle.epoch));
@@ -173,9 +176,9 @@ proptest! {
                 prop_assert!(!attachment.deleted);
                 let used = claims.iter().any(|c| !c.deleted && c.uses() == Some("u1"));
                 let leaving = attachment.lost || attachment.state >= AttachmentState::NodeDetached;
-                prop_assert!(leaving || !used);
+                prop_assert!(leaving || !used || attachment.is_undo_only());
             }
-            None => {}
+            None => prop_assert!(attachment.deleted || !attachment.is_undo_only(), "kept to be used"),
         }
     }
 
@@ -211,6 +214,12 @@ proptest! {
         let step = controller_side::plan(&attachment, instance, &read);
         prop_assert_eq!(step, controller_side::plan(&attachment, instance, &read));
         let mine = attachment.controller.as_ref().is_some_and(|c| c.instance == instance);
+        if attachment.is_undo_only() {
+            let until = [ControllerStep::Idle, ControllerStep::ReadHandle, ControllerStep::ListLocks,
+                ControllerStep::ReportDetached];
+            prop_assert!(until.contains(&step), "{:?} without a look at the other Attachments", step);
+            return Ok(());
+        }
         if step != ControllerStep::Idle {
             prop_assert!(mine && attachment.attach);
             prop_assert!(attachment.state != AttachmentState::ControllerDetached);
@@ -225,6 +234,8 @@ proptest! {
             }
             ControllerStep::Publish => {
                 prop_assert!(valid && !attachment.deleted && !attachment.lost);
+                let fenced = matches!(&read, HandleRead::Read(Some(h)) if h.fences_off(&attachment));
+                prop_assert!(!fenced, "attached where something is being undone");
                 prop_assert_eq!(attachment.state, AttachmentState::Taken);
             }
             ControllerStep::ReportDetached => {
@@ -232,6 +243,8 @@ proptest! {
                 prop_assert!(!valid);
             }
             ControllerStep::ReadHandle => prop_assert_eq!(&read, &HandleRead::Unread),
+            ControllerStep::WaitForUndo => prop_assert!(valid && !attachment.deleted),
+            ControllerStep::ListLocks => prop_assert!(false, "only an undo-only Attachment needs a LIST"),
             ControllerStep::Idle => {}
         }
     }
@@ -310,6 +323,10 @@ proptest! {
                 prop_assert!(record(attachment).is_none_or(clean));
                 let freshest = freshest(&seen, attachment);
                 prop_assert!(freshest.is_none_or(|a| a.state < AttachmentState::NodeDetached));
+                if freshest.is_some_and(|a| a.is_undo_only() && a.state == AttachmentState::Taken) {
+                    let others = seen.records.iter().filter(|r| &r.attachment_uid != attachment);
+                    prop_assert!(others.clone().all(clean) , "handed on over traces of the handle");
+                }
             }
             NodeStep::ReportClaimDetached { claim: uid } => {
                 let claim = claim(uid).unwrap();

@@ -73,6 +73,7 @@ impl Row {
             closing,
             controller: Some(c1()),
             writer: None,
+            fences: Vec::new(),
         });
         self
     }

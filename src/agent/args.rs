@@ -39,6 +39,10 @@ pub struct AgentArgs {
     /// to agree on it.
     #[arg(long, env = "MOOR_LONGEST_CALL", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub longest_call: u64,
+    /// Seconds between two audits of what a driver lists as attached, at the shortest; up to 16 times as long while
+    /// nothing is found. 0: no audits.
+    #[arg(long, env = "MOOR_AUDIT_INTERVAL", default_value = "300")]
+    pub audit_interval: u64,
 }
 
 impl AgentArgs {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::audit::Audits;
 use super::budgets::Budgets;
 use super::failure::Failure;
 use super::paths::Paths;
@@ -67,6 +68,7 @@ pub(super) struct Agent {
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
     pub first_seen: Arc<FirstSeen>,
+    pub audits: Audits,
     pub stopping: AtomicBool,
     /// Told when the Node of our name has another UID than ours.
     pub registered_anew: Notify,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::arguments;
+use super::audit;
 use super::budgets::{Budget, Busy, Direction, LATER, Parked, Service, Turn};
 use super::context::{Agent, BY_HANDLE};
 use super::failure::Failure;
@@ -19,7 +20,7 @@ use crate::api::attachment::Fixed;
 use crate::api::conditions::Desired;
 use crate::api::{Attachment, AttachmentState, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
-use crate::attachment::{AttachmentSeen, HandleSeen};
+use crate::attachment::{AttachmentSeen, HandleSeen, undo_only};
 use crate::csi::{CallError, Context, Meaning, Rpc};
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
@@ -53,11 +54,21 @@ impl From<ApiError> for Trouble {
     }
 }
 
+/// Time until a VolumeHandle is read again that keeps a volume off a node.
+const FENCED: Duration = Duration::from_secs(1);
+
 /// Works on the Attachments of one VolumeHandle.
 pub(super) async fn work(agent: Arc<Agent>, handle: String) -> Next {
+    let next = settle(&agent, &handle).await;
+    // No call of the handle is in flight, and none can be started before this returns.
+    audit::second_look(&agent, &handle).await;
+    next
+}
+
+async fn settle(agent: &Arc<Agent>, handle: &str) -> Next {
     let mut next: Option<Duration> = None;
-    for attachment in line(&agent, &handle) {
-        match Box::pin(step(&agent, &attachment)).await {
+    for attachment in line(agent, handle) {
+        match Box::pin(step(agent, &attachment)).await {
             Ok(Outcome::Idle) => {}
             Ok(Outcome::Waits(left)) => next = Some(next.map_or(left, |n| n.min(left))),
             Err(Trouble::NotNow) => return Next::After(PAUSE),
@@ -68,7 +79,7 @@ pub(super) async fn work(agent: Arc<Agent>, handle: String) -> Next {
                 return Next::Retry;
             }
             Err(Trouble::Failed(rpc, failure)) => {
-                return match record_failure(&agent, &attachment, rpc, &failure).await {
+                return match record_failure(agent, &attachment, rpc, &failure).await {
                     Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
                     Err(error) => {
                         tracing::warn!(handle, %failure, "the failure cannot be written: {error}");
@@ -103,11 +114,17 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Tr
             return Ok(Outcome::Waits(left));
         }
         let found = agent.get_live::<VolumeHandle>(&seen.handle_name).await?.map(|h| HandleSeen::of(&h));
-        planned = controller_side::plan(&seen, &instance, &HandleRead::Read(found.as_ref()));
+        let handle = HandleRead::Read(found.as_ref());
+        planned = controller_side::plan(&seen, &instance, &handle);
+        if planned == ControllerStep::ListLocks {
+            let locks = audit::live_locks(agent, &seen.handle_name).await?;
+            planned = undo_only::plan(&seen, &instance, &handle, Some(&locks));
+        }
     }
     tracing::debug!(attachment = seen.name, step = ?planned, "next step");
     match planned {
-        ControllerStep::Idle | ControllerStep::ReadHandle => Ok(Outcome::Idle),
+        ControllerStep::Idle | ControllerStep::ReadHandle | ControllerStep::ListLocks => Ok(Outcome::Idle),
+        ControllerStep::WaitForUndo => Ok(Outcome::Waits(FENCED)),
         ControllerStep::Publish => publish(agent, attachment).await,
         ControllerStep::Unpublish => unpublish(agent, attachment).await,
         ControllerStep::ReportDetached => {

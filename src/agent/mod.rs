@@ -7,12 +7,14 @@
 //! |---|---|
 //! | [`registry`], `instance`, `fingerprint`, `upkeep` | drivers: sockets, health, PluginInstances |
 //! | `controller_calls`, `volume_calls` | ControllerPublish, CreateVolume and their inverses |
+//! | `audit` | what the driver lists as attached, compared with the Attachments |
 //! | `node` | stage, publish and their inverses |
 //! | [`records`], [`mounts`], [`directories`], [`paths`] | what is on this node |
 //! | `wakes`, `retry`, `budgets`, `context` | what starts a pass, when a failed one is repeated, calls at a time, what all share |
 
 pub mod args;
 mod arguments;
+mod audit;
 mod budgets;
 mod context;
 mod controller_calls;

@@ -20,7 +20,7 @@ use super::records::{RecordError, Records};
 use super::registry::Registry;
 use super::settling::Settling;
 use super::wakes::{Queues, Wakes};
-use super::{controller_calls, node, upkeep, volume_calls};
+use super::{audit, controller_calls, node, upkeep, volume_calls};
 use crate::admin::{AdminError, Check};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::k8s::cache::Cached;
@@ -117,6 +117,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         retries: Arc::default(),
         queues: queues.clone(),
         first_seen: Arc::default(),
+        audit_interval: Duration::from_secs(args.audit_interval),
     });
     wakes.listen();
     let agent = Arc::new(Agent {
@@ -145,6 +146,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         settling: Settling::default(),
         went_back: Notify::new(),
         first_seen: wakes.first_seen.clone(),
+        audits: audit::Audits::new(wakes.audit_interval),
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,
@@ -305,6 +307,10 @@ fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
         async move { upkeep::reconcile(&me, &driver).await }
     };
     set.spawn(queue::run(queues.instances.clone(), 4, work, shutdown.clone().begun()));
+    let me = agent.clone();
+    let work = move |driver| audit::work(me.clone(), driver);
+    // One at a time, and no part of what has to turn: the listing of a large driver takes as long as it takes.
+    set.spawn(queue::run(queues.audits.clone(), 1, work, shutdown.clone().begun()));
 }
 
 /// The watches are heard from and the workers turn: the Lease is renewed only then (interleavings B27).

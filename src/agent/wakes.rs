@@ -45,6 +45,8 @@ pub(super) struct Queues {
     pub volumes: Arc<Queue<String>>,
     /// PluginInstances, by driver name.
     pub instances: Arc<Queue<String>>,
+    /// Audits of what a driver lists as attached, by driver name.
+    pub audits: Arc<Queue<String>>,
 }
 
 impl Queues {
@@ -71,6 +73,8 @@ pub(super) struct Wakes {
     pub retries: Arc<Retries>,
     pub queues: Arc<Queues>,
     pub first_seen: Arc<FirstSeen>,
+    /// Time to the first audit of a driver that answers; zero is never.
+    pub audit_interval: Duration,
 }
 
 impl Wakes {
@@ -102,6 +106,10 @@ impl Wakes {
             }
             if let (Some(gone), None) = (old, new) {
                 me.retries.clear(gone.metadata.uid.as_deref().unwrap_or_default());
+                if gone.spec.fixed.undo_only.is_some() {
+                    // Whether that helped is to be seen in a new listing.
+                    me.audit(&gone.spec.fixed.driver_name, SETTLE);
+                }
             }
         });
         let me = self.clone();
@@ -138,6 +146,12 @@ impl Wakes {
     pub fn wake_records(&self) {
         for handle in self.records.handles() {
             self.queues.nodes.add(NodeKey::Handle(handle));
+        }
+    }
+
+    fn audit(&self, driver: &str, delay: Duration) {
+        if !self.audit_interval.is_zero() {
+            self.queues.audits.add_after(driver.to_owned(), delay);
         }
     }
 
@@ -199,6 +213,7 @@ impl Surroundings for Wakes {
     fn changed(&self, driver: &str, serving: bool) {
         self.queues.instances.add_after(driver.to_owned(), SETTLE);
         if serving {
+            self.audit(driver, self.audit_interval);
             for uid in self.retries.plugin_is_back(driver) {
                 self.waiting_for_plugin(&uid);
             }

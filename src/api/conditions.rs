@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// The condition that every kind has, for `kubectl wait --for=condition=Ready`.
 pub const READY: &str = "Ready";
 
+/// The condition of a Volume about whose attachments the storage says otherwise than moor's objects.
+pub const DRIFTED: &str = "Drifted";
+
 /// Longest condition message moor writes, in bytes; the API server allows 32 KiB.
 pub const MAX_MESSAGE: usize = 1024;
 

@@ -1,6 +1,6 @@
 //! `VolumeHandle`: the volume as its driver knows it, one per driver and handle.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,7 @@ use super::capability::AccessMode;
     derive = "Default",
     derive = "PartialEq",
     doc = "The volume as its driver knows it: who owns it, in which mode it is used, and since which epoch.",
+    selectable = ".spec.controller.agent",
     printcolumn = r#"{"name":"Driver","type":"string","jsonPath":".spec.driverName"}"#,
     printcolumn = r#"{"name":"Handle","type":"string","jsonPath":".spec.volumeHandle"}"#,
     printcolumn = r#"{"name":"Namespace","type":"string","jsonPath":".spec.volume.namespace"}"#,
@@ -60,6 +61,10 @@ pub struct VolumeHandleSpec {
     /// The only claim that may write, in mode MultiNodeSingleWriter. Its node reads this before the first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<Writer>,
+    /// Nodes to which the storage says it is attached and moor says it is not: what is there is undone (design R11).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub undoing: Vec<Undoing>,
 }
 
 /// The writer's lock: one claim on one Attachment. Replacing it is a guarded write, so no two leaders can name two.
@@ -100,6 +105,32 @@ pub struct WriterRef {
     pub attachment_uid: String,
 }
 
+/// An attachment that nobody claims and that is being undone. While it is not done nothing is attached to its node:
+/// whoever attaches reads the VolumeHandle first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Undoing {
+    /// The node.
+    #[schemars(length(max = 253))]
+    pub node_name: String,
+    /// UID of its Node object.
+    #[serde(rename = "nodeUID")]
+    #[schemars(length(max = 63))]
+    pub node_uid: String,
+    /// The node as the driver knows it. At most 256 bytes.
+    #[serde(rename = "nodeID")]
+    #[schemars(length(max = 256))]
+    pub node_id: String,
+    /// Never used twice: the Attachment that carries it may make the call, no other.
+    #[schemars(length(max = 63))]
+    pub token: String,
+    /// Since when the finding was reported: it is undone once.
+    pub found: Time,
+    /// Its Attachment is detached. Kept for as long as the finding is reported.
+    #[serde(default)]
+    pub done: bool,
+}
+
 /// A Volume by name and UID (design R9).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -126,4 +157,42 @@ pub struct VolumeHandleStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
+    /// Where the storage differs from what moor knows. Written by the agent of spec.controller; absent while nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
+}
+
+/// Where the driver's own listing differs from the Attachments, seen twice and compared with the objects as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Drift {
+    /// By node id; of more than fit the first ones.
+    #[schemars(length(max = 32))]
+    pub nodes: Vec<DriftedNode>,
+    /// The listing had so many unexpected attachments that none of them is touched (design R11).
+    #[serde(default)]
+    pub many: bool,
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftedNode {
+    /// The node as the driver knows it. At most 256 bytes.
+    #[serde(rename = "nodeID")]
+    #[schemars(length(min = 1, max = 256))]
+    pub node_id: String,
+    /// Which way it differs.
+    pub kind: DriftKind,
+    /// Since when it is reported.
+    pub since: Time,
+}
+
+/// Which way the storage differs from the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum DriftKind {
+    /// The driver lists the volume as attached there, and there is no Attachment.
+    Unexpected,
+    /// There is an Attachment that is Attached, and the driver does not list it.
+    Missing,
 }

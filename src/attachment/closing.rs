@@ -22,6 +22,9 @@ pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<Closing
         return undone.then_some(ClosingStep::Free);
     }
     let used = claims.iter().any(|c| !c.deleted && c.uses() == Some(&attachment.uid));
-    let leaving = attachment.state >= AttachmentState::NodeDetached || attachment.lost || undone;
+    let leaving = attachment.state >= AttachmentState::NodeDetached
+        || attachment.lost
+        || undone
+        || attachment.is_undo_only();
     (leaving || !used).then_some(ClosingStep::Close)
 }

@@ -5,9 +5,11 @@
 
 pub mod closing;
 pub mod controller_side;
+pub mod drift;
 pub mod loss;
 pub mod node_side;
 pub mod observed;
 pub mod record;
+pub mod undo_only;
 
 pub use observed::{AttachmentSeen, HandleSeen};

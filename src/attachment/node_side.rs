@@ -158,7 +158,9 @@ fn give_back(seen: &Seen) -> Option<NodeStep> {
             continue;
         }
         match seen.attachment(uid) {
-            Some(a) if a.deleted || a.state >= AttachmentState::NodeDetached || a.lost => {
+            Some(a)
+                if a.deleted || a.state >= AttachmentState::NodeDetached || a.lost || a.is_undo_only() =>
+            {
                 return Some(NodeStep::Yield { claim: claim.uid.clone(), attachment: uid.to_owned() });
             }
             Some(_) => {}

@@ -1,7 +1,7 @@
 //! What decisions about Attachments look at.
 
 use crate::api::attachment::ControllerRef;
-use crate::api::handle::Writer;
+use crate::api::handle::{Undoing, Writer};
 use crate::api::{AccessMode, Attachment, AttachmentMode, AttachmentState, VolumeHandle};
 
 /// An Attachment as a decision sees it.
@@ -23,6 +23,8 @@ pub struct AttachmentSeen {
     pub node: String,
     /// UID of that Node at creation.
     pub node_uid: String,
+    /// The node as the driver knows it.
+    pub node_id: String,
     /// Mode of every claim on it.
     pub mode: AccessMode,
     /// File system or block.
@@ -43,6 +45,8 @@ pub struct AttachmentSeen {
     pub state: AttachmentState,
     /// The node's part is skipped.
     pub lost: bool,
+    /// Made only to be closed, with the token that allows its call (design R11).
+    pub undo_only: Option<String>,
 }
 
 impl AttachmentSeen {
@@ -59,6 +63,7 @@ impl AttachmentSeen {
             handle_name: spec.fixed.handle_name.clone(),
             node: spec.node_name.clone(),
             node_uid: spec.fixed.node_uid.clone(),
+            node_id: spec.fixed.node_id.clone(),
             mode: spec.access_mode,
             attachment_mode: spec.fixed.attachment_mode,
             epoch: spec.fixed.epoch,
@@ -69,7 +74,20 @@ impl AttachmentSeen {
             exclusive: spec.fixed.exclusive,
             state: attachment.status.as_ref().map_or_else(Default::default, |s| s.state),
             lost: spec.lost.is_some(),
+            undo_only: spec.fixed.undo_only.clone(),
         }
+    }
+
+    /// Nobody may ever use it: it only undoes (design R11).
+    #[must_use]
+    pub fn is_undo_only(&self) -> bool {
+        self.undo_only.is_some()
+    }
+
+    /// It is about this node, by name or as the driver knows it (design R9).
+    #[must_use]
+    pub fn is_on(&self, node: &str, node_id: &str) -> bool {
+        self.node == node || self.node_id == node_id
     }
 
     /// Its node may use it: attached, or nothing to attach.
@@ -77,6 +95,7 @@ impl AttachmentSeen {
     pub fn is_usable(&self) -> bool {
         !self.deleted
             && !self.lost
+            && !self.is_undo_only()
             && (self.state == AttachmentState::Attached
                 || (!self.attach && self.state == AttachmentState::Taken))
     }
@@ -107,6 +126,19 @@ pub struct HandleSeen {
     pub controller: Option<ControllerRef>,
     /// The only claim that may write, where the mode has one writer for all nodes.
     pub writer: Option<Writer>,
+    /// Nodes to which nothing is attached until what is there is undone.
+    pub fences: Vec<Fence>,
+}
+
+/// An entry of the VolumeHandle's spec.undoing that is not done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    /// Name of the node.
+    pub node: String,
+    /// The node as the driver knows it.
+    pub node_id: String,
+    /// The Attachment that carries it may make the call.
+    pub token: String,
 }
 
 impl HandleSeen {
@@ -121,6 +153,7 @@ impl HandleSeen {
             closing: spec.closing,
             controller: spec.controller.clone(),
             writer: spec.writer.clone(),
+            fences: spec.undoing.iter().filter(|u| !u.done).map(Fence::of).collect(),
         }
     }
 
@@ -129,6 +162,24 @@ impl HandleSeen {
     pub fn names_writer(&self, claim: &str, attachment: &str) -> bool {
         let named = self.writer.as_ref().map(|w| &w.holder);
         named.is_some_and(|h| h.claim_uid == claim && h.attachment_uid == attachment)
+    }
+
+    /// Nothing may be attached to this node now.
+    #[must_use]
+    pub fn fences_off(&self, attachment: &AttachmentSeen) -> bool {
+        self.fences.iter().any(|f| attachment.is_on(&f.node, &f.node_id))
+    }
+}
+
+impl Fence {
+    /// Reduces an entry.
+    #[must_use]
+    pub fn of(undoing: &Undoing) -> Self {
+        Self {
+            node: undoing.node_name.clone(),
+            node_id: undoing.node_id.clone(),
+            token: undoing.token.clone(),
+        }
     }
 }
 

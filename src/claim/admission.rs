@@ -129,16 +129,22 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
         return Err(Waiting::ModeChanging);
     }
     if handle.mode != claim.mode {
-        return match seen.attachments.first() {
+        // One that only undoes is fenced by the VolumeHandle whatever the mode is.
+        return match seen.attachments.iter().find(|a| !a.is_undo_only()) {
             Some(holding) => Err(Waiting::Held(holder_of(seen, holding, claim))),
             None => prepared(volume).map(|()| Grant::SwitchMode { mode: claim.mode }),
         };
     }
     let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
     let Some(existing) = seen.attachments.iter().find(|a| a.name == name) else {
-        let on_node = seen.attachments.iter().find(|a| a.node == node || !claim.mode.is_multi_node());
+        let anywhere = |a: &AttachmentSeen| !claim.mode.is_multi_node() && !a.is_undo_only();
+        let on_node = seen.attachments.iter().find(|a| a.node == node || anywhere(a));
         if let Some(other) = on_node {
             return Err(Waiting::Held(holder_of(seen, other, claim)));
+        }
+        if handle.fences.iter().any(|f| f.node == node) {
+            let who = format!("Attachment/{}", lock::undo_name(&volume.driver, &volume.handle, &node));
+            return Err(Waiting::Held(Holder { who, node, state: "leaving".into() }));
         }
         wait_for_writer(claim, handle, seen.claims, seen.attachments)?;
         one_writing_node(seen, volume, claim, &node)?;
@@ -218,7 +224,8 @@ fn join(
         && existing.mode == claim.mode
         && existing.attachment_mode == claim.attachment_mode
         && existing.epoch == handle.epoch
-        && existing.volume_uid == volume.uid;
+        && existing.volume_uid == volume.uid
+        && !existing.is_undo_only();
     let users = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).count();
     let may_write = claim.read_only || !existing.read_only;
     // What its node gave back stays given back: an assignment to it would change nothing.
@@ -250,7 +257,9 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<String, Waiting> {
     }
     let able = |n: &&NodeSeen| n.healthy && n.reachable;
     // One that leaves, or is used as the other of file system and block, would only have to be waited for.
-    let joinable = |a: &&AttachmentSeen| !is_leaving(a) && a.attachment_mode == claim.attachment_mode;
+    let joinable = |a: &&AttachmentSeen| {
+        !is_leaving(a) && !a.is_undo_only() && a.attachment_mode == claim.attachment_mode
+    };
     let holding = seen
         .attachments
         .iter()

@@ -44,6 +44,8 @@ fn attachment(uid: &str, node: &str, read_only: bool) -> AttachmentSeen {
         exclusive: false,
         state: AttachmentState::Attached,
         lost: false,
+        node_id: String::new(),
+        undo_only: None,
     }
 }
 
@@ -67,6 +69,7 @@ fn verdict(attaches_read_only: bool, claims: &[ClaimSeen], attachments: &[Attach
         closing: false,
         controller: None,
         writer: None,
+        fences: Vec::new(),
     };
     let nodes = ["a", "b"].map(|name| NodeSeen {
         name: name.into(),

@@ -148,6 +148,7 @@ mod tests {
             closing: false,
             controller: None,
             writer: None,
+            fences: Vec::new(),
         };
         let claims = [claim("a", Some("u1"))];
         assert!(wait_for_writer(&reader, &handle, &claims, &[]).is_ok());

@@ -6,6 +6,7 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 
 use super::context::Context;
+use super::drift;
 use super::observe::{Observed, PUBLISH_READONLY, SINGLE_NODE_MULTI_WRITER};
 use super::pass::Did;
 use crate::api::attachment::{AttachmentSpec, Fixed};
@@ -106,6 +107,7 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
             stage: node_status.capabilities.node_has("STAGE_UNSTAGE_VOLUME"),
             exclusive: is_exclusive(mode, shares_node),
             single_node_multi_writer,
+            undo_only: None,
         },
         lost: None,
     })
@@ -161,6 +163,9 @@ pub(crate) async fn close(ctx: &Context, attachment: &Attachment) -> Result<Did,
 
 /// Takes the last finalizer off an Attachment of which everything is undone: the lock is free.
 pub(crate) async fn free_attachment(ctx: &Context, attachment: &Attachment) -> Result<Did, ApiError> {
+    if attachment.spec.fixed.undo_only.is_some() && !drift::is_over(ctx, attachment).await? {
+        return Ok(Did::Step);
+    }
     let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
     match ctx.writer.remove_finalizer(&ctx.attachment_api(), attachment, FINALIZER).await? {
         None => ctx.attachments.remove_confirmed(uid),

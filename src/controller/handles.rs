@@ -57,6 +57,7 @@ pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
             closing: !left.is_empty(),
             controller: volume.spec.assignment.as_ref().and_then(|a| a.controller.clone()),
             writer: None,
+            undoing: Vec::new(),
         },
         status: None,
     };
@@ -100,7 +101,7 @@ pub(crate) async fn contest(ctx: &Context, seen: &Observed, volume: &Arc<Volume>
     if !handle.spec.closing {
         return begin_closing(ctx, seen).await;
     }
-    if let Some(left) = earlier_than(ctx, handle).await? {
+    if let Some(left) = earlier_than(ctx, handle, |_| false).await? {
         let by =
             format!("Attachment {} on node {}", left.metadata.name.unwrap_or_default(), left.spec.node_name);
         return volumes::wait(ctx, volume, &VolumeWaiting::InUse { by }).await;
@@ -112,11 +113,15 @@ pub(crate) async fn contest(ctx: &Context, seen: &Observed, volume: &Arc<Volume>
     write(ctx, handle, fields).await
 }
 
-/// An Attachment of an earlier epoch that is still there, by a quorum LIST.
-async fn earlier_than(ctx: &Context, handle: &VolumeHandle) -> Result<Option<Attachment>, ApiError> {
+/// An Attachment of an earlier epoch that is still there, by a quorum LIST, beside those that `may_stay`.
+async fn earlier_than(
+    ctx: &Context,
+    handle: &VolumeHandle,
+    may_stay: impl Fn(&Attachment) -> bool,
+) -> Result<Option<Attachment>, ApiError> {
     let name = handle.metadata.name.as_deref().unwrap_or_default();
     let live = live_attachments(ctx, name).await?;
-    Ok(live.into_iter().find(|a| a.spec.fixed.epoch < handle.spec.epoch))
+    Ok(live.into_iter().find(|a| a.spec.fixed.epoch < handle.spec.epoch && !may_stay(a)))
 }
 
 pub(crate) async fn write(
@@ -160,7 +165,12 @@ pub(crate) async fn finish_closing(
     mode: AccessMode,
 ) -> Result<Did, ApiError> {
     let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
-    if earlier_than(ctx, handle).await?.is_some() {
+    // One that only undoes is kept apart by the entry in spec.undoing, in whatever mode.
+    let fenced = |a: &Attachment| {
+        let token = a.spec.fixed.undo_only.as_ref();
+        token.is_some_and(|token| handle.spec.undoing.iter().any(|u| &u.token == token && !u.done))
+    };
+    if earlier_than(ctx, handle, fenced).await?.is_some() {
         return Ok(Did::Nothing);
     }
     write(ctx, handle, json!({ "spec": { "closing": false, "mode": mode, "writer": null } })).await

@@ -8,6 +8,7 @@ mod args;
 mod caution;
 mod claims;
 mod context;
+mod drift;
 mod handles;
 mod losses;
 mod mapping;

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::context::Context;
 use super::observe::{Observed, observe};
-use super::{claims, handles, losses, record, volumes, writers};
+use super::{claims, drift, handles, losses, record, volumes, writers};
 use crate::api::AccessMode::MultiNodeSingleWriter;
 use crate::api::conditions::READY;
 use crate::attachment::closing::{self, ClosingStep};
@@ -40,6 +40,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
         match step(ctx, &seen).await {
             Ok(Did::Step) => {}
             Ok(Did::Nothing) => {
+                drift::report(ctx, &seen).await;
                 return match record::waiting(ctx, &seen).await {
                     Next::Done if waits_for_others(&seen) => Next::After(RECHECK),
                     next => next,
@@ -163,6 +164,9 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
     if let Some(volume) = &seen.volume
         && matches!(volumes::mend(ctx, seen, volume).await?, Did::Step)
     {
+        return Ok(Did::Step);
+    }
+    if matches!(drift::act(ctx, seen).await?, Did::Step) {
         return Ok(Did::Step);
     }
     if matches!(volume_action(ctx, seen, volume_step(seen, &verdicts)).await?, Did::Step) {

@@ -121,15 +121,16 @@ pub(crate) async fn wait(ctx: &Context, volume: &Arc<Volume>, why: &VolumeWaitin
     Ok(Did::Nothing)
 }
 
-async fn record(
+/// Writes a condition, and `status` beside it; nothing if nothing changes.
+pub(crate) async fn record(
     ctx: &Context,
     volume: &Arc<Volume>,
-    ready: &Desired,
+    condition: &Desired,
     mut status: serde_json::Value,
 ) -> Result<Did, ApiError> {
     let generation = volume.metadata.generation;
     let mut all = volume.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-    let changed = conditions::set(&mut all, ready, generation, Timestamp::now());
+    let changed = conditions::set(&mut all, condition, generation, Timestamp::now());
     if !changed && status.as_object().is_none_or(serde_json::Map::is_empty) {
         return Ok(Did::Nothing);
     }

@@ -144,9 +144,18 @@ impl Plugin {
     ///
     /// The list may miss a volume that came or moved while it was made, so absence from it proves nothing.
     pub async fn list_all_volumes(&self, page_size: u32) -> Result<Vec<ListedVolume>, CallError> {
+        self.list_volumes_that(page_size, Some).await
+    }
+
+    /// As [`Self::list_all_volumes`], and keeps of each volume only what `keep` makes of it: a driver may have many.
+    pub async fn list_volumes_that<T>(
+        &self,
+        page_size: u32,
+        keep: impl Fn(ListedVolume) -> Option<T>,
+    ) -> Result<Vec<T>, CallError> {
         let mut attempt = 1;
         loop {
-            match self.list_from_start(page_size).await {
+            match self.list_from_start(page_size, &keep).await {
                 Err(error)
                     if error.code == Code::Aborted
                         && error.origin == Origin::Driver
@@ -159,12 +168,16 @@ impl Plugin {
         }
     }
 
-    async fn list_from_start(&self, page_size: u32) -> Result<Vec<ListedVolume>, CallError> {
+    async fn list_from_start<T>(
+        &self,
+        page_size: u32,
+        keep: impl Fn(ListedVolume) -> Option<T>,
+    ) -> Result<Vec<T>, CallError> {
         let mut volumes = Vec::new();
         let mut token = String::new();
         loop {
             let page = self.list_volumes(page_size, token.clone()).await?;
-            volumes.extend(page.volumes);
+            volumes.extend(page.volumes.into_iter().filter_map(&keep));
             match page.next_token {
                 None => return Ok(volumes),
                 // Would go on for ever.

@@ -37,6 +37,8 @@ pub enum Reason {
     PluginHealth,
     /// Something is on a node or at a driver that no object accounts for.
     Orphan,
+    /// The storage says otherwise than the objects about what is attached.
+    Drifted,
     /// An object cannot be read.
     InvalidObject,
 }
@@ -56,6 +58,7 @@ impl Reason {
             Self::DuplicateHandle => "DuplicateHandle",
             Self::PluginHealth => "PluginHealth",
             Self::Orphan => "Orphan",
+            Self::Drifted => "Drifted",
             Self::InvalidObject => "InvalidObject",
         }
     }
@@ -70,6 +73,7 @@ impl Reason {
             | Self::Forced
             | Self::DuplicateHandle
             | Self::Orphan
+            | Self::Drifted
             | Self::InvalidObject => EventType::Warning,
         }
     }

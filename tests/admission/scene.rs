@@ -68,6 +68,7 @@ impl World {
                 closing: false,
                 controller: None,
                 writer: None,
+                fences: Vec::new(),
             },
             claims: Vec::new(),
             attachments: Vec::new(),
@@ -112,6 +113,7 @@ impl World {
             handle_name: "handle".into(),
             node: node.into(),
             node_uid: node.into(),
+            node_id: node.into(),
             mode,
             attachment_mode,
             epoch: self.handle.epoch,
@@ -122,6 +124,7 @@ impl World {
             exclusive: driver.is_exclusive(mode),
             state: AttachmentState::Attached,
             lost: false,
+            undo_only: None,
         });
     }
 

@@ -106,6 +106,7 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
         handle_name: "handle".into(),
         node: node_name(att.node).into(),
         node_uid: node_name(att.node).into(),
+        node_id: node_name(att.node).into(),
         mode: att.mode,
         attachment_mode: AttachmentMode::FileSystem,
         epoch: i64::from(att.epoch),
@@ -116,6 +117,7 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
         exclusive: is_exclusive(att.mode, config.shares_node),
         state: att.state,
         lost: false,
+        undo_only: None,
     }
 }
 
@@ -132,6 +134,7 @@ pub fn handle_seen(config: &Config, handle: &Handle) -> HandleSeen {
             released: w.released,
             after: w.after.map(writer_ref),
         }),
+        fences: Vec::new(),
     }
 }
 

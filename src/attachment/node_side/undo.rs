@@ -161,7 +161,7 @@ fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
         return (free && !seen.backs_off(uid)).then(|| NodeStep::Unstage { attachment: uid.clone() });
     }
     match seen.attachment(uid) {
-        Some(a) if a.state < AttachmentState::NodeDetached && !a.lost => {
+        Some(a) if a.state < AttachmentState::NodeDetached && !a.lost && may_hand_on(seen, a) => {
             Some(NodeStep::ReportDetached { attachment: uid.clone() })
         }
         // Kept until the Attachment is gone: it is what a later look at the paths goes by.
@@ -170,10 +170,17 @@ fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
     }
 }
 
+/// Nobody knows what it is that an undo-only Attachment undoes, so no trace of the handle may be left here (design R7,
+/// R11).
+fn may_hand_on(seen: &Seen, attachment: &AttachmentSeen) -> bool {
+    !attachment.is_undo_only() || seen.records.iter().all(Record::is_clean)
+}
+
 /// A closing Attachment of which this node never had anything.
 fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
     let mine = match attachment.state {
         AttachmentState::Attached => true,
+        AttachmentState::Taken if attachment.is_undo_only() => may_hand_on(seen, attachment),
         // Nothing was attached, so nobody else will ever say that it is done.
         AttachmentState::Taken => !attachment.attach,
         AttachmentState::NodeDetached | AttachmentState::ControllerDetached => false,

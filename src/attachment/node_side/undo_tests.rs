@@ -87,6 +87,8 @@ fn attachment() -> AttachmentSeen {
         exclusive: true,
         state: AttachmentState::Attached,
         lost: false,
+        node_id: String::new(),
+        undo_only: None,
     }
 }
 
