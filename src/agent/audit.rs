@@ -254,3 +254,44 @@ async fn report(agent: &Agent, name: &str, look: &Look) -> Result<(), ApiError> 
     tracing::info!(handle = name, volume = handle.spec.volume_handle, found = ?wanted, "what the driver lists as attached");
     agent.writer.patch_status(&api, &Target::of(&handle), json!({ "drift": wanted })).await.map(|_| ())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(handle: &str) -> Found {
+        let finding = Finding { node_id: "n".into(), kind: DriftKind::Unexpected };
+        HashMap::from([(handle.to_owned(), BTreeSet::from([finding]))])
+    }
+
+    #[test]
+    fn listings_become_rare_while_nothing_is_new_and_frequent_when_something_is() {
+        let audits = Audits::new(Duration::from_secs(300));
+        let within = |factor: f64| {
+            let pause = audits.pause("d", Duration::ZERO).as_secs_f64() / 300.0;
+            assert!((0.9 * factor..=1.1 * factor).contains(&pause), "{pause} is not about {factor}");
+        };
+        within(1.0);
+        for factor in [2.0, 4.0, 8.0, 16.0, 16.0] {
+            assert!(audits.listed("d", HashMap::new()).is_empty());
+            within(factor);
+        }
+        assert!(audits.listed("d", found("h")).is_empty(), "the one before showed nothing");
+        within(1.0);
+        assert_eq!(audits.listed("d", found("h")), found("h"));
+        within(2.0);
+        audits.listed("d", HashMap::new());
+        within(1.0);
+        // Failures too, and another driver is another matter.
+        audits.failed("d");
+        within(2.0);
+        assert!(audits.listed("other", HashMap::new()).is_empty());
+        within(2.0);
+    }
+
+    #[test]
+    fn a_listing_that_takes_long_is_made_less_often() {
+        let audits = Audits::new(Duration::from_secs(1));
+        assert!(audits.pause("d", Duration::from_secs(120)) >= Duration::from_secs(200));
+    }
+}

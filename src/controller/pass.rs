@@ -166,9 +166,6 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
     {
         return Ok(Did::Step);
     }
-    if matches!(drift::act(ctx, seen).await?, Did::Step) {
-        return Ok(Did::Step);
-    }
     if matches!(volume_action(ctx, seen, volume_step(seen, &verdicts)).await?, Did::Step) {
         return Ok(Did::Step);
     }
@@ -194,7 +191,8 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
             Grant::SwitchMode { .. } => {}
         }
     }
-    Ok(Did::Nothing)
+    // After the claims: one that can be granted now has the node, and nothing is undone there.
+    drift::act(ctx, seen).await
 }
 
 async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Result<Did, ApiError> {

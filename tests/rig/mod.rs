@@ -59,12 +59,19 @@ pub struct Options {
     pub longest_call: u64,
     /// A process that ends by itself is started again, as kubelet does.
     pub supervised: bool,
+    /// `--audit-interval` of the agents, in seconds; 0 is never.
+    pub audit_interval: u64,
 }
 
 impl Default for Options {
     /// Two nodes, of which the first attaches, and deadlines that a test can wait for.
     fn default() -> Self {
-        Self { nodes: vec![("node-1", true), ("node-2", false)], longest_call: 5, supervised: true }
+        Self {
+            nodes: vec![("node-1", true), ("node-2", false)],
+            longest_call: 5,
+            supervised: true,
+            audit_interval: 0,
+        }
     }
 }
 
@@ -76,6 +83,7 @@ pub struct Rig {
     pub fake: Fake,
     directory: PathBuf,
     longest_call: u64,
+    audit_interval: u64,
     kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
     processes: Mutex<BTreeMap<String, Moor>>,
     ended: Mutex<Vec<String>>,
@@ -95,6 +103,7 @@ impl Rig {
             gate,
             directory,
             longest_call: options.longest_call,
+            audit_interval: options.audit_interval,
             kubeconfigs: Mutex::default(),
             processes: Mutex::default(),
             ended: Mutex::default(),
@@ -155,6 +164,7 @@ impl Rig {
             &format!("--kubelet-dir={}", self.kubelet_dir(node).display()),
             &format!("--state-dir={}", self.state_dir(node).display()),
             &format!("--boot-id-file={}", self.boot_id_file(node).display()),
+            &format!("--audit-interval={}", self.audit_interval),
             &format!("--longest-call={}", self.longest_call),
         ]
         .map(str::to_owned)

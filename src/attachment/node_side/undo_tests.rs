@@ -77,6 +77,7 @@ fn attachment() -> AttachmentSeen {
         handle_name: "handle".into(),
         node: "node".into(),
         node_uid: "node-uid".into(),
+        node_id: "id".into(),
         mode: AccessMode::SingleNodeWriter,
         attachment_mode: AttachmentMode::FileSystem,
         epoch: 1,
@@ -87,7 +88,6 @@ fn attachment() -> AttachmentSeen {
         exclusive: true,
         state: AttachmentState::Attached,
         lost: false,
-        node_id: String::new(),
         undo_only: None,
     }
 }

@@ -12,7 +12,7 @@ use tonic::Status;
 pub struct Stored {
     /// None where it was there before moor.
     pub created: Option<Vec<u8>>,
-    /// By node id.
+    /// By node id. Without arguments: attached by somebody else than moor.
     pub attached: BTreeMap<String, Vec<u8>>,
     /// By node: path and arguments.
     pub staged: BTreeMap<String, (PathBuf, Vec<u8>)>,
@@ -29,12 +29,20 @@ pub struct Backend {
     pub violations: Vec<(String, String)>,
     /// Nodes that are down for good: to detach what they have staged is right (design R4).
     pub lost: BTreeSet<String>,
+    /// Keys of volumes that stay attached whatever they answer.
+    pub stuck: BTreeSet<String>,
 }
 
 impl Backend {
     pub(super) fn new(directory: PathBuf) -> Self {
         fs::create_dir_all(&directory).unwrap();
-        Self { directory, volumes: BTreeMap::new(), violations: Vec::new(), lost: BTreeSet::new() }
+        Self {
+            directory,
+            volumes: BTreeMap::new(),
+            violations: Vec::new(),
+            lost: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+        }
     }
 
     /// Puts a volume there that moor has not made, to be registered. Returns its handle.
@@ -120,7 +128,8 @@ impl Backend {
                 format!("ControllerPublishVolume of {key} to {node} while it is attached to {other}"),
             ));
         }
-        if volume.attached.get(node).is_some_and(|before| before != arguments) {
+        let attached = volume.attached.get(node).filter(|before| !before.is_empty());
+        if attached.is_some_and(|before| before != arguments) {
             return Err(
                 self.forbidden(key, format!("ControllerPublishVolume of {key} again with other arguments"))
             );
@@ -130,6 +139,9 @@ impl Backend {
     }
 
     pub(super) fn detach(&mut self, key: &str, node: &str) {
+        if self.stuck.contains(key) {
+            return;
+        }
         let fenced = self.lost.contains(node);
         let Some(volume) = self.volumes.get_mut(key) else { return };
         volume.attached.remove(node);

@@ -6,6 +6,7 @@ use moor::csi::proto::csi::v1::controller_server::Controller;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
+use super::backend::Stored;
 use super::identity::controller_capabilities;
 use super::{About, Place, key_of};
 
@@ -76,6 +77,27 @@ impl Controller for Place {
                 confirmed: Some(confirmed),
                 message: String::new(),
             })
+        })
+        .await
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<wire::ListVolumesRequest>,
+    ) -> Answer<wire::ListVolumesResponse> {
+        use wire::list_volumes_response::{Entry, VolumeStatus};
+        let arguments = request.into_inner().encode_to_vec();
+        let about = About { rpc: Rpc::ListVolumes, key: String::new(), arguments };
+        self.answer(about, |backend, _, _| {
+            let entry = |(key, stored): (&String, &Stored)| Entry {
+                volume: Some(wire::Volume { volume_id: format!("vol-{key}"), ..Default::default() }),
+                status: Some(VolumeStatus {
+                    published_node_ids: stored.attached.keys().cloned().collect(),
+                    ..Default::default()
+                }),
+            };
+            let entries = backend.volumes.iter().map(entry).collect();
+            Ok(wire::ListVolumesResponse { entries, ..Default::default() })
         })
         .await
     }

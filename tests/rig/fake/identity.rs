@@ -39,8 +39,13 @@ impl Identity for Place {
 
 pub(super) fn controller_capabilities() -> wire::ControllerGetCapabilitiesResponse {
     use wire::controller_service_capability::{Rpc, Type, rpc};
-    let offered =
-        [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume, rpc::Type::SingleNodeMultiWriter];
+    let offered = [
+        rpc::Type::CreateDeleteVolume,
+        rpc::Type::PublishUnpublishVolume,
+        rpc::Type::ListVolumes,
+        rpc::Type::ListVolumesPublishedNodes,
+        rpc::Type::SingleNodeMultiWriter,
+    ];
     let capability = |offered: rpc::Type| wire::ControllerServiceCapability {
         r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),
     };
