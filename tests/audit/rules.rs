@@ -480,6 +480,7 @@ mod undoing {
         let done = NodeStep::ReportDetached { attachment: "u9".into() };
         assert_eq!(node_side::plan(&seen), done);
         seen.records = vec![super::super::model::record("u1", Done::Maybe)];
+        seen.live_attachments = vec![("u1".into(), node_side::LiveAttachment::Gone)];
         assert_eq!(node_side::plan(&seen), NodeStep::Unstage { attachment: "u1".into() });
         // The same while that fails.
         seen.backing_off = vec!["u1".into()];

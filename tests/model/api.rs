@@ -47,6 +47,7 @@ impl State {
             return false;
         }
         let uid = seen.uid;
+        let cut = self.truth.cut.contains(&uid);
         let in_use = self.truth.attached.iter().flatten().any(|(u, _)| *u == uid)
             || self.truth.staged.iter().flatten().any(|u| *u == uid)
             || self.truth.published.iter().flatten().flatten().any(|u| *u == uid)
@@ -54,7 +55,8 @@ impl State {
                 .calls
                 .iter()
                 .any(|c| c.uid == uid && matches!(c.rpc, Rpc::ControllerPublish | Rpc::Stage | Rpc::Publish));
-        if in_use {
+        let attached = self.truth.attached.iter().flatten().any(|(u, _)| *u == uid);
+        if in_use && (!cut || attached) {
             self.harmed(Harm::FreedInUse);
         }
         self.atts.retain(|a| a.uid != uid);
@@ -95,7 +97,10 @@ impl State {
             return false;
         }
         let mounting = self.calls.iter().any(|call| call.rpc == Rpc::Publish && call.claim == c);
-        if mounting || self.truth.published.iter().any(|node| node[at].is_some()) {
+        let cut = self.truth.cut.clone();
+        let kept = |uid: Uid| !cut.contains(&uid);
+        let mounting = mounting && seen.assigned.is_none_or(|(uid, _)| kept(uid));
+        if mounting || self.truth.published.iter().any(|node| node[at].is_some_and(kept)) {
             self.harmed(Harm::ClaimGoneWithTarget);
         }
         if let Some((uid, _)) = seen.assigned {
@@ -105,7 +110,7 @@ impl State {
             if !self.forced
                 && !shared
                 && seen.yielded != Some(uid)
-                && self.truth.staged.iter().flatten().any(|u| *u == uid)
+                && self.truth.staged.iter().flatten().any(|u| *u == uid && kept(uid))
             {
                 self.harmed(Harm::ClaimGoneStaged);
             }
@@ -120,12 +125,13 @@ impl State {
     /// PATCH of the VolumeHandle.
     pub fn update_handle(&mut self, who: Actor, seen: &Handle, new: Handle) -> bool {
         let epoch_ok = new.epoch == seen.epoch || (new.epoch == seen.epoch + 1 && new.closing);
-        let mode_ok = new.mode == seen.mode || seen.closing;
+        let mode_ok = (new.mode, new.owner) == (seen.mode, seen.owner) || seen.closing;
         if self.handle != *seen || !epoch_ok || !mode_ok {
             return false;
         }
         if seen.closing && !new.closing {
-            let old = |uid| self.att(uid).is_none_or(|a| a.epoch < new.epoch);
+            let cut = &self.truth.cut;
+            let old = |uid| !cut.contains(&uid) && self.att(uid).is_none_or(|a| a.epoch < new.epoch);
             let attached = self.truth.attached.iter().flatten().any(|(uid, _)| old(*uid));
             let attaching = self.calls.iter().any(|c| c.rpc == Rpc::ControllerPublish && old(c.uid));
             let staged = self.truth.staged.iter().flatten().any(|uid| old(*uid));

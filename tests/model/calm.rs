@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use moor::api::{AttachmentState, ClaimState};
 
-use super::config::{Budget, CLAIMS, Config, NODES, node_ids};
-use super::state::{Actor, Harm, State};
+use super::config::{Budget, CLAIMS, Config, NODES, Volumes, node_ids};
+use super::state::{Actor, Claim, Harm, State};
 use super::system::{End, System, What};
 
 /// Longest calm run that is taken for one that comes to rest.
@@ -42,7 +42,7 @@ pub fn run(system: &System, state: &State) -> Result<(), BadEnd> {
             return Err((done, "it goes in circles".into(), None));
         }
         passed.push(print);
-        match next(system, &state) {
+        match next(system, &state, true) {
             Some((what, new)) => {
                 done.push(what);
                 state = new;
@@ -60,6 +60,14 @@ pub fn run(system: &System, state: &State) -> Result<(), BadEnd> {
     Ok(())
 }
 
+/// Where a run begins whose older claim has to wait for its node: the younger one is served.
+pub fn younger_first(system: &System, mut state: State) -> State {
+    while let Some((_, new)) = next(system, &state, false) {
+        state = new;
+    }
+    state
+}
+
 fn fingerprint(state: &State) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
@@ -67,12 +75,16 @@ fn fingerprint(state: &State) -> u64 {
 }
 
 /// The first step that changes anything.
-fn next(system: &System, state: &State) -> Option<(What, State)> {
+fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
     let mut all = Vec::new();
     for (at, call) in state.calls.iter().enumerate() {
         all.push(if call.waiting { What::CallEnds(at, End::Ok) } else { What::LateCall(at, true) });
     }
-    if let Some(n) = state.sick {
+    if state.declaring.is_some() {
+        all.push(What::FinishDeclare);
+    }
+    all.extend((0..).zip(&state.machines).filter(|(_, m)| m.away).map(|(n, _)| What::ComeBack(n)));
+    if let Some(n) = state.sick.filter(|_| heals) {
         all.push(What::Heal(n));
     }
     if state.moving.is_some() {
@@ -97,8 +109,8 @@ fn next(system: &System, state: &State) -> Option<(What, State)> {
 
 /// Why a state of rest is not what the claims ask for.
 fn bad_rest(config: &Config, s: &State) -> Option<String> {
-    let living = s.claims.iter().flatten().filter(|c| !c.deleted).count();
-    if s.claims.iter().flatten().count() > living {
+    let living = s.claims.iter().flatten().filter(|c| !c.deleted && c.state != ClaimState::Lost).count();
+    if s.claims.iter().flatten().any(|c| c.deleted) {
         return Some("a deleted claim stays".into());
     }
     let mut attached = [false; NODES];
@@ -116,7 +128,8 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
         }
         let n = usize::from(n);
         (attached[n], staged[n], published[n][c]) = (config.attach, config.stage, true);
-        closing |= att.deleted;
+        // What was granted under an earlier UID of the Node ends before anything is granted under the new one.
+        closing |= att.deleted || att.node_uid != s.machines[n].uid;
         served += 1;
     }
     let is = |what: &Vec<u8>| !what.is_empty();
@@ -129,6 +142,17 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
     if s.truth.published.map(|n| n.map(|t| t.is_some())) != published {
         return Some("mounted where no claim is".into());
     }
+    // A claim waits for a Volume that is not there, is going, or is not the first at its handle.
+    let volume =
+        |c: u8| super::volumes::names(config, &s.volumes).into_iter().find(|n| n.claims.contains(&c));
+    let served_by =
+        |c: u8| volume(c).and_then(|n| n.current).is_some_and(|(v, vol)| !vol.deleted && s.handle.owner == v);
+    let living = if config.volumes == Volumes::Stays {
+        living
+    } else {
+        let wants = |(c, k): (u8, &Option<Claim>)| k.is_some_and(|k| !k.deleted) && served_by(c);
+        (0..).zip(&s.claims).filter(|each| wants(*each)).count()
+    };
     let alive = s.controllers.iter().any(|c| c.alive) || !config.attach;
     let wanted = if living == CLAIMS && (!config.compatible() || closing) { 1 } else { living };
     if served < wanted && alive {
@@ -145,8 +169,11 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
     if records.into_iter().any(|r| s.att(r.uid).is_none()) {
         return Some("a record without an Attachment stays".into());
     }
-    if s.handle.closing && served == 0 {
+    if s.handle.there && s.handle.closing && served == 0 && s.volumes[usize::from(s.handle.owner)].is_some() {
         return Some("the handle stays closed".into());
+    }
+    if s.volumes.iter().flatten().any(|v| v.deleted) && s.atts.is_empty() && served == 0 {
+        return Some("a deleted Volume stays".into());
     }
     let busy = s.calls.iter().any(|c| c.by != Actor::Backend);
     busy.then(|| "a call never ends".into())

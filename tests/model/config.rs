@@ -49,12 +49,34 @@ pub struct Budget {
     pub force: u8,
     /// A node boots again.
     pub reboot: u8,
+    /// A node's agent reaches nobody any more, or its machine is off, until it comes back.
+    pub away: u8,
+    /// Somebody deletes the Node of a machine that is away, taints it, or forces the claims there.
+    pub word: u8,
+    /// A claim is made again under the name of one that is gone.
+    pub again: u8,
+    /// Steps of leaders with old caches.
+    pub old_steps: u8,
 }
 
 impl Budget {
+    /// As many steps as they like.
+    pub const UNBOUNDED: u8 = u8::MAX;
     /// Nothing goes wrong.
-    pub const NONE: Self =
-        Self { crash: 0, lag: 0, late: 0, fail: 0, kill: 0, revive: 0, force: 0, reboot: 0 };
+    pub const NONE: Self = Self {
+        crash: 0,
+        lag: 0,
+        late: 0,
+        fail: 0,
+        kill: 0,
+        revive: 0,
+        force: 0,
+        reboot: 0,
+        away: 0,
+        word: 0,
+        again: 0,
+        old_steps: Self::UNBOUNDED,
+    };
 }
 
 /// Habits of the actors that the decisions leave open.
@@ -64,8 +86,28 @@ pub struct Habits {
     pub deaf: bool,
     /// A leader can pause between finding an instance dead and naming its successor.
     pub slow_move: bool,
+    /// A leader can pause between finding a node lost and writing it.
+    pub slow_loss: bool,
     /// A node's agent goes on with its live reads after it wrote to the API.
     pub keeps_reads: bool,
+}
+
+/// Which Volumes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Volumes {
+    /// One that stays.
+    Stays,
+    /// One that may go, and is made again under its name.
+    Again,
+    /// Two that name one handle; each has one claim.
+    Beside,
+}
+
+/// Whose finalizer is taken off by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    Handle,
+    Attachment,
 }
 
 /// One configuration.
@@ -85,6 +127,8 @@ pub struct Config {
     pub budget: Budget,
     /// Whose watch of what may fall behind.
     pub lagging: &'static [(Actor, Kind)],
+    /// The run begins when the younger claim is served, and this watch has seen nothing of it.
+    pub missed_all: Option<(Actor, Kind)>,
     /// The driver finishes one call for a volume before it answers another (or answers ABORTED).
     pub serial: bool,
     /// The storage behind the driver goes on with a call whose plugin process died.
@@ -97,6 +141,14 @@ pub struct Config {
     pub max_epoch: u8,
     /// The leader closes nothing in a pass in which it grants.
     pub ordered: bool,
+    /// A lock that is removed by hand instead of a claim or a Volume.
+    pub removed: Option<Removed>,
+    /// Which Volumes there are.
+    pub volumes: Volumes,
+    /// The node that may go away.
+    pub leaves: Option<u8>,
+    /// Claims that their users never delete.
+    pub kept: [bool; CLAIMS],
 }
 
 impl Config {
@@ -111,12 +163,17 @@ impl Config {
             shares_node: true,
             budget: Budget::NONE,
             lagging: &[],
+            missed_all: None,
             serial: true,
             backend: false,
             habits: Habits::default(),
             sick: None,
             max_epoch: 3,
             ordered: true,
+            removed: None,
+            volumes: Volumes::Stays,
+            leaves: None,
+            kept: [false; CLAIMS],
         }
     }
 
@@ -173,7 +230,7 @@ pub fn instance_name(i: u8) -> &'static str {
     ["c1", "c2"][usize::from(i)]
 }
 
-/// UID and name of claim `c`.
+/// UID of claim `c`; its name too, unless it is one made again.
 pub fn claim_name(c: u8) -> &'static str {
     ["a", "b"][usize::from(c)]
 }

@@ -15,7 +15,7 @@ pub fn plan(config: &Config, (i, att, handle): &ControllerView) -> ControllerSte
     let handle = handle.as_ref().map(|h| handle_seen(config, h));
     let read = match &handle {
         None => HandleRead::Unread,
-        Some(handle) => HandleRead::Read(Some(handle)),
+        Some(handle) => HandleRead::Read(handle.as_ref()),
     };
     controller_side::plan(&att_seen(config, att), instance_name(*i), &read)
 }

@@ -10,17 +10,21 @@ use super::state::{Call, Harm, Rpc, State};
 /// outlived its caller just fails where the node does not have what it needs.
 pub fn effect(config: &Config, state: &mut State, call: &Call) {
     let (n, c, uid) = (usize::from(call.node), usize::from(call.claim), call.uid);
-    let strict = call.waiting || config.serial;
+    let cut = state.truth.cut.contains(&uid);
+    let strict = (call.waiting || config.serial) && !cut;
     let truth = &state.truth;
     let attached = !config.attach || truth.attached[n].is_some_and(|(u, _)| u == uid);
     let staged = !config.stage || truth.staged[n].contains(&uid);
     let ready = attached && staged;
-    let busy = !truth.staged[n].is_empty() || truth.published[n].iter().any(Option::is_some);
+    // What a lost Attachment left is cut off already, and cleaned by the node before it stages anything.
+    let left = |u: &u8| !truth.cut.contains(u);
+    let busy = truth.staged[n].iter().any(left) || truth.published[n].iter().flatten().any(left);
     let harm = match call.rpc {
         Rpc::ControllerPublish => attach_harm(state, call),
         Rpc::ControllerUnpublish if truth.attached[n].is_some_and(|(u, _)| u != uid) => {
             Some(Harm::DetachedUnderSibling)
         }
+        Rpc::ControllerUnpublish if cut => None,
         Rpc::ControllerUnpublish => busy.then_some(Harm::DetachedUnderMount),
         Rpc::Stage if !attached && !strict => return,
         Rpc::Stage if !attached => Some(Harm::StagedUnattached),
@@ -28,11 +32,13 @@ pub fn effect(config: &Config, state: &mut State, call: &Call) {
         Rpc::Unstage => truth.published[n].contains(&Some(uid)).then_some(Harm::UnstagedUnderTarget),
         Rpc::Publish if !ready && !strict => return,
         Rpc::Publish if !ready => Some(Harm::PublishedUnready),
+        Rpc::Publish if !state.reaches(config, n, uid) => None,
         Rpc::Publish => publish_harm(config, state, call),
         Rpc::Unpublish => {
             let wanted = state.claims[c].is_some_and(|k| !k.deleted && k.state == ClaimState::Ready);
             let this_boot = state.claims[c].is_some_and(|k| k.boot == state.nodes[n].boot);
-            (wanted && this_boot && truth.published[n][c] == Some(uid)).then_some(Harm::UnmountedWhileReady)
+            (wanted && this_boot && !cut && truth.published[n][c] == Some(uid))
+                .then_some(Harm::UnmountedWhileReady)
         }
     };
     if let Some(harm) = harm {
@@ -67,7 +73,10 @@ fn publish_harm(config: &Config, state: &State, call: &Call) -> Option<Harm> {
     let (n, c) = (usize::from(call.node), usize::from(call.claim));
     let specs = &config.claims;
     for (at, targets) in state.truth.published.iter().enumerate() {
-        for (other, _) in targets.iter().enumerate().filter(|(o, t)| t.is_some() && (at, *o) != (n, c)) {
+        for (other, uid) in targets.iter().enumerate().filter(|(o, _)| (at, *o) != (n, c)) {
+            if uid.is_none_or(|uid| !state.reaches(config, at, uid)) {
+                continue;
+            }
             let single = !specs[other].mode.is_multi_node() || !specs[c].mode.is_multi_node();
             if at != n && single {
                 return Some(Harm::PublishedOnTwoNodes);

@@ -2,22 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use moor::api::AttachmentState;
 use moor::api::capability::VolumeUse;
 use moor::api::plugin::Balancing;
-use moor::api::volume::{VolumeAssignment, VolumeOperation, VolumeState};
-use moor::api::{AccessMode, AttachmentMode, Volume};
+use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::closing::{self, ClosingStep};
+use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::admission::{self, Grant, Verdict};
 use moor::claim::release::{self, ReleaseStep};
 use moor::claim::writer;
-use moor::claim::{NodeSeen, VolumeSeen};
-use moor::volume::{self, InstanceSeen, VolumeStep};
+use moor::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use moor::volume::{InstanceSeen, VolumeStep};
 
 use super::config::{CLAIMS, Config, DRIVER, NODES, VOLUME_ID, instance_name, node_ids, node_name};
-use super::seen::{NAMES, NAMESPACE, VOLUME, att_seen, claim_seen, controller_ref, handle_seen};
-use super::seen::{claim_of, lock_of, uid_of, writer_ref};
-use super::state::{Actor, Att, Claim, Handle, Lock, State, Uid};
+use super::losses;
+use super::seen::{NAMES, VOLUME, att_seen, claim_seen, handle_seen};
+use super::seen::{claim_of, lock_of, node_uid, uid_of, volume_uid, writer_ref};
+use super::state::{Actor, Att, Claim, Handle, Lock, Machine, State, Uid, Vol};
+use super::volumes::{self, Name, VolumeDoes};
 
 /// What a leader looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +30,8 @@ pub struct LeaderView {
     pub alive: [bool; NODES],
     /// The node whose plugin is not healthy.
     pub sick: Option<u8>,
+    pub machines: [Machine; NODES],
+    pub volumes: [Option<Vol>; 2],
 }
 
 /// A write that the writer's lock may hold up.
@@ -51,8 +54,14 @@ pub enum LeaderDoes {
     BeginClosing(Handle),
     /// LIST by quorum; the write that follows is `State::finishing`.
     ListForFinish(Handle, AccessMode),
+    /// A step about a Volume that changes it or its VolumeHandle, with what was seen of both.
+    Volume(u8, Vol, Handle, VolumeDoes),
     MoveHandle(Handle, u8),
     MoveAttachment(Att, u8),
+    /// Live reads say that the node is lost; the write that follows is `State::declaring`.
+    LookAtNode(Att),
+    /// The claim's node was lost.
+    EndClaim(u8, Claim),
     Close(Uid),
     FreeAttachment(Att),
     FreeClaim(u8, Claim),
@@ -66,38 +75,47 @@ pub fn view(state: &State, who: Actor) -> LeaderView {
         handle: state.handle_of(who),
         alive: state.controllers.map(|c| c.alive),
         sick: state.sick,
+        machines: state.machines,
+        volumes: state.volumes,
     }
 }
 
-/// Asks every decision of the leader.
+/// Asks every decision of the leader, about every Volume by name.
 pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
+    volumes::names(config, &view.volumes).iter().flat_map(|name| pass(config, view, name)).collect()
+}
+
+fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
     let mut steps = Vec::new();
     let claims: Vec<_> = (0..)
         .zip(&view.claims)
+        .filter(|(c, _)| name.claims.contains(c))
         .filter_map(|(c, claim)| claim.as_ref().map(|k| claim_seen(config, c, k)))
         .collect();
-    let atts: Vec<_> = view.atts.iter().map(|a| att_seen(config, a)).collect();
+    let locks: Vec<_> = view.atts.iter().map(|a| att_seen(config, a)).collect();
+    let own: Vec<Att> = view.atts.iter().filter(|a| name.volumes.contains(&a.volume)).copied().collect();
+    let atts: Vec<_> = own.iter().map(|a| att_seen(config, a)).collect();
     let handle = handle_seen(config, &view.handle);
     let uses =
         config.claims.map(|c| VolumeUse { access_mode: c.mode, attachment_mode: AttachmentMode::FileSystem });
-    let volume = VolumeSeen {
-        uid: VOLUME.into(),
-        deleted: false,
-        ready: true,
+    let volume = name.current.map(|(v, vol)| VolumeSeen {
+        uid: volume_uid(v),
+        deleted: vol.deleted,
+        ready: vol.ready,
         driver: DRIVER.into(),
         handle: VOLUME_ID.into(),
         uses: uses.to_vec(),
         shares_node: config.shares_node,
         unprepared: None,
         attaches_read_only: false,
-    };
+    });
     let nodes: Vec<_> = node_ids().map(|n| node_seen(view, n)).collect();
     let seen = admission::Seen {
         volume_name: VOLUME,
-        volume: Some(&volume),
-        handle: Some(&handle),
+        volume: volume.as_ref(),
+        handle: handle.as_ref(),
         claims: &claims,
-        attachments: &atts,
+        attachments: &locks,
         nodes: &nodes,
         forgotten: &[],
     };
@@ -105,7 +123,9 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
     for (uid, verdict) in admission::admit(&seen) {
         let Verdict::Grant(grant) = verdict else { continue };
         match grant {
-            Grant::Create { attachment, node } => steps.push(create(config, view, &uid, &attachment, &node)),
+            Grant::Create { attachment, node } => {
+                steps.push(create(config, view, name, &uid, &attachment, &node));
+            }
             Grant::Join { uid: att, .. } => {
                 let c = claim_of(&uid);
                 let seen = view.claims[usize::from(c)].expect("a granted claim");
@@ -123,15 +143,23 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
         }
     }
     let grants = !steps.is_empty();
-    if view.handle.closing {
+    steps.extend(losses::plans(config, view, &own, &claims));
+    if steps.iter().any(|step| matches!(step, LeaderDoes::EndClaim(..))) {
+        // A pass ends the claims of a lost node before anything else.
+        return steps.into_iter().filter(|step| matches!(step, LeaderDoes::EndClaim(..))).collect();
+    }
+    if view.handle.there && view.handle.closing {
         wanted = claims.iter().find(|c| c.wants_grant()).map(|c| c.mode);
     }
-    steps.extend(handle_step(config, view, wanted));
+    if let Some(current) = name.current {
+        let in_use = claims.iter().any(|c| c.uses().is_some()) || !locks.is_empty();
+        steps.extend(handle_step(config, view, current, in_use, wanted));
+    }
     if config.attach {
-        steps.extend(view.atts.iter().filter_map(|a| move_attachment(view, a)));
+        steps.extend(own.iter().filter_map(|a| move_attachment(view, a)));
     }
     if !(grants && config.ordered) {
-        for (att, seen) in view.atts.iter().zip(&atts) {
+        for (att, seen) in own.iter().zip(&atts) {
             match closing::plan(seen, &claims) {
                 Some(ClosingStep::Close) => steps.push(LeaderDoes::Close(att.uid)),
                 Some(ClosingStep::Free) => steps.push(LeaderDoes::FreeAttachment(*att)),
@@ -139,21 +167,25 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
             }
         }
     }
-    for seen in &claims {
-        let c = claim_of(&seen.uid);
-        let claim = view.claims[usize::from(c)].expect("a claim that was seen");
-        match release::plan(seen, &atts) {
-            Some(ReleaseStep::Free) => steps.push(match writer::retire(Some(&handle), seen) {
-                Some(lock) => LeaderDoes::Retire(view.handle, lock_of(&lock)),
-                None => LeaderDoes::FreeClaim(c, claim),
-            }),
-            Some(ReleaseStep::FreeIfAttachmentGone) => {
-                steps.push(LeaderDoes::FreeClaimIfAttachmentGone(c, claim));
-            }
-            None => {}
-        }
-    }
+    steps.extend(claims.iter().filter_map(|seen| free(view, handle.as_ref(), &atts, seen)));
     steps
+}
+
+fn free(
+    view: &LeaderView,
+    handle: Option<&HandleSeen>,
+    atts: &[AttachmentSeen],
+    seen: &ClaimSeen,
+) -> Option<LeaderDoes> {
+    let c = claim_of(&seen.uid);
+    let claim = view.claims[usize::from(c)].expect("a claim that was seen");
+    Some(match release::plan(seen, atts)? {
+        ReleaseStep::Free => match writer::retire(handle, seen) {
+            Some(lock) => LeaderDoes::Retire(view.handle, lock_of(&lock)),
+            None => LeaderDoes::FreeClaim(c, claim),
+        },
+        ReleaseStep::FreeIfAttachmentGone => LeaderDoes::FreeClaimIfAttachmentGone(c, claim),
+    })
 }
 
 /// Design R3's order: the name was seen in the VolumeHandle, now whom it replaced is looked at.
@@ -167,37 +199,47 @@ fn behind(view: &LeaderView, then: Follow, writes: bool) -> LeaderDoes {
 fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {
     NodeSeen {
         name: node_name(n).into(),
-        uid: node_name(n).into(),
-        healthy: view.sick != Some(n),
+        uid: node_uid(n, view.machines[usize::from(n)].uid),
+        healthy: view.sick != Some(n) && !view.machines[usize::from(n)].away,
         reachable: true,
         has_room: true,
         load: view.atts.iter().filter(|a| a.node == n).count(),
     }
 }
 
-fn create(config: &Config, view: &LeaderView, claim: &str, name: &str, node: &str) -> LeaderDoes {
+fn create(config: &Config, view: &LeaderView, of: &Name, claim: &str, name: &str, node: &str) -> LeaderDoes {
     let mode = config.claims[usize::from(claim_of(claim))].mode;
     let node = node_ids().find(|n| node_name(*n) == node).expect("a node of the model");
     assert_eq!(NAMES.of(mode, node), name, "the lock's name");
     LeaderDoes::Create(Att {
         uid: 0,
+        volume: of.current.expect("a grant on a Volume").0,
         node,
+        node_uid: view.machines[usize::from(node)].uid,
         mode,
         epoch: view.handle.epoch,
         controller: view.handle.controller,
         state: AttachmentState::Taken,
         deleted: false,
+        lost: false,
     })
 }
 
 /// Design R2: the assignment on an Attachment follows the VolumeHandle's when a controller step is due.
 fn move_attachment(view: &LeaderView, att: &Att) -> Option<LeaderDoes> {
-    let due = matches!(att.state, AttachmentState::Taken | AttachmentState::NodeDetached);
+    let due = matches!(att.state, AttachmentState::Taken | AttachmentState::NodeDetached)
+        || (att.lost && att.state == AttachmentState::Attached);
     let to = view.handle.controller;
-    (due && att.controller != to).then_some(LeaderDoes::MoveAttachment(*att, to))
+    (view.handle.there && due && att.controller != to).then_some(LeaderDoes::MoveAttachment(*att, to))
 }
 
-fn handle_step(config: &Config, view: &LeaderView, wanted: Option<AccessMode>) -> Option<LeaderDoes> {
+fn handle_step(
+    config: &Config,
+    view: &LeaderView,
+    (v, vol): (u8, Vol),
+    in_use: bool,
+    wanted: Option<AccessMode>,
+) -> Option<LeaderDoes> {
     let handle = handle_seen(config, &view.handle);
     let instances: Vec<_> = (0..)
         .zip(view.alive)
@@ -209,47 +251,41 @@ fn handle_step(config: &Config, view: &LeaderView, wanted: Option<AccessMode>) -
             topology: BTreeMap::new(),
         })
         .collect();
-    let volume = ready_volume(config);
-    let seen = volume::Seen {
+    let volume = volumes::object(config, v, &vol);
+    let seen = moor::volume::Seen {
         volume: &volume,
-        held: true,
+        held: vol.held,
         plugin: Some(Balancing::SingleActive),
         controllers: if config.attach { &instances } else { &[] },
         any_healthy: true,
         can_create: false,
-        handle: Some(&handle),
-        in_use_by: None,
+        handle: handle.as_ref(),
+        in_use_by: in_use.then(|| "somebody".to_owned()),
         wanted_mode: wanted,
     };
-    match volume::plan(&seen) {
-        VolumeStep::Idle => None,
+    let step = moor::volume::plan(&seen);
+    match step {
+        VolumeStep::Idle | VolumeStep::Wait(_) => None,
+        VolumeStep::Assign(_)
+        | VolumeStep::MakeHandle
+        | VolumeStep::ContestHandle
+        | VolumeStep::ReportReady
+        | VolumeStep::RemoveHandle
+        | VolumeStep::FreeVolume => Some(LeaderDoes::Volume(v, vol, view.handle, volumes::kind(&step))),
         VolumeStep::BeginClosing => Some(LeaderDoes::BeginClosing(view.handle)),
         VolumeStep::FinishClosing(mode) => Some(LeaderDoes::ListForFinish(view.handle, mode)),
         VolumeStep::MoveHandle(to) => {
             let to = node_ids().find(|i| instance_name(*i) == to.instance).expect("an instance of the model");
             Some(LeaderDoes::MoveHandle(view.handle, to))
         }
-        other => unreachable!("a Ready Volume plans {other:?}"),
+        VolumeStep::AssignDelete(_) => unreachable!("a registered Volume keeps its storage"),
     }
-}
-
-fn ready_volume(config: &Config) -> Volume {
-    let mut volume = Volume::default();
-    volume.metadata.name = Some(VOLUME.into());
-    volume.metadata.namespace = Some(NAMESPACE.into());
-    volume.metadata.uid = Some(VOLUME.into());
-    volume.spec.volume_handle = Some(VOLUME_ID.into());
-    volume.spec.assignment = Some(VolumeAssignment {
-        operation: VolumeOperation::Validate,
-        controller: config.attach.then(|| controller_ref(0)),
-    });
-    volume.status.get_or_insert_default().state = VolumeState::Ready;
-    volume
 }
 
 /// Makes the write.
 pub fn act(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
     match step {
+        LeaderDoes::Volume(v, vol, handle, does) => volumes::act(config, state, who, (v, vol), &handle, does),
         LeaderDoes::Create(att) => {
             state.create(who, att);
         }
@@ -278,6 +314,10 @@ pub fn act(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
         }
         LeaderDoes::MoveAttachment(seen, to) => {
             state.update_att(who, &seen, Att { controller: to, ..seen });
+        }
+        LeaderDoes::LookAtNode(att) => losses::look(config, state, att),
+        LeaderDoes::EndClaim(c, seen) => {
+            state.update_claim(who, c, &seen, Claim { state: ClaimState::Lost, ..seen });
         }
         LeaderDoes::Close(uid) => {
             state.delete_att(who, uid);

@@ -25,6 +25,7 @@ pub fn view(state: &State, n: u8) -> NodeView {
     }
     NodeView {
         node: n,
+        node_uid: state.machines[usize::from(n)].uid,
         boot: me.boot,
         claims,
         atts: state.atts_of(who).iter().filter(|a| a.node == n).copied().collect(),

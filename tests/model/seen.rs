@@ -67,6 +67,11 @@ pub fn claim_of(uid: &str) -> u8 {
     claim_ids().find(|c| claim_name(*c) == uid).expect("a claim of the model")
 }
 
+/// UID of the `uid`th Node of this name.
+pub fn node_uid(node: u8, uid: u8) -> String {
+    format!("{}-{uid}", node_name(node))
+}
+
 pub fn controller_ref(i: u8) -> ControllerRef {
     ControllerRef { instance: instance_name(i).into(), agent: node_name(i).into() }
 }
@@ -75,12 +80,12 @@ pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {
     let spec = &config.claims[usize::from(c)];
     ClaimSeen {
         namespace: NAMESPACE.into(),
-        name: claim_name(c).into(),
+        name: claim_name(if config.budget.again > 0 { 0 } else { c }).into(),
         uid: claim_name(c).into(),
         created: i64::from(c),
         deleted: claim.deleted,
         held: claim.held,
-        force: false,
+        force: claim.force,
         node: spec.node.map(|n| node_name(n).into()),
         read_only: spec.read_only,
         mode: spec.mode,
@@ -102,10 +107,10 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
         uid: uid_name(att.uid),
         deleted: att.deleted,
         namespace: NAMESPACE.into(),
-        volume_uid: VOLUME.into(),
+        volume_uid: volume_uid(att.volume),
         handle_name: "handle".into(),
         node: node_name(att.node).into(),
-        node_uid: node_name(att.node).into(),
+        node_uid: node_uid(att.node, att.node_uid),
         node_id: node_name(att.node).into(),
         mode: att.mode,
         attachment_mode: AttachmentMode::FileSystem,
@@ -116,14 +121,14 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
         read_only: false,
         exclusive: is_exclusive(att.mode, config.shares_node),
         state: att.state,
-        lost: false,
+        lost: att.lost,
         undo_only: None,
     }
 }
 
-pub fn handle_seen(config: &Config, handle: &Handle) -> HandleSeen {
-    HandleSeen {
-        volume_uid: VOLUME.into(),
+pub fn handle_seen(config: &Config, handle: &Handle) -> Option<HandleSeen> {
+    handle.there.then(|| HandleSeen {
+        volume_uid: volume_uid(handle.owner),
         mode: handle.mode,
         epoch: i64::from(handle.epoch),
         closing: handle.closing,
@@ -135,7 +140,12 @@ pub fn handle_seen(config: &Config, handle: &Handle) -> HandleSeen {
             after: w.after.map(writer_ref),
         }),
         fences: Vec::new(),
-    }
+    })
+}
+
+/// UID of a Volume.
+pub fn volume_uid(v: u8) -> String {
+    format!("{VOLUME}-{v}")
 }
 
 pub fn writer_ref((claim, uid): (u8, Uid)) -> WriterRef {
@@ -193,6 +203,7 @@ fn record_seen(rec: &Rec, node: u8) -> Record {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeView {
     pub node: u8,
+    pub node_uid: u8,
     pub boot: u8,
     pub claims: [Option<Claim>; CLAIMS],
     pub atts: Vec<Att>,
@@ -235,7 +246,7 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
     };
     let here = |claim: &Claim| claim.assigned.is_some_and(|(_, node)| node == view.node);
     let seen = node_side::Seen {
-        node_uid: node_name(view.node).into(),
+        node_uid: node_uid(view.node, view.node_uid),
         boot_id: format!("boot-{}", view.boot),
         claims: (0..)
             .zip(&view.claims)
@@ -245,7 +256,7 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         records: view.records.iter().map(|r| record_seen(r, view.node)).collect(),
         gone_claims: named(&view.pass.gone),
         live_attachments: view.pass.attachments.iter().map(live).collect(),
-        live_handle: view.pass.handle.map(|(c, h)| (claim_name(c).into(), Some(handle_seen(config, &h)))),
+        live_handle: view.pass.handle.map(|(c, h)| (claim_name(c).into(), handle_seen(config, &h))),
         mounted: named(&view.mounted),
         // The API server of the model never goes back; records know no revision.
         doubted: Vec::new(),

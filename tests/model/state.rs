@@ -8,7 +8,7 @@
 use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::record::Done;
 
-use super::config::{Budget, CLAIMS, Habits, NODES};
+use super::config::{Budget, CLAIMS, Habits, NODES, Volumes};
 use super::leader::Follow;
 
 /// UID of an Attachment. The smallest that nothing refers to is given next, so there is no end of them.
@@ -37,6 +37,7 @@ pub enum Kind {
 pub struct Claim {
     pub deleted: bool,
     pub held: bool,
+    pub force: bool,
     pub state: ClaimState,
     /// Attachment and node.
     pub assigned: Option<(Uid, u8)>,
@@ -45,21 +46,51 @@ pub struct Claim {
     pub boot: u8,
 }
 
+impl Claim {
+    /// As its user made it.
+    pub const NEW: Self = Self {
+        deleted: false,
+        held: false,
+        force: false,
+        state: ClaimState::Pending,
+        assigned: None,
+        yielded: None,
+        boot: 0,
+    };
+}
+
 /// An Attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Att {
     pub uid: Uid,
+    pub volume: u8,
     pub node: u8,
+    /// Which of the Nodes of that name it was made for.
+    pub node_uid: u8,
     pub mode: AccessMode,
     pub epoch: u8,
     pub controller: u8,
     pub state: AttachmentState,
     pub deleted: bool,
+    pub lost: bool,
+}
+
+/// A Volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Vol {
+    pub deleted: bool,
+    /// It has our finalizer and its assignment.
+    pub held: bool,
+    pub ready: bool,
 }
 
 /// The VolumeHandle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
+    /// Whether it exists.
+    pub there: bool,
+    /// The Volume that owns it.
+    pub owner: u8,
     pub mode: AccessMode,
     pub epoch: u8,
     pub closing: bool,
@@ -162,6 +193,23 @@ pub struct Truth {
     pub staged: [Vec<Uid>; NODES],
     /// By node and claim: the Attachment for which the target is mounted.
     pub published: [[Option<Uid>; CLAIMS]; NODES],
+    /// Attachments that were declared lost: what is left of them on their node is cut off, and cleaned later.
+    pub cut: Vec<Uid>,
+}
+
+/// A machine and its Node object, as the cluster knows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Machine {
+    /// Its agent's Lease is fresh. Without one it starts no call, and no write of its reaches the API.
+    pub away: bool,
+    /// The machine is off: nothing on it runs or writes.
+    pub off: bool,
+    /// The Node object is gone.
+    pub unregistered: bool,
+    /// The Node is marked out of service.
+    pub tainted: bool,
+    /// Counts the Nodes of this name.
+    pub uid: u8,
 }
 
 /// What must never happen.
@@ -184,6 +232,7 @@ pub enum Harm {
     StateWentBack,
     SwitchedWhileAttached,
     ReadInCircles,
+    HandleGoneInUse,
 }
 
 impl Harm {
@@ -206,6 +255,7 @@ impl Harm {
             Self::FreedInUse => "an Attachment is gone only when nothing of it is left",
             Self::StateWentBack => "an Attachment's state never goes back",
             Self::SwitchedWhileAttached => "a mode switch ends only when nothing older is attached",
+            Self::HandleGoneInUse => "a VolumeHandle is gone or another's only when nothing is attached",
             Self::ReadInCircles => "no live read repeats itself for ever",
         }
     }
@@ -218,13 +268,17 @@ pub struct State {
     /// By UID, ascending.
     pub atts: Vec<Att>,
     pub handle: Handle,
+    pub volumes: [Option<Vol>; 2],
     /// A leader's LIST found no older Attachment: the write that ends the closing is on its way.
     pub finishing: Option<(Handle, AccessMode)>,
     /// A leader found the handle's instance dead: the write that names another is on its way.
     pub moving: Option<(Handle, u8)>,
     /// Leaders looked behind the writer's lock and found nobody: the writes that follow are on their way.
     pub following: Vec<(Actor, Follow)>,
+    /// A leader found that a node is lost, by live reads: the write that says so is on its way.
+    pub declaring: Option<Att>,
     pub frozen: Vec<(Actor, Kind, Cached)>,
+    pub machines: [Machine; NODES],
     pub nodes: [NodeAgent; NODES],
     pub controllers: [ControllerAgent; NODES],
     pub calls: Vec<Call>,
@@ -233,6 +287,8 @@ pub struct State {
     pub sick: Option<u8>,
     /// The same in every state of a run.
     pub habits: Habits,
+    /// The second Volume of the name was made.
+    pub made_again: bool,
     /// A claim was removed by hand.
     pub forced: bool,
     pub budget: Budget,
@@ -241,22 +297,33 @@ pub struct State {
 
 impl State {
     pub fn first(config: &super::config::Config) -> Self {
-        let claim = Claim {
-            deleted: false,
-            held: false,
-            state: ClaimState::Pending,
-            assigned: None,
-            yielded: None,
-            boot: 0,
-        };
+        let claim = Claim::NEW;
         let controller = ControllerAgent { alive: true, read: None, call: None, dirty: 0 };
         Self {
-            claims: [Some(claim); CLAIMS],
+            claims: [Some(claim), (config.budget.again == 0).then_some(claim)],
             atts: Vec::new(),
-            handle: Handle { mode: config.mode, epoch: 1, closing: false, controller: 0, writer: None },
+            handle: Handle {
+                there: true,
+                owner: 0,
+                mode: config.mode,
+                epoch: 1,
+                closing: false,
+                controller: 0,
+                writer: None,
+            },
+            volumes: [
+                Some(Vol { deleted: false, held: true, ready: true }),
+                (config.volumes == Volumes::Beside).then_some(Vol {
+                    deleted: false,
+                    held: false,
+                    ready: false,
+                }),
+            ],
             finishing: None,
             moving: None,
             following: Vec::new(),
+            declaring: None,
+            machines: Default::default(),
             frozen: Vec::new(),
             nodes: Default::default(),
             controllers: [controller; NODES],
@@ -264,6 +331,7 @@ impl State {
             truth: Truth::default(),
             sick: config.sick,
             habits: config.habits,
+            made_again: false,
             forced: false,
             budget: config.budget,
             harm: None,
@@ -302,6 +370,15 @@ impl State {
     /// The call that an agent waits for.
     pub fn waits(&self, who: Actor) -> bool {
         self.calls.iter().any(|c| c.by == who && c.waiting)
+    }
+
+    /// What this Attachment has mounted on the node can still be written to the storage.
+    pub fn reaches(&self, config: &super::config::Config, n: usize, uid: Uid) -> bool {
+        if config.attach {
+            self.truth.attached[n].is_some_and(|(u, _)| u == uid)
+        } else {
+            !self.machines[n].off
+        }
     }
 
     /// A call without a caller still runs in this actor's driver.
@@ -350,6 +427,7 @@ impl State {
                 .iter()
                 .any(|c| c.read.is_some_and(|(u, _)| u == uid) || c.call.is_some_and(|a| a.uid == uid))
             || self.calls.iter().any(|c| c.uid == uid)
+            || self.declaring.is_some_and(|a| a.uid == uid)
             || self.truth.attached.iter().flatten().any(|(u, _)| *u == uid)
             || self.truth.staged.iter().flatten().any(|u| *u == uid)
             || self.truth.published.iter().flatten().flatten().any(|u| *u == uid)

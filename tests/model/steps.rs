@@ -2,11 +2,12 @@
 
 use moor::attachment::controller_side::ControllerStep;
 
-use super::config::{CLAIMS, node_ids};
+use super::config::{Budget, CLAIMS, node_ids};
+use super::node::give_up;
 use super::seen::NodeDoes;
-use super::state::{Actor, Kind, State};
+use super::state::{Actor, Claim, Handle, Kind, Machine, State, Vol};
 use super::system::{End, System, What};
-use super::{controller, driver, leader, node};
+use super::{controller, driver, leader, losses, node};
 
 impl System {
     /// The step alone, without its effect on caches.
@@ -18,7 +19,12 @@ impl System {
                 s.forced = true;
                 s.claims[usize::from(*c)] = None;
             }
-            What::Leader(l, step) => leader::act(&self.config, s, Actor::Leader(*l), *step),
+            What::Leader(l, step) => {
+                if *l > 0 && s.budget.old_steps != Budget::UNBOUNDED {
+                    s.budget.old_steps -= 1;
+                }
+                leader::act(&self.config, s, Actor::Leader(*l), *step);
+            }
             What::FinishClosing => leader::finish(s),
             What::FinishMove => leader::finish_move(s),
             What::FinishFollow(at) => leader::finish_follow(s, *at),
@@ -61,14 +67,11 @@ impl System {
             What::Heal(_) => s.sick = None,
             What::Reboot(n) => {
                 s.budget.reboot -= 1;
-                s.calls.retain(|c| c.by != Actor::Node(*n));
-                let at = usize::from(*n);
-                s.truth.staged[at].clear();
-                s.truth.published[at] = [None; CLAIMS];
-                s.nodes[at].boot += 1;
-                restart(s, Actor::Node(*n));
+                boot(s, *n);
             }
+            What::FinishDeclare => losses::finish(s),
             What::Aborted(Actor::Leader(_) | Actor::Backend) => unreachable!("they make no calls"),
+            outside => by_hand(s, outside),
         }
     }
 
@@ -137,6 +140,20 @@ impl System {
     /// What follows of itself: order without meaning goes, agents notice what their watches bring.
     pub fn settle(&self, old: &State, s: &mut State) {
         s.calls.sort_unstable();
+        let truth = &s.truth;
+        let left = |uid: &u8| {
+            truth.attached.iter().flatten().any(|(u, _)| u == uid)
+                || truth
+                    .staged
+                    .iter()
+                    .flatten()
+                    .chain(truth.published.iter().flatten().flatten())
+                    .any(|u| u == uid)
+                || s.calls.iter().any(|c| c.uid == *uid)
+                || s.atts.iter().any(|a| a.uid == *uid)
+        };
+        let cut: Vec<u8> = truth.cut.iter().copied().filter(left).collect();
+        s.truth.cut = cut;
         leader::drop_refused(s);
         s.frozen.sort_by_key(|(who, kind, _)| (*who, *kind));
         for n in node_ids() {
@@ -197,6 +214,93 @@ pub fn changed(old: &State, new: &State, who: Actor, kind: Kind) -> bool {
         }
         _ => false,
     }
+}
+
+/// What machines and people do.
+fn by_hand(s: &mut State, what: &What) {
+    match what {
+        What::GoAway(n, off) => {
+            s.budget.away -= 1;
+            let machine = &mut s.machines[usize::from(*n)];
+            (machine.away, machine.off) = (true, *off);
+            if *off {
+                boot(s, *n);
+            }
+        }
+        What::ComeBack(n) => come_back(s, *n),
+        What::DeleteNode(n) => {
+            s.budget.word -= 1;
+            s.machines[usize::from(*n)].unregistered = true;
+        }
+        What::Taint(n) => {
+            s.budget.word -= 1;
+            s.machines[usize::from(*n)].tainted = true;
+        }
+        What::ForceDetach => {
+            s.budget.word -= 1;
+            for claim in s.claims.iter_mut().flatten().filter(|c| c.deleted) {
+                claim.force = true;
+            }
+        }
+        What::MakeAgain => {
+            s.budget.again -= 1;
+            s.claims[1] = Some(Claim::NEW);
+        }
+        What::DeleteVolume(v) => {
+            let slot = &mut s.volumes[usize::from(*v)];
+            match slot {
+                Some(volume) if volume.held => volume.deleted = true,
+                _ => *slot = None,
+            }
+        }
+        What::RemoveVolumeByForce(v) => {
+            s.budget.force -= 1;
+            s.volumes[usize::from(*v)] = None;
+        }
+        What::RemoveHandleByForce => {
+            s.budget.force -= 1;
+            s.handle = Handle { there: false, writer: None, ..s.handle };
+        }
+        What::RemoveAttachmentByForce(uid) => {
+            s.budget.force -= 1;
+            s.forced = true;
+            s.atts.retain(|a| a.uid != *uid);
+        }
+        What::MakeVolumeAgain => {
+            s.made_again = true;
+            s.volumes[1] = Some(Vol { deleted: false, held: false, ready: false });
+        }
+        _ => unreachable!("{what:?} is a step of moor or its driver"),
+    }
+}
+
+/// The machine loses its mounts and its processes, the controller instance on it excepted: that one is another
+/// dimension ([`What::KillPlugin`]).
+fn boot(s: &mut State, n: u8) {
+    s.calls.retain(|c| c.by != Actor::Node(n));
+    let at = usize::from(n);
+    s.truth.staged[at].clear();
+    s.truth.published[at] = [None; CLAIMS];
+    s.nodes[at].boot += 1;
+    restart(s, Actor::Node(n));
+}
+
+/// The Node is there again, under another UID if it was deleted; the agent registers anew and lists.
+fn come_back(s: &mut State, n: u8) {
+    let machine = &mut s.machines[usize::from(n)];
+    let uid = machine.uid + u8::from(machine.unregistered);
+    let anew = machine.unregistered;
+    *machine = Machine { uid, ..Machine::default() };
+    if anew {
+        for call in s.calls.iter_mut().filter(|c| c.by == Actor::Node(n)) {
+            call.waiting = false;
+        }
+        restart(s, Actor::Node(n));
+    }
+    s.frozen.retain(|(w, ..)| *w != Actor::Node(n));
+    give_up(s, n);
+    wake(s, Actor::Node(n));
+    wake(s, Actor::Controller(n));
 }
 
 fn crash(s: &mut State, who: Actor) {

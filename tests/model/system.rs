@@ -6,11 +6,11 @@ use std::sync::Mutex;
 
 use moor::attachment::controller_side::ControllerStep;
 
-use super::config::{CLAIMS, Config, claim_ids, node_ids};
+use super::config::{CLAIMS, Config, Removed, claim_ids, node_ids};
 use super::controller::{self, ControllerView};
 use super::leader::{self, LeaderDoes, LeaderView};
 use super::seen::{Memo, NodeDoes, NodeView, node_plan};
-use super::state::{Actor, Att, Cached, Harm, Kind, Rpc, State};
+use super::state::{Actor, Att, Cached, Harm, Kind, Rpc, State, Uid};
 use super::steps::changed;
 use super::{calm, node};
 
@@ -54,6 +54,19 @@ pub enum What {
     /// The node plugin of the sick node is healthy from now on.
     Heal(u8),
     Reboot(u8),
+    /// The agent's Lease expires; the machine goes off with it, or runs on.
+    GoAway(u8, bool),
+    ComeBack(u8),
+    DeleteNode(u8),
+    Taint(u8),
+    ForceDetach,
+    MakeAgain,
+    DeleteVolume(u8),
+    RemoveVolumeByForce(u8),
+    MakeVolumeAgain,
+    RemoveHandleByForce,
+    RemoveAttachmentByForce(Uid),
+    FinishDeclare,
 }
 
 /// A step, and whose watch of what misses the write in it.
@@ -103,7 +116,7 @@ impl System {
     /// Steps of controller `i`: where something changed, or a live read waits to be used.
     pub fn controller_actions(&self, state: &State, i: u8, actions: &mut Vec<What>) {
         let (who, me) = (Actor::Controller(i), &state.controllers[usize::from(i)]);
-        if state.waits(who) || !me.alive {
+        if state.waits(who) || !me.alive || state.machines[usize::from(i)].away {
             return;
         }
         for att in state.atts_of(who) {
@@ -129,6 +142,10 @@ impl System {
     /// The step of node `n`, and the retry of one that failed, if it holds its mutex or something changed.
     pub fn node_actions(&self, state: &State, n: u8, actions: &mut Vec<What>) {
         let (who, me) = (Actor::Node(n), &state.nodes[usize::from(n)]);
+        let machine = &state.machines[usize::from(n)];
+        if machine.away || machine.unregistered {
+            return;
+        }
         if me.att_backs_off.is_some() || me.claims_back_off != [false; CLAIMS] {
             actions.push(What::RetryDue(n));
         }
@@ -149,12 +166,48 @@ impl System {
         }
     }
 
+    /// Without ControllerPublish nothing fences a node, so Node deletion and taint are somebody's word that it is off.
+    fn nodes_go_and_come(&self, s: &State, actions: &mut Vec<What>) {
+        for (n, machine) in (0..).zip(&s.machines) {
+            if s.budget.away > 0 && !machine.away && self.config.leaves == Some(n) {
+                actions.extend([What::GoAway(n, false), What::GoAway(n, true)]);
+            }
+            if machine.away {
+                actions.push(What::ComeBack(n));
+            }
+            if s.budget.word > 0 && machine.away && (self.config.attach || machine.off) {
+                if !machine.unregistered {
+                    actions.push(What::DeleteNode(n));
+                }
+                if machine.off && !machine.tainted && !machine.unregistered {
+                    actions.push(What::Taint(n));
+                }
+            }
+        }
+        let forced = s.claims.iter().flatten().any(|c| c.force);
+        if s.budget.word > 0 && !forced && s.claims.iter().flatten().any(|c| c.deleted) {
+            actions.push(What::ForceDetach);
+        }
+    }
+
     fn trouble(&self, s: &State, actions: &mut Vec<What>) {
         let budget = &s.budget;
         for c in claim_ids() {
-            if budget.force > 0 && s.claims[usize::from(c)].is_some_and(|k| k.held) {
+            if budget.force > 0
+                && self.config.removed.is_none()
+                && s.claims[usize::from(c)].is_some_and(|k| k.held)
+            {
                 actions.push(What::RemoveClaimByForce(c));
             }
+        }
+        self.nodes_go_and_come(s, actions);
+        super::volumes::trouble(&self.config, s, actions);
+        match self.config.removed.filter(|_| budget.force > 0) {
+            Some(Removed::Handle) if s.handle.there => actions.push(What::RemoveHandleByForce),
+            Some(Removed::Attachment) => {
+                actions.extend(s.atts.iter().map(|a| What::RemoveAttachmentByForce(a.uid)));
+            }
+            _ => {}
         }
         for (at, call) in s.calls.iter().enumerate().filter(|(_, c)| c.waiting) {
             let n = usize::from(call.node);
@@ -215,9 +268,11 @@ fn writes(what: &What) -> bool {
         What::DeleteClaim(_)
         | What::RemoveClaimByForce(_)
         | What::Leader(..)
+        | What::DeleteVolume(_)
         | What::FinishClosing
         | What::FinishMove
         | What::FinishFollow(_)
+        | What::FinishDeclare
         | What::CallEnds(_, End::Ok)
         | What::Controller(_, _, ControllerStep::ReportDetached) => true,
         What::Node(_, step) => matches!(
@@ -237,7 +292,11 @@ impl Model for System {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::first(&self.config)]
+        let first = State::first(&self.config);
+        let Some((who, Kind::Claims)) = self.config.missed_all else { return vec![first] };
+        let mut later = calm::younger_first(self, first.clone());
+        later.frozen.push((who, Kind::Claims, Cached::Claims(first.claims)));
+        vec![later]
     }
 
     fn actions(&self, s: &State, actions: &mut Vec<Action>) {
@@ -246,13 +305,14 @@ impl Model for System {
         }
         let mut all = Vec::new();
         for c in claim_ids() {
-            if s.claims[usize::from(c)].is_some_and(|k| !k.deleted) {
+            if s.claims[usize::from(c)].is_some_and(|k| !k.deleted) && !self.config.kept[usize::from(c)] {
                 all.push(What::DeleteClaim(c));
             }
         }
+        super::volumes::users(&self.config, s, &mut all);
         let fresh = self.leader_steps(s, 0);
         for l in [1, 2] {
-            if s.frozen.iter().any(|(who, ..)| *who == Actor::Leader(l)) {
+            if s.budget.old_steps > 0 && s.frozen.iter().any(|(who, ..)| *who == Actor::Leader(l)) {
                 let old = self.leader_steps(s, l).into_iter().filter(|step| !fresh.contains(step));
                 all.extend(old.map(|step| What::Leader(l, step)));
             }
@@ -263,6 +323,12 @@ impl Model for System {
         }
         if s.moving.is_some() {
             all.push(What::FinishMove);
+        }
+        if s.declaring.is_some() {
+            all.push(What::FinishDeclare);
+        }
+        if s.budget.again > 0 && s.claims == [None; CLAIMS] {
+            all.push(What::MakeAgain);
         }
         all.extend((0..s.following.len()).map(What::FinishFollow));
         if let Some(n) = s.sick {
@@ -347,15 +413,18 @@ impl Model for System {
             FreedInUse,
             StateWentBack,
             SwitchedWhileAttached,
-            ReadInCircles
+            ReadInCircles,
+            HandleGoneInUse
         ];
         all.push(Property::always("once trouble ends, every run ends well", calm::ends_well));
         all.push(Property::sometimes("the younger claim is Ready", |_: &Self, s: &State| {
             s.claims[CLAIMS - 1].is_some_and(|k| k.state == moor::api::ClaimState::Ready)
         }));
-        all.push(Property::sometimes("everything is gone again", |_: &Self, s: &State| {
-            s.claims == [None; CLAIMS] && s.atts.is_empty() && s.handle.epoch > 0
-        }));
+        if self.config.kept == [false; CLAIMS] {
+            all.push(Property::sometimes("everything is gone again", |_: &Self, s: &State| {
+                s.claims == [None; CLAIMS] && s.atts.is_empty()
+            }));
+        }
         all
     }
 }

@@ -1,0 +1,82 @@
+//! Node loss, as a leader sees and declares it.
+
+use moor::api::ClaimState;
+use moor::attachment::AttachmentSeen;
+use moor::attachment::loss::{self, NodeNow};
+use moor::claim::ClaimSeen;
+
+use super::config::{Config, node_name};
+use super::leader::{LeaderDoes, LeaderView, view};
+use super::seen::{att_seen, claim_seen, node_uid};
+use super::state::{Actor, Att, State};
+
+/// Declares lost, and ends the claims of what was lost.
+pub fn plans(config: &Config, view: &LeaderView, own: &[Att], claims: &[ClaimSeen]) -> Vec<LeaderDoes> {
+    let mut steps = Vec::new();
+    for att in own {
+        let seen = att_seen(config, att);
+        if matches!(judge(view, att, &seen, claims), loss::Verdict::Lost(_)) {
+            steps.push(LeaderDoes::LookAtNode(*att));
+        }
+        for (c, claim) in (0..).zip(&view.claims) {
+            let Some(claim) = claim.filter(|k| att.lost && !k.deleted) else { continue };
+            let over = matches!(claim.state, ClaimState::Lost | ClaimState::NodeDetached);
+            if !over && claim_seen(config, c, &claim).uses() == Some(&seen.uid) {
+                steps.push(LeaderDoes::EndClaim(c, claim));
+            }
+        }
+    }
+    steps
+}
+
+/// Looks again, live, before the write.
+pub fn look(config: &Config, state: &mut State, att: Att) {
+    let live = view(state, Actor::Leader(0));
+    let claims: Vec<_> = (0..)
+        .zip(&live.claims)
+        .filter_map(|(c, claim)| claim.as_ref().map(|k| claim_seen(config, c, k)))
+        .collect();
+    if matches!(judge(&live, &att, &att_seen(config, &att), &claims), loss::Verdict::Lost(_)) {
+        state.declaring = Some(att);
+        if !state.habits.slow_loss {
+            finish(state);
+        }
+    }
+}
+
+/// Design R4, by what this leader sees. A machine keeps its name for the driver.
+fn judge(view: &LeaderView, att: &Att, seen: &AttachmentSeen, claims: &[ClaimSeen]) -> loss::Verdict {
+    let now = &view.machines[usize::from(att.node)];
+    let node = if now.unregistered {
+        NodeNow::Gone
+    } else {
+        NodeNow::There {
+            uid: node_uid(att.node, now.uid),
+            out_of_service: now.tainted,
+            boot_id: String::new(),
+            node_id: Some(node_name(att.node).into()),
+        }
+    };
+    loss::judge(&loss::Seen {
+        attachment: seen,
+        machine: &loss::Machine {
+            node_uid: seen.node_uid.clone(),
+            node_id: node_name(att.node).into(),
+            boot_id: String::new(),
+        },
+        node: &node,
+        silent: now.away || now.uid != att.node_uid,
+        heard_now: !now.away && !now.unregistered,
+        claims: &claims.iter().filter(|c| c.uses() == Some(&seen.uid)).cloned().collect::<Vec<_>>(),
+    })
+}
+
+/// The write that says that a node is lost.
+pub fn finish(state: &mut State) {
+    if let Some(seen) = state.declaring.take()
+        && state.update_att(Actor::Leader(0), &seen, Att { lost: true, ..seen })
+        && !state.truth.cut.contains(&seen.uid)
+    {
+        state.truth.cut.push(seen.uid);
+    }
+}
