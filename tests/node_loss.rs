@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use moor::api::ClaimState;
 use moor::claim::loss::SILENT;
-use rig::{Cluster, Options, Rig, volume, volume_claim};
+use rig::{CONTROLLER, Cluster, Options, Rig, volume, volume_claim};
 
 const LOST: &str = "node-2";
 const OTHER: &str = "node-1";
@@ -81,6 +81,31 @@ async fn silence_alone_frees_nothing(cluster: Arc<Cluster>) {
     let target = rig.until_ready("next").await;
     assert_eq!(fs::read_to_string(Path::new(&target).join("word")).unwrap(), "kept");
     remove(&rig, &["next"], &["kept"]).await;
+}
+
+async fn a_new_leader_takes_back_only_what_it_knows(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    in_use(&rig, "kept").await;
+    cut_off(&rig, LOST).await;
+    rig.until_told("kept", SILENT, "True", "NoHeartbeat").await;
+    let since = rig.journal.now();
+    rig.restart(CONTROLLER);
+    // Once this is done the new leader has looked at everything.
+    rig.make_volume(&volume("other")).await;
+    rig.until_volume_ready("other").await;
+    let about_kept = |e: &rig::Entry| {
+        e.write().is_some_and(|w| w.kind == "volumeclaims" && w.name == "kept" && e.actor == CONTROLLER)
+    };
+    let written = rig.journal.since(since, about_kept);
+    assert!(written.is_empty(), "{written:?}");
+    rig.run(LOST);
+    let silent = || {
+        let claim = rig.cluster.claim("kept")?;
+        let mut all = claim.status.as_ref()?.conditions.iter();
+        all.all(|c| c.type_ != SILENT).then_some(())
+    };
+    rig.cluster.until("the silence is over", silent, || rig.story("kept")).await;
+    remove(&rig, &["kept"], &["kept", "other"]).await;
 }
 
 async fn a_node_out_of_service_is_lost_and_comes_back_clean(cluster: Arc<Cluster>) {
@@ -222,6 +247,7 @@ async fn calls_move_off_a_lost_node_that_made_them(cluster: Arc<Cluster>) {
 fn main() -> ExitCode {
     rig::main(cases![
         silence_alone_frees_nothing,
+        a_new_leader_takes_back_only_what_it_knows,
         a_node_out_of_service_is_lost_and_comes_back_clean,
         a_deleted_node_with_a_live_agent_stays_in_charge,
         a_deleted_node_is_lost_once_it_is_silent,

@@ -15,7 +15,7 @@ use crate::api::conditions::{self, Desired, READY};
 use crate::api::plugin::Balancing;
 use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim};
 use crate::attachment::AttachmentSeen;
-use crate::attachment::loss::{self, Machine, NodeNow, Verdict};
+use crate::attachment::loss::{self, Cause, Machine, NodeNow, Verdict};
 use crate::claim::observed::reaches;
 use crate::claim::{ClaimSeen, loss as story};
 use crate::k8s::events::Reason;
@@ -29,8 +29,8 @@ pub(crate) async fn settle(ctx: &Context, seen: &Observed) -> Result<Did, ApiErr
     for (attachment, object) in seen.attachments_seen.iter().zip(&seen.attachments) {
         let did = if attachment.lost {
             after_loss(ctx, seen, attachment, object).await?
-        } else if let Verdict::Lost(_) = verdict(ctx, seen, attachment, object) {
-            declare(ctx, seen, attachment, object).await?
+        } else if let Verdict::Lost(cause) = verdict(ctx, seen, attachment, object) {
+            declare(ctx, seen, attachment, object, cause).await?
         } else {
             Did::Nothing
         };
@@ -93,12 +93,18 @@ async fn declare(
     seen: &Observed,
     attachment: &AttachmentSeen,
     object: &Attachment,
+    cause: Cause,
 ) -> Result<Did, ApiError> {
     let node: Option<LeanNode> = get_live(&Api::all(ctx.client.clone()), &attachment.node).await?;
     let lease = agent_lease_name(&attachment.node);
     let silent = ctx.leases.confirm_expired(&ctx.lease_api, &lease, Some(&attachment.node_uid)).await?;
-    let claims = list_live(&ctx.claim_api(&attachment.namespace), None).await?;
-    let claims: Vec<ClaimSeen> = claims.items.iter().map(ClaimSeen::of).collect();
+    // What the Node says needs no word of the claims, and a node that is lost may have thousands.
+    let claims: Vec<ClaimSeen> = if cause == Cause::ForceDetach {
+        let listed = list_live(&ctx.claim_api(&attachment.namespace), None).await?;
+        listed.items.iter().map(ClaimSeen::of).collect()
+    } else {
+        Vec::new()
+    };
     let verdict = loss::judge(&loss::Seen {
         attachment,
         machine: &machine(object),
@@ -197,16 +203,28 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
             Some(lost) => Some(story::of_loss(&lost.reason, &attachment.node, attachment.attach)),
             None => story::of(&verdict(ctx, seen, attachment, on), claim, &attachment.node),
         });
-        let told =
-            object.status.as_ref().is_some_and(|s| s.conditions.iter().any(|c| c.type_ == story::SILENT));
         let final_ = matches!(claim.state, ClaimState::NodeDetached | ClaimState::Lost);
         if let Some(desired) = wanted {
             write(ctx, object, &[desired], &[], json!({})).await?;
-        } else if told && !final_ {
+        } else if is_told(object) && !final_ && is_over(ctx, claim) {
             write(ctx, object, &[], &[story::SILENT], json!({})).await?;
         }
     }
     Ok(())
+}
+
+/// The claim says that its node is not heard of.
+pub(crate) fn is_told(claim: &VolumeClaim) -> bool {
+    claim.status.as_ref().is_some_and(|s| s.conditions.iter().any(|c| c.type_ == story::SILENT))
+}
+
+/// The silence of the claim's node has ended: its agent was heard, or the claim is not bound to it any more. A leader
+/// that has just started does not know, and leaves what its predecessor said.
+fn is_over(ctx: &Context, claim: &ClaimSeen) -> bool {
+    let Some(bound) = claim.assignment.as_ref().filter(|_| claim.uses().is_some()) else { return true };
+    let lease = agent_lease_name(&bound.node_name);
+    let now = ctx.nodes.get("", &bound.node_name);
+    ctx.leases.is_heard(&lease, &bound.node_uid) || now.is_some_and(|n| ctx.leases.is_heard(&lease, n.uid()))
 }
 
 async fn write(

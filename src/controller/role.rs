@@ -211,7 +211,8 @@ async fn listen(ctx: Arc<Context>) {
             let silent = ctx.silent_for(&instance);
             let name = instance.metadata.name.clone().unwrap_or_default();
             let degree = losses::degree(silent, ctx.longest_call);
-            if before.get(&name).is_some_and(|b| *b != degree) {
+            // Also the first time: it may have fallen silent after the passes with which the leadership began.
+            if before.get(&name).copied().unwrap_or(0) != degree {
                 mapping::add_volumes_of(&ctx.queue, &ctx.volumes, &instance.spec.plugin_name);
                 ctx.queue.add(Key::Plugin(instance.spec.plugin_name.clone()));
             }
@@ -239,8 +240,14 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
             let lease = agent_lease_name(&spec.node_name);
             losses::degree(ctx.leases.expired_on_node_for(&lease, &spec.fixed.node_uid), ctx.longest_call)
         });
-        if before.get(&(spec.node_name.clone(), spec.fixed.node_uid.clone())).is_some_and(|b| *b != degree) {
-            ctx.queue.add(mapping::key_of(&spec.volume.namespace, &spec.volume.name));
+        let node = (spec.node_name.clone(), spec.fixed.node_uid.clone());
+        let (namespace, name) = (&spec.volume.namespace, &spec.volume.name);
+        let told = || ctx.claims.by_index(mapping::BY_VOLUME, &mapping::volume_key(namespace, name));
+        // Who was told of a silence by an earlier leader is told of its end by this one.
+        if before.get(&node).copied().unwrap_or(0) != degree
+            || (degree == 0 && told().iter().any(|claim| losses::is_told(claim)))
+        {
+            ctx.queue.add(mapping::key_of(namespace, name));
         }
     }
     now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,8 @@ from e2e.cluster import Node
 from .. import objects
 from ..calls import DETACH, UNPUBLISH, UNSTAGE
 from ..registry import scenario
+from ..pods import AGENT, CONTROLLER, DRIVER
+from ..trace import LOST, REBOOT, Kill
 from ..world import Failed, World, expect
 
 SILENT = "NodeSilent"
@@ -20,18 +23,21 @@ SILENCE = 90
 
 @scenario("a crashed node holds its claims until it is declared out of service, and comes back clean", limit=300)
 def out_of_service(world: World) -> None:
-    lost, other = world.second, world.first
+    lost, other = _lost_and_other(world)
     world.ready_volume()
     world.write(lost, world.ready_claim("old", lost) + "/file", "before the crash")
     world.ready_volume("left")
     world.ready_claim("kept", lost, volumeName="left")
     lost.crash()
+    for role in (AGENT, DRIVER, REBOOT):
+        _tell(world, role, lost)
     with _back_again(world, lost):
         world.delete("VolumeClaim", "old")
         world.claim("new", other)
         _await_silent(world, "old", "NoHeartbeat", lost.name, "forceDetach", "out-of-service")
         _await_silent(world, "kept", "NoHeartbeat", lost.name, "out-of-service")
         world.await_reason("VolumeClaim", "new", "Held", "old", lost.name)
+        _tell(world, LOST, lost)
         world.cluster.kubectl("taint", "node", lost.name, TAINT)
         world.await_gone("VolumeClaim", "old", SILENCE)
         world.await_ready("VolumeClaim", "new", timeout=SILENCE)
@@ -47,7 +53,7 @@ def out_of_service(world: World) -> None:
 
 @scenario("forceDetach frees a deleted claim of a node that is cut off, and the node cleans up when it is back", limit=300)
 def forced(world: World) -> None:
-    lost, other = world.second, world.first
+    lost, other = _lost_and_other(world)
     _volume_called_from(world, other)
     target = world.ready_claim("old", lost)
     world.write(lost, f"{target}/file", "before the cut")
@@ -55,6 +61,7 @@ def forced(world: World) -> None:
     try:
         world.delete("VolumeClaim", "old")
         _await_silent(world, "old", "NoHeartbeat", lost.name)
+        _tell(world, LOST, lost)
         world.cluster.kubectl(
             "-n", world.namespace, "patch", "volumeclaim", "old", "--type=merge", "-p", '{"spec":{"forceDetach":true}}'
         )
@@ -71,6 +78,13 @@ def forced(world: World) -> None:
     expect(len(world.calls(DETACH)) >= 2, "the volume moved without having been detached")
 
 
+def _lost_and_other(world: World) -> tuple[Node, Node]:
+    """The other one runs a controller: with the last of them gone nobody would say anything."""
+    if world.pods.running(CONTROLLER, world.first.name):
+        return world.second, world.first
+    return world.first, world.second
+
+
 def _volume_called_from(world: World, node: Node) -> None:
     """A Volume whose controller calls are made on this node. Which one makes them follows from the Volume's UID."""
     for _ in range(30):
@@ -80,6 +94,11 @@ def _volume_called_from(world: World, node: Node) -> None:
             return
         world.remove("Volume", "data")
     raise Failed(f"30 Volumes in a row and none is called from {node.name}")
+
+
+def _tell(world: World, role: str, node: Node) -> None:
+    """Tells the check of the calls what happens to the node."""
+    world.kills.append(Kill(int(time.time() * 1000), role, node.name))
 
 
 def _await_silent(world: World, claim: str, reason: str, *words: str) -> None:

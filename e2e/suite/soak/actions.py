@@ -43,7 +43,7 @@ WEIGHTS: Mapping[str, int] = {
     BLACKOUT: 1,
     START: 60,
     # A node that is down is given up: claims on it are Lost, and the volumes go elsewhere (design R4).
-    LOSE: 0,
+    LOSE: 10,
     UNTAINT: 30,
 }
 

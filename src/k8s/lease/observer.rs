@@ -34,6 +34,8 @@ struct Seen {
     /// None while no Lease was seen.
     spec: Option<LeaseSpec>,
     at: Instant,
+    /// It was seen to change, not only to be there.
+    renewed: bool,
 }
 
 impl LeaseObserver {
@@ -51,9 +53,9 @@ impl LeaseObserver {
         let now = Instant::now();
         let mut seen = self.seen();
         let nodes = seen.entry(lease.name_any()).or_default();
-        let entry = nodes.entry(node_uid).or_insert(Seen { spec: None, at: now });
+        let entry = nodes.entry(node_uid).or_insert(Seen { spec: None, at: now, renewed: false });
         if entry.spec != lease.spec {
-            *entry = Seen { spec: lease.spec.clone(), at: now };
+            *entry = Seen { renewed: entry.spec.is_some(), spec: lease.spec.clone(), at: now };
         }
     }
 
@@ -71,6 +73,14 @@ impl LeaseObserver {
     #[must_use]
     pub fn expired_on_node_for(&self, lease: &str, node_uid: &str) -> Option<Duration> {
         self.expired(lease, Some(node_uid))
+    }
+
+    /// The agent on the Node with this UID was seen to renew its Lease, which is still fresh. A leader that has just
+    /// started knows this of nobody, as little as that somebody is silent.
+    #[must_use]
+    pub fn is_heard(&self, lease: &str, node_uid: &str) -> bool {
+        let renewed = self.seen().get(lease).and_then(|nodes| nodes.get(node_uid)).is_some_and(|s| s.renewed);
+        renewed && self.expired(lease, Some(node_uid)).is_none()
     }
 
     /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (design R1).
@@ -106,7 +116,8 @@ impl LeaseObserver {
             None => nodes.values().max_by_key(|seen| seen.at),
         };
         let Some(last) = last else {
-            nodes.insert(node_uid.unwrap_or_default().to_owned(), Seen { spec: None, at: now });
+            let unseen = Seen { spec: None, at: now, renewed: false };
+            nodes.insert(node_uid.unwrap_or_default().to_owned(), unseen);
             return None;
         };
         let seconds = last.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);

@@ -103,3 +103,16 @@ async fn without_a_node_the_last_holder_counts() {
     sleep(41 * SECOND).await;
     assert!(observer.expired_for("moor-agent-n2").is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_a_renewal_that_was_seen_tells_that_an_agent_is_heard() {
+    let observer = LeaseObserver::default();
+    assert!(!observer.is_heard(N1, "u1"));
+    observer.observe(&lease("u1", "pod", 1));
+    observer.observe(&lease("u1", "pod", 1));
+    assert!(!observer.is_heard(N1, "u1"), "it is there, and may have been for days");
+    observer.observe(&lease("u1", "pod", 2));
+    assert!(observer.is_heard(N1, "u1") && !observer.is_heard(N1, "u2"));
+    sleep(41 * SECOND).await;
+    assert!(!observer.is_heard(N1, "u1"));
+}
