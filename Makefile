@@ -10,14 +10,15 @@ export PYTHONDONTWRITEBYTECODE = 1
 
 harness = $(PYTHON) -m e2e.cluster
 
-.PHONY: help up down install image demo check test soak print-bin
+.PHONY: help up down install image demo check rig test soak print-bin
 
 help:
 	@echo 'make demo       start a cluster, install moor, and show what it does (first run: about 20 min, then 1)'
 	@echo 'make up         start a test cluster of real Kubernetes parts; NODES=2'
 	@echo 'make install    build moor and install its chart there; HELM_ARGS="--set ..."'
 	@echo 'make down       remove the test cluster and all traces of it'
-	@echo 'make check      format, lints, tests, chart: the fast loop, on a bare API server'
+	@echo 'make check      format, lints, unit tests, model, chart: the fast loop, without a cluster'
+	@echo 'make rig        real moor processes on a real API server: crash sweep, fault matrix, node loss and more'
 	@echo 'make test       everything, the cluster suite included'
 	@echo 'make soak       random work and crashes on a test cluster; SEED=number MINUTES=10'
 	@echo 'make image      build the container image, print the path of its archive'
@@ -43,23 +44,34 @@ demo:
 print-bin:
 	@$(harness) print-bin
 
-# What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
-rig_parts = certificates etcd kube-apiserver helm
-
 check:
-	@$(harness) parts $(rig_parts)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
-	$(CARGO) test --locked
+	MOOR_RIG=none $(CARGO) test --locked
 	@$(harness) check-chart
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check licenses bans sources; \
 	else echo 'cargo-deny is not installed, so licences and sources were not checked: cargo install cargo-deny'; fi
+
+# What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
+rig_parts = certificates etcd kube-apiserver helm
+# The longest first. They mostly wait, so a few run side by side, each on an API server of its own.
+rigs = crash_sweep fault_matrix drift bad_input node_loss visibility restored
+
+.PHONY: $(rigs:%=rig-%)
+
+rig:
+	@$(harness) parts $(rig_parts)
+	$(CARGO) test --locked --no-run
+	@$(MAKE) --no-print-directory -j3 --output-sync=target $(rigs:%=rig-%)
+
+$(rigs:%=rig-%): rig-%:
+	MOOR_RIG=all $(CARGO) test --locked --test $*
 
 # The slow programs first, so that a fresh machine shows at once what takes its time.
 test:
 	@$(harness) parts
 	$(MAKE) --no-print-directory check
-	MOOR_RIG=all $(CARGO) test --locked --test crash_sweep --test fault_matrix
+	$(MAKE) --no-print-directory rig
 	@if [ -e e2e/suite/__main__.py ]; then $(PYTHON) -m e2e.suite; else echo 'e2e/suite is not there yet: no cluster suite was run'; fi
 
 soak:
