@@ -224,6 +224,30 @@ fn a_lost_attachment_is_undone_and_not_reported() {
     assert_eq!(plan(&back), NodeStep::Idle);
 }
 
+/// B7: where no call cuts a lost node off, whoever finds it back waits until it says that it is done.
+#[test]
+fn a_lost_node_that_nothing_cuts_off_says_when_it_is_done() {
+    let lost = AttachmentSeen {
+        lost: true,
+        deleted: true,
+        attach: false,
+        state: AttachmentState::Taken,
+        ..attachment("u")
+    };
+    let claims = [claim("a", "u", ClaimState::Lost)];
+    let detached = NodeStep::ReportDetached { attachment: "u".into() };
+    let traces = record("u", Done::Yes, &[]);
+    let back = looked(seen(&claims, std::slice::from_ref(&lost), &[traces]));
+    assert_eq!(plan(&back), NodeStep::Unstage { attachment: "u".into() });
+    let clean = record("u", Done::No, &[]);
+    assert_eq!(plan(&looked(seen(&claims, std::slice::from_ref(&lost), &[clean]))), detached);
+    assert_eq!(plan(&looked(seen(&claims, std::slice::from_ref(&lost), &[]))), detached);
+    let fenced = AttachmentSeen { attach: true, ..lost.clone() };
+    assert_eq!(plan(&looked(seen(&claims, &[fenced], &[]))), NodeStep::Idle);
+    let said = AttachmentSeen { state: AttachmentState::NodeDetached, ..lost };
+    assert_eq!(plan(&looked(seen(&claims, &[said], &[]))), NodeStep::Idle);
+}
+
 /// B2, B8, B17, N14, T29, L2: every object is gone, and the record is enough; each absence is looked up first.
 #[test]
 fn a_record_is_undone_when_all_its_objects_are_gone() {

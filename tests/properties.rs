@@ -170,7 +170,11 @@ proptest! {
             Some(ClosingStep::Free) => {
                 prop_assert!(attachment.deleted && attachment.is_undone());
                 prop_assert!(!attachment.attach || attachment.state == AttachmentState::ControllerDetached);
-                prop_assert!(attachment.lost || attachment.state >= AttachmentState::NodeDetached);
+                prop_assert!(attachment.state >= AttachmentState::NodeDetached);
+            }
+            Some(ClosingStep::FreeIfStillOut) => {
+                prop_assert!(attachment.deleted && attachment.lost && !attachment.attach);
+                prop_assert!(attachment.state < AttachmentState::NodeDetached);
             }
             Some(ClosingStep::Close) => {
                 prop_assert!(!attachment.deleted);

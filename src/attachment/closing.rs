@@ -11,6 +11,13 @@ pub enum ClosingStep {
     Close,
     /// Take the last finalizer off: everything is undone.
     Free,
+    /// Take it off if live looks, made now, find the node out of the game ([`super::loss::is_still_out`]).
+    ///
+    /// `spec.lost` was written after looks that allowed it, and the machine may have started in between: then its agent
+    /// read an Attachment that was not lost and uses it. An agent that comes after a look of now renews its Lease before
+    /// its first call and then reads that the Attachment is lost. One that came before is left to undo what it made, and
+    /// says `NodeDetached`.
+    FreeIfStillOut,
 }
 
 /// Plans for one Attachment. `claims` are all claims of its Volume as the cache has them; a stale cache
@@ -19,7 +26,8 @@ pub enum ClosingStep {
 pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<ClosingStep> {
     let undone = attachment.is_undone();
     if attachment.deleted {
-        return undone.then_some(ClosingStep::Free);
+        let unfenced = attachment.is_lost_unfenced().then_some(ClosingStep::FreeIfStillOut);
+        return if undone { Some(ClosingStep::Free) } else { unfenced };
     }
     let used = claims.iter().any(|c| !c.deleted && c.uses() == Some(&attachment.uid));
     let leaving = attachment.state >= AttachmentState::NodeDetached

@@ -123,6 +123,16 @@ pub fn judge(seen: &Seen<'_>) -> Verdict {
     }
 }
 
+/// The node of a lost Attachment is out of the game, also after `spec.lost` was written. Every fact must come from live
+/// reads made after that was seen.
+///
+/// Its word against other nodes is asked for once more: an agent that came back, mounted and fell silent again has taken
+/// it back by then, as whoever started the machine has.
+#[must_use]
+pub fn is_still_out(seen: &Seen<'_>) -> bool {
+    seen.silent && (by_node(seen).is_some() || !excludes_other_nodes(seen.attachment.mode))
+}
+
 /// What the Node object says.
 fn by_node(seen: &Seen<'_>) -> Option<Cause> {
     match seen.node {

@@ -73,6 +73,33 @@ fn only_a_provably_other_machine_is_a_replacement() {
     assert_eq!(verdict(&usual(), &there("uid-2"), true, &[]), Verdict::Silent { forced: None });
 }
 
+/// B7: after `spec.lost` was written, before what nothing fences is freed.
+#[test]
+fn a_lost_node_stays_out_until_it_is_heard_or_its_word_is_taken_back() {
+    let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: "boot".into() };
+    let out = |mode, node: &NodeNow, silent| {
+        let attachment = AttachmentSeen { lost: true, ..attachment(false, mode, AttachmentState::Taken) };
+        is_still_out(&Seen {
+            attachment: &attachment,
+            machine: &machine,
+            node,
+            silent,
+            heard_now: !silent,
+            claims: &[],
+        })
+    };
+    let single = AccessMode::SingleNodeWriter;
+    for node in [NodeNow::Gone, tainted(), known_as("uid-2", "boot-2", "id-2")] {
+        assert!(out(single, &node, true), "{node:?}");
+        assert!(!out(single, &node, false), "{node:?} is heard");
+    }
+    // The machine was started again, under its old UID or a new one.
+    for node in [there("uid"), known_as("uid-2", "boot-2", "id"), there("uid-2")] {
+        assert!(!out(single, &node, true), "{node:?}");
+        assert!(out(AccessMode::MultiNodeMultiWriter, &node, true), "{node:?} excludes nobody");
+    }
+}
+
 #[test]
 fn the_same_machine_that_is_not_heard_either_stays_silent() {
     let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: "boot".into() };

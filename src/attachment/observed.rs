@@ -106,8 +106,15 @@ impl AttachmentSeen {
         match self.state {
             AttachmentState::ControllerDetached => true,
             AttachmentState::NodeDetached => !self.attach,
-            AttachmentState::Taken | AttachmentState::Attached => !self.attach && self.lost,
+            AttachmentState::Taken | AttachmentState::Attached => false,
         }
+    }
+
+    /// Its node was declared lost, has not said that it is done, and no call cuts it off: the lock may go only while the
+    /// node is out of the game (design R4).
+    #[must_use]
+    pub fn is_lost_unfenced(&self) -> bool {
+        self.lost && !self.attach && self.state < AttachmentState::NodeDetached
     }
 }
 

@@ -40,7 +40,8 @@ pub fn lost(reason: &str, node: &str, attach: bool) -> String {
     let then = if attach {
         "ControllerUnpublishVolume cuts the node off, then the volume is free"
     } else {
-        "its driver cannot cut a node off, so the volume is free at once"
+        "its driver cannot cut a node off, so the volume is free at once, or, if the node has come back meanwhile, when \
+         that has unmounted it"
     };
     format!(
         "node {node} was declared lost ({reason}): NodeUnpublishVolume and NodeUnstageVolume are skipped there; {then}; \

@@ -87,6 +87,36 @@ fn users(claims: &[ClaimSeen], attachment: &AttachmentSeen) -> Vec<ClaimSeen> {
     claims.iter().filter(|c| c.uses() == Some(&attachment.uid)).cloned().collect()
 }
 
+/// What live reads say of an Attachment's node.
+struct Look {
+    node: NodeNow,
+    silent: bool,
+    heard_now: bool,
+}
+
+async fn look(ctx: &Context, attachment: &AttachmentSeen, object: &Attachment) -> Result<Look, ApiError> {
+    let node: Option<LeanNode> = get_live(&Api::all(ctx.client.clone()), &attachment.node).await?;
+    let lease = agent_lease_name(&attachment.node);
+    let silent = ctx.leases.confirm_expired(&ctx.lease_api, &lease, Some(&attachment.node_uid)).await?;
+    Ok(Look {
+        silent: silent.is_some(),
+        heard_now: node.as_ref().is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
+        node: node_now(ctx, object, node.as_ref()),
+    })
+}
+
+/// Looks once more, after `spec.lost` was written: the node of this lost Attachment is still out of the game.
+pub(crate) async fn is_still_out(
+    ctx: &Context,
+    attachment: &AttachmentSeen,
+    object: &Attachment,
+) -> Result<bool, ApiError> {
+    let Look { node, silent, heard_now } = look(ctx, attachment, object).await?;
+    let machine = machine(object);
+    let seen = loss::Seen { attachment, machine: &machine, node: &node, silent, heard_now, claims: &[] };
+    Ok(loss::is_still_out(&seen))
+}
+
 /// Looks again, live, and writes `spec.lost` if that still says so (design R1, R4).
 async fn declare(
     ctx: &Context,
@@ -95,9 +125,7 @@ async fn declare(
     object: &Attachment,
     cause: Cause,
 ) -> Result<Did, ApiError> {
-    let node: Option<LeanNode> = get_live(&Api::all(ctx.client.clone()), &attachment.node).await?;
-    let lease = agent_lease_name(&attachment.node);
-    let silent = ctx.leases.confirm_expired(&ctx.lease_api, &lease, Some(&attachment.node_uid)).await?;
+    let Look { node, silent, heard_now } = look(ctx, attachment, object).await?;
     // What the Node says needs no word of the claims, and a node that is lost may have thousands.
     let claims: Vec<ClaimSeen> = if cause == Cause::ForceDetach {
         let listed = list_live(&ctx.claim_api(&attachment.namespace), None).await?;
@@ -108,9 +136,9 @@ async fn declare(
     let verdict = loss::judge(&loss::Seen {
         attachment,
         machine: &machine(object),
-        node: &node_now(ctx, object, node.as_ref()),
-        silent: silent.is_some(),
-        heard_now: node.is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
+        node: &node,
+        silent,
+        heard_now,
         claims: &users(&claims, attachment),
     });
     let Verdict::Lost(cause) = verdict else { return Ok(Did::Nothing) };

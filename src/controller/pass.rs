@@ -147,7 +147,10 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
             Some(ClosingStep::Close) if joined.contains(&attachment.uid.as_str()) => {}
             Some(ClosingStep::Close) => return claims::close(ctx, object).await,
             Some(ClosingStep::Free) => return claims::free_attachment(ctx, object).await,
-            None => {}
+            Some(ClosingStep::FreeIfStillOut) if losses::is_still_out(ctx, attachment, object).await? => {
+                return claims::free_attachment(ctx, object).await;
+            }
+            Some(ClosingStep::FreeIfStillOut) | None => {}
         }
     }
     for (claim, object) in seen.claims_seen.iter().zip(&seen.claims) {

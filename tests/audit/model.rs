@@ -213,12 +213,12 @@ impl System {
         match closing(view.lock) {
             Some(ClosingStep::Close) => actions.push(Action::Close(l)),
             Some(ClosingStep::Free) => actions.push(Action::Free(l)),
-            None => {}
+            Some(ClosingStep::FreeIfStillOut) | None => {}
         }
         match closing(view.undo) {
             Some(ClosingStep::Close) => actions.push(Action::CloseUndo(l)),
             Some(ClosingStep::Free) => actions.push(Action::End(l)),
-            None => {}
+            Some(ClosingStep::FreeIfStillOut) | None => {}
         }
         match view.handle.open() {
             None if s.begun < self.begun => actions.push(Action::Begin(l)),

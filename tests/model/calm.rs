@@ -83,6 +83,9 @@ fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
     if state.declaring.is_some() {
         all.push(What::FinishDeclare);
     }
+    if state.freeing.is_some() {
+        all.push(What::FinishFree);
+    }
     all.extend((0..).zip(&state.machines).filter(|(_, m)| m.away).map(|(n, _)| What::ComeBack(n)));
     if let Some(n) = state.sick.filter(|_| heals) {
         all.push(What::Heal(n));

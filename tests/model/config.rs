@@ -86,7 +86,8 @@ pub struct Habits {
     pub deaf: bool,
     /// A leader can pause between finding an instance dead and naming its successor.
     pub slow_move: bool,
-    /// A leader can pause between finding a node lost and writing it.
+    /// A leader can pause between finding a node lost and writing it, and between looking again and freeing what was
+    /// lost.
     pub slow_loss: bool,
     /// A node's agent goes on with its live reads after it wrote to the API.
     pub keeps_reads: bool,

@@ -64,6 +64,8 @@ pub enum LeaderDoes {
     EndClaim(u8, Claim),
     Close(Uid),
     FreeAttachment(Att),
+    /// Live looks say that the lost node is still out; the write that follows is `State::freeing`.
+    LookBeforeFree(Att),
     FreeClaim(u8, Claim),
     FreeClaimIfAttachmentGone(u8, Claim),
 }
@@ -163,6 +165,7 @@ fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
             match closing::plan(seen, &claims) {
                 Some(ClosingStep::Close) => steps.push(LeaderDoes::Close(att.uid)),
                 Some(ClosingStep::Free) => steps.push(LeaderDoes::FreeAttachment(*att)),
+                Some(ClosingStep::FreeIfStillOut) => steps.push(LeaderDoes::LookBeforeFree(*att)),
                 None => {}
             }
         }
@@ -325,6 +328,7 @@ pub fn act(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
         LeaderDoes::FreeAttachment(seen) => {
             state.free_att(who, &seen);
         }
+        LeaderDoes::LookBeforeFree(seen) => losses::look_before_free(config, state, who, seen),
         LeaderDoes::FreeClaim(c, seen) => {
             state.release_claim(who, c, &seen);
         }

@@ -44,8 +44,31 @@ pub fn look(config: &Config, state: &mut State, att: Att) {
     }
 }
 
-/// Design R4, by what this leader sees. A machine keeps its name for the driver.
+/// Looks once more, after the Attachment was seen as lost.
+pub fn look_before_free(config: &Config, state: &mut State, who: Actor, att: Att) {
+    let live = view(state, Actor::Leader(0));
+    let seen = att_seen(config, &att);
+    if with_facts(&live, &att, &seen, &[], loss::is_still_out) {
+        state.freeing = Some((who, att));
+        if !state.habits.slow_loss {
+            finish_free(state);
+        }
+    }
+}
+
+/// Design R4, by what this leader sees.
 fn judge(view: &LeaderView, att: &Att, seen: &AttachmentSeen, claims: &[ClaimSeen]) -> loss::Verdict {
+    with_facts(view, att, seen, claims, loss::judge)
+}
+
+/// A machine keeps its name for the driver.
+fn with_facts<T>(
+    view: &LeaderView,
+    att: &Att,
+    seen: &AttachmentSeen,
+    claims: &[ClaimSeen],
+    ask: impl Fn(&loss::Seen<'_>) -> T,
+) -> T {
     let now = &view.machines[usize::from(att.node)];
     let node = if now.unregistered {
         NodeNow::Gone
@@ -57,7 +80,7 @@ fn judge(view: &LeaderView, att: &Att, seen: &AttachmentSeen, claims: &[ClaimSee
             node_id: Some(node_name(att.node).into()),
         }
     };
-    loss::judge(&loss::Seen {
+    ask(&loss::Seen {
         attachment: seen,
         machine: &loss::Machine {
             node_uid: seen.node_uid.clone(),
@@ -78,5 +101,12 @@ pub fn finish(state: &mut State) {
         && !state.truth.cut.contains(&seen.uid)
     {
         state.truth.cut.push(seen.uid);
+    }
+}
+
+/// The write that frees what is lost.
+pub fn finish_free(state: &mut State) {
+    if let Some((who, seen)) = state.freeing.take() {
+        state.free_att(who, &seen);
     }
 }

@@ -277,6 +277,8 @@ pub struct State {
     pub following: Vec<(Actor, Follow)>,
     /// A leader found that a node is lost, by live reads: the write that says so is on its way.
     pub declaring: Option<Att>,
+    /// A leader found that the node of a lost Attachment is still out: the write that frees it is on its way.
+    pub freeing: Option<(Actor, Att)>,
     pub frozen: Vec<(Actor, Kind, Cached)>,
     pub machines: [Machine; NODES],
     pub nodes: [NodeAgent; NODES],
@@ -323,6 +325,7 @@ impl State {
             moving: None,
             following: Vec::new(),
             declaring: None,
+            freeing: None,
             machines: Default::default(),
             frozen: Vec::new(),
             nodes: Default::default(),
@@ -428,6 +431,7 @@ impl State {
                 .any(|c| c.read.is_some_and(|(u, _)| u == uid) || c.call.is_some_and(|a| a.uid == uid))
             || self.calls.iter().any(|c| c.uid == uid)
             || self.declaring.is_some_and(|a| a.uid == uid)
+            || self.freeing.is_some_and(|(_, a)| a.uid == uid)
             || self.truth.attached.iter().flatten().any(|(u, _)| *u == uid)
             || self.truth.staged.iter().flatten().any(|u| *u == uid)
             || self.truth.published.iter().flatten().flatten().any(|u| *u == uid)

@@ -70,6 +70,7 @@ impl System {
                 boot(s, *n);
             }
             What::FinishDeclare => losses::finish(s),
+            What::FinishFree => losses::finish_free(s),
             What::Aborted(Actor::Leader(_) | Actor::Backend) => unreachable!("they make no calls"),
             outside => by_hand(s, outside),
         }

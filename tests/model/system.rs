@@ -67,6 +67,7 @@ pub enum What {
     RemoveHandleByForce,
     RemoveAttachmentByForce(Uid),
     FinishDeclare,
+    FinishFree,
 }
 
 /// A step, and whose watch of what misses the write in it.
@@ -273,6 +274,7 @@ fn writes(what: &What) -> bool {
         | What::FinishMove
         | What::FinishFollow(_)
         | What::FinishDeclare
+        | What::FinishFree
         | What::CallEnds(_, End::Ok)
         | What::Controller(_, _, ControllerStep::ReportDetached) => true,
         What::Node(_, step) => matches!(
@@ -326,6 +328,9 @@ impl Model for System {
         }
         if s.declaring.is_some() {
             all.push(What::FinishDeclare);
+        }
+        if s.freeing.is_some() {
+            all.push(What::FinishFree);
         }
         if s.budget.again > 0 && s.claims == [None; CLAIMS] {
             all.push(What::MakeAgain);

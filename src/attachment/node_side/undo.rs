@@ -161,13 +161,19 @@ fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
         return (free && !seen.backs_off(uid)).then(|| NodeStep::Unstage { attachment: uid.clone() });
     }
     match seen.attachment(uid) {
-        Some(a) if a.state < AttachmentState::NodeDetached && !a.lost && may_hand_on(seen, a) => {
+        Some(a) if a.state < AttachmentState::NodeDetached && is_awaited(a) && may_hand_on(seen, a) => {
             Some(NodeStep::ReportDetached { attachment: uid.clone() })
         }
         // Kept until the Attachment is gone: it is what a later look at the paths goes by.
         Some(_) => None,
         None => Some(NodeStep::Forget { attachment: uid.clone() }),
     }
+}
+
+/// Whether somebody waits for this node's word. A lost node that is cut off has none (design R4); where no call cuts it
+/// off, the leader that finds it back waits for it.
+fn is_awaited(attachment: &AttachmentSeen) -> bool {
+    !attachment.lost || attachment.is_lost_unfenced()
 }
 
 /// Nobody knows what it is that an undo-only Attachment undoes, so no trace of the handle may be left here (design R7,
@@ -185,7 +191,7 @@ fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
         AttachmentState::Taken => !attachment.attach,
         AttachmentState::NodeDetached | AttachmentState::ControllerDetached => false,
     };
-    (attachment.deleted && mine && !attachment.lost && seen.record(&attachment.uid).is_none())
+    (attachment.deleted && mine && is_awaited(attachment) && seen.record(&attachment.uid).is_none())
         .then(|| NodeStep::ReportDetached { attachment: attachment.uid.clone() })
 }
 
