@@ -106,4 +106,17 @@ mod tests {
         handle.controller = Some(at("heir"));
         assert!(!is_misplaced(&attachment, &handle));
     }
+
+    /// N9: it may have been removed by hand, under an Attachment whose call has run.
+    #[test]
+    fn a_volume_handle_that_is_gone_does_not_say_that_no_call_has_run() {
+        let mut attachment = AttachmentSeen::of(&crate::api::Attachment::default());
+        (attachment.attach, attachment.controller) = (true, Some(at("i")));
+        let gone = HandleRead::Read(None);
+        assert_eq!(plan(&attachment, "i", &gone), ControllerStep::Unpublish);
+        attachment.deleted = true;
+        assert_eq!(plan(&attachment, "i", &gone), ControllerStep::Unpublish);
+        attachment.state = AttachmentState::Attached;
+        assert_eq!(plan(&attachment, "i", &gone), ControllerStep::Idle, "its node may use it");
+    }
 }

@@ -199,7 +199,7 @@ pub enum Standing {
     /// The calls of this handle belong to another controller instance now; the leader will say so on the
     /// Attachment too (design R2).
     NotMine,
-    /// Being closed at the next epoch: no new call, but one may have run, so the inverse is due.
+    /// Being closed at the next epoch, or gone: no new call, but one may have run, so the inverse is due.
     MayHaveRun,
     /// The handle was not open for this Attachment at any time since it exists: no call has ever run.
     NeverRan,
@@ -218,9 +218,15 @@ pub fn is_mine(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> bool
 /// Why `NeverRan` is certain: whoever raised the epoch listed the Attachments by quorum afterwards and
 /// waited for all it saw (design R3). An Attachment that was not seen was created later, so its agent's
 /// read, which comes after its creation, already found the raised epoch.
+///
+/// A VolumeHandle that is gone proves nothing: one that somebody removed by hand may have been open for the Attachment.
+/// The inverse then detaches nobody else. Without a VolumeHandle nobody's first call is allowed; whoever makes it anew
+/// lists the Attachments by quorum first and, while one is there, starts it closed at an epoch that no Attachment has,
+/// so nothing is attached beside this one before it is gone. A VolumeHandle that went in order went after such a LIST
+/// had found no Attachment: this one was created later, nothing is attached, and the inverse finds nothing.
 #[must_use]
 pub fn standing(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> Standing {
-    let Some(handle) = handle else { return Standing::NeverRan };
+    let Some(handle) = handle else { return Standing::MayHaveRun };
     let mine = is_mine(attachment, Some(handle));
     if handle.closing && handle.epoch == attachment.epoch + 1 {
         return if mine { Standing::MayHaveRun } else { Standing::NotMine };
