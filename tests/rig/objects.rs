@@ -39,12 +39,20 @@ pub fn condition(conditions: &[Condition]) -> Option<&Condition> {
 }
 
 impl Rig {
-    pub(super) async fn make_plugin(&self) {
+    /// Makes the Plugin; after [`Self::delete_plugin`] it is another one of the same name.
+    pub async fn make_plugin(&self) {
         // As many at once as a test likes.
         let spec = json!({"controllerConcurrency": 1000});
         let plugin = serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": spec})).unwrap();
         let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
         plugins.create(&PostParams::default(), &plugin).await.unwrap();
+    }
+
+    /// Deletes the Plugin. The driver's processes go on.
+    pub async fn delete_plugin(&self) {
+        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        missing_is_fine(plugins.delete(DRIVER, &DeleteParams::default()).await.map(drop));
+        assert!(plugins.get_opt(DRIVER).await.unwrap().is_none(), "something holds the Plugin");
     }
 
     pub fn volume_api(&self) -> Api<Volume> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use tonic::Status;
 
@@ -31,6 +32,8 @@ pub struct Backend {
     pub lost: BTreeSet<String>,
     /// Keys of volumes that stay attached whatever they answer.
     pub stuck: BTreeSet<String>,
+    /// Keys of volumes whose read-only mounts can be written to.
+    pub writable: BTreeSet<String>,
 }
 
 impl Backend {
@@ -42,6 +45,7 @@ impl Backend {
             violations: Vec::new(),
             lost: BTreeSet::new(),
             stuck: BTreeSet::new(),
+            writable: BTreeSet::new(),
         }
     }
 
@@ -234,7 +238,7 @@ impl Backend {
         }
         let place = (node.to_owned(), target.to_owned());
         match volume.published.get(&place) {
-            Some(before) if before == arguments => return Ok(()),
+            Some(before) if before == arguments => return self.protect(key, target, readonly),
             Some(_) => {
                 return Err(
                     self.forbidden(key, format!("NodePublishVolume of {key} again with other arguments"))
@@ -249,23 +253,32 @@ impl Backend {
             fs::create_dir(target).map_err(|error| Status::internal(error.to_string()))?;
         }
         mount_bind(staging, target).map_err(failed)?;
-        if readonly {
-            mount_remount(target, MountFlags::BIND | MountFlags::RDONLY, c"").map_err(failed)?;
-        }
         self.known(key)?.published.insert(place, arguments.to_vec());
-        Ok(())
+        self.protect(key, target, readonly)
+    }
+
+    fn protect(&self, key: &str, target: &Path, readonly: bool) -> Result<(), Status> {
+        if !readonly || self.writable.contains(key) {
+            return Ok(());
+        }
+        mount_remount(target, MountFlags::BIND | MountFlags::RDONLY, c"").map_err(failed)
     }
 
     pub(super) fn unpublish(&mut self, key: &str, node: &str, target: &Path) -> Result<(), Status> {
         let place = (node.to_owned(), target.to_owned());
-        if self.volumes.get_mut(key).and_then(|volume| volume.published.remove(&place)).is_none() {
+        if !self.volumes.get(key).is_some_and(|volume| volume.published.contains_key(&place)) {
             return Ok(());
         }
-        unmount(target, UnmountFlags::empty()).map_err(failed)?;
+        match unmount(target, UnmountFlags::empty()) {
+            // The caller may unmount by force what is in use.
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        self.known(key)?.published.remove(&place);
         fs::remove_dir(target).map_err(|error| Status::internal(error.to_string()))
     }
 }
 
-fn failed(errno: rustix::io::Errno) -> Status {
+fn failed(errno: Errno) -> Status {
     Status::internal(errno.to_string())
 }

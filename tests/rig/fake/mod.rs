@@ -8,8 +8,11 @@ mod controller;
 mod identity;
 mod node;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::Shutdown;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -18,7 +21,9 @@ use moor::csi::proto::csi::v1::controller_server::ControllerServer;
 use moor::csi::proto::csi::v1::identity_server::IdentityServer;
 use moor::csi::proto::csi::v1::node_server::NodeServer;
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Response, Status};
 
@@ -54,9 +59,29 @@ struct Shared {
     gate: Gate,
     backend: Mutex<Backend>,
     faults: Mutex<BTreeMap<(String, Rpc), Fault>>,
+    /// Calls that are answered with OK and not done.
+    pretended: Mutex<BTreeSet<(String, Rpc)>>,
+    /// Calls that wait until they are let go.
+    held: watch::Sender<BTreeSet<(String, Rpc)>>,
     /// Calls that run: for Controller calls the volume, for Node calls the node and the volume.
     flights: Mutex<BTreeMap<String, Rpc>>,
-    servers: Mutex<BTreeMap<String, AbortHandle>>,
+    servers: Mutex<BTreeMap<String, Server>>,
+}
+
+/// A process of the driver.
+struct Server {
+    task: AbortHandle,
+    /// The connections that it has accepted: they live on without the task.
+    connections: Arc<Mutex<Vec<UnixStream>>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+        for connection in self.connections.lock().unwrap().iter() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 impl Fake {
@@ -67,6 +92,8 @@ impl Fake {
             gate,
             backend: Mutex::new(Backend::new(directory.join("storage"))),
             faults: Mutex::default(),
+            pretended: Mutex::default(),
+            held: watch::Sender::default(),
             flights: Mutex::default(),
             servers: Mutex::default(),
         }))
@@ -77,7 +104,14 @@ impl Fake {
         let socket = socket(plugin_dir);
         fs::create_dir_all(socket.parent().unwrap()).unwrap();
         let _ = fs::remove_file(&socket);
-        let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let accepted = connections.clone();
+        let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap()).map(move |connection| {
+            let connection = connection?;
+            let copy = connection.as_fd().try_clone_to_owned()?;
+            accepted.lock().unwrap().push(UnixStream::from(copy));
+            Ok::<_, std::io::Error>(connection)
+        });
         let place = Place { fake: self.clone(), node: node.to_owned(), controller };
         let server = tonic::transport::Server::builder()
             .add_service(IdentityServer::new(place.clone()))
@@ -85,16 +119,12 @@ impl Fake {
             .add_service(NodeServer::new(place))
             .serve_with_incoming(incoming);
         let task = tokio::spawn(server).abort_handle();
-        if let Some(before) = self.0.servers.lock().unwrap().insert(node.to_owned(), task) {
-            before.abort();
-        }
+        self.0.servers.lock().unwrap().insert(node.to_owned(), Server { task, connections });
     }
 
     /// Ends the driver's process on a node. What it has mounted stays.
     pub fn stop(&self, node: &str, plugin_dir: &Path) {
-        if let Some(server) = self.0.servers.lock().unwrap().remove(node) {
-            server.abort();
-        }
+        self.0.servers.lock().unwrap().remove(node);
         let _ = fs::remove_file(socket(plugin_dir));
     }
 
@@ -106,6 +136,26 @@ impl Fake {
     /// The fault ends.
     pub fn heal(&self, key: &str, rpc: Rpc) {
         self.0.faults.lock().unwrap().remove(&(key.to_owned(), rpc));
+    }
+
+    /// From now on every call `rpc` about `key` is answered with OK and nothing is done, until [`Self::behave`].
+    pub fn pretend(&self, key: &str, rpc: Rpc) {
+        self.0.pretended.lock().unwrap().insert((key.to_owned(), rpc));
+    }
+
+    /// The end of [`Self::pretend`].
+    pub fn behave(&self, key: &str, rpc: Rpc) {
+        self.0.pretended.lock().unwrap().remove(&(key.to_owned(), rpc));
+    }
+
+    /// From now on every call `rpc` about `key` waits, until [`Self::let_go`].
+    pub fn hold(&self, key: &str, rpc: Rpc) {
+        let _ = self.0.held.send_if_modified(|held| held.insert((key.to_owned(), rpc)));
+    }
+
+    /// The end of [`Self::hold`]; the calls that wait go on.
+    pub fn let_go(&self, key: &str, rpc: Rpc) {
+        let _ = self.0.held.send_if_modified(|held| held.remove(&(key.to_owned(), rpc)));
     }
 
     /// What the storage has, to look at or to change behind moor's back.
@@ -148,7 +198,7 @@ struct About {
 
 impl Place {
     /// Answers one call: written down, stopped or failed where that was asked for, else `effect`.
-    async fn answer<A>(
+    async fn answer<A: Default>(
         &self,
         about: About,
         effect: impl FnOnce(&mut Backend, &str, &[u8]) -> Result<A, Status>,
@@ -159,9 +209,13 @@ impl Place {
         let call = Call { rpc, node: self.node.clone(), key: key.clone(), arguments: arguments.clone() };
         let open = shared.journal.begin(&self.node, Event::Call(call));
         let _flight = Flight::begin(&self.fake, &key, self.lane(rpc, &key), rpc);
-        let fault = shared.faults.lock().unwrap().get(&(key, rpc)).copied();
+        let this = (key, rpc);
+        let fault = shared.faults.lock().unwrap().get(&this).copied();
+        let pretended = shared.pretended.lock().unwrap().contains(&this);
 
         shared.gate.pass(stop, Side::Before).await;
+        // The sender lives as long as the driver.
+        let _ = shared.held.subscribe().wait_for(|held| !held.contains(&this)).await;
         let failed = match fault {
             Some(Fault::HangBefore) => std::future::pending().await,
             Some(Fault::CodeBefore(code)) => Some(code),
@@ -169,6 +223,7 @@ impl Place {
         };
         let result = match failed {
             Some(code) => Err(Status::new(code, WORDS)),
+            None if pretended => Ok(A::default()),
             None => effect(&mut shared.backend.lock().unwrap(), &self.node, &arguments),
         };
         let result = match (fault, result) {

@@ -1,0 +1,106 @@
+//! Undo against resistance: mounts in use, drivers that lie, Plugins and Secrets that are gone before they are needed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod rig;
+
+#[path = "stubborn/busy.rs"]
+mod busy;
+#[path = "stubborn/lies.rs"]
+mod lies;
+#[path = "stubborn/plugins.rs"]
+mod plugins;
+#[path = "stubborn/secrets.rs"]
+mod secrets;
+#[path = "stubborn/shared.rs"]
+mod shared;
+
+use std::process::ExitCode;
+
+use moor::api::claim::VolumeClaimStatus;
+use moor::csi::Rpc;
+use rig::{Entry, Rig, condition, volume, volume_claim};
+
+const NODE: &str = "node-2";
+
+impl Rig {
+    /// A volume that is mounted on [`NODE`]. Claim and Volume have one name. Returns where.
+    async fn in_use(&self, name: &str) -> String {
+        self.make_volume(&volume(name)).await;
+        self.make_claim(&volume_claim(name, name, NODE)).await;
+        self.until_ready(name).await
+    }
+
+    /// Waits until a claim is not Ready for this reason, with all these words. Returns what it says.
+    async fn until_says(&self, claim: &str, reason: &str, words: &[&str]) -> VolumeClaimStatus {
+        let look = || {
+            let status = self.cluster.claim(claim)?.status.clone()?;
+            let ready = condition(&status.conditions)?;
+            let told = ready.status == "False" && ready.reason == reason;
+            (told && words.iter().all(|word| ready.message.contains(word))).then_some(status)
+        };
+        let what = format!("claim {claim} says {reason} with {words:?}");
+        self.cluster.until(&what, look, || self.story(claim)).await
+    }
+
+    /// As [`Self::until_says`], of a Volume.
+    async fn until_volume_says(&self, volume: &str, reason: &str, words: &[&str]) {
+        let look = || {
+            let status = self.cluster.volume(volume)?.status.clone()?;
+            let ready = condition(&status.conditions)?;
+            let told = ready.status == "False" && ready.reason == reason;
+            (told && words.iter().all(|word| ready.message.contains(word))).then_some(())
+        };
+        let what = format!("Volume {volume} says {reason} with {words:?}");
+        self.cluster.until(&what, look, || self.story(volume)).await;
+    }
+
+    /// The calls about a volume that began after `since`, in their order.
+    fn calls_since(&self, since: usize, key: &str) -> Vec<Entry> {
+        self.journal.since(since, |entry| entry.call().is_some_and(|call| call.key == key))
+    }
+
+    /// How often a call was made about a volume.
+    fn count(&self, key: &str, rpc: Rpc) -> usize {
+        self.journal.trace_of(key).iter().filter(|name| **name == rpc.name()).count()
+    }
+
+    /// Whether anybody has written this state into the status of an object of a kind.
+    fn was_written(&self, kind: &str, name: &str, state: &str) -> bool {
+        let wrote = |e: &Entry| {
+            e.write().is_some_and(|w| w.kind == kind && w.name == name && w.state() == Some(state))
+        };
+        !self.journal.since(0, |entry| entry.is_taken() && wrote(entry)).is_empty()
+    }
+
+    async fn remove_volume(&self, name: &str) {
+        self.delete_volume(name).await;
+        self.until_volume_gone(name).await;
+        self.assert_nothing_left().await;
+    }
+}
+
+/// Without immediate repetitions.
+fn course(calls: &[Entry]) -> Vec<&'static str> {
+    let mut names: Vec<_> = calls.iter().filter_map(|e| e.call().map(|c| c.rpc.name())).collect();
+    names.dedup();
+    names
+}
+
+/// The calls that take a volume from a node, in CSI's order.
+const UNDO: [&str; 3] = ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
+
+fn main() -> ExitCode {
+    rig::main(cases![
+        busy::a_busy_mount_is_taken_by_force_on_order,
+        busy::force_does_not_wait_for_a_driver_and_the_hand_over_does,
+        lies::published_without_a_mount,
+        lies::read_only_and_writable,
+        lies::unpublished_and_still_mounted,
+        lies::unstaged_and_still_mounted,
+        plugins::a_plugin_that_was_made_anew_proves_nothing,
+        plugins::everything_ends_without_its_plugin,
+        shared::one_of_two_claims_leaves_after_a_crash_of_the_agent,
+        secrets::undo_goes_on_without_its_secrets,
+    ])
+}

@@ -1,0 +1,98 @@
+//! A driver that answers with OK what it has not done: its word is not enough (design R8).
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use moor::csi::Rpc;
+
+use super::rig::{Cluster, Options, Rig, volume, volume_claim};
+use super::{NODE, UNDO, course};
+
+pub async fn published_without_a_mount(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.fake.pretend("v", Rpc::NodePublishVolume);
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("v", "v", NODE)).await;
+    let words = ["nothing is mounted at", "/moor.dev/", "mountPropagation Bidirectional", "next in"];
+    let status = rig.until_says("v", "MountNotVisible", &words).await;
+    assert_eq!(status.target_path, None);
+    until_attempted(&rig, "v", 2).await;
+    assert!(!rig.was_written("volumeclaims", "v", "Ready"));
+
+    rig.fake.behave("v", Rpc::NodePublishVolume);
+    let target = rig.until_ready("v").await;
+    fs::write(Path::new(&target).join("word"), "kept").unwrap();
+    rig.delete_claim("v").await;
+    rig.until_claim_gone("v").await;
+    rig.remove_volume("v").await;
+}
+
+pub async fn read_only_and_writable(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.fake.backend().writable.insert("v".to_owned());
+    rig.make_volume(&volume("v")).await;
+    let mut claim = volume_claim("v", "v", NODE);
+    claim.spec.read_only = true;
+    rig.make_claim(&claim).await;
+    let words = ["the claim is read-only", "can be written to", "/moor.dev/", "next in"];
+    let status = rig.until_says("v", "MountWritable", &words).await;
+    assert_eq!(status.target_path, None);
+    until_attempted(&rig, "v", 2).await;
+    assert!(!rig.was_written("volumeclaims", "v", "Ready"));
+
+    rig.fake.backend().writable.clear();
+    let target = rig.until_ready("v").await;
+    fs::write(Path::new(&target).join("word"), "no").unwrap_err();
+    rig.delete_claim("v").await;
+    rig.until_claim_gone("v").await;
+
+    // And a claim that leaves while it is so.
+    rig.fake.backend().writable.insert("v".to_owned());
+    rig.make_claim(&claim).await;
+    rig.until_says("v", "MountWritable", &[]).await;
+    rig.delete_claim("v").await;
+    rig.until_claim_gone("v").await;
+    rig.remove_volume("v").await;
+}
+
+pub async fn unpublished_and_still_mounted(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    still_mounted(&rig, Rpc::NodeUnpublishVolume, 1).await;
+}
+
+pub async fn unstaged_and_still_mounted(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    still_mounted(&rig, Rpc::NodeUnstageVolume, 2).await;
+}
+
+/// The driver does not do `lie`, and the undo gets no further than the first `far` of its calls.
+async fn still_mounted(rig: &Rig, lie: Rpc, far: usize) {
+    let target = rig.in_use("v").await;
+    fs::write(Path::new(&target).join("word"), "kept").unwrap();
+    let since = rig.journal.now();
+    rig.fake.pretend("v", lie);
+    rig.delete_claim("v").await;
+    let words = [lie.name(), "is done", "still mounted", "/moor.dev/", "next in"];
+    rig.until_says("v", "StillMounted", &words).await;
+    until_attempted(rig, "v", 2).await;
+    let attachment = rig.cluster.attachment_of("v").unwrap().name_any();
+    assert!(!rig.was_written("volumeclaims", "v", "NodeDetached"));
+    assert!(!rig.was_written("attachments", &attachment, "NodeDetached"));
+    assert_eq!(course(&rig.calls_since(since, "v")), UNDO[..far]);
+
+    rig.fake.behave("v", lie);
+    rig.until_claim_gone("v").await;
+    assert_eq!(course(&rig.calls_since(since, "v")), UNDO);
+    assert_eq!(fs::read_to_string(rig.fake.backend().content("v").join("word")).unwrap(), "kept");
+    rig.remove_volume("v").await;
+}
+
+async fn until_attempted(rig: &Rig, claim: &str, times: i64) {
+    let look = || {
+        let attempts = rig.cluster.claim(claim)?.status.as_ref()?.attempts?;
+        (attempts >= times).then_some(())
+    };
+    rig.cluster.until(&format!("{times} attempts are counted"), look, || rig.story(claim)).await;
+}

@@ -1,0 +1,89 @@
+//! The Plugin of a volume in use is deleted, or made anew: another one under the same name (interleavings B21).
+
+use std::sync::Arc;
+
+use moor::csi::Rpc;
+use tonic::Code;
+
+use super::rig::{CONTROLLER, Cluster, Fault, Options, Rig};
+use super::{NODE, UNDO, course};
+
+const GONE: Fault = Fault::CodeBefore(Code::NotFound);
+
+async fn make_plugin_anew(rig: &Rig) {
+    rig.delete_plugin().await;
+    rig.make_plugin().await;
+}
+
+pub async fn a_plugin_that_was_made_anew_proves_nothing(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    for name in ["plain", "unknown", "early"] {
+        rig.in_use(name).await;
+    }
+    // Of the Plugin that attached NOT_FOUND is proof; the storage did it by itself.
+    rig.fake.fail("early", Rpc::ControllerUnpublishVolume, GONE);
+    rig.fake.detach_silently("early");
+    rig.delete_claim("early").await;
+    rig.until_claim_gone("early").await;
+
+    make_plugin_anew(&rig).await;
+    let since = rig.journal.now();
+    rig.delete_claim("plain").await;
+    rig.until_claim_gone("plain").await;
+    assert_eq!(course(&rig.calls_since(since, "plain")), UNDO);
+
+    rig.fake.fail("unknown", Rpc::ControllerUnpublishVolume, GONE);
+    rig.delete_claim("unknown").await;
+    let look = || {
+        let error = cluster.attachment_of("unknown")?.status.as_ref()?.last_error.clone()?;
+        (error.rpc == Rpc::ControllerUnpublishVolume.name()).then_some(error)
+    };
+    let said = cluster.until("the detach fails", look, || rig.story("unknown")).await;
+    assert_eq!(said.code, "NotFound");
+    for words in ["was made anew since the volume was attached", "no proof that it is detached"] {
+        assert!(said.message.contains(words), "{}", said.message);
+    }
+    rig.until_says("unknown", "ControllerUnpublishFailed", &["NotFound", "made anew"]).await;
+    assert!(rig.fake.backend().volumes["unknown"].attached.contains_key(NODE));
+    rig.fake.heal("unknown", Rpc::ControllerUnpublishVolume);
+    rig.until_claim_gone("unknown").await;
+
+    for name in ["plain", "unknown", "early"] {
+        rig.delete_volume(name).await;
+        rig.until_volume_gone(name).await;
+    }
+    rig.assert_nothing_left().await;
+    assert!(rig.fake.backend().volumes.is_empty());
+}
+
+pub async fn everything_ends_without_its_plugin(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let names = ["leaving", "later", "restarted"];
+    for name in names {
+        rig.in_use(name).await;
+    }
+    // One is on its way out already.
+    rig.fake.fail("leaving", Rpc::NodeUnstageVolume, Fault::CodeBefore(Code::Internal));
+    rig.delete_claim("leaving").await;
+    rig.until_says("leaving", "NodeUnstageFailed", &[]).await;
+    rig.delete_plugin().await;
+    rig.fake.heal("leaving", Rpc::NodeUnstageVolume);
+    rig.delete_claim("later").await;
+    for name in ["leaving", "later"] {
+        rig.until_claim_gone(name).await;
+    }
+    // Nobody remembers the Plugin: records and Attachments have to do.
+    for actor in [CONTROLLER, "node-1", NODE] {
+        rig.restart(actor);
+    }
+    let since = rig.journal.now();
+    rig.delete_claim("restarted").await;
+    rig.until_claim_gone("restarted").await;
+    assert_eq!(course(&rig.calls_since(since, "restarted")), UNDO);
+    for name in names {
+        rig.delete_volume(name).await;
+        rig.until_volume_gone(name).await;
+    }
+    rig.assert_nothing_left().await;
+    assert!(rig.fake.backend().volumes.is_empty());
+}
