@@ -6,6 +6,8 @@ mod rig;
 
 #[path = "stubborn/busy.rs"]
 mod busy;
+#[path = "stubborn/conflicts.rs"]
+mod conflicts;
 #[path = "stubborn/lies.rs"]
 mod lies;
 #[path = "stubborn/plugins.rs"]
@@ -102,5 +104,7 @@ fn main() -> ExitCode {
         plugins::everything_ends_without_its_plugin,
         shared::one_of_two_claims_leaves_after_a_crash_of_the_agent,
         secrets::undo_goes_on_without_its_secrets,
+        conflicts::a_failed_attach_is_written_onto_a_newer_attachment,
+        conflicts::a_failed_create_is_written_onto_a_newer_volume,
     ])
 }

@@ -18,7 +18,7 @@ use super::status::{failed, not_ready, ready, went};
 use super::upkeep::instance_name;
 use crate::api::attachment::Fixed;
 use crate::api::conditions::Desired;
-use crate::api::{Attachment, AttachmentState, VolumeHandle};
+use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, undo_only};
 use crate::csi::{CallError, Context, Meaning, Rpc};
@@ -249,6 +249,10 @@ async fn detached(agent: &Agent, attachment: &Arc<Attachment>, message: String) 
     conclude(agent, attachment, AttachmentState::ControllerDetached, &desired, &context, |_| true).await
 }
 
+fn state_of(attachment: &Attachment) -> AttachmentState {
+    attachment.status.as_ref().map(|s| s.state).unwrap_or_default()
+}
+
 /// Writes what a call came to. The leader may have written to the object during the call, which does not change what
 /// the call did: as long as `still` holds the result is written onto the newer version, not called for again.
 async fn conclude(
@@ -260,8 +264,7 @@ async fn conclude(
     still: impl Fn(&Attachment) -> bool,
 ) -> Result<(), ApiError> {
     let uid = attachment.metadata.uid.clone().unwrap_or_default();
-    let current = |a: &Attachment| a.status.as_ref().map(|s| s.state).unwrap_or_default();
-    let (from, by) = (current(attachment), attachment.spec.controller.clone());
+    let (from, by) = (state_of(attachment), attachment.spec.controller.clone());
     let mut object = attachment.clone();
     for _ in 0..CONFLICTS {
         let before = object.status.clone().unwrap_or_default();
@@ -271,7 +274,7 @@ async fn conclude(
         went(&mut after, desired, object.metadata.generation, Timestamp::now());
         match write(agent, &object, &before, &after).await {
             Err(ApiError::Conflict(request)) => match agent.attachments.by_uid(&uid) {
-                Some(fresh) if current(&fresh) == from && fresh.spec.controller == by && still(&fresh) => {
+                Some(fresh) if state_of(&fresh) == from && fresh.spec.controller == by && still(&fresh) => {
                     object = fresh;
                 }
                 _ => return Err(ApiError::Conflict(request)),
@@ -283,23 +286,43 @@ async fn conclude(
     Ok(())
 }
 
+/// Counts a failure and writes it where people look.
 async fn record_failure(
     agent: &Agent,
     attachment: &Arc<Attachment>,
     rpc: Rpc,
     failure: &Failure,
 ) -> Result<(), ApiError> {
-    let before = attachment.status.clone().unwrap_or_default();
+    let before = attachment.status.as_ref();
     let driver = &attachment.spec.fixed.driver_name;
-    let same = before.last_error.as_ref().is_some_and(|e| e.rpc == rpc.name());
-    let earlier = before.attempts.filter(|_| same);
+    let same = |s: &&AttachmentStatus| s.last_error.as_ref().is_some_and(|e| e.rpc == rpc.name());
+    let earlier = before.filter(same).and_then(|s| s.attempts);
     let attempt = agent.retries.failed(&retry_step(attachment, rpc), failure, earlier, driver);
     let name = attachment.metadata.name.as_deref().unwrap_or_default();
     tracing::warn!(attachment = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
-    let mut after = before.clone();
     let place = format!("on node {}", attachment.spec.node_name);
-    failed(&mut after, failure, attempt, &place, attachment.metadata.generation, Timestamp::now());
-    write(agent, attachment, &before, &after).await?;
+    let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
+    let mut object = attachment.clone();
+    for left in (0..CONFLICTS).rev() {
+        let before = object.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        failed(&mut after, failure, attempt, &place, object.metadata.generation, Timestamp::now());
+        match (write(agent, &object, &before, &after).await, agent.attachments.by_uid(uid)) {
+            // Written during the call. It is as true of the newer version that the call failed, and the next attempt,
+            // which would say so, may be minutes away.
+            (Err(ApiError::Conflict(_)), Some(fresh))
+                if left > 0
+                    && fresh.metadata.generation == object.metadata.generation
+                    && state_of(&fresh) == state_of(&object) =>
+            {
+                object = fresh;
+            }
+            (written, _) => {
+                written?;
+                break;
+            }
+        }
+    }
     if attempt.number == 1 {
         agent.tell(attachment, Reason::CallFailed, rpc.name(), failure.to_string());
     }
@@ -309,8 +332,8 @@ async fn record_failure(
 async fn write(
     agent: &Agent,
     attachment: &Arc<Attachment>,
-    before: &crate::api::AttachmentStatus,
-    after: &crate::api::AttachmentStatus,
+    before: &AttachmentStatus,
+    after: &AttachmentStatus,
 ) -> Result<(), ApiError> {
     let api = agent.api::<Attachment>();
     agent.write_status(&api, &agent.attachments, &**attachment, before, after).await?;

@@ -20,6 +20,8 @@ use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Secrets, Valida
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
+/// How often a failure is written onto a newer version of its Volume.
+const CONFLICTS: usize = 3;
 /// Pause while no call may be started.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -43,56 +45,91 @@ pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
 
     let before = volume.status.clone().unwrap_or_default();
     let mut after = before.clone();
-    let now = Timestamp::now();
-    let mut failure = None;
     match call(&agent, &volume, rpc, &driver, &mut after).await {
         Ok(()) => {}
         // Deleted before it was made: the driver's clear answer means that there is nothing to delete.
         Err((_, Some(error))) if rpc == Rpc::CreateVolume && was_not_made(&volume, &error) => {
             after.state = VolumeState::Deleted;
             let desired = not_ready("Deleted", "it was deleted before the driver made it".into());
-            went(&mut after, &desired, volume.metadata.generation, now);
+            went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
         }
-        Err((failed_with, _)) => {
-            let attempt = agent.retries.failed(&step, &failed_with, before.attempts, &driver);
-            let name = volume.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failed_with}");
-            let place = format!("on node {}", agent.node_name);
-            failed(&mut after, &failed_with, attempt, &place, volume.metadata.generation, now);
-            failure = Some((failed_with, attempt));
-        }
+        Err((failure, _)) => return record_failure(&agent, &volume, &step, &failure, &driver).await,
     }
-    let api = agent.api_in::<Volume>(volume.metadata.namespace.as_deref().unwrap_or_default());
-    let written = agent.write_status(&api, &agent.volumes, &*volume, &before, &after).await;
-    match (written, failure) {
-        (Ok(()), None) => {
+    match write(&agent, &volume, &before, &after).await {
+        Ok(()) => {
             agent.retries.clear(&uid);
             Next::Done
         }
-        (Ok(()), Some((failure, attempt))) => {
-            if attempt.number == 1 {
-                agent.tell(&volume, Reason::CallFailed, rpc.name(), failure.to_string());
-            }
-            Next::After(attempt.next)
-        }
         // A call that succeeded is repeated, with the same arguments and so the same result.
-        (Err(ApiError::Conflict(_)), _) => Next::Again,
-        (Err(error), _) => {
+        Err(ApiError::Conflict(_)) => Next::Again,
+        Err(error) => {
             tracing::warn!(volume = volume.metadata.name, "{error}");
             Next::Retry
         }
     }
 }
 
+/// Counts a failure and writes it where people look.
+async fn record_failure(
+    agent: &Agent,
+    volume: &Arc<Volume>,
+    step: &Step<'_>,
+    failure: &Failure,
+    driver: &str,
+) -> Next {
+    let earlier = volume.status.as_ref().and_then(|s| s.attempts);
+    let attempt = agent.retries.failed(step, failure, earlier, driver);
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
+    let place = format!("on node {}", agent.node_name);
+    let mut object = volume.clone();
+    for left in (0..CONFLICTS).rev() {
+        let before = object.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        failed(&mut after, failure, attempt, &place, object.metadata.generation, Timestamp::now());
+        match (write(agent, &object, &before, &after).await, agent.volumes.by_uid(step.uid)) {
+            (Ok(()), _) => break,
+            // Written during the call. It is as true of the newer version that the call failed, and the next attempt,
+            // which would say so, may be minutes away.
+            (Err(ApiError::Conflict(_)), Some(fresh))
+                if left > 0
+                    && fresh.metadata.generation == object.metadata.generation
+                    && state_of(&fresh) == state_of(&object) =>
+            {
+                object = fresh;
+            }
+            (Err(ApiError::Conflict(_)), _) => return Next::Again,
+            (Err(error), _) => {
+                tracing::warn!(volume = name, %failure, "the failure cannot be written: {error}");
+                return Next::Retry;
+            }
+        }
+    }
+    if attempt.number == 1 {
+        agent.tell(volume, Reason::CallFailed, step.rpc.name(), failure.to_string());
+    }
+    Next::After(attempt.next)
+}
+
+async fn write(
+    agent: &Agent,
+    volume: &Arc<Volume>,
+    before: &VolumeStatus,
+    after: &VolumeStatus,
+) -> Result<(), ApiError> {
+    let api = agent.api_in::<Volume>(volume.metadata.namespace.as_deref().unwrap_or_default());
+    agent.write_status(&api, &agent.volumes, &**volume, before, after).await
+}
+
+fn state_of(volume: &Volume) -> VolumeState {
+    volume.status.as_ref().map(|s| s.state).unwrap_or_default()
+}
+
 /// The call that the leader has assigned to the instance on this node, while it is not done.
 fn due(agent: &Agent, volume: &Volume) -> Option<Rpc> {
     let assignment = volume.spec.assignment.as_ref()?;
     assignment.controller.as_ref().filter(|c| c.agent == agent.node_name)?;
-    due_call(
-        assignment.operation,
-        volume.status.as_ref().map_or_else(VolumeState::default, |s| s.state),
-        volume.metadata.deletion_timestamp.is_some(),
-    )
+    due_call(assignment.operation, state_of(volume), volume.metadata.deletion_timestamp.is_some())
 }
 
 fn due_call(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Option<Rpc> {
