@@ -68,9 +68,13 @@ async fn use_volume(rig: &Rig, claim: &str, volume: &str, node: &str) -> String 
     path
 }
 
+async fn until_ended(rig: &Rig, actor: &str) {
+    until(&format!("{actor} ends"), || async { rig.has_ended(actor).then_some(()) }).await;
+}
+
 /// As kubelet does with a container that has ended. Waits until it has.
 async fn run_again(rig: &Rig, actor: &str) {
-    until(&format!("{actor} ends"), || async { rig.has_ended(actor).then_some(()) }).await;
+    until_ended(rig, actor).await;
     rig.restart(actor);
 }
 
@@ -123,14 +127,18 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     rig.kill("node-1");
     let (before, old) = (rig.journal.now(), revision(&rig).await);
     cluster.restore().await;
+    // Each notices it in its own time. The leader waits for a node no longer than that node's Lease lasts.
+    for actor in [CONTROLLER, "node-3", "node-2"] {
+        until_ended(&rig, actor).await;
+    }
     // The leader is there before the nodes have said what they have mounted: it waits for them.
-    run_again(&rig, CONTROLLER).await;
-    run_again(&rig, "node-3").await;
+    rig.restart("node-3");
+    rig.restart(CONTROLLER);
     until("the leader waits for node-2", || async {
         state_of(&rig, "rival").await.filter(|(_, reason, _)| reason == "Forgotten")
     })
     .await;
-    run_again(&rig, "node-2").await;
+    rig.restart("node-2");
     let mounted = until_forgotten(&rig, "node-2", &["vol-late", "vol-shared"]).await;
     assert!(mounted.iter().all(|m| m.reason == "WentBack" && m.since.is_some()), "{mounted:?}");
     assert_eq!(mounted[1].claims, ["default/user"]);

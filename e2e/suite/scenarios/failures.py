@@ -75,6 +75,9 @@ def deleted_on_the_way(world: World) -> None:
         world.delete("VolumeClaim", "claim")
         fault.release()
         world.await_gone("VolumeClaim", "claim", 20)
+        # The attach may begin before the claim is assigned. A claim that is deleted then goes at once; what was begun
+        # for it is undone by its Attachment.
+        world.cluster.wait_for("the Attachment to be gone", lambda: not world.attachments(), 20, 0.05)
         world.expect_calls(expected, volume=volume, after=start)
 
 
