@@ -10,3 +10,5 @@ mod forgotten;
 mod scene;
 #[path = "admission/table.rs"]
 mod table;
+#[path = "admission/without_lock.rs"]
+mod without_lock;

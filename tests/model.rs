@@ -386,14 +386,35 @@ fn a_volume_handle_is_removed_by_force() {
     check("a VolumeHandle removed by force", config);
 }
 
-/// OPEN: an Attachment whose finalizer is taken off by hand is a lock that is gone while the mount is there. N9, N15.
+/// An Attachment whose finalizer is taken off by hand: the claim that uses it keeps every other node off until its own
+/// node has given the grant back, and goes on where it is mounted. N9, N15.
 #[test]
-#[should_panic(expected = "does not hold")]
-fn open_an_attachment_removed_by_force() {
+fn an_attachment_is_removed_by_force_under_its_claim() {
     let mut config = Config::new(SingleNodeWriter, [0, 1]);
-    (config.stage, config.removed) = (false, Some(Removed::Attachment));
-    config.budget = Budget { force: 1, ..NONE };
-    check("an Attachment removed by force", config);
+    (config.attach, config.removed) = (false, Some(Removed::Attachment));
+    (config.kept, config.sick) = ([true, true], Some(0));
+    config.budget = bounds(Budget { force: 1, ..NONE }, Budget { force: 2, late: 1, crash: 1, ..NONE });
+    check("an Attachment removed by force under its claim", config);
+}
+
+/// The same for writers on many nodes, whose Attachments have names of their own.
+#[test]
+fn an_attachment_is_removed_by_force_under_a_writer() {
+    let mut config = Config::new(MultiNodeSingleWriter, [0, 1]);
+    (config.attach, config.stage, config.removed) = (false, false, Some(Removed::Attachment));
+    (config.kept, config.sick) = ([true, true], Some(0));
+    config.budget = bounds(Budget { force: 1, ..NONE }, Budget { force: 2, late: 1, crash: 1, ..NONE });
+    check("an Attachment removed by force under a writer", config);
+}
+
+/// The same for claims on one node.
+#[test]
+fn an_attachment_is_removed_by_force_under_two_claims() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    (config.attach, config.removed) = (false, Some(Removed::Attachment));
+    config.kept = [true, true];
+    config.budget = bounds(Budget { force: 1, ..NONE }, Budget { force: 2, late: 1, crash: 1, ..NONE });
+    check("an Attachment removed by force under two claims", config);
 }
 
 /// Two Volumes name one handle: the second takes it over when the first one is gone, however it went. B14, N16.
@@ -417,6 +438,30 @@ fn an_instance_comes_back_under_its_old_name() {
         Budget { kill: 2, revive: 1, lag: 2, crash: 1, late: 1, ..NONE },
     );
     check("an instance comes back", config);
+}
+
+/// OPEN: an Attachment that is removed by hand while the storage is attached for it. Its node has nothing and gives the
+/// grant back; of the attach only the storage knows. The driver refuses a second one, and the audit of the storage
+/// finds the first. N9.
+#[test]
+#[should_panic(expected = "never attached on two nodes in a single-node mode")]
+fn open_an_attached_attachment_removed_by_force() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    (config.stage, config.removed) = (false, Some(Removed::Attachment));
+    (config.kept, config.sick) = ([true, true], Some(0));
+    config.budget = Budget { force: 1, ..NONE };
+    check("an Attachment removed by force while it is attached", config);
+}
+
+/// OPEN: an Attachment that is removed by hand under a claim that is deleted. That it is gone is what frees such a claim
+/// when all went in order, and nothing tells the two apart: the mount is undone by its record alone. N9, N14.
+#[test]
+#[should_panic(expected = "a claim is gone only when its target is")]
+fn open_an_attachment_removed_by_force_under_a_deleted_claim() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1]);
+    (config.attach, config.stage, config.removed) = (false, false, Some(Removed::Attachment));
+    config.budget = Budget { force: 1, ..NONE };
+    check("an Attachment removed by force under a deleted claim", config);
 }
 
 /// OPEN: finding an instance dead and naming its successor are two objects and two steps. A leader that pauses between

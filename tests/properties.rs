@@ -39,6 +39,13 @@ fn was_deleted(seen: &node_side::Seen, uid: &str, known: u64) -> bool {
     went_on && !seen.doubted.iter().any(|d| d == uid)
 }
 
+/// The claim holds a grant of the handle, and its Attachment is not there.
+fn uses_without_lock(claim: &ClaimSeen, attachments: &[AttachmentSeen]) -> bool {
+    let missing = claim.uses().is_some_and(|uid| attachments.iter().all(|a| a.uid != uid));
+    let of_handle = claim.assignment.as_ref().is_some_and(|a| a.attachment != "h");
+    missing && of_handle && claim.state != ClaimState::Lost
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -99,6 +106,8 @@ proptest! {
                     prop_assert_ne!(*mode, handle.mode);
                     let fenced = attachments.iter().all(AttachmentSeen::is_undo_only);
                     prop_assert!(fenced, "a mode is switched under an Attachment");
+                    let unlocked = claims.iter().any(|c| uses_without_lock(c, &attachments));
+                    prop_assert!(!unlocked, "a mode is switched under a claim whose Attachment was removed");
                 }
                 Grant::Create { attachment, node } => {
                     prop_assert_eq!(claim.mode, handle.mode);
@@ -108,6 +117,12 @@ proptest! {
                     let elsewhere = attachments.iter().all(AttachmentSeen::is_undo_only);
                     prop_assert!(claim.mode.is_multi_node() || elsewhere);
                     prop_assert!(handle.fences.iter().all(|f| &f.node != node), "granted behind a fence");
+                    let in_the_way = claims.iter().any(|c| {
+                        let beside = c.mode.is_multi_node() && claim.mode.is_multi_node();
+                        let here = c.assignment.as_ref().is_some_and(|a| &a.node_name == node);
+                        uses_without_lock(c, &attachments) && (here || !beside)
+                    });
+                    prop_assert!(!in_the_way, "granted beside a claim whose Attachment was removed");
                 }
                 Grant::Join { attachment, uid } | Grant::NameWriter { attachment, uid } => {
                     let named = handle.names_writer(&claim.uid, uid);

@@ -4,10 +4,13 @@
 //! propose meet at the Attachment's name, and the node's agent refuses what still slips through, so a
 //! stale view here costs time and never safety (design section 1).
 
+use std::collections::HashSet;
+
 use super::observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
 use super::writer::wait_for_writer;
-use crate::api::{AccessMode, AttachmentState, lock};
+use crate::api::claim::Assignment;
+use crate::api::{AccessMode, AttachmentState, ClaimState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 
 /// Everything admission looks at, for one Volume.
@@ -74,10 +77,11 @@ pub enum Verdict {
 #[must_use]
 pub fn admit(seen: &Seen<'_>) -> Vec<(String, Verdict)> {
     let mut verdicts = Vec::new();
+    let unlocked = uses_without_lock(seen);
     let mut ahead: Option<&ClaimSeen> = None;
     let mut granted = false;
     for claim in line(seen) {
-        let verdict = match judge(seen, claim) {
+        let verdict = match judge(seen, claim, &unlocked) {
             Ok(grant) => match ahead {
                 Some(older) => Verdict::Wait(Waiting::InLine { behind: older.key() }),
                 // Not a wait: the next pass grants it or knows whom it waits for.
@@ -102,9 +106,10 @@ pub fn admit(seen: &Seen<'_>) -> Vec<(String, Verdict)> {
 /// The mode in which the volume is to be opened: that of the first claim in line that could be placed.
 #[must_use]
 pub fn wanted_mode(seen: &Seen<'_>) -> Option<AccessMode> {
+    let unlocked = uses_without_lock(seen);
     let placeable = |c: &&ClaimSeen| {
         usable_volume(seen, c).is_ok_and(|(volume, _)| prepared(volume).is_ok())
-            && choose_node(seen, c).is_ok()
+            && choose_node(seen, c, &unlocked).is_ok()
     };
     line(seen).into_iter().find(placeable).map(|c| c.mode)
 }
@@ -116,10 +121,10 @@ fn line<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {
     line
 }
 
-fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
+fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<Grant, Waiting> {
     let (volume, handle) = usable_volume(seen, claim)?;
     // Before the mode: a claim that could never be placed must not switch the volume to its mode.
-    let node = choose_node(seen, claim)?;
+    let node = choose_node(seen, claim, unlocked)?;
     // On its own node the agent sees to it: it makes nothing beside the traces of another Attachment.
     let elsewhere = seen.forgotten.iter().filter(|f| f.node != node);
     if let Some(mount) = elsewhere.min_by_key(|f| &f.mount) {
@@ -130,10 +135,11 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
     }
     if handle.mode != claim.mode {
         // One that only undoes is fenced by the VolumeHandle whatever the mode is.
-        return match seen.attachments.iter().find(|a| !a.is_undo_only()) {
-            Some(holding) => Err(Waiting::Held(holder_of(seen, holding, claim))),
-            None => prepared(volume).map(|()| Grant::SwitchMode { mode: claim.mode }),
-        };
+        if let Some(holding) = seen.attachments.iter().find(|a| !a.is_undo_only()) {
+            return Err(Waiting::Held(holder_of(seen, holding, claim)));
+        }
+        keeps_off(unlocked.first())?;
+        return prepared(volume).map(|()| Grant::SwitchMode { mode: claim.mode });
     }
     let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
     let Some(existing) = seen.attachments.iter().find(|a| a.name == name) else {
@@ -146,6 +152,8 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
             let who = format!("Attachment/{}", lock::undo_name(&volume.driver, &volume.handle, &node));
             return Err(Waiting::Held(Holder { who, node, state: "leaving".into() }));
         }
+        let beside = |c: &ClaimSeen| c.mode.is_multi_node() && claim.mode.is_multi_node();
+        keeps_off(unlocked.iter().find(|c| is_granted_on(c, &node) || !beside(c)))?;
         wait_for_writer(claim, handle, seen.claims, seen.attachments)?;
         one_writing_node(seen, volume, claim, &node)?;
         prepared(volume)?;
@@ -154,6 +162,36 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<Grant, Waiting> {
     wait_for_writer(claim, handle, seen.claims, seen.attachments)?;
     one_writing_node(seen, volume, claim, &node)?;
     join(seen, volume, handle, claim, existing, &node)
+}
+
+/// Claims that use an Attachment of this handle which is not there: somebody removed it by hand (interleaving N9). Their
+/// nodes may have the volume mounted until they have given the grant back; what is mounted and Ready they report as
+/// forgotten (design R7).
+///
+/// The grant's name says that it is of this handle: a Volume that was made anew under its name may have another one.
+fn uses_without_lock<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {
+    let Some(volume) = seen.volume else { return Vec::new() };
+    let there: HashSet<&str> = seen.attachments.iter().map(|a| a.uid.as_str()).collect();
+    let of_handle = |c: &ClaimSeen, grant: &Assignment| {
+        let name = lock::attachment_name(&volume.driver, &volume.handle, c.mode, &grant.node_name);
+        grant.attachment == name
+    };
+    let uses = |c: &&ClaimSeen| {
+        c.state != ClaimState::Lost
+            && c.uses().is_some_and(|uid| !there.contains(uid))
+            && c.assignment.as_ref().is_some_and(|grant| of_handle(c, grant))
+    };
+    seen.claims.iter().filter(uses).collect()
+}
+
+fn is_granted_on(claim: &ClaimSeen, node: &str) -> bool {
+    claim.assignment.as_ref().is_some_and(|a| a.node_name == node)
+}
+
+fn keeps_off(user: Option<&&ClaimSeen>) -> Result<(), Waiting> {
+    let Some(user) = user else { return Ok(()) };
+    let node = user.assignment.as_ref().map(|a| a.node_name.clone()).unwrap_or_default();
+    Err(Waiting::Held(Holder { who: user.key(), node, state: state_of(user) }))
 }
 
 fn usable_volume<'a>(
@@ -241,7 +279,7 @@ fn join(
 }
 
 /// The node the user named, else the one where the volume is, else the least loaded that can take it.
-fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<String, Waiting> {
+fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<String, Waiting> {
     if let Some(name) = &claim.node {
         let missing = |why: &str| Waiting::NodeNotUsable { node: name.clone(), why: why.into() };
         let already = seen.attachments.iter().any(|a| &a.node == name);
@@ -265,7 +303,10 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen) -> Result<String, Waiting> {
         .iter()
         .filter(joinable)
         .find_map(|a| seen.nodes.iter().filter(able).find(|n| n.name == a.node));
-    let taken = |n: &NodeSeen| seen.attachments.iter().any(|a| a.node == n.name);
+    let taken = |n: &NodeSeen| {
+        let in_use = || unlocked.iter().any(|c| is_granted_on(c, &n.name));
+        seen.attachments.iter().any(|a| a.node == n.name) || in_use()
+    };
     holding
         .or_else(|| {
             seen.nodes

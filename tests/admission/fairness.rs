@@ -25,6 +25,10 @@ enum Event {
     Detach(usize),
     /// What closes and is used by nobody is gone.
     Free,
+    /// The Attachment at this place is removed by hand.
+    RemoveLock(usize),
+    /// The node of the claim at this place (of those alive without their Attachment) gives the grant back.
+    GiveBack(usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -43,6 +47,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => any::<prop::sample::Index>().prop_map(|i| Event::Delete(i.index(8))),
         2 => any::<prop::sample::Index>().prop_map(|i| Event::Detach(i.index(8))),
         1 => Just(Event::Free),
+        1 => any::<prop::sample::Index>().prop_map(|i| Event::RemoveLock(i.index(4))),
+        1 => any::<prop::sample::Index>().prop_map(|i| Event::GiveBack(i.index(4))),
     ]
 }
 
@@ -88,7 +94,26 @@ impl Run {
                 }
             }
             Event::Free => self.free(),
+            Event::RemoveLock(place) => {
+                if *place < self.world.attachments.len() {
+                    self.world.attachments.remove(*place);
+                }
+            }
+            Event::GiveBack(place) => {
+                let unlocked: Vec<String> =
+                    self.unlocked().into_iter().filter(|c| !c.deleted).map(|c| c.uid.clone()).collect();
+                if let Some(uid) = unlocked.get(*place) {
+                    let claim = self.world.claims.iter_mut().find(|c| &c.uid == uid).unwrap();
+                    (claim.yielded, claim.state) = (claim.uses().map(Into::into), ClaimState::Pending);
+                }
+            }
         }
+    }
+
+    /// Claims whose Attachment was removed by hand.
+    fn unlocked(&self) -> Vec<&ClaimSeen> {
+        let is_there = |uid: &str| self.world.attachments.iter().any(|a| a.uid == uid);
+        self.world.claims.iter().filter(|c| c.uses().is_some_and(|uid| !is_there(uid))).collect()
     }
 
     /// The claim is off its node and freed; the VolumeHandle says so if it was the writer.
@@ -139,6 +164,7 @@ impl Run {
         match granted {
             Grant::SwitchMode { mode } => {
                 prop_assert!(self.world.attachments.is_empty(), "the mode changes under a holder");
+                prop_assert!(self.unlocked().is_empty(), "the mode changes under who lost the lock");
                 (self.world.handle.mode, self.world.handle.writer) = (mode, None);
             }
             Grant::NameWriter { attachment, uid: on } => {
@@ -149,6 +175,7 @@ impl Run {
                 self.world.handle.writer = Some(Writer { holder, grant, released: false, after: None });
             }
             Grant::Create { node, .. } => {
+                prop_assert!(self.fits(&claim), "{} is granted beside a holder", uid);
                 self.serial += 1;
                 let name = format!("a{:03}", self.serial);
                 self.world.attach(&name, &node, claim.mode, claim.attachment_mode, self.driver);
@@ -203,7 +230,12 @@ impl Run {
             let second_writer = claim.mode == AccessMode::MultiNodeSingleWriter
                 && writes(claim)
                 && holders.iter().any(|c| writes(c));
+            let unlocked_in_the_way = self.unlocked().into_iter().any(|c| {
+                let beside = c.mode == claim.mode && claim.mode.is_multi_node();
+                !beside || c.assignment.as_ref().is_some_and(|a| a.node_name == n)
+            });
             !second_writer
+                && !unlocked_in_the_way
                 && self.world.attachments.iter().all(|a| {
                     let here = a.node == n;
                     let users = holders.iter().filter(|c| c.uses() == Some(a.uid.as_str())).count();

@@ -67,7 +67,12 @@ pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
             attachment_mode,
             state,
             assignment: assigned.map(|(uid, node)| Assignment {
-                attachment: "h".into(),
+                // Of this handle or of another one.
+                attachment: if held {
+                    moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, node)
+                } else {
+                    "h".into()
+                },
                 attachment_uid: uid.into(),
                 node_name: node.into(),
                 node_uid: node.into(),

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use moor::api::{AttachmentState, ClaimState};
 
 use super::config::{Budget, CLAIMS, Config, NODES, Volumes, node_ids};
-use super::state::{Actor, Claim, Harm, State};
+use super::state::{Actor, Claim, Harm, Rec, State};
 use super::system::{End, System, What};
 
 /// Longest calm run that is taken for one that comes to rest.
@@ -122,8 +122,22 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
     let mut served = 0;
     let mut closing = false;
     for (c, claim) in s.claims.iter().enumerate() {
-        let Some(claim) = claim.as_ref().filter(|k| k.state == ClaimState::Ready) else { continue };
+        let forgotten = |k: &&Claim| {
+            let of = |r: &Rec, uid| r.forgotten && r.uid == uid && r.targets[c].is_some();
+            k.assigned.is_some_and(|(uid, n)| s.nodes[usize::from(n)].records.iter().any(|r| of(r, uid)))
+        };
+        let kept = claim.as_ref().filter(forgotten);
+        let Some(claim) = kept.or(claim.as_ref().filter(|k| k.state == ClaimState::Ready)) else { continue };
         let Some((uid, n)) = claim.assigned else { return Some("Ready without a grant".into()) };
+        if kept.is_some() {
+            // Its lock was removed by hand. The mount stays for as long as the claim does.
+            published[usize::from(n)][c] = true;
+            staged[usize::from(n)] = config.stage;
+            served += 1;
+            // Everybody else waits for it.
+            closing = true;
+            continue;
+        }
         let Some(att) = s.att(uid) else { return Some("Ready without an Attachment".into()) };
         let usable = if config.attach { AttachmentState::Attached } else { AttachmentState::Taken };
         if att.state != usable {
@@ -169,7 +183,7 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
         return Some("an Attachment that nobody uses stays".into());
     }
     let records = s.nodes.iter().flat_map(|n| &n.records);
-    if records.into_iter().any(|r| s.att(r.uid).is_none()) {
+    if records.into_iter().any(|r| s.att(r.uid).is_none() && !r.forgotten) {
         return Some("a record without an Attachment stays".into());
     }
     if s.handle.there && s.handle.closing && served == 0 && s.volumes[usize::from(s.handle.owner)].is_some() {

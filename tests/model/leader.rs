@@ -10,13 +10,13 @@ use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::admission::{self, Grant, Verdict};
 use moor::claim::release::{self, ReleaseStep};
 use moor::claim::writer;
-use moor::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use moor::volume::{InstanceSeen, VolumeStep};
 
 use super::config::{CLAIMS, Config, DRIVER, NODES, VOLUME_ID, instance_name, node_ids, node_name};
 use super::losses;
 use super::seen::{NAMES, VOLUME, att_seen, claim_seen, handle_seen};
-use super::seen::{claim_of, lock_of, node_uid, uid_of, volume_uid, writer_ref};
+use super::seen::{claim_of, lock_of, node_uid, uid_name, uid_of, volume_uid, writer_ref};
 use super::state::{Actor, Att, Claim, Handle, Lock, Machine, State, Uid, Vol};
 use super::volumes::{self, Name, VolumeDoes};
 
@@ -32,6 +32,8 @@ pub struct LeaderView {
     pub sick: Option<u8>,
     pub machines: [Machine; NODES],
     pub volumes: [Option<Vol>; 2],
+    /// By node: the Attachment of a mount that it reports as forgotten.
+    pub forgotten: [Option<Uid>; NODES],
 }
 
 /// A write that the writer's lock may hold up.
@@ -79,6 +81,7 @@ pub fn view(state: &State, who: Actor) -> LeaderView {
         sick: state.sick,
         machines: state.machines,
         volumes: state.volumes,
+        forgotten: state.nodes.each_ref().map(|n| n.records.iter().find(|r| r.forgotten).map(|r| r.uid)),
     }
 }
 
@@ -112,6 +115,11 @@ fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
         attaches_read_only: false,
     });
     let nodes: Vec<_> = node_ids().map(|n| node_seen(view, n)).collect();
+    let reported = |(n, uid): (u8, Option<Uid>)| {
+        let mount = Mount::Reported(uid_name(uid?));
+        Some(ForgottenSeen { node: node_name(n).into(), instance: instance_name(n).into(), mount })
+    };
+    let forgotten: Vec<_> = (0..).zip(view.forgotten).filter_map(reported).collect();
     let seen = admission::Seen {
         volume_name: VOLUME,
         volume: volume.as_ref(),
@@ -119,7 +127,7 @@ fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
         claims: &claims,
         attachments: &locks,
         nodes: &nodes,
-        forgotten: &[],
+        forgotten: &forgotten,
     };
     let mut wanted = None;
     for (uid, verdict) in admission::admit(&seen) {

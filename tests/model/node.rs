@@ -98,8 +98,10 @@ pub fn act(state: &mut State, view: &NodeView, step: NodeDoes) {
             call(state, n, Rpc::Publish, uid, mode, c);
         }
         NodeDoes::Unpublish(c, uid) => call(state, n, Rpc::Unpublish, uid, mode_of(view, uid), c),
-        // No Attachment of the model goes before its node has undone its part.
-        NodeDoes::MarkForgotten(_) => state.harmed(Harm::FreedInUse),
+        NodeDoes::MarkForgotten(uid) => {
+            let rec = me.records.iter_mut().find(|r| r.uid == uid);
+            rec.expect("a record that is forgotten").forgotten = true;
+        }
         NodeDoes::Forget(uid) => me.records.retain(|r| r.uid != uid),
     }
 }
@@ -117,7 +119,7 @@ fn record(me: &mut NodeAgent, uid: Uid, mode: AccessMode, boot: u8) -> &mut Rec 
     let at = match me.records.binary_search_by_key(&uid, |r| r.uid) {
         Ok(at) => at,
         Err(at) => {
-            let new = Rec { uid, mode, boot, staged: Done::No, targets: [None; CLAIMS] };
+            let new = Rec { uid, mode, boot, staged: Done::No, targets: [None; CLAIMS], forgotten: false };
             me.records.insert(at, new);
             at
         }

@@ -11,7 +11,7 @@ use moor::api::attachment::{ControllerRef, SecretRefs};
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
 use moor::attachment::node_side::{self, LiveAttachment, NodeStep};
-use moor::attachment::record::{Done, Record, TargetRecord};
+use moor::attachment::record::{Done, Forgotten, Lapse, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::ClaimSeen;
 use moor::claim::admission::is_exclusive;
@@ -195,7 +195,7 @@ fn record_seen(rec: &Rec, node: u8) -> Record {
             .map(target)
             .collect::<BTreeMap<_, _>>(),
         revision: 0,
-        forgotten: None,
+        forgotten: rec.forgotten.then_some(Forgotten { since: 0, why: Lapse::LockRemoved }),
     }
 }
 

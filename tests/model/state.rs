@@ -122,6 +122,8 @@ pub struct Rec {
     pub boot: u8,
     pub staged: Done,
     pub targets: [Option<Done>; CLAIMS],
+    /// Its Attachment is gone while a claim uses the mount; reported at once.
+    pub forgotten: bool,
 }
 
 /// Live reads of a node agent that holds its mutex.

@@ -2,10 +2,10 @@
 
 use moor::attachment::controller_side::ControllerStep;
 
-use super::config::{Budget, CLAIMS, node_ids};
+use super::config::{Budget, CLAIMS, Removed, node_ids};
 use super::node::give_up;
 use super::seen::NodeDoes;
-use super::state::{Actor, Claim, Handle, Kind, Machine, State, Vol};
+use super::state::{Actor, Claim, Handle, Harm, Kind, Machine, State, Vol};
 use super::system::{End, System, What};
 use super::{controller, driver, leader, losses, node};
 
@@ -32,6 +32,11 @@ impl System {
             What::Node(n, step) => {
                 let view = node::view(s, *n);
                 node::act(s, &view, *step);
+                // Else no Attachment of the model goes before its node has undone its part.
+                let by_hand = self.config.removed == Some(Removed::Attachment);
+                if matches!(step, NodeDoes::MarkForgotten(_)) && !by_hand {
+                    s.harmed(Harm::FreedInUse);
+                }
             }
             What::Aborted(Actor::Controller(i)) => {
                 let me = &mut s.controllers[usize::from(*i)];
