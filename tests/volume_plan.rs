@@ -218,6 +218,19 @@ fn a_volume_is_deleted_although_its_plugin_is_gone() {
     assert_eq!(orphan(Deleted, Some(Delete)).plan(), VolumeStep::FreeVolume);
 }
 
+/// Without the lock another Volume could be using what a DeleteVolume that is under way deletes.
+#[test]
+fn the_lock_of_an_ordered_deletion_stays_until_its_outcome_is_known() {
+    let mut row = row(Ready, Some(Delete)).deleted().handle("v-uid", true);
+    row.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(row.plan(), VolumeStep::Idle, "its agent says when it is over");
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    row.handle.as_mut().unwrap().controller = Some(c2());
+    assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c2())), "or whoever comes after it");
+    row.volume.status.as_mut().unwrap().state = Deleted;
+    assert_eq!(row.plan(), VolumeStep::RemoveHandle);
+}
+
 #[test]
 fn retained_storage_is_never_deleted() {
     let registered = || row(Ready, Some(Validate)).registered().deleted();

@@ -29,6 +29,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     let Some(volume) = agent.volumes.by_uid(&uid) else { return Next::Done };
     let Some(rpc) = due(&agent, &volume) else { return Next::Done };
+    if rpc == Rpc::DeleteVolume && !volume.spec.deletes_storage() {
+        return give_up(&agent, &volume).await;
+    }
     let step = Step { uid: &uid, rpc, generation: volume.metadata.generation.unwrap_or(0) };
     if let Some(left) = agent.retries.wait(&step) {
         return Next::After(left);
@@ -55,9 +58,27 @@ pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
         }
         Err((failure, _)) => return record_failure(&agent, &volume, &step, &failure, &driver).await,
     }
-    match write(&agent, &volume, &before, &after).await {
+    conclude(&agent, &volume, &before, &after).await
+}
+
+/// The order to delete was given, and its owner wants the storage to stay after all. No call of it is running: this is
+/// the only place that makes one.
+async fn give_up(agent: &Agent, volume: &Arc<Volume>) -> Next {
+    let before = volume.status.clone().unwrap_or_default();
+    let mut after = before.clone();
+    after.state = VolumeState::Deleted;
+    let message = "spec.deletionPolicy is Retain: DeleteVolume is not called any more. What was called before may have \
+                   its effect yet";
+    let desired = not_ready("Retained", message.into());
+    went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
+    conclude(agent, volume, &before, &after).await
+}
+
+/// Writes what a call came to.
+async fn conclude(agent: &Agent, volume: &Arc<Volume>, before: &VolumeStatus, after: &VolumeStatus) -> Next {
+    match write(agent, volume, before, after).await {
         Ok(()) => {
-            agent.retries.clear(&uid);
+            agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
             Next::Done
         }
         // A call that succeeded is repeated, with the same arguments and so the same result.

@@ -167,7 +167,7 @@ pub enum VolumeState {
     Created,
     /// Claims are granted.
     Ready,
-    /// The driver no longer has it.
+    /// The driver no longer has it, or is not asked to delete it any more.
     Deleted,
 }
 

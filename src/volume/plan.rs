@@ -195,7 +195,10 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     let state = state(seen);
     let operation = spec.assignment.as_ref().map(|a| a.operation);
     let controller = spec.assignment.as_ref().and_then(|a| a.controller.clone());
-    let storage_goes = spec.deletes_storage() && controller.is_some();
+    // An order to delete stands whatever the policy says since: the lock goes only after its agent has said that no call
+    // is running any more (design R3).
+    let ordered = operation == Some(VolumeOperation::Delete);
+    let storage_goes = controller.is_some() && (ordered || spec.deletes_storage());
     let heir_of_call = controller.as_ref().and_then(|c| {
         let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
         successor(c, seen.controllers, seen.plugin?, places(seen), key)
