@@ -101,6 +101,7 @@ fn main() -> ExitCode {
         lies::unpublished_and_still_mounted,
         lies::unstaged_and_still_mounted,
         plugins::a_plugin_that_was_made_anew_proves_nothing,
+        plugins::a_plugin_that_was_made_anew_has_deleted_nothing,
         plugins::everything_ends_without_its_plugin,
         shared::one_of_two_claims_leaves_after_a_crash_of_the_agent,
         secrets::undo_goes_on_without_its_secrets,

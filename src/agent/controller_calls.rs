@@ -13,15 +13,15 @@ use super::audit;
 use super::budgets::{Budget, Busy, Direction, LATER, Parked, Service, Turn};
 use super::context::{Agent, BY_HANDLE};
 use super::failure::Failure;
+use super::proof::{self, Earlier};
 use super::retry::Step;
 use super::status::{failed, not_ready, ready, went};
 use super::upkeep::instance_name;
-use crate::api::attachment::Fixed;
 use crate::api::conditions::Desired;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, undo_only};
-use crate::csi::{CallError, Context, Meaning, Rpc};
+use crate::csi::{CallError, Context, Rpc};
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
@@ -184,7 +184,7 @@ async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcom
     let call = serving.plugin.controller_unpublish_volume(args);
     let called = agent.call(&fixed.driver_name, RPC, call).await;
     if let Err(error) = called {
-        let mut failure = already_gone(agent, attachment, &error).err();
+        let mut failure = already_gone(agent, attachment, &error).await.err();
         if let (Some(failure), Some(note)) = (&mut failure, &note) {
             failure.message = format!("{} ({note})", failure.message);
         }
@@ -197,28 +197,11 @@ async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcom
     Ok(Outcome::Went)
 }
 
-/// NOT_FOUND means detached only from the driver that attached: under the name of a Plugin that was made anew another
-/// backend may answer (interleavings B21). Where no Plugin has the name, the recorded driver's word counts.
-fn already_gone(agent: &Agent, attachment: &Attachment, error: &CallError) -> Result<(), Failure> {
+async fn already_gone(agent: &Agent, attachment: &Attachment, error: &CallError) -> Result<(), Failure> {
     let fixed = &attachment.spec.fixed;
-    let plugin = agent.plugins.get("", &fixed.plugin_name).and_then(|p| p.metadata.uid.clone());
-    is_proof(error, plugin.as_deref(), fixed)
-}
-
-/// `plugin` is the UID of the Plugin that has the recorded name now.
-fn is_proof(error: &CallError, plugin: Option<&str>, fixed: &Fixed) -> Result<(), Failure> {
-    let failure = Failure::of_call(error);
-    if error.meaning() != Meaning::AlreadyGone {
-        return Err(failure);
-    }
-    if plugin.is_some_and(|uid| uid != fixed.plugin_uid) {
-        let message = format!(
-            "{}; Plugin {} was made anew since the volume was attached, so that is no proof that it is detached",
-            failure.message, fixed.plugin_name
-        );
-        return Err(Failure { message, ..failure });
-    }
-    Ok(())
+    let uid = Some(fixed.plugin_uid.as_str());
+    let earlier = Earlier { plugin: &fixed.plugin_name, uid, done: "attached", undone: "detached" };
+    proof::is_gone(agent, error, earlier).await
 }
 
 async fn turn<'a>(
@@ -342,31 +325,4 @@ async fn write(
         agent.retries.clear(attachment.metadata.uid.as_deref().unwrap_or_default());
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::csi::Origin;
-
-    /// B21.
-    #[test]
-    fn not_found_proves_nothing_once_the_plugin_was_made_anew() {
-        let of = |code| CallError {
-            rpc: Rpc::ControllerUnpublishVolume,
-            code,
-            message: "no such volume".into(),
-            origin: Origin::Driver,
-        };
-        let fixed = Fixed { plugin_name: "p".into(), plugin_uid: "first".into(), ..Fixed::default() };
-        let gone = of(tonic::Code::NotFound);
-        assert_eq!(is_proof(&gone, Some("first"), &fixed), Ok(()));
-        assert_eq!(is_proof(&gone, None, &fixed), Ok(()), "the recorded driver still answers");
-        let failure = is_proof(&gone, Some("second"), &fixed).unwrap_err();
-        assert!(
-            failure.message.contains("no such volume") && failure.message.contains("Plugin p"),
-            "{failure}"
-        );
-        assert!(is_proof(&of(tonic::Code::Internal), Some("first"), &fixed).is_err());
-    }
 }

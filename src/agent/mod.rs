@@ -6,7 +6,7 @@
 //! | | |
 //! |---|---|
 //! | [`registry`], `instance`, `fingerprint`, `upkeep` | drivers: sockets, health, PluginInstances |
-//! | `controller_calls`, `volume_calls` | ControllerPublish, CreateVolume and their inverses |
+//! | `controller_calls`, `volume_calls`, `proof` | ControllerPublish, CreateVolume and their inverses |
 //! | `audit` | what the driver lists as attached, compared with the Attachments |
 //! | `node` | stage, publish and their inverses |
 //! | [`records`], [`mounts`], [`directories`], [`paths`] | what is on this node |
@@ -30,6 +30,7 @@ pub mod mounts;
 mod node;
 pub mod paths;
 mod presence;
+mod proof;
 pub mod quantity;
 pub mod records;
 pub mod registry;

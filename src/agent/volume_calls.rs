@@ -9,13 +9,14 @@ use super::arguments;
 use super::budgets::{Budget, Direction, LATER, Parked, Service};
 use super::context::Agent;
 use super::failure::Failure;
+use super::proof::{self, Earlier};
 use super::quantity;
 use super::registry::Serving;
 use super::retry::Step;
 use super::status::{failed, not_ready, went};
 use super::upkeep::instance_name;
 use crate::api::volume::{Segments, VolumeOperation, VolumeStatus};
-use crate::api::{Volume, VolumeState};
+use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Secrets, Validation};
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
@@ -177,6 +178,16 @@ fn driver(agent: &Agent, volume: &Volume) -> String {
     })
 }
 
+/// UID of the Plugin that has the Volume's name for it now. Taken before the call, so that an answer is never ascribed to
+/// a Plugin that came after it.
+async fn plugin_uid(agent: &Agent, volume: &Volume) -> Option<String> {
+    let name = &volume.spec.plugin_name;
+    if let Some(plugin) = agent.plugins.get("", name) {
+        return plugin.metadata.uid.clone();
+    }
+    agent.get_live::<Plugin>(name).await.ok().flatten()?.metadata.uid
+}
+
 type Failed = (Failure, Option<CallError>);
 
 async fn call(
@@ -196,11 +207,13 @@ async fn call(
     };
     let desired = match rpc {
         Rpc::CreateVolume => {
+            status.plugin_uid = plugin_uid(agent, volume).await;
             let created = create(agent, volume, driver, &serving, secrets).await?;
             take_in(status, created);
             not_ready("Created", "the driver has made it; its VolumeHandle comes next".into())
         }
         Rpc::ValidateVolumeCapabilities => {
+            status.plugin_uid = plugin_uid(agent, volume).await;
             validate(agent, volume, driver, &serving, secrets).await?;
             status.state = VolumeState::Created;
             status.volume_handle.clone_from(&volume.spec.volume_handle);
@@ -277,9 +290,14 @@ async fn delete(
         arguments::delete_volume(volume, secrets).map_err(|error| (Failure::arguments(RPC, &error), None))?;
     match agent.call(driver, RPC, serving.plugin.delete_volume(args)).await {
         Ok(()) => Ok(()),
-        Err(error) if error.meaning() == Meaning::AlreadyGone => Ok(()),
         Err(error) => {
-            let mut failure = Failure::of_call(&error);
+            let uid = volume.status.as_ref().and_then(|s| s.plugin_uid.as_deref());
+            let plugin = &volume.spec.plugin_name;
+            let earlier = Earlier { plugin, uid, done: "made", undone: "deleted" };
+            let Err(mut failure) = proof::is_gone(agent, &error, earlier).await else { return Ok(()) };
+            if error.meaning() == Meaning::AlreadyGone {
+                failure.message.push_str("; spec.deletionPolicy Retain gives it up");
+            }
             if let Some(note) = note {
                 failure.message = format!("{} ({note})", failure.message);
             }

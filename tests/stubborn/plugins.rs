@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use kube::api::{Patch, PatchParams};
 use moor::csi::Rpc;
+use serde_json::json;
 use tonic::Code;
 
-use super::rig::{CONTROLLER, Cluster, Fault, Options, Rig};
+use super::rig::{CONTROLLER, Cluster, Fault, Options, Rig, volume};
 use super::{NODE, UNDO, course};
 
 const GONE: Fault = Fault::CodeBefore(Code::NotFound);
@@ -54,6 +56,40 @@ pub async fn a_plugin_that_was_made_anew_proves_nothing(cluster: Arc<Cluster>) {
     }
     rig.assert_nothing_left().await;
     assert!(rig.fake.backend().volumes.is_empty());
+}
+
+pub async fn a_plugin_that_was_made_anew_has_deleted_nothing(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    for name in ["kept", "given-up", "early", "orphan"] {
+        rig.make_volume(&volume(name)).await;
+        rig.until_volume_ready(name).await;
+        rig.fake.fail(name, Rpc::DeleteVolume, GONE);
+    }
+    rig.delete_volume("early").await;
+    rig.until_volume_gone("early").await;
+
+    make_plugin_anew(&rig).await;
+    for name in ["kept", "given-up"] {
+        rig.delete_volume(name).await;
+        let words =
+            ["NotFound", "made anew since the volume was made", "no proof that it is deleted", "Retain"];
+        rig.until_volume_says(name, "DeleteVolumeFailed", &words).await;
+        assert!(!rig.was_written("volumes", name, "Deleted"));
+    }
+    rig.fake.heal("kept", Rpc::DeleteVolume);
+    rig.until_volume_gone("kept").await;
+    assert!(!rig.fake.backend().volumes.contains_key("kept"));
+    let retain = Patch::Merge(json!({"spec": {"deletionPolicy": "Retain"}}));
+    rig.volume_api().patch("given-up", &PatchParams::default(), &retain).await.unwrap();
+    rig.until_volume_gone("given-up").await;
+    rig.fake.heal("given-up", Rpc::DeleteVolume);
+    assert!(rig.fake.backend().volumes.contains_key("given-up"));
+
+    // Where no Plugin has the name, the word of the driver that made it counts.
+    rig.delete_plugin().await;
+    rig.delete_volume("orphan").await;
+    rig.until_volume_gone("orphan").await;
+    rig.assert_nothing_left().await;
 }
 
 pub async fn everything_ends_without_its_plugin(cluster: Arc<Cluster>) {
