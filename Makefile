@@ -55,7 +55,7 @@ check:
 # What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
 rig_parts = certificates etcd kube-apiserver helm
 # The longest first. They mostly wait, so a few run side by side, each on an API server of its own.
-rigs = crash_sweep fault_matrix drift bad_input node_loss visibility restored
+rigs = crash_sweep fault_matrix drift bad_input node_loss stubborn visibility restored
 
 .PHONY: $(rigs:%=rig-%)
 
