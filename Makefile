@@ -55,7 +55,7 @@ check:
 # What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
 rig_parts = certificates etcd kube-apiserver helm
 # The longest first. They mostly wait, so a few run side by side, each on an API server of its own.
-rigs = crash_sweep fault_matrix drift bad_input node_loss stubborn visibility restored
+rigs = crash_sweep.every_crash_point crash_sweep.every_crash_point_in_company fault_matrix drift bad_input node_loss stubborn visibility restored
 
 .PHONY: $(rigs:%=rig-%)
 
@@ -65,7 +65,7 @@ rig:
 	@$(MAKE) --no-print-directory -j3 --output-sync=target $(rigs:%=rig-%)
 
 $(rigs:%=rig-%): rig-%:
-	MOOR_RIG=all $(CARGO) test --locked --test $*
+	MOOR_RIG=all $(CARGO) test --locked --test $(basename $*) -- --exact $(patsubst .%,%,$(suffix $*))
 
 # The slow programs first, so that a fresh machine shows at once what takes its time.
 test:
