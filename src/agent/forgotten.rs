@@ -8,7 +8,7 @@ use super::records::{Records, Stored, Unreadable};
 use crate::api::PluginInstance;
 use crate::api::instance::{ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, UNDO_FORGOTTEN};
 use crate::attachment::record::Lapse;
-use crate::k8s::lease::{Leases as _, agent_lease_name};
+use crate::k8s::lease::agent_lease_name;
 use crate::k8s::{ApiError, read};
 
 /// Why a mount is reported, as it is printed.
@@ -72,9 +72,9 @@ impl Agent {
     /// here on and the agent ends.
     pub async fn revision(&self) -> Result<u64, ApiError> {
         let known = self.known_revision();
-        let lease = self.leases.get(&agent_lease_name(&self.node_name)).await?;
+        let went_back = self.history.went_back(&self.leases, &agent_lease_name(&self.node_name)).await?;
         let now = read::revision(&self.api::<PluginInstance>()).await?;
-        if now < known || lease.is_some_and(|lease| self.history.is_behind(&lease)) {
+        if now < known || went_back {
             tracing::error!(known, now, "the API server's history went back: etcd was restored");
             self.doubt();
             self.went_back.notify_one();

@@ -13,7 +13,8 @@ use std::{
 use k8s_openapi::api::coordination::v1::Lease;
 use tracing::warn;
 
-use crate::k8s::store::version;
+use super::Leases;
+use crate::k8s::{ApiError, store::version};
 
 /// The last version of the agent's Lease that the API server has confirmed.
 #[derive(Debug, Default)]
@@ -40,6 +41,14 @@ impl History {
     #[must_use]
     pub fn is_behind(&self, lease: &Lease) -> bool {
         version(&lease.metadata) < self.revision()
+    }
+
+    /// As [`Self::is_behind`], of the Lease as it is now, while renewals go on: what is confirmed after the request was
+    /// sent says nothing about its answer.
+    pub async fn went_back(&self, leases: &impl Leases, name: &str) -> Result<bool, ApiError> {
+        let confirmed = self.revision();
+        let lease = leases.get(name).await?;
+        Ok(lease.is_some_and(|lease| version(&lease.metadata) < confirmed))
     }
 
     /// Takes in the API server's answer to a renewal. Not flushed to the disk: what a crash of the machine loses is of
@@ -97,6 +106,33 @@ mod tests {
         history.restart().unwrap();
         history.restart().unwrap();
         assert!(!History::kept_in(&file).is_behind(&lease("29")));
+    }
+
+    /// An API server whose answer to a GET is overtaken by that to a renewal.
+    struct Overtaken<'a>(&'a History);
+
+    impl Leases for Overtaken<'_> {
+        async fn get(&self, _: &str) -> Result<Option<Lease>, ApiError> {
+            let answer = lease("30");
+            self.0.saw(&lease("40"));
+            Ok(Some(answer))
+        }
+
+        async fn create(&self, lease: &Lease) -> Result<crate::k8s::Created<Lease>, ApiError> {
+            Ok(crate::k8s::Created::New(lease.clone()))
+        }
+
+        async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
+            Ok(lease.clone())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_overtakes_the_look_is_no_step_back() {
+        let history = History::default();
+        history.saw(&lease("30"));
+        assert!(!history.went_back(&Overtaken(&history), "n").await.unwrap());
+        assert!(history.went_back(&Overtaken(&history), "n").await.unwrap(), "30 after 40 was confirmed");
     }
 
     #[test]
