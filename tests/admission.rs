@@ -6,6 +6,8 @@
 mod fairness;
 #[path = "admission/forgotten.rs"]
 mod forgotten;
+#[path = "admission/guards.rs"]
+mod guards;
 #[path = "admission/scene.rs"]
 mod scene;
 #[path = "admission/table.rs"]

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use moor::api::capability::VolumeUse;
+use moor::api::claim::Assignment;
 use moor::api::volume::Segments;
-use moor::api::{Attachment, AttachmentState, VolumeClaim, VolumeHandle, lock};
+use moor::api::{Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeHandle, lock};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::admission::{Grant, Seen, Verdict, admit};
 use moor::claim::observed::{has_room, reaches};
@@ -162,4 +163,21 @@ fn a_claim_that_never_got_anything_is_freed_at_once() {
     assert_eq!(release::plan(&never, &[]), Some(ReleaseStep::Free));
     never.held = false;
     assert_eq!(release::plan(&never, &[]), None);
+}
+
+/// What its node is done with is free although others stay on the Attachment; what it gave back it never
+/// had; and an Attachment that is there keeps every other claim.
+#[test]
+fn a_claim_is_freed_when_its_node_is_done_with_it() {
+    let mut there = AttachmentSeen::of(&Attachment::default());
+    there.uid = "u".into();
+    let mut leaving = claim("a", Some("node-1"));
+    (leaving.deleted, leaving.held) = (true, true);
+    leaving.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
+    assert_eq!(release::plan(&leaving, std::slice::from_ref(&there)), None);
+    assert_eq!(release::plan(&leaving, &[]), Some(ReleaseStep::FreeIfAttachmentGone));
+    let detached = ClaimSeen { state: ClaimState::NodeDetached, ..leaving.clone() };
+    assert_eq!(release::plan(&detached, std::slice::from_ref(&there)), Some(ReleaseStep::Free));
+    let gave_back = ClaimSeen { yielded: Some("u".into()), ..leaving };
+    assert_eq!(release::plan(&gave_back, &[there]), Some(ReleaseStep::Free));
 }

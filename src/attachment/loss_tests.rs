@@ -69,6 +69,12 @@ fn only_a_provably_other_machine_is_a_replacement() {
     // The same machine under a new UID: its agent takes over in order.
     assert_eq!(verdict(&usual(), &known_as("uid-2", "boot", "id-2"), true, &[]), Verdict::Well);
     assert_eq!(verdict(&usual(), &known_as("uid-2", "boot-2", "id"), true, &[]), Verdict::Well);
+    // Two machines that do not say which boot it is are not the same for that.
+    let (attachment, node) = (usual(), known_as("uid-2", "", "id-2"));
+    let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: String::new() };
+    let (machine, node, attachment) = (&machine, &node, &attachment);
+    let mute = Seen { attachment, machine, node, silent: true, heard_now: true, claims: &[] };
+    assert_eq!(judge(&mute), replaced);
     // Nobody knows yet.
     assert_eq!(verdict(&usual(), &there("uid-2"), true, &[]), Verdict::Silent { forced: None });
 }
@@ -198,6 +204,8 @@ fn a_call_is_left_out_only_when_nobody_could_ever_make_it() {
     assert!(!is_abandoned(&lost, &NodeNow::Gone, false, false), "its instance may still be calling");
     assert!(!is_abandoned(&lost, &NodeNow::Gone, true, true), "another instance can make the call");
     assert!(!is_abandoned(&usual(), &NodeNow::Gone, true, false), "not declared lost");
+    let made = AttachmentSeen { state: AttachmentState::ControllerDetached, ..lost.clone() };
+    assert!(!is_abandoned(&made, &NodeNow::Gone, true, false), "the call has been made");
     let no_attach = AttachmentSeen {
         lost: true,
         ..attachment(false, AccessMode::SingleNodeWriter, AttachmentState::Taken)

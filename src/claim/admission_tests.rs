@@ -113,6 +113,15 @@ fn a_writer_waits_until_no_other_node_may_write() {
     assert!(matches!(verdict(true, &claims, &read_only), Verdict::Grant(Grant::Create { .. })));
 }
 
+/// Also on a node where it could join: a driver that came to attach read-only finds two nodes that may write.
+#[test]
+fn a_writer_joins_only_when_no_other_node_may_write() {
+    let claims = [claim("reader", "a", true, Some("on-a")), claim("asking", "b", false, None)];
+    let both = |other| [attachment("on-a", "a", other), attachment("on-b", "b", false)];
+    assert_eq!(holder(&verdict(true, &claims, &both(false))), Some("ns/reader"));
+    assert!(matches!(verdict(true, &claims, &both(true)), Verdict::Grant(Grant::NameWriter { .. })));
+}
+
 #[test]
 fn a_writer_does_not_join_what_is_attached_read_only() {
     let claims = [claim("reader", "a", true, Some("on-a")), claim("asking", "a", false, None)];

@@ -111,3 +111,22 @@ fn shown(claims: &[String]) -> String {
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", first.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::VolumeClaim;
+
+    /// Lost is told by [`of_loss`], which knows what was declared.
+    #[test]
+    fn only_what_keeps_a_claim_is_told() {
+        let claim = ClaimSeen::of(&VolumeClaim::default());
+        let reason = |verdict| of(&verdict, &claim, "node-1").map(|told| told.reason);
+        assert_eq!(reason(Verdict::Well), None);
+        assert_eq!(reason(Verdict::Lost(Cause::NodeDeleted)), None);
+        assert_eq!(reason(Verdict::Silent { forced: None }), Some("NoHeartbeat"));
+        let forced = Some(Refusal::NothingFences);
+        assert_eq!(reason(Verdict::Silent { forced }), Some("ForceDetachRefused"));
+        assert_eq!(reason(Verdict::Contradiction(Cause::NodeDeleted)), Some("HeardThoughGone"));
+    }
+}

@@ -82,7 +82,7 @@ pub fn wait_for_writer(
 mod tests {
     use super::*;
     use crate::api::claim::Assignment;
-    use crate::api::{AccessMode, AttachmentMode};
+    use crate::api::{AccessMode, AttachmentMode, VolumeHandle};
 
     fn claim(uid: &str, on: Option<&str>) -> ClaimSeen {
         ClaimSeen {
@@ -153,5 +153,25 @@ mod tests {
         let claims = [claim("a", Some("u1"))];
         assert!(wait_for_writer(&reader, &handle, &claims, &[]).is_ok());
         assert!(wait_for_writer(&claim("b", None), &handle, &claims, &[]).is_err());
+    }
+
+    #[test]
+    fn only_a_writer_that_is_done_is_retired_and_only_once() {
+        let handle = |writer| HandleSeen { writer, ..HandleSeen::of(&VolumeHandle::default()) };
+        let named = |released, after: Option<&str>| {
+            let after = after.map(on);
+            handle(Some(Writer { holder: on("u1"), grant: 4, released, after }))
+        };
+        let done = ClaimSeen { state: ClaimState::NodeDetached, ..claim("a", Some("u1")) };
+        let told = retire(Some(&named(false, None)), &done);
+        assert_eq!(told, Some(Writer { holder: on("u1"), grant: 5, released: true, after: None }));
+        assert_eq!(retire(Some(&named(true, None)), &done), None, "it is told already");
+        assert_eq!(retire(Some(&named(false, None)), &claim("a", Some("u1"))), None, "it still writes");
+        let another = ClaimSeen { state: ClaimState::NodeDetached, ..claim("b", Some("u1")) };
+        assert_eq!(retire(Some(&named(false, None)), &another), None, "it is not named");
+        let before = retire(Some(&named(true, Some("u0"))), &done);
+        assert_eq!(before.map(|w| (w.released, w.after)), Some((true, None)), "the one before it");
+        assert_eq!(retire(Some(&handle(None)), &done), None);
+        assert_eq!(retire(None, &done), None);
     }
 }

@@ -77,9 +77,9 @@ impl World {
         }
     }
 
-    /// What admission says, by UID of the claim.
-    pub fn admit(&self) -> Vec<(String, Verdict)> {
-        admit(&Seen {
+    /// What admission looks at.
+    pub fn seen(&self) -> Seen<'_> {
+        Seen {
             volume_name: "volume",
             volume: Some(&self.volume),
             handle: Some(&self.handle),
@@ -87,7 +87,12 @@ impl World {
             attachments: &self.attachments,
             nodes: &self.nodes,
             forgotten: &self.forgotten,
-        })
+        }
+    }
+
+    /// What admission says, by UID of the claim.
+    pub fn admit(&self) -> Vec<(String, Verdict)> {
+        admit(&self.seen())
     }
 
     /// What admission says of one claim.

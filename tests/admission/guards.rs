@@ -1,0 +1,200 @@
+//! Guards of admission that no larger test notices when they are missing: each is alone in what keeps a claim from a
+//! grant, or alone in what another guard must not keep.
+
+use moor::api::handle::{Writer, WriterRef};
+use moor::api::{AccessMode, AttachmentMode, ClaimState, lock};
+use moor::attachment::observed::Fence;
+use moor::claim::admission::{Grant, Verdict, attaches_read_only, wanted_mode};
+use moor::claim::reason::Waiting;
+
+use super::scene::{DRIVER, Driver, HERE, THERE, VOLUME_ID, World};
+
+use AccessMode::{
+    MultiNodeMultiWriter as Mnmw, MultiNodeReader as Mnr, MultiNodeSingleWriter as Mnsw,
+    SingleNodeMultiWriter as Snmw, SingleNodeWriter as Snw,
+};
+
+/// Somebody holds the volume on [`HERE`] in this mode, and another claim could join.
+fn held(mode: AccessMode) -> World {
+    let mut world = World::idle(mode);
+    world.attach("held", HERE, mode, AttachmentMode::FileSystem, Driver::MultiWriter);
+    world.hold("holder", "held", true);
+    world.ask("asking", mode, true, Some(HERE));
+    assert!(matches!(world.verdict("asking"), Verdict::Grant(Grant::Join { .. })), "{mode}");
+    world
+}
+
+/// What is attached on [`HERE`] and nobody claims is being undone there.
+fn undoing(mode: AccessMode) -> World {
+    let mut world = World::idle(mode);
+    world.attach("undo", HERE, mode, AttachmentMode::FileSystem, Driver::Plain);
+    world.attachments[0].name = lock::undo_name(DRIVER, VOLUME_ID, HERE);
+    world.attachments[0].undo_only = Some("token".into());
+    let (node, node_id) = (HERE.to_owned(), HERE.to_owned());
+    world.handle.fences = vec![Fence { node, node_id, token: "token".into() }];
+    world
+}
+
+fn is_held(world: &World) -> bool {
+    matches!(world.verdict("asking"), Verdict::Wait(Waiting::Held(_)))
+}
+
+#[test]
+fn a_volume_is_granted_only_when_it_is_ready_and_has_its_handle() {
+    let idle = || {
+        let mut world = World::idle(Snw);
+        world.ask("asking", Snw, false, None);
+        world
+    };
+    assert!(matches!(idle().verdict("asking"), Verdict::Grant(Grant::Create { .. })));
+    let mut world = idle();
+    world.volume.ready = false;
+    assert!(matches!(world.verdict("asking"), Verdict::Wait(Waiting::VolumeNotReady { .. })));
+    let mut world = idle();
+    world.handle.volume_uid = "another's".into();
+    assert!(matches!(world.verdict("asking"), Verdict::Wait(Waiting::VolumeNotReady { .. })));
+    let mut world = idle();
+    world.volume.deleted = true;
+    assert!(matches!(world.verdict("asking"), Verdict::Wait(Waiting::VolumeDeleted { .. })));
+    let mut world = idle();
+    world.handle.closing = true;
+    assert!(matches!(world.verdict("asking"), Verdict::Wait(Waiting::ModeChanging)));
+}
+
+/// An Attachment under the name that the claim needs is joined only if it is what the claim needs. Most of this cannot
+/// happen while the epochs are kept (design R3); that it is compared makes no difference of a cache dangerous.
+#[test]
+fn an_attachment_that_differs_in_one_thing_is_not_joined() {
+    let mut other_mode = held(Snmw);
+    other_mode.attachments[0].mode = Snw;
+    assert!(is_held(&other_mode));
+    let mut other_volume = held(Snmw);
+    other_volume.attachments[0].volume_uid = "before it was made again".into();
+    assert!(is_held(&other_volume));
+    let mut undo = held(Snmw);
+    undo.attachments[0].undo_only = Some("token".into());
+    assert!(is_held(&undo));
+    let mut older = held(Snmw);
+    older.handle.epoch += 1;
+    assert!(is_held(&older));
+}
+
+/// An assignment to what the claim has given back changes nothing: it would be given back again, for ever.
+#[test]
+fn what_its_node_gave_back_is_not_granted_again() {
+    let mut world = held(Snmw);
+    let assignment = world.claims[0].assignment.clone();
+    let asking = world.claims.iter_mut().find(|c| c.uid == "asking").unwrap();
+    (asking.assignment, asking.yielded) = (assignment, Some("held".into()));
+    assert!(is_held(&world));
+}
+
+/// The fence keeps claims from that node and from no other (design R11).
+#[test]
+fn what_is_being_undone_on_one_node_holds_up_no_other() {
+    for mode in [Snw, Mnmw] {
+        for (node, free) in [(HERE, false), (THERE, true)] {
+            let mut world = undoing(mode);
+            world.ask("asking", mode, false, Some(node));
+            assert_eq!(
+                matches!(world.verdict("asking"), Verdict::Grant(Grant::Create { .. })),
+                free,
+                "{node}"
+            );
+            assert_eq!(is_held(&world), !free, "{node}");
+            // The Attachment is gone, and the entry is not done yet.
+            world.attachments.clear();
+            assert_eq!(is_held(&world), !free, "{node} without the Attachment");
+        }
+        let mut world = undoing(mode);
+        world.ask("asking", mode, false, None);
+        let Verdict::Grant(Grant::Create { node, .. }) = world.verdict("asking") else { panic!("{mode}") };
+        assert_eq!(node, THERE, "{mode}");
+    }
+}
+
+#[test]
+fn what_is_being_undone_does_not_keep_the_volume_in_its_mode() {
+    let mut world = undoing(Snw);
+    world.ask("asking", Mnr, true, Some(THERE));
+    assert_eq!(world.verdict("asking"), Verdict::Grant(Grant::SwitchMode { mode: Mnr }));
+}
+
+/// The volume is not opened in a mode that nobody could be granted in.
+#[test]
+fn the_wanted_mode_is_that_of_a_claim_that_could_be_placed() {
+    let first = |node: Option<&str>| {
+        let mut world = World::idle(Snw);
+        world.ask("older", Mnr, true, node);
+        world.ask("younger", Mnmw, false, None);
+        world
+    };
+    assert_eq!(wanted_mode(&first(None).seen()), Some(Mnr));
+    assert_eq!(wanted_mode(&first(Some("nowhere")).seen()), Some(Mnmw));
+    let mut unlisted = first(None);
+    unlisted.volume.uses.retain(|u| u.access_mode != Mnr);
+    assert_eq!(wanted_mode(&unlisted.seen()), Some(Mnmw));
+    let mut unprepared = first(None);
+    unprepared.volume.unprepared = Some("Plugin p does not exist".into());
+    assert_eq!(wanted_mode(&unprepared.seen()), None);
+}
+
+/// CSI ControllerPublishVolume, `readonly`: where nobody writes, and in MULTI_NODE_SINGLE_WRITER for who only reads.
+#[test]
+fn only_what_never_writes_is_attached_read_only() {
+    for mode in AccessMode::ALL {
+        for read_only in [false, true] {
+            let mut world = World::idle(mode);
+            let expected = mode.is_reader_only() || (mode == Mnsw && read_only);
+            let asking = world.ask("asking", mode, read_only, None);
+            assert_eq!(attaches_read_only(asking), expected, "{mode} reads={read_only}");
+        }
+    }
+}
+
+/// A claim that ends is not granted, also if it was waiting or was lost with its node.
+#[test]
+fn a_claim_that_ends_is_not_granted() {
+    let mut world = World::idle(Snw);
+    world.ask("deleted", Snw, false, None).deleted = true;
+    world.ask("lost", Snw, false, None).state = ClaimState::Lost;
+    assert_eq!(world.admit(), []);
+    assert_eq!(wanted_mode(&world.seen()), None);
+}
+
+/// MULTI_NODE_SINGLE_WRITER, as far as the VolumeHandle says it: who is named and may still write blocks everybody but
+/// itself, although its claim is gone (interleaving N14).
+#[test]
+fn a_writer_that_is_only_named_still_blocks() {
+    let on = |claim: &str| WriterRef {
+        claim: format!("default/{claim}"),
+        claim_uid: claim.into(),
+        attachment_uid: "held".into(),
+        ..WriterRef::default()
+    };
+    let named = |holder: &str, released, after: Option<&str>| {
+        let mut world = World::idle(Mnsw);
+        world.attach("held", HERE, Mnsw, AttachmentMode::FileSystem, Driver::Plain);
+        world.hold("reader", "held", true);
+        world.ask("asking", Mnsw, false, Some(THERE));
+        world.handle.writer = Some(Writer { holder: on(holder), grant: 2, released, after: after.map(on) });
+        world
+    };
+    assert!(is_held(&named("removed", false, None)));
+    assert!(!is_held(&named("removed", true, None)), "it was seen to be done");
+    assert!(!is_held(&named("asking", false, None)), "itself");
+    assert!(is_held(&named("asking", false, Some("removed"))), "the one before it is not done");
+    assert!(is_held(&named("removed", true, Some("before"))));
+    let mut gone = named("removed", false, None);
+    gone.attachments.clear();
+    gone.claims.retain(|c| c.uid == "asking");
+    assert!(!is_held(&gone), "its Attachment is gone");
+    // Its claim is there, and on another Attachment by now.
+    let mut moved = named("reader", false, None);
+    moved.claims[0].assignment.as_mut().unwrap().attachment_uid = "elsewhere".into();
+    assert!(!is_held(&moved));
+    // A writer does not wait for itself: it was named, and has yet to be assigned.
+    let mut again = named("asking", false, None);
+    again.claims[1].node = Some(HERE.into());
+    assert!(matches!(again.verdict("asking"), Verdict::Grant(Grant::Join { .. })));
+}
