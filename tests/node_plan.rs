@@ -1,6 +1,9 @@
 //! What a node's agent does next about one volume, case by case. T.., L.., B.. and N.. are those of docs/known-traps.md.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "node_plan/guards.rs"]
+mod guards;
+
 use moor::api::attachment::ControllerRef;
 use moor::api::claim::Assignment;
 use moor::api::{Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeHandle};
