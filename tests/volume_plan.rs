@@ -262,3 +262,69 @@ fn a_volume_that_was_never_touched_is_let_go() {
     row.held = true;
     assert_eq!(row.plan(), VolumeStep::FreeVolume);
 }
+
+/// A registered Volume can take over the handle of one that was deleting it.
+#[test]
+fn a_handle_that_is_closing_is_opened_before_ready() {
+    let row = row(Created, Some(Validate)).registered().handle("v-uid", true);
+    assert_eq!(row.plan(), VolumeStep::FinishClosing(AccessMode::SingleNodeWriter));
+}
+
+#[test]
+fn the_mode_that_it_has_is_not_switched_to() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false);
+    row.wanted_mode = Some(AccessMode::SingleNodeWriter);
+    assert_eq!(row.plan(), VolumeStep::Idle);
+}
+
+/// Nobody else could detach what a deleted Volume still waits for (design R2).
+#[test]
+fn a_deleted_volume_moves_away_from_a_dead_instance_before_it_waits() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false).deleted();
+    row.in_use_by = Some("claim default/w".into());
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::MoveHandle(c2()));
+}
+
+#[test]
+fn the_call_of_a_deleted_volume_moves_only_away_from_a_dead_instance() {
+    for dead in [false, true] {
+        let controllers = vec![instance(&c1(), false, dead), instance(&c2(), true, false)];
+        let mut creating = row(Pending, Some(Create)).deleted();
+        creating.controllers.clone_from(&controllers);
+        let again = VolumeAssignment { operation: Create, controller: Some(c2()) };
+        let expected = if dead { VolumeStep::Assign(again) } else { VolumeStep::Idle };
+        assert_eq!(creating.plan(), expected, "dead={dead}");
+        let mut deleting = row(Ready, Some(Delete)).deleted().handle("v-uid", true);
+        deleting.handle.as_mut().unwrap().controller = Some(c2());
+        deleting.controllers = controllers;
+        let expected = if dead { VolumeStep::AssignDelete(Some(c2())) } else { VolumeStep::Idle };
+        assert_eq!(deleting.plan(), expected, "dead={dead}");
+    }
+}
+
+/// A driver without Controller service deletes nothing, whatever the policy says.
+#[test]
+fn storage_that_nobody_can_delete_is_let_go() {
+    let mut row = row(Ready, Some(Validate)).registered().deleted().handle("v-uid", true);
+    row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
+    assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c1())));
+    row.controllers.clear();
+    row.volume.spec.assignment.as_mut().unwrap().controller = None;
+    row.handle.as_mut().unwrap().controller = None;
+    assert_eq!(row.plan(), VolumeStep::RemoveHandle);
+}
+
+#[test]
+fn a_deleted_volume_takes_no_lock_that_it_does_not_need() {
+    // Nothing of it goes, so nobody has to be kept away.
+    assert_eq!(row(Ready, Some(Validate)).registered().deleted().plan(), VolumeStep::FreeVolume);
+    // The lock is another's, and with it the storage.
+    assert_eq!(row(Ready, Some(Create)).deleted().handle("other", false).plan(), VolumeStep::FreeVolume);
+}
+
+#[test]
+fn a_call_that_deletes_is_waited_for_without_a_handle_too() {
+    assert_eq!(row(Ready, Some(Delete)).deleted().plan(), VolumeStep::Idle);
+    assert_eq!(row(Created, Some(Delete)).deleted().plan(), VolumeStep::Idle);
+}
