@@ -104,6 +104,7 @@ fn main() -> ExitCode {
         plugins::a_plugin_that_was_made_anew_has_deleted_nothing,
         plugins::everything_ends_without_its_plugin,
         shared::one_of_two_claims_leaves_after_a_crash_of_the_agent,
+        shared::one_writer_follows_another_and_the_volume_goes,
         secrets::undo_goes_on_without_its_secrets,
         conflicts::a_failed_attach_is_written_onto_a_newer_attachment,
         conflicts::a_failed_create_is_written_onto_a_newer_volume,

@@ -81,7 +81,7 @@ pub struct Writer {
     #[serde(default)]
     pub released: bool,
     /// Whom it replaced. The claim is assigned only after a look, later than this write, found that one done.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<WriterRef>,
 }
 

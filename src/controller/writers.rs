@@ -46,7 +46,12 @@ pub(crate) async fn name(
 /// Writes the lock, guarded by the version that was seen.
 pub(crate) async fn write(ctx: &Context, seen: &Observed, writer: &Writer) -> Result<Did, ApiError> {
     let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
-    handles::write(ctx, handle, json!({ "spec": { "writer": writer } })).await
+    let mut fields = json!(writer);
+    // A merge patch keeps what it does not mention.
+    if writer.after.is_none() {
+        fields["after"] = serde_json::Value::Null;
+    }
+    handles::write(ctx, handle, json!({ "spec": { "writer": fields } })).await
 }
 
 /// Whom the named writer replaced is done, by live reads: made after the name was seen in the VolumeHandle (design R1).

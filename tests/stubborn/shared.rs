@@ -4,9 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use moor::api::capability::VolumeUse;
+use moor::api::{AccessMode, AttachmentMode};
 use moor::csi::Rpc;
 
-use super::rig::{Cluster, Options, Rig, volume_claim};
+use super::rig::{Cluster, Options, Rig, volume, volume_claim};
 use super::{NODE, UNDO, course};
 
 pub async fn one_of_two_claims_leaves_after_a_crash_of_the_agent(cluster: Arc<Cluster>) {
@@ -42,4 +44,37 @@ pub async fn one_of_two_claims_leaves_after_a_crash_of_the_agent(cluster: Arc<Cl
         "of the second"
     );
     rig.remove_volume("first").await;
+}
+
+/// ADR 5: every write of the lock meets the API server's rules, up to the last one, which takes the VolumeHandle's
+/// finalizer off.
+pub async fn one_writer_follows_another_and_the_volume_goes(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let mode = AccessMode::MultiNodeSingleWriter;
+    let mut shared = volume("shared");
+    shared.spec.capabilities =
+        vec![VolumeUse { access_mode: mode, attachment_mode: AttachmentMode::default() }];
+    rig.make_volume(&shared).await;
+    let claim = |name: &str, node: &str, read_only: bool| {
+        let mut claim = volume_claim(name, "shared", node);
+        (claim.spec.access_mode, claim.spec.read_only) = (mode, read_only);
+        claim
+    };
+    rig.make_claim(&claim("first", NODE, false)).await;
+    rig.until_ready("first").await;
+    // It stays on the node of the first writer, so that the Attachment does too.
+    rig.make_claim(&claim("reader", NODE, true)).await;
+    rig.until_ready("reader").await;
+    rig.make_claim(&claim("second", "node-1", false)).await;
+    rig.until_told("second", "Ready", "False", "Held").await;
+    for (leaves, comes) in [("first", None), ("reader", Some("second"))] {
+        rig.delete_claim(leaves).await;
+        rig.until_claim_gone(leaves).await;
+        if let Some(comes) = comes {
+            rig.until_ready(comes).await;
+        }
+    }
+    rig.delete_claim("second").await;
+    rig.until_claim_gone("second").await;
+    rig.remove_volume("shared").await;
 }
