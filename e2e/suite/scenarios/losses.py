@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from e2e.cluster import Node
 
-from .. import objects
+from .. import leaks, objects
 from ..calls import DETACH, UNPUBLISH, UNSTAGE
 from ..registry import scenario
 from ..pods import AGENT, CONTROLLER, DRIVER
@@ -47,6 +47,8 @@ def out_of_service(world: World) -> None:
         state = world.get("VolumeClaim", "kept")["status"]["state"]
         expect(state == "Lost", f"the claim that was in use on the lost node is {state} and not Lost")
         expect(not world.calls(UNPUBLISH, UNSTAGE), "a lost node was asked to unmount")
+    # Before its Volumes may go: what is left on a node is undone by the handle of its volume.
+    world.cluster.wait_for("the node to clean up", lambda: not leaks.records(lost.directory / "moor"), 120, 0.5)
     world.remove("VolumeClaim", "new", "kept")
     world.write(lost, world.ready_claim("again", lost) + "/file", "after the return")
 
@@ -72,6 +74,7 @@ def forced(world: World) -> None:
     finally:
         lost.connect()
     world.cluster.wait_for("the returned node to unmount", lambda: target not in "\n".join(lost.mounts()), 120, 0.5)
+    world.cluster.wait_for("the node to clean up", lambda: not leaks.records(lost.directory / "moor"), 120, 0.5)
     world.remove("VolumeClaim", "new")
     again = world.ready_claim("again", lost)
     world.expect_text(lost, f"{again}/file", "before the cut")
