@@ -197,6 +197,21 @@ pub(crate) async fn release(
     Ok(Did::Step)
 }
 
+/// Writes fields of a claim's status, guarded by the version that was seen. One that is gone needs none.
+pub(crate) async fn patch_status(
+    ctx: &Context,
+    claim: &VolumeClaim,
+    fields: serde_json::Value,
+) -> Result<(), ApiError> {
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    match ctx.writer.patch_status(&ctx.claim_api(namespace), &Target::of(claim), fields).await {
+        Ok(written) => ctx.claims.apply(written),
+        Err(ApiError::Gone(_)) => forget_claim(ctx, claim),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
 fn forget_claim(ctx: &Context, claim: &VolumeClaim) {
     ctx.claims.remove_confirmed(claim.metadata.uid.as_deref().unwrap_or_default());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 
 use super::caution::Caution;
 use super::mapping::Key;
@@ -82,6 +82,14 @@ impl Context {
         Api::all(self.client.clone())
     }
 
+    pub(crate) fn instance_api(&self) -> Api<PluginInstance> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn node_api(&self) -> Api<LeanNode> {
+        Api::all(self.client.clone())
+    }
+
     pub(crate) fn plugin_api(&self) -> Api<Plugin> {
         Api::all(self.client.clone())
     }
@@ -125,14 +133,16 @@ impl Context {
         if silent > self.longest_call {
             return Ok(true);
         }
-        let nodes: Api<LeanNode> = Api::all(self.client.clone());
-        let node = get_live(&nodes, &controller.agent).await?;
+        let node = get_live(&self.node_api(), &controller.agent).await?;
         Ok(node.is_some_and(|n| n.is_out_of_service() && node_uid.is_none_or(|uid| uid == n.uid())))
     }
 
     /// Publishes an Event without waiting for it.
-    pub(crate) fn tell(&self, claim: &Arc<VolumeClaim>, reason: Reason, action: &'static str, note: String) {
-        let (recorder, claim) = (self.recorder.clone(), Arc::clone(claim));
-        tokio::spawn(async move { recorder.publish(claim.as_ref(), reason, action, &note).await });
+    pub(crate) fn tell<K>(&self, object: &Arc<K>, reason: Reason, action: &'static str, note: String)
+    where
+        K: Resource<DynamicType = ()> + Send + Sync + 'static,
+    {
+        let (recorder, object) = (self.recorder.clone(), Arc::clone(object));
+        tokio::spawn(async move { recorder.publish(object.as_ref(), reason, action, &note).await });
     }
 }

@@ -110,7 +110,7 @@ async fn begin_undo(
     }
     let on_node = seen.node_instance(&node.node).and_then(|i| i.metadata.name.clone());
     let instance = match on_node {
-        Some(instance) => get_live(&kube::Api::<PluginInstance>::all(ctx.client.clone()), &instance).await?,
+        Some(instance) => get_live(&ctx.instance_api(), &instance).await?,
         None => None,
     };
     if instance.and_then(|i| node_of(ctx, &i)).as_ref() != Some(node) {
@@ -267,10 +267,7 @@ async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     };
     volumes::record(ctx, volume, &condition, json!({})).await?;
     if condition.status && !was {
-        let (recorder, volume) = (ctx.recorder.clone(), Arc::clone(volume));
-        tokio::spawn(async move {
-            recorder.publish(&*volume, Reason::Drifted, "Audit", &condition.message).await;
-        });
+        ctx.tell(volume, Reason::Drifted, "Audit", condition.message);
     }
     Ok(())
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use serde_json::json;
 
+use super::claims::patch_status;
 use super::context::Context;
 use super::observe::Observed;
 use super::pass::Did;
@@ -45,13 +45,16 @@ pub(crate) async fn settle(ctx: &Context, seen: &Observed) -> Result<Did, ApiErr
 fn verdict(ctx: &Context, seen: &Observed, attachment: &AttachmentSeen, object: &Attachment) -> Verdict {
     let node = ctx.nodes.get("", &attachment.node);
     let lease = agent_lease_name(&attachment.node);
+    let silent = ctx.leases.expired_on_node_for(&lease, &attachment.node_uid).is_some();
+    // Nearly every node is heard, in every pass, and then nobody asks for them.
+    let claims = if silent { users(&seen.claims_seen, attachment) } else { Vec::new() };
     loss::judge(&loss::Seen {
         attachment,
         machine: &machine(object),
         node: &node_now(ctx, object, node.as_deref()),
-        silent: ctx.leases.expired_on_node_for(&lease, &attachment.node_uid).is_some(),
+        silent,
         heard_now: node.is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
-        claims: &users(&seen.claims_seen, attachment),
+        claims: &claims,
     })
 }
 
@@ -70,11 +73,15 @@ fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> 
     let here = |i: &crate::api::PluginInstance| {
         i.spec.node_uid == node.uid() && i.spec.driver_name == fixed.driver_name
     };
-    let instance = ctx.instances.by_index(super::mapping::BY_AGENT, &attachment.spec.node_name);
-    let node_id = instance.iter().filter(|i| here(i)).find_map(|i| {
-        let status = i.status.as_ref()?;
-        (status.node && !status.node_id.is_empty()).then(|| status.node_id.clone())
+    // Only asked of another Node than the recorded one: whether it is another machine.
+    let node_id = (node.uid() != fixed.node_uid).then(|| {
+        let instances = ctx.instances.by_index(super::mapping::BY_AGENT, &attachment.spec.node_name);
+        instances.iter().filter(|i| here(i)).find_map(|i| {
+            let status = i.status.as_ref()?;
+            (status.node && !status.node_id.is_empty()).then(|| status.node_id.clone())
+        })
     });
+    let node_id = node_id.flatten();
     NodeNow::There {
         uid: node.uid().to_owned(),
         out_of_service: node.is_out_of_service(),
@@ -95,7 +102,7 @@ struct Look {
 }
 
 async fn look(ctx: &Context, attachment: &AttachmentSeen, object: &Attachment) -> Result<Look, ApiError> {
-    let node: Option<LeanNode> = get_live(&Api::all(ctx.client.clone()), &attachment.node).await?;
+    let node = get_live(&ctx.node_api(), &attachment.node).await?;
     let lease = agent_lease_name(&attachment.node);
     let silent = ctx.leases.confirm_expired(&ctx.lease_api, &lease, Some(&attachment.node_uid)).await?;
     Ok(Look {
@@ -174,7 +181,7 @@ async fn after_loss(
     let Some(lost) = &object.spec.lost else { return Ok(Did::Nothing) };
     for (claim, claim_object) in seen.claims_seen.iter().zip(&seen.claims) {
         let uses = claim.uses() == Some(&attachment.uid);
-        if uses && !claim.deleted && !matches!(claim.state, ClaimState::Lost | ClaimState::NodeDetached) {
+        if uses && !claim.deleted && !is_final(claim.state) {
             let message = story::ended(&lost.reason, &attachment.node);
             let desired = Desired { type_: READY, status: false, reason: "NodeLost", message };
             let state = json!({ "state": ClaimState::Lost, "targetPath": null, "bootID": null });
@@ -205,7 +212,7 @@ async fn abandon(
     if !loss::is_abandoned(attachment, &node_now(ctx, object, node.as_deref()), dead, heirs) {
         return Ok(Did::Nothing);
     }
-    let live: Option<LeanNode> = get_live(&Api::all(ctx.client.clone()), &attachment.node).await?;
+    let live = get_live(&ctx.node_api(), &attachment.node).await?;
     let dead = ctx.is_dead(seen, controller).await?;
     if !loss::is_abandoned(attachment, &node_now(ctx, object, live.as_ref()), dead, heirs) {
         return Ok(Did::Nothing);
@@ -231,19 +238,25 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
             Some(lost) => Some(story::of_loss(&lost.reason, &attachment.node, attachment.attach)),
             None => story::of(&verdict(ctx, seen, attachment, on), claim, &attachment.node),
         });
-        let final_ = matches!(claim.state, ClaimState::NodeDetached | ClaimState::Lost);
         if let Some(desired) = wanted {
             write(ctx, object, &[desired], &[], json!({})).await?;
-        } else if is_told(object) && !final_ && is_over(ctx, claim) {
+        } else if waits_for_an_end(object) && is_over(ctx, claim) {
             write(ctx, object, &[], &[story::SILENT], json!({})).await?;
         }
     }
     Ok(())
 }
 
-/// The claim says that its node is not heard of.
-pub(crate) fn is_told(claim: &VolumeClaim) -> bool {
-    claim.status.as_ref().is_some_and(|s| s.conditions.iter().any(|c| c.type_ == story::SILENT))
+/// The claim says that its node is not heard of, and may be told of the end of that: it has not ended itself.
+pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
+    claim
+        .status
+        .as_ref()
+        .is_some_and(|s| !is_final(s.state) && s.conditions.iter().any(|c| c.type_ == story::SILENT))
+}
+
+fn is_final(state: ClaimState) -> bool {
+    matches!(state, ClaimState::NodeDetached | ClaimState::Lost)
 }
 
 /// The silence of the claim's node has ended: its agent was heard, or the claim is not bound to it any more. A leader
@@ -272,13 +285,7 @@ async fn write(
         return Ok(Did::Nothing);
     }
     fields["conditions"] = json!(all);
-    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-    let target = Target::of(claim);
-    match ctx.writer.patch_status(&ctx.claim_api(namespace), &target, fields).await {
-        Ok(claim) => ctx.claims.apply(claim),
-        Err(ApiError::Gone(_)) => ctx.claims.remove_confirmed(&target.uid),
-        Err(error) => return Err(error),
-    }
+    patch_status(ctx, claim, fields).await?;
     Ok(Did::Step)
 }
 

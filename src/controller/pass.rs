@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::context::Context;
 use super::observe::{Observed, observe};
 use super::{claims, drift, handles, losses, record, volumes, writers};
-use crate::api::AccessMode::MultiNodeSingleWriter;
 use crate::api::conditions::READY;
 use crate::attachment::closing::{self, ClosingStep};
+use crate::claim::ClaimSeen;
 use crate::claim::admission::{self, Grant, Verdict};
 use crate::claim::release::{self, ReleaseStep};
 use crate::claim::writer::retire;
@@ -185,7 +185,7 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
                 return writers::name(ctx, seen, claim, attachment, uid).await;
             }
             Grant::Join { attachment, uid } => {
-                let writes = !claim.spec.read_only && claim.spec.access_mode == MultiNodeSingleWriter;
+                let writes = ClaimSeen::of(claim).needs_writer_lock();
                 if writes && !writers::may_follow(ctx, seen).await? {
                     return Ok(Did::Nothing);
                 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
+use super::claims::patch_status;
 use super::context::Context;
 use super::losses;
 use super::observe::Observed;
@@ -15,7 +16,7 @@ use crate::api::conditions::{self, Desired, READY};
 use crate::claim::admission::Verdict;
 use crate::claim::leaving::{self, Telling};
 use crate::claim::reason::{Holder, Waiting};
-use crate::k8s::{ApiError, Next, Target};
+use crate::k8s::{ApiError, Next};
 
 /// A wait that moor itself ends is only written when it lasts: most are over before anybody looks, and
 /// each write costs the API server as much as a grant.
@@ -86,7 +87,7 @@ async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waitin
         "waitingFor": holder,
         "observedGeneration": generation,
     });
-    patch(ctx, claim, fields).await
+    patch_status(ctx, claim, fields).await
 }
 
 /// Since when the holder has the volume.
@@ -132,23 +133,12 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
                         "nextRetry": story.next_retry,
                         "observedGeneration": generation,
                     });
-                    patch(ctx, object, fields).await?;
+                    patch_status(ctx, object, fields).await?;
                 }
             }
         }
     }
     Ok(next)
-}
-
-async fn patch(ctx: &Context, claim: &VolumeClaim, fields: serde_json::Value) -> Result<(), ApiError> {
-    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-    let target = Target::of(claim);
-    match ctx.writer.patch_status(&ctx.claim_api(namespace), &target, fields).await {
-        Ok(claim) => ctx.claims.apply(claim),
-        Err(ApiError::Gone(_)) => ctx.claims.remove_confirmed(&target.uid),
-        Err(error) => return Err(error),
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -241,13 +241,16 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
             losses::degree(ctx.leases.expired_on_node_for(&lease, &spec.fixed.node_uid), ctx.longest_call)
         });
         let node = (spec.node_name.clone(), spec.fixed.node_uid.clone());
-        let (namespace, name) = (&spec.volume.namespace, &spec.volume.name);
-        let told = || ctx.claims.by_index(mapping::BY_VOLUME, &mapping::volume_key(namespace, name));
-        // Who was told of a silence by an earlier leader is told of its end by this one.
-        if before.get(&node).copied().unwrap_or(0) != degree
-            || (degree == 0 && told().iter().any(|claim| losses::is_told(claim)))
-        {
-            ctx.queue.add(mapping::key_of(namespace, name));
+        if before.get(&node).copied().unwrap_or(0) != degree {
+            ctx.queue.add(mapping::key_of(&spec.volume.namespace, &spec.volume.name));
+        }
+    }
+    // Who was told of a silence by an earlier leader is told of its end by this one.
+    for claim in ctx.claims.all().iter().filter(|claim| losses::waits_for_an_end(claim)) {
+        let bound = claim.spec.assignment.as_ref().map(|a| (a.node_name.clone(), a.node_uid.clone()));
+        if bound.and_then(|node| now.get(&node)).is_none_or(|degree| *degree == 0) {
+            let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+            ctx.queue.add(mapping::key_of(namespace, &claim.spec.volume_name));
         }
     }
     now
