@@ -161,7 +161,7 @@ async fn deleted(rig: &Arc<Rig>, cell: Cell) -> Checked {
             &[("ControllerPublishVolume", false), ("DeleteVolume", cell.meaning() == Meaning::StillRunning)]
         }
         Rpc::ControllerPublishVolume => &[("NodeStageVolume", false), ("ControllerUnpublishVolume", true)],
-        // csi.md 5.4: unknown outcome, must be unstaged; final error, must not. A lie is found in the mount table.
+        // csi.md 5.4: unknown outcome, must be unstaged; final error, must not. A lie is seen in the mount table.
         Rpc::NodeStageVolume => &[
             ("NodePublishVolume", false),
             ("NodeUnstageVolume", cell.meaning() == Meaning::StillRunning || cell.is_lie()),

@@ -19,22 +19,16 @@ pub fn check(rig: &Rig, cell: Cell) -> Result<(), String> {
         }
     }
     let backend = rig.fake.backend();
-    let forbidden = backend.violations.iter().filter(|(of, what)| *of == key && !is_of_the_lie(cell, what));
+    let forbidden = backend.violations.iter().filter(|(of, _)| *of == key);
     let forbidden: Vec<_> = forbidden.map(|(_, what)| what.clone()).collect();
     if !forbidden.is_empty() {
         return Err(forbidden.join("; "));
     }
     drop(backend);
-    states(rig, cell, &key, &calls)
+    states(rig, &key, &calls)
 }
 
-/// A driver that stages and says for good that it did not is believed: it is detached, and what is mounted is found and
-/// unstaged only then.
-fn is_of_the_lie(cell: Cell, what: &str) -> bool {
-    cell.is_lie() && cell.rpc == Rpc::NodeStageVolume && what.starts_with("ControllerUnpublishVolume")
-}
-
-fn states(rig: &Rig, cell: Cell, key: &str, calls: &[Entry]) -> Result<(), String> {
+fn states(rig: &Rig, key: &str, calls: &[Entry]) -> Result<(), String> {
     let attachments: Vec<String> = rig
         .journal
         .since(0, |entry| entry.write().is_some_and(|w| w.kind == "volumeclaims" && w.name == key))
@@ -56,10 +50,6 @@ fn states(rig: &Rig, cell: Cell, key: &str, calls: &[Entry]) -> Result<(), Strin
         let undone = calls.iter().find(|e| e.call().is_some_and(|call| Some(call.rpc) == undone_by(rpc)));
         let begun = undone.map_or(0, |entry| entry.began);
         let Some(first) = written.iter().find(|entry| entry.began > begun) else { continue };
-        // A driver that staged and denies it is believed, until the mount is found.
-        if rpc == Rpc::NodeUnstageVolume && cell.rpc == Rpc::NodeStageVolume && cell.is_lie() {
-            continue;
-        }
         // Only of calls that were made at all: of a Volume that is registered nothing is created, and so on.
         let mut made =
             calls.iter().filter(|entry| entry.call().is_some_and(|call| call.rpc == rpc)).peekable();

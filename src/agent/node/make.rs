@@ -48,7 +48,9 @@ impl Pass {
             Err(failure) => Err((failure, None)),
         };
         if let Err((failure, error)) = result {
-            stored.record.staged = after_failed_stage(&before, error.as_ref());
+            // A look that fails leaves open what is there.
+            let mounted = mounts::look(&staging).await.map_or(true, |found| found.is_some());
+            stored.record.staged = after_failed_stage(&before, error.as_ref(), mounted);
             self.agent.records.put(stored).await?;
             return Err(failure.into());
         }
@@ -208,14 +210,16 @@ impl Pass {
 }
 
 /// What is known after a failed NodeStageVolume (reference csi.md 5.4): a final answer means that there is nothing to
-/// unstage, unless it was staged before; a call that was never sent changes nothing; else nobody knows.
-fn after_failed_stage(before: &Stored, error: Option<&CallError>) -> Done {
-    match error {
+/// unstage, unless it was staged before; a call that was never sent changes nothing; else nobody knows. What is mounted
+/// is believed more than any answer (design R9): it is unstaged before the volume is detached.
+fn after_failed_stage(before: &Stored, error: Option<&CallError>, mounted: bool) -> Done {
+    let told = match error {
         None => before.record.staged,
         Some(error) if never_sent(error) => before.record.staged,
         Some(error) if error.meaning().is_settled_failure() && !before.staged_once => Done::No,
         Some(_) => Done::Maybe,
-    }
+    };
+    if told == Done::No && mounted { Done::Maybe } else { told }
 }
 
 /// Not Ready before the host sees it (design R8): the driver's word is about its own mount namespace (B13).
@@ -264,8 +268,18 @@ mod tests {
     #[test]
     fn a_final_stage_error_is_not_unstaged() {
         let refused = error(tonic::Code::InvalidArgument, Origin::Driver);
-        assert_eq!(after_failed_stage(&before(Done::No, false), Some(&refused)), Done::No);
-        assert_eq!(after_failed_stage(&before(Done::Maybe, false), Some(&refused)), Done::No);
+        assert_eq!(after_failed_stage(&before(Done::No, false), Some(&refused), false), Done::No);
+        assert_eq!(after_failed_stage(&before(Done::Maybe, false), Some(&refused), false), Done::No);
+    }
+
+    #[test]
+    fn a_final_stage_error_that_left_a_mount_is_unstaged() {
+        for (origin, code) in
+            [(Origin::Driver, tonic::Code::DataLoss), (Origin::Argument, tonic::Code::InvalidArgument)]
+        {
+            let refused = error(code, origin);
+            assert_eq!(after_failed_stage(&before(Done::No, false), Some(&refused), true), Done::Maybe);
+        }
     }
 
     #[test]
@@ -275,7 +289,7 @@ mod tests {
             error(tonic::Code::Unavailable, Origin::Connection),
             error(tonic::Code::Aborted, Origin::Driver),
         ] {
-            assert_eq!(after_failed_stage(&before(Done::No, false), Some(&unknown)), Done::Maybe);
+            assert_eq!(after_failed_stage(&before(Done::No, false), Some(&unknown), false), Done::Maybe);
         }
     }
 
@@ -298,7 +312,7 @@ mod tests {
             error(tonic::Code::InvalidArgument, Origin::Argument),
         ] {
             for known in [Done::No, Done::Maybe] {
-                assert_eq!(after_failed_stage(&before(known, false), Some(&unsent)), known);
+                assert_eq!(after_failed_stage(&before(known, false), Some(&unsent), false), known);
             }
         }
     }
@@ -306,6 +320,6 @@ mod tests {
     #[test]
     fn what_was_staged_once_stays_to_be_unstaged() {
         let refused = error(tonic::Code::Internal, Origin::Driver);
-        assert_eq!(after_failed_stage(&before(Done::Maybe, true), Some(&refused)), Done::Maybe);
+        assert_eq!(after_failed_stage(&before(Done::Maybe, true), Some(&refused), false), Done::Maybe);
     }
 }
