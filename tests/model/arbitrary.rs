@@ -356,6 +356,10 @@ prop_compose! {
             if *agrees {
                 (claim.mode, claim.attachment_mode) = (mode, AttachmentMode::FileSystem);
                 claim.state = if claim.uses().is_none() { ClaimState::Pending } else { claim.state };
+                // The mode is part of the name: a claim never changes it, so its grant goes with it.
+                if let Some(grant) = claim.assignment.as_mut().filter(|grant| grant.attachment != "h") {
+                    grant.attachment = moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, &grant.node_name);
+                }
             }
         }
         for node in &mut scene.nodes {
