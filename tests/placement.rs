@@ -23,7 +23,7 @@ fn claim(name: &str, node: Option<&str>) -> ClaimSeen {
 
 fn node(name: &str) -> NodeSeen {
     let (name, uid) = (name.to_owned(), name.to_owned());
-    NodeSeen { name, uid, healthy: true, reachable: true, has_room: true, load: 0 }
+    NodeSeen { name, uid, healthy: true, reachable: true, unclean: false, has_room: true, load: 0 }
 }
 
 /// What becomes of each claim, in the order in which they are judged.
@@ -108,6 +108,7 @@ fn every_node_is_looked_at() {
     let bad = [
         NodeSeen { healthy: false, ..node("node-0") },
         NodeSeen { reachable: false, ..node("node-1") },
+        NodeSeen { unclean: true, ..node("node-4") },
         NodeSeen { has_room: false, ..node("node-3") },
     ];
     for at in 0..=bad.len() {

@@ -112,7 +112,7 @@ proptest! {
                 Grant::Create { attachment, node } => {
                     prop_assert_eq!(claim.mode, handle.mode);
                     prop_assert!(claim.node.as_ref().is_none_or(|n| n == node));
-                    prop_assert!(nodes.iter().any(|n| &n.name == node && n.healthy && n.reachable));
+                    prop_assert!(nodes.iter().any(|n| &n.name == node && n.healthy && n.reachable && !n.unclean));
                     prop_assert!(attachments.iter().all(|a| &a.name != attachment && &a.node != node));
                     let elsewhere = attachments.iter().all(AttachmentSeen::is_undo_only);
                     prop_assert!(claim.mode.is_multi_node() || elsewhere);

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::audit::Audits;
 use super::budgets::Budgets;
 use super::failure::Failure;
+use super::leftovers::Taken;
 use super::paths::Paths;
 use super::records::Records;
 use super::registry::{Registry, Serving};
@@ -65,6 +66,7 @@ pub(super) struct Agent {
     pub leases: ApiLeases,
     pub history: Arc<History>,
     pub settling: Settling,
+    pub taken: Taken,
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
     pub first_seen: Arc<FirstSeen>,

@@ -26,6 +26,7 @@ mod forgotten;
 mod front;
 pub mod host;
 mod instance;
+mod leftovers;
 pub mod mounts;
 mod node;
 pub mod paths;

@@ -238,6 +238,12 @@ impl Records {
         stored.uids().for_each(|uid| self.settle(&uid));
     }
 
+    /// The records of what is, or may be, mounted.
+    #[must_use]
+    pub fn with_traces(&self) -> Vec<Stored> {
+        self.known().values().filter(|stored| stored.record.has_traces()).cloned().collect()
+    }
+
     /// The records that the API server does not account for.
     #[must_use]
     pub fn forgotten(&self) -> Vec<Stored> {

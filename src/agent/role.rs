@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, Resource};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -15,6 +14,7 @@ use super::budgets::Budgets;
 use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
 use super::front::Front;
 use super::host::{self, HostError, NodeLock};
+use super::leftovers::{LeaseWord, Taken};
 use super::paths::Paths;
 use super::records::{RecordError, Records};
 use super::registry::Registry;
@@ -27,6 +27,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::lease::{AgentEnd, AgentLease, History, Holder};
+use crate::k8s::node::LeanNode;
 use crate::k8s::watch::{STALLED, WentBack, watch};
 use crate::k8s::{ApiError, Cache, Selector, Writer, queue, read};
 use crate::metrics::Metrics;
@@ -144,6 +145,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         leases,
         history,
         settling: Settling::default(),
+        taken: Taken::default(),
         went_back: Notify::new(),
         first_seen: wakes.first_seen.clone(),
         audits: audit::Audits::new(wakes.audit_interval),
@@ -169,8 +171,8 @@ async fn live(
     let (stop_workers, workers_shutdown) = Shutdown::manual();
     let (stop_lease, lease_shutdown) = Shutdown::manual();
     let mut watches = watches(agent);
-    let progress = progress_check(agent);
-    let mut lease = tokio::spawn(lease.run(progress, lease_shutdown.begun()));
+    let word = LeaseWord { agent: agent.clone(), progress: progress_check(agent) };
+    let mut lease = tokio::spawn(lease.run(word, lease_shutdown.begun()));
     let mut workers = JoinSet::new();
     let start = async {
         synced(agent).await;
@@ -373,11 +375,11 @@ fn ready_check(agent: &Arc<Agent>) -> Check {
 
 /// UID of our Node, once there is one.
 async fn node_uid(client: &Client, name: &str) -> String {
-    let api: Api<Node> = Api::all(client.clone());
+    let api: Api<LeanNode> = Api::all(client.clone());
     loop {
         let problem: Result<_, ApiError> = read::get_live(&api, name).await;
         match problem {
-            Ok(Some(node)) => return node.metadata.uid.unwrap_or_default(),
+            Ok(Some(node)) => return node.uid().to_owned(),
             Ok(None) => tracing::warn!(node = name, "there is no Node of this name yet"),
             Err(error) => tracing::warn!("{error}"),
         }

@@ -278,6 +278,10 @@ fn join(
     Ok(Grant::Join { attachment, uid })
 }
 
+/// Why a node waits that was lost and is back.
+const UNCLEAN: &str = "the node was silent and is back; the volume is granted there again when its agent has undone \
+                       what may still be mounted from before";
+
 /// The node the user named, else the one where the volume is, else the least loaded that can take it.
 fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<String, Waiting> {
     if let Some(name) = &claim.node {
@@ -287,13 +291,14 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> R
             None => Err(missing("no instance of the plugin has been seen there")),
             Some(node) if !node.healthy => Err(missing("the plugin is not healthy there")),
             Some(node) if !node.reachable => Err(missing("the volume cannot be reached from there")),
+            Some(node) if node.unclean => Err(missing(UNCLEAN)),
             Some(node) if !node.has_room && !already => {
                 Err(missing("the driver's limit of volumes per node is reached"))
             }
             Some(node) => Ok(node.name.clone()),
         };
     }
-    let able = |n: &&NodeSeen| n.healthy && n.reachable;
+    let able = |n: &&NodeSeen| n.healthy && n.reachable && !n.unclean;
     // One that leaves, or is used as the other of file system and block, would only have to be waited for.
     let joinable = |a: &&AttachmentSeen| {
         !is_leaving(a) && !a.is_undo_only() && a.attachment_mode == claim.attachment_mode

@@ -76,6 +76,7 @@ fn verdict(attaches_read_only: bool, claims: &[ClaimSeen], attachments: &[Attach
         uid: name.into(),
         healthy: true,
         reachable: true,
+        unclean: false,
         has_room: true,
         load: 0,
     });

@@ -122,6 +122,9 @@ pub struct NodeSeen {
     pub healthy: bool,
     /// The volume can be reached from it.
     pub reachable: bool,
+    /// It has, or may have, mounts of the volume from before it was lost, and has yet to undo them (design R4,
+    /// interleaving B8).
+    pub unclean: bool,
     /// The driver's limit of volumes is not reached.
     pub has_room: bool,
     /// Attachments of this driver on it, for spreading.

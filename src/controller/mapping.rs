@@ -1,10 +1,16 @@
 //! Which pass an event asks for.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 
 use super::context::Context;
 use super::observe::handle_of;
 use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::k8s::lease::agent::DURATION;
+use crate::k8s::lease::{Leftovers, agent_lease_name};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 
@@ -86,6 +92,7 @@ pub(crate) fn key_of(namespace: &str, name: &str) -> Key {
 pub(crate) fn connect(ctx: &Context) {
     let Context { queue, plugins, instances, volumes, claims, handles, attachments, nodes, .. } = ctx;
     connect_claims(claims, queue);
+    connect_leases(ctx);
     let q = Arc::clone(queue);
     attachments.on_change(move |before, after| {
         if let Some(a) = after.or(before) {
@@ -141,6 +148,39 @@ pub(crate) fn connect(ctx: &Context) {
         add_volumes_of(&q, &all, &i.spec.plugin_name);
         q.add(Key::Plugin(i.spec.plugin_name.clone()));
     });
+}
+
+/// A node that is heard again, or has undone something, may have claims that wait for that.
+fn connect_leases(ctx: &Context) {
+    let (q, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.volumes));
+    let instances = Arc::clone(&ctx.instances);
+    ctx.lease_cache.on_change(move |before, after| {
+        let Some(after) = after else { return };
+        let eases = before.is_none_or(|before| {
+            let (said, says) = (Leftovers::said_in(before), Leftovers::said_in(after));
+            (said != Leftovers::none() && said != says) || is_heard_again(before, after)
+        });
+        if eases {
+            let name = after.metadata.name.as_deref().unwrap_or_default();
+            for instance in instances.all().iter().filter(|i| agent_lease_name(&i.spec.agent) == name) {
+                add_volumes_of(&q, &all, &instance.spec.plugin_name);
+            }
+        }
+    });
+}
+
+/// The Lease may have been taken for one that is not renewed: see [`Context::is_stale`].
+fn is_heard_again(before: &Lease, after: &Lease) -> bool {
+    let renewed = after.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+    renewed.is_none_or(|renewed| is_out_of_date(before, renewed.0))
+}
+
+/// By the times that it names a Lease has not been renewed for as long as it lasts, or was in a future.
+pub(crate) fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
+    let Some(spec) = &lease.spec else { return true };
+    let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let lasts = lasts.map_or(DURATION, Duration::from_secs);
+    spec.renew_time.as_ref().is_none_or(|renewed| now.duration_since(renewed.0).unsigned_abs() > lasts)
 }
 
 /// A claim is about the Volume that it names, whether that exists or not.

@@ -10,7 +10,7 @@ use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, Volume
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
-use crate::k8s::lease::agent_lease_name;
+use crate::k8s::lease::{Leftovers, agent_lease_name};
 use crate::volume::InstanceSeen;
 
 /// The capability that lets a driver take several targets of one volume on a node.
@@ -116,7 +116,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     Observed {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        nodes: nodes(ctx, volume.as_deref(), &driver, &instances),
+        nodes: nodes(ctx, volume.as_deref(), &driver, handle_name.as_deref(), &instances),
         controllers: controllers(ctx, &instances, &named),
         forgotten: handle_name.map(|name| forgotten(ctx, &instances, &name)).unwrap_or_default(),
         volume,
@@ -162,6 +162,7 @@ fn nodes(
     ctx: &Context,
     volume: Option<&Volume>,
     driver: &str,
+    handle_name: Option<&str>,
     instances: &[Arc<PluginInstance>],
 ) -> Vec<NodeSeen> {
     let accessible =
@@ -173,8 +174,9 @@ fn nodes(
             NodeSeen {
                 name: i.spec.node_name.clone(),
                 uid: i.spec.node_uid.clone(),
-                healthy: status.healthy && ctx.silent_for(i).is_none() && in_service(ctx, &i.spec.node_name),
+                healthy: status.healthy && is_heard(ctx, i) && in_service(ctx, &i.spec.node_name),
                 reachable: reaches(accessible, &status.topology),
+                unclean: handle_name.is_some_and(|name| is_unclean(ctx, i, name)),
                 has_room: has_room(status.max_volumes, load),
                 load,
             }
@@ -197,6 +199,17 @@ fn forgotten(ctx: &Context, instances: &[Arc<PluginInstance>], handle_name: &str
         reported.or_else(unlisted).or_else(|| ctx.awaits(i).then_some(Mount::NotSaid))
     };
     instances.iter().filter_map(|i| Some(on(i, mount(i)?))).collect()
+}
+
+/// The agent beside an instance is there, as far as this process can know.
+fn is_heard(ctx: &Context, instance: &PluginInstance) -> bool {
+    ctx.silent_for(instance).is_none() && !ctx.is_stale(instance)
+}
+
+/// What the agent's Lease says of this handle.
+fn is_unclean(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> bool {
+    let lease = ctx.lease_cache.get(&ctx.namespace, &agent_lease_name(&instance.spec.agent));
+    lease.is_some_and(|lease| Leftovers::said_in(&lease).cover(handle_name))
 }
 
 /// Nothing new goes to a node that somebody marked as off.

@@ -183,5 +183,13 @@ pub fn grant(attachment: &AttachmentSeen) -> Assignment {
 }
 
 pub fn node(name: &str) -> NodeSeen {
-    NodeSeen { name: name.into(), uid: name.into(), healthy: true, reachable: true, has_room: true, load: 0 }
+    NodeSeen {
+        name: name.into(),
+        uid: name.into(),
+        healthy: true,
+        reachable: true,
+        unclean: false,
+        has_room: true,
+        load: 0,
+    }
 }

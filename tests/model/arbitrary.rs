@@ -189,16 +189,19 @@ prop_compose! {
 
 fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
     let each = NODES.map(|name| {
-        of((any::<bool>(), any::<bool>(), any::<bool>(), 0..3_usize)).prop_map(move |n| {
-            n.map(|(healthy, reachable, has_room, load)| NodeSeen {
-                name: name.into(),
-                uid: name.into(),
-                healthy,
-                reachable,
-                has_room,
-                load,
-            })
-        })
+        of((any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), any::<bool>(), 0..3_usize)).prop_map(
+            move |n| {
+                n.map(|(healthy, reachable, unclean, has_room, load)| NodeSeen {
+                    name: name.into(),
+                    uid: name.into(),
+                    healthy,
+                    reachable,
+                    unclean,
+                    has_room,
+                    load,
+                })
+            },
+        )
     });
     each.prop_map(|all| all.into_iter().flatten().collect())
 }

@@ -66,7 +66,13 @@ fn attach_harm(state: &State, call: &Call) -> Option<Harm> {
             uid != call.uid && (at == n || !mode.is_multi_node() || !call.mode.is_multi_node())
         })
     };
-    state.truth.attached.iter().enumerate().any(other).then_some(Harm::AttachedTwice)
+    if state.truth.attached.iter().enumerate().any(other) {
+        return Some(Harm::AttachedTwice);
+    }
+    let staged = state.truth.staged[n].iter().copied();
+    let mut mounted = staged.chain(state.truth.published[n].iter().flatten().copied());
+    let left = mounted.any(|uid| uid != call.uid && state.truth.cut.contains(&uid));
+    left.then_some(Harm::AttachedUnderLeftovers)
 }
 
 fn publish_harm(config: &Config, state: &State, call: &Call) -> Option<Harm> {

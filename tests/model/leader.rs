@@ -6,6 +6,7 @@ use moor::api::capability::VolumeUse;
 use moor::api::plugin::Balancing;
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::closing::{self, ClosingStep};
+use moor::attachment::record::Done;
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::admission::{self, Grant, Verdict};
 use moor::claim::release::{self, ReleaseStep};
@@ -17,7 +18,7 @@ use super::config::{CLAIMS, Config, DRIVER, NODES, VOLUME_ID, instance_name, nod
 use super::losses;
 use super::seen::{NAMES, VOLUME, att_seen, claim_seen, handle_seen};
 use super::seen::{claim_of, lock_of, node_uid, uid_name, uid_of, volume_uid, writer_ref};
-use super::state::{Actor, Att, Claim, Handle, Lock, Machine, State, Uid, Vol};
+use super::state::{Actor, Att, Claim, Handle, Lock, Machine, Rec, State, Uid, Vol};
 use super::volumes::{self, Name, VolumeDoes};
 
 /// What a leader looks at.
@@ -34,6 +35,8 @@ pub struct LeaderView {
     pub volumes: [Option<Vol>; 2],
     /// By node: the Attachment of a mount that it reports as forgotten.
     pub forgotten: [Option<Uid>; NODES],
+    /// By node: its Lease says that it has mounts of Attachments that are gone or lost.
+    pub unclean: [bool; NODES],
 }
 
 /// A write that the writer's lock may hold up.
@@ -82,7 +85,14 @@ pub fn view(state: &State, who: Actor) -> LeaderView {
         machines: state.machines,
         volumes: state.volumes,
         forgotten: state.nodes.each_ref().map(|n| n.records.iter().find(|r| r.forgotten).map(|r| r.uid)),
+        unclean: state.nodes.each_ref().map(|n| n.records.iter().any(|r| is_left_over(state, r))),
     }
+}
+
+/// What the node's Lease says is what its records and the API say when the Lease is renewed; here that is always.
+fn is_left_over(state: &State, rec: &Rec) -> bool {
+    let traces = rec.staged != Done::No || rec.targets.iter().any(Option::is_some);
+    traces && !rec.forgotten && state.att(rec.uid).is_none_or(|a| a.lost)
 }
 
 /// Asks every decision of the leader, about every Volume by name.
@@ -213,6 +223,7 @@ fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {
         uid: node_uid(n, view.machines[usize::from(n)].uid),
         healthy: view.sick != Some(n) && !view.machines[usize::from(n)].away,
         reachable: true,
+        unclean: view.unclean[usize::from(n)],
         has_room: true,
         load: view.atts.iter().filter(|a| a.node == n).count(),
     }

@@ -218,6 +218,7 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Harm {
     AttachedTwice,
+    AttachedUnderLeftovers,
     PublishedOnTwoNodes,
     SecondTarget,
     TwoWriters,
@@ -242,6 +243,7 @@ impl Harm {
     pub const fn name(self) -> &'static str {
         match self {
             Self::AttachedTwice => "never attached on two nodes in a single-node mode",
+            Self::AttachedUnderLeftovers => "never attached again under what a lost Attachment left mounted",
             Self::PublishedOnTwoNodes => "never mounted on two nodes in a single-node mode",
             Self::SecondTarget => "never a second target in an exclusive mode",
             Self::TwoWriters => "never two writers in MultiNodeSingleWriter",

@@ -403,6 +403,7 @@ impl Model for System {
         }
         let mut all = never![
             AttachedTwice,
+            AttachedUnderLeftovers,
             PublishedOnTwoNodes,
             SecondTarget,
             TwoWriters,

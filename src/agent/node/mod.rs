@@ -149,6 +149,7 @@ impl Pass {
     fn looked(&self) {
         if let NodeKey::Handle(handle) = &self.key {
             self.agent.settling.looked(handle);
+            self.agent.review_leftovers();
         }
     }
 

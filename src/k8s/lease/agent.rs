@@ -12,11 +12,11 @@ use k8s_openapi::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::{error, info, warn};
 
-use super::{History, Leases, holder, wall_clock};
+use super::{History, Leases, Leftovers, holder, wall_clock};
 use crate::k8s::{ApiError, Created};
 
 /// How long the leader waits after the last renewal it saw.
@@ -27,6 +27,8 @@ pub const RENEW: Duration = Duration::from_secs(10);
 const ATTEMPT: Duration = Duration::from_secs(4);
 /// Time between a failed renewal and the next.
 const RETRY: Duration = Duration::from_secs(2);
+/// Shortest time between a renewal and one that only says that something was undone.
+const SPACING: Duration = Duration::from_secs(1);
 
 /// Annotation with the UID of the Node on which the agent runs.
 pub const NODE_UID: &str = "moor.dev/node-uid";
@@ -99,6 +101,22 @@ pub enum AgentEnd {
     WentBack,
 }
 
+/// What an agent says with its Lease.
+pub trait Word {
+    /// Whether the agent makes progress; if not, what has stalled (interleavings B27).
+    ///
+    /// # Errors
+    /// What has stalled, in words. The Lease is not renewed then.
+    fn progress(&self) -> Result<(), String>;
+    /// The agent is heard again after a time in which volumes may have been taken from its node (design R4): finds out
+    /// which.
+    fn catch_up(&self) -> impl Future<Output = Result<(), ApiError>> + Send;
+    /// What it still has mounted of them. Where it has not caught up yet that may be anything.
+    fn leftovers(&self, caught_up: bool) -> Leftovers;
+    /// Returns when they have become fewer since they were asked for.
+    fn fewer(&self) -> impl Future<Output = ()> + Send;
+}
+
 /// What became of a renewal.
 enum Renewed {
     Held,
@@ -128,18 +146,13 @@ impl<L: Leases> AgentLease<L> {
         (lease, Renewal { renewed: receiver, inherited: inheritance })
     }
 
-    /// Takes the Lease from whoever had it and renews it while `progress` is Ok (its error says what
-    /// has stalled). End all calls before `shutdown`: then the Lease is released, which tells the leader
-    /// that none is running and that it need not wait.
-    pub async fn run(
-        mut self,
-        progress: impl Fn() -> Result<(), String>,
-        shutdown: impl Future<Output = ()>,
-    ) -> AgentEnd {
+    /// Takes the Lease from whoever had it and renews it while there is progress. End all calls before `shutdown`: then
+    /// the Lease is released, which tells the leader that none is running and that it need not wait.
+    pub async fn run(mut self, word: impl Word, shutdown: impl Future<Output = ()>) -> AgentEnd {
         let mut shutdown = std::pin::pin!(shutdown);
         let ended = tokio::select! {
             () = &mut shutdown => AgentEnd::ShutDown,
-            ended = self.hold(progress) => ended,
+            ended = self.hold(word) => ended,
         };
         self.renewed.send_replace(None);
         if ended == AgentEnd::ShutDown {
@@ -149,18 +162,34 @@ impl<L: Leases> AgentLease<L> {
     }
 
     /// Returns when another agent has taken the Lease, or the API server has forgotten a renewal.
-    async fn hold(&mut self, progress: impl Fn() -> Result<(), String>) -> AgentEnd {
+    async fn hold(&mut self, word: impl Word) -> AgentEnd {
+        // While the leader may take the Lease for expired it may take volumes from this node, and only while it is
+        // fresh no more of them: so what was taken is found out after a renewal.
+        let mut caught_up = false;
         loop {
-            if let Err(stalled) = progress() {
+            if let Err(stalled) = word.progress() {
                 warn!(lease = self.name, "not renewed: {stalled}");
                 sleep(RETRY).await;
                 continue;
             }
             let sent = Instant::now();
-            let pause = match timeout(ATTEMPT, self.renew()).await {
+            caught_up &= self.renewed.borrow().is_some_and(|renewed| renewed.elapsed() < DURATION / 2);
+            let leftovers = word.leftovers(caught_up);
+            let pause = match timeout(ATTEMPT, self.renew(&leftovers)).await {
                 Ok(Ok(Renewed::Held)) => {
                     self.renewed.send_replace(Some(sent));
-                    RENEW.saturating_sub(sent.elapsed())
+                    if !caught_up {
+                        match word.catch_up().await {
+                            // Says at once what it is.
+                            Ok(()) if leftovers == Leftovers::Any => {
+                                caught_up = true;
+                                continue;
+                            }
+                            Ok(()) => caught_up = true,
+                            Err(error) => warn!(lease = self.name, "what was taken from this node: {error}"),
+                        }
+                    }
+                    if caught_up { RENEW.saturating_sub(sent.elapsed()) } else { RETRY }
                 }
                 Ok(Ok(Renewed::Displaced)) => {
                     warn!(lease = self.name, "another agent has taken the Lease");
@@ -182,12 +211,18 @@ impl<L: Leases> AgentLease<L> {
                     RETRY
                 }
             };
-            sleep(pause).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = async {
+                    word.fewer().await;
+                    sleep_until(sent + SPACING).await;
+                } => {}
+            }
         }
     }
 
     /// One renewal.
-    async fn renew(&mut self) -> Result<Renewed, ApiError> {
+    async fn renew(&mut self, leftovers: &Leftovers) -> Result<Renewed, ApiError> {
         let held = self.renewed.borrow().is_some();
         // Taken: after anything but success the next attempt reads first.
         let before = match self.lease.take() {
@@ -195,14 +230,12 @@ impl<L: Leases> AgentLease<L> {
             None => self.leases.get(&self.name).await?,
         };
         let Some(before) = before else {
-            let lease = self.next(Lease {
-                metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
-                spec: None,
-            });
+            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+            let lease = self.next(Lease { metadata, spec: None }, leftovers);
             if let Created::New(created) = self.leases.create(&lease).await? {
                 return Ok(self.keep(created));
             }
-            return Box::pin(self.renew()).await;
+            return Box::pin(self.renew(leftovers)).await;
         };
         if self.history.is_behind(&before) {
             return Ok(Renewed::WentBack);
@@ -213,7 +246,7 @@ impl<L: Leases> AgentLease<L> {
         if self.is_of_another_machine(&before) {
             self.inherited.send_replace(Some(Instant::now()));
         }
-        let replaced = self.leases.replace(&self.next(before)).await?;
+        let replaced = self.leases.replace(&self.next(before, leftovers)).await?;
         Ok(self.keep(replaced))
     }
 
@@ -235,7 +268,7 @@ impl<L: Leases> AgentLease<L> {
             && said(BOOT_ID).is_some_and(|boot| *boot != self.holder.boot_id)
     }
 
-    fn next(&self, mut lease: Lease) -> Lease {
+    fn next(&self, mut lease: Lease, leftovers: &Leftovers) -> Lease {
         let Holder { identity, node_uid, boot_id } = &self.holder;
         let now = wall_clock();
         let same = holder(&lease) == identity;
@@ -254,6 +287,7 @@ impl<L: Leases> AgentLease<L> {
         let annotations = lease.metadata.annotations.get_or_insert_default();
         annotations.insert(NODE_UID.into(), node_uid.clone());
         annotations.insert(BOOT_ID.into(), boot_id.clone());
+        leftovers.say_in(&mut lease);
         lease
     }
 

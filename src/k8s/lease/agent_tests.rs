@@ -1,10 +1,16 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
 };
 
 use kube::ResourceExt;
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::{
+    sync::{Notify, oneshot},
+    task::JoinHandle,
+};
 
 use super::{
     super::fake::{FakeLeases, Weather},
@@ -13,10 +19,41 @@ use super::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A node with these mounts left over.
+struct Node {
+    leases: FakeLeases,
+    progress: AtomicBool,
+    mounted: Mutex<BTreeSet<String>>,
+    fewer: Notify,
+    /// What the Lease said whenever it was found out what is left over.
+    said: Mutex<Vec<Leftovers>>,
+}
+
+impl Word for Arc<Node> {
+    fn progress(&self) -> Result<(), String> {
+        if self.progress.load(SeqCst) { Ok(()) } else { Err("watch of claims".into()) }
+    }
+
+    async fn catch_up(&self) -> Result<(), ApiError> {
+        let lease = self.leases.lease().unwrap();
+        self.said.lock().unwrap().push(Leftovers::said_in(&lease));
+        Ok(())
+    }
+
+    fn leftovers(&self, caught_up: bool) -> Leftovers {
+        let mounted = self.mounted.lock().unwrap().clone();
+        if caught_up || mounted.is_empty() { Leftovers::Of(mounted) } else { Leftovers::Any }
+    }
+
+    async fn fewer(&self) {
+        self.fewer.notified().await;
+    }
+}
+
 struct Agent {
     leases: FakeLeases,
     renewal: Renewal,
-    progress: Arc<AtomicBool>,
+    node: Arc<Node>,
     stop: oneshot::Sender<()>,
     running: JoinHandle<AgentEnd>,
 }
@@ -26,18 +63,24 @@ fn agent(leases: FakeLeases, identity: &str) -> Agent {
 }
 
 fn agent_on(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str) -> Agent {
+    agent_with(leases, identity, node_uid, boot_id, &[])
+}
+
+fn agent_with(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str, mounted: &[&str]) -> Agent {
     let holder = Holder { identity: identity.into(), node_uid: node_uid.into(), boot_id: boot_id.into() };
     let (lease, renewal) = AgentLease::new(leases.clone(), "node-1", holder, Arc::default());
-    let progress = Arc::new(AtomicBool::new(true));
+    let node = Arc::new(Node {
+        leases: leases.clone(),
+        progress: AtomicBool::new(true),
+        mounted: Mutex::new(mounted.iter().map(|&handle| handle.to_owned()).collect()),
+        fewer: Notify::new(),
+        said: Mutex::default(),
+    });
     let (stop, stopped) = oneshot::channel::<()>();
-    let turning = progress.clone();
-    let running = tokio::spawn(lease.run(
-        move || if turning.load(SeqCst) { Ok(()) } else { Err("watch of claims".into()) },
-        async {
-            let _ = stopped.await;
-        },
-    ));
-    Agent { leases, renewal, progress, stop, running }
+    let running = tokio::spawn(lease.run(node.clone(), async {
+        let _ = stopped.await;
+    }));
+    Agent { leases, renewal, node, stop, running }
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,12 +104,12 @@ async fn it_is_created_renewed_every_ten_seconds_and_says_who_and_where() {
 async fn without_progress_it_is_not_renewed_and_no_call_is_started() {
     let agent = agent(FakeLeases::new(), "pod-1");
     agent.renewal.first().await;
-    agent.progress.store(false, SeqCst);
+    agent.node.progress.store(false, SeqCst);
     let writes = agent.leases.writes();
     sleep(21 * SECOND).await;
     assert_eq!(agent.leases.writes(), writes);
     assert!(!agent.renewal.may_call());
-    agent.progress.store(true, SeqCst);
+    agent.node.progress.store(true, SeqCst);
     sleep(3 * SECOND).await;
     assert!(agent.renewal.may_call());
 }
@@ -166,4 +209,38 @@ async fn a_released_lease_leaves_nothing_to_wait_for() {
     let second = agent_on(first.leases.clone(), "pod-2", "other-uid", "boot-2");
     second.renewal.first().await;
     assert!(second.renewal.may_call_controller(60 * SECOND));
+}
+
+fn said(agent: &Agent) -> Leftovers {
+    Leftovers::said_in(&agent.leases.lease().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_over_is_said_before_and_after_it_is_known() {
+    let agent = agent_with(FakeLeases::new(), "pod-1", "node-1-uid", "boot-1", &["a", "b"]);
+    agent.renewal.first().await;
+    sleep(SECOND).await;
+    assert_eq!(said(&agent), Leftovers::Of(["a".into(), "b".into()].into()));
+    assert_eq!(*agent.node.said.lock().unwrap(), [Leftovers::Any], "found out under a fresh Lease");
+    assert_eq!(agent.leases.writes(), 2);
+    // The next renewal would be due in nine seconds.
+    agent.node.mounted.lock().unwrap().clear();
+    agent.node.fewer.notify_one();
+    sleep(2 * SECOND).await;
+    assert_eq!(said(&agent), Leftovers::none());
+    assert_eq!(agent.leases.writes(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_silence_it_is_found_out_anew() {
+    let agent = agent_with(FakeLeases::new(), "pod-1", "node-1-uid", "boot-1", &["a"]);
+    agent.renewal.first().await;
+    for (silent, times) in [(8 * SECOND, 1), (30 * SECOND, 2)] {
+        agent.leases.set(Weather::Down);
+        sleep(silent).await;
+        agent.leases.set(Weather::Fine);
+        sleep(15 * SECOND).await;
+        assert_eq!(*agent.node.said.lock().unwrap(), vec![Leftovers::Any; times], "{silent:?}");
+        assert_eq!(said(&agent), Leftovers::Of(["a".into()].into()));
+    }
 }

@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod election;
 pub mod history;
+pub mod leftovers;
 pub mod observer;
 
 use jiff::Timestamp;
@@ -14,9 +15,10 @@ use kube::Api;
 
 use super::{ApiError, Created, Writer, read};
 
-pub use agent::{AgentEnd, AgentLease, Holder, Renewal, agent_lease_name};
+pub use agent::{AgentEnd, AgentLease, Holder, Renewal, Word, agent_lease_name};
 pub use election::{Election, ElectionEnd, Leadership, Timing};
 pub use history::History;
+pub use leftovers::Leftovers;
 pub use observer::LeaseObserver;
 
 /// The requests that Leases need; a trait, so that tests can lose, delay and reorder them.

@@ -132,6 +132,13 @@ impl Backend {
                 format!("ControllerPublishVolume of {key} to {node} while it is attached to {other}"),
             ));
         }
+        let mounted =
+            volume.staged.contains_key(node) || volume.published.keys().any(|(other, _)| other == node);
+        if mounted && !volume.attached.contains_key(node) {
+            return Err(
+                self.forbidden(key, format!("ControllerPublishVolume of {key} under old mounts on {node}"))
+            );
+        }
         let attached = volume.attached.get(node).filter(|before| !before.is_empty());
         if attached.is_some_and(|before| before != arguments) {
             return Err(

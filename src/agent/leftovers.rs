@@ -1,0 +1,115 @@
+//! Mounts of volumes that were taken from this node while it was silent (design R4, interleavings B8).
+//!
+//! The node undoes them by its records. Until it has, those volumes must not be attached to it again: what a mount of
+//! that time still has to write would go into a volume that others have used since. The agent's Lease says which they
+//! are.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::context::Agent;
+use crate::admin::Check;
+use crate::api::Attachment;
+use crate::k8s::lease::{Leftovers, Word};
+use crate::k8s::{ApiError, read};
+
+/// What is known of them.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// UIDs of Attachments that were gone or lost when the agent was heard again.
+    found: Mutex<BTreeSet<String>>,
+    /// What the Lease says, or is about to.
+    said: Mutex<Leftovers>,
+    fewer: Notify,
+}
+
+impl Default for Taken {
+    fn default() -> Self {
+        Self { found: Mutex::default(), said: Mutex::new(Leftovers::none()), fewer: Notify::new() }
+    }
+}
+
+impl Taken {
+    fn found(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn said(&self) -> MutexGuard<'_, Leftovers> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the agent says with its Lease.
+pub(super) struct LeaseWord {
+    pub agent: Arc<Agent>,
+    pub progress: Check,
+}
+
+impl Word for LeaseWord {
+    fn progress(&self) -> Result<(), String> {
+        (self.progress)()
+    }
+
+    async fn catch_up(&self) -> Result<(), ApiError> {
+        self.agent.find_taken().await
+    }
+
+    fn leftovers(&self, caught_up: bool) -> Leftovers {
+        let now = self.agent.leftovers(caught_up);
+        self.agent.taken.said().clone_from(&now);
+        now
+    }
+
+    async fn fewer(&self) {
+        self.agent.taken.fewer.notified().await;
+    }
+}
+
+impl Agent {
+    /// Finds out by a live LIST which Attachments with mounts here are gone or lost. Neither is ever taken back.
+    async fn find_taken(&self) -> Result<(), ApiError> {
+        let mounted = self.records.with_traces();
+        if mounted.is_empty() {
+            return Ok(());
+        }
+        let here = format!("spec.nodeName={}", self.node_name);
+        let live = read::list_live(&self.api::<Attachment>(), Some(&here)).await?.items;
+        let stands =
+            |uid: &str| live.iter().any(|a| a.metadata.uid.as_deref() == Some(uid) && a.spec.lost.is_none());
+        let uids = mounted.into_iter().map(|stored| stored.record.attachment_uid);
+        let taken: BTreeSet<String> = uids.filter(|uid| !stands(uid)).collect();
+        if !taken.is_empty() {
+            tracing::warn!(attachments = ?taken, "taken from this node while it was silent; undoing what is left");
+        }
+        *self.taken.found() = taken;
+        Ok(())
+    }
+
+    /// VolumeHandles with mounts here whose Attachment is gone or lost. What the API server has forgotten is another
+    /// matter (design R7).
+    fn leftovers(&self, caught_up: bool) -> Leftovers {
+        let mounted = self.records.with_traces();
+        if !caught_up && !mounted.is_empty() {
+            return Leftovers::Any;
+        }
+        let found = self.taken.found();
+        let synced = self.attachments.is_synced();
+        let gone = |uid: &str| {
+            let cached = || self.attachments.by_uid(uid);
+            found.contains(uid) || (synced && cached().is_none_or(|a| a.spec.lost.is_some()))
+        };
+        let left =
+            mounted.into_iter().filter(|s| s.record.forgotten.is_none() && gone(&s.record.attachment_uid));
+        Leftovers::Of(left.map(|stored| stored.record.handle_name).collect())
+    }
+
+    /// Something was undone: has the Lease said more than there is now?
+    pub fn review_leftovers(&self) {
+        let said = self.taken.said().clone();
+        if said != Leftovers::none() && said != Leftovers::Any && self.leftovers(true) != said {
+            self.taken.fewer.notify_one();
+        }
+    }
+}
