@@ -11,13 +11,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use moor::api::instance::{ForgottenMount, UNDO_FORGOTTEN};
 use moor::api::{ClaimState, PluginInstance};
 use moor::csi::Rpc;
-use rig::{CONTROLLER, Cluster, Options, PATIENCE, Rig, SPACE, condition, volume, volume_claim};
+use moor::k8s::lease::agent_lease_name;
+use rig::{CONTROLLER, Cluster, NAMESPACE, Options, PATIENCE, Rig, SPACE, condition, volume, volume_claim};
 use serde_json::json;
 
 /// Asks until the answer is there. The API server is asked each time: the caches of the rig are of the old history.
@@ -60,6 +62,13 @@ async fn state_of(rig: &Rig, claim: &str) -> Option<(ClaimState, String, String)
     Some((status.state, ready.reason.clone(), ready.message.clone()))
 }
 
+async fn make_volumes(rig: &Rig, names: &[&str]) {
+    for name in names {
+        rig.make_volume(&volume(name)).await;
+        rig.until_volume_ready(name).await;
+    }
+}
+
 /// Makes a claim and writes into its volume.
 async fn use_volume(rig: &Rig, claim: &str, volume: &str, node: &str) -> String {
     rig.make_claim(&volume_claim(claim, volume, node)).await;
@@ -91,6 +100,12 @@ async fn pass_the_old_revision(rig: &Rig, old: u64) {
     }
 }
 
+/// The version of an agent's Lease: the only thing by which one that is away meanwhile can tell later.
+async fn lease_of(rig: &Rig, node: &str) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(rig.cluster.admin.clone(), NAMESPACE);
+    leases.get(&agent_lease_name(node)).await.ok()?.metadata.resource_version
+}
+
 async fn revision(rig: &Rig) -> u64 {
     let maps: Api<ConfigMap> = Api::namespaced(rig.cluster.admin.clone(), SPACE);
     maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap().parse().unwrap()
@@ -99,16 +114,14 @@ async fn revision(rig: &Rig) -> u64 {
 async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     let nodes = vec![("node-1", true), ("node-2", false), ("node-3", false)];
     let rig = Rig::start(&cluster, Options { nodes, supervised: false, ..Options::default() }).await;
-    for name in ["kept", "shared", "away"] {
-        rig.make_volume(&volume(name)).await;
-        rig.until_volume_ready(name).await;
-    }
+    make_volumes(&rig, &["kept", "shared", "away"]).await;
     let kept = use_volume(&rig, "kept", "kept", "node-2").await;
     // It is in the backup as it is before it is granted.
     rig.make_claim(&volume_claim("early", "late", "node-2")).await;
     // In the backup nobody but the rival asks for this volume, and its node cannot take it yet.
     rig.stop("node-3").await;
     rig.make_claim(&volume_claim("rival", "shared", "node-3")).await;
+    let in_backup = lease_of(&rig, "node-1").await;
     cluster.back_up().await;
 
     rig.make_volume(&volume("late")).await;
@@ -123,6 +136,10 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
             assert_eq!(fs::read_to_string(format!("{path}/data")).unwrap(), *content);
         }
     };
+    until("node-1 renews its Lease", || async {
+        lease_of(&rig, "node-1").await.filter(|now| Some(now) != in_backup.as_ref())
+    })
+    .await;
     // One agent lives through it, the other is away, and comes back when etcd is further than it was.
     rig.kill("node-1");
     let (before, old) = (rig.journal.now(), revision(&rig).await);

@@ -13,22 +13,46 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
 
 use crate::k8s::ApiError;
+use crate::k8s::lease::Handover;
 use crate::k8s::read::list_live;
 
 /// A leader renews every two seconds, and a new one takes over from it within seconds. etcd is not restored in that time.
 const GAP: Duration = Duration::from_secs(5);
 
+/// Annotation on the leader's Lease: whoever leads next is as cautious.
+const CAUTIOUS: &str = "moor.dev/cautious";
+
 /// Versions that the agents' Leases had at the start, by name; nothing if there is no need for caution.
 #[derive(Debug, Default)]
 pub(crate) struct Caution(Mutex<Option<HashMap<String, String>>>);
+
+/// Caution outlives its leader: the next one finds a Lease that was renewed a moment ago.
+impl Handover for Caution {
+    fn tell(&self, lease: &mut Lease) {
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        if self.is_on() {
+            annotations.insert(CAUTIOUS.into(), "etcd may have been restored".into());
+        } else {
+            annotations.remove(CAUTIOUS);
+        }
+    }
+
+    fn knows(&self, lease: &Lease) -> bool {
+        self.is_on() || !is_cautious(lease)
+    }
+}
 
 impl Caution {
     /// Looks at the Leases, before the leader's is taken.
     pub(crate) async fn begin(&self, leases: &Api<Lease>, leader: &str) -> Result<(), ApiError> {
         let all = list_live(leases, None).await?.items;
         let led = all.iter().find(|lease| lease.name_any() == leader);
-        let renewed = led.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref());
-        if renewed.is_some_and(|time| is_gap(time.0, Timestamp::now())) {
+        // Without a Lease nobody has ever led, in a backup neither, so it has no grants.
+        let needed = |lease: &Lease| {
+            let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+            is_cautious(lease) || renewed.is_none_or(|time| is_gap(time.0, Timestamp::now()))
+        };
+        if led.is_some_and(needed) {
             let versions = all.iter().map(|l| (l.name_any(), l.resource_version().unwrap_or_default()));
             *self.versions() = Some(versions.collect());
             tracing::info!("nobody led for a while; grants wait until the agents were heard");
@@ -56,6 +80,10 @@ impl Caution {
     }
 }
 
+fn is_cautious(lease: &Lease) -> bool {
+    lease.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CAUTIOUS))
+}
+
 /// A time in the future is one of a clock that jumped, and says nothing.
 fn is_gap(renewed: Timestamp, now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(renewed)).map_or(true, |age| age > GAP)
@@ -72,6 +100,18 @@ mod tests {
         assert!(!is_gap(at(1_699_999_997), now));
         assert!(is_gap(at(1_699_999_990), now));
         assert!(is_gap(at(1_700_000_060), now), "a clock that jumped");
+    }
+
+    #[test]
+    fn caution_is_handed_on_while_it_lasts() {
+        let (cautious, calm) = (Caution::default(), Caution::default());
+        *cautious.versions() = Some(HashMap::new());
+        let mut lease = Lease::default();
+        cautious.tell(&mut lease);
+        assert!(is_cautious(&lease) && cautious.knows(&lease) && !calm.knows(&lease));
+        cautious.end();
+        cautious.tell(&mut lease);
+        assert!(!is_cautious(&lease) && calm.knows(&lease));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct Context {
     pub(crate) leases: Arc<LeaseObserver>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
     pub(crate) namespace: String,
-    pub(crate) caution: Caution,
+    pub(crate) caution: Arc<Caution>,
     pub(crate) lease_api: ApiLeases,
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
@@ -54,6 +54,8 @@ impl Context {
         self.handles.synced().await;
         self.attachments.synced().await;
         self.nodes.synced().await;
+        // What has not been listed would look like an agent that has no Lease.
+        self.lease_cache.synced().await;
     }
 
     /// Whether every cache has been filled once. A standby is ready too: it can take over at once.
@@ -65,6 +67,7 @@ impl Context {
             && self.handles.is_synced()
             && self.attachments.is_synced()
             && self.nodes.is_synced()
+            && self.lease_cache.is_synced()
     }
 
     pub(crate) fn volume_api(&self, namespace: &str) -> Api<Volume> {

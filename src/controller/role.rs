@@ -36,6 +36,9 @@ pub enum Error {
     /// etcd was restored under us.
     #[error(transparent)]
     WentBack(WentBack),
+    /// As the Lease shows: its own history, or what the last leader wrote into it.
+    #[error("etcd was restored, as the Lease says: starting over")]
+    StartAnew,
     /// A watch task died.
     #[error("a watch ended unexpectedly")]
     WatchEnded,
@@ -54,8 +57,9 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     let lease_api = ApiLeases::new(Api::namespaced(client.clone(), &args.namespace), writer.clone());
     let identity = args.identity();
     let recorder = Recorder::new(client.clone(), "controller", &identity);
+    let caution: Arc<Caution> = Arc::default();
     let (election, leadership) =
-        Election::new(lease_api.clone(), &args.lease_name, &identity, Timing::default());
+        Election::new(lease_api.clone(), &args.lease_name, &identity, Timing::default(), caution.clone());
     let ctx = Arc::new(Context {
         client,
         writer,
@@ -70,7 +74,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         leases: Arc::default(),
         lease_cache: Arc::new(Cache::new(&["leases"])),
         namespace: args.namespace.clone(),
-        caution: Caution::default(),
+        caution,
         lease_api,
         leadership,
         metrics,
@@ -111,6 +115,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         end = &mut both => match end {
             ElectionEnd::ShutDown => Ok(()),
             ElectionEnd::Lost => Err(Error::LeaseLost),
+            ElectionEnd::StartAnew => Err(Error::StartAnew),
         },
         Some(ended) = watches.join_next() => Err(match ended {
             Ok(went_back) => Error::WentBack(went_back),

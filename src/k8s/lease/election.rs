@@ -6,6 +6,7 @@
 //! waits longer. So [`Leadership::is_leading`] turns false before anybody else can lead, also if
 //! this process was frozen. Writes that are already under way are guarded by resourceVersion (design R6).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::{
@@ -17,10 +18,10 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout_at},
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{Leases, holder, wall_clock};
-use crate::k8s::{ApiError, Created};
+use crate::k8s::{ApiError, Created, store::version};
 
 /// The protocol's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,14 @@ impl Leadership {
     }
 }
 
+/// What a leader tells its successors in the Lease.
+pub trait Handover: Send + Sync {
+    /// Writes it.
+    fn tell(&self, lease: &mut Lease);
+    /// Whether this process knows what the Lease says. One that does not must start anew before it leads.
+    fn knows(&self, lease: &Lease) -> bool;
+}
+
 /// How an election ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionEnd {
@@ -88,6 +97,10 @@ pub enum ElectionEnd {
     /// The Lease could not be renewed in time, or another took it. The process should end and start
     /// anew: what it has in memory was decided as leader.
     Lost,
+    /// The API server has an older Lease than it had shown before, or none: etcd was restored, and the Lease was not
+    /// renewed on that. Or the last leader has left word of something that this process does not know. It should end
+    /// and start anew.
+    StartAnew,
 }
 
 /// A candidate for one Lease.
@@ -96,8 +109,21 @@ pub struct Election<L> {
     name: String,
     identity: String,
     timing: Timing,
+    handover: Arc<dyn Handover>,
     observed: Option<Observed>,
+    /// The newest version of the Lease that the API server has shown.
+    newest: u64,
     until: watch::Sender<Option<Instant>>,
+}
+
+/// What an attempt came to.
+enum Attempt {
+    /// Held by this process, since before the request that did it was sent.
+    Held(Instant),
+    /// Held by another.
+    NotOurs,
+    /// See [`ElectionEnd::StartAnew`].
+    StartAnew,
 }
 
 struct Observed {
@@ -109,10 +135,16 @@ impl<L: Leases> Election<L> {
     /// A candidate named `identity` for the Lease `name`. The identity must be unique among processes
     /// that run at the same time. A Pod's name is: the process that a restarted container runs takes
     /// over its predecessor's Lease at once, which is right, since the kubelet has seen that one end.
-    pub fn new(leases: L, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
+    pub fn new(
+        leases: L,
+        name: &str,
+        identity: &str,
+        timing: Timing,
+        handover: Arc<dyn Handover>,
+    ) -> (Self, Leadership) {
         let (until, receiver) = watch::channel(None);
-        let election =
-            Self { leases, name: name.into(), identity: identity.into(), timing, observed: None, until };
+        let (name, identity) = (name.into(), identity.into());
+        let election = Self { leases, name, identity, timing, handover, observed: None, newest: 0, until };
         (election, Leadership { until: receiver })
     }
 
@@ -122,7 +154,7 @@ impl<L: Leases> Election<L> {
         let mut shutdown = std::pin::pin!(shutdown);
         let ended = tokio::select! {
             () = &mut shutdown => ElectionEnd::ShutDown,
-            () = self.lead() => ElectionEnd::Lost,
+            ended = self.lead() => ended,
         };
         self.until.send_replace(None);
         if ended == ElectionEnd::ShutDown {
@@ -131,26 +163,27 @@ impl<L: Leases> Election<L> {
         ended
     }
 
-    /// Returns when the Lease is lost.
-    async fn lead(&mut self) {
-        let mut renewed = self.acquire().await;
+    /// Returns when the Lease is lost, or must not be taken.
+    async fn lead(&mut self) -> ElectionEnd {
+        let Some(mut renewed) = self.acquire().await else { return ElectionEnd::StartAnew };
         info!(lease = self.name, identity = self.identity, "leading");
         loop {
             let deadline = renewed + self.timing.renew_deadline;
             self.until.send_replace(Some(deadline));
             renewed = match self.renew(deadline).await {
-                Some(renewed) => renewed,
-                None => return,
+                Ok(renewed) => renewed,
+                Err(ended) => return ended,
             };
         }
     }
 
-    async fn acquire(&mut self) -> Instant {
+    async fn acquire(&mut self) -> Option<Instant> {
         loop {
             let sent = Instant::now();
             match timeout_at(sent + self.timing.renew_deadline, self.attempt()).await {
-                Ok(Ok(Some(renewed))) => return renewed,
-                Ok(Ok(None)) => {}
+                Ok(Ok(Attempt::Held(renewed))) => return Some(renewed),
+                Ok(Ok(Attempt::NotOurs)) => {}
+                Ok(Ok(Attempt::StartAnew)) => return None,
                 Ok(Err(error)) => warn!(lease = self.name, "candidate: {error}"),
                 Err(_) => warn!(lease = self.name, "candidate: no answer"),
             }
@@ -159,75 +192,96 @@ impl<L: Leases> Election<L> {
         }
     }
 
-    /// One renewal, tried until it succeeds. None if it did not before `deadline`.
-    async fn renew(&mut self, deadline: Instant) -> Option<Instant> {
+    /// One renewal, tried until it succeeds or the `deadline` has passed.
+    async fn renew(&mut self, deadline: Instant) -> Result<Instant, ElectionEnd> {
         loop {
             sleep_until((Instant::now() + self.timing.retry).min(deadline)).await;
             // Half, as client-go's clients: one lost packet must not cost the leadership.
             let bound = Instant::now() + self.timing.renew_deadline / 2;
             match timeout_at(bound.min(deadline), self.attempt()).await {
-                Ok(Ok(Some(renewed))) => return Some(renewed),
-                Ok(Ok(None)) => {
+                Ok(Ok(Attempt::Held(renewed))) => return Ok(renewed),
+                Ok(Ok(Attempt::StartAnew)) => return Err(ElectionEnd::StartAnew),
+                Ok(Ok(Attempt::NotOurs)) => {
                     let other = self.observed.as_ref().map_or("", |observed| holder(&observed.lease));
                     warn!(lease = self.name, other, "another has taken the Lease");
-                    return None;
+                    return Err(ElectionEnd::Lost);
                 }
                 Ok(Err(error)) => warn!(lease = self.name, "renewal: {error}"),
                 Err(_) => warn!(lease = self.name, "renewal: no answer"),
             }
             if Instant::now() >= deadline {
                 warn!(lease = self.name, "not renewed in {:?}", self.timing.renew_deadline);
-                return None;
+                return Err(ElectionEnd::Lost);
             }
         }
     }
 
-    /// Takes or renews the Lease. Returns the time before the request that did it was sent; None while
-    /// another holds it.
-    async fn attempt(&mut self) -> Result<Option<Instant>, ApiError> {
+    /// Takes or renews the Lease.
+    async fn attempt(&mut self) -> Result<Attempt, ApiError> {
         if let Some(observed) = self.observed.as_ref().filter(|observed| self.is_ours(&observed.lease)) {
             let mine = observed.lease.clone();
             match self.write(mine).await {
-                Ok(renewed) => return Ok(Some(renewed)),
+                Ok(renewed) => return Ok(Attempt::Held(renewed)),
                 // Our idea of the Lease is old, or its answer was lost: read it and try once more.
                 Err(error) => info!(lease = self.name, "renewal without reading first: {error}"),
             }
         }
         let Some(lease) = self.leases.get(&self.name).await? else { return self.create().await };
+        let leading = self.until.borrow().is_some();
+        if version(&lease.metadata) < self.newest {
+            error!(lease = self.name, "older than it was before: etcd was restored");
+            return Ok(Attempt::StartAnew);
+        }
+        self.newest = version(&lease.metadata);
         let changed = self.observed.as_ref().is_none_or(|observed| observed.lease.spec != lease.spec);
         if changed {
             self.observed = Some(Observed { lease: lease.clone(), at: Instant::now() });
         }
         if !holder(&lease).is_empty() && !self.is_ours(&lease) && !self.has_expired() {
-            return Ok(None);
+            return Ok(Attempt::NotOurs);
+        }
+        if !leading && !self.handover.knows(&lease) {
+            info!(lease = self.name, "the last leader has left word of what is only known from a start on");
+            return Ok(Attempt::StartAnew);
         }
         match self.write(lease).await {
-            Ok(renewed) => Ok(Some(renewed)),
+            Ok(renewed) => Ok(Attempt::Held(renewed)),
             // Another candidate was faster. Not an error; what it wrote is read in the next round.
-            Err(ApiError::Conflict(_) | ApiError::Gone(_)) if !self.until.borrow().is_some() => Ok(None),
+            Err(ApiError::Conflict(_) | ApiError::Gone(_)) if !leading => Ok(Attempt::NotOurs),
             Err(error) => Err(error),
         }
     }
 
-    async fn create(&mut self) -> Result<Option<Instant>, ApiError> {
+    async fn create(&mut self) -> Result<Attempt, ApiError> {
+        if self.newest > 0 {
+            error!(lease = self.name, "gone: it was deleted, or etcd was restored");
+            return Ok(Attempt::StartAnew);
+        }
         let sent = Instant::now();
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-        let lease = Lease { metadata, spec: Some(self.spec(None)) };
+        let mut lease = Lease { metadata, spec: Some(self.spec(None)) };
+        self.handover.tell(&mut lease);
         match self.leases.create(&lease).await? {
             Created::New(lease) => {
-                self.observed = Some(Observed { lease, at: sent });
-                Ok(Some(sent))
+                self.keep(lease, sent);
+                Ok(Attempt::Held(sent))
             }
-            Created::Exists => Ok(None),
+            Created::Exists => Ok(Attempt::NotOurs),
         }
+    }
+
+    fn keep(&mut self, lease: Lease, at: Instant) {
+        self.newest = self.newest.max(version(&lease.metadata));
+        self.observed = Some(Observed { lease, at });
     }
 
     async fn write(&mut self, mut lease: Lease) -> Result<Instant, ApiError> {
         let sent = Instant::now();
         lease.spec = Some(self.spec(lease.spec.as_ref()));
         lease.metadata.managed_fields = None;
+        self.handover.tell(&mut lease);
         let lease = self.leases.replace(&lease).await?;
-        self.observed = Some(Observed { lease, at: sent });
+        self.keep(lease, sent);
         Ok(sent)
     }
 

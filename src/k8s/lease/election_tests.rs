@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{
@@ -7,7 +9,28 @@ use super::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A process that knows of this word, or has left it.
+#[derive(Default)]
+struct Told(AtomicBool);
+
+impl Handover for Told {
+    fn tell(&self, lease: &mut Lease) {
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        if self.0.load(SeqCst) {
+            annotations.insert("word".into(), String::new());
+        } else {
+            annotations.remove("word");
+        }
+    }
+
+    fn knows(&self, lease: &Lease) -> bool {
+        let told = lease.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("word"));
+        self.0.load(SeqCst) || !told
+    }
+}
+
 struct Candidate {
+    told: Arc<Told>,
     leases: FakeLeases,
     leadership: Leadership,
     stop: oneshot::Sender<()>,
@@ -15,12 +38,14 @@ struct Candidate {
 }
 
 fn candidate(leases: FakeLeases, identity: &str) -> Candidate {
-    let (election, leadership) = Election::new(leases.clone(), "moor", identity, Timing::default());
+    let told: Arc<Told> = Arc::default();
+    let (election, leadership) =
+        Election::new(leases.clone(), "moor", identity, Timing::default(), told.clone());
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(election.run(async {
         let _ = stopped.await;
     }));
-    Candidate { leases, leadership, stop, running }
+    Candidate { told, leases, leadership, stop, running }
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,4 +242,48 @@ async fn whatever_the_weather_there_are_never_two_leaders() {
         }
     }
     assert!(led > 5_000 && changes > 2, "led {led} steps, {changes} changes: the test shows nothing");
+}
+
+/// The backup's Lease stays as old as it is: the next leader sees by it that nobody led for a while (N15).
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_backup_is_not_renewed() {
+    for gone in [false, true] {
+        let leases = FakeLeases::new();
+        let first = candidate(leases.clone(), "a");
+        first.leadership.acquired().await;
+        let standby = candidate(leases.other(), "b");
+        let backup = leases.lease().unwrap();
+        sleep(60 * SECOND).await;
+        if gone {
+            leases.remove();
+        } else {
+            leases.restore(backup.clone());
+        }
+        let writes = leases.writes();
+        assert_eq!(first.running.await.unwrap(), ElectionEnd::StartAnew);
+        assert_eq!(standby.running.await.unwrap(), ElectionEnd::StartAnew);
+        assert_eq!((leases.writes(), leases.lease()), (writes, (!gone).then_some(backup)));
+        let next = candidate(leases, "c");
+        assert!(next.leadership.acquired().await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_does_not_know_what_the_last_leader_knew_starts_anew() {
+    let first = candidate(FakeLeases::new(), "a");
+    first.told.0.store(true, SeqCst);
+    first.leadership.acquired().await;
+    let ignorant = candidate(first.leases.other(), "b");
+    sleep(60 * SECOND).await;
+    assert!(!ignorant.running.is_finished(), "while another leads it is none of its business");
+    first.running.abort();
+    assert_eq!(ignorant.running.await.unwrap(), ElectionEnd::StartAnew);
+    let informed = candidate(first.leases.other(), "c");
+    informed.told.0.store(true, SeqCst);
+    assert!(informed.leadership.acquired().await);
+    informed.told.0.store(false, SeqCst);
+    sleep(10 * SECOND).await;
+    informed.running.abort();
+    let next = candidate(informed.leases.other(), "d");
+    assert!(next.leadership.acquired().await, "it is over");
 }

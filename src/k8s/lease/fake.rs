@@ -62,6 +62,11 @@ impl FakeLeases {
         self.state.lock().unwrap().writes
     }
 
+    /// Sets it back to what it was.
+    pub fn restore(&self, lease: Lease) {
+        self.state.lock().unwrap().lease = Some(lease);
+    }
+
     pub fn remove(&self) {
         self.state.lock().unwrap().lease = None;
     }

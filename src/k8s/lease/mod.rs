@@ -16,7 +16,7 @@ use kube::Api;
 use super::{ApiError, Created, Writer, read};
 
 pub use agent::{AgentEnd, AgentLease, Holder, Renewal, Word, agent_lease_name};
-pub use election::{Election, ElectionEnd, Leadership, Timing};
+pub use election::{Election, ElectionEnd, Handover, Leadership, Timing};
 pub use history::History;
 pub use leftovers::Leftovers;
 pub use observer::LeaseObserver;
