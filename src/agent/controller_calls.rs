@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::arguments;
 use super::audit;
 use super::budgets::{Budget, Busy, Direction, LATER, Parked, Service, Turn};
@@ -25,8 +23,6 @@ use crate::csi::{CallError, Context, Rpc};
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
-/// How often a result is written onto a newer version before the whole step is planned again.
-const CONFLICTS: usize = 3;
 /// Pause while no call may be started.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -236,8 +232,7 @@ fn state_of(attachment: &Attachment) -> AttachmentState {
     attachment.status.as_ref().map(|s| s.state).unwrap_or_default()
 }
 
-/// Writes what a call came to. The leader may have written to the object during the call, which does not change what
-/// the call did: as long as `still` holds the result is written onto the newer version, not called for again.
+/// Writes what a call came to, as long as the Attachment is where it was and `still` holds.
 async fn conclude(
     agent: &Agent,
     attachment: &Arc<Attachment>,
@@ -246,26 +241,16 @@ async fn conclude(
     context: &BTreeMap<String, String>,
     still: impl Fn(&Attachment) -> bool,
 ) -> Result<(), ApiError> {
-    let uid = attachment.metadata.uid.clone().unwrap_or_default();
     let (from, by) = (state_of(attachment), attachment.spec.controller.clone());
-    let mut object = attachment.clone();
-    for _ in 0..CONFLICTS {
-        let before = object.status.clone().unwrap_or_default();
-        let mut after = before.clone();
-        after.state = state;
-        after.publish_context.clone_from(context);
-        went(&mut after, desired, object.metadata.generation, Timestamp::now());
-        match write(agent, &object, &before, &after).await {
-            Err(ApiError::Conflict(request)) => match agent.attachments.by_uid(&uid) {
-                Some(fresh) if state_of(&fresh) == from && fresh.spec.controller == by && still(&fresh) => {
-                    object = fresh;
-                }
-                _ => return Err(ApiError::Conflict(request)),
-            },
-            other => return other,
-        }
-    }
-    // Somebody writes all the time: planned again, which means the same call with the same result.
+    let still = |fresh: &Attachment| state_of(fresh) == from && fresh.spec.controller == by && still(fresh);
+    let change = |status: &mut AttachmentStatus, generation, now| {
+        status.state = state;
+        status.publish_context.clone_from(context);
+        went(status, desired, generation, now);
+    };
+    agent.write_outcome(&agent.api(), &agent.attachments, attachment, change, still).await?;
+    // A step that was done: the next one has its own count.
+    agent.retries.clear(attachment.metadata.uid.as_deref().unwrap_or_default());
     Ok(())
 }
 
@@ -284,45 +269,15 @@ async fn record_failure(
     let name = attachment.metadata.name.as_deref().unwrap_or_default();
     tracing::warn!(attachment = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
     let place = format!("on node {}", attachment.spec.node_name);
-    let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
-    let mut object = attachment.clone();
-    for left in (0..CONFLICTS).rev() {
-        let before = object.status.clone().unwrap_or_default();
-        let mut after = before.clone();
-        failed(&mut after, failure, attempt, &place, object.metadata.generation, Timestamp::now());
-        match (write(agent, &object, &before, &after).await, agent.attachments.by_uid(uid)) {
-            // Written during the call. It is as true of the newer version that the call failed, and the next attempt,
-            // which would say so, may be minutes away.
-            (Err(ApiError::Conflict(_)), Some(fresh))
-                if left > 0
-                    && fresh.metadata.generation == object.metadata.generation
-                    && state_of(&fresh) == state_of(&object) =>
-            {
-                object = fresh;
-            }
-            (written, _) => {
-                written?;
-                break;
-            }
-        }
-    }
+    let change = |status: &mut AttachmentStatus, generation, now| {
+        failed(status, failure, attempt, &place, generation, now);
+    };
+    let still = |fresh: &Attachment| {
+        fresh.metadata.generation == attachment.metadata.generation && state_of(fresh) == state_of(attachment)
+    };
+    agent.write_outcome(&agent.api(), &agent.attachments, attachment, change, still).await?;
     if attempt.number == 1 {
         agent.tell(attachment, Reason::CallFailed, rpc.name(), failure.to_string());
-    }
-    Ok(())
-}
-
-async fn write(
-    agent: &Agent,
-    attachment: &Arc<Attachment>,
-    before: &AttachmentStatus,
-    after: &AttachmentStatus,
-) -> Result<(), ApiError> {
-    let api = agent.api::<Attachment>();
-    agent.write_status(&api, &agent.attachments, &**attachment, before, after).await?;
-    // A step that was done: the next one has its own count.
-    if after.state != before.state {
-        agent.retries.clear(attachment.metadata.uid.as_deref().unwrap_or_default());
     }
     Ok(())
 }

@@ -29,6 +29,7 @@ mod instance;
 mod leftovers;
 pub mod mounts;
 mod node;
+mod outcome;
 pub mod paths;
 mod presence;
 mod proof;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Api;
 
 use super::arguments;
 use super::budgets::{Budget, Direction, LATER, Parked, Service};
@@ -21,8 +22,6 @@ use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Secrets, Valida
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
-/// How often a failure is written onto a newer version of its Volume.
-const CONFLICTS: usize = 3;
 /// Pause while no call may be started.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -77,7 +76,7 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>) -> Next {
 
 /// Writes what a call came to.
 async fn conclude(agent: &Agent, volume: &Arc<Volume>, before: &VolumeStatus, after: &VolumeStatus) -> Next {
-    match write(agent, volume, before, after).await {
+    match agent.write_status(&api(agent, volume), &agent.volumes, &**volume, before, after).await {
         Ok(()) => {
             agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
             Next::Done
@@ -104,27 +103,18 @@ async fn record_failure(
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
     let place = format!("on node {}", agent.node_name);
-    let mut object = volume.clone();
-    for left in (0..CONFLICTS).rev() {
-        let before = object.status.clone().unwrap_or_default();
-        let mut after = before.clone();
-        failed(&mut after, failure, attempt, &place, object.metadata.generation, Timestamp::now());
-        match (write(agent, &object, &before, &after).await, agent.volumes.by_uid(step.uid)) {
-            (Ok(()), _) => break,
-            // Written during the call. It is as true of the newer version that the call failed, and the next attempt,
-            // which would say so, may be minutes away.
-            (Err(ApiError::Conflict(_)), Some(fresh))
-                if left > 0
-                    && fresh.metadata.generation == object.metadata.generation
-                    && state_of(&fresh) == state_of(&object) =>
-            {
-                object = fresh;
-            }
-            (Err(ApiError::Conflict(_)), _) => return Next::Again,
-            (Err(error), _) => {
-                tracing::warn!(volume = name, %failure, "the failure cannot be written: {error}");
-                return Next::Retry;
-            }
+    let change = |status: &mut VolumeStatus, generation, now| {
+        failed(status, failure, attempt, &place, generation, now);
+    };
+    let still = |fresh: &Volume| {
+        fresh.metadata.generation == volume.metadata.generation && state_of(fresh) == state_of(volume)
+    };
+    match agent.write_outcome(&api(agent, volume), &agent.volumes, volume, change, still).await {
+        Ok(()) => {}
+        Err(ApiError::Conflict(_)) => return Next::Again,
+        Err(error) => {
+            tracing::warn!(volume = name, %failure, "the failure cannot be written: {error}");
+            return Next::Retry;
         }
     }
     if attempt.number == 1 {
@@ -133,14 +123,8 @@ async fn record_failure(
     Next::After(attempt.next)
 }
 
-async fn write(
-    agent: &Agent,
-    volume: &Arc<Volume>,
-    before: &VolumeStatus,
-    after: &VolumeStatus,
-) -> Result<(), ApiError> {
-    let api = agent.api_in::<Volume>(volume.metadata.namespace.as_deref().unwrap_or_default());
-    agent.write_status(&api, &agent.volumes, &**volume, before, after).await
+fn api(agent: &Agent, volume: &Volume) -> Api<Volume> {
+    agent.api_in(volume.metadata.namespace.as_deref().unwrap_or_default())
 }
 
 fn state_of(volume: &Volume) -> VolumeState {

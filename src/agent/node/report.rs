@@ -22,9 +22,6 @@ use crate::attachment::node_side::NodeStep;
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
-/// How often a failure is written onto a newer version of its claim.
-const CONFLICTS: usize = 3;
-
 impl Pass {
     pub(super) async fn report_ready(&self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
@@ -125,32 +122,19 @@ impl Pass {
         attempt: Attempt,
     ) -> Result<(), ApiError> {
         let place = format!("on node {}", self.agent.node_name);
-        let mut claim = claim.clone();
-        for left in (0..CONFLICTS).rev() {
-            let leaves = claim.metadata.deletion_timestamp.is_some();
-            let written = self.write_claim(&claim, |status, generation, now| {
-                // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
-                if !leaves && status.state <= ClaimState::Ready {
-                    status.state = ClaimState::Taken;
-                }
-                status.waiting_for = None;
-                failed(status, failure, attempt, &place, generation, now);
-            });
-            match (written.await, self.agent.claims.by_uid(&claim_uid(&claim))) {
-                // Written during the call, by us too when it took long. That the call failed is as true of the newer
-                // version, and the next attempt, which would say so, may be minutes away.
-                (Err(ApiError::Conflict(_)), Some(fresh))
-                    if left > 0 && fresh.metadata.generation == claim.metadata.generation =>
-                {
-                    claim = fresh;
-                }
-                (written, _) => {
-                    written?;
-                    break;
-                }
+        let leaves = claim.metadata.deletion_timestamp.is_some();
+        let change = |status: &mut VolumeClaimStatus, generation, now| {
+            // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
+            if !leaves && status.state <= ClaimState::Ready {
+                status.state = ClaimState::Taken;
             }
-        }
-        let claim = &claim;
+            status.waiting_for = None;
+            failed(status, failure, attempt, &place, generation, now);
+        };
+        // Deletion raises the generation.
+        let still = |fresh: &VolumeClaim| fresh.metadata.generation == claim.metadata.generation;
+        let api = self.agent.api_in(claim.metadata.namespace.as_deref().unwrap_or_default());
+        self.agent.write_outcome(&api, &self.agent.claims, claim, change, still).await?;
         if attempt.number == 1 {
             self.agent.tell(claim, Reason::CallFailed, failure.rpc.name(), failure.to_string());
         }
