@@ -2,9 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use crate::csi::Deadlines;
+use crate::csi::CallArgs;
 
 /// Flags of `moor agent`. Each can be given by the environment, as the chart's DaemonSet does.
 #[derive(Clone, Debug, clap::Args)]
@@ -35,10 +34,9 @@ pub struct AgentArgs {
     /// Address of /livez, /readyz and /metrics.
     #[arg(long, env = "MOOR_ADMIN_ADDRESS", default_value = "0.0.0.0:9810")]
     pub admin_address: SocketAddr,
-    /// Longest time that one CSI call may take, in seconds: more for a driver that is slow. Controller and agents have
-    /// to agree on it.
-    #[arg(long, env = "MOOR_LONGEST_CALL", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub longest_call: u64,
+    /// How long each CSI call may take.
+    #[command(flatten)]
+    pub calls: CallArgs,
     /// Seconds between two audits of what a driver lists as attached, at the shortest; up to 16 times as long while
     /// nothing is found. 0: no audits.
     #[arg(long, env = "MOOR_AUDIT_INTERVAL", default_value = "300")]
@@ -50,11 +48,5 @@ impl AgentArgs {
     #[must_use]
     pub fn plugin_dir(&self) -> PathBuf {
         self.plugin_dir.clone().unwrap_or_else(|| self.kubelet_dir.join("plugins"))
-    }
-
-    /// How long each CSI call may take.
-    #[must_use]
-    pub fn deadlines(&self) -> Deadlines {
-        Deadlines::with_longest(Duration::from_secs(self.longest_call))
     }
 }

@@ -133,7 +133,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         volumes: caches.volumes.clone(),
         plugins: caches.plugins.clone(),
         instances: caches.instances.clone(),
-        registry: Registry::new(args.plugin_dir(), args.deadlines(), wakes.clone()),
+        registry: Registry::new(args.plugin_dir(), args.calls.deadlines(), wakes.clone()),
         records: wakes.records.clone(),
         recorder: Recorder::new(client.clone(), "agent", &args.node_name),
         writer,

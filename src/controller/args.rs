@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::time::Duration;
 
 use clap::Args;
 
-use crate::csi::Deadlines;
+use crate::csi::CallArgs;
 
 /// Flags of `moor controller`. Each can be given by the environment, as the chart's Deployment does.
 #[derive(Clone, Debug, Args)]
@@ -27,10 +26,9 @@ pub struct ControllerArgs {
     /// How many Volumes and Plugins are worked on at once.
     #[arg(long, env = "MOOR_WORKERS", default_value = "32")]
     pub workers: NonZeroUsize,
-    /// Longest time that one CSI call may take, in seconds: more for a driver that is slow. Controller and agents have
-    /// to agree on it.
-    #[arg(long, env = "MOOR_LONGEST_CALL", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub longest_call: u64,
+    /// How long each CSI call may take.
+    #[command(flatten)]
+    pub calls: CallArgs,
 }
 
 impl ControllerArgs {
@@ -38,11 +36,5 @@ impl ControllerArgs {
     #[must_use]
     pub fn identity(&self) -> String {
         self.identity.clone().unwrap_or_else(|| format!("moor-{:016x}", rand::random::<u64>()))
-    }
-
-    /// How long each CSI call may take.
-    #[must_use]
-    pub fn deadlines(&self) -> Deadlines {
-        Deadlines::with_longest(Duration::from_secs(self.longest_call))
     }
 }

@@ -79,7 +79,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         leadership,
         metrics,
         recorder,
-        longest_call: args.deadlines().longest(),
+        longest_call: args.calls.deadlines().longest(),
     });
     mapping::connect(&ctx);
     let mut watches = watches(&ctx, &args.namespace);

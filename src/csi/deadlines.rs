@@ -27,6 +27,23 @@ pub struct Deadlines {
     pub publish: Duration,
 }
 
+/// What both roles are told about calls. Given by the environment too, as the chart does.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CallArgs {
+    /// Longest time that one CSI call may take, in seconds: more for a driver that is slow. Controller and agents have
+    /// to agree on it.
+    #[arg(long, env = "MOOR_LONGEST_CALL", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub longest_call: u64,
+}
+
+impl CallArgs {
+    /// How long each CSI call may take.
+    #[must_use]
+    pub fn deadlines(&self) -> Deadlines {
+        Deadlines::with_longest(Duration::from_secs(self.longest_call))
+    }
+}
+
 impl Default for Deadlines {
     fn default() -> Self {
         Self {

@@ -48,7 +48,7 @@ mod server_tests;
 pub use capability::{ControllerCapabilities, NodeCapabilities, PluginCapabilities};
 pub use channel::{ANSWER_LIMIT, DialError, Plugin};
 pub use controller::{ControllerPublish, ControllerUnpublish, CreateVolume, CreatedVolume, DeleteVolume};
-pub use deadlines::Deadlines;
+pub use deadlines::{CallArgs, Deadlines};
 pub use error::{CallError, Origin};
 pub use identity::PluginInfo;
 pub use inventory::{Capacity, GetCapacity, ListedVolume, Validate, Validation, VolumePage};
