@@ -35,7 +35,6 @@ fn verdicts(claims: &[ClaimSeen], attachments: &[AttachmentSeen], nodes: &[NodeS
         driver: "driver".into(),
         handle: "id".into(),
         uses: vec![VolumeUse::default()],
-        shares_node: true,
         unprepared: None,
         attaches_read_only: false,
     };

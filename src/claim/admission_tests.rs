@@ -58,7 +58,6 @@ fn verdict(attaches_read_only: bool, claims: &[ClaimSeen], attachments: &[Attach
         driver: "driver".into(),
         handle: "handle".into(),
         uses: vec![VolumeUse { access_mode: MODE, attachment_mode: AttachmentMode::BlockDevice }],
-        shares_node: true,
         attaches_read_only,
         unprepared: None,
     };

@@ -103,8 +103,6 @@ pub struct VolumeSeen {
     pub handle: String,
     /// The uses it allows.
     pub uses: Vec<VolumeUse>,
-    /// Its driver takes a second target on one node: SINGLE_NODE_MULTI_WRITER or the Plugin's word.
-    pub shares_node: bool,
     /// Why no Attachment of it can be made now: something that it copies is not known (interleaving B20).
     pub unprepared: Option<String>,
     /// Its driver attaches read-only where it is asked to: PUBLISH_READONLY.

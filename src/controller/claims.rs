@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::context::Context;
 use super::drift;
-use super::observe::{Observed, PUBLISH_READONLY, SINGLE_NODE_MULTI_WRITER};
+use super::observe::{Observed, PUBLISH_READONLY, SINGLE_NODE_MULTI_WRITER, capabilities_of};
 use super::pass::Did;
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::handle::VolumeRef;
@@ -27,6 +27,25 @@ pub(crate) async fn create_attachment(
     node: &str,
 ) -> Result<Did, ApiError> {
     let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(Did::Nothing) };
+    // The lock may be held: by the other leader's grant or by an Attachment our cache has not seen.
+    if let Lock::Taken = lock(ctx, name, spec).await? {
+        tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
+    }
+    Ok(Did::Step)
+}
+
+/// What came of creating an Attachment.
+pub(crate) enum Lock {
+    /// It was created.
+    Taken,
+    /// There is one of that name.
+    Held(Box<Attachment>),
+    /// There was one, and it is gone again.
+    Free,
+}
+
+/// Creates an Attachment, or takes the one that has its name into the cache.
+pub(crate) async fn lock(ctx: &Context, name: &str, spec: AttachmentSpec) -> Result<Lock, ApiError> {
     let attachment = Attachment {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -39,16 +58,17 @@ pub(crate) async fn create_attachment(
     let api = ctx.attachment_api();
     match ctx.writer.create(&api, &attachment).await? {
         Created::New(made) => {
-            tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
             ctx.attachments.apply(made);
+            Ok(Lock::Taken)
         }
-        // The lock is held: by the other leader's grant or by an Attachment our cache has not seen.
         Created::Exists => match get_live(&api, name).await? {
-            Some(live) => ctx.attachments.apply(live),
-            None => return Ok(Did::Step),
+            Some(live) => {
+                ctx.attachments.apply(live.clone());
+                Ok(Lock::Held(Box::new(live)))
+            }
+            None => Ok(Lock::Free),
         },
     }
-    Ok(Did::Step)
 }
 
 /// Everything the Attachment's life needs, copied from where it is now. `None` while an instance it
@@ -63,11 +83,7 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
         Some(c) => {
             let instance =
                 seen.instances.iter().find(|i| i.metadata.name.as_deref() == Some(c.instance.as_str()))?;
-            let capabilities = &instance.status.as_ref()?.capabilities;
-            if capabilities.controller.is_empty() && !instance.status.as_ref()?.healthy {
-                return None;
-            }
-            Some(capabilities)
+            Some(capabilities_of(instance)?)
         }
     };
     let controller_has = |name| controller_capabilities.is_some_and(|c| c.controller_has(name));

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use kube::api::ObjectMeta;
 use serde_json::json;
 
+use super::claims::{self, Lock};
 use super::context::Context;
 use super::handles::{self, live_attachments};
 use super::observe::Observed;
@@ -17,12 +17,12 @@ use super::volumes;
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::conditions::{self, DRIFTED, Desired};
 use crate::api::handle::{DriftKind, Undoing, VolumeRef};
-use crate::api::{Attachment, FINALIZER, Plugin, PluginInstance, Volume, VolumeHandle, VolumeState, lock};
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeHandle, VolumeState, lock};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift::{self, MOST_NODES, NodeIdSeen, Response, Scene};
+use crate::k8s::ApiError;
 use crate::k8s::events::Reason;
 use crate::k8s::read::get_live;
-use crate::k8s::{ApiError, Created};
 
 /// Carries on what was begun, else begins with what may be undone.
 pub(crate) async fn act(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
@@ -160,29 +160,11 @@ async fn make(
         return Ok(Did::Nothing);
     };
     let name = lock::undo_name(&handle.spec.driver_name, &handle.spec.volume_handle, &entry.node_name);
-    let attachment = Attachment {
-        metadata: ObjectMeta {
-            name: Some(name.clone()),
-            finalizers: Some(vec![FINALIZER.to_owned()]),
-            ..ObjectMeta::default()
-        },
-        spec,
-        status: None,
-    };
-    let api = ctx.attachment_api();
-    match ctx.writer.create(&api, &attachment).await? {
-        Created::New(made) => ctx.attachments.apply(made),
-        // Ours that the cache has not seen, or an earlier one that is still going: it finds its entry done and goes.
-        Created::Exists => match get_live(&api, &name).await? {
-            Some(live) => {
-                let this = live.spec.fixed.undo_only.as_ref() == Some(&entry.token);
-                ctx.attachments.apply(live);
-                return Ok(if this { Did::Step } else { Did::Nothing });
-            }
-            None => return Ok(Did::Step),
-        },
+    match claims::lock(ctx, &name, spec).await? {
+        // An earlier one that is still going: it finds its entry done and goes.
+        Lock::Held(live) if live.spec.fixed.undo_only.as_ref() != Some(&entry.token) => Ok(Did::Nothing),
+        Lock::Taken | Lock::Held(_) | Lock::Free => Ok(Did::Step),
     }
-    Ok(Did::Step)
 }
 
 fn undo_spec(

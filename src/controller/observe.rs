@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::mapping::{BY_DRIVER_NODE, BY_HANDLE, BY_OWNER, BY_PLUGIN, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
-use crate::api::instance::MAX_FORGOTTEN;
+use crate::api::instance::{Capabilities, MAX_FORGOTTEN, PluginInstanceStatus};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
@@ -103,10 +103,6 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         driver: driver.clone(),
         handle: id.unwrap_or_default(),
         uses: v.spec.capabilities.clone(),
-        shares_node: plugin.as_ref().is_some_and(|p| {
-            p.spec.tolerates_second_target
-                || p.status.as_ref().is_some_and(|s| s.capabilities.node_has(SINGLE_NODE_MULTI_WRITER))
-        }),
         unprepared: unprepared(&v.spec.plugin_name, plugin.is_some(), handle.as_deref(), &instances),
         attaches_read_only: plugin
             .as_ref()
@@ -148,14 +144,19 @@ fn unprepared(
     }
     let controller = handle?.spec.controller.as_ref()?;
     let instance = instances.iter().find(|i| i.metadata.name.as_ref() == Some(&controller.instance));
-    let status = instance.and_then(|i| i.status.as_ref());
-    let known = status.is_some_and(|s| s.healthy || !s.capabilities.controller.is_empty());
+    let known = instance.is_some_and(|i| capabilities_of(i).is_some());
     (!known).then(|| {
         format!(
             "PluginInstance {} on node {} has not said what its driver can do; see `kubectl get plugininstances`",
             controller.instance, controller.agent
         )
     })
+}
+
+/// What the driver behind a controller instance can do, once it has said so.
+pub(crate) fn capabilities_of(instance: &PluginInstance) -> Option<&Capabilities> {
+    let said = |status: &&PluginInstanceStatus| status.healthy || !status.capabilities.controller.is_empty();
+    instance.status.as_ref().filter(said).map(|status| &status.capabilities)
 }
 
 fn nodes(

@@ -57,7 +57,6 @@ impl World {
                 driver: DRIVER.into(),
                 handle: VOLUME_ID.into(),
                 uses: uses.collect(),
-                shares_node: false,
                 unprepared: None,
                 attaches_read_only: false,
             },

@@ -167,8 +167,8 @@ prop_compose! {
 
 prop_compose! {
     fn volume()(
-        (deleted, ready, shares_node, prepared, attaches_read_only) in
-            (prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>(), prop::bool::weighted(0.9), any::<bool>()),
+        (deleted, ready, prepared, attaches_read_only) in
+            (prop::bool::weighted(0.1), prop::bool::weighted(0.9), prop::bool::weighted(0.9), any::<bool>()),
         uses in prop::collection::vec((mode(), attachment_mode()), 0..4),
     ) -> VolumeSeen {
         let uses = uses.into_iter()
@@ -180,7 +180,6 @@ prop_compose! {
             driver: DRIVER.into(),
             handle: VOLUME_ID.into(),
             uses: uses.collect(),
-            shares_node,
             unprepared: (!prepared).then(|| "unprepared".into()),
             attaches_read_only,
         }

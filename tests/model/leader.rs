@@ -120,7 +120,6 @@ fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
         driver: DRIVER.into(),
         handle: VOLUME_ID.into(),
         uses: uses.to_vec(),
-        shares_node: config.shares_node,
         unprepared: None,
         attaches_read_only: false,
     });
