@@ -5,6 +5,8 @@
 
 mod rig;
 
+#[path = "visibility/room.rs"]
+mod room;
 #[path = "visibility/slowness.rs"]
 mod slowness;
 #[path = "visibility/stories.rs"]
@@ -21,6 +23,9 @@ fn main() -> ExitCode {
         stories::a_hung_detach_is_on_the_deleted_claim,
         stories::a_waiting_claim_names_its_holder,
         stories::a_detach_that_goes_well_costs_five_writes,
+        room::a_full_node_takes_the_next_when_one_leaves,
+        room::claims_of_one_moment_do_not_overfill_a_node,
+        room::a_node_that_is_back_in_service_takes_who_waited,
         slowness::hung_calls_hold_up_no_undo_and_no_other_service,
     ])
 }

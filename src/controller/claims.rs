@@ -14,6 +14,7 @@ use crate::api::handle::VolumeRef;
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
+use crate::claim::observed::has_room;
 use crate::claim::release::ReleaseStep;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Created, Deleted, Target};
@@ -27,6 +28,13 @@ pub(crate) async fn create_attachment(
     node: &str,
 ) -> Result<Did, ApiError> {
     let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(Did::Nothing) };
+    let limit = seen.node_instance(node).and_then(|i| i.status.as_ref()).map_or(0, |s| s.max_volumes);
+    let driver = &spec.fixed.driver_name;
+    // Volumes are worked on side by side, and each counts.
+    let _door = if limit > 0 { Some(ctx.room.enter(driver, node).await) } else { None };
+    if !has_room(limit, ctx.load(driver, node)) {
+        return Ok(Did::Step);
+    }
     // The lock may be held: by the other leader's grant or by an Attachment our cache has not seen.
     if let Lock::Taken = lock(ctx, name, spec).await? {
         tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");

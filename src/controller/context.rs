@@ -9,8 +9,9 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, Client, Resource};
 
 use super::caution::Caution;
-use super::mapping::{Key, is_out_of_date};
+use super::mapping::{BY_DRIVER_NODE, Key, is_out_of_date, volume_key};
 use super::observe::Observed;
+use super::room::Room;
 use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::events::{Reason, Recorder};
@@ -36,6 +37,7 @@ pub(crate) struct Context {
     pub(crate) lease_cache: Arc<Cache<Lease>>,
     pub(crate) namespace: String,
     pub(crate) caution: Arc<Caution>,
+    pub(crate) room: Arc<Room>,
     pub(crate) lease_api: ApiLeases,
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
@@ -100,6 +102,11 @@ impl Context {
 
     pub(crate) fn persistent_volume_api(&self) -> Api<PersistentVolume> {
         Api::all(self.client.clone())
+    }
+
+    /// Volumes of a driver that are attached to a node, or may be: one that leaves counts until it is gone (L9).
+    pub(crate) fn load(&self, driver: &str, node: &str) -> usize {
+        self.attachments.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len()
     }
 
     /// How long the Lease of the agent beside an instance has been expired, as this process observed it;

@@ -8,9 +8,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use super::context::Context;
 use super::observe::handle_of;
+use super::room::Room;
 use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::lease::agent::DURATION;
-use crate::k8s::lease::{Leftovers, agent_lease_name};
+use crate::k8s::lease::{Leftovers, agent_of_lease};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 
@@ -93,10 +94,13 @@ pub(crate) fn connect(ctx: &Context) {
     let Context { queue, plugins, instances, volumes, claims, handles, attachments, nodes, .. } = ctx;
     connect_claims(claims, queue);
     connect_leases(ctx);
-    let q = Arc::clone(queue);
+    let (q, room) = (Arc::clone(queue), Arc::clone(&ctx.room));
     attachments.on_change(move |before, after| {
         if let Some(a) = after.or(before) {
             q.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
+        }
+        if let (Some(gone), None) = (before, after) {
+            add_waiting(&q, &room, &gone.spec.node_name);
         }
     });
     let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
@@ -122,14 +126,16 @@ pub(crate) fn connect(ctx: &Context) {
             ));
         }
     });
-    let (q, all) = (Arc::clone(queue), Arc::clone(attachments));
+    let (q, all, room) = (Arc::clone(queue), Arc::clone(attachments), Arc::clone(&ctx.room));
     nodes.on_change(move |before, after| {
         let Some(node) = after.or(before) else { return };
         let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
         if before.map(facts) != after.map(facts) {
-            for a in all.by_index(BY_NODE, node.metadata.name.as_deref().unwrap_or_default()) {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            for a in all.by_index(BY_NODE, name) {
                 q.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
             }
+            add_waiting(&q, &room, name);
         }
     });
     let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
@@ -152,21 +158,22 @@ pub(crate) fn connect(ctx: &Context) {
 
 /// A node that is heard again, or has undone something, may have claims that wait for that.
 fn connect_leases(ctx: &Context) {
-    let (q, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.volumes));
-    let instances = Arc::clone(&ctx.instances);
+    let (q, room) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room));
     ctx.lease_cache.on_change(move |before, after| {
         let Some(after) = after else { return };
         let eases = before.is_none_or(|before| {
             let (said, says) = (Leftovers::said_in(before), Leftovers::said_in(after));
             (said != Leftovers::none() && said != says) || is_heard_again(before, after)
         });
-        if eases {
-            let name = after.metadata.name.as_deref().unwrap_or_default();
-            for instance in instances.all().iter().filter(|i| agent_lease_name(&i.spec.agent) == name) {
-                add_volumes_of(&q, &all, &instance.spec.plugin_name);
-            }
+        if eases && let Some(node) = after.metadata.name.as_deref().and_then(agent_of_lease) {
+            add_waiting(&q, &room, node);
         }
     });
+}
+
+/// Volumes with claims that may be placed on a node now.
+fn add_waiting(queue: &Queue<Key>, room: &Room, node: &str) {
+    room.waiting_for(node).into_iter().for_each(|key| queue.add(key));
 }
 
 /// The Lease may have been taken for one that is not renewed: see [`Context::is_stale`].

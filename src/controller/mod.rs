@@ -17,6 +17,7 @@ mod pass;
 mod plugins;
 mod record;
 mod role;
+mod room;
 mod volumes;
 mod writers;
 

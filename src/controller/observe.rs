@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::context::Context;
-use super::mapping::{BY_DRIVER_NODE, BY_HANDLE, BY_OWNER, BY_PLUGIN, BY_VOLUME, volume_key};
+use super::mapping::{BY_HANDLE, BY_OWNER, BY_PLUGIN, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
 use crate::api::instance::{Capabilities, MAX_FORGOTTEN, PluginInstanceStatus};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
@@ -171,7 +171,7 @@ fn nodes(
     let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
     serving
         .map(|(i, status)| {
-            let load = ctx.attachments.by_index(BY_DRIVER_NODE, &volume_key(driver, &i.spec.node_name)).len();
+            let load = ctx.load(driver, &i.spec.node_name);
             NodeSeen {
                 name: i.spec.node_name.clone(),
                 uid: i.spec.node_uid.clone(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::context::Context;
+use super::mapping::key_of;
 use super::observe::{Observed, observe};
 use super::{claims, drift, handles, losses, record, volumes, writers};
 use crate::api::conditions::READY;
@@ -39,6 +40,8 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
         let seen = observe(ctx, namespace, name);
         match step(ctx, &seen).await {
             Ok(Did::Step) => {}
+            // What it waits for may have come while it was looked at.
+            Ok(Did::Nothing) if ctx.room.wait(&key_of(namespace, name), &verdicts(&seen)) => {}
             Ok(Did::Nothing) => {
                 drift::report(ctx, &seen).await;
                 return match record::waiting(ctx, &seen).await {

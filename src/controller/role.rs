@@ -75,6 +75,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         lease_cache: Arc::new(Cache::new(&["leases"])),
         namespace: args.namespace.clone(),
         caution,
+        room: Arc::default(),
         lease_api,
         leadership,
         metrics,

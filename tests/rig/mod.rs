@@ -61,6 +61,8 @@ pub struct Options {
     pub supervised: bool,
     /// `--audit-interval` of the agents, in seconds; 0 is never.
     pub audit_interval: u64,
+    /// How many volumes of the driver a node takes; 0 is no limit.
+    pub max_volumes: i64,
 }
 
 impl Default for Options {
@@ -71,6 +73,7 @@ impl Default for Options {
             longest_call: 5,
             supervised: true,
             audit_interval: 0,
+            max_volumes: 0,
         }
     }
 }
@@ -97,7 +100,7 @@ impl Rig {
         let directory = cluster.rig_directory();
         let (journal, gate) = (Journal::default(), Gate::default());
         let rig = Arc::new(Self {
-            fake: Fake::new(&directory, journal.clone(), gate.clone()),
+            fake: Fake::new(&directory, options.max_volumes, journal.clone(), gate.clone()),
             cluster: cluster.clone(),
             journal,
             gate,

@@ -35,10 +35,18 @@ pub const NODE_UID: &str = "moor.dev/node-uid";
 /// Annotation with the boot id of that Node.
 pub const BOOT_ID: &str = "moor.dev/boot-id";
 
+const PREFIX: &str = "moor-agent-";
+
 /// Name of the Lease of an agent (its node's name, for the agent of a node).
 #[must_use]
 pub fn agent_lease_name(agent: &str) -> String {
-    format!("moor-agent-{agent}")
+    format!("{PREFIX}{agent}")
+}
+
+/// The agent whose Lease has this name; None of another Lease.
+#[must_use]
+pub fn agent_of_lease(name: &str) -> Option<&str> {
+    name.strip_prefix(PREFIX)
 }
 
 /// Who an agent is.

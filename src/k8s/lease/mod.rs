@@ -15,7 +15,7 @@ use kube::Api;
 
 use super::{ApiError, Created, Writer, read};
 
-pub use agent::{AgentEnd, AgentLease, Holder, Renewal, Word, agent_lease_name};
+pub use agent::{AgentEnd, AgentLease, Holder, Renewal, Word, agent_lease_name, agent_of_lease};
 pub use election::{Election, ElectionEnd, Handover, Leadership, Timing};
 pub use history::History;
 pub use leftovers::Leftovers;

@@ -24,6 +24,8 @@ pub struct Stored {
 #[derive(Debug)]
 pub struct Backend {
     directory: PathBuf,
+    /// How many volumes a node takes (CSI NodeGetInfo); 0 is no limit.
+    pub(super) max_volumes: i64,
     /// By key.
     pub volumes: BTreeMap<String, Stored>,
     /// What callers did that CSI forbids: key and words.
@@ -37,10 +39,11 @@ pub struct Backend {
 }
 
 impl Backend {
-    pub(super) fn new(directory: PathBuf) -> Self {
+    pub(super) fn new(directory: PathBuf, max_volumes: i64) -> Self {
         fs::create_dir_all(&directory).unwrap();
         Self {
             directory,
+            max_volumes,
             volumes: BTreeMap::new(),
             violations: Vec::new(),
             lost: BTreeSet::new(),
@@ -125,7 +128,14 @@ impl Backend {
         many: bool,
         arguments: &[u8],
     ) -> Result<(), Status> {
+        let here = self.volumes.values().filter(|v| v.attached.contains_key(node)).count();
+        let full = self.max_volumes > 0 && i64::try_from(here).is_ok_and(|here| here >= self.max_volumes);
         let volume = self.known(key)?;
+        if full && !volume.attached.contains_key(node) {
+            return Err(
+                self.forbidden(key, format!("ControllerPublishVolume of {key} to {node}, which is full"))
+            );
+        }
         if let Some(other) = volume.attached.keys().find(|other| *other != node && !many).cloned() {
             return Err(self.forbidden(
                 key,

@@ -85,12 +85,12 @@ impl Drop for Server {
 }
 
 impl Fake {
-    /// Keeps its volumes' content below `directory`.
-    pub fn new(directory: &Path, journal: Journal, gate: Gate) -> Self {
+    /// Keeps its volumes' content below `directory`. A node takes `max_volumes` of them, or any number if that is 0.
+    pub fn new(directory: &Path, max_volumes: i64, journal: Journal, gate: Gate) -> Self {
         Self(Arc::new(Shared {
             journal,
             gate,
-            backend: Mutex::new(Backend::new(directory.join("storage"))),
+            backend: Mutex::new(Backend::new(directory.join("storage"), max_volumes)),
             faults: Mutex::default(),
             pretended: Mutex::default(),
             held: watch::Sender::default(),

@@ -23,7 +23,9 @@ impl Node for Place {
     }
 
     async fn node_get_info(&self, _: Request<wire::NodeGetInfoRequest>) -> Answer<wire::NodeGetInfoResponse> {
-        Ok(Response::new(wire::NodeGetInfoResponse { node_id: self.node.clone(), ..Default::default() }))
+        let max_volumes_per_node = self.fake.backend().max_volumes;
+        let node_id = self.node.clone();
+        Ok(Response::new(wire::NodeGetInfoResponse { node_id, max_volumes_per_node, ..Default::default() }))
     }
 
     async fn node_stage_volume(
