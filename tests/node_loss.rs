@@ -252,6 +252,32 @@ async fn force_detach_needs_every_claim_and_frees_a_cut_off_node(cluster: Arc<Cl
     remove(&rig, &["next"], &["first"]).await;
 }
 
+/// Nothing cuts such a node off: only somebody's word that the machine is off frees the volume.
+async fn a_driver_that_does_not_attach_waits_for_somebodys_word(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options { attach: false, ..Options::default() }).await;
+    in_use(&rig, "data").await;
+    rig.crash_node(LOST);
+    rig.expire_lease(LOST).await;
+    rig.delete_claim("data").await;
+    rig.force_detach("data").await;
+    let message = rig.until_told("data", SILENT, "True", "ForceDetachRefused").await;
+    assert!(message.contains("ControllerPublishVolume"), "{message}");
+    rig.make_claim(&volume_claim("next", "data", OTHER)).await;
+    rig.until_told("next", "Ready", "False", "Held").await;
+    assert!(!is_lost(&rig, "data"));
+    rig.mark_out_of_service(LOST, true).await;
+    rig.until_claim_gone("data").await;
+    let target = rig.until_ready("next").await;
+    assert_eq!(fs::read_to_string(Path::new(&target).join("word")).unwrap(), "data");
+    rig.mark_out_of_service(LOST, false).await;
+    rig.boot_node(LOST, false);
+    until_clean(&rig, LOST).await;
+    rig.delete_claim("next").await;
+    rig.make_claim(&volume_claim("again", "data", LOST)).await;
+    rig.until_ready("again").await;
+    remove(&rig, &["again", "next"], &["data"]).await;
+}
+
 async fn calls_move_off_a_lost_node_that_made_them(cluster: Arc<Cluster>) {
     let nodes = vec![(OTHER, true), (LOST, true)];
     let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
@@ -292,6 +318,7 @@ fn main() -> ExitCode {
         a_deleted_node_is_lost_once_it_is_silent,
         a_machine_that_is_registered_anew_keeps_its_volume,
         force_detach_needs_every_claim_and_frees_a_cut_off_node,
+        a_driver_that_does_not_attach_waits_for_somebodys_word,
         calls_move_off_a_lost_node_that_made_them,
     ])
 }

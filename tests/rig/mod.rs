@@ -63,6 +63,8 @@ pub struct Options {
     pub audit_interval: u64,
     /// How many volumes of the driver a node takes; 0 is no limit.
     pub max_volumes: i64,
+    /// The driver attaches: it has ControllerPublishVolume.
+    pub attach: bool,
 }
 
 impl Default for Options {
@@ -74,6 +76,7 @@ impl Default for Options {
             supervised: true,
             audit_interval: 0,
             max_volumes: 0,
+            attach: true,
         }
     }
 }
@@ -100,7 +103,7 @@ impl Rig {
         let directory = cluster.rig_directory();
         let (journal, gate) = (Journal::default(), Gate::default());
         let rig = Arc::new(Self {
-            fake: Fake::new(&directory, options.max_volumes, journal.clone(), gate.clone()),
+            fake: Fake::new(&directory, &options, journal.clone(), gate.clone()),
             cluster: cluster.clone(),
             journal,
             gate,

@@ -8,6 +8,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use tonic::Status;
 
+use super::super::Options;
+
 /// A volume. Arguments are kept as they were sent: CSI wants a repeated call to be the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
@@ -26,6 +28,8 @@ pub struct Backend {
     directory: PathBuf,
     /// How many volumes a node takes (CSI NodeGetInfo); 0 is no limit.
     pub(super) max_volumes: i64,
+    /// It has ControllerPublishVolume.
+    pub(super) attach: bool,
     /// By key.
     pub volumes: BTreeMap<String, Stored>,
     /// What callers did that CSI forbids: key and words.
@@ -39,11 +43,12 @@ pub struct Backend {
 }
 
 impl Backend {
-    pub(super) fn new(directory: PathBuf, max_volumes: i64) -> Self {
+    pub(super) fn new(directory: PathBuf, options: &Options) -> Self {
         fs::create_dir_all(&directory).unwrap();
         Self {
             directory,
-            max_volumes,
+            max_volumes: options.max_volumes,
+            attach: options.attach,
             volumes: BTreeMap::new(),
             violations: Vec::new(),
             lost: BTreeSet::new(),
@@ -183,6 +188,9 @@ impl Backend {
         call: &str,
         context: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
+        if !self.attach {
+            return self.known(key).map(drop);
+        }
         if !self.known(key)?.attached.contains_key(node) {
             return Err(self.forbidden(key, format!("{call} of {key} on {node}, where it is not attached")));
         }
@@ -208,6 +216,12 @@ impl Backend {
                 );
             }
             None => {}
+        }
+        let elsewhere = self.known(key)?.staged.keys().find(|other| *other != node).cloned();
+        if let Some(other) = elsewhere.filter(|_| !self.attach) {
+            return Err(
+                self.forbidden(key, format!("NodeStageVolume of {key} on {node} while {other} has it"))
+            );
         }
         if !path.is_dir() {
             return Err(

@@ -18,7 +18,7 @@ impl Controller for Place {
         &self,
         _: Request<wire::ControllerGetCapabilitiesRequest>,
     ) -> Answer<wire::ControllerGetCapabilitiesResponse> {
-        Ok(Response::new(controller_capabilities()))
+        Ok(Response::new(controller_capabilities(self.fake.backend().attach)))
     }
 
     async fn create_volume(

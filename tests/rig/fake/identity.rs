@@ -37,19 +37,20 @@ impl Identity for Place {
     }
 }
 
-pub(super) fn controller_capabilities() -> wire::ControllerGetCapabilitiesResponse {
+pub(super) fn controller_capabilities(attach: bool) -> wire::ControllerGetCapabilitiesResponse {
     use wire::controller_service_capability::{Rpc, Type, rpc};
-    let offered = [
-        rpc::Type::CreateDeleteVolume,
-        rpc::Type::PublishUnpublishVolume,
-        rpc::Type::ListVolumes,
-        rpc::Type::ListVolumesPublishedNodes,
-        rpc::Type::SingleNodeMultiWriter,
-    ];
+    let mut offered = vec![rpc::Type::CreateDeleteVolume, rpc::Type::SingleNodeMultiWriter];
+    if attach {
+        offered.extend([
+            rpc::Type::PublishUnpublishVolume,
+            rpc::Type::ListVolumes,
+            rpc::Type::ListVolumesPublishedNodes,
+        ]);
+    }
     let capability = |offered: rpc::Type| wire::ControllerServiceCapability {
         r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),
     };
-    wire::ControllerGetCapabilitiesResponse { capabilities: offered.map(capability).into() }
+    wire::ControllerGetCapabilitiesResponse { capabilities: offered.into_iter().map(capability).collect() }
 }
 
 pub(super) fn node_capabilities() -> wire::NodeGetCapabilitiesResponse {

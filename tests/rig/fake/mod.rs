@@ -27,6 +27,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Response, Status};
 
+use super::Options;
 use super::gate::{Gate, Side};
 use super::journal::{Call, Event, Journal, Outcome};
 use backend::Backend;
@@ -85,12 +86,12 @@ impl Drop for Server {
 }
 
 impl Fake {
-    /// Keeps its volumes' content below `directory`. A node takes `max_volumes` of them, or any number if that is 0.
-    pub fn new(directory: &Path, max_volumes: i64, journal: Journal, gate: Gate) -> Self {
+    /// Keeps its volumes' content below `directory`.
+    pub fn new(directory: &Path, options: &Options, journal: Journal, gate: Gate) -> Self {
         Self(Arc::new(Shared {
             journal,
             gate,
-            backend: Mutex::new(Backend::new(directory.join("storage"), max_volumes)),
+            backend: Mutex::new(Backend::new(directory.join("storage"), options)),
             faults: Mutex::default(),
             pretended: Mutex::default(),
             held: watch::Sender::default(),
