@@ -20,6 +20,12 @@ pub enum ArgumentError {
     /// Its size cannot be read.
     #[error("spec.capacity or spec.capacityLimit: {0}")]
     Size(#[from] QuantityError),
+    /// The volume is to be in some places, and the driver knows of no places.
+    #[error(
+        "spec.topology.required: the driver has no VOLUME_ACCESSIBILITY_CONSTRAINTS, so nothing says where its volumes \
+         are; create the Volume without"
+    )]
+    NoTopology,
     /// No volume id is known.
     #[error("the Volume has no handle yet")]
     NoHandle,
@@ -125,6 +131,9 @@ pub fn create_volume(
         required_bytes: size(&spec.capacity)?,
         limit_bytes: size(&spec.capacity_limit)?,
     };
+    if !topology && spec.topology.as_ref().is_some_and(|request| !request.required.is_empty()) {
+        return Err(ArgumentError::NoTopology);
+    }
     let segments = |terms: &[crate::api::volume::Segments]| {
         terms.iter().map(|term| wire::Topology { segments: term.segments.clone() }).collect()
     };

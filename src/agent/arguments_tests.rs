@@ -114,7 +114,7 @@ fn every_call_that_takes_secrets_gets_them() {
     assert_eq!(controller_unpublish(&attachment, given()).secrets, given());
     assert_eq!(node_stage(&attachment, &path, given()).secrets, given());
     assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).secrets, given());
-    assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, false).unwrap().secrets, given());
+    assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, true).unwrap().secrets, given());
     assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, given());
     assert_eq!(delete_volume(&volume, given()).unwrap().secrets, given());
 }
@@ -204,8 +204,18 @@ fn no_size_asks_for_no_range() {
 
 #[test]
 fn topology_is_asked_only_of_a_driver_that_has_it() {
-    let args = create_volume(&volume(), Secrets::none(), SingleNode::WriterOnly, false).unwrap();
+    let mut volume = volume();
+    let request = volume.spec.topology.as_mut().unwrap();
+    request.preferred = std::mem::take(&mut request.required);
+    let args = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, false).unwrap();
     assert_eq!(args.accessibility, None);
+}
+
+/// It would be made anywhere, and nobody would be told.
+#[test]
+fn required_topology_needs_a_driver_that_has_it() {
+    let error = create_volume(&volume(), Secrets::none(), SingleNode::WriterOnly, false).unwrap_err();
+    assert!(error.to_string().contains("spec.topology.required"), "{error}");
 }
 
 #[test]

@@ -160,8 +160,11 @@ async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome,
     let call = serving.plugin.controller_publish_volume(args);
     let called = agent.call(&fixed.driver_name, RPC, call).await;
     let context = called.map_err(|error| fail(Failure::of_call(&error)))?;
-    attached(agent, attachment, context).await?;
-    Ok(Outcome::Went)
+    match attached(agent, attachment, context).await {
+        Ok(()) => Ok(Outcome::Went),
+        Err(ApiError::Invalid { message, .. }) => Err(fail(Failure::unstorable(RPC, &message))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Trouble> {

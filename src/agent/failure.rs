@@ -76,6 +76,14 @@ impl Failure {
         Self { meaning: Meaning::StillRunning, ..Self::local(reason, rpc, message) }
     }
 
+    /// The driver said OK, and the API server does not take what it answered.
+    #[must_use]
+    pub fn unstorable(rpc: Rpc, why: &str) -> Self {
+        let message = format!("{rpc} went well, and the API server refuses to store its answer: {why}");
+        let failure = Self::local("AnswerRefused", rpc, message);
+        Self { meaning: Meaning::StillRunning, pace: Pace::Slow, ..failure }
+    }
+
     /// Something of ours failed before the call.
     #[must_use]
     pub fn local(reason: &'static str, rpc: Rpc, message: String) -> Self {

@@ -41,6 +41,7 @@ mod role;
 mod settling;
 mod status;
 mod upkeep;
+mod volume_answers;
 mod volume_calls;
 mod wakes;
 

@@ -1,4 +1,4 @@
-//! The worker for Volumes' own calls: CreateVolume, ValidateVolumeCapabilities, DeleteVolume.
+//! The worker for Volumes' own calls: which is due, and what is written of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,19 +6,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Api;
 
-use super::arguments;
 use super::budgets::{Budget, Direction, LATER, Parked, Service};
 use super::context::Agent;
 use super::failure::Failure;
-use super::proof::{self, Earlier};
-use super::quantity;
-use super::registry::Serving;
 use super::retry::Step;
 use super::status::{failed, not_ready, went};
 use super::upkeep::instance_name;
-use crate::api::volume::{Segments, VolumeOperation, VolumeStatus};
-use crate::api::{Plugin, Volume, VolumeState};
-use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Secrets, Validation};
+use super::volume_answers::call;
+use crate::api::volume::{VolumeOperation, VolumeStatus};
+use crate::api::{Volume, VolumeState};
+use crate::csi::{CallError, Origin, Rpc};
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
@@ -29,8 +26,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     let Some(volume) = agent.volumes.by_uid(&uid) else { return Next::Done };
     let Some(rpc) = due(&agent, &volume) else { return Next::Done };
-    if rpc == Rpc::DeleteVolume && !volume.spec.deletes_storage() {
-        return give_up(&agent, &volume).await;
+    if is_given_up(&volume, rpc) {
+        return give_up(&agent, &volume, rpc).await;
     }
     let step = Step { uid: &uid, rpc, generation: volume.metadata.generation.unwrap_or(0) };
     if let Some(left) = agent.retries.wait(&step) {
@@ -58,36 +55,58 @@ pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
         }
         Err((failure, _)) => return record_failure(&agent, &volume, &step, &failure, &driver).await,
     }
-    conclude(&agent, &volume, &before, &after).await
+    match write(&agent, &volume, &before, &after).await {
+        Ok(()) => Next::Done,
+        Err(ApiError::Invalid { message, .. }) => {
+            let failure = Failure::unstorable(rpc, &message);
+            record_failure(&agent, &volume, &step, &failure, &driver).await
+        }
+        Err(error) => again(&volume, &error),
+    }
 }
 
-/// The order to delete was given, and its owner wants the storage to stay after all. No call of it is running: this is
-/// the only place that makes one.
-async fn give_up(agent: &Agent, volume: &Arc<Volume>) -> Next {
+/// The Volume is deleted and its owner wants the storage to stay, if there is any. Without an answer from the driver this
+/// is the way out.
+fn is_given_up(volume: &Volume, rpc: Rpc) -> bool {
+    let undoes = rpc == Rpc::DeleteVolume
+        || (rpc == Rpc::CreateVolume && volume.metadata.deletion_timestamp.is_some());
+    undoes && !volume.spec.deletes_storage()
+}
+
+/// No call of it is running: this is the only place that makes one.
+async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
     let before = volume.status.clone().unwrap_or_default();
     let mut after = before.clone();
     after.state = VolumeState::Deleted;
-    let message = "spec.deletionPolicy is Retain: DeleteVolume is not called any more. What was called before may have \
-                   its effect yet";
-    let desired = not_ready("Retained", message.into());
+    let message = format!(
+        "spec.deletionPolicy is Retain: {rpc} is not called any more. What was called before may have its effect yet"
+    );
+    let desired = not_ready("Retained", message);
     went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-    conclude(agent, volume, &before, &after).await
+    match write(agent, volume, &before, &after).await {
+        Ok(()) => Next::Done,
+        Err(error) => again(volume, &error),
+    }
 }
 
-/// Writes what a call came to.
-async fn conclude(agent: &Agent, volume: &Arc<Volume>, before: &VolumeStatus, after: &VolumeStatus) -> Next {
-    match agent.write_status(&api(agent, volume), &agent.volumes, &**volume, before, after).await {
-        Ok(()) => {
-            agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
-            Next::Done
-        }
-        // A call that succeeded is repeated, with the same arguments and so the same result.
-        Err(ApiError::Conflict(_)) => Next::Again,
-        Err(error) => {
-            tracing::warn!(volume = volume.metadata.name, "{error}");
-            Next::Retry
-        }
+async fn write(
+    agent: &Agent,
+    volume: &Arc<Volume>,
+    before: &VolumeStatus,
+    after: &VolumeStatus,
+) -> Result<(), ApiError> {
+    agent.write_status(&api(agent, volume), &agent.volumes, &**volume, before, after).await?;
+    agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
+    Ok(())
+}
+
+fn again(volume: &Volume, error: &ApiError) -> Next {
+    // A call that succeeded is repeated, with the same arguments and so the same result.
+    if matches!(error, ApiError::Conflict(_)) {
+        return Next::Again;
     }
+    tracing::warn!(volume = volume.metadata.name, "{error}");
+    Next::Retry
 }
 
 /// Counts a failure and writes it where people look.
@@ -100,6 +119,13 @@ async fn record_failure(
 ) -> Next {
     let earlier = volume.status.as_ref().and_then(|s| s.attempts);
     let attempt = agent.retries.failed(step, failure, earlier, driver);
+    let mut failure = failure.clone();
+    if volume.metadata.deletion_timestamp.is_some() && step.rpc == Rpc::CreateVolume {
+        failure.message.push_str(
+            "; it is repeated to find out whether there is a volume to delete: spec.deletionPolicy Retain gives it up",
+        );
+    }
+    let failure = &failure;
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
     let place = format!("on node {}", agent.node_name);
@@ -162,143 +188,6 @@ fn driver(agent: &Agent, volume: &Volume) -> String {
     })
 }
 
-/// UID of the Plugin that has the Volume's name for it now. Taken before the call, so that an answer is never ascribed to
-/// a Plugin that came after it.
-async fn plugin_uid(agent: &Agent, volume: &Volume) -> Option<String> {
-    let name = &volume.spec.plugin_name;
-    if let Some(plugin) = agent.plugins.get("", name) {
-        return plugin.metadata.uid.clone();
-    }
-    agent.get_live::<Plugin>(name).await.ok().flatten()?.metadata.uid
-}
-
-type Failed = (Failure, Option<CallError>);
-
-async fn call(
-    agent: &Agent,
-    volume: &Volume,
-    rpc: Rpc,
-    driver: &str,
-    status: &mut VolumeStatus,
-) -> Result<(), Failed> {
-    let local = |failure| (failure, None);
-    let serving = agent.serving(rpc, driver).map_err(local)?;
-    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
-    let secret = volume.spec.secrets.as_ref().and_then(|s| s.controller.as_deref());
-    let (secrets, note) = match rpc {
-        Rpc::DeleteVolume => agent.secrets_for_undo(rpc, namespace, secret).await.map_err(local)?,
-        _ => (agent.secrets(rpc, namespace, secret).await.map_err(local)?, None),
-    };
-    let desired = match rpc {
-        Rpc::CreateVolume => {
-            status.plugin_uid = plugin_uid(agent, volume).await;
-            let created = create(agent, volume, driver, &serving, secrets).await?;
-            take_in(status, created);
-            not_ready("Created", "the driver has made it; its VolumeHandle comes next".into())
-        }
-        Rpc::ValidateVolumeCapabilities => {
-            status.plugin_uid = plugin_uid(agent, volume).await;
-            validate(agent, volume, driver, &serving, secrets).await?;
-            status.state = VolumeState::Created;
-            status.volume_handle.clone_from(&volume.spec.volume_handle);
-            status.volume_context.clone_from(&volume.spec.volume_context);
-            not_ready(
-                "Validated",
-                "the driver confirms what is asked of it; its VolumeHandle comes next".into(),
-            )
-        }
-        _ => {
-            delete(agent, volume, driver, &serving, secrets, note.as_deref()).await?;
-            status.state = VolumeState::Deleted;
-            not_ready("Deleted", note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}")))
-        }
-    };
-    went(status, &desired, volume.metadata.generation, Timestamp::now());
-    Ok(())
-}
-
-async fn create(
-    agent: &Agent,
-    volume: &Volume,
-    driver: &str,
-    serving: &Serving,
-    secrets: Secrets,
-) -> Result<CreatedVolume, Failed> {
-    const RPC: Rpc = Rpc::CreateVolume;
-    let fingerprint = &serving.fingerprint;
-    let args = arguments::create_volume(volume, secrets, fingerprint.controller_modes, fingerprint.topology)
-        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
-    let called = agent.call(driver, RPC, serving.plugin.create_volume(args)).await;
-    called.map_err(|error| (Failure::of_call(&error), Some(error)))
-}
-
-async fn validate(
-    agent: &Agent,
-    volume: &Volume,
-    driver: &str,
-    serving: &Serving,
-    secrets: Secrets,
-) -> Result<(), Failed> {
-    const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
-    let args = arguments::validate(volume, secrets, serving.fingerprint.controller_modes)
-        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
-    let called = agent.call(driver, RPC, serving.plugin.validate_volume_capabilities(args)).await;
-    match called.map_err(|error| (Failure::of_call(&error), Some(error)))? {
-        Validation::Confirmed { unchecked } => {
-            if !unchecked.is_empty() {
-                tracing::info!(
-                    volume = volume.metadata.name,
-                    ?unchecked,
-                    "the driver confirms without these"
-                );
-            }
-            Ok(())
-        }
-        Validation::Refused { message } => {
-            let failure = Failure::arguments(RPC, &message);
-            Err((Failure { reason: "NotConfirmed", code: "NotConfirmed".into(), ..failure }, None))
-        }
-    }
-}
-
-async fn delete(
-    agent: &Agent,
-    volume: &Volume,
-    driver: &str,
-    serving: &Serving,
-    secrets: Secrets,
-    note: Option<&str>,
-) -> Result<(), Failed> {
-    const RPC: Rpc = Rpc::DeleteVolume;
-    let args =
-        arguments::delete_volume(volume, secrets).map_err(|error| (Failure::arguments(RPC, &error), None))?;
-    match agent.call(driver, RPC, serving.plugin.delete_volume(args)).await {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            let uid = volume.status.as_ref().and_then(|s| s.plugin_uid.as_deref());
-            let plugin = &volume.spec.plugin_name;
-            let earlier = Earlier { plugin, uid, done: "made", undone: "deleted" };
-            let Err(mut failure) = proof::is_gone(agent, &error, earlier).await else { return Ok(()) };
-            if error.meaning() == Meaning::AlreadyGone {
-                failure.message.push_str("; spec.deletionPolicy Retain gives it up");
-            }
-            if let Some(note) = note {
-                failure.message = format!("{} ({note})", failure.message);
-            }
-            Err((failure, Some(error)))
-        }
-    }
-}
-
-fn take_in(status: &mut VolumeStatus, created: CreatedVolume) {
-    status.state = VolumeState::Created;
-    status.volume_handle = Some(created.volume_id);
-    status.capacity = created.capacity_bytes.map(quantity::human);
-    status.capacity_bytes = Some(created.capacity_bytes.unwrap_or(0));
-    status.volume_context = created.volume_context.into_map();
-    status.accessible_topology = created.topology.into_iter().map(|segments| Segments { segments }).collect();
-}
-
 /// A deleted Volume of which the driver itself says that the call failed for good. What was never sent says nothing
 /// about an earlier call, unless these arguments can never be sent.
 fn was_not_made(volume: &Volume, error: &CallError) -> bool {
@@ -309,6 +198,8 @@ fn was_not_made(volume: &Volume, error: &CallError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
     use super::*;
 
     #[test]
@@ -328,6 +219,24 @@ mod tests {
             (Delete, Pending, true, None),
         ] {
             assert_eq!(due_call(operation, state, deleted), expected, "{operation:?} {state:?} {deleted}");
+        }
+    }
+
+    #[test]
+    fn retain_gives_up_what_only_its_driver_could_answer() {
+        use crate::api::volume::DeletionPolicy;
+        let mut volume = Volume::default();
+        volume.spec.capacity = Some(Quantity("1Gi".into()));
+        for policy in [None, Some(DeletionPolicy::Delete), Some(DeletionPolicy::Retain)] {
+            volume.spec.deletion_policy = policy;
+            let retained = volume.spec.deletion_policy == Some(DeletionPolicy::Retain);
+            volume.metadata.deletion_timestamp = None;
+            assert!(!is_given_up(&volume, Rpc::CreateVolume));
+            volume.metadata.deletion_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+            assert_eq!(is_given_up(&volume, Rpc::CreateVolume), retained);
+            assert_eq!(is_given_up(&volume, Rpc::DeleteVolume), retained);
+            assert!(!is_given_up(&volume, Rpc::ValidateVolumeCapabilities));
         }
     }
 

@@ -152,11 +152,11 @@ pub enum Mount {
 }
 
 /// The volume is reachable from a node with these segments: `accessible` is empty, or one of its terms
-/// is contained in the node's (CSI Topology).
+/// is contained in the node's. Keys are compared without case (CSI Topology).
 #[must_use]
 pub fn reaches(accessible: &[Segments], node: &std::collections::BTreeMap<String, String>) -> bool {
-    accessible.is_empty()
-        || accessible.iter().any(|term| term.segments.iter().all(|(k, v)| node.get(k) == Some(v)))
+    let has = |key: &str, value: &str| node.iter().any(|(k, v)| k.eq_ignore_ascii_case(key) && v == value);
+    accessible.is_empty() || accessible.iter().any(|term| term.segments.iter().all(|(k, v)| has(k, v)))
 }
 
 /// A node takes another volume of the driver: CSI NodeGetInfo's limit is not reached, or is 0, which is no limit.
