@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::context::Context;
 use super::drift;
-use super::observe::{Observed, PUBLISH_READONLY, SINGLE_NODE_MULTI_WRITER, capabilities_of};
-use super::pass::Did;
+use super::observe::{Observed, PUBLISH_READONLY, SINGLE_NODE_MULTI_WRITER, capabilities_of, observe};
+use super::pass::{Did, verdicts};
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::handle::VolumeRef;
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
 use crate::claim::ClaimSeen;
-use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
+use crate::claim::admission::{Grant, Verdict, attaches_read_only, is_exclusive, shares_node};
 use crate::claim::observed::has_room;
 use crate::claim::release::ReleaseStep;
 use crate::k8s::read::get_live;
@@ -31,7 +31,10 @@ pub(crate) async fn create_attachment(
     let limit = seen.node_instance(node).and_then(|i| i.status.as_ref()).map_or(0, |s| s.max_volumes);
     let driver = &spec.fixed.driver_name;
     // Volumes are worked on side by side, and each counts.
-    let _door = if limit > 0 { Some(ctx.room.enter(driver, node).await) } else { None };
+    let entry = if limit > 0 { Some(ctx.room.enter(driver, node).await) } else { None };
+    if entry.as_ref().is_some_and(|entry| entry.waited) && !is_granted_still(ctx, seen, claim, name, node) {
+        return Ok(Did::Step);
+    }
     if !has_room(limit, ctx.load(driver, node)) {
         return Ok(Did::Step);
     }
@@ -40,6 +43,15 @@ pub(crate) async fn create_attachment(
         tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
     }
     Ok(Did::Step)
+}
+
+/// The wait may have been long: whether this process still leads and would still decide the same.
+fn is_granted_still(ctx: &Context, seen: &Observed, claim: &VolumeClaim, name: &str, node: &str) -> bool {
+    let same = Verdict::Grant(Grant::Create { attachment: name.to_owned(), node: node.to_owned() });
+    let verdicts = verdicts(&observe(ctx, &seen.namespace, &seen.name));
+    let still =
+        |(uid, verdict): &(String, Verdict)| Some(uid) == claim.metadata.uid.as_ref() && *verdict == same;
+    ctx.leadership.is_leading() && verdicts.iter().any(still)
 }
 
 /// What came of creating an Attachment.

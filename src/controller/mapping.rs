@@ -94,15 +94,7 @@ pub(crate) fn connect(ctx: &Context) {
     let Context { queue, plugins, instances, volumes, claims, handles, attachments, nodes, .. } = ctx;
     connect_claims(claims, queue);
     connect_leases(ctx);
-    let (q, room) = (Arc::clone(queue), Arc::clone(&ctx.room));
-    attachments.on_change(move |before, after| {
-        if let Some(a) = after.or(before) {
-            q.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
-        }
-        if let (Some(gone), None) = (before, after) {
-            add_waiting(&q, &room, &gone.spec.node_name);
-        }
-    });
+    connect_attachments(ctx);
     let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
     handles.on_change(move |before, after| {
         // Owner and contender are both concerned when a handle changes hands.
@@ -120,22 +112,22 @@ pub(crate) fn connect(ctx: &Context) {
             add_contenders(&q, &all, &id);
         }
         if let Some(v) = after.or(before) {
-            q.add(key_of(
-                v.metadata.namespace.as_deref().unwrap_or_default(),
-                v.metadata.name.as_deref().unwrap_or_default(),
-            ));
+            add_volume(&q, v);
         }
     });
     let (q, all, room) = (Arc::clone(queue), Arc::clone(attachments), Arc::clone(&ctx.room));
+    let (of_plugin, on_node) = (Arc::clone(volumes), Arc::clone(instances));
     nodes.on_change(move |before, after| {
         let Some(node) = after.or(before) else { return };
         let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
         if before.map(facts) != after.map(facts) {
             let name = node.metadata.name.as_deref().unwrap_or_default();
-            for a in all.by_index(BY_NODE, name) {
-                q.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
-            }
+            add_attached(&q, &all, name);
             add_waiting(&q, &room, name);
+            // Volumes whose calls are made there, wherever they are attached.
+            for instance in on_node.by_index(BY_AGENT, name) {
+                add_volumes_of(&q, &of_plugin, &instance.spec.plugin_name);
+            }
         }
     });
     let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
@@ -158,28 +150,60 @@ pub(crate) fn connect(ctx: &Context) {
 
 /// A node that is heard again, or has undone something, may have claims that wait for that.
 fn connect_leases(ctx: &Context) {
-    let (q, room) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room));
+    let (q, room, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room), Arc::clone(&ctx.attachments));
+    let observer = Arc::clone(&ctx.leases);
     ctx.lease_cache.on_change(move |before, after| {
+        let was_heard = after.is_some_and(|after| observer.has_heard(after));
+        // First, so that whoever is woken finds it counted.
+        observer.changed(before, after);
         let Some(after) = after else { return };
-        let eases = before.is_none_or(|before| {
+        let says_less = before.is_none_or(|before| {
             let (said, says) = (Leftovers::said_in(before), Leftovers::said_in(after));
-            (said != Leftovers::none() && said != says) || is_heard_again(before, after)
+            said != Leftovers::none() && said != says
         });
+        let eases = says_less || !was_heard;
         if eases && let Some(node) = after.metadata.name.as_deref().and_then(agent_of_lease) {
+            add_waiting(&q, &room, node);
+            // A claim for any node may be held up by what is attached there.
+            add_attached(&q, &all, node);
+        }
+    });
+}
+
+fn connect_attachments(ctx: &Context) {
+    let (q, room) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room));
+    let (handles, volumes) = (Arc::clone(&ctx.handles), Arc::clone(&ctx.volumes));
+    let instances = Arc::clone(&ctx.instances);
+    ctx.attachments.on_change(move |before, after| {
+        if let Some(a) = after.or(before) {
+            q.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
+        }
+        let (Some(gone), None) = (before, after) else { return };
+        let (fixed, node) = (&gone.spec.fixed, &gone.spec.node_name);
+        // Whoever has the handle now, or wants it, where the Volume of then is gone.
+        if let Some(handle) = handles.get("", &fixed.handle_name) {
+            q.add(key_of(&handle.spec.volume.namespace, &handle.spec.volume.name));
+        }
+        add_contenders(&q, &volumes, &gone.spec.volume_handle);
+        let counts = |i: &Arc<PluginInstance>| {
+            i.spec.driver_name == fixed.driver_name && i.status.as_ref().is_some_and(|s| s.max_volumes > 0)
+        };
+        if instances.by_index(BY_AGENT, node).iter().any(counts) {
             add_waiting(&q, &room, node);
         }
     });
 }
 
+/// Volumes that are attached to a node.
+fn add_attached(queue: &Queue<Key>, attachments: &Cache<Attachment>, node: &str) {
+    for a in attachments.by_index(BY_NODE, node) {
+        queue.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
+    }
+}
+
 /// Volumes with claims that may be placed on a node now.
 fn add_waiting(queue: &Queue<Key>, room: &Room, node: &str) {
     room.waiting_for(node).into_iter().for_each(|key| queue.add(key));
-}
-
-/// The Lease may have been taken for one that is not renewed: see [`Context::is_stale`].
-fn is_heard_again(before: &Lease, after: &Lease) -> bool {
-    let renewed = after.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-    renewed.is_none_or(|renewed| is_out_of_date(before, renewed.0))
 }
 
 /// By the times that it names a Lease has not been renewed for as long as it lasts, or was in a future.
@@ -202,21 +226,17 @@ fn connect_claims(claims: &Cache<VolumeClaim>, queue: &Arc<Queue<Key>>) {
 
 /// Volumes that name this volume of a driver.
 fn add_contenders(queue: &Queue<Key>, volumes: &Cache<Volume>, id: &str) {
-    for v in volumes.by_index(BY_VOLUME_HANDLE, id) {
-        queue.add(key_of(
-            v.metadata.namespace.as_deref().unwrap_or_default(),
-            v.metadata.name.as_deref().unwrap_or_default(),
-        ));
-    }
+    volumes.by_index(BY_VOLUME_HANDLE, id).iter().for_each(|volume| add_volume(queue, volume));
 }
 
 pub(crate) fn add_volumes_of(queue: &Queue<Key>, volumes: &Cache<Volume>, plugin: &str) {
-    for v in volumes.by_index(BY_PLUGIN, plugin) {
-        queue.add(key_of(
-            v.metadata.namespace.as_deref().unwrap_or_default(),
-            v.metadata.name.as_deref().unwrap_or_default(),
-        ));
-    }
+    volumes.by_index(BY_PLUGIN, plugin).iter().for_each(|volume| add_volume(queue, volume));
+}
+
+pub(crate) fn add_volume(queue: &Queue<Key>, volume: &Volume) {
+    let meta = &volume.metadata;
+    let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+    queue.add(key_of(namespace.unwrap_or_default(), name.unwrap_or_default()));
 }
 
 #[cfg(test)]

@@ -56,7 +56,10 @@ impl Observed {
 
     /// The instance that serves the Node service on this node.
     pub(crate) fn node_instance(&self, node: &str) -> Option<&Arc<PluginInstance>> {
-        self.instances.iter().find(|i| i.spec.node_name == node && i.status.as_ref().is_some_and(|s| s.node))
+        let driver = self.driver();
+        let serves = |i: &&Arc<PluginInstance>| i.status.as_ref().is_some_and(|s| s.node);
+        let here = |i: &&Arc<PluginInstance>| i.spec.node_name == node && i.spec.driver_name == driver;
+        self.instances.iter().filter(here).find(serves)
     }
 }
 
@@ -168,7 +171,9 @@ fn nodes(
 ) -> Vec<NodeSeen> {
     let accessible =
         volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
-    let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
+    // A Plugin whose driver was renamed may have instances of both names.
+    let of_driver = instances.iter().filter(|i| i.spec.driver_name == driver);
+    let serving = of_driver.filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
     serving
         .map(|(i, status)| {
             let load = ctx.load(driver, &i.spec.node_name);

@@ -1,5 +1,6 @@
 //! Runs the controller role: watches, election, workers, shutdown.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::mapping::{self, Key};
 use super::{losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
+use crate::api::attachment::ControllerRef;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Election, ElectionEnd, agent_lease_name};
@@ -142,8 +144,6 @@ async fn raised(mut flag: signal::Receiver<bool>) {
 
 fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     let leases = Arc::clone(&ctx.lease_cache);
-    let observer = Arc::clone(&ctx.leases);
-    leases.on_change(move |before, after| observer.changed(before, after));
     let mut all = JoinSet::new();
     let client = || ctx.client.clone();
     all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.plugins), 0));
@@ -196,7 +196,7 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
 }
 
 /// How silent the agent on a node is, by name and UID of the Node.
-type Degrees = std::collections::HashMap<(String, String), u8>;
+type Degrees = HashMap<(String, String), u8>;
 
 /// Time between attempts to read the Leases at the start.
 const RETRY: Duration = Duration::from_secs(1);
@@ -207,12 +207,13 @@ const TICK: Duration = Duration::from_secs(5);
 /// Asks for passes when an agent falls silent, when its silence has outlasted the longest call, and when
 /// it speaks again.
 async fn listen(ctx: Arc<Context>) {
-    let mut before = std::collections::HashMap::new();
+    let mut before = HashMap::new();
     let mut nodes_before = Degrees::new();
+    let mut ghosts_before = HashMap::new();
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
-        let mut now = std::collections::HashMap::new();
+        let mut now = HashMap::new();
         for instance in ctx.instances.all() {
             let silent = ctx.silent_for(&instance);
             let name = instance.metadata.name.clone().unwrap_or_default();
@@ -226,15 +227,42 @@ async fn listen(ctx: Arc<Context>) {
         }
         if ctx.caution.is_on() && !ctx.instances.all().iter().any(|i| ctx.awaits(i)) {
             ctx.caution.end();
-            for plugin in ctx.plugins.all() {
-                let name = plugin.metadata.name.as_deref().unwrap_or_default();
-                mapping::add_volumes_of(&ctx.queue, &ctx.volumes, name);
-            }
+            ctx.volumes.all().iter().for_each(|volume| mapping::add_volume(&ctx.queue, volume));
         }
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);
+        ghosts_before = listen_to_ghosts(&ctx, &ghosts_before);
         count(&ctx);
     }
+}
+
+/// The same for controller instances that went with their Node, and are known only from the objects that name them.
+fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, u8>) -> HashMap<String, u8> {
+    let mut now = HashMap::new();
+    let mut ask = |controller: Option<&ControllerRef>, namespace: &str, name: &str| {
+        let Some(c) = controller.filter(|c| ctx.instances.get("", &c.instance).is_none()) else { return };
+        let degree = *now.entry(c.agent.clone()).or_insert_with(|| {
+            losses::degree(ctx.leases.expired_for(&agent_lease_name(&c.agent)), ctx.longest_call)
+        });
+        if before.get(&c.agent).copied().unwrap_or(0) != degree {
+            ctx.queue.add(mapping::key_of(namespace, name));
+        }
+    };
+    for handle in ctx.handles.all() {
+        let owner = &handle.spec.volume;
+        ask(handle.spec.controller.as_ref(), &owner.namespace, &owner.name);
+    }
+    for attachment in ctx.attachments.all() {
+        let owner = &attachment.spec.volume;
+        ask(attachment.spec.controller.as_ref(), &owner.namespace, &owner.name);
+    }
+    for volume in ctx.volumes.all() {
+        let meta = &volume.metadata;
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
+        ask(controller, namespace.unwrap_or_default(), name.unwrap_or_default());
+    }
+    now
 }
 
 /// The same for the nodes of Attachments, whose instances may be gone with their Node.
@@ -266,7 +294,7 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
 fn count(ctx: &Context) {
     let depth = i64::try_from(ctx.queue.len()).unwrap_or(i64::MAX);
     ctx.metrics.queue_depth.get_or_create(&QueueLabels { queue: "volumes" }).set(depth);
-    let mut states = std::collections::HashMap::new();
+    let mut states = HashMap::new();
     for claim in ctx.claims.all() {
         let state = claim.status.as_ref().map(|s| s.state).unwrap_or_default();
         *states.entry(state).or_insert(0) += 1;

@@ -44,13 +44,24 @@ impl Room {
     }
 
     /// One at a time for each driver and node: who counts its volumes there and adds one must not be overtaken (L9).
-    pub(crate) async fn enter(&self, driver: &str, node: &str) -> OwnedMutexGuard<()> {
+    pub(crate) async fn enter(&self, driver: &str, node: &str) -> Entry {
         let door = {
             let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
             doors.entry((driver.to_owned(), node.to_owned())).or_default().clone()
         };
-        door.lock_owned().await
+        match door.clone().try_lock_owned() {
+            Ok(door) => Entry { waited: false, _door: door },
+            Err(_) => Entry { waited: true, _door: door.lock_owned().await },
+        }
     }
+}
+
+/// Nobody else is there until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Somebody was there: what was seen before may be long ago.
+    pub(crate) waited: bool,
+    _door: OwnedMutexGuard<()>,
 }
 
 #[allow(clippy::option_option, reason = "no node is waited for, or any, or one")]
@@ -103,11 +114,13 @@ mod tests {
     async fn a_place_is_entered_by_one_at_a_time() {
         let room = Room::default();
         let inside = room.enter("driver", "node-1").await;
-        let _elsewhere = room.enter("driver", "node-2").await;
-        let _other = room.enter("other", "node-1").await;
+        assert!(!inside.waited);
+        assert!(!room.enter("driver", "node-2").await.waited);
+        assert!(!room.enter("other", "node-1").await.waited);
         let mut next = Box::pin(room.enter("driver", "node-1"));
         assert!(futures::poll!(&mut next).is_pending());
         drop(inside);
-        let _next = next.await;
+        assert!(next.await.waited);
+        assert!(!room.enter("driver", "node-1").await.waited);
     }
 }

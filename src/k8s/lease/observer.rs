@@ -83,6 +83,13 @@ impl LeaseObserver {
         renewed && self.expired(lease, Some(node_uid)).is_none()
     }
 
+    /// As [`LeaseObserver::is_heard`], of the agent on the Node that a Lease names.
+    #[must_use]
+    pub fn has_heard(&self, lease: &Lease) -> bool {
+        let node_uid = lease.annotations().get(NODE_UID).map(String::as_str).unwrap_or_default();
+        self.is_heard(&lease.name_any(), node_uid)
+    }
+
     /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (design R1).
     pub async fn confirm_expired(
         &self,
