@@ -79,5 +79,6 @@ fn main() -> ExitCode {
         edits::a_volume_forgets_its_handle,
         edits::a_volume_is_given_the_handle_of_another,
         edits::an_attachment_is_called_detached,
+        edits::an_attachment_is_removed_before_it_was_attached,
     ])
 }

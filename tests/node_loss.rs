@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use kube::Api;
 use kube::api::DeleteParams;
-use moor::api::{AttachmentState, ClaimState, PluginInstance};
+use moor::api::{ClaimState, PluginInstance};
 use moor::claim::loss::SILENT;
 use moor::csi::Rpc;
 use rig::{CONTROLLER, Cluster, Options, Rig, volume, volume_claim};
@@ -311,43 +311,36 @@ async fn calls_move_off_a_lost_node_that_made_them(cluster: Arc<Cluster>) {
 }
 
 /// Garbage collection takes the PluginInstance of a Node that was deleted. Its calls move when they cannot run any more,
-/// also those of volumes that are attached elsewhere.
+/// also those of volumes that are attached nowhere.
 async fn calls_move_off_a_node_whose_instance_is_gone(cluster: Arc<Cluster>) {
     const CALLER: &str = "node-3";
     let nodes = vec![(OTHER, true), (LOST, false), (CALLER, true)];
     let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
     let mut keys: Vec<String> = Vec::new();
     let is_caller = |key: &String| {
-        let attachment = rig.cluster.attachment_of(key).unwrap();
-        attachment.spec.controller.as_ref().is_some_and(|c| c.agent == CALLER)
+        let all = rig.cluster.handles.state();
+        let handle = all.iter().find(|h| h.spec.volume.name == *key).unwrap();
+        handle.spec.controller.as_ref().is_some_and(|c| c.agent == CALLER)
     };
     while !keys.last().is_some_and(is_caller) {
         let key = format!("data-{}", keys.len());
-        in_use(&rig, &key).await;
+        rig.make_volume(&volume(&key)).await;
+        rig.until_volume_ready(&key).await;
         keys.push(key);
     }
+    let last = keys[keys.len() - 1].clone();
     rig.crash_node(CALLER);
     rig.delete_node(CALLER).await;
     let of_caller = |i: &Arc<PluginInstance>| i.spec.node_name == CALLER;
     let instance = rig.cluster.instances.state().into_iter().find(of_caller).unwrap();
     let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
     instances.delete(instance.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await.unwrap();
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    for key in &keys {
-        rig.delete_claim(key).await;
-    }
-    // Everything that needs no call of the lost node has happened before anybody may conclude anything.
-    let last = keys[keys.len() - 1];
-    let waits = || {
-        let attachment = rig.cluster.attachment_of(last)?;
-        (attachment.status.as_ref()?.state == AttachmentState::NodeDetached).then_some(())
-    };
-    rig.cluster.until("its node is done with it", waits, || rig.story(last)).await;
+    rig.make_claim(&volume_claim(&last, &last, LOST)).await;
+    rig.until_told(&last, "Ready", "False", "PluginNotReady").await;
     rig.expire_lease(CALLER).await;
-    for key in &keys {
-        rig.until_claim_gone(key).await;
-    }
-    remove(&rig, &[], &keys).await;
+    rig.until_ready(&last).await;
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    remove(&rig, &[&last], &keys).await;
 }
 
 fn main() -> ExitCode {

@@ -4,12 +4,13 @@ use std::fs;
 use std::sync::Arc;
 
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use moor::api::{Attachment, AttachmentState, ClaimState};
 use moor::csi::Rpc;
 use serde_json::{Value, json};
+use tonic::Code;
 
-use crate::rig::{CONTROLLER, Cluster, Options, Rig, condition, volume, volume_claim};
+use crate::rig::{CONTROLLER, Cluster, Fault, Options, Rig, condition, volume, volume_claim};
 
 fn status(fields: &Value) -> Patch<Value> {
     Patch::Merge(json!({ "status": fields }))
@@ -189,4 +190,33 @@ pub async fn an_attachment_is_called_detached(cluster: Arc<Cluster>) {
     }
     rig.until_ready("other").await;
     undo(&rig, "v", "other").await;
+}
+
+/// N9: its node has nothing of it and nothing to go by but the claim.
+pub async fn an_attachment_is_removed_before_it_was_attached(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    rig.fake.fail("v", Rpc::ControllerPublishVolume, Fault::CodeBefore(Code::Unavailable));
+    rig.make_claim(&volume_claim("v", "v", "node-2")).await;
+    let removed = rig.cluster.until("it is tried", || tried(&rig, "v"), || rig.story("v")).await;
+    let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
+    // Without its finalizer it goes at once.
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    attachments.patch(&removed, &PatchParams::default(), &free).await.unwrap();
+    attachments.delete(&removed, &DeleteParams::default()).await.unwrap();
+    rig.fake.heal("v", Rpc::ControllerPublishVolume);
+    rig.until_ready("v").await;
+    rig.delete_claim("v").await;
+    rig.until_claim_gone("v").await;
+    rig.delete_volume("v").await;
+    rig.until_volume_gone("v").await;
+    rig.assert_nothing_left().await;
+}
+
+/// Name of the claim's Attachment, once attaching has failed.
+fn tried(rig: &Rig, claim: &str) -> Option<String> {
+    let attachment = rig.cluster.attachment_of(claim)?;
+    attachment.status.as_ref()?.last_error.as_ref()?;
+    attachment.metadata.name.clone()
 }

@@ -31,7 +31,9 @@ impl Pass {
         let agent = &*self.agent;
         let attachments = self.attachments();
         let (stored, mounted) = self.records(agent).await?;
-        let uids: BTreeSet<&String> = attachments.keys().chain(stored.keys()).collect();
+        // Also of one that was just found gone: its claims have to give it back.
+        let uids: BTreeSet<&String> =
+            attachments.keys().chain(stored.keys()).chain(self.live.keys()).collect();
         let claims = self.claims(agent, &uids, &stored);
         let live = self.live.iter().map(|(uid, found)| {
             let seen = found.as_ref().map_or(LiveAttachment::Gone, |found| {
