@@ -66,7 +66,7 @@ pub(super) struct Agent {
     pub leases: ApiLeases,
     pub history: Arc<History>,
     pub settling: Settling,
-    pub taken: Taken,
+    pub taken: Arc<Taken>,
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
     pub first_seen: Arc<FirstSeen>,

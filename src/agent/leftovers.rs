@@ -4,9 +4,15 @@
 //! that time still has to write would go into a volume that others have used since. The agent's Lease says which they
 //! are.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::ClusterResourceScope;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::Notify;
 
 use super::context::Agent;
@@ -15,6 +21,47 @@ use crate::api::Attachment;
 use crate::k8s::lease::{Leftovers, Word};
 use crate::k8s::{ApiError, read};
 
+/// What this asks of an Attachment. One that a newer controller has written in words of its own must not hide the others.
+#[derive(Clone, Debug, Deserialize)]
+struct LeanAttachment {
+    metadata: ObjectMeta,
+    spec: LeanSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct LeanSpec {
+    lost: Option<IgnoredAny>,
+}
+
+impl Resource for LeanAttachment {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Attachment::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Attachment::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Attachment::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Attachment::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
 /// What is known of them.
 #[derive(Debug)]
 pub(super) struct Taken {
@@ -22,16 +69,21 @@ pub(super) struct Taken {
     found: Mutex<BTreeSet<String>>,
     /// What the Lease says, or is about to.
     said: Mutex<Leftovers>,
-    fewer: Notify,
+    changed: Notify,
 }
 
 impl Default for Taken {
     fn default() -> Self {
-        Self { found: Mutex::default(), said: Mutex::new(Leftovers::none()), fewer: Notify::new() }
+        Self { found: Mutex::default(), said: Mutex::new(Leftovers::none()), changed: Notify::new() }
     }
 }
 
 impl Taken {
+    /// They have changed: the Lease is renewed now and not only when that is due.
+    pub fn tell(&self) {
+        self.changed.notify_one();
+    }
+
     fn found(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,8 +114,8 @@ impl Word for LeaseWord {
         now
     }
 
-    async fn fewer(&self) {
-        self.agent.taken.fewer.notified().await;
+    async fn changed(&self) {
+        self.agent.taken.changed.notified().await;
     }
 }
 
@@ -75,7 +127,7 @@ impl Agent {
             return Ok(());
         }
         let here = format!("spec.nodeName={}", self.node_name);
-        let live = read::list_live(&self.api::<Attachment>(), Some(&here)).await?.items;
+        let live = read::list_live(&self.api::<LeanAttachment>(), Some(&here)).await?.items;
         let stands =
             |uid: &str| live.iter().any(|a| a.metadata.uid.as_deref() == Some(uid) && a.spec.lost.is_none());
         let uids = mounted.into_iter().map(|stored| stored.record.attachment_uid);
@@ -109,7 +161,23 @@ impl Agent {
     pub fn review_leftovers(&self) {
         let said = self.taken.said().clone();
         if said != Leftovers::none() && said != Leftovers::Any && self.leftovers(true) != said {
-            self.taken.fewer.notify_one();
+            self.taken.tell();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_attachment_of_another_version_is_read() {
+        let read = |spec| {
+            serde_json::from_value::<LeanAttachment>(json!({ "metadata": { "uid": "u" }, "spec": spec }))
+        };
+        assert!(read(json!({ "accessMode": "Unheard" })).unwrap().spec.lost.is_none());
+        assert!(read(json!({ "lost": { "reason": "Unheard" } })).unwrap().spec.lost.is_some());
     }
 }

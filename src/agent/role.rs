@@ -14,7 +14,7 @@ use super::budgets::Budgets;
 use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
 use super::front::Front;
 use super::host::{self, HostError, NodeLock};
-use super::leftovers::{LeaseWord, Taken};
+use super::leftovers::LeaseWord;
 use super::paths::Paths;
 use super::records::{RecordError, Records};
 use super::registry::Registry;
@@ -118,6 +118,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         retries: Arc::default(),
         queues: queues.clone(),
         first_seen: Arc::default(),
+        taken: Arc::default(),
         audit_interval: Duration::from_secs(args.audit_interval),
     });
     wakes.listen();
@@ -145,7 +146,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         leases,
         history,
         settling: Settling::default(),
-        taken: Taken::default(),
+        taken: wakes.taken.clone(),
         went_back: Notify::new(),
         first_seen: wakes.first_seen.clone(),
         audits: audit::Audits::new(wakes.audit_interval),

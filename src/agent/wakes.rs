@@ -10,8 +10,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::budgets::Parked;
-use super::context::{FirstSeen, Watched, oldest_plugin};
+use super::context::{BY_ATTACHMENT, FirstSeen, Watched, oldest_plugin};
 use super::forgotten;
+use super::leftovers::Taken;
 use super::records::Records;
 use super::registry::Surroundings;
 use super::retry::Retries;
@@ -73,6 +74,7 @@ pub(super) struct Wakes {
     pub retries: Arc<Retries>,
     pub queues: Arc<Queues>,
     pub first_seen: Arc<FirstSeen>,
+    pub taken: Arc<Taken>,
     /// Time to the first audit of a driver that answers; zero is never.
     pub audit_interval: Duration,
 }
@@ -104,8 +106,17 @@ impl Wakes {
             {
                 me.attachment_on_node(attachment);
             }
+            let taken = new.is_none_or(|now| now.spec.lost.is_some()) && old.is_some();
+            if let Some(attachment) = new.or(old).filter(|_| taken) {
+                me.left_over(attachment);
+            }
             if let (Some(gone), None) = (old, new) {
-                me.retries.clear(gone.metadata.uid.as_deref().unwrap_or_default());
+                let uid = gone.metadata.uid.as_deref().unwrap_or_default();
+                me.retries.clear(uid);
+                // Of one without a record nothing but its claims is left to go by.
+                for claim in me.claims.by_index(BY_ATTACHMENT, uid) {
+                    me.claim(&claim);
+                }
                 if gone.spec.fixed.undo_only.is_some() {
                     // Whether that helped is to be seen in a new listing.
                     me.audit(&gone.spec.fixed.driver_name, SETTLE);
@@ -168,6 +179,14 @@ impl Wakes {
             None => NodeKey::Claim(claim.metadata.uid.clone().unwrap_or_default()),
         };
         self.queues.nodes.add(key);
+    }
+
+    /// It is lost or gone. What this node still has of it has to be known before the volume is granted here again.
+    fn left_over(&self, attachment: &Attachment) {
+        let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
+        if self.records.get(uid).is_some_and(|stored| stored.record.has_traces()) {
+            self.taken.tell();
+        }
     }
 
     fn attachment(&self, attachment: &Attachment) {

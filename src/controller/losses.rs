@@ -132,7 +132,6 @@ async fn declare(
     object: &Attachment,
     cause: Cause,
 ) -> Result<Did, ApiError> {
-    let Look { node, silent, heard_now } = look(ctx, attachment, object).await?;
     // What the Node says needs no word of the claims, and a node that is lost may have thousands.
     let claims: Vec<ClaimSeen> = if cause == Cause::ForceDetach {
         let listed = list_live(&ctx.claim_api(&attachment.namespace), None).await?;
@@ -140,6 +139,8 @@ async fn declare(
     } else {
         Vec::new()
     };
+    // Last, because the agent may come back at any moment.
+    let Look { node, silent, heard_now } = look(ctx, attachment, object).await?;
     let verdict = loss::judge(&loss::Seen {
         attachment,
         machine: &machine(object),

@@ -125,6 +125,7 @@ impl Pass {
             tracing::warn!(path = %staging, "found mounted after it had been unstaged; unstaging again");
             stored.record.staged = Done::Maybe;
             self.agent.records.put(stored).await?;
+            self.agent.taken.tell();
             return Ok(());
         }
         self.clear_staging(&staging)?;

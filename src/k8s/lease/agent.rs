@@ -10,6 +10,7 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use rand::Rng;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
@@ -121,8 +122,37 @@ pub trait Word {
     fn catch_up(&self) -> impl Future<Output = Result<(), ApiError>> + Send;
     /// What it still has mounted of them. Where it has not caught up yet that may be anything.
     fn leftovers(&self, caught_up: bool) -> Leftovers;
-    /// Returns when they have become fewer since they were asked for.
-    fn fewer(&self) -> impl Future<Output = ()> + Send;
+    /// Returns when they have changed since they were asked for.
+    fn changed(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Looks into every silence that has ended, beside the renewals: however long that takes, the Lease stays fresh.
+async fn catch_up(
+    word: &impl Word,
+    mut asked: watch::Receiver<u64>,
+    tell: watch::Sender<u64>,
+) -> std::convert::Infallible {
+    let mut pause = RETRY;
+    loop {
+        let silence = *asked.borrow_and_update();
+        if silence == *tell.borrow() {
+            // The sender lives as long as this runs.
+            let _ = asked.changed().await;
+            continue;
+        }
+        match word.catch_up().await {
+            Ok(()) => {
+                pause = RETRY;
+                tell.send_replace(silence);
+            }
+            Err(error) => {
+                warn!("what was taken from this node: {error}");
+                let jitter = rand::rng().random_range(0.5..1.0);
+                sleep(pause.mul_f64(jitter)).await;
+                pause = (pause * 2).min(RENEW);
+            }
+        }
+    }
 }
 
 /// What became of a renewal.
@@ -172,8 +202,23 @@ impl<L: Leases> AgentLease<L> {
     /// Returns when another agent has taken the Lease, or the API server has forgotten a renewal.
     async fn hold(&mut self, word: impl Word) -> AgentEnd {
         // While the leader may take the Lease for expired it may take volumes from this node, and only while it is
-        // fresh no more of them: so what was taken is found out after a renewal.
-        let mut caught_up = false;
+        // fresh no more of them: so what was taken is found out after a renewal. Silences are counted, from 1; which is
+        // the last that is to be looked into, and which was.
+        let (ask, asked) = watch::channel(0_u64);
+        let (tell, known) = watch::channel(0_u64);
+        tokio::select! {
+            ended = self.keep_renewing(&word, ask, known) => ended,
+            never = catch_up(&word, asked, tell) => match never {},
+        }
+    }
+
+    async fn keep_renewing(
+        &mut self,
+        word: &impl Word,
+        ask: watch::Sender<u64>,
+        mut known: watch::Receiver<u64>,
+    ) -> AgentEnd {
+        let mut silences = 0;
         loop {
             if let Err(stalled) = word.progress() {
                 warn!(lease = self.name, "not renewed: {stalled}");
@@ -181,23 +226,16 @@ impl<L: Leases> AgentLease<L> {
                 continue;
             }
             let sent = Instant::now();
-            caught_up &= self.renewed.borrow().is_some_and(|renewed| renewed.elapsed() < DURATION / 2);
+            if self.renewed.borrow().is_none_or(|renewed| renewed.elapsed() >= DURATION / 2) {
+                silences += 1;
+            }
+            let caught_up = *known.borrow_and_update() == silences;
             let leftovers = word.leftovers(caught_up);
             let pause = match timeout(ATTEMPT, self.renew(&leftovers)).await {
                 Ok(Ok(Renewed::Held)) => {
                     self.renewed.send_replace(Some(sent));
-                    if !caught_up {
-                        match word.catch_up().await {
-                            // Says at once what it is.
-                            Ok(()) if leftovers == Leftovers::Any => {
-                                caught_up = true;
-                                continue;
-                            }
-                            Ok(()) => caught_up = true,
-                            Err(error) => warn!(lease = self.name, "what was taken from this node: {error}"),
-                        }
-                    }
-                    if caught_up { RENEW.saturating_sub(sent.elapsed()) } else { RETRY }
+                    ask.send_if_modified(|last| std::mem::replace(last, silences) != silences);
+                    RENEW.saturating_sub(sent.elapsed())
                 }
                 Ok(Ok(Renewed::Displaced)) => {
                     warn!(lease = self.name, "another agent has taken the Lease");
@@ -222,9 +260,11 @@ impl<L: Leases> AgentLease<L> {
             tokio::select! {
                 () = sleep(pause) => {}
                 () = async {
-                    word.fewer().await;
+                    word.changed().await;
                     sleep_until(sent + SPACING).await;
                 } => {}
+                // Says at once what it is. The sender lives as long as this runs.
+                Ok(()) = known.changed(), if leftovers == Leftovers::Any => {}
             }
         }
     }

@@ -24,7 +24,9 @@ struct Node {
     leases: FakeLeases,
     progress: AtomicBool,
     mounted: Mutex<BTreeSet<String>>,
-    fewer: Notify,
+    changed: Notify,
+    /// How long it takes to find out.
+    slow: Mutex<Duration>,
     /// What the Lease said whenever it was found out what is left over.
     said: Mutex<Vec<Leftovers>>,
 }
@@ -35,6 +37,8 @@ impl Word for Arc<Node> {
     }
 
     async fn catch_up(&self) -> Result<(), ApiError> {
+        let slow = *self.slow.lock().unwrap();
+        sleep(slow).await;
         let lease = self.leases.lease().unwrap();
         self.said.lock().unwrap().push(Leftovers::said_in(&lease));
         Ok(())
@@ -45,8 +49,8 @@ impl Word for Arc<Node> {
         if caught_up || mounted.is_empty() { Leftovers::Of(mounted) } else { Leftovers::Any }
     }
 
-    async fn fewer(&self) {
-        self.fewer.notified().await;
+    async fn changed(&self) {
+        self.changed.notified().await;
     }
 }
 
@@ -73,7 +77,8 @@ fn agent_with(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str,
         leases: leases.clone(),
         progress: AtomicBool::new(true),
         mounted: Mutex::new(mounted.iter().map(|&handle| handle.to_owned()).collect()),
-        fewer: Notify::new(),
+        changed: Notify::new(),
+        slow: Mutex::default(),
         said: Mutex::default(),
     });
     let (stop, stopped) = oneshot::channel::<()>();
@@ -225,7 +230,7 @@ async fn what_is_left_over_is_said_before_and_after_it_is_known() {
     assert_eq!(agent.leases.writes(), 2);
     // The next renewal would be due in nine seconds.
     agent.node.mounted.lock().unwrap().clear();
-    agent.node.fewer.notify_one();
+    agent.node.changed.notify_one();
     sleep(2 * SECOND).await;
     assert_eq!(said(&agent), Leftovers::none());
     assert_eq!(agent.leases.writes(), 3);
@@ -243,4 +248,37 @@ async fn after_a_silence_it_is_found_out_anew() {
         assert_eq!(*agent.node.said.lock().unwrap(), vec![Leftovers::Any; times], "{silent:?}");
         assert_eq!(said(&agent), Leftovers::Of(["a".into()].into()));
     }
+}
+
+/// A LIST may take minutes, and the agent is as alive as before.
+#[tokio::test(start_paused = true)]
+async fn the_lease_stays_fresh_while_it_is_found_out() {
+    let agent = agent_with(FakeLeases::new(), "pod-1", "node-1-uid", "boot-1", &["a"]);
+    *agent.node.slow.lock().unwrap() = 70 * SECOND;
+    agent.renewal.first().await;
+    for _ in 0..60 {
+        sleep(SECOND).await;
+        assert!(agent.renewal.may_call());
+        assert_eq!(said(&agent), Leftovers::Any);
+    }
+    assert!(agent.leases.writes() <= 8, "{} writes", agent.leases.writes());
+    sleep(20 * SECOND).await;
+    assert_eq!(said(&agent), Leftovers::Of(["a".into()].into()));
+    assert_eq!(agent.node.said.lock().unwrap().len(), 1);
+}
+
+/// What was found out before a second silence says nothing about that one.
+#[tokio::test(start_paused = true)]
+async fn a_silence_while_it_is_found_out_counts() {
+    let agent = agent_with(FakeLeases::new(), "pod-1", "node-1-uid", "boot-1", &["a"]);
+    *agent.node.slow.lock().unwrap() = 60 * SECOND;
+    agent.renewal.first().await;
+    agent.leases.set(Weather::Down);
+    sleep(30 * SECOND).await;
+    agent.leases.set(Weather::Fine);
+    sleep(45 * SECOND).await;
+    assert_eq!(agent.node.said.lock().unwrap().len(), 1, "of the first silence");
+    assert_eq!(said(&agent), Leftovers::Any);
+    sleep(60 * SECOND).await;
+    assert_eq!(said(&agent), Leftovers::Of(["a".into()].into()));
 }
