@@ -16,6 +16,8 @@ mod plugins;
 mod secrets;
 #[path = "stubborn/shared.rs"]
 mod shared;
+#[path = "stubborn/split.rs"]
+mod split;
 
 use std::process::ExitCode;
 
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         shared::one_of_two_claims_leaves_after_a_crash_of_the_agent,
         shared::one_writer_follows_another_and_the_volume_goes,
         secrets::undo_goes_on_without_its_secrets,
+        split::a_controller_that_comes_later_attaches_for_the_next_claim,
         conflicts::a_failed_attach_is_written_onto_a_newer_attachment,
         conflicts::a_failed_create_is_written_onto_a_newer_volume,
     ])

@@ -29,6 +29,7 @@ struct Row {
     plugin: bool,
     controllers: Vec<InstanceSeen>,
     can_create: bool,
+    attaches: bool,
     handle: Option<HandleSeen>,
     in_use_by: Option<String>,
     wanted_mode: Option<AccessMode>,
@@ -48,6 +49,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         plugin: true,
         controllers: vec![instance(&c1(), true, false)],
         can_create: true,
+        attaches: true,
         handle: None,
         in_use_by: None,
         wanted_mode: None,
@@ -78,6 +80,15 @@ impl Row {
         self
     }
 
+    /// Registered while no instance of the driver had the Controller service.
+    fn without_controller(mut self) -> Self {
+        self.volume.spec.assignment.as_mut().unwrap().controller = None;
+        if let Some(handle) = &mut self.handle {
+            handle.controller = None;
+        }
+        self.registered()
+    }
+
     fn plan(&self) -> VolumeStep {
         plan(&Seen {
             volume: &self.volume,
@@ -86,11 +97,20 @@ impl Row {
             controllers: &self.controllers,
             any_healthy: true,
             can_create: self.can_create,
+            attaches: self.attaches,
             handle: self.handle.as_ref(),
             in_use_by: self.in_use_by.clone(),
             wanted_mode: self.wanted_mode,
         })
     }
+}
+
+fn open_in(mode: AccessMode) -> VolumeStep {
+    VolumeStep::FinishClosing { mode, first_controller: None }
+}
+
+fn open_with(first: &ControllerRef) -> VolumeStep {
+    VolumeStep::FinishClosing { mode: AccessMode::SingleNodeWriter, first_controller: Some(first.clone()) }
 }
 
 use VolumeOperation::{Create, Delete, Validate};
@@ -168,9 +188,9 @@ fn a_mode_switch_closes_first_and_opens_in_the_wanted_mode() {
     row.wanted_mode = Some(AccessMode::MultiNodeReader);
     assert_eq!(row.plan(), VolumeStep::BeginClosing);
     let mut closing = row.handle("v-uid", true);
-    assert_eq!(closing.plan(), VolumeStep::FinishClosing(AccessMode::MultiNodeReader));
+    assert_eq!(closing.plan(), open_in(AccessMode::MultiNodeReader));
     closing.wanted_mode = None;
-    assert_eq!(closing.plan(), VolumeStep::FinishClosing(AccessMode::SingleNodeWriter));
+    assert_eq!(closing.plan(), open_in(AccessMode::SingleNodeWriter));
 }
 
 #[test]
@@ -267,7 +287,7 @@ fn a_volume_that_was_never_touched_is_let_go() {
 #[test]
 fn a_handle_that_is_closing_is_opened_before_ready() {
     let row = row(Created, Some(Validate)).registered().handle("v-uid", true);
-    assert_eq!(row.plan(), VolumeStep::FinishClosing(AccessMode::SingleNodeWriter));
+    assert_eq!(row.plan(), open_in(AccessMode::SingleNodeWriter));
 }
 
 #[test]
@@ -327,4 +347,74 @@ fn a_deleted_volume_takes_no_lock_that_it_does_not_need() {
 fn a_call_that_deletes_is_waited_for_without_a_handle_too() {
     assert_eq!(row(Ready, Some(Delete)).deleted().plan(), VolumeStep::Idle);
     assert_eq!(row(Created, Some(Delete)).deleted().plan(), VolumeStep::Idle);
+}
+
+/// Which instance of a driver with several is seen first is chance, and must not decide whether volumes are attached.
+#[test]
+fn a_controller_that_comes_before_ready_validates() {
+    let mut row = row(Pending, Some(Validate)).without_controller();
+    let to = VolumeAssignment { operation: Validate, controller: Some(c1()) };
+    assert_eq!(row.plan(), VolumeStep::Assign(to.clone()));
+    assert_eq!(row.handle("v-uid", false).without_controller().plan(), VolumeStep::Assign(to));
+    row = self::row(Pending, Some(Validate)).without_controller();
+    row.controllers = vec![instance(&c1(), false, false)];
+    assert!(matches!(row.plan(), VolumeStep::Wait(VolumeWaiting::NoInstance { .. })));
+    row.controllers.clear();
+    row.attaches = false;
+    assert_eq!(row.plan(), VolumeStep::MakeHandle, "the driver has no Controller service");
+}
+
+#[test]
+fn a_handle_that_was_made_before_its_controller_came_gets_it_before_ready() {
+    let validated = |closing| {
+        let mut row = row(Created, Some(Validate)).registered().handle("v-uid", closing);
+        row.handle.as_mut().unwrap().controller = None;
+        // Where the Volume is assigned, whoever else there is by now.
+        row.controllers = vec![instance(&c2(), true, false), instance(&c1(), false, false)];
+        row
+    };
+    assert_eq!(validated(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(validated(true).plan(), open_with(&c1()));
+    assert_eq!(
+        row(Created, Some(Validate)).registered().handle("v-uid", false).plan(),
+        VolumeStep::ReportReady
+    );
+}
+
+#[test]
+fn a_ready_volume_that_was_never_attached_is_closed_for_its_first_controller() {
+    let ready = |closing| row(Ready, Some(Validate)).handle("v-uid", closing).without_controller();
+    assert_eq!(ready(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(ready(true).plan(), open_with(&c1()));
+    let mut switching = ready(true);
+    switching.wanted_mode = Some(AccessMode::MultiNodeReader);
+    let (mode, first_controller) = (AccessMode::MultiNodeReader, Some(c1()));
+    assert_eq!(switching.plan(), VolumeStep::FinishClosing { mode, first_controller });
+    let mut silent = ready(true);
+    silent.controllers = vec![instance(&c1(), false, false)];
+    assert_eq!(silent.plan(), VolumeStep::Idle, "open it would be used without being attached");
+}
+
+#[test]
+fn a_driver_that_never_attaches_needs_no_closing() {
+    let ready = |closing| {
+        let mut row = row(Ready, Some(Validate)).handle("v-uid", closing).without_controller();
+        row.attaches = false;
+        row
+    };
+    assert_eq!(ready(false).plan(), VolumeStep::Idle);
+    let mut silent = ready(true);
+    silent.controllers = vec![instance(&c1(), false, false)];
+    assert_eq!(silent.plan(), open_in(AccessMode::SingleNodeWriter));
+    silent.controllers.clear();
+    assert_eq!(silent.plan(), open_in(AccessMode::SingleNodeWriter));
+}
+
+#[test]
+fn whoever_came_since_deletes_the_storage() {
+    let mut row = row(Ready, Some(Validate)).registered().deleted().handle("v-uid", true);
+    row.volume.spec.assignment.as_mut().unwrap().controller = None;
+    assert_eq!(row.plan(), VolumeStep::RemoveHandle, "registered storage is kept");
+    row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
+    assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c1())));
 }

@@ -131,7 +131,11 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<
         return Err(Waiting::Forgotten(mount.clone()));
     }
     if handle.closing {
-        return Err(Waiting::ModeChanging);
+        let before = |a: &&AttachmentSeen| a.epoch < handle.epoch && !a.attach && handle.controller.is_none();
+        let holding = seen.attachments.iter().find(before);
+        return Err(
+            holding.map_or(Waiting::ModeChanging, |a| Waiting::NotAttached(holder_of(seen, a, claim)))
+        );
     }
     if handle.mode != claim.mode {
         // One that only undoes is fenced by the VolumeHandle whatever the mode is.

@@ -60,8 +60,10 @@ pub enum Waiting {
         /// The older claim.
         behind: String,
     },
-    /// The volume changes its mode.
+    /// The volume changes its mode, or gets its first controller instance.
     ModeChanging,
+    /// This holder uses the volume since before its driver had a Controller service.
+    NotAttached(Holder),
     /// Another node has a mount of the volume for which the API server has no Attachment.
     Forgotten(ForgottenSeen),
 }
@@ -108,6 +110,7 @@ impl Waiting {
             Self::Held(_) => "Held",
             Self::InLine { .. } => "InLine",
             Self::ModeChanging => "ModeChanging",
+            Self::NotAttached(_) => "NotAttached",
             Self::Forgotten(_) => "Forgotten",
         }
     }
@@ -137,7 +140,15 @@ impl Waiting {
                 holder.who, holder.node, holder.state
             ),
             Self::InLine { behind } => format!("claim {behind} is older and waits for the same volume"),
-            Self::ModeChanging => "the volume is being prepared for another access mode".into(),
+            Self::ModeChanging => {
+                "the volume is being prepared for another access mode, or for the driver's Controller service"
+                    .into()
+            }
+            Self::NotAttached(holder) => format!(
+                "{} on node {} ({}) has used the volume without ControllerPublishVolume since before its driver had a \
+                 Controller service; delete the claims that do, then it is attached for this one",
+                holder.who, holder.node, holder.state
+            ),
             Self::Forgotten(mount) => mount.message(),
         }
     }
@@ -146,7 +157,7 @@ impl Waiting {
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         match self {
-            Self::Held(holder) => Some(holder),
+            Self::Held(holder) | Self::NotAttached(holder) => Some(holder),
             _ => None,
         }
     }
@@ -155,6 +166,6 @@ impl Waiting {
     /// that cannot be granted at all does not hold up the line (interleaving B30).
     #[must_use]
     pub fn holds_the_line(&self) -> bool {
-        matches!(self, Self::Held(_) | Self::ModeChanging | Self::Forgotten(_))
+        matches!(self, Self::Held(_) | Self::NotAttached(_) | Self::ModeChanging | Self::Forgotten(_))
     }
 }

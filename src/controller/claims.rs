@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::context::Context;
 use super::drift;
-use super::observe::{Observed, PUBLISH_READONLY, SINGLE_NODE_MULTI_WRITER, capabilities_of, observe};
+use super::observe::{
+    Observed, PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of, observe,
+};
 use super::pass::{Did, verdicts};
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::handle::VolumeRef;
@@ -107,7 +109,7 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
         }
     };
     let controller_has = |name| controller_capabilities.is_some_and(|c| c.controller_has(name));
-    let attach = controller_has("PUBLISH_UNPUBLISH_VOLUME");
+    let attach = controller_has(PUBLISH_UNPUBLISH);
     let on_node_multi_writer = node_status.capabilities.node_has(SINGLE_NODE_MULTI_WRITER);
     let single_node_multi_writer =
         on_node_multi_writer && (!attach || controller_has(SINGLE_NODE_MULTI_WRITER));

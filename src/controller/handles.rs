@@ -158,13 +158,19 @@ pub(crate) async fn begin_closing(ctx: &Context, seen: &Observed) -> Result<Did,
     write(ctx, handle, json!({ "spec": { "closing": true, "epoch": handle.spec.epoch + 1 } })).await
 }
 
-/// Opens the handle again at the same epoch, in this mode, once nothing of an earlier epoch is left.
+/// Opens the handle again at the same epoch, in this mode, once nothing of an earlier epoch is left. One that had no
+/// controller instance may get its first.
 pub(crate) async fn finish_closing(
     ctx: &Context,
     seen: &Observed,
     mode: AccessMode,
+    first_controller: Option<&ControllerRef>,
 ) -> Result<Did, ApiError> {
     let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
+    // Claims may use it for long, and the watch tells when they have left.
+    if seen.locks_seen.iter().any(|a| a.epoch < handle.spec.epoch && !a.is_undo_only()) {
+        return Ok(Did::Nothing);
+    }
     // One that only undoes is kept apart by the entry in spec.undoing, in whatever mode.
     let fenced = |a: &Attachment| {
         let token = a.spec.fixed.undo_only.as_ref();
@@ -173,7 +179,12 @@ pub(crate) async fn finish_closing(
     if earlier_than(ctx, handle, fenced).await?.is_some() {
         return Ok(Did::Nothing);
     }
-    write(ctx, handle, json!({ "spec": { "closing": false, "mode": mode, "writer": null } })).await
+    let mut spec = json!({ "closing": false, "mode": mode, "writer": null });
+    if let Some(first) = first_controller {
+        tracing::info!(handle = handle.metadata.name, to = first.instance, "first controller instance");
+        spec["controller"] = json!(first);
+    }
+    write(ctx, handle, json!({ "spec": spec })).await
 }
 
 /// Removes the VolumeHandle, after a quorum LIST found no Attachment.

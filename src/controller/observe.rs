@@ -15,6 +15,8 @@ use crate::volume::InstanceSeen;
 
 /// The capability that lets a driver take several targets of one volume on a node.
 pub(crate) const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
+/// The capability of a driver that attaches.
+pub(crate) const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
 /// The capability of a driver that attaches read-only where it is asked to.
 pub(crate) const PUBLISH_READONLY: &str = "PUBLISH_READONLY";
 
@@ -52,6 +54,13 @@ impl Observed {
     /// The claim with this UID.
     pub(crate) fn claim(&self, uid: &str) -> Option<&Arc<VolumeClaim>> {
         self.claims.iter().find(|c| c.metadata.uid.as_deref() == Some(uid))
+    }
+
+    /// A controller instance has said that its driver attaches.
+    pub(crate) fn attaches(&self) -> bool {
+        let serves = |i: &PluginInstance| i.status.as_ref().is_some_and(|s| s.controller);
+        let controllers = self.instances.iter().filter(|i| serves(i));
+        controllers.filter_map(|i| capabilities_of(i)).any(|c| c.controller_has(PUBLISH_UNPUBLISH))
     }
 
     /// The instance that serves the Node service on this node.

@@ -112,6 +112,7 @@ pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> Vo
             .iter()
             .filter_map(|i| i.status.as_ref())
             .any(|s| s.healthy && s.capabilities.controller_has("CREATE_DELETE_VOLUME")),
+        attaches: seen.attaches(),
         handle: seen.handle_seen.as_ref(),
         in_use_by: in_use_by(seen),
         wanted_mode,
@@ -211,7 +212,9 @@ async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Resu
         VolumeStep::ContestHandle => handles::contest(ctx, seen, object).await,
         VolumeStep::ReportReady => volumes::report_ready(ctx, seen, object).await,
         VolumeStep::BeginClosing => handles::begin_closing(ctx, seen).await,
-        VolumeStep::FinishClosing(mode) => handles::finish_closing(ctx, seen, mode).await,
+        VolumeStep::FinishClosing { mode, first_controller } => {
+            handles::finish_closing(ctx, seen, mode, first_controller.as_ref()).await
+        }
         VolumeStep::AssignDelete(to) => volumes::assign_delete(ctx, seen, object, to).await,
         VolumeStep::RemoveHandle => handles::remove(ctx, seen).await,
         VolumeStep::FreeVolume => volumes::free(ctx, seen, object).await,

@@ -4,7 +4,8 @@
 //! Pending --Assign--> (agent: Create | Validate) --> Created --MakeHandle, ReportReady--> Ready
 //! deleted: wait for Attachments --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
-//! mode switch: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch (design R3)
+//! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
+//!          (design R3)
 //! ```
 
 use super::instance::{InstanceSeen, choose, successor};
@@ -30,6 +31,8 @@ pub struct Seen<'a> {
     pub any_healthy: bool,
     /// A healthy controller instance lists CREATE_DELETE_VOLUME.
     pub can_create: bool,
+    /// A controller instance has said that its driver attaches: PUBLISH_UNPUBLISH_VOLUME.
+    pub attaches: bool,
     /// Its VolumeHandle, by the handle that status or spec names.
     pub handle: Option<&'a HandleSeen>,
     /// What still uses the volume: a claim or an Attachment, in words.
@@ -55,8 +58,13 @@ pub enum VolumeStep {
     ReportReady,
     /// Write closing and epoch + 1 on the VolumeHandle.
     BeginClosing,
-    /// List its Attachments by quorum; if no earlier one is left clear closing and set this mode.
-    FinishClosing(AccessMode),
+    /// List its Attachments by quorum; if no earlier one is left clear closing and set what it is used with from now on.
+    FinishClosing {
+        /// Mode.
+        mode: AccessMode,
+        /// The instance of all its controller calls, if it had none.
+        first_controller: Option<ControllerRef>,
+    },
     /// List its Attachments by quorum; if none is left write the Delete operation.
     AssignDelete(Option<ControllerRef>),
     /// List its Attachments by quorum; if none is left remove the VolumeHandle.
@@ -105,7 +113,12 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
     let current = assignment.controller.as_ref();
     let moved = current.and_then(|c| successor(c, seen.controllers, balancing, places(seen), key));
     match state(seen) {
-        VolumeState::Pending if current.is_none() => handle_or_ready(seen),
+        // Registered while no instance of the driver had the Controller service. As long as nobody uses the volume one
+        // that came since takes it over without further ado.
+        VolumeState::Pending if current.is_none() && !seen.controllers.is_empty() => {
+            first_assignment(seen, balancing, key)
+        }
+        VolumeState::Pending if current.is_none() => handle_or_ready(seen, balancing, key),
         VolumeState::Pending => match moved {
             Some(next) => VolumeStep::Assign(VolumeAssignment {
                 operation: assignment.operation,
@@ -113,7 +126,7 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
             }),
             None => VolumeStep::Idle,
         },
-        VolumeState::Created => handle_or_ready(seen),
+        VolumeState::Created => handle_or_ready(seen, balancing, key),
         VolumeState::Ready => open_handle(seen, balancing, key),
         VolumeState::Deleted => VolumeStep::Idle,
     }
@@ -145,12 +158,35 @@ fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeS
 }
 
 /// The driver has the volume: its VolumeHandle comes before Ready.
-fn handle_or_ready(seen: &Seen<'_>) -> VolumeStep {
+fn handle_or_ready(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
+    let assigned = seen.volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     match (seen.handle, own_handle(seen)) {
         (None, _) => VolumeStep::MakeHandle,
         (Some(_), None) => VolumeStep::ContestHandle,
-        (Some(_), Some(own)) if own.closing => VolumeStep::FinishClosing(own.mode),
+        (Some(_), Some(own)) if own.closing => finish_closing(seen, own, own.mode, balancing, key),
+        // Made before the instance came that the Volume is assigned to by now.
+        (Some(_), Some(own)) if own.controller.is_none() && assigned.is_some() => VolumeStep::BeginClosing,
         (Some(_), Some(_)) => VolumeStep::ReportReady,
+    }
+}
+
+/// Opens the VolumeHandle again. One without controller instance gets the Volume's, else one that came since.
+fn finish_closing(
+    seen: &Seen<'_>,
+    own: &HandleSeen,
+    mode: AccessMode,
+    balancing: Balancing,
+    key: &str,
+) -> VolumeStep {
+    if own.controller.is_some() {
+        return VolumeStep::FinishClosing { mode, first_controller: None };
+    }
+    let assigned = seen.volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
+    let chosen = || choose(seen.controllers, balancing, places(seen), key).map(InstanceSeen::to_ref);
+    match assigned.or_else(chosen) {
+        // Open it would be staged without being attached.
+        None if seen.attaches => VolumeStep::Idle,
+        first_controller => VolumeStep::FinishClosing { mode, first_controller },
     }
 }
 
@@ -163,7 +199,12 @@ fn open_handle(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
         return VolumeStep::MoveHandle(next);
     }
     if own.closing {
-        return VolumeStep::FinishClosing(seen.wanted_mode.unwrap_or(own.mode));
+        return finish_closing(seen, own, seen.wanted_mode.unwrap_or(own.mode), balancing, key);
+    }
+    // A controller instance that came after the Volume was Ready. Whether volumes are attached changes who is allowed, so
+    // nobody new comes in before all have left that use it without.
+    if own.controller.is_none() && seen.attaches {
+        return VolumeStep::BeginClosing;
     }
     if seen.wanted_mode.is_some_and(|mode| mode != own.mode) {
         return VolumeStep::BeginClosing;
@@ -198,7 +239,8 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     // An order to delete stands whatever the policy says since: the lock goes only after its agent has said that no call
     // is running any more (design R3).
     let ordered = operation == Some(VolumeOperation::Delete);
-    let storage_goes = controller.is_some() && (ordered || spec.deletes_storage());
+    let of_handle = own_handle(seen).and_then(|own| own.controller.as_ref());
+    let storage_goes = (controller.is_some() || of_handle.is_some()) && (ordered || spec.deletes_storage());
     let heir_of_call = controller.as_ref().and_then(|c| {
         let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
         successor(c, seen.controllers, seen.plugin?, places(seen), key)

@@ -61,6 +61,24 @@ fn a_volume_is_granted_only_when_it_is_ready_and_has_its_handle() {
     assert!(matches!(world.verdict("asking"), Verdict::Wait(Waiting::ModeChanging)));
 }
 
+/// Nobody joins what was granted before the driver had a Controller service, and all who wait know whom to ask.
+#[test]
+fn a_volume_that_gets_its_first_controller_is_granted_to_nobody_beside_its_users() {
+    let mut world = World::idle(Snw);
+    world.attach("old", HERE, Snw, AttachmentMode::FileSystem, Driver::Tolerant);
+    world.attachments[0].attach = false;
+    world.handle.closing = true;
+    world.handle.epoch = world.attachments[0].epoch + 1;
+    world.ask("asking", Snw, false, Some(HERE));
+    let Verdict::Wait(Waiting::NotAttached(holder)) = world.verdict("asking") else { panic!("{world:?}") };
+    assert_eq!(
+        (holder.who, holder.node.as_str()),
+        (format!("Attachment/{}", world.attachments[0].name), HERE)
+    );
+    world.handle.controller = Some(moor::api::attachment::ControllerRef::default());
+    assert!(matches!(world.verdict("asking"), Verdict::Wait(Waiting::ModeChanging)));
+}
+
 /// An Attachment under the name that the claim needs is joined only if it is what the claim needs. Most of this cannot
 /// happen while the epochs are kept (design R3); that it is compared makes no difference of a cache dangerous.
 #[test]

@@ -280,6 +280,7 @@ fn handle_step(
         controllers: if config.attach { &instances } else { &[] },
         any_healthy: true,
         can_create: false,
+        attaches: config.attach,
         handle: handle.as_ref(),
         in_use_by: in_use.then(|| "somebody".to_owned()),
         wanted_mode: wanted,
@@ -294,7 +295,9 @@ fn handle_step(
         | VolumeStep::RemoveHandle
         | VolumeStep::FreeVolume => Some(LeaderDoes::Volume(v, vol, view.handle, volumes::kind(&step))),
         VolumeStep::BeginClosing => Some(LeaderDoes::BeginClosing(view.handle)),
-        VolumeStep::FinishClosing(mode) => Some(LeaderDoes::ListForFinish(view.handle, mode)),
+        VolumeStep::FinishClosing { mode, first_controller: _ } => {
+            Some(LeaderDoes::ListForFinish(view.handle, mode))
+        }
         VolumeStep::MoveHandle(to) => {
             let to = node_ids().find(|i| instance_name(*i) == to.instance).expect("an instance of the model");
             Some(LeaderDoes::MoveHandle(view.handle, to))

@@ -29,7 +29,7 @@ pub struct Backend {
     /// How many volumes a node takes (CSI NodeGetInfo); 0 is no limit.
     pub(super) max_volumes: i64,
     /// It has ControllerPublishVolume.
-    pub(super) attach: bool,
+    pub attach: bool,
     /// By key.
     pub volumes: BTreeMap<String, Stored>,
     /// What callers did that CSI forbids: key and words.

@@ -1,0 +1,45 @@
+//! A driver in two parts: the part with the Controller service comes when volumes are in use already.
+
+use std::sync::Arc;
+
+use moor::csi::Rpc;
+
+use super::rig::{Cluster, Options, Rig, registered, volume_claim};
+use super::{NODE, UNDO, course};
+
+pub async fn a_controller_that_comes_later_attaches_for_the_next_claim(cluster: Arc<Cluster>) {
+    let nodes = vec![(NODE, false)];
+    let rig = Rig::start(&cluster, Options { nodes, attach: false, ..Options::default() }).await;
+    let handle = rig.fake.backend().add("late");
+    rig.make_volume(&registered("late", &handle)).await;
+    rig.make_claim(&volume_claim("early", "late", NODE)).await;
+    rig.until_ready("early").await;
+
+    rig.fake.backend().attach = true;
+    rig.add_node("node-1", true).await;
+    rig.until_served("node-1").await;
+    // Before that it would join.
+    let closed = || cluster.handles.state().into_iter().find(|handle| handle.spec.closing);
+    cluster.until("the VolumeHandle is closed", closed, || rig.story("early")).await;
+    let since = rig.journal.now();
+    rig.make_claim(&volume_claim("next", "late", NODE)).await;
+    rig.until_says("next", "NotAttached", &["default/early", NODE, "delete the claims"]).await;
+    // Who has it keeps it, also when its agent looks again.
+    rig.restart(NODE);
+    rig.until_served(NODE).await;
+    rig.until_ready("early").await;
+    assert_eq!(course(&rig.calls_since(since, "late")), [""; 0]);
+
+    rig.delete_claim("early").await;
+    rig.until_claim_gone("early").await;
+    rig.until_ready("next").await;
+    let next = ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"];
+    assert_eq!(course(&rig.calls_since(since, "late")), [&UNDO[..2], &next[..]].concat());
+
+    let since = rig.journal.now();
+    rig.delete_claim("next").await;
+    rig.until_claim_gone("next").await;
+    assert_eq!(course(&rig.calls_since(since, "late")), UNDO);
+    assert_eq!(rig.count("late", Rpc::ControllerPublishVolume), 1);
+    rig.remove_volume("late").await;
+}
