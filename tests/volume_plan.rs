@@ -27,6 +27,7 @@ struct Row {
     volume: Volume,
     held: bool,
     plugin: bool,
+    older_plugin: Option<&'static str>,
     controllers: Vec<InstanceSeen>,
     can_create: bool,
     attaches: bool,
@@ -47,6 +48,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         volume,
         held: operation.is_some(),
         plugin: true,
+        older_plugin: None,
         controllers: vec![instance(&c1(), true, false)],
         can_create: true,
         attaches: true,
@@ -94,6 +96,7 @@ impl Row {
             volume: &self.volume,
             held: self.held,
             plugin: self.plugin.then_some(Balancing::Spread),
+            older_plugin: self.older_plugin,
             controllers: &self.controllers,
             any_healthy: true,
             can_create: self.can_create,
@@ -121,6 +124,17 @@ fn a_volume_without_its_plugin_waits_and_names_it() {
     let mut row = row(Pending, None);
     row.plugin = false;
     assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin: "loop".into() }));
+}
+
+#[test]
+fn a_volume_of_a_plugin_whose_driver_is_an_older_ones_waits_and_names_both() {
+    let mut row = row(Pending, None);
+    row.older_plugin = Some("first");
+    let why = VolumeWaiting::DuplicateDriver { plugin: "loop".into(), older: "first".into() };
+    assert_eq!(row.plan(), VolumeStep::Wait(why));
+    let mut ready = self::row(Ready, Some(Create)).handle("v-uid", false);
+    ready.older_plugin = Some("first");
+    assert_eq!(ready.plan(), VolumeStep::Idle, "what it has it keeps");
 }
 
 #[test]

@@ -252,13 +252,10 @@ impl Agent {
     }
 }
 
-/// The oldest Plugin with this driver name: a younger one that takes the name changes nothing.
+/// The oldest Plugin with this driver name.
 pub(super) fn oldest_plugin(plugins: &Cache<Plugin>, driver: &str) -> Option<Arc<Plugin>> {
     let all = plugins.all().into_iter().filter(|plugin| plugin.driver_name() == driver);
-    all.min_by_key(|plugin| {
-        let meta = &plugin.metadata;
-        (meta.creation_timestamp.as_ref().map(|t| t.0), meta.name.clone())
-    })
+    all.min_by_key(|plugin| plugin.age())
 }
 
 /// Whether one of the agent's watches delivers an object.

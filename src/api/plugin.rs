@@ -139,4 +139,12 @@ impl Plugin {
     pub fn driver_name(&self) -> &str {
         self.spec.driver_name.as_deref().or(self.metadata.name.as_deref()).unwrap_or_default()
     }
+
+    /// What orders Plugins by age. Of several with one driver name the oldest has the driver: a younger one that takes the
+    /// name changes nothing.
+    #[must_use]
+    pub fn age(&self) -> impl Ord + use<> {
+        let meta = &self.metadata;
+        (meta.creation_timestamp.as_ref().map(|t| t.0), meta.name.clone())
+    }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use super::context::Context;
 use super::observe::handle_of;
 use super::room::Room;
-use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::lease::agent::DURATION;
 use crate::k8s::lease::{Leftovers, agent_of_lease};
 use crate::k8s::node::LeanNode;
@@ -130,21 +130,32 @@ pub(crate) fn connect(ctx: &Context) {
             }
         }
     });
-    let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
-    plugins.on_change(move |before, after| {
-        let Some(p) = after.or(before) else { return };
-        let name = p.metadata.name.clone().unwrap_or_default();
-        // A status write of our own changes nothing for Volumes.
-        if before.map(|b| &b.spec) != after.map(|a| &a.spec) {
-            add_volumes_of(&q, &all, &name);
-        }
-        q.add(Key::Plugin(name));
-    });
+    connect_plugins(plugins, volumes, queue);
     let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
     instances.on_change(move |before, after| {
         let Some(i) = after.or(before) else { return };
         add_volumes_of(&q, &all, &i.spec.plugin_name);
         q.add(Key::Plugin(i.spec.plugin_name.clone()));
+    });
+}
+
+fn connect_plugins(plugins: &Arc<Cache<Plugin>>, volumes: &Arc<Cache<Volume>>, queue: &Arc<Queue<Key>>) {
+    let (q, all, others) = (Arc::clone(queue), Arc::clone(volumes), Arc::downgrade(plugins));
+    plugins.on_change(move |before, after| {
+        let Some(p) = after.or(before) else { return };
+        let name = p.metadata.name.clone().unwrap_or_default();
+        // A status write of our own changes nothing for Volumes, nor for Plugins of the same driver.
+        if before.map(|b| (&b.spec, &b.metadata.uid)) != after.map(|a| (&a.spec, &a.metadata.uid)) {
+            let drivers: Vec<&str> = before.into_iter().chain(after).map(|p| p.driver_name()).collect();
+            let others = others.upgrade().map(|others| others.all()).unwrap_or_default();
+            for other in others.iter().filter(|other| drivers.contains(&other.driver_name())) {
+                let other = other.metadata.name.as_deref().unwrap_or_default();
+                add_volumes_of(&q, &all, other);
+                q.add(Key::Plugin(other.to_owned()));
+            }
+            add_volumes_of(&q, &all, &name);
+        }
+        q.add(Key::Plugin(name));
     });
 }
 
@@ -244,6 +255,8 @@ mod tests {
     use super::*;
     use crate::api::attachment::{AttachmentSpec, Fixed};
     use crate::api::claim::VolumeClaimSpec;
+    use crate::api::plugin::PluginSpec;
+    use crate::api::volume::VolumeSpec;
 
     fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
         let spec = VolumeClaimSpec { volume_name: volume.into(), ..VolumeClaimSpec::default() };
@@ -309,6 +322,39 @@ mod tests {
         stop.send(()).unwrap();
         running.await.unwrap();
         assert_eq!(*woken.lock().unwrap(), [key_of("a", "one")]);
+    }
+
+    /// The younger Plugin of a driver says whose it is, and its Volumes wait for that to end.
+    #[test]
+    fn plugins_of_one_driver_wake_each_other() {
+        let plugin = |name: &str, version: &str, driver: &str| {
+            let spec = PluginSpec { driver_name: Some(driver.into()), ..PluginSpec::default() };
+            let mut plugin = Plugin::new(name, spec);
+            plugin.metadata.uid = Some(name.into());
+            plugin.metadata.resource_version = Some(version.into());
+            plugin
+        };
+        let woken = |change: &dyn Fn(&Cache<Plugin>)| {
+            let (plugins, volumes) = (Arc::new(Cache::new(&["plugins"])), Arc::new(volume_cache()));
+            for name in ["older", "younger"] {
+                plugins.apply(plugin(name, "1", "driver"));
+            }
+            plugins.apply(plugin("other", "1", "other"));
+            let spec = VolumeSpec { plugin_name: "younger".into(), ..VolumeSpec::default() };
+            let mut waits = Volume::new("waits", spec);
+            waits.metadata.uid = Some("waits".into());
+            waits.metadata.resource_version = Some("1".into());
+            volumes.apply(waits);
+            let queue = Arc::default();
+            connect_plugins(&plugins, &volumes, &queue);
+            change(&plugins);
+            queue.len()
+        };
+        let (both_and_volume, itself) = (3, 1);
+        assert_eq!(woken(&|plugins| plugins.remove_confirmed("older")), both_and_volume);
+        assert_eq!(woken(&|plugins| plugins.apply(plugin("older", "2", "renamed"))), both_and_volume);
+        assert_eq!(woken(&|plugins| plugins.apply(plugin("older", "2", "driver"))), itself, "its status");
+        assert_eq!(woken(&|plugins| plugins.remove_confirmed("other")), itself);
     }
 
     /// What a node's limit is compared with: every volume of that driver there once, also while it leaves (L9).

@@ -11,6 +11,7 @@ use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use crate::k8s::lease::{Leftovers, agent_lease_name};
+use crate::plugin::older;
 use crate::volume::InstanceSeen;
 
 /// The capability that lets a driver take several targets of one volume on a node.
@@ -27,6 +28,8 @@ pub(crate) struct Observed {
     pub(crate) volume: Option<Arc<Volume>>,
     pub(crate) volume_seen: Option<VolumeSeen>,
     pub(crate) plugin: Option<Arc<Plugin>>,
+    /// The Plugin that has its driver instead.
+    pub(crate) older_plugin: Option<String>,
     pub(crate) instances: Vec<Arc<PluginInstance>>,
     pub(crate) controllers: Vec<InstanceSeen>,
     pub(crate) handle: Option<Arc<VolumeHandle>>,
@@ -129,6 +132,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         forgotten: handle_name.map(|name| forgotten(ctx, &instances, &name)).unwrap_or_default(),
         volume,
         volume_seen,
+        older_plugin: plugin.as_ref().and_then(|p| older(p, &ctx.plugins.all())),
         plugin,
         instances,
         handle_seen: handle.as_deref().map(HandleSeen::of),

@@ -105,6 +105,7 @@ pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> Vo
         volume: object,
         held: object.metadata.finalizers.iter().flatten().any(|f| f == crate::api::FINALIZER),
         plugin: seen.plugin.as_ref().map(|p| p.spec.balancing),
+        older_plugin: seen.older_plugin.as_deref(),
         controllers: &seen.controllers,
         any_healthy: seen.instances.iter().any(|i| i.status.as_ref().is_some_and(|s| s.healthy)),
         can_create: seen

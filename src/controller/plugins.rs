@@ -7,13 +7,14 @@ use super::context::Context;
 use super::mapping::BY_PLUGIN;
 use crate::api::conditions;
 use crate::k8s::{ApiError, Next, Target};
-use crate::plugin::aggregate;
+use crate::plugin::{aggregate, older};
 
 /// Brings a Plugin's status up to date; writes only what differs.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let Some(plugin) = ctx.plugins.get("", name) else { return Next::Done };
     let instances = ctx.instances.by_index(BY_PLUGIN, name);
-    let (mut status, ready) = aggregate(&plugin, &instances);
+    let older = older(&plugin, &ctx.plugins.all());
+    let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref());
     conditions::set(&mut status.conditions, &ready, plugin.metadata.generation, Timestamp::now());
     if plugin.status.as_ref() == Some(&status) {
         return Next::Done;

@@ -9,9 +9,22 @@ use crate::api::conditions::{Desired, READY};
 use crate::api::instance::Capabilities;
 use crate::api::{Plugin, PluginInstance, PluginStatus};
 
-/// What a Plugin's status should say, without conditions, and its Ready condition.
+/// The name of the Plugin that has the driver which this one names too.
 #[must_use]
-pub fn aggregate(plugin: &Plugin, instances: &[Arc<PluginInstance>]) -> (PluginStatus, Desired) {
+pub fn older(plugin: &Plugin, all: &[Arc<Plugin>]) -> Option<String> {
+    let same = all.iter().filter(|p| p.driver_name() == plugin.driver_name());
+    let oldest = same.min_by_key(|p| p.age())?;
+    oldest.metadata.name.clone().filter(|_| oldest.age() < plugin.age())
+}
+
+/// What a Plugin's status should say, without conditions, and its Ready condition. `older` is the Plugin that has its
+/// driver.
+#[must_use]
+pub fn aggregate(
+    plugin: &Plugin,
+    instances: &[Arc<PluginInstance>],
+    older: Option<&str>,
+) -> (PluginStatus, Desired) {
     let seen: Vec<_> = instances.iter().filter_map(|i| i.status.as_ref().map(|s| (i, s))).collect();
     let healthy: Vec<_> = seen.iter().filter(|(_, s)| s.healthy).collect();
     let count = |of: &dyn Fn(&crate::api::PluginInstanceStatus) -> bool| {
@@ -37,14 +50,21 @@ pub fn aggregate(plugin: &Plugin, instances: &[Arc<PluginInstance>]) -> (PluginS
         observed_generation: plugin.metadata.generation,
         conditions: plugin.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default(),
     };
-    let ready = ready(plugin, &status);
+    let ready = ready(plugin, &status, older);
     (status, ready)
 }
 
-fn ready(plugin: &Plugin, status: &PluginStatus) -> Desired {
+fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>) -> Desired {
     let say = |ok, reason, message| Desired { type_: READY, status: ok, reason, message };
+    let driver = plugin.driver_name();
+    if let Some(older) = older {
+        let message = format!(
+            "Plugin {older} is older and has the driver that calls itself {driver}; delete one of the two, or change \
+             spec.driverName of one"
+        );
+        return say(false, "DuplicateDriver", message);
+    }
     if status.controllers_expected + status.nodes_expected == 0 {
-        let driver = plugin.driver_name();
         return say(
             false,
             "NoInstance",
@@ -110,12 +130,38 @@ mod tests {
     }
 
     fn counts(instances: &[Arc<PluginInstance>]) -> (Option<String>, Option<String>, bool) {
-        let (status, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances);
+        let (status, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None);
         (status.controllers, status.nodes, ready.status)
     }
 
     fn said(controllers: &str, nodes: &str, ready: bool) -> (Option<String>, Option<String>, bool) {
         (Some(controllers.into()), Some(nodes.into()), ready)
+    }
+
+    fn plugin(name: &str, driver: Option<&str>, second: i64) -> Arc<Plugin> {
+        let driver_name = driver.map(str::to_owned);
+        let mut plugin = Plugin::new(name, PluginSpec { driver_name, ..PluginSpec::default() });
+        let created = jiff::Timestamp::from_second(second).unwrap();
+        plugin.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+        Arc::new(plugin)
+    }
+
+    #[test]
+    fn of_two_plugins_with_one_driver_the_younger_names_the_older() {
+        let (first, twin) = (plugin("driver", None, 1), plugin("a", Some("driver"), 1));
+        let (last, other) = (plugin("b", Some("driver"), 2), plugin("other", None, 0));
+        let all = [last.clone(), other.clone(), first.clone(), twin.clone()];
+        assert_eq!(older(&twin, &all), None, "of two of one second the name decides");
+        assert_eq!(older(&other, &all), None);
+        assert_eq!(older(&first, &all).as_deref(), Some("a"));
+        assert_eq!(older(&last, &all).as_deref(), Some("a"));
+        assert_eq!(older(&last, &all[..3]).as_deref(), Some("driver"));
+        assert_eq!(older(&last, &all[..2]), None);
+
+        let (_, said) = aggregate(&last, &[instance("1", true, &[])], Some("a"));
+        assert_eq!((said.status, said.reason), (false, "DuplicateDriver"));
+        assert!(said.message.contains("Plugin a is older") && said.message.contains("delete one of the two"));
     }
 
     /// One process, one object: neither role outlives the other (T5).
@@ -142,7 +188,7 @@ mod tests {
     fn a_capability_counts_only_if_every_healthy_instance_has_it() {
         let (old, new) = (["CREATE_DELETE_VOLUME"], ["CREATE_DELETE_VOLUME", "CLONE_VOLUME"]);
         let common = |instances: &[Arc<PluginInstance>]| {
-            aggregate(&Plugin::new("p", PluginSpec::default()), instances).0.capabilities.controller
+            aggregate(&Plugin::new("p", PluginSpec::default()), instances, None).0.capabilities.controller
         };
         assert_eq!(common(&[instance("1", true, &old), instance("2", true, &new)]), old);
         assert_eq!(common(&[instance("1", true, &new), instance("2", true, &old)]), old);

@@ -25,6 +25,8 @@ pub struct Seen<'a> {
     pub held: bool,
     /// The Plugin exists; how it spreads volumes.
     pub plugin: Option<Balancing>,
+    /// The Plugin that has its driver instead, being older.
+    pub older_plugin: Option<&'a str>,
     /// Instances of the Plugin that serve the Controller service.
     pub controllers: &'a [InstanceSeen],
     /// Some instance of the Plugin is healthy, of whatever role.
@@ -135,6 +137,9 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
 fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
     let plugin = seen.volume.spec.plugin_name.clone();
     let registers = seen.volume.spec.volume_handle.is_some();
+    if let Some(older) = seen.older_plugin {
+        return VolumeStep::Wait(VolumeWaiting::DuplicateDriver { plugin, older: older.to_owned() });
+    }
     if seen.controllers.is_empty() {
         // A driver without Controller service: nothing can be created or validated, registering is all.
         return match (registers, seen.any_healthy) {

@@ -8,6 +8,13 @@ pub enum VolumeWaiting {
         /// Name that the Volume gives.
         plugin: String,
     },
+    /// An older Plugin has the driver.
+    DuplicateDriver {
+        /// Name that the Volume gives.
+        plugin: String,
+        /// Name of the older one.
+        older: String,
+    },
     /// No instance of the Plugin can make the call.
     NoInstance {
         /// Name of the Plugin.
@@ -43,6 +50,7 @@ impl VolumeWaiting {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::PluginNotFound { .. } => "PluginNotFound",
+            Self::DuplicateDriver { .. } => "DuplicateDriver",
             Self::NoInstance { .. } => "NoInstance",
             Self::CannotCreate { .. } => "CannotCreate",
             Self::DuplicateHandle { .. } => "DuplicateHandle",
@@ -58,6 +66,10 @@ impl VolumeWaiting {
             Self::PluginNotFound { plugin } => {
                 format!("Plugin {plugin} does not exist; the volume proceeds when it is created")
             }
+            Self::DuplicateDriver { plugin, older } => format!(
+                "Plugin {older} is older than Plugin {plugin} and has the same driver; delete one of the two Plugins, or \
+                 make this volume anew with pluginName {older}"
+            ),
             Self::NoInstance { plugin, needs } => format!(
                 "no instance of Plugin {plugin} is healthy and {needs}; see `kubectl get plugininstances`"
             ),

@@ -277,6 +277,7 @@ fn handle_step(
         volume: &volume,
         held: vol.held,
         plugin: Some(Balancing::SingleActive),
+        older_plugin: None,
         controllers: if config.attach { &instances } else { &[] },
         any_healthy: true,
         can_create: false,
