@@ -4,7 +4,7 @@
 use crate::api::instance::Capabilities;
 use crate::api::plugin::Roles;
 use crate::csi::capability::{PluginService, SingleNode};
-use crate::csi::{CallError, ControllerCapabilities, Meaning, NodeInfo, Plugin};
+use crate::csi::{CallError, Meaning, NodeInfo, Plugin};
 
 /// The answers of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,12 +32,14 @@ impl Fingerprint {
     pub async fn read(plugin: &Plugin) -> Result<Self, CallError> {
         let info = plugin.get_plugin_info().await?;
         let general = plugin.get_plugin_capabilities().await?;
-        let controller = general.services.has(PluginService::ControllerService);
-        let rpcs = if controller {
-            plugin.controller_get_capabilities().await?
+        // One Identity server may speak for a controller process and a node process: what counts is what answers here.
+        let controller_rpcs = if general.services.has(PluginService::ControllerService) {
+            offered(plugin.controller_get_capabilities().await)?
         } else {
-            ControllerCapabilities::default()
+            None
         };
+        let controller = controller_rpcs.is_some();
+        let rpcs = controller_rpcs.unwrap_or_default();
         let node_rpcs = offered(plugin.node_get_capabilities().await)?;
         let node_info = match node_rpcs {
             Some(_) => offered(plugin.node_get_info().await)?,
@@ -77,7 +79,7 @@ impl Fingerprint {
     }
 }
 
-/// A socket without the Node service answers UNIMPLEMENTED.
+/// A socket without the service answers UNIMPLEMENTED.
 fn offered<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

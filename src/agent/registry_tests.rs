@@ -8,6 +8,8 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 use crate::csi::proto::csi::v1 as wire;
+use crate::csi::proto::csi::v1::controller_server::{Controller, ControllerServer};
+use crate::csi::proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use crate::csi::proto::csi::v1::identity_server::{Identity, IdentityServer};
 use crate::csi::proto::csi::v1::node_server::{Node, NodeServer};
 
@@ -18,6 +20,12 @@ struct Driver {
     asked: Arc<AtomicUsize>,
     /// How often it still refuses to say who it is.
     refusals: Arc<AtomicUsize>,
+    version: String,
+    /// Its Identity service says that there is a Controller service.
+    says_controller: bool,
+    /// What ControllerGetCapabilities answers, if not UNIMPLEMENTED.
+    controller: Option<Vec<ControllerRpc>>,
+    no_node: bool,
 }
 
 #[tonic::async_trait]
@@ -31,14 +39,19 @@ impl Identity for Driver {
         if self.refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
             return Err(Status::unavailable("still starting"));
         }
-        Ok(Response::new(wire::GetPluginInfoResponse { name: self.name.clone(), ..Default::default() }))
+        let (name, vendor_version) = (self.name.clone(), self.version.clone());
+        Ok(Response::new(wire::GetPluginInfoResponse { name, vendor_version, ..Default::default() }))
     }
 
     async fn get_plugin_capabilities(
         &self,
         _: Request<wire::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<wire::GetPluginCapabilitiesResponse>, Status> {
-        Ok(Response::new(wire::GetPluginCapabilitiesResponse::default()))
+        use wire::plugin_capability::{Service, Type, service};
+        let service = Service { r#type: service::Type::ControllerService.into() };
+        let capability = wire::PluginCapability { r#type: Some(Type::Service(service)) };
+        let capabilities = self.says_controller.then_some(capability).into_iter().collect();
+        Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
     }
 
     async fn probe(&self, _: Request<wire::ProbeRequest>) -> Result<Response<wire::ProbeResponse>, Status> {
@@ -48,11 +61,30 @@ impl Identity for Driver {
 }
 
 #[tonic::async_trait]
+impl Controller for Driver {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<wire::ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<wire::ControllerGetCapabilitiesResponse>, Status> {
+        use wire::controller_service_capability::{Rpc, Type};
+        let Some(rpcs) = &self.controller else { return Err(Status::unimplemented("a node process")) };
+        let capability = |rpc: &ControllerRpc| wire::ControllerServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: (*rpc).into() })),
+        };
+        let capabilities = rpcs.iter().map(capability).collect();
+        Ok(Response::new(wire::ControllerGetCapabilitiesResponse { capabilities }))
+    }
+}
+
+#[tonic::async_trait]
 impl Node for Driver {
     async fn node_get_capabilities(
         &self,
         _: Request<wire::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<wire::NodeGetCapabilitiesResponse>, Status> {
+        if self.no_node {
+            return Err(Status::unimplemented("a controller process"));
+        }
         Ok(Response::new(wire::NodeGetCapabilitiesResponse::default()))
     }
 
@@ -84,6 +116,7 @@ fn serve(driver: &Driver, path: &Path) -> Process {
         let incoming = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
         let server = tonic::transport::Server::builder()
             .add_service(IdentityServer::new(driver.clone()))
+            .add_service(ControllerServer::new(driver.clone()))
             .add_service(NodeServer::new(driver));
         server.serve_with_incoming(incoming).await
     });
@@ -201,6 +234,29 @@ async fn a_plugin_that_fails_when_it_is_first_asked_is_asked_again() {
     until("serving", || registry.client_for("a.test").is_some()).await;
     assert!(registry.best("a.test", None).unwrap().health.healthy);
     assert_eq!(driver.asked.load(Ordering::SeqCst), 3);
+}
+
+/// One Identity server speaks for both modes of the driver, and this is the node's process.
+#[tokio::test]
+async fn a_controller_service_that_is_only_said_to_be_there_does_not_count() {
+    let Fixture { directory, registry, .. } = fixture();
+    let driver = Driver { name: "a.test".into(), says_controller: true, ..Driver::default() };
+    let _server = serve(&driver, &directory.path().join("a/csi.sock"));
+    until("serving", || registry.client_for("a.test").is_some()).await;
+    let fingerprint = registry.client_for("a.test").unwrap().fingerprint;
+    assert!(!fingerprint.controller && fingerprint.node);
+    assert!(fingerprint.capabilities.controller.is_empty());
+}
+
+/// The PluginInstance takes 128 bytes, and refuses its whole status for one more.
+#[tokio::test]
+async fn a_version_that_is_too_long_is_cut_between_characters() {
+    let Fixture { directory, registry, .. } = fixture();
+    let version = format!("{}\u{e9}-and-more", "v".repeat(127));
+    let driver = Driver { name: "a.test".into(), version, ..Driver::default() };
+    let _server = serve(&driver, &directory.path().join("a/csi.sock"));
+    until("serving", || registry.client_for("a.test").is_some()).await;
+    assert_eq!(registry.client_for("a.test").unwrap().fingerprint.version, "v".repeat(127));
 }
 
 /// T50: nobody knows whose it was, so there is nobody to tell.

@@ -14,7 +14,7 @@ use super::sizes;
 pub struct PluginInfo {
     /// The driver's name; checked to be a domain name of at most 63 characters.
     pub name: String,
-    /// Free form, for people. Empty if the driver does not say, though it should.
+    /// Free form, for people, at most [`sizes::STRING_LIMIT`] bytes. Empty if the driver does not say, though it should.
     pub vendor_version: String,
 }
 
@@ -35,7 +35,12 @@ impl Plugin {
             })
             .await?;
         sizes::plugin_name(&answer.name).map_err(|error| CallError::reply(RPC, error.to_string()))?;
-        Ok(PluginInfo { name: answer.name, vendor_version: Scrub::nothing().clean(&answer.vendor_version) })
+        // Longer than CSI allows is cut: a status with it would be refused, and with it all that the status says.
+        let mut vendor_version = Scrub::nothing().clean(&answer.vendor_version);
+        let bound = sizes::STRING_LIMIT.min(vendor_version.len());
+        let end = (0..=bound).rev().find(|end| vendor_version.is_char_boundary(*end));
+        vendor_version.truncate(end.unwrap_or_default());
+        Ok(PluginInfo { name: answer.name, vendor_version })
     }
 
     /// GetPluginCapabilities. Unknown ones are left out.
