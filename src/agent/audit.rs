@@ -121,7 +121,7 @@ impl Audits {
 
 /// Audits one driver, and says when to do it again.
 pub(super) async fn work(agent: Arc<Agent>, driver: String) -> Next {
-    let lists = agent.registry.client_for(&driver).is_some_and(|serving| {
+    let lists = agent.serving(Rpc::ListVolumes, &driver).is_ok_and(|serving| {
         let capabilities = &serving.fingerprint.capabilities;
         NEEDS.iter().all(|needed| capabilities.controller_has(needed))
     });

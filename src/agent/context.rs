@@ -24,7 +24,7 @@ use super::settling::Settling;
 use super::status::difference;
 use super::wakes::Queues;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
-use crate::csi::{CallError, Rpc, Secrets};
+use crate::csi::{CallError, Rpc, Secrets, Service};
 use crate::k8s::cache::Cached;
 use crate::k8s::events::{Reason, Recorder};
 use crate::k8s::lease::{ApiLeases, History, Renewal};
@@ -84,12 +84,14 @@ impl Agent {
 
     /// As [`Self::may_call_driver`], for the Controller service.
     pub fn may_call_controller(&self, driver: &str) -> bool {
-        self.may_call_driver(driver) && self.renewal.may_call_controller(self.registry.deadlines().longest())
+        self.may_call_driver(driver, Service::Controller)
+            && self.renewal.may_call_controller(self.registry.deadlines().longest())
     }
 
-    /// As [`Self::may_call`], and it is known whether this driver runs here: right after a start that takes a moment.
-    pub fn may_call_driver(&self, driver: &str) -> bool {
-        self.may_call() && (self.registry.is_settled() || self.registry.client_for(driver).is_some())
+    /// As [`Self::may_call`], and it is known whether this driver's service runs here: right after a start that takes a
+    /// moment.
+    pub fn may_call_driver(&self, driver: &str, service: Service) -> bool {
+        self.may_call() && (self.registry.is_settled() || self.registry.client_for(driver, service).is_some())
     }
 
     pub fn api<K>(&self) -> Api<K>
@@ -130,12 +132,12 @@ impl Agent {
         plugin.spec.socket_path.as_ref().map(|path| self.plugin_dir.join(path))
     }
 
-    /// The process that answers with this driver name, or why there is none. A Plugin that is gone does not matter:
+    /// The process that answers with this driver name and serves what the call needs, or why there is none. A Plugin that is gone does not matter:
     /// undo goes on as long as the recorded driver answers (design R9).
     pub fn serving(&self, rpc: Rpc, driver: &str) -> Result<Serving, Failure> {
         let socket = self.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
         self.registry
-            .best(driver, socket.as_deref())
+            .best(driver, rpc.service(), socket.as_deref())
             .and_then(|endpoint| endpoint.serving)
             .ok_or_else(|| Failure::plugin_not_running(rpc, driver, &self.node_name))
     }

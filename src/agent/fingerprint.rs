@@ -4,7 +4,7 @@
 use crate::api::instance::Capabilities;
 use crate::api::plugin::Roles;
 use crate::csi::capability::{PluginService, SingleNode};
-use crate::csi::{CallError, Meaning, NodeInfo, Plugin};
+use crate::csi::{CallError, Meaning, NodeInfo, Plugin, Service};
 
 /// The answers of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,16 @@ impl Fingerprint {
             topology: general.services.has(PluginService::VolumeAccessibilityConstraints),
             node_info,
         })
+    }
+
+    /// Serves this service.
+    #[must_use]
+    pub fn has(&self, service: Service) -> bool {
+        match service {
+            Service::Identity => true,
+            Service::Controller => self.controller,
+            Service::Node => self.node,
+        }
     }
 
     /// Serves the Controller service, and its Plugin wants that used.

@@ -5,7 +5,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`registry`], `instance`, `fingerprint`, `upkeep` | drivers: sockets, health, PluginInstances |
+//! | [`registry`], `instance`, `fingerprint`, `processes`, `upkeep` | drivers: sockets, health, PluginInstances |
 //! | `controller_calls`, `volume_calls`, `proof` | ControllerPublish, CreateVolume and their inverses |
 //! | `audit` | what the driver lists as attached, compared with the Attachments |
 //! | `node` | stage, publish and their inverses |
@@ -32,6 +32,7 @@ mod node;
 mod outcome;
 pub mod paths;
 mod presence;
+mod processes;
 mod proof;
 pub mod quantity;
 pub mod records;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::fingerprint::Fingerprint;
 use super::instance;
-use crate::csi::{Deadlines, Plugin};
+use crate::csi::{Deadlines, Plugin, Service};
 
 /// Time between two looks through the plugin directory.
 const SCAN: Duration = Duration::from_millis(500);
@@ -52,12 +52,24 @@ pub struct Endpoint {
     pub path: PathBuf,
     /// Order of appearance: of two that answer, the newer serves.
     pub serial: u64,
-    /// The name its process gave itself, also after it ended.
-    pub driver: Option<String>,
+    /// What its process said about itself, also after it ended.
+    pub said: Option<Arc<Fingerprint>>,
     /// The process, while it is connected.
     pub serving: Option<Serving>,
     /// How it is doing.
     pub health: Health,
+}
+
+impl Endpoint {
+    /// The name its process gave itself, also after it ended.
+    #[must_use]
+    pub fn driver(&self) -> Option<&str> {
+        self.said.as_deref().map(|said| said.driver.as_str())
+    }
+
+    fn offers(&self, service: Service) -> bool {
+        self.said.as_deref().is_some_and(|said| said.has(service))
+    }
 }
 
 /// The file of a socket as it was found; a new process binds a new one.
@@ -110,21 +122,27 @@ impl Registry {
         Arc::new(Self { directory, deadlines, surroundings, state: Mutex::default() })
     }
 
-    /// The process that serves this driver: of those that answer, a healthy one before another, the newest before
-    /// others. Unhealthy alone stops no call: that is for whoever assigns (design R2).
+    /// The process that serves this driver's service: of those that answer, a healthy one before another, the newest
+    /// before others. Unhealthy alone stops no call: that is for whoever assigns (design R2).
     #[must_use]
-    pub fn client_for(&self, driver: &str) -> Option<Serving> {
-        self.best(driver, None).and_then(|endpoint| endpoint.serving)
+    pub fn client_for(&self, driver: &str, service: Service) -> Option<Serving> {
+        self.best(driver, service, None).and_then(|endpoint| endpoint.serving)
     }
 
-    /// What is known of this driver here: the endpoint that serves, else the last that did. `socket` narrows to one
-    /// path, where the Plugin names it.
+    /// What is known of this driver's service here: the endpoint that serves it, else the last that did. Where the Plugin
+    /// names a `socket`, that process comes first for all that it offers, and without it there is none.
     #[must_use]
-    pub fn best(&self, driver: &str, socket: Option<&Path>) -> Option<Endpoint> {
+    pub fn best(&self, driver: &str, service: Service, socket: Option<&Path>) -> Option<Endpoint> {
         let state = self.state();
-        let endpoints = state.sockets.values().map(|w| &w.endpoint);
-        endpoints
-            .filter(|e| e.driver.as_deref() == Some(driver) && socket.is_none_or(|s| s == e.path))
+        let all = || state.sockets.values().map(|w| &w.endpoint).filter(|e| e.driver() == Some(driver));
+        if let Some(socket) = socket {
+            let named = all().find(|e| e.path == socket)?;
+            if named.offers(service) {
+                return Some(named.clone());
+            }
+        }
+        all()
+            .filter(|e| e.offers(service))
             .max_by_key(|e| (e.serving.is_some(), e.health.healthy, e.serial))
             .cloned()
     }
@@ -134,7 +152,7 @@ impl Registry {
     pub fn drivers(&self) -> Vec<String> {
         let state = self.state();
         let serving = state.sockets.values().filter(|w| w.endpoint.serving.is_some());
-        serving.filter_map(|w| w.endpoint.driver.clone()).collect()
+        serving.filter_map(|w| w.endpoint.driver().map(str::to_owned)).collect()
     }
 
     /// Every socket that was there at the start has been asked. Before that, that a driver was not seen says nothing.
@@ -148,7 +166,7 @@ impl Registry {
     /// A call found the connection broken: look after this process now.
     pub fn poke(&self, driver: &str) {
         for watched in self.state().sockets.values() {
-            if watched.endpoint.driver.as_deref() == Some(driver) {
+            if watched.endpoint.driver() == Some(driver) {
                 watched.poke.notify_one();
             }
         }
@@ -176,8 +194,8 @@ impl Registry {
                 let same = found.get(path) == Some(&watched.file);
                 if !same {
                     watched.task.abort();
-                    tracing::info!(socket = %path.display(), driver = watched.endpoint.driver, "the socket is gone");
-                    told.extend(watched.endpoint.driver.clone());
+                    tracing::info!(socket = %path.display(), driver = watched.endpoint.driver(), "the socket is gone");
+                    told.extend(watched.endpoint.driver().map(str::to_owned));
                 }
                 same
             });
@@ -197,13 +215,8 @@ impl Registry {
     fn watch(self: &Arc<Self>, path: &Path, file: SocketFile, serial: u64) -> Watched {
         tracing::info!(socket = %path.display(), "a socket appeared");
         let poke = Arc::new(Notify::new());
-        let endpoint = Endpoint {
-            path: path.to_owned(),
-            serial,
-            driver: None,
-            serving: None,
-            health: Health::default(),
-        };
+        let endpoint =
+            Endpoint { path: path.to_owned(), serial, said: None, serving: None, health: Health::default() };
         let task = instance::watch(self.clone(), path.to_owned(), serial, poke.clone());
         Watched { file, endpoint, reported: false, poke, task: tokio::spawn(task).abort_handle() }
     }
@@ -218,7 +231,7 @@ impl Registry {
             };
             watched.reported = true;
             let endpoint = &mut watched.endpoint;
-            let before = endpoint.driver.clone();
+            let before = endpoint.driver().map(str::to_owned);
             // Each connection has a fingerprint of its own.
             let arrived = match (&serving, &endpoint.serving) {
                 (Some(new), Some(old)) => !Arc::ptr_eq(&new.fingerprint, &old.fingerprint),
@@ -227,14 +240,14 @@ impl Registry {
             let same =
                 !arrived && serving.is_some() == endpoint.serving.is_some() && endpoint.health == health;
             if let Some(serving) = &serving {
-                endpoint.driver = Some(serving.fingerprint.driver.clone());
+                endpoint.said = Some(serving.fingerprint.clone());
             }
             endpoint.serving = serving;
             endpoint.health = health;
             if same {
                 return;
             }
-            (endpoint.driver.clone(), before, arrived)
+            (endpoint.driver().map(str::to_owned), before, arrived)
         };
         if let Some(before) = before.filter(|before| Some(before) != driver.as_ref()) {
             self.surroundings.changed(&before, false);
@@ -279,4 +292,4 @@ impl SocketFile {
 
 #[cfg(test)]
 #[path = "registry_tests.rs"]
-mod tests;
+pub(super) mod tests;

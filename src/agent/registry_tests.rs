@@ -14,18 +14,18 @@ use crate::csi::proto::csi::v1::identity_server::{Identity, IdentityServer};
 use crate::csi::proto::csi::v1::node_server::{Node, NodeServer};
 
 #[derive(Clone, Default)]
-struct Driver {
-    name: String,
-    not_ready: Arc<AtomicBool>,
-    asked: Arc<AtomicUsize>,
+pub(in crate::agent) struct Driver {
+    pub name: String,
+    pub not_ready: Arc<AtomicBool>,
+    pub asked: Arc<AtomicUsize>,
     /// How often it still refuses to say who it is.
-    refusals: Arc<AtomicUsize>,
-    version: String,
+    pub refusals: Arc<AtomicUsize>,
+    pub version: String,
     /// Its Identity service says that there is a Controller service.
-    says_controller: bool,
+    pub says_controller: bool,
     /// What ControllerGetCapabilities answers, if not UNIMPLEMENTED.
-    controller: Option<Vec<ControllerRpc>>,
-    no_node: bool,
+    pub controller: Option<Vec<ControllerRpc>>,
+    pub no_node: bool,
 }
 
 #[tonic::async_trait]
@@ -97,7 +97,7 @@ impl Node for Driver {
 }
 
 /// A process: what runs in it ends with it, connections included.
-struct Process(Option<tokio::runtime::Runtime>);
+pub(in crate::agent) struct Process(Option<tokio::runtime::Runtime>);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -105,7 +105,7 @@ impl Drop for Process {
     }
 }
 
-fn serve(driver: &Driver, path: &Path) -> Process {
+pub(in crate::agent) fn serve(driver: &Driver, path: &Path) -> Process {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let _ = fs::remove_file(path);
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
@@ -124,7 +124,7 @@ fn serve(driver: &Driver, path: &Path) -> Process {
 }
 
 #[derive(Default)]
-struct World {
+pub(in crate::agent) struct World {
     told: Mutex<Vec<(String, bool)>>,
 }
 
@@ -142,13 +142,13 @@ impl Surroundings for World {
     }
 }
 
-struct Fixture {
-    directory: tempfile::TempDir,
+pub(in crate::agent) struct Fixture {
+    pub directory: tempfile::TempDir,
     world: Arc<World>,
-    registry: Arc<Registry>,
+    pub registry: Arc<Registry>,
 }
 
-fn fixture() -> Fixture {
+pub(in crate::agent) fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let world = Arc::new(World::default());
     let registry = Registry::new(directory.path().to_owned(), Deadlines::default(), world.clone());
@@ -156,7 +156,7 @@ fn fixture() -> Fixture {
     Fixture { directory, world, registry }
 }
 
-async fn until(what: &str, condition: impl Fn() -> bool) {
+pub(in crate::agent) async fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..500 {
         if condition() {
             return;
@@ -173,21 +173,21 @@ async fn a_plugin_is_found_serves_and_its_end_is_noticed_at_once() {
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     let path = directory.path().join("a/csi.sock");
     let server = serve(&driver, &path);
-    until("serving", || registry.client_for("a.test").is_some()).await;
-    let serving = registry.client_for("a.test").unwrap();
+    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    let serving = registry.client_for("a.test", Service::Identity).unwrap();
     assert_eq!(serving.fingerprint.node_info.as_ref().unwrap().node_id, "id");
     assert!(!serving.fingerprint.controller && serving.fingerprint.node);
-    assert!(registry.best("a.test", None).unwrap().health.healthy);
-    assert!(registry.best("a.test", Some(Path::new("/elsewhere.sock"))).is_none());
-    assert!(registry.client_for("b.test").is_none());
+    assert!(registry.best("a.test", Service::Identity, None).unwrap().health.healthy);
+    assert!(registry.best("a.test", Service::Identity, Some(Path::new("/elsewhere.sock"))).is_none());
+    assert!(registry.client_for("b.test", Service::Identity).is_none());
 
     // The process ends and leaves its socket behind, as one that is killed does.
     drop(server);
-    until("gone", || registry.best("a.test", None).is_some_and(|e| e.health.gone)).await;
-    assert!(registry.client_for("a.test").is_none());
+    until("gone", || registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.gone)).await;
+    assert!(registry.client_for("a.test", Service::Identity).is_none());
 
     let _server = serve(&driver, &path);
-    until("serving again", || registry.client_for("a.test").is_some()).await;
+    until("serving again", || registry.client_for("a.test", Service::Identity).is_some()).await;
     let told = world.told.lock().unwrap().clone();
     assert_eq!(told.iter().filter(|(name, serving)| name == "a.test" && *serving).count(), 2, "{told:?}");
 }
@@ -198,9 +198,10 @@ async fn of_two_processes_of_a_driver_the_newer_serves_and_the_older_is_kept() {
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     let (old, new) = (directory.path().join("old/csi.sock"), directory.path().join("new/csi.sock"));
     let _old = serve(&driver, &old);
-    until("serving", || registry.client_for("a.test").is_some()).await;
+    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
     let second = serve(&driver, &new);
-    let path = || registry.client_for("a.test").map(|serving| serving.plugin.path().to_owned());
+    let path =
+        || registry.client_for("a.test", Service::Identity).map(|serving| serving.plugin.path().to_owned());
     until("the newer serves", || path() == Some(new.clone())).await;
     drop(second);
     fs::remove_file(&new).unwrap();
@@ -213,14 +214,18 @@ async fn a_plugin_that_is_not_ready_is_unhealthy_and_can_still_be_called() {
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     driver.not_ready.store(true, Ordering::SeqCst);
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("connected", || registry.client_for("a.test").is_some()).await;
-    let health = registry.best("a.test", None).unwrap().health;
+    until("connected", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    let health = registry.best("a.test", Service::Identity, None).unwrap().health;
     assert_eq!(health, Health::default());
     registry.poke("a.test");
-    until("unhealthy", || registry.best("a.test", None).is_some_and(|e| e.health.error.is_some())).await;
+    until("unhealthy", || {
+        registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.error.is_some())
+    })
+    .await;
     driver.not_ready.store(false, Ordering::SeqCst);
     registry.poke("a.test");
-    until("healthy", || registry.best("a.test", None).is_some_and(|e| e.health.healthy)).await;
+    until("healthy", || registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.healthy))
+        .await;
     assert_eq!(driver.asked.load(Ordering::SeqCst), 1, "read once per connection");
 }
 
@@ -231,8 +236,8 @@ async fn a_plugin_that_fails_when_it_is_first_asked_is_asked_again() {
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     driver.refusals.store(2, Ordering::SeqCst);
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("serving", || registry.client_for("a.test").is_some()).await;
-    assert!(registry.best("a.test", None).unwrap().health.healthy);
+    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    assert!(registry.best("a.test", Service::Identity, None).unwrap().health.healthy);
     assert_eq!(driver.asked.load(Ordering::SeqCst), 3);
 }
 
@@ -242,8 +247,8 @@ async fn a_controller_service_that_is_only_said_to_be_there_does_not_count() {
     let Fixture { directory, registry, .. } = fixture();
     let driver = Driver { name: "a.test".into(), says_controller: true, ..Driver::default() };
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("serving", || registry.client_for("a.test").is_some()).await;
-    let fingerprint = registry.client_for("a.test").unwrap().fingerprint;
+    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    let fingerprint = registry.client_for("a.test", Service::Identity).unwrap().fingerprint;
     assert!(!fingerprint.controller && fingerprint.node);
     assert!(fingerprint.capabilities.controller.is_empty());
 }
@@ -255,8 +260,11 @@ async fn a_version_that_is_too_long_is_cut_between_characters() {
     let version = format!("{}\u{e9}-and-more", "v".repeat(127));
     let driver = Driver { name: "a.test".into(), version, ..Driver::default() };
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("serving", || registry.client_for("a.test").is_some()).await;
-    assert_eq!(registry.client_for("a.test").unwrap().fingerprint.version, "v".repeat(127));
+    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    assert_eq!(
+        registry.client_for("a.test", Service::Identity).unwrap().fingerprint.version,
+        "v".repeat(127)
+    );
 }
 
 /// T50: nobody knows whose it was, so there is nobody to tell.
@@ -285,11 +293,11 @@ async fn a_plugin_that_changes_its_name_leaves_nothing_under_the_old_one() {
     let Fixture { directory, world, registry } = fixture();
     let path = directory.path().join("a/csi.sock");
     let before = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &path);
-    until("serving", || registry.client_for("a.test").is_some()).await;
+    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
     drop(before);
     let _after = serve(&Driver { name: "b.test".into(), ..Driver::default() }, &path);
-    until("serving under the new name", || registry.client_for("b.test").is_some()).await;
-    assert!(registry.best("a.test", None).is_none());
+    until("serving under the new name", || registry.client_for("b.test", Service::Identity).is_some()).await;
+    assert!(registry.best("a.test", Service::Identity, None).is_none());
     assert_eq!(registry.drivers(), ["b.test"]);
     assert!(world.told.lock().unwrap().contains(&("a.test".into(), false)));
 }
@@ -301,7 +309,7 @@ async fn a_socket_that_is_no_plugin_does_not_hold_up_others() {
     let silent = UnixListener::bind(directory.path().join("x/silent.sock")).unwrap();
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("serving", || registry.client_for("a.test").is_some()).await;
+    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
     assert!(!registry.is_settled(), "nothing is known yet of the silent one");
     assert_eq!(registry.drivers(), ["a.test"]);
     drop(silent);

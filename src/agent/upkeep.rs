@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use super::context::Agent;
 use super::forgotten;
-use super::registry::Endpoint;
+use super::processes::{self, Processes};
 use super::status::{difference, not_ready, ready};
 use crate::api::conditions::{self, Desired};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
@@ -59,18 +59,19 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         return Ok(Next::Done);
     };
     let socket = agent.named_socket(&plugin);
-    let endpoint = agent.registry.best(driver, socket.as_deref());
-    if endpoint.is_none() && !agent.registry.is_settled() {
+    let found = |service| agent.registry.best(driver, service, socket.as_deref());
+    let processes = processes::choose(found, plugin.spec.roles, observed.as_deref());
+    if processes.are_unseen() && !agent.registry.is_settled() {
         // Right after a start nothing has been seen yet: that would be reported as gone, and taken back at once.
         return Ok(Next::After(SETTLE));
     }
     let Some(observed) = observed else {
         // Nothing is reported about a driver that was never seen here.
-        let Some(endpoint) = endpoint.filter(|e| e.serving.is_some()) else { return Ok(Next::Done) };
+        let Some(socket) = processes.socket(None) else { return Ok(Next::Done) };
         if !is_registered(agent).await? {
             return Ok(Next::After(UNREGISTERED));
         }
-        let object = object(agent, &plugin, driver, &name, &endpoint);
+        let object = object(agent, &plugin, driver, &name, socket);
         return match agent.writer.create(&agent.api::<PluginInstance>(), &object).await? {
             crate::k8s::Created::New(created) => {
                 agent.instances.apply(created);
@@ -79,7 +80,8 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
             crate::k8s::Created::Exists => match agent.get_live::<PluginInstance>(&name).await? {
                 // Also one that no watch of ours selects: it says another agent, so it has to go.
                 Some(found) => {
-                    let current = found.spec == object.spec;
+                    let socket = processes.socket(Some(&found.spec.socket_path));
+                    let current = socket.is_some_and(|s| found.spec == spec(agent, &plugin, driver, s));
                     if current {
                         agent.instances.apply(found);
                     } else {
@@ -91,8 +93,8 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
             },
         };
     };
-    if let Some(endpoint) = endpoint.as_ref().filter(|e| e.serving.is_some())
-        && observed.spec != spec(agent, &plugin, driver, endpoint)
+    if let Some(socket) = processes.socket(Some(&observed.spec.socket_path))
+        && observed.spec != spec(agent, &plugin, driver, socket)
     {
         // spec says which process this is and cannot change: another Node UID, another socket.
         remove(agent, &observed).await?;
@@ -108,7 +110,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         }
     }
     let before = observed.status.clone().unwrap_or_default();
-    let after = status(agent, &plugin, &observed, endpoint.as_ref(), Timestamp::now());
+    let after = status(agent, &plugin, &observed, &processes, Timestamp::now());
     if let Some(patch) = difference(&before, &after) {
         let api = agent.api::<PluginInstance>();
         let written = agent.writer.patch_status(&api, &Target::of(&*observed), patch).await;
@@ -160,10 +162,13 @@ pub async fn report_shutdown(agent: &Agent) {
         let before = observed.status.clone().unwrap_or_default();
         let mut after = before.clone();
         after.healthy = false;
+        after.services.iter_mut().for_each(|service| service.healthy = false);
         after.last_error = Some("the agent beside it is shutting down".into());
         let desired = not_ready("AgentShutdown", "the agent beside it is shutting down".into());
         conditions::set(&mut after.conditions, &desired, observed.metadata.generation, Timestamp::now());
-        let Some(patch) = difference(&before, &after).filter(|_| before.healthy) else { continue };
+        let Some(patch) = difference(&before, &after).filter(|_| before.is_healthy_for_any()) else {
+            continue;
+        };
         let api = agent.api::<PluginInstance>();
         if let Err(error) = agent.writer.patch_status(&api, &Target::of(&*observed), patch).await {
             tracing::warn!("last fingerprint: {error}");
@@ -179,18 +184,18 @@ async fn remove(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError
     Ok(())
 }
 
-fn spec(agent: &Agent, plugin: &Plugin, driver: &str, endpoint: &Endpoint) -> PluginInstanceSpec {
+fn spec(agent: &Agent, plugin: &Plugin, driver: &str, socket_path: String) -> PluginInstanceSpec {
     PluginInstanceSpec {
         plugin_name: plugin.metadata.name.clone().unwrap_or_default(),
         driver_name: driver.to_owned(),
         node_name: agent.node_name.clone(),
         node_uid: agent.node_uid.clone(),
         agent: agent.node_name.clone(),
-        socket_path: endpoint.path.display().to_string(),
+        socket_path,
     }
 }
 
-fn object(agent: &Agent, plugin: &Plugin, driver: &str, name: &str, endpoint: &Endpoint) -> PluginInstance {
+fn object(agent: &Agent, plugin: &Plugin, driver: &str, name: &str, socket: String) -> PluginInstance {
     // Goes with its Node (design section 1), by garbage collection.
     let node = OwnerReference {
         api_version: "v1".into(),
@@ -205,7 +210,7 @@ fn object(agent: &Agent, plugin: &Plugin, driver: &str, name: &str, endpoint: &E
             owner_references: Some(vec![node]),
             ..ObjectMeta::default()
         },
-        spec: spec(agent, plugin, driver, endpoint),
+        spec: spec(agent, plugin, driver, socket),
         status: None,
     }
 }
@@ -214,29 +219,13 @@ fn status(
     agent: &Agent,
     plugin: &Plugin,
     observed: &PluginInstance,
-    endpoint: Option<&Endpoint>,
+    processes: &Processes,
     now: Timestamp,
 ) -> PluginInstanceStatus {
     let mut status = observed.status.clone().unwrap_or_default();
-    let roles = plugin.spec.roles;
-    let health = endpoint.map(|e| e.health.clone());
-    if let Some(fingerprint) = endpoint.and_then(|e| e.serving.as_ref()).map(|s| &s.fingerprint) {
-        let info = fingerprint.node_info.as_ref().filter(|_| fingerprint.is_node(roles));
-        status.controller = fingerprint.is_controller(roles);
-        status.node = fingerprint.is_node(roles);
-        status.node_id = info.map(|i| i.node_id.clone()).unwrap_or_default();
-        status.max_volumes = info.and_then(|i| i.max_volumes).unwrap_or(0);
-        status.topology = info.and_then(|i| i.topology.clone()).unwrap_or_default();
-        status.version.clone_from(&fingerprint.version);
-        status.capabilities.clone_from(&fingerprint.capabilities);
-    }
-    let (healthy, gone, error) = match health {
-        Some(health) => (health.healthy, health.gone, health.error),
-        None => (false, true, Some(format!("no socket of driver {} is there", observed.spec.driver_name))),
-    };
-    status.healthy = healthy;
-    status.gone = gone;
-    status.last_error = error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
+    let spec = &observed.spec;
+    processes.report(&mut status, plugin.spec.roles, &spec.socket_path, &spec.driver_name);
+    status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
     status.forgotten = forgotten::report(&agent.records, &observed.spec.driver_name);
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();

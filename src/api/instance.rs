@@ -50,7 +50,7 @@ pub struct PluginInstanceSpec {
     /// Agent that speaks to it and whose Lease vouches for it: its node's name.
     #[schemars(length(max = 253))]
     pub agent: String,
-    /// Socket on the node.
+    /// Socket on the node; of two processes that of one of them.
     #[schemars(length(max = 4096))]
     pub socket_path: String,
 }
@@ -59,10 +59,10 @@ pub struct PluginInstanceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginInstanceStatus {
-    /// It answers Probe and its capabilities are known. False stops new assignments and nothing else.
+    /// It answers Probe and its capabilities are known; of two processes both do. False stops new assignments and nothing else.
     #[serde(default)]
     pub healthy: bool,
-    /// Its process is proven dead: no socket, or nobody accepts on it (design R2).
+    /// Its process is proven dead: no socket, or nobody accepts on it (design R2). Of two processes both are.
     #[serde(default)]
     pub gone: bool,
     /// It serves the CSI Controller service.
@@ -89,6 +89,10 @@ pub struct PluginInstanceStatus {
     /// What it can do.
     #[serde(default)]
     pub capabilities: Capabilities,
+    /// Where its services are, if a controller process and a node process share them. Empty if one process is all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
+    pub services: Vec<ServiceStatus>,
     /// Boot of the node in which it was seen.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
@@ -112,6 +116,42 @@ pub struct PluginInstanceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+impl PluginInstanceStatus {
+    /// Whether new work for one of its services may be given to it.
+    #[must_use]
+    pub fn is_healthy_for(&self, service: Service) -> bool {
+        self.services.iter().find(|s| s.service == service).map_or(self.healthy, |s| s.healthy)
+    }
+
+    /// Whether new work of any kind may be given to it.
+    #[must_use]
+    pub fn is_healthy_for_any(&self) -> bool {
+        self.healthy || self.services.iter().any(|s| s.healthy)
+    }
+}
+
+/// A service for which a driver may have a process of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Service {
+    /// The CSI Controller service.
+    Controller,
+    /// The CSI Node service.
+    Node,
+}
+
+/// One of two processes that share a driver's services on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceStatus {
+    /// What it serves.
+    pub service: Service,
+    /// Its socket on the node, where it was last seen.
+    #[schemars(length(max = 4096))]
+    pub socket_path: String,
+    /// It answers Probe. False stops new assignments to this service and nothing else.
+    pub healthy: bool,
 }
 
 /// Annotation on a PluginInstance: UID of the Attachment whose forgotten mounts its agent is to undo.

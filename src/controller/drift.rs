@@ -17,6 +17,7 @@ use super::volumes;
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::conditions::{self, DRIFTED, Desired};
 use crate::api::handle::{DriftKind, Undoing, VolumeRef};
+use crate::api::instance::Service;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeHandle, VolumeState, lock};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift::{self, MOST_NODES, NodeIdSeen, Response, Scene};
@@ -90,7 +91,7 @@ fn node_of(ctx: &Context, instance: &PluginInstance) -> Option<NodeIdSeen> {
         node: instance.spec.node_name.clone(),
         node_uid: instance.spec.node_uid.clone(),
         node_id: status.node_id.clone(),
-        healthy: status.healthy && ctx.silent_for(instance).is_none(),
+        healthy: status.is_healthy_for(Service::Node) && ctx.silent_for(instance).is_none(),
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::mapping::{BY_HANDLE, BY_OWNER, BY_PLUGIN, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
-use crate::api::instance::{Capabilities, MAX_FORGOTTEN, PluginInstanceStatus};
+use crate::api::instance::{Capabilities, MAX_FORGOTTEN, PluginInstanceStatus, Service};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
@@ -171,7 +171,9 @@ fn unprepared(
 
 /// What the driver behind a controller instance can do, once it has said so.
 pub(crate) fn capabilities_of(instance: &PluginInstance) -> Option<&Capabilities> {
-    let said = |status: &&PluginInstanceStatus| status.healthy || !status.capabilities.controller.is_empty();
+    let said = |status: &&PluginInstanceStatus| {
+        status.is_healthy_for(Service::Controller) || !status.capabilities.controller.is_empty()
+    };
     instance.status.as_ref().filter(said).map(|status| &status.capabilities)
 }
 
@@ -193,7 +195,9 @@ fn nodes(
             NodeSeen {
                 name: i.spec.node_name.clone(),
                 uid: i.spec.node_uid.clone(),
-                healthy: status.healthy && is_heard(ctx, i) && in_service(ctx, &i.spec.node_name),
+                healthy: status.is_healthy_for(Service::Node)
+                    && is_heard(ctx, i)
+                    && in_service(ctx, &i.spec.node_name),
                 reachable: reaches(accessible, &status.topology),
                 unclean: handle_name.is_some_and(|name| is_unclean(ctx, i, name)),
                 has_room: has_room(status.max_volumes, load),
@@ -253,13 +257,19 @@ fn controllers(
     instances: &[Arc<PluginInstance>],
     named: &[ControllerRef],
 ) -> Vec<InstanceSeen> {
-    // An instance goes with its Node, and the calls that it owned must not wait for it for ever.
-    let gone =
-        named.iter().filter(|c| !instances.iter().any(|i| i.metadata.name.as_ref() == Some(&c.instance)));
+    let instance =
+        |c: &ControllerRef| instances.iter().find(|i| i.metadata.name.as_ref() == Some(&c.instance));
+    let serves = |i: &Arc<PluginInstance>| i.status.as_ref().is_some_and(|s| s.controller);
+    // An instance goes with its Node or was made anew without its Controller service, and the calls that it owned must
+    // not wait for it for ever.
+    let gone = named.iter().filter(|c| !instance(c).is_some_and(serves));
     let mut ghosts: Vec<InstanceSeen> = Vec::new();
     for c in gone {
         if !ghosts.iter().any(|g| g.name == c.instance) {
-            let silent = ctx.leases.expired_for(&agent_lease_name(&c.agent));
+            let silent = match instance(c) {
+                Some(known) => ctx.silent_for(known),
+                None => ctx.leases.expired_for(&agent_lease_name(&c.agent)),
+            };
             ghosts.push(InstanceSeen {
                 name: c.instance.clone(),
                 agent: c.agent.clone(),
@@ -276,7 +286,7 @@ fn controllers(
             InstanceSeen {
                 name: i.metadata.name.clone().unwrap_or_default(),
                 agent: i.spec.agent.clone(),
-                healthy: status.healthy && silent.is_none(),
+                healthy: status.is_healthy_for(Service::Controller) && silent.is_none(),
                 dead: ctx.looks_dead(&i.spec.agent, silent),
                 topology: status.topology.clone(),
             }

@@ -9,6 +9,7 @@ use super::mapping::key_of;
 use super::observe::{Observed, observe};
 use super::{claims, drift, handles, losses, record, volumes, writers};
 use crate::api::conditions::READY;
+use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::attachment::closing::{self, ClosingStep};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::{self, Grant, Verdict};
@@ -107,12 +108,13 @@ pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> Vo
         plugin: seen.plugin.as_ref().map(|p| p.spec.balancing),
         older_plugin: seen.older_plugin.as_deref(),
         controllers: &seen.controllers,
-        any_healthy: seen.instances.iter().any(|i| i.status.as_ref().is_some_and(|s| s.healthy)),
-        can_create: seen
+        any_healthy: seen
             .instances
             .iter()
-            .filter_map(|i| i.status.as_ref())
-            .any(|s| s.healthy && s.capabilities.controller_has("CREATE_DELETE_VOLUME")),
+            .any(|i| i.status.as_ref().is_some_and(PluginInstanceStatus::is_healthy_for_any)),
+        can_create: seen.instances.iter().filter_map(|i| i.status.as_ref()).any(|s| {
+            s.is_healthy_for(Service::Controller) && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
+        }),
         attaches: seen.attaches(),
         handle: seen.handle_seen.as_ref(),
         in_use_by: in_use_by(seen),

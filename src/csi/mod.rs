@@ -57,5 +57,5 @@ pub use node::{
     NodeGetVolumeStats, NodeInfo, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, Usage, VolumeCondition,
     VolumeStats,
 };
-pub use rpc::Rpc;
+pub use rpc::{Rpc, Service};
 pub use secrets::{Context, Secrets};

@@ -2,6 +2,17 @@
 
 use std::fmt;
 
+/// One of CSI's services. A driver may serve them from several processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Every process has it.
+    Identity,
+    /// The one that speaks to the storage.
+    Controller,
+    /// The one that works on its node.
+    Node,
+}
+
 /// One CSI call. The variants are the protocol's own method names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rpc {
@@ -112,6 +123,35 @@ impl Rpc {
             Self::NodeUnpublishVolume => "NodeUnpublishVolume",
             Self::NodeGetVolumeStats => "NodeGetVolumeStats",
             Self::NodeExpandVolume => "NodeExpandVolume",
+        }
+    }
+
+    /// The service that has the call.
+    #[must_use]
+    pub fn service(self) -> Service {
+        match self {
+            Self::GetPluginInfo | Self::GetPluginCapabilities | Self::Probe => Service::Identity,
+            Self::ControllerGetCapabilities
+            | Self::CreateVolume
+            | Self::DeleteVolume
+            | Self::ControllerPublishVolume
+            | Self::ControllerUnpublishVolume
+            | Self::ValidateVolumeCapabilities
+            | Self::ListVolumes
+            | Self::GetCapacity
+            | Self::CreateSnapshot
+            | Self::DeleteSnapshot
+            | Self::ListSnapshots
+            | Self::ControllerExpandVolume
+            | Self::ControllerModifyVolume => Service::Controller,
+            Self::NodeGetCapabilities
+            | Self::NodeGetInfo
+            | Self::NodeStageVolume
+            | Self::NodeUnstageVolume
+            | Self::NodePublishVolume
+            | Self::NodeUnpublishVolume
+            | Self::NodeGetVolumeStats
+            | Self::NodeExpandVolume => Service::Node,
         }
     }
 

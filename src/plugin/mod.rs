@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::api::conditions::{Desired, READY};
-use crate::api::instance::Capabilities;
+use crate::api::instance::{Capabilities, Service};
 use crate::api::{Plugin, PluginInstance, PluginStatus};
 
 /// The name of the Plugin that has the driver which this one names too.
@@ -26,14 +26,14 @@ pub fn aggregate(
     older: Option<&str>,
 ) -> (PluginStatus, Desired) {
     let seen: Vec<_> = instances.iter().filter_map(|i| i.status.as_ref().map(|s| (i, s))).collect();
-    let healthy: Vec<_> = seen.iter().filter(|(_, s)| s.healthy).collect();
-    let count = |of: &dyn Fn(&crate::api::PluginInstanceStatus) -> bool| {
+    let healthy: Vec<_> = seen.iter().filter(|(_, s)| s.is_healthy_for_any()).collect();
+    let count = |service, of: &dyn Fn(&crate::api::PluginInstanceStatus) -> bool| {
         let known = seen.iter().filter(|(_, s)| of(s)).count();
-        let well = healthy.iter().filter(|(_, s)| of(s)).count();
+        let well = seen.iter().filter(|(_, s)| of(s) && s.is_healthy_for(service)).count();
         (i64::try_from(well).unwrap_or(i64::MAX), i64::try_from(known).unwrap_or(i64::MAX))
     };
-    let (controllers_healthy, controllers_expected) = count(&|s| s.controller);
-    let (nodes_healthy, nodes_expected) = count(&|s| s.node);
+    let (controllers_healthy, controllers_expected) = count(Service::Controller, &|s| s.controller);
+    let (nodes_healthy, nodes_expected) = count(Service::Node, &|s| s.node);
     let versions: BTreeSet<&str> = healthy.iter().map(|(_, s)| s.version.as_str()).collect();
     let version = versions.into_iter().filter(|v| !v.is_empty()).collect::<Vec<_>>().join(",");
 

@@ -117,7 +117,11 @@ impl Pass {
         let budget = Budget { driver: driver.to_owned(), service: Service::Node, direction };
         let turn = self.agent.budgets.turn(&budget, CONCURRENCY, Parked::Node(self.key.clone())).await;
         let turn = turn.map_err(|Busy| Trouble::Busy)?;
-        if self.agent.may_call_driver(driver) { Ok(turn) } else { Err(Trouble::NotNow) }
+        if self.agent.may_call_driver(driver, crate::csi::Service::Node) {
+            Ok(turn)
+        } else {
+            Err(Trouble::NotNow)
+        }
     }
 
     /// Awaits a call; when it takes long, says so once on the claims that wait for it. A claim that has waited for long
