@@ -106,6 +106,7 @@ fn main() -> ExitCode {
         plugins::a_plugin_that_was_made_anew_has_deleted_nothing,
         plugins::the_younger_of_two_plugins_says_so_and_has_the_driver_next,
         plugins::everything_ends_without_its_plugin,
+        plugins::two_processes_of_a_driver_share_a_node,
         shared::one_of_two_claims_leaves_after_a_crash_of_the_agent,
         shared::one_writer_follows_another_and_the_volume_goes,
         secrets::undo_goes_on_without_its_secrets,

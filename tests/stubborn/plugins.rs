@@ -6,12 +6,13 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use moor::api::Plugin;
+use moor::api::instance::Service;
 use moor::csi::Rpc;
 use serde_json::json;
 use tonic::Code;
 
 use super::rig::fake::DRIVER;
-use super::rig::{CONTROLLER, Cluster, Fault, Options, PATIENCE, Rig, condition, volume};
+use super::rig::{CONTROLLER, Cluster, Fault, Options, PATIENCE, Rig, condition, volume, volume_claim};
 use super::{NODE, UNDO, course};
 
 const GONE: Fault = Fault::CodeBefore(Code::NotFound);
@@ -162,4 +163,49 @@ pub async fn the_younger_of_two_plugins_says_so_and_has_the_driver_next(cluster:
     rig.until_volume_ready("waits").await;
     rig.remove_volume("waits").await;
     plugins.delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+/// A controller process and a node process on one node, with a socket each and one name.
+pub async fn two_processes_of_a_driver_share_a_node(cluster: Arc<Cluster>) {
+    const BOTH: &str = "node-1";
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.fake.stop(BOTH, &rig.plugin_dir(BOTH));
+    rig.fake.serve_apart(BOTH, &rig.plugin_dir(BOTH));
+    let instance = || cluster.instances.state().into_iter().find(|i| i.spec.node_name == BOTH);
+    let look = |healthy: [bool; 2]| {
+        let found = instance()?;
+        let status = found.status.clone()?;
+        let services: Vec<_> = status.services.iter().map(|s| (s.service, s.healthy)).collect();
+        let wanted = [(Service::Controller, healthy[0]), (Service::Node, healthy[1])];
+        (services == wanted && status.healthy == (healthy == [true; 2])).then_some(found)
+    };
+    let story = || format!("{:?}", instance());
+    let before = cluster.until("both processes are known", || look([true, true]), story).await;
+
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("v", "v", BOTH)).await;
+    rig.until_ready("v").await;
+    let made = ["CreateVolume", "ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"];
+    assert_eq!(course(&rig.calls_since(0, "v")), made);
+
+    // Without its controller process the node takes what needs none, and the rest waits for that process.
+    let since = rig.journal.now();
+    rig.fake.kill_controller(BOTH);
+    let after = cluster.until("the controller process is missed", || look([false, true]), story).await;
+    let status = after.status.as_ref().unwrap();
+    assert!(status.controller && status.node && !status.gone, "{status:?}");
+    assert!(status.last_error.as_ref().is_some_and(|e| e.contains("-controller/csi.sock")), "{status:?}");
+    rig.delete_claim("v").await;
+    let unmounted = || (course(&rig.calls_since(since, "v")) == UNDO[..2]).then_some(());
+    cluster.until("the node has let go of it", unmounted, || rig.story("v")).await;
+    rig.fake.serve_controller(BOTH, &rig.plugin_dir(BOTH));
+    rig.until_claim_gone("v").await;
+    assert_eq!(course(&rig.calls_since(since, "v")), UNDO);
+    rig.restart(BOTH);
+    rig.delete_volume("v").await;
+    rig.until_volume_gone("v").await;
+    rig.assert_nothing_left().await;
+    let end = cluster.until("both processes are known again", || look([true, true]), story).await;
+    assert_eq!(end.metadata.uid, before.metadata.uid, "its PluginInstance is the same one");
+    assert!(rig.fake.backend().volumes.is_empty());
 }

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::server::Router;
 use tonic::{Code, Response, Status};
 
 use super::Options;
@@ -102,31 +103,60 @@ impl Fake {
 
     /// Starts the driver's process on a node: binds its socket below `plugin_dir`.
     pub fn serve(&self, node: &str, plugin_dir: &Path, controller: bool) {
-        let socket = socket(plugin_dir);
+        let place = Place { fake: self.clone(), node: node.to_owned(), controller };
+        let router = tonic::transport::Server::builder()
+            .add_service(IdentityServer::new(place.clone()))
+            .add_service(ControllerServer::new(place.clone()))
+            .add_service(NodeServer::new(place));
+        self.listen(node.to_owned(), &socket(plugin_dir), router);
+    }
+
+    /// As [`Self::serve`], as two processes with a socket each: one for the Node service, one for the Controller service.
+    /// Both have the same Identity service.
+    pub fn serve_apart(&self, node: &str, plugin_dir: &Path) {
+        let place = Place { fake: self.clone(), node: node.to_owned(), controller: true };
+        let router = tonic::transport::Server::builder()
+            .add_service(IdentityServer::new(place.clone()))
+            .add_service(NodeServer::new(place));
+        self.listen(node.to_owned(), &socket(plugin_dir), router);
+        self.serve_controller(node, plugin_dir);
+    }
+
+    /// Starts the controller process of [`Self::serve_apart`].
+    pub fn serve_controller(&self, node: &str, plugin_dir: &Path) {
+        let place = Place { fake: self.clone(), node: node.to_owned(), controller: true };
+        let router = tonic::transport::Server::builder()
+            .add_service(IdentityServer::new(place.clone()))
+            .add_service(ControllerServer::new(place));
+        self.listen(controller_of(node), &controller_socket(plugin_dir), router);
+    }
+
+    /// Kills the controller process of [`Self::serve_apart`]: its socket stays behind.
+    pub fn kill_controller(&self, node: &str) {
+        self.0.servers.lock().unwrap().remove(&controller_of(node));
+    }
+
+    fn listen(&self, process: String, socket: &Path, router: Router) {
         fs::create_dir_all(socket.parent().unwrap()).unwrap();
-        let _ = fs::remove_file(&socket);
+        let _ = fs::remove_file(socket);
         let connections = Arc::new(Mutex::new(Vec::new()));
         let accepted = connections.clone();
-        let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap()).map(move |connection| {
+        let incoming = UnixListenerStream::new(UnixListener::bind(socket).unwrap()).map(move |connection| {
             let connection = connection?;
             let copy = connection.as_fd().try_clone_to_owned()?;
             accepted.lock().unwrap().push(UnixStream::from(copy));
             Ok::<_, std::io::Error>(connection)
         });
-        let place = Place { fake: self.clone(), node: node.to_owned(), controller };
-        let server = tonic::transport::Server::builder()
-            .add_service(IdentityServer::new(place.clone()))
-            .add_service(ControllerServer::new(place.clone()))
-            .add_service(NodeServer::new(place))
-            .serve_with_incoming(incoming);
-        let task = tokio::spawn(server).abort_handle();
-        self.0.servers.lock().unwrap().insert(node.to_owned(), Server { task, connections });
+        let task = tokio::spawn(router.serve_with_incoming(incoming)).abort_handle();
+        self.0.servers.lock().unwrap().insert(process, Server { task, connections });
     }
 
-    /// Ends the driver's process on a node. What it has mounted stays.
+    /// Ends the driver's processes on a node. What it has mounted stays.
     pub fn stop(&self, node: &str, plugin_dir: &Path) {
         self.0.servers.lock().unwrap().remove(node);
         let _ = fs::remove_file(socket(plugin_dir));
+        self.kill_controller(node);
+        let _ = fs::remove_file(controller_socket(plugin_dir));
     }
 
     /// From now on every call `rpc` about `key` goes wrong like this.
@@ -180,6 +210,14 @@ impl Fake {
 
 fn socket(plugin_dir: &Path) -> PathBuf {
     plugin_dir.join(DRIVER).join("csi.sock")
+}
+
+fn controller_socket(plugin_dir: &Path) -> PathBuf {
+    plugin_dir.join(format!("{DRIVER}-controller")).join("csi.sock")
+}
+
+fn controller_of(node: &str) -> String {
+    format!("{node}/controller")
 }
 
 /// The driver's process on one node.
