@@ -51,10 +51,13 @@ impl Failure {
         }
     }
 
-    /// No process answers with the driver's name on this node.
+    /// No process answers with the driver's name on this node and serves what the call needs.
     #[must_use]
     pub fn plugin_not_running(rpc: Rpc, driver: &str, node: &str) -> Self {
-        let message = format!("no plugin on node {node} answers with the driver name {driver}");
+        let service = rpc.service();
+        let message = format!(
+            "no plugin on node {node} answers with the driver name {driver} and has the {service:?} service"
+        );
         Self { plugin_missing: true, ..Self::local("PluginNotRunning", rpc, message) }
     }
 
@@ -173,7 +176,7 @@ mod tests {
         let missing = Failure::plugin_not_running(Rpc::NodeStageVolume, "d", "n");
         assert_eq!(
             missing.to_string(),
-            "NodeStageVolume: no plugin on node n answers with the driver name d"
+            "NodeStageVolume: no plugin on node n answers with the driver name d and has the Node service"
         );
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::api::conditions::{Desired, READY};
 use crate::api::instance::{Capabilities, Service};
-use crate::api::{Plugin, PluginInstance, PluginStatus};
+use crate::api::{Plugin, PluginInstance, PluginInstanceStatus, PluginStatus};
 
 /// The name of the Plugin that has the driver which this one names too.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn aggregate(
 ) -> (PluginStatus, Desired) {
     let seen: Vec<_> = instances.iter().filter_map(|i| i.status.as_ref().map(|s| (i, s))).collect();
     let healthy: Vec<_> = seen.iter().filter(|(_, s)| s.is_healthy_for_any()).collect();
-    let count = |service, of: &dyn Fn(&crate::api::PluginInstanceStatus) -> bool| {
+    let count = |service, of: &dyn Fn(&PluginInstanceStatus) -> bool| {
         let known = seen.iter().filter(|(_, s)| of(s)).count();
         let well = seen.iter().filter(|(_, s)| of(s) && s.is_healthy_for(service)).count();
         (i64::try_from(well).unwrap_or(i64::MAX), i64::try_from(known).unwrap_or(i64::MAX))
@@ -40,7 +40,7 @@ pub fn aggregate(
     let status = PluginStatus {
         driver_name: seen.first().map(|(i, _)| i.spec.driver_name.clone()),
         version: (!version.is_empty()).then_some(version),
-        capabilities: common_capabilities(healthy.iter().map(|(_, s)| &s.capabilities)),
+        capabilities: common_capabilities(healthy.iter().map(|(_, s)| of_the_healthy(s))),
         controllers: Some(format!("{controllers_healthy}/{controllers_expected}")),
         nodes: Some(format!("{nodes_healthy}/{nodes_expected}")),
         controllers_healthy,
@@ -86,8 +86,21 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>) -> Desired
     say(true, "Healthy", counts)
 }
 
+/// What an instance lists for the services that are healthy: of two processes one may not be.
+fn of_the_healthy(status: &PluginInstanceStatus) -> Capabilities {
+    let mut capabilities = status.capabilities.clone();
+    if status.controller && !status.is_healthy_for(Service::Controller) {
+        capabilities.plugin.clear();
+        capabilities.controller.clear();
+    }
+    if status.node && !status.is_healthy_for(Service::Node) {
+        capabilities.node.clear();
+    }
+    capabilities
+}
+
 /// What every healthy instance lists: during an upgrade only the common part may be relied on.
-fn common_capabilities<'a>(mut all: impl Iterator<Item = &'a Capabilities>) -> Capabilities {
+fn common_capabilities(mut all: impl Iterator<Item = Capabilities>) -> Capabilities {
     let Some(first) = all.next() else { return Capabilities::default() };
     let keep = |mine: &mut Vec<String>, theirs: &[String]| {
         // An instance that does not serve this service says nothing about it.
@@ -97,7 +110,7 @@ fn common_capabilities<'a>(mut all: impl Iterator<Item = &'a Capabilities>) -> C
             mine.retain(|c| theirs.contains(c));
         }
     };
-    all.fold(first.clone(), |mut common, next| {
+    all.fold(first, |mut common, next| {
         keep(&mut common.plugin, &next.plugin);
         keep(&mut common.controller, &next.controller);
         keep(&mut common.node, &next.node);
@@ -108,8 +121,7 @@ fn common_capabilities<'a>(mut all: impl Iterator<Item = &'a Capabilities>) -> C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::PluginInstanceStatus;
-    use crate::api::instance::PluginInstanceSpec;
+    use crate::api::instance::{PluginInstanceSpec, ServiceStatus};
     use crate::api::plugin::PluginSpec;
 
     fn instance(node: &str, healthy: bool, controller: &[&str]) -> Arc<PluginInstance> {
@@ -171,6 +183,23 @@ mod tests {
         assert_eq!(counts(&[instance("1", true, &attach)]), said("1/1", "1/1", true));
         assert_eq!(counts(&[instance("1", false, &attach)]), said("0/1", "0/1", false));
         assert_eq!(counts(&[]), said("0/0", "0/0", false));
+    }
+
+    /// Two processes, one object: each service counts as its process does.
+    #[test]
+    fn the_services_of_two_processes_count_one_by_one() {
+        let mut apart = Arc::unwrap_or_clone(instance("1", false, &["PUBLISH_UNPUBLISH_VOLUME"]));
+        let row = |service, healthy| ServiceStatus { service, socket_path: String::new(), healthy };
+        let all = [(false, true, "0/1", "1/1"), (true, false, "1/1", "0/1"), (true, true, "1/1", "1/1")];
+        for (controller, node, controllers, nodes) in all {
+            let status = apart.status.as_mut().unwrap();
+            status.healthy = controller && node;
+            status.services = vec![row(Service::Controller, controller), row(Service::Node, node)];
+            let apart = [Arc::new(apart.clone())];
+            assert_eq!(counts(&apart), said(controllers, nodes, controller && node));
+            let common = aggregate(&Plugin::new("p", PluginSpec::default()), &apart, None).0.capabilities;
+            assert_eq!((!common.controller.is_empty(), !common.node.is_empty()), (controller, node));
+        }
     }
 
     /// Counted anew from what is there, never added up (T10).
