@@ -132,8 +132,8 @@ impl Agent {
         plugin.spec.socket_path.as_ref().map(|path| self.plugin_dir.join(path))
     }
 
-    /// The process that answers with this driver name and serves what the call needs, or why there is none. A Plugin that is gone does not matter:
-    /// undo goes on as long as the recorded driver answers (design R9).
+    /// The process that answers with this driver name and serves what the call needs, or why there is none. A Plugin that
+    /// is gone does not matter: undo goes on as long as the recorded driver answers (design R9).
     pub fn serving(&self, rpc: Rpc, driver: &str) -> Result<Serving, Failure> {
         let socket = self.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
         self.registry
