@@ -176,7 +176,8 @@ impl Part {
     }
 
     fn shown(&self, service: Service) -> ServiceStatus {
-        ServiceStatus { service, socket_path: self.path.clone(), healthy: self.is_healthy() }
+        let (healthy, gone) = (self.is_healthy(), self.is_gone());
+        ServiceStatus { service, socket_path: self.path.clone(), healthy, gone }
     }
 }
 

@@ -125,6 +125,12 @@ impl PluginInstanceStatus {
         self.services.iter().find(|s| s.service == service).map_or(self.healthy, |s| s.healthy)
     }
 
+    /// Whether the process of one of its services is proven dead.
+    #[must_use]
+    pub fn is_gone_for(&self, service: Service) -> bool {
+        self.services.iter().find(|s| s.service == service).map_or(self.gone, |s| s.gone)
+    }
+
     /// Whether new work of any kind may be given to it.
     #[must_use]
     pub fn is_healthy_for_any(&self) -> bool {
@@ -152,6 +158,9 @@ pub struct ServiceStatus {
     pub socket_path: String,
     /// It answers Probe. False stops new assignments to this service and nothing else.
     pub healthy: bool,
+    /// It is proven dead: no socket, or nobody accepts on it.
+    #[serde(default)]
+    pub gone: bool,
 }
 
 /// Annotation on a PluginInstance: UID of the Attachment whose forgotten mounts its agent is to undo.

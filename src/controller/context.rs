@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, Client, Resource};
 
 use super::caution::Caution;
+use super::gone::GoneObserver;
 use super::mapping::{BY_DRIVER_NODE, Key, is_out_of_date, volume_key};
 use super::observe::Observed;
 use super::room::Room;
@@ -38,6 +39,7 @@ pub(crate) struct Context {
     pub(crate) namespace: String,
     pub(crate) caution: Arc<Caution>,
     pub(crate) room: Arc<Room>,
+    pub(crate) gone: Arc<GoneObserver>,
     pub(crate) lease_api: ApiLeases,
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
@@ -134,6 +136,12 @@ impl Context {
         silent.is_some_and(|s| s > self.longest_call || off())
     }
 
+    /// The process behind an instance's Controller service has been proven dead for longer than any call takes, as far
+    /// as this process has seen (design R2).
+    pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
+        self.gone.gone_for(instance).is_some_and(|gone| gone > self.longest_call)
+    }
+
     /// The agent beside an instance has yet to say what it has mounted: see [`Caution`].
     pub(crate) fn awaits(&self, instance: &PluginInstance) -> bool {
         let name = agent_lease_name(&instance.spec.agent);
@@ -142,8 +150,25 @@ impl Context {
         self.caution.awaits(&name, version) && self.silent_for(instance).is_none()
     }
 
-    /// As [`Self::looks_dead`], by live reads: a stalled watch looks like an expired Lease.
+    /// Whether no call of a controller instance can be running, by live reads: a stalled watch looks like an expired
+    /// Lease.
     pub(crate) async fn is_dead(
+        &self,
+        seen: &Observed,
+        controller: &ControllerRef,
+    ) -> Result<bool, ApiError> {
+        if self.is_cut_off(seen, controller).await? {
+            return Ok(true);
+        }
+        let Some(live) = get_live(&self.instance_api(), &controller.instance).await? else {
+            return Ok(false);
+        };
+        self.gone.observe(&live);
+        Ok(self.has_left(&live))
+    }
+
+    /// As [`Self::looks_dead`], by live reads.
+    pub(crate) async fn is_cut_off(
         &self,
         seen: &Observed,
         controller: &ControllerRef,

@@ -214,7 +214,8 @@ async fn abandon(
         return Ok(Did::Nothing);
     }
     let live = get_live(&ctx.node_api(), &attachment.node).await?;
-    let dead = ctx.is_dead(seen, controller).await?;
+    // Not one that has only left its node: it may come back and detach.
+    let dead = ctx.is_cut_off(seen, controller).await?;
     if !loss::is_abandoned(attachment, &node_now(ctx, object, live.as_ref()), dead, heirs) {
         return Ok(Did::Nothing);
     }

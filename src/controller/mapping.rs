@@ -131,8 +131,9 @@ pub(crate) fn connect(ctx: &Context) {
         }
     });
     connect_plugins(plugins, volumes, queue);
-    let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
+    let (q, all, gone) = (Arc::clone(queue), Arc::clone(volumes), Arc::clone(&ctx.gone));
     instances.on_change(move |before, after| {
+        gone.changed(before, after);
         let Some(i) = after.or(before) else { return };
         add_volumes_of(&q, &all, &i.spec.plugin_name);
         q.add(Key::Plugin(i.spec.plugin_name.clone()));

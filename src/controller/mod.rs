@@ -9,6 +9,7 @@ mod caution;
 mod claims;
 mod context;
 mod drift;
+mod gone;
 mod handles;
 mod losses;
 mod mapping;

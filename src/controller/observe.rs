@@ -287,7 +287,7 @@ fn controllers(
                 name: i.metadata.name.clone().unwrap_or_default(),
                 agent: i.spec.agent.clone(),
                 healthy: status.is_healthy_for(Service::Controller) && silent.is_none(),
-                dead: ctx.looks_dead(&i.spec.agent, silent),
+                dead: ctx.looks_dead(&i.spec.agent, silent) || ctx.has_left(i),
                 topology: status.topology.clone(),
             }
         })

@@ -78,6 +78,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         namespace: args.namespace.clone(),
         caution,
         room: Arc::default(),
+        gone: Arc::default(),
         lease_api,
         leadership,
         metrics,
@@ -217,9 +218,9 @@ async fn listen(ctx: Arc<Context>) {
         for instance in ctx.instances.all() {
             let silent = ctx.silent_for(&instance);
             let name = instance.metadata.name.clone().unwrap_or_default();
-            let degree = losses::degree(silent, ctx.longest_call);
+            let degree = (losses::degree(silent, ctx.longest_call), ctx.has_left(&instance));
             // Also the first time: it may have fallen silent after the passes with which the leadership began.
-            if before.get(&name).copied().unwrap_or(0) != degree {
+            if before.get(&name).copied().unwrap_or_default() != degree {
                 mapping::add_volumes_of(&ctx.queue, &ctx.volumes, &instance.spec.plugin_name);
                 ctx.queue.add(Key::Plugin(instance.spec.plugin_name.clone()));
             }

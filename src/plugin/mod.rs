@@ -189,7 +189,8 @@ mod tests {
     #[test]
     fn the_services_of_two_processes_count_one_by_one() {
         let mut apart = Arc::unwrap_or_clone(instance("1", false, &["PUBLISH_UNPUBLISH_VOLUME"]));
-        let row = |service, healthy| ServiceStatus { service, socket_path: String::new(), healthy };
+        let row =
+            |service, healthy| ServiceStatus { service, socket_path: String::new(), healthy, gone: false };
         let all = [(false, true, "0/1", "1/1"), (true, false, "1/1", "0/1"), (true, true, "1/1", "1/1")];
         for (controller, node, controllers, nodes) in all {
             let status = apart.status.as_mut().unwrap();

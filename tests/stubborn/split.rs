@@ -43,3 +43,43 @@ pub async fn a_controller_that_comes_later_attaches_for_the_next_claim(cluster: 
     assert_eq!(rig.count("late", Rpc::ControllerPublishVolume), 1);
     rig.remove_volume("late").await;
 }
+
+/// Design R2. A Deployment's controller Pod may go to another node for good, and both nodes are as well as before.
+pub async fn calls_move_when_a_controller_has_left_its_node(cluster: Arc<Cluster>) {
+    const LEFT: &str = "node-3";
+    let nodes = vec![("node-1", true), (NODE, false), (LEFT, true)];
+    let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
+    let mut keys: Vec<String> = Vec::new();
+    let is_called_there = |key: &String| {
+        let all = cluster.handles.state();
+        let handle = all.iter().find(|h| h.spec.volume.name == *key).unwrap();
+        handle.spec.controller.as_ref().is_some_and(|c| c.agent == LEFT)
+    };
+    while !keys.last().is_some_and(is_called_there) {
+        let key = format!("data-{}", keys.len());
+        rig.in_use(&key).await;
+        keys.push(key);
+    }
+    let last = keys[keys.len() - 1].clone();
+    // One that is back in a moment keeps its calls.
+    rig.fake.stop(LEFT, &rig.plugin_dir(LEFT));
+    rig.fake.serve(LEFT, &rig.plugin_dir(LEFT), true);
+    rig.until_served(LEFT).await;
+    rig.fake.stop(LEFT, &rig.plugin_dir(LEFT));
+    for key in &keys {
+        rig.delete_claim(key).await;
+    }
+    for key in &keys {
+        rig.until_claim_gone(key).await;
+    }
+    let detached = rig.journal.calls_of(&last);
+    let by: Vec<_> = detached
+        .iter()
+        .filter_map(|e| e.call().filter(|c| c.rpc == Rpc::ControllerUnpublishVolume))
+        .map(|c| c.node.as_str())
+        .collect();
+    assert_eq!(by, ["node-1"]);
+    for key in &keys {
+        rig.remove_volume(key).await;
+    }
+}

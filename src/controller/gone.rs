@@ -1,0 +1,104 @@
+//! How long controller processes have been proven dead while their agents live (design R2).
+//!
+//! A driver's controller may leave a node for good, as a Deployment's Pod does that is scheduled elsewhere. Most that end
+//! are back in a moment, so what was assigned to one moves only when it has been gone for as long as a call may take.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::PluginInstance;
+use crate::api::instance::Service;
+
+/// Since when, by UID of the PluginInstance, on this process's own clock.
+#[derive(Debug, Default)]
+pub(crate) struct GoneObserver(Mutex<HashMap<String, Instant>>);
+
+impl GoneObserver {
+    /// Takes in a PluginInstance. Fits [`crate::k8s::Cache::on_change`].
+    pub(crate) fn changed(&self, before: Option<&Arc<PluginInstance>>, after: Option<&Arc<PluginInstance>>) {
+        match (after, before) {
+            (Some(instance), _) => self.observe(instance),
+            (None, Some(gone)) => {
+                self.since().remove(uid(gone));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Takes in a PluginInstance.
+    pub(crate) fn observe(&self, instance: &PluginInstance) {
+        let mut since = self.since();
+        if is_gone(instance) {
+            since.entry(uid(instance).to_owned()).or_insert_with(Instant::now);
+        } else {
+            since.remove(uid(instance));
+        }
+    }
+
+    /// For how long the process of this instance's Controller service has been gone, as far as was seen.
+    pub(crate) fn gone_for(&self, instance: &PluginInstance) -> Option<Duration> {
+        self.since().get(uid(instance)).filter(|_| is_gone(instance)).map(Instant::elapsed)
+    }
+
+    fn since(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_gone(instance: &PluginInstance) -> bool {
+    instance.status.as_ref().is_some_and(|status| status.is_gone_for(Service::Controller))
+}
+
+fn uid(instance: &PluginInstance) -> &str {
+    instance.metadata.uid.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus, ServiceStatus};
+
+    fn instance(uid: &str, gone: bool) -> Arc<PluginInstance> {
+        let mut instance = PluginInstance::new(uid, PluginInstanceSpec::default());
+        instance.metadata.uid = Some(uid.into());
+        instance.status = Some(PluginInstanceStatus { gone, ..PluginInstanceStatus::default() });
+        Arc::new(instance)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_counts_while_it_is_gone_without_a_break() {
+        let observer = GoneObserver::default();
+        let (there, gone) = (instance("a", false), instance("a", true));
+        let second = Duration::from_secs(1);
+        observer.changed(None, Some(&there));
+        assert_eq!(observer.gone_for(&there), None);
+        observer.changed(Some(&there), Some(&gone));
+        tokio::time::advance(second).await;
+        observer.changed(Some(&gone), Some(&gone));
+        tokio::time::advance(second).await;
+        assert_eq!(observer.gone_for(&gone), Some(2 * second));
+        assert_eq!(observer.gone_for(&instance("b", true)), None, "never seen");
+        observer.changed(Some(&gone), Some(&there));
+        observer.changed(Some(&there), Some(&gone));
+        assert_eq!(observer.gone_for(&gone), Some(Duration::ZERO));
+        observer.changed(Some(&gone), None);
+        assert_eq!(observer.gone_for(&gone), None);
+    }
+
+    #[test]
+    fn of_two_processes_that_of_the_controller_service_counts() {
+        let row =
+            |service, gone: bool| ServiceStatus { service, socket_path: "s".into(), healthy: !gone, gone };
+        for (controller, node) in [(true, false), (false, true)] {
+            let mut apart = PluginInstance::clone(&instance("a", false));
+            let status = apart.status.as_mut().unwrap();
+            status.services = vec![row(Service::Controller, controller), row(Service::Node, node)];
+            let observer = GoneObserver::default();
+            observer.observe(&apart);
+            assert_eq!(observer.gone_for(&apart).is_some(), controller);
+        }
+    }
+}
