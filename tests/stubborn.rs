@@ -108,6 +108,7 @@ fn main() -> ExitCode {
         plugins::everything_ends_without_its_plugin,
         plugins::two_processes_of_a_driver_share_a_node,
         shared::one_of_two_claims_leaves_after_a_crash_of_the_agent,
+        shared::a_claim_that_comes_while_the_last_one_leaves_is_not_staged_again,
         shared::one_writer_follows_another_and_the_volume_goes,
         secrets::undo_goes_on_without_its_secrets,
         split::a_controller_that_comes_later_attaches_for_the_next_claim,

@@ -140,7 +140,9 @@ class _Checker:
             if _lane(other) == _lane(call) and not self._orphaned(other, call.at):
                 self.blame(call, f"began while {other} was in flight")
         self.flying[call.seq] = call
-        if call.volume in self.deleted and call.rpc != DELETE:
+        # A lost node undoes its part when it is back, and by then its volume may be gone.
+        cleans = call.rpc in (UNPUBLISH, UNSTAGE) and self._place(call).lost
+        if call.volume in self.deleted and call.rpc != DELETE and not cleans:
             self.blame(call, "the volume has been deleted")
         steps = {
             ATTACH: self._attach,

@@ -168,6 +168,18 @@ class TraceTest(unittest.TestCase):
         self.trace.run(DELETE)
         self.good()
 
+    def test_a_lost_node_cleans_up_after_its_volume_is_gone(self) -> None:
+        self.trace.run(ATTACH, STAGE, PUBLISH)
+        self.trace.kill(LOST)
+        self.trace.run(DETACH, DELETE, UNPUBLISH, UNSTAGE)
+        self.good()
+
+    def test_a_lost_node_makes_nothing_of_a_volume_that_is_gone(self) -> None:
+        self.trace.run(ATTACH, STAGE)
+        self.trace.kill(LOST)
+        self.trace.run(DETACH, DELETE, PUBLISH)
+        self.bad("the volume has been deleted", finished=False)
+
     def test_a_provoked_refusal(self) -> None:
         self.trace.call(ATTACH, "FailedPrecondition")
         self.trace.run(ATTACH, DETACH)

@@ -8,7 +8,7 @@ use moor::api::capability::VolumeUse;
 use moor::api::{AccessMode, AttachmentMode};
 use moor::csi::Rpc;
 
-use super::rig::{Cluster, Options, Rig, volume, volume_claim};
+use super::rig::{CONTROLLER, Cluster, Options, Rig, volume, volume_claim};
 use super::{NODE, UNDO, course};
 
 pub async fn one_of_two_claims_leaves_after_a_crash_of_the_agent(cluster: Arc<Cluster>) {
@@ -44,6 +44,34 @@ pub async fn one_of_two_claims_leaves_after_a_crash_of_the_agent(cluster: Arc<Cl
         "of the second"
     );
     rig.remove_volume("first").await;
+}
+
+/// What is staged and stays is not staged again, though nobody wanted it when the last claim's undo began.
+pub async fn a_claim_that_comes_while_the_last_one_leaves_is_not_staged_again(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.in_use("first").await;
+    // Without a leader nothing is closed before the second claim is there.
+    rig.kill(CONTROLLER);
+    rig.fake.hold("first", Rpc::NodeUnpublishVolume);
+    rig.delete_claim("first").await;
+    let begun = || (rig.count("first", Rpc::NodeUnpublishVolume) == 1).then_some(());
+    cluster.until("the undo has begun", begun, || rig.story("first")).await;
+    rig.make_claim(&volume_claim("second", "first", NODE)).await;
+    rig.run(CONTROLLER);
+    let granted = || cluster.claim("second")?.spec.assignment.as_ref().map(|_| ());
+    cluster.until("the second claim is granted", granted, || rig.story("second")).await;
+    // Its agent has seen that once it has served one that was granted later.
+    rig.in_use("later").await;
+    rig.fake.let_go("first", Rpc::NodeUnpublishVolume);
+    rig.until_ready("second").await;
+    assert_eq!(rig.count("first", Rpc::NodeStageVolume), 1, "{}", rig.story("second"));
+    for claim in ["second", "later"] {
+        rig.delete_claim(claim).await;
+        rig.until_claim_gone(claim).await;
+    }
+    rig.until_claim_gone("first").await;
+    rig.remove_volume("first").await;
+    rig.remove_volume("later").await;
 }
 
 /// ADR 5: every write of the lock meets the API server's rules, up to the last one, which takes the VolumeHandle's

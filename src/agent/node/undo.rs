@@ -12,7 +12,7 @@ use crate::agent::failure::Failure;
 use crate::agent::mounts;
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
-use crate::api::{ClaimState, VolumeClaim};
+use crate::api::VolumeClaim;
 use crate::attachment::record::{Done, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
 use crate::k8s::events::Reason;
@@ -73,10 +73,6 @@ impl Pass {
             }
         }
         stored.record.targets.remove(claim);
-        // The unstage that comes next needs this on disk first; one write serves for both.
-        if stored.record.targets.is_empty() && stored.record.staged == Done::Yes && !wanted(view, uid) {
-            stored.record.staged = Done::Maybe;
-        }
         self.agent.records.put(stored).await?;
         self.agent.retries.clear(claim);
         self.agent.first_seen.forget(claim);
@@ -208,13 +204,6 @@ impl Pass {
 fn is_abandoned(view: &View, stored: &Stored) -> bool {
     let attachment = view.attachments.get(&stored.record.attachment_uid);
     stored.record.forgotten.is_none() && attachment.is_none_or(|a| a.spec.lost.is_some())
-}
-
-/// Somebody still wants this Attachment, which is not closing.
-fn wanted(view: &View, uid: &str) -> bool {
-    let open = view.attachments.get(uid).is_some_and(|a| a.metadata.deletion_timestamp.is_none());
-    let mut claims = view.seen.claims.iter().filter(|c| !c.deleted && c.state != ClaimState::Lost);
-    open && claims.any(|c| c.uses() == Some(uid))
 }
 
 impl Stored {
