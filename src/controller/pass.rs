@@ -41,11 +41,14 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
         let seen = observe(ctx, namespace, name);
         match step(ctx, &seen).await {
             Ok(Did::Step) => {}
-            // What it waits for may have come while it was looked at.
-            Ok(Did::Nothing) if ctx.room.wait(&key_of(namespace, name), &verdicts(&seen)) => {}
             Ok(Did::Nothing) => {
+                let verdicts = verdicts(&seen);
+                if ctx.room.wait(&key_of(namespace, name), &verdicts) {
+                    // What it waits for may have come while it was looked at.
+                    continue;
+                }
                 drift::report(ctx, &seen).await;
-                return match record::waiting(ctx, &seen).await {
+                return match record::waiting(ctx, &seen, &verdicts).await {
                     Next::Done if waits_for_others(&seen) => Next::After(RECHECK),
                     next => next,
                 };

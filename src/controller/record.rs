@@ -10,7 +10,6 @@ use super::claims::patch_status;
 use super::context::Context;
 use super::losses;
 use super::observe::Observed;
-use super::pass::verdicts;
 use crate::api::VolumeClaim;
 use crate::api::conditions::{self, Desired, READY};
 use crate::claim::admission::Verdict;
@@ -23,7 +22,7 @@ use crate::k8s::{ApiError, Next};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Writes the condition of every waiting claim.
-pub(crate) async fn waiting(ctx: &Context, seen: &Observed) -> Next {
+pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)]) -> Next {
     let mut next = Next::Done;
     match losses::tell(ctx, seen).await {
         Ok(()) => {}
@@ -42,16 +41,16 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed) -> Next {
             return Next::Retry;
         }
     }
-    for (uid, verdict) in verdicts(seen) {
+    for (uid, verdict) in verdicts {
         let Verdict::Wait(why) = verdict else { continue };
-        let Some(claim) = seen.claim(&uid) else { continue };
+        let Some(claim) = seen.claim(uid) else { continue };
         let brief = matches!(why, Waiting::VolumeNotReady { .. } | Waiting::ModeChanging);
         let created = claim.metadata.creation_timestamp.as_ref();
         if brief && created.is_some_and(|t| is_young(t.0, Timestamp::now())) {
             next = Next::After(PATIENCE);
             continue;
         }
-        match write(ctx, seen, claim, &why).await {
+        match write(ctx, seen, claim, why).await {
             Ok(()) => {}
             Err(ApiError::Conflict(_)) => next = Next::Again,
             Err(error) => {
