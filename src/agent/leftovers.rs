@@ -4,13 +4,11 @@
 //! that time still has to write would go into a volume that others have used since. The agent's Lease says which they
 //! are.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::ClusterResourceScope;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::Notify;
@@ -22,7 +20,8 @@ use crate::k8s::lease::{Leftovers, Word};
 use crate::k8s::{ApiError, read};
 
 /// What this asks of an Attachment. One that a newer controller has written in words of its own must not hide the others.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = "Attachment")]
 struct LeanAttachment {
     metadata: ObjectMeta,
     spec: LeanSpec,
@@ -31,35 +30,6 @@ struct LeanAttachment {
 #[derive(Clone, Debug, Deserialize)]
 struct LeanSpec {
     lost: Option<IgnoredAny>,
-}
-
-impl Resource for LeanAttachment {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Attachment::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Attachment::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Attachment::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Attachment::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
 }
 
 /// What is known of them.

@@ -1,19 +1,18 @@
 //! A Node without its weight: a real one carries the names of all images on its disk.
 
-use std::borrow::Cow;
-
 use k8s_openapi::{
     api::core::v1::{Node, Taint},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Resource, core::ClusterResourceScope};
+use kube::Resource;
 use serde::Deserialize;
 
 /// Kubernetes' word that a machine is off and will not write any more; a person or a cloud sets it.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// What moor reads of a Node.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = "Node")]
 pub struct LeanNode {
     /// Name, UID, resourceVersion.
     pub metadata: ObjectMeta,
@@ -58,35 +57,6 @@ impl LeanNode {
     #[must_use]
     pub fn boot_id(&self) -> &str {
         self.status.node_info.as_ref().map_or("", |info| info.boot_id.as_str())
-    }
-}
-
-impl Resource for LeanNode {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Node::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Node::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Node::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Node::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 
