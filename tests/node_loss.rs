@@ -19,6 +19,7 @@ use moor::csi::Rpc;
 use rig::{CONTROLLER, Cluster, Options, Rig, volume, volume_claim};
 
 const LOST: &str = "node-2";
+const NONE: &[&str] = &[];
 const OTHER: &str = "node-1";
 
 /// A volume that is mounted on the node that is going to be lost. Claim and Volume have one name.
@@ -40,22 +41,6 @@ async fn cut_off(rig: &Rig, node: &str) {
 async fn until_clean(rig: &Rig, node: &str) {
     let clean = || rig.leaks_on(node).is_empty().then_some(());
     rig.cluster.until("the returned node is clean", clean, || rig.leaks_on(node).join("\n")).await;
-}
-
-async fn remove(rig: &Rig, claims: &[&str], volumes: &[&str]) {
-    for claim in claims {
-        rig.delete_claim(claim).await;
-    }
-    for claim in claims {
-        rig.until_claim_gone(claim).await;
-    }
-    for volume in volumes {
-        rig.delete_volume(volume).await;
-    }
-    for volume in volumes {
-        rig.until_volume_gone(volume).await;
-    }
-    rig.assert_nothing_left().await;
 }
 
 fn is_lost(rig: &Rig, claim: &str) -> bool {
@@ -83,7 +68,7 @@ async fn silence_alone_frees_nothing(cluster: Arc<Cluster>) {
     rig.until_claim_gone("kept").await;
     let target = rig.until_ready("next").await;
     assert_eq!(fs::read_to_string(Path::new(&target).join("word")).unwrap(), "kept");
-    remove(&rig, &["next"], &["kept"]).await;
+    rig.remove(&["next"], &["kept"]).await;
 }
 
 async fn a_new_leader_takes_back_only_what_it_knows(cluster: Arc<Cluster>) {
@@ -108,7 +93,7 @@ async fn a_new_leader_takes_back_only_what_it_knows(cluster: Arc<Cluster>) {
         all.all(|c| c.type_ != SILENT).then_some(())
     };
     rig.cluster.until("the silence is over", silent, || rig.story("kept")).await;
-    remove(&rig, &["kept"], &["kept", "other"]).await;
+    rig.remove(&["kept"], &["kept", "other"]).await;
 }
 
 async fn a_node_out_of_service_is_lost_and_comes_back_clean(cluster: Arc<Cluster>) {
@@ -140,10 +125,10 @@ async fn a_node_out_of_service_is_lost_and_comes_back_clean(cluster: Arc<Cluster
     rig.run(LOST);
     until_clean(&rig, LOST).await;
     assert_eq!(state(&rig, "living"), ClaimState::Lost);
-    remove(&rig, &["living", "next"], &[]).await;
+    rig.remove(&["living", "next"], NONE).await;
     rig.make_claim(&volume_claim("again", "living", LOST)).await;
     rig.until_ready("again").await;
-    remove(&rig, &["again"], &["leaving", "living"]).await;
+    rig.remove(&["again"], &["leaving", "living"]).await;
 }
 
 /// Interleavings B8. What the old mount has yet to write would go into a volume that others have used since.
@@ -182,7 +167,7 @@ async fn a_node_that_is_back_gets_a_volume_only_when_it_is_clean(cluster: Arc<Cl
     until_clean(&rig, LOST).await;
     rig.delete_claim("next").await;
     rig.until_ready("again").await;
-    remove(&rig, &["again", "next"], &["data"]).await;
+    rig.remove(&["again", "next"], &["data"]).await;
 }
 
 async fn a_deleted_node_with_a_live_agent_stays_in_charge(cluster: Arc<Cluster>) {
@@ -192,7 +177,7 @@ async fn a_deleted_node_with_a_live_agent_stays_in_charge(cluster: Arc<Cluster>)
     let message = rig.until_told("kept", SILENT, "False", "HeardThoughGone").await;
     assert!(message.contains("Node node-2 was deleted"), "{message}");
     assert!(!is_lost(&rig, "kept"));
-    remove(&rig, &["kept"], &["kept"]).await;
+    rig.remove(&["kept"], &["kept"]).await;
 }
 
 async fn a_deleted_node_is_lost_once_it_is_silent(cluster: Arc<Cluster>) {
@@ -210,7 +195,7 @@ async fn a_deleted_node_is_lost_once_it_is_silent(cluster: Arc<Cluster>) {
     // A machine of the same name and another boot, which has the record's disk: it cleans and serves.
     rig.make_node(LOST).await;
     rig.boot_node(LOST, false);
-    remove(&rig, &["next"], &["kept"]).await;
+    rig.remove(&["next"], &["kept"]).await;
 }
 
 async fn a_machine_that_is_registered_anew_keeps_its_volume(cluster: Arc<Cluster>) {
@@ -228,7 +213,7 @@ async fn a_machine_that_is_registered_anew_keeps_its_volume(cluster: Arc<Cluster
         (now.spec.fixed.node_uid != uid && state(&rig, "kept") == ClaimState::Ready).then_some(())
     };
     rig.cluster.until("the claim is Ready under the new Node", look, || rig.story("kept")).await;
-    remove(&rig, &["kept"], &["kept"]).await;
+    rig.remove(&["kept"], &["kept"]).await;
 }
 
 async fn force_detach_needs_every_claim_and_frees_a_cut_off_node(cluster: Arc<Cluster>) {
@@ -251,7 +236,7 @@ async fn force_detach_needs_every_claim_and_frees_a_cut_off_node(cluster: Arc<Cl
     rig.until_ready("next").await;
     rig.run(LOST);
     until_clean(&rig, LOST).await;
-    remove(&rig, &["next"], &["first"]).await;
+    rig.remove(&["next"], &["first"]).await;
 }
 
 /// Nothing cuts such a node off: only somebody's word that the machine is off frees the volume.
@@ -277,7 +262,7 @@ async fn a_driver_that_does_not_attach_waits_for_somebodys_word(cluster: Arc<Clu
     rig.delete_claim("next").await;
     rig.make_claim(&volume_claim("again", "data", LOST)).await;
     rig.until_ready("again").await;
-    remove(&rig, &["again", "next"], &["data"]).await;
+    rig.remove(&["again", "next"], &["data"]).await;
 }
 
 async fn calls_move_off_a_lost_node_that_made_them(cluster: Arc<Cluster>) {
@@ -307,7 +292,7 @@ async fn calls_move_off_a_lost_node_that_made_them(cluster: Arc<Cluster>) {
     rig.mark_out_of_service(LOST, false).await;
     rig.boot_node(LOST, true);
     let volumes: Vec<&str> = keys.iter().map(String::as_str).collect();
-    remove(&rig, &[], &volumes).await;
+    rig.remove(NONE, &volumes).await;
 }
 
 /// Garbage collection takes the PluginInstance of a Node that was deleted. Its calls move when they cannot run any more,
@@ -340,7 +325,7 @@ async fn calls_move_off_a_node_whose_instance_is_gone(cluster: Arc<Cluster>) {
     rig.expire_lease(CALLER).await;
     rig.until_ready(&last).await;
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    remove(&rig, &[&last], &keys).await;
+    rig.remove(&[&last], &keys).await;
 }
 
 fn main() -> ExitCode {

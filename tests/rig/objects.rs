@@ -130,6 +130,23 @@ impl Rig {
         self.cluster.until(&format!("Volume {name} is gone"), look, || self.story(name)).await;
     }
 
+    /// Deletes these claims, then these Volumes, and waits until nothing is left of anything.
+    pub async fn remove(&self, claims: &[impl AsRef<str>], volumes: &[impl AsRef<str>]) {
+        for claim in claims {
+            self.delete_claim(claim.as_ref()).await;
+        }
+        for claim in claims {
+            self.until_claim_gone(claim.as_ref()).await;
+        }
+        for volume in volumes {
+            self.delete_volume(volume.as_ref()).await;
+        }
+        for volume in volumes {
+            self.until_volume_gone(volume.as_ref()).await;
+        }
+        self.assert_nothing_left().await;
+    }
+
     /// All that is known of a Volume and a claim of this name, for a failed test's report.
     pub fn story(&self, name: &str) -> String {
         let claim = self.cluster.claim(name);

@@ -7,6 +7,7 @@ use moor::api::ClaimState;
 use super::rig::{CONTROLLER, Cluster, Options, Rig, volume, volume_claim};
 
 const NODE: &str = "node-2";
+const NONE: &[&str] = &[];
 
 async fn with_volumes(cluster: &Arc<Cluster>, max_volumes: i64, names: &[String]) -> Arc<Rig> {
     let rig = Rig::start(cluster, Options { max_volumes, ..Options::default() }).await;
@@ -23,20 +24,6 @@ fn names(number: usize) -> Vec<String> {
     (0..number).map(|n| format!("data-{n}")).collect()
 }
 
-async fn remove(rig: &Rig, claims: &[String], volumes: &[String]) {
-    for claim in claims {
-        rig.delete_claim(claim).await;
-    }
-    for claim in claims {
-        rig.until_claim_gone(claim).await;
-    }
-    for volume in volumes {
-        rig.delete_volume(volume).await;
-        rig.until_volume_gone(volume).await;
-    }
-    rig.assert_nothing_left().await;
-}
-
 pub async fn a_full_node_takes_the_next_when_one_leaves(cluster: Arc<Cluster>) {
     let all = names(2);
     let rig = with_volumes(&cluster, 1, &all).await;
@@ -47,7 +34,7 @@ pub async fn a_full_node_takes_the_next_when_one_leaves(cluster: Arc<Cluster>) {
     assert!(message.contains("limit of volumes"), "{message}");
     rig.delete_claim(&all[0]).await;
     rig.until_ready(&all[1]).await;
-    remove(&rig, &all[1..], &all).await;
+    rig.remove(&all[1..], &all).await;
 }
 
 /// L9. The driver refuses what is too much, and such a claim would never become Ready.
@@ -68,7 +55,7 @@ pub async fn claims_of_one_moment_do_not_overfill_a_node(cluster: Arc<Cluster>) 
         rig.delete_claim(&next).await;
         waiting.retain(|name| *name != next);
     }
-    remove(&rig, &[], &all).await;
+    rig.remove(NONE, &all).await;
 }
 
 pub async fn a_node_that_is_back_in_service_takes_who_waited(cluster: Arc<Cluster>) {
@@ -82,5 +69,5 @@ pub async fn a_node_that_is_back_in_service_takes_who_waited(cluster: Arc<Cluste
     rig.until_told(&all[0], "Ready", "False", "NodeNotUsable").await;
     rig.mark_out_of_service(NODE, false).await;
     rig.until_ready(&all[0]).await;
-    remove(&rig, &all, &all).await;
+    rig.remove(&all, &all).await;
 }
