@@ -43,12 +43,12 @@ async fn until_clean(rig: &Rig, node: &str) {
     rig.cluster.until("the returned node is clean", clean, || rig.leaks_on(node).join("\n")).await;
 }
 
-fn is_lost(rig: &Rig, claim: &str) -> bool {
-    rig.cluster.attachment_of(claim).is_some_and(|a| a.spec.lost.is_some())
+async fn is_lost(rig: &Rig, claim: &str) -> bool {
+    rig.read_attachment_of(claim).await.spec.lost.is_some()
 }
 
-fn state(rig: &Rig, claim: &str) -> ClaimState {
-    rig.cluster.claim(claim).unwrap().status.as_ref().unwrap().state
+async fn state(rig: &Rig, claim: &str) -> ClaimState {
+    rig.read_claim(claim).await.status.unwrap().state
 }
 
 async fn silence_alone_frees_nothing(cluster: Arc<Cluster>) {
@@ -63,7 +63,7 @@ async fn silence_alone_frees_nothing(cluster: Arc<Cluster>) {
     rig.delete_claim("kept").await;
     rig.make_claim(&volume_claim("next", "kept", OTHER)).await;
     rig.until_told("next", "Ready", "False", "Held").await;
-    assert!(!is_lost(&rig, "kept"));
+    assert!(!is_lost(&rig, "kept").await);
     rig.boot_node(LOST, false);
     rig.until_claim_gone("kept").await;
     let target = rig.until_ready("next").await;
@@ -112,7 +112,7 @@ async fn a_node_out_of_service_is_lost_and_comes_back_clean(cluster: Arc<Cluster
     rig.until_claim_gone("leaving").await;
     let message = rig.until_told("living", "Ready", "False", "NodeLost").await;
     assert!(message.contains("OutOfService") && message.contains(LOST), "{message}");
-    assert_eq!(state(&rig, "living"), ClaimState::Lost);
+    assert_eq!(state(&rig, "living").await, ClaimState::Lost);
     // The mounts of the machine that is cut off are still there, and the volume is free.
     rig.make_claim(&volume_claim("next", "living", OTHER)).await;
     let target = rig.until_ready("next").await;
@@ -124,7 +124,7 @@ async fn a_node_out_of_service_is_lost_and_comes_back_clean(cluster: Arc<Cluster
     rig.mark_out_of_service(LOST, false).await;
     rig.run(LOST);
     until_clean(&rig, LOST).await;
-    assert_eq!(state(&rig, "living"), ClaimState::Lost);
+    assert_eq!(state(&rig, "living").await, ClaimState::Lost);
     rig.remove(&["living", "next"], NONE).await;
     rig.make_claim(&volume_claim("again", "living", LOST)).await;
     rig.until_ready("again").await;
@@ -176,7 +176,7 @@ async fn a_deleted_node_with_a_live_agent_stays_in_charge(cluster: Arc<Cluster>)
     rig.delete_node(LOST).await;
     let message = rig.until_told("kept", SILENT, "False", "HeardThoughGone").await;
     assert!(message.contains("Node node-2 was deleted"), "{message}");
-    assert!(!is_lost(&rig, "kept"));
+    assert!(!is_lost(&rig, "kept").await);
     rig.remove(&["kept"], &["kept"]).await;
 }
 
@@ -201,7 +201,7 @@ async fn a_deleted_node_is_lost_once_it_is_silent(cluster: Arc<Cluster>) {
 async fn a_machine_that_is_registered_anew_keeps_its_volume(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     in_use(&rig, "kept").await;
-    let uid = rig.cluster.attachment_of("kept").unwrap().spec.fixed.node_uid.clone();
+    let uid = rig.read_attachment_of("kept").await.spec.fixed.node_uid;
     // Down only for as long as its Lease lasts.
     rig.crash_node(LOST);
     rig.delete_node(LOST).await;
@@ -210,7 +210,8 @@ async fn a_machine_that_is_registered_anew_keeps_its_volume(cluster: Arc<Cluster
     // Mounted again, by an Attachment for the Node that there is now.
     let look = || {
         let now = rig.cluster.attachment_of("kept")?;
-        (now.spec.fixed.node_uid != uid && state(&rig, "kept") == ClaimState::Ready).then_some(())
+        let state = rig.cluster.claim("kept")?.status.as_ref()?.state;
+        (now.spec.fixed.node_uid != uid && state == ClaimState::Ready).then_some(())
     };
     rig.cluster.until("the claim is Ready under the new Node", look, || rig.story("kept")).await;
     rig.remove(&["kept"], &["kept"]).await;
@@ -226,7 +227,7 @@ async fn force_detach_needs_every_claim_and_frees_a_cut_off_node(cluster: Arc<Cl
     rig.force_detach("first").await;
     let message = rig.until_told("first", SILENT, "True", "ForceDetachRefused").await;
     assert!(message.contains("default/second"), "{message}");
-    assert!(!is_lost(&rig, "first"));
+    assert!(!is_lost(&rig, "first").await);
     rig.fake.backend().lost.insert(LOST.to_owned());
     rig.delete_claim("second").await;
     rig.force_detach("second").await;
@@ -251,7 +252,7 @@ async fn a_driver_that_does_not_attach_waits_for_somebodys_word(cluster: Arc<Clu
     assert!(message.contains("ControllerPublishVolume"), "{message}");
     rig.make_claim(&volume_claim("next", "data", OTHER)).await;
     rig.until_told("next", "Ready", "False", "Held").await;
-    assert!(!is_lost(&rig, "data"));
+    assert!(!is_lost(&rig, "data").await);
     rig.mark_out_of_service(LOST, true).await;
     rig.until_claim_gone("data").await;
     let target = rig.until_ready("next").await;
@@ -275,7 +276,7 @@ async fn calls_move_off_a_lost_node_that_made_them(cluster: Arc<Cluster>) {
     while called_from_lost < 2 {
         let key = format!("data-{}", keys.len());
         in_use(&rig, &key).await;
-        let attachment = rig.cluster.attachment_of(&key).unwrap();
+        let attachment = rig.read_attachment_of(&key).await;
         called_from_lost += usize::from(attachment.spec.controller.as_ref().is_some_and(|c| c.agent == LOST));
         keys.push(key);
     }

@@ -41,7 +41,7 @@ fn attachments(rig: &Rig) -> Api<Attachment> {
 pub async fn words_that_are_none_are_refused(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     mounted(&rig, "v", "c").await;
-    let attachment = rig.cluster.attachment_of("c").unwrap().metadata.name.clone().unwrap();
+    let attachment = rig.read_attachment_of("c").await.metadata.name.unwrap();
     let nonsense = status(&json!({ "state": "Floating" }));
     let how = PatchParams::default();
     let refused = [
@@ -138,7 +138,7 @@ pub async fn a_volume_is_given_the_handle_of_another(cluster: Arc<Cluster>) {
     rig.volume_api().patch_status("mine", &PatchParams::default(), &edit).await.unwrap();
     rig.make_claim(&volume_claim("m", "mine", "node-1")).await;
     rig.until_ready("m").await;
-    assert_eq!(rig.cluster.attachment_of("m").unwrap().spec.volume_handle, "vol-mine");
+    assert_eq!(rig.read_attachment_of("m").await.spec.volume_handle, "vol-mine");
     rig.delete_claim("m").await;
     rig.volume_api().patch_status("mine", &PatchParams::default(), &edit).await.unwrap();
     rig.delete_volume("mine").await;
@@ -154,7 +154,7 @@ pub async fn a_volume_is_given_the_handle_of_another(cluster: Arc<Cluster>) {
 pub async fn an_attachment_is_called_detached(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let path = mounted(&rig, "v", "c").await;
-    let attachment = rig.cluster.attachment_of("c").unwrap();
+    let attachment = rig.read_attachment_of("c").await;
     let name = attachment.metadata.name.clone().unwrap();
     let edit = status(&json!({ "state": AttachmentState::ControllerDetached }));
     attachments(&rig).patch_status(&name, &PatchParams::default(), &edit).await.unwrap();

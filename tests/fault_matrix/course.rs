@@ -148,7 +148,7 @@ async fn deleted(rig: &Arc<Rig>, cell: Cell) -> Checked {
             (after.len() >= 2).then_some(())
         };
         rig.cluster.until(&format!("CreateVolume of {key} is repeated"), again, || rig.story(&key)).await;
-        if rig.cluster.volume(&key).is_none() {
+        if rig.volume_api().get_opt(&key).await.unwrap().is_none() {
             return Err("the Volume was let go while CreateVolume may still succeed".to_owned());
         }
         rig.fake.heal(&key, cell.rpc);

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, watch};
 
 use super::control_plane::ControlPlane;
-use super::{NAMESPACE, SPACE, chart};
+use super::{NAMESPACE, SPACE, chart, lag};
 
 /// How long anything that has to happen may take, on a machine that is busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -28,6 +28,8 @@ pub struct Cluster {
     pub directory: PathBuf,
     /// May do everything, moor's policies notwithstanding.
     pub admin: Client,
+    // What was last seen: five watches, each as late as it likes. Good for waiting; what is true at a moment that something
+    // else tells, such as a call, is read from the API server.
     pub volumes: Store<Volume>,
     pub claims: Store<VolumeClaim>,
     pub attachments: Store<Attachment>,
@@ -91,7 +93,7 @@ impl Cluster {
         self.attachments.get(&ObjectRef::new(name))
     }
 
-    /// The Attachment that a claim uses.
+    /// The Attachment that a claim uses, as both were last seen.
     pub fn attachment_of(&self, claim: &str) -> Option<Arc<Attachment>> {
         let assignment = self.claim(claim)?.spec.assignment.clone()?;
         self.attachment(&assignment.attachment)
@@ -128,7 +130,28 @@ impl Cluster {
         remove(&Api::<Node>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         let leases: Api<Lease> = Api::namespaced(admin.clone(), NAMESPACE);
         remove(&leases, |_| leases.clone()).await;
+        // Cases give the same names to their own objects.
+        let forgotten = || self.seen().is_empty().then_some(());
+        self.until("the objects of the last case are seen to be gone", forgotten, || self.seen().join("\n"))
+            .await;
     }
+
+    /// Everything that the watches hold.
+    fn seen(&self) -> Vec<String> {
+        let mut seen = names(&self.volumes);
+        seen.extend(names(&self.claims));
+        seen.extend(names(&self.attachments));
+        seen.extend(names(&self.handles));
+        seen.extend(names(&self.instances));
+        seen
+    }
+}
+
+fn names<K>(store: &Store<K>) -> Vec<String>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    store.state().iter().map(|object| format!("{} {}", K::kind(&()), object.name_any())).collect()
 }
 
 async fn follow<K>(admin: &Client, tell: &Arc<watch::Sender<()>>) -> Store<K>
@@ -138,6 +161,7 @@ where
     let (reader, writer) = store();
     let tell = Arc::clone(tell);
     let events = watcher(Api::<K>::all(admin.clone()), watcher::Config::default()).default_backoff();
+    let events = lag::behind(events, lag::of(lag::MIRROR, &K::plural(&())));
     let events = events.reflect(writer).for_each(move |_| {
         tell.send_replace(());
         std::future::ready(())

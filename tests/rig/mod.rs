@@ -21,6 +21,7 @@ pub mod fake;
 mod gate;
 mod harness;
 mod journal;
+mod lag;
 mod leaks;
 mod nodes;
 mod objects;

@@ -89,6 +89,20 @@ impl Rig {
         self.claim_api().patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
+    /// A claim as it is now. The [`super::Cluster`] may not have seen it yet.
+    pub async fn read_claim(&self, name: &str) -> VolumeClaim {
+        self.claim_api().get(name).await.unwrap()
+    }
+
+    /// The Attachment that a claim uses now. The [`super::Cluster`] may not have seen it yet.
+    pub async fn read_attachment_of(&self, claim: &str) -> Attachment {
+        let assignment = self.read_claim(claim).await.spec.assignment.expect("the claim is granted");
+        let all: Api<Attachment> = Api::all(self.cluster.admin.clone());
+        let found = all.get(&assignment.attachment).await.unwrap();
+        assert_eq!(found.metadata.uid.as_deref(), Some(assignment.attachment_uid.as_str()));
+        found
+    }
+
     /// Waits until a claim has a condition with this type, status and reason. Returns its message.
     pub async fn until_told(&self, claim: &str, type_: &str, status: &str, reason: &str) -> String {
         let look = || {

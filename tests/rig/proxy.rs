@@ -7,13 +7,14 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use kube::Client;
 use serde_json::Value;
 
 use super::NAMESPACE;
 use super::gate::{Gate, Side};
 use super::journal::{Event, Journal, Outcome, Write};
+use super::lag;
 
 /// The kinds whose writes belong to a claim's path. Leases and reports about drivers have a time of their own.
 pub const ON_THE_PATH: [&str; 4] = ["volumes", "volumeclaims", "volumehandles", "attachments"];
@@ -21,6 +22,8 @@ pub const ON_THE_PATH: [&str; 4] = ["volumes", "volumeclaims", "volumehandles", 
 /// The door of one process to the API server.
 struct Door {
     actor: String,
+    /// Whose watches these are to [`lag`].
+    who: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
     upstream: Client,
     journal: Journal,
@@ -45,7 +48,11 @@ pub async fn open(
 ) -> PathBuf {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let door = Door { actor: actor.to_owned(), headers: headers(role), upstream, journal, gate };
+    let who = match role {
+        Role::Controller => "controller",
+        Role::Agent(_) => "agent",
+    };
+    let door = Door { actor: actor.to_owned(), who, headers: headers(role), upstream, journal, gate };
     let app = axum::Router::new().fallback(pass).with_state(Arc::new(door));
     tokio::spawn(async move { axum::serve(listener, app).await });
     let kubeconfig = serde_json::json!({
@@ -90,6 +97,7 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     let open = write.map(|write| door.journal.begin(&door.actor, Event::Write(write)));
     door.gate.pass(stop, Side::Before).await;
 
+    let watched = watched(&parts.uri);
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let mut forwarded = http::Request::builder().method(parts.method).uri(target);
     for name in [header::CONTENT_TYPE, header::ACCEPT, header::USER_AGENT] {
@@ -112,7 +120,16 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     // Both are about the connection on the other side.
     parts.headers.remove(header::TRANSFER_ENCODING);
     parts.headers.remove(header::CONNECTION);
-    Response::from_parts(parts, Body::new(body))
+    let body = Body::new(body);
+    let Some(kind) = watched else { return Response::from_parts(parts, body) };
+    let late = lag::behind(body.into_data_stream(), lag::of(door.who, &kind));
+    Response::from_parts(parts, Body::from_stream(late))
+}
+
+/// The plural name of the kind that a request watches.
+fn watched(uri: &Uri) -> Option<String> {
+    let is_watch = uri.query()?.split('&').any(|part| part == "watch=true");
+    is_watch.then(|| uri.path().rsplit('/').next().unwrap_or_default().to_owned())
 }
 
 /// What a request writes; nothing if it only reads.

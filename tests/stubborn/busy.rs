@@ -41,7 +41,7 @@ async fn held_open(rig: &Rig, name: &str) -> (String, String, File) {
     let target = rig.in_use(name).await;
     let file = Path::new(&target).join("word");
     fs::write(&file, "kept").unwrap();
-    let uid = rig.cluster.claim(name).unwrap().uid().unwrap();
+    let uid = rig.read_claim(name).await.uid().unwrap();
     (target, uid, File::open(file).unwrap())
 }
 
@@ -107,7 +107,7 @@ pub async fn force_does_not_wait_for_a_driver_and_the_hand_over_does(cluster: Ar
     rig.until_says("alone", "PluginNotRunning", &["fake.moor.dev", NODE]).await;
     assert_eq!(rig.calls_since(since, "alone").len(), 0);
     assert!(!rig.was_written("volumeclaims", "alone", "NodeDetached"));
-    let attachment = cluster.attachment_of("alone").unwrap().name_any();
+    let attachment = rig.read_attachment_of("alone").await.name_any();
     assert!(!rig.was_written("attachments", &attachment, "NodeDetached"));
     // A new agent knows what is left to do from its record.
     rig.restart(NODE);

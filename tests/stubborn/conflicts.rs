@@ -51,7 +51,7 @@ pub async fn a_failed_attach_is_written_onto_a_newer_attachment(cluster: Arc<Clu
     let rig = with_held(&cluster, RPC).await;
     rig.make_claim(&volume_claim("v", "v", NODE)).await;
     until_running(&rig, RPC).await;
-    let name = cluster.attachment_of("v").unwrap().metadata.name.clone().unwrap();
+    let name = rig.read_attachment_of("v").await.metadata.name.unwrap();
     let all: Api<Attachment> = Api::all(cluster.admin.clone());
     all.patch(&name, &PatchParams::default(), &touch()).await.unwrap();
     rig.fake.let_go("v", RPC);

@@ -77,7 +77,7 @@ async fn still_mounted(rig: &Rig, lie: Rpc, far: usize) {
     let words = [lie.name(), "is done", "still mounted", "/moor.dev/", "next in"];
     rig.until_says("v", "StillMounted", &words).await;
     until_attempted(rig, "v", 2).await;
-    let attachment = rig.cluster.attachment_of("v").unwrap().name_any();
+    let attachment = rig.read_attachment_of("v").await.name_any();
     assert!(!rig.was_written("volumeclaims", "v", "NodeDetached"));
     assert!(!rig.was_written("attachments", &attachment, "NodeDetached"));
     assert_eq!(course(&rig.calls_since(since, "v")), UNDO[..far]);

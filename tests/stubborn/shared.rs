@@ -16,8 +16,8 @@ pub async fn one_of_two_claims_leaves_after_a_crash_of_the_agent(cluster: Arc<Cl
     let first = rig.in_use("first").await;
     rig.make_claim(&volume_claim("second", "first", NODE)).await;
     let second = rig.until_ready("second").await;
-    let attachment = |claim| cluster.attachment_of(claim).unwrap().metadata.uid.clone();
-    assert_eq!(attachment("first"), attachment("second"));
+    let attachment = rig.read_attachment_of("first").await.metadata.uid;
+    assert_eq!(rig.read_attachment_of("second").await.metadata.uid, attachment);
     fs::write(Path::new(&first).join("word"), "of the first").unwrap();
 
     rig.kill(NODE);

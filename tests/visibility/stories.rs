@@ -101,7 +101,7 @@ pub async fn a_failing_attach_is_on_the_claim(cluster: Arc<Cluster>) {
 
     rig.fake.heal("db", Rpc::ControllerPublishVolume);
     rig.until_ready("db").await;
-    let status = cluster.claim("db").unwrap().status.clone().unwrap();
+    let status = rig.read_claim("db").await.status.unwrap();
     assert_eq!((status.last_error, status.attempts, status.next_retry), (None, None, None));
     let ready = condition(&status.conditions).unwrap();
     assert!(ready.message.contains("on node node-2"), "{}", ready.message);
@@ -184,7 +184,7 @@ pub async fn a_waiting_claim_names_its_holder(cluster: Arc<Cluster>) {
     let status = until(&rig, "next", "waits", |s| s.waiting_for.is_some()).await;
     let holder = status.waiting_for.clone().unwrap();
     assert_eq!((holder.holder.as_str(), holder.node_name.as_deref()), ("default/db", Some("node-2")));
-    let held = cluster.claim("db").unwrap().status.clone().unwrap();
+    let held = rig.read_claim("db").await.status.unwrap();
     let since = condition(&held.conditions).unwrap().last_transition_time.clone();
     assert_eq!(holder.since, Some(since), "since it is Ready");
     assert!(says(&status, "Held", &["default/db on node node-2 (Ready)"]));
