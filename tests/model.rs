@@ -149,6 +149,44 @@ fn agents_whose_watches_are_behind() {
     check("agents behind their own writes", config);
 }
 
+/// Two claims share a node and a third one waits for both on another. B1, B22.
+#[test]
+fn three_claims_on_two_nodes() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0, 1]);
+    config.lagging = OLD_LEADER;
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 1, crash: 1, late: 1, ..NONE });
+    check("three claims, two nodes", config);
+}
+
+/// Three claims that exclude each other on one node: each gives its Attachment to the next or is the last on it.
+#[test]
+fn three_claims_in_an_exclusive_mode() {
+    let mut config = Config::new(SingleNodeSingleWriter, [0, 0, 0]);
+    config.lagging = OLD_CACHES;
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, crash: 1, ..NONE });
+    check("three claims, an exclusive mode", config);
+}
+
+/// The one between two of its kind has another mode.
+#[test]
+fn three_claims_and_two_mode_switches() {
+    let mut config = Config::new(SingleNodeWriter, [0, 1, 0]);
+    config.claims[1].mode = MultiNodeMultiWriter;
+    config.stage = false;
+    config.lagging = &[(L1, Kind::Attachments), (L1, Kind::Handle)];
+    config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 1, crash: 1, late: 1, ..NONE });
+    check("three claims, two mode switches", config);
+}
+
+/// Two writers and a reader beside them.
+#[test]
+fn two_writers_and_a_reader() {
+    let mut config = Config::new(MultiNodeSingleWriter, [0, 1, 1]);
+    (config.stage, config.claims[1].read_only) = (false, true);
+    config.budget = bounds(NONE, Budget { force: 1, ..NONE });
+    check("two writers and a reader", config);
+}
+
 /// Two modes: the switch waits for everything older, old leaders cannot bring the old epoch back. B1, N6.
 #[test]
 fn a_mode_switch() {
@@ -296,7 +334,7 @@ fn a_second_writer_after_one_that_was_removed_by_force() {
 #[test]
 fn a_node_goes_away_and_comes_back() {
     let mut config = Config::new(SingleNodeWriter, [1, 0]);
-    (config.stage, config.leaves, config.kept) = (false, Some(1), [false, true]);
+    (config.stage, config.leaves, config.kept) = (false, Some(1), &[1]);
     config.budget =
         bounds(Budget { away: 1, word: 1, ..NONE }, Budget { away: 2, word: 2, crash: 1, ..NONE });
     check("a node goes away and comes back", config);
@@ -306,7 +344,7 @@ fn a_node_goes_away_and_comes_back() {
 #[test]
 fn a_node_with_two_claims_goes_away() {
     let mut config = Config::new(SingleNodeWriter, [1, 1]);
-    (config.stage, config.leaves, config.kept) = (false, Some(1), [false, true]);
+    (config.stage, config.leaves, config.kept) = (false, Some(1), &[1]);
     config.budget = bounds(Budget { away: 1, word: 1, ..NONE }, Budget { away: 1, word: 2, late: 1, ..NONE });
     check("a node with two claims goes away", config);
 }
@@ -327,7 +365,7 @@ fn a_node_goes_away_and_nothing_fences_it() {
 fn a_leader_pauses_before_it_declares_a_loss() {
     let mut config = Config::new(SingleNodeWriter, [1, 0]);
     (config.attach, config.stage, config.leaves) = (false, false, Some(1));
-    config.kept = [true, true];
+    config.kept = &[0, 1];
     config.habits.slow_loss = true;
     config.budget = bounds(Budget { away: 2, word: 1, ..NONE }, Budget { away: 2, word: 2, ..NONE });
     check("a leader pauses before it declares a loss", config);
@@ -338,7 +376,7 @@ fn a_leader_pauses_before_it_declares_a_loss() {
 fn the_writer_is_on_a_node_that_goes_away() {
     let mut config = Config::new(MultiNodeSingleWriter, [1, 0]);
     (config.attach, config.stage, config.leaves) = (true, false, Some(1));
-    config.kept = [true, true];
+    config.kept = &[0, 1];
     config.budget = bounds(Budget { away: 1, word: 1, ..NONE }, Budget { away: 1, word: 1, late: 1, ..NONE });
     check("the writer's node goes away", config);
 }
@@ -369,7 +407,7 @@ fn a_volume_is_made_again_under_its_name() {
 fn an_old_leader_and_a_volume_made_again() {
     let mut config = Config::new(SingleNodeWriter, [0, 1]);
     (config.attach, config.stage, config.volumes) = (false, false, Volumes::Again);
-    config.kept = [false, true];
+    config.kept = &[1];
     config.lagging = &[(L1, Kind::Attachments), (L1, Kind::Handle)];
     config.budget =
         bounds(Budget { lag: 1, old_steps: 2, ..NONE }, Budget { lag: 2, force: 1, old_steps: 4, ..NONE });
@@ -392,7 +430,7 @@ fn a_volume_handle_is_removed_by_force() {
 fn an_attachment_is_removed_by_force_under_its_claim() {
     let mut config = Config::new(SingleNodeWriter, [0, 1]);
     (config.attach, config.removed) = (false, Some(Removed::Attachment));
-    (config.kept, config.sick) = ([true, true], Some(0));
+    (config.kept, config.sick) = (&[0, 1], Some(0));
     config.budget = bounds(Budget { force: 1, ..NONE }, Budget { force: 2, late: 1, crash: 1, ..NONE });
     check("an Attachment removed by force under its claim", config);
 }
@@ -402,7 +440,7 @@ fn an_attachment_is_removed_by_force_under_its_claim() {
 fn an_attachment_is_removed_by_force_under_a_writer() {
     let mut config = Config::new(MultiNodeSingleWriter, [0, 1]);
     (config.attach, config.stage, config.removed) = (false, false, Some(Removed::Attachment));
-    (config.kept, config.sick) = ([true, true], Some(0));
+    (config.kept, config.sick) = (&[0, 1], Some(0));
     config.budget = bounds(Budget { force: 1, ..NONE }, Budget { force: 2, late: 1, crash: 1, ..NONE });
     check("an Attachment removed by force under a writer", config);
 }
@@ -412,7 +450,7 @@ fn an_attachment_is_removed_by_force_under_a_writer() {
 fn an_attachment_is_removed_by_force_under_two_claims() {
     let mut config = Config::new(SingleNodeWriter, [0, 0]);
     (config.attach, config.removed) = (false, Some(Removed::Attachment));
-    config.kept = [true, true];
+    config.kept = &[0, 1];
     config.budget = bounds(Budget { force: 1, ..NONE }, Budget { force: 2, late: 1, crash: 1, ..NONE });
     check("an Attachment removed by force under two claims", config);
 }
@@ -448,7 +486,7 @@ fn an_instance_comes_back_under_its_old_name() {
 fn open_an_attached_attachment_removed_by_force() {
     let mut config = Config::new(SingleNodeWriter, [0, 1]);
     (config.stage, config.removed) = (false, Some(Removed::Attachment));
-    (config.kept, config.sick) = ([true, true], Some(0));
+    (config.kept, config.sick) = (&[0, 1], Some(0));
     config.budget = Budget { force: 1, ..NONE };
     check("an Attachment removed by force while it is attached", config);
 }

@@ -112,14 +112,13 @@ fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
 
 /// Why a state of rest is not what the claims ask for.
 fn bad_rest(config: &Config, s: &State) -> Option<String> {
-    let living = s.claims.iter().flatten().filter(|c| !c.deleted && c.state != ClaimState::Lost).count();
     if s.claims.iter().flatten().any(|c| c.deleted) {
         return Some("a deleted claim stays".into());
     }
     let mut attached = [false; NODES];
     let mut staged = [false; NODES];
     let mut published = [[false; CLAIMS]; NODES];
-    let mut served = 0;
+    let mut served = Vec::new();
     let mut closing = false;
     for (c, claim) in s.claims.iter().enumerate() {
         let forgotten = |k: &&Claim| {
@@ -133,7 +132,7 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
             // Its lock was removed by hand. The mount stays for as long as the claim does.
             published[usize::from(n)][c] = true;
             staged[usize::from(n)] = config.stage;
-            served += 1;
+            served.push(c);
             // Everybody else waits for it.
             closing = true;
             continue;
@@ -147,7 +146,7 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
         (attached[n], staged[n], published[n][c]) = (config.attach, config.stage, true);
         // What was granted under an earlier UID of the Node ends before anything is granted under the new one.
         closing |= att.deleted || att.node_uid != s.machines[n].uid;
-        served += 1;
+        served.push(c);
     }
     let is = |what: &Vec<u8>| !what.is_empty();
     if s.truth.attached.map(|a| a.is_some()) != attached {
@@ -164,16 +163,18 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
         |c: u8| super::volumes::names(config, &s.volumes).into_iter().find(|n| n.claims.contains(&c));
     let served_by =
         |c: u8| volume(c).and_then(|n| n.current).is_some_and(|(v, vol)| !vol.deleted && s.handle.owner == v);
-    let living = if config.volumes == Volumes::Stays {
-        living
-    } else {
-        let wants = |(c, k): (u8, &Option<Claim>)| k.is_some_and(|k| !k.deleted) && served_by(c);
-        (0..).zip(&s.claims).filter(|each| wants(*each)).count()
+    let wants = |c: usize, k: &Claim| {
+        let waits = !served.contains(&c) && k.state != ClaimState::Lost;
+        waits && (config.volumes == Volumes::Stays || u8::try_from(c).is_ok_and(served_by))
     };
     let alive = s.controllers.iter().any(|c| c.alive) || !config.attach;
-    let wanted = if living == CLAIMS && (!config.compatible() || closing) { 1 } else { living };
-    if served < wanted && alive {
-        return Some("a claim waits for nobody".into());
+    // Who is younger waits for who is older; so the oldest that waits does so for one that is served.
+    let first = s.claims.iter().enumerate().find(|(c, k)| k.as_ref().is_some_and(|k| wants(*c, k)));
+    if let Some((first, _)) = first.filter(|_| alive) {
+        let yields = served.iter().any(|c| closing || !config.compatible(*c, first));
+        if !yields {
+            return Some("a claim waits for nobody".into());
+        }
     }
     let used = s
         .atts
@@ -186,10 +187,14 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
     if records.into_iter().any(|r| s.att(r.uid).is_none() && !r.forgotten) {
         return Some("a record without an Attachment stays".into());
     }
-    if s.handle.there && s.handle.closing && served == 0 && s.volumes[usize::from(s.handle.owner)].is_some() {
+    if s.handle.there
+        && s.handle.closing
+        && served.is_empty()
+        && s.volumes[usize::from(s.handle.owner)].is_some()
+    {
         return Some("the handle stays closed".into());
     }
-    if s.volumes.iter().flatten().any(|v| v.deleted) && s.atts.is_empty() && served == 0 {
+    if s.volumes.iter().flatten().any(|v| v.deleted) && s.atts.is_empty() && served.is_empty() {
         return Some("a deleted Volume stays".into());
     }
     let busy = s.calls.iter().any(|c| c.by != Actor::Backend);

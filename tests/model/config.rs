@@ -4,12 +4,12 @@ use moor::api::{AccessMode, lock};
 
 use super::state::{Actor, Kind};
 
-/// Number of claims in every run.
-pub const CLAIMS: usize = 2;
+/// Most claims of a run.
+pub const CLAIMS: usize = 3;
 /// Number of nodes; controller instance `i` runs beside node `i`.
 pub const NODES: usize = 2;
 
-/// Every claim.
+/// Every claim that a run may have.
 pub fn claim_ids() -> impl Iterator<Item = u8> {
     (0..).zip(0..CLAIMS).map(|(c, _)| c)
 }
@@ -100,7 +100,7 @@ pub enum Volumes {
     Stays,
     /// One that may go, and is made again under its name.
     Again,
-    /// Two that name one handle; each has one claim.
+    /// Two that name one handle; each has one claim, the first two.
     Beside,
 }
 
@@ -114,8 +114,8 @@ pub enum Removed {
 /// One configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The claims, oldest first.
-    pub claims: [ClaimSpec; CLAIMS],
+    /// The claims, oldest first: two or three.
+    pub claims: Vec<ClaimSpec>,
     /// Mode of the VolumeHandle at the start.
     pub mode: AccessMode,
     /// The driver has ControllerPublishVolume.
@@ -128,7 +128,7 @@ pub struct Config {
     pub budget: Budget,
     /// Whose watch of what may fall behind.
     pub lagging: &'static [(Actor, Kind)],
-    /// The run begins when the younger claim is served, and this watch has seen nothing of it.
+    /// The run begins when the youngest claim is served, and this watch has seen nothing of it.
     pub missed_all: Option<(Actor, Kind)>,
     /// The driver finishes one call for a volume before it answers another (or answers ABORTED).
     pub serial: bool,
@@ -149,15 +149,16 @@ pub struct Config {
     /// The node that may go away.
     pub leaves: Option<u8>,
     /// Claims that their users never delete.
-    pub kept: [bool; CLAIMS],
+    pub kept: &'static [u8],
 }
 
 impl Config {
-    /// Two claims of this mode on these nodes; a driver with attach and stage; nothing goes wrong.
-    pub fn new(mode: AccessMode, nodes: [u8; CLAIMS]) -> Self {
+    /// Claims of this mode on these nodes; a driver with attach and stage; nothing goes wrong.
+    pub fn new<const N: usize>(mode: AccessMode, nodes: [u8; N]) -> Self {
+        const { assert!(N == 2 || N == CLAIMS) };
         let read_only = mode.is_reader_only();
         Self {
-            claims: nodes.map(|n| ClaimSpec { node: Some(n), mode, read_only }),
+            claims: nodes.map(|n| ClaimSpec { node: Some(n), mode, read_only }).to_vec(),
             mode,
             attach: true,
             stage: true,
@@ -174,13 +175,13 @@ impl Config {
             removed: None,
             volumes: Volumes::Stays,
             leaves: None,
-            kept: [false; CLAIMS],
+            kept: &[],
         }
     }
 
-    /// Both claims can be Ready at once.
-    pub fn compatible(&self) -> bool {
-        let [a, b] = &self.claims;
+    /// Two claims can be Ready at once.
+    pub fn compatible(&self, one: usize, other: usize) -> bool {
+        let (a, b) = (&self.claims[one], &self.claims[other]);
         let same_node = a.node.is_none() || b.node.is_none() || a.node == b.node;
         let single = moor::claim::admission::is_exclusive(a.mode, self.shares_node);
         let two_writers = a.mode == AccessMode::MultiNodeSingleWriter && !a.read_only && !b.read_only;
@@ -233,5 +234,5 @@ pub fn instance_name(i: u8) -> &'static str {
 
 /// UID of claim `c`; its name too, unless it is one made again.
 pub fn claim_name(c: u8) -> &'static str {
-    ["a", "b"][usize::from(c)]
+    ["a", "b", "c"][usize::from(c)]
 }

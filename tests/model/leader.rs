@@ -111,15 +111,17 @@ fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
     let own: Vec<Att> = view.atts.iter().filter(|a| name.volumes.contains(&a.volume)).copied().collect();
     let atts: Vec<_> = own.iter().map(|a| att_seen(config, a)).collect();
     let handle = handle_seen(config, &view.handle);
-    let uses =
-        config.claims.map(|c| VolumeUse { access_mode: c.mode, attachment_mode: AttachmentMode::FileSystem });
+    let uses = config
+        .claims
+        .iter()
+        .map(|c| VolumeUse { access_mode: c.mode, attachment_mode: AttachmentMode::FileSystem });
     let volume = name.current.map(|(v, vol)| VolumeSeen {
         uid: volume_uid(v),
         deleted: vol.deleted,
         ready: vol.ready,
         driver: DRIVER.into(),
         handle: VOLUME_ID.into(),
-        uses: uses.to_vec(),
+        uses: uses.collect(),
         unprepared: None,
         attaches_read_only: false,
     });

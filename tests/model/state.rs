@@ -306,7 +306,10 @@ impl State {
         let claim = Claim::NEW;
         let controller = ControllerAgent { alive: true, read: None, call: None, dirty: 0 };
         Self {
-            claims: [Some(claim), (config.budget.again == 0).then_some(claim)],
+            claims: std::array::from_fn(|c| {
+                let is_there = c < config.claims.len() && (c == 0 || config.budget.again == 0);
+                is_there.then_some(claim)
+            }),
             atts: Vec::new(),
             handle: Handle {
                 there: true,

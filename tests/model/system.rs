@@ -307,7 +307,7 @@ impl Model for System {
         }
         let mut all = Vec::new();
         for c in claim_ids() {
-            if s.claims[usize::from(c)].is_some_and(|k| !k.deleted) && !self.config.kept[usize::from(c)] {
+            if s.claims[usize::from(c)].is_some_and(|k| !k.deleted) && !self.config.kept.contains(&c) {
                 all.push(What::DeleteClaim(c));
             }
         }
@@ -423,10 +423,10 @@ impl Model for System {
             HandleGoneInUse
         ];
         all.push(Property::always("once trouble ends, every run ends well", calm::ends_well));
-        all.push(Property::sometimes("the younger claim is Ready", |_: &Self, s: &State| {
-            s.claims[CLAIMS - 1].is_some_and(|k| k.state == moor::api::ClaimState::Ready)
+        all.push(Property::sometimes("the youngest claim is Ready", |model: &Self, s: &State| {
+            s.claims[model.config.claims.len() - 1].is_some_and(|k| k.state == moor::api::ClaimState::Ready)
         }));
-        if self.config.kept == [false; CLAIMS] {
+        if self.config.kept.is_empty() {
             all.push(Property::sometimes("everything is gone again", |_: &Self, s: &State| {
                 s.claims == [None; CLAIMS] && s.atts.is_empty()
             }));
