@@ -60,8 +60,7 @@ async fn every_fault_of_every_call(cluster: Arc<Cluster>) {
     failed.extend(problems);
     say(&format!("{} cells, {} failed, {:.0} s", cells.len(), failed.len(), started.elapsed().as_secs_f64()));
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
-    let none = || rig.leaks().is_empty().then_some(());
-    cluster.until("nothing is left", none, || rig.leaks().join("\n")).await;
+    rig.until_nothing_left().await;
 }
 
 /// Runs a part of all cells at once. Returns what those that passed came to, and what the others died of.

@@ -3,15 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use moor::api::ClaimState;
 
-use crate::rig::{PATIENCE, Rig, registered, volume, volume_claim};
-
-/// Time between looks at the API server.
-const LOOK: Duration = Duration::from_millis(50);
+use crate::rig::{LOOK, PATIENCE, Rig, registered, volume, volume_claim};
 
 /// From nothing to nothing.
 pub struct Way {
@@ -103,37 +99,25 @@ async fn created(rig: Arc<Rig>, key: String) {
 async fn given_up(rig: Arc<Rig>, key: String) {
     rig.make_volume(&volume(&key)).await;
     rig.make_claim(&volume_claim(&key, &key, "node-2")).await;
-    // Live reads: a watch that has not seen an object yet has not seen it go either.
-    in_time(&rig, &key, decided(rig.clone(), key.clone())).await;
+    let story = |_| panic!("it never came to an end:\n{}", rig.story(&key));
+    tokio::time::timeout(PATIENCE, decided(&rig, &key)).await.unwrap_or_else(story);
     rig.delete_claim(&key).await;
     rig.delete_volume(&key).await;
-    in_time(&rig, &key, gone(rig.clone(), key.clone())).await;
+    rig.until_claim_gone(&key).await;
+    rig.until_volume_gone(&key).await;
     assert!(!rig.fake.backend().volumes.contains_key(&key), "the volume {key} is still there");
 }
 
 /// Returns when the claim is Ready, or somebody has deleted it.
-async fn decided(rig: Arc<Rig>, key: String) {
-    while let Some(claim) = rig.claim_api().get_opt(&key).await.unwrap() {
+async fn decided(rig: &Rig, key: &str) {
+    // Live reads: a watch that has not seen an object yet has not seen it go either.
+    while let Some(claim) = rig.claim_api().get_opt(key).await.unwrap() {
         let ready = claim.status.is_some_and(|status| status.state == ClaimState::Ready);
         if ready || claim.metadata.deletion_timestamp.is_some() {
             return;
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-/// Returns when claim and Volume are gone.
-async fn gone(rig: Arc<Rig>, key: String) {
-    while rig.claim_api().get_opt(&key).await.unwrap().is_some()
-        || rig.volume_api().get_opt(&key).await.unwrap().is_some()
-    {
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-async fn in_time(rig: &Arc<Rig>, key: &str, end: impl Future<Output = ()>) {
-    let story = |_| panic!("it never came to an end:\n{}", rig.story(key));
-    tokio::time::timeout(PATIENCE, end).await.unwrap_or_else(story);
 }
 
 /// A volume that exists, used twice on the node whose agent also attaches, and left to its owner.

@@ -22,6 +22,8 @@ use super::{NAMESPACE, SPACE, chart, lag};
 
 /// How long anything that has to happen may take, on a machine that is busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Time between looks at the API server.
+pub const LOOK: Duration = Duration::from_millis(50);
 
 /// The API server of a test binary. Its cases run on it one after the other.
 pub struct Cluster {

@@ -1,21 +1,27 @@
 //! What must be left when everything has been undone: nothing.
 
+use std::fmt::Debug;
 use std::fs;
+use std::time::Instant;
 
-use kube::ResourceExt as _;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use moor::api::{Attachment, VolumeHandle};
+use serde::de::DeserializeOwned;
 
-use super::Rig;
+use super::{LOOK, PATIENCE, Rig};
 
 impl Rig {
     /// What is left of claims anywhere: objects, records, mounts, paths, and what the storage has attached.
-    pub fn leaks(&self) -> Vec<String> {
+    async fn leaks(&self) -> Vec<String> {
         let mut leaks = self.fake.backend().in_use();
-        let cluster = &self.cluster;
-        leaks.extend(cluster.claims.state().iter().map(|c| format!("VolumeClaim {}", c.name_any())));
-        leaks.extend(cluster.attachments.state().iter().map(|a| format!("Attachment {}", a.name_any())));
+        let admin = || self.cluster.admin.clone();
+        leaks.extend(all(self.claim_api()).await.iter().map(|c| format!("VolumeClaim {}", c.name_any())));
+        let attachments: Vec<Attachment> = all(Api::all(admin())).await;
+        leaks.extend(attachments.iter().map(|a| format!("Attachment {}", a.name_any())));
         // A VolumeHandle belongs to its Volume.
-        let volumes: Vec<_> = cluster.volumes.state().iter().filter_map(|v| v.uid()).collect();
-        let handles = cluster.handles.state();
+        let handles: Vec<VolumeHandle> = all(Api::all(admin())).await;
+        let volumes: Vec<_> = all(self.volume_api()).await.iter().filter_map(ResourceExt::uid).collect();
         let orphans = handles.iter().filter(|handle| !volumes.contains(&handle.spec.volume.uid));
         leaks.extend(orphans.map(|handle| format!("VolumeHandle {}", handle.name_any())));
         for node in self.nodes.lock().unwrap().iter() {
@@ -45,10 +51,29 @@ impl Rig {
 
     /// Waits until nothing is left of any claim, and asserts that the driver was called as CSI wants.
     pub async fn assert_nothing_left(&self) {
-        let none = || self.leaks().is_empty().then_some(());
-        self.cluster.until("nothing is left", none, || self.leaks().join("\n")).await;
+        self.until_nothing_left().await;
         self.fake.assert_obeyed();
     }
+
+    /// Waits until nothing is left of any claim.
+    pub async fn until_nothing_left(&self) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let leaks = self.leaks().await;
+            if leaks.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < end, "this is left:\n{}", leaks.join("\n"));
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+async fn all<K>(api: Api<K>) -> Vec<K>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    api.list(&ListParams::default()).await.unwrap().items
 }
 
 fn entries(directory: &std::path::Path) -> Vec<String> {

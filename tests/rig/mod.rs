@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-pub use cluster::{Cluster, PATIENCE};
+pub use cluster::{Cluster, LOOK, PATIENCE};
 pub use fake::{Fake, Fault};
 pub use gate::{Gate, Point, Side};
 pub use harness::{Case, is_whole, main, say};

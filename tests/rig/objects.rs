@@ -1,15 +1,18 @@
 //! Making, deleting and reading the objects of users.
 
+use std::fmt::Debug;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use moor::api::conditions::READY;
 use moor::api::{Attachment, ClaimState, Plugin, Volume, VolumeClaim, VolumeState};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::cluster::missing_is_fine;
 use super::fake::DRIVER;
-use super::{Journal, Rig, SPACE};
+use super::{Journal, LOOK, Rig, SPACE};
 
 /// A Volume to be created, which the fake driver knows as `key`.
 pub fn volume(key: &str) -> Volume {
@@ -134,14 +137,29 @@ impl Rig {
 
     /// Waits until a claim is gone.
     pub async fn until_claim_gone(&self, name: &str) {
-        let look = || self.cluster.claim(name).is_none().then_some(());
-        self.cluster.until(&format!("claim {name} is gone"), look, || self.story(name)).await;
+        let seen = || self.cluster.claim(name).is_some();
+        self.until_gone(&format!("claim {name} is gone"), name, &self.claim_api(), seen).await;
     }
 
     /// Waits until a Volume is gone.
     pub async fn until_volume_gone(&self, name: &str) {
-        let look = || self.cluster.volume(name).is_none().then_some(());
-        self.cluster.until(&format!("Volume {name} is gone"), look, || self.story(name)).await;
+        let seen = || self.cluster.volume(name).is_some();
+        self.until_gone(&format!("Volume {name} is gone"), name, &self.volume_api(), seen).await;
+    }
+
+    async fn until_gone<K>(&self, what: &str, name: &str, api: &Api<K>, is_seen: impl Fn() -> bool)
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        loop {
+            let look = || (!is_seen()).then_some(());
+            self.cluster.until(what, look, || self.story(name)).await;
+            // A watch that has not seen it come has not seen it go either.
+            if api.get_opt(name).await.unwrap().is_none() {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Deletes these claims, then these Volumes, and waits until nothing is left of anything.
