@@ -175,7 +175,10 @@ impl Registry {
     /// Looks through the directory for ever.
     pub async fn run(self: Arc<Self>) {
         loop {
-            let (directory, named) = (self.directory.clone(), self.surroundings.named_sockets());
+            let directory = self.directory.clone();
+            let mut named = self.surroundings.named_sockets();
+            // The Plugin that named one may be gone, and undo goes on (design R9).
+            named.extend(self.state().sockets.keys().cloned());
             let found = tokio::task::spawn_blocking(move || sockets(&directory, named)).await;
             if let Ok(found) = found {
                 self.reconcile(&found);

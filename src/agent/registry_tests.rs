@@ -125,12 +125,13 @@ pub(in crate::agent) fn serve(driver: &Driver, path: &Path) -> Process {
 
 #[derive(Default)]
 pub(in crate::agent) struct World {
+    named: Mutex<Vec<PathBuf>>,
     told: Mutex<Vec<(String, bool)>>,
 }
 
 impl Surroundings for World {
     fn named_sockets(&self) -> Vec<PathBuf> {
-        Vec::new()
+        self.named.lock().unwrap().clone()
     }
 
     fn health_timeout(&self, _: &str) -> Duration {
@@ -330,6 +331,24 @@ async fn sockets_are_found_one_folder_down_and_where_they_are_named() {
     names.sort();
     assert_eq!(names, [path("a/csi.sock"), path("b/ctl.socket"), path("b/other.sock")]);
     drop(listeners);
+}
+
+/// A Plugin that is deleted no longer names it, and what it has mounted has to be undone.
+#[tokio::test]
+async fn a_socket_that_nobody_names_any_more_serves_until_it_is_gone() {
+    let Fixture { directory, world, registry } = fixture();
+    let path = directory.path().join("a/driver.socket");
+    let _server = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &path);
+    world.named.lock().unwrap().push(path.clone());
+    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    world.named.lock().unwrap().clear();
+    // The one that appears now is found by a look that begins after that.
+    let other = directory.path().join("b/csi.sock");
+    let _other = serve(&Driver { name: "b.test".into(), ..Driver::default() }, &other);
+    until("the other serves", || registry.client_for("b.test", Service::Identity).is_some()).await;
+    assert!(registry.client_for("a.test", Service::Identity).is_some());
+    fs::remove_file(&path).unwrap();
+    until("gone", || registry.best("a.test", Service::Identity, None).is_none()).await;
 }
 
 #[tokio::test]
