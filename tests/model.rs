@@ -414,6 +414,16 @@ fn an_old_leader_and_a_volume_made_again() {
     check("an old leader, a volume made again", config);
 }
 
+/// A Volume is removed by hand and then the instance dies that is to detach it: another one has to.
+#[test]
+fn an_instance_dies_after_its_volume_was_removed_by_force() {
+    let mut config = Config::new(SingleNodeWriter, [0, 0]);
+    (config.stage, config.volumes) = (false, Volumes::Again);
+    config.budget =
+        bounds(Budget { force: 1, kill: 1, ..NONE }, Budget { force: 1, kill: 1, late: 1, ..NONE });
+    check("an instance dies after its volume", config);
+}
+
 /// A VolumeHandle whose finalizer is taken off by hand is made anew, closed behind what is left. Until then its absence
 /// does not say that no call has run. N9.
 #[test]

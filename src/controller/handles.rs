@@ -17,7 +17,7 @@ use crate::api::{AccessMode, Attachment, FINALIZER, Volume, VolumeHandle, Volume
 use crate::attachment::controller_side::is_misplaced;
 use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Created, Deleted, Target};
-use crate::volume::VolumeWaiting;
+use crate::volume::{self, VolumeWaiting};
 
 /// Every Attachment of the handle, by a quorum LIST made now (design R1).
 pub(crate) async fn live_attachments(ctx: &Context, handle: &str) -> Result<Vec<Attachment>, ApiError> {
@@ -39,9 +39,12 @@ pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
         return volumes::wait(ctx, volume, &VolumeWaiting::HandleInPersistentVolume { name }).await;
     }
     let name = lock::handle_name(&driver, &id);
-    // Attachments that outlived an earlier VolumeHandle still lock the storage: start closed behind them.
+    // Attachments that outlived an earlier VolumeHandle still lock the storage: start closed behind them, with the
+    // instance that has them to detach.
     let left = live_attachments(ctx, &name).await?;
-    let epoch = left.iter().map(|a| a.spec.fixed.epoch).max().map_or(1, |latest| latest + 1);
+    let latest = left.iter().max_by_key(|a| a.spec.fixed.epoch);
+    let epoch = latest.map_or(1, |latest| latest.spec.fixed.epoch + 1);
+    let controller = latest.and_then(|latest| latest.spec.controller.clone());
     let handle = VolumeHandle {
         metadata: ObjectMeta {
             name: Some(name.clone()),
@@ -55,7 +58,7 @@ pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
             mode: volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default(),
             epoch,
             closing: !left.is_empty(),
-            controller: volume.spec.assignment.as_ref().and_then(|a| a.controller.clone()),
+            controller: volume.spec.assignment.as_ref().and_then(|a| a.controller.clone()).or(controller),
             writer: None,
             undoing: Vec::new(),
         },
@@ -98,6 +101,9 @@ pub(crate) async fn contest(ctx: &Context, seen: &Observed, volume: &Arc<Volume>
         let owner = format!("{}/{}", owner.namespace, owner.name);
         return volumes::wait(ctx, volume, &VolumeWaiting::DuplicateHandle { owner }).await;
     }
+    if let Some(to) = heir_without_volume(seen) {
+        return move_to(ctx, seen, &to).await;
+    }
     if !handle.spec.closing {
         return begin_closing(ctx, seen).await;
     }
@@ -111,6 +117,12 @@ pub(crate) async fn contest(ctx: &Context, seen: &Observed, volume: &Arc<Volume>
     let fields = json!({ "spec": {
         "closing": false, "volume": reference(volume), "mode": mode, "controller": controller, "writer": null } });
     write(ctx, handle, fields).await
+}
+
+/// Who is to make the calls for a VolumeHandle whose Volume is gone, if it cannot be the one that it names.
+pub(crate) fn heir_without_volume(seen: &Observed) -> Option<ControllerRef> {
+    let balancing = seen.plugin.as_ref()?.spec.balancing;
+    volume::heir_without_volume(seen.handle_seen.as_ref()?, &seen.controllers, balancing)
 }
 
 /// An Attachment of an earlier epoch that is still there, by a quorum LIST, beside those that `may_stay`.

@@ -37,7 +37,7 @@ pub(crate) const BY_HANDLE: &str = "handle";
 pub(crate) const BY_NODE: &str = "node";
 /// Attachments by `driver/node`.
 pub(crate) const BY_DRIVER_NODE: &str = "driver-node";
-/// Volumes and PluginInstances by their Plugin.
+/// Volumes, PluginInstances and Attachments by their Plugin.
 pub(crate) const BY_PLUGIN: &str = "plugin";
 /// Volumes by the volume that they name or have, as its driver knows it.
 pub(crate) const BY_VOLUME_HANDLE: &str = "volume-handle";
@@ -63,6 +63,7 @@ pub(crate) fn attachment_cache() -> Cache<Attachment> {
             vec![volume_key(&a.spec.volume.namespace, &a.spec.volume.name)]
         })
         .with_index(BY_HANDLE, |a: &Attachment| vec![a.spec.fixed.handle_name.clone()])
+        .with_index(BY_PLUGIN, |a: &Attachment| vec![a.spec.fixed.plugin_name.clone()])
         .with_index(BY_NODE, |a: &Attachment| vec![a.spec.node_name.clone()])
         .with_index(BY_DRIVER_NODE, |a: &Attachment| {
             vec![volume_key(&a.spec.fixed.driver_name, &a.spec.node_name)]
@@ -116,7 +117,7 @@ pub(crate) fn connect(ctx: &Context) {
         }
     });
     let (q, all, room) = (Arc::clone(queue), Arc::clone(attachments), Arc::clone(&ctx.room));
-    let (of_plugin, on_node) = (Arc::clone(volumes), Arc::clone(instances));
+    let (of_plugin, on_node) = (OfPlugin::new(ctx), Arc::clone(instances));
     nodes.on_change(move |before, after| {
         let Some(node) = after.or(before) else { return };
         let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
@@ -126,22 +127,22 @@ pub(crate) fn connect(ctx: &Context) {
             add_waiting(&q, &room, name);
             // Volumes whose calls are made there, wherever they are attached.
             for instance in on_node.by_index(BY_AGENT, name) {
-                add_volumes_of(&q, &of_plugin, &instance.spec.plugin_name);
+                of_plugin.wake(&instance.spec.plugin_name);
             }
         }
     });
-    connect_plugins(plugins, volumes, queue);
-    let (q, all, gone) = (Arc::clone(queue), Arc::clone(volumes), Arc::clone(&ctx.gone));
+    connect_plugins(plugins, OfPlugin::new(ctx));
+    let (q, of_plugin, gone) = (Arc::clone(queue), OfPlugin::new(ctx), Arc::clone(&ctx.gone));
     instances.on_change(move |before, after| {
         gone.changed(before, after);
         let Some(i) = after.or(before) else { return };
-        add_volumes_of(&q, &all, &i.spec.plugin_name);
+        of_plugin.wake(&i.spec.plugin_name);
         q.add(Key::Plugin(i.spec.plugin_name.clone()));
     });
 }
 
-fn connect_plugins(plugins: &Arc<Cache<Plugin>>, volumes: &Arc<Cache<Volume>>, queue: &Arc<Queue<Key>>) {
-    let (q, all, others) = (Arc::clone(queue), Arc::clone(volumes), Arc::downgrade(plugins));
+fn connect_plugins(plugins: &Arc<Cache<Plugin>>, of_plugin: OfPlugin) {
+    let others = Arc::downgrade(plugins);
     plugins.on_change(move |before, after| {
         let Some(p) = after.or(before) else { return };
         let name = p.metadata.name.clone().unwrap_or_default();
@@ -151,12 +152,12 @@ fn connect_plugins(plugins: &Arc<Cache<Plugin>>, volumes: &Arc<Cache<Volume>>, q
             let others = others.upgrade().map(|others| others.all()).unwrap_or_default();
             for other in others.iter().filter(|other| drivers.contains(&other.driver_name())) {
                 let other = other.metadata.name.as_deref().unwrap_or_default();
-                add_volumes_of(&q, &all, other);
-                q.add(Key::Plugin(other.to_owned()));
+                of_plugin.wake(other);
+                of_plugin.queue.add(Key::Plugin(other.to_owned()));
             }
-            add_volumes_of(&q, &all, &name);
+            of_plugin.wake(&name);
         }
-        q.add(Key::Plugin(name));
+        of_plugin.queue.add(Key::Plugin(name));
     });
 }
 
@@ -241,8 +242,31 @@ fn add_contenders(queue: &Queue<Key>, volumes: &Cache<Volume>, id: &str) {
     volumes.by_index(BY_VOLUME_HANDLE, id).iter().for_each(|volume| add_volume(queue, volume));
 }
 
-pub(crate) fn add_volumes_of(queue: &Queue<Key>, volumes: &Cache<Volume>, plugin: &str) {
-    volumes.by_index(BY_PLUGIN, plugin).iter().for_each(|volume| add_volume(queue, volume));
+/// What hangs on Plugins.
+pub(crate) struct OfPlugin {
+    queue: Arc<Queue<Key>>,
+    volumes: Arc<Cache<Volume>>,
+    attachments: Arc<Cache<Attachment>>,
+}
+
+impl OfPlugin {
+    pub(crate) fn new(ctx: &Context) -> Self {
+        let Context { queue, volumes, attachments, .. } = ctx;
+        Self { queue: queue.clone(), volumes: volumes.clone(), attachments: attachments.clone() }
+    }
+
+    /// Asks for passes over its Volumes, and over those that were removed by hand while something was attached for them.
+    pub(crate) fn wake(&self, plugin: &str) {
+        for volume in self.volumes.by_index(BY_PLUGIN, plugin) {
+            add_volume(&self.queue, &volume);
+        }
+        for attachment in self.attachments.by_index(BY_PLUGIN, plugin) {
+            let owner = &attachment.spec.volume;
+            if self.volumes.get(&owner.namespace, &owner.name).is_none() {
+                self.queue.add(key_of(&owner.namespace, &owner.name));
+            }
+        }
+    }
 }
 
 pub(crate) fn add_volume(queue: &Queue<Key>, volume: &Volume) {
@@ -325,7 +349,7 @@ mod tests {
         assert_eq!(*woken.lock().unwrap(), [key_of("a", "one")]);
     }
 
-    /// The younger Plugin of a driver says whose it is, and its Volumes wait for that to end.
+    /// The younger Plugin of a driver says whose it is, and its Volumes wait for that to end. One was removed by hand.
     #[test]
     fn plugins_of_one_driver_wake_each_other() {
         let plugin = |name: &str, version: &str, driver: &str| {
@@ -346,14 +370,19 @@ mod tests {
             waits.metadata.uid = Some("waits".into());
             waits.metadata.resource_version = Some("1".into());
             volumes.apply(waits);
-            let queue = Arc::default();
-            connect_plugins(&plugins, &volumes, &queue);
+            let attachments = Arc::new(attachment_cache());
+            let mut left = attachment("left", "driver", "node-1");
+            left.spec.fixed.plugin_name = "younger".into();
+            left.spec.volume.name = "removed".into();
+            attachments.apply(left);
+            let queue: Arc<Queue<Key>> = Arc::default();
+            connect_plugins(&plugins, OfPlugin { queue: queue.clone(), volumes, attachments });
             change(&plugins);
             queue.len()
         };
-        let (both_and_volume, itself) = (3, 1);
-        assert_eq!(woken(&|plugins| plugins.remove_confirmed("older")), both_and_volume);
-        assert_eq!(woken(&|plugins| plugins.apply(plugin("older", "2", "renamed"))), both_and_volume);
+        let (both_and_volumes, itself) = (4, 1);
+        assert_eq!(woken(&|plugins| plugins.remove_confirmed("older")), both_and_volumes);
+        assert_eq!(woken(&|plugins| plugins.apply(plugin("older", "2", "renamed"))), both_and_volumes);
         assert_eq!(woken(&|plugins| plugins.apply(plugin("older", "2", "driver"))), itself, "its status");
         assert_eq!(woken(&|plugins| plugins.remove_confirmed("other")), itself);
     }

@@ -88,18 +88,26 @@ pub(crate) fn handle_of(volume: &Volume) -> Option<String> {
 
 /// The VolumeHandle that says it is this Volume's: it alone is the lock. A status can be lost or edited, and what it says
 /// then must neither hide the lock nor point at another's.
-fn own_handle(ctx: &Context, volume: &Volume) -> Option<Arc<VolumeHandle>> {
-    ctx.handles.by_index(BY_OWNER, volume.metadata.uid.as_deref()?).into_iter().next()
+fn own_handle(ctx: &Context, volume_uid: Option<&str>) -> Option<Arc<VolumeHandle>> {
+    ctx.handles.by_index(BY_OWNER, volume_uid?).into_iter().next()
 }
 
 pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let key = volume_key(namespace, name);
     let volume = ctx.volumes.get(namespace, name);
-    let plugin = volume.as_ref().and_then(|v| ctx.plugins.get("", &v.spec.plugin_name));
-    let instances =
-        volume.as_ref().map(|v| ctx.instances.by_index(BY_PLUGIN, &v.spec.plugin_name)).unwrap_or_default();
+    let claims = ctx.claims.by_index(BY_VOLUME, &key);
+    let attachments = ctx.attachments.by_index(BY_VOLUME, &key);
+    // A Volume that was removed by hand: what was made for it says what its undo needs.
+    let left = attachments.first().filter(|_| volume.is_none());
+    let plugin_name = volume.as_ref().map(|v| v.spec.plugin_name.as_str());
+    let plugin_name = plugin_name.or_else(|| left.map(|a| a.spec.fixed.plugin_name.as_str()));
+    let plugin = plugin_name.and_then(|name| ctx.plugins.get("", name));
+    let instances = plugin_name.map(|name| ctx.instances.by_index(BY_PLUGIN, name)).unwrap_or_default();
     let driver = driver_of(plugin.as_deref(), &instances);
-    let recorded = volume.as_deref().and_then(|v| own_handle(ctx, v));
+    let recorded = match &volume {
+        Some(volume) => own_handle(ctx, volume.metadata.uid.as_deref()),
+        None => own_handle(ctx, left.map(|a| a.spec.volume.uid.as_str())),
+    };
     let id = recorded.as_ref().map(|h| h.spec.volume_handle.clone());
     let id = id.or_else(|| volume.as_deref().and_then(handle_of));
     // With Plugin and instances gone, or made anew for another driver, only the VolumeHandle knows whose volume it is.
@@ -107,8 +115,6 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));
     let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| ctx.handles.get("", n)));
     let locks = handle_name.as_ref().map(|n| ctx.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
-    let claims = ctx.claims.by_index(BY_VOLUME, &key);
-    let attachments = ctx.attachments.by_index(BY_VOLUME, &key);
 
     let named = named_controllers(volume.as_deref(), handle.as_deref(), &locks);
     let volume_seen = volume.as_deref().map(|v| VolumeSeen {

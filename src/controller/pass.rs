@@ -95,7 +95,9 @@ fn admission_view(seen: &Observed) -> admission::Seen<'_> {
 
 /// What the Volume needs now.
 pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> VolumeStep {
-    let Some(object) = &seen.volume else { return VolumeStep::Idle };
+    let Some(object) = &seen.volume else {
+        return handles::heir_without_volume(seen).map_or(VolumeStep::Idle, VolumeStep::MoveHandle);
+    };
     let closing = seen.handle_seen.as_ref().is_some_and(|h| h.closing);
     let wanted_mode = if closing {
         admission::wanted_mode(&admission_view(seen))
@@ -209,9 +211,12 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
 }
 
 async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Result<Did, ApiError> {
+    if let VolumeStep::MoveHandle(to) = &step {
+        return handles::move_to(ctx, seen, to).await;
+    }
     let Some(object) = &seen.volume else { return Ok(Did::Nothing) };
     match step {
-        VolumeStep::Idle => Ok(Did::Nothing),
+        VolumeStep::Idle | VolumeStep::MoveHandle(_) => Ok(Did::Nothing),
         VolumeStep::Wait(why) => volumes::wait(ctx, object, &why).await,
         VolumeStep::Assign(to) => volumes::assign(ctx, seen, object, &to).await,
         VolumeStep::MakeHandle => handles::make(ctx, seen, object).await,
@@ -224,6 +229,5 @@ async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Resu
         VolumeStep::AssignDelete(to) => volumes::assign_delete(ctx, seen, object, to).await,
         VolumeStep::RemoveHandle => handles::remove(ctx, seen).await,
         VolumeStep::FreeVolume => volumes::free(ctx, seen, object).await,
-        VolumeStep::MoveHandle(to) => handles::move_to(ctx, seen, &to).await,
     }
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::args::ControllerArgs;
 use super::caution::Caution;
 use super::context::Context;
-use super::mapping::{self, Key};
+use super::mapping::{self, Key, OfPlugin};
 use super::{losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
@@ -211,6 +211,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut before = HashMap::new();
     let mut nodes_before = Degrees::new();
     let mut ghosts_before = HashMap::new();
+    let of_plugin = OfPlugin::new(&ctx);
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
@@ -221,7 +222,7 @@ async fn listen(ctx: Arc<Context>) {
             let degree = (losses::degree(silent, ctx.longest_call), ctx.has_left(&instance));
             // Also the first time: it may have fallen silent after the passes with which the leadership began.
             if before.get(&name).copied().unwrap_or_default() != degree {
-                mapping::add_volumes_of(&ctx.queue, &ctx.volumes, &instance.spec.plugin_name);
+                of_plugin.wake(&instance.spec.plugin_name);
                 ctx.queue.add(Key::Plugin(instance.spec.plugin_name.clone()));
             }
             now.insert(name, degree);

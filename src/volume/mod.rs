@@ -8,5 +8,5 @@ pub mod plan;
 pub mod reason;
 
 pub use instance::InstanceSeen;
-pub use plan::{Seen, VolumeStep, plan};
+pub use plan::{Seen, VolumeStep, heir_without_volume, plan};
 pub use reason::VolumeWaiting;

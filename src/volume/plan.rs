@@ -217,6 +217,18 @@ fn open_handle(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
     VolumeStep::Idle
 }
 
+/// Who takes the VolumeHandle over whose Volume was removed by hand, if its instance is dead: what was attached for that
+/// Volume is still to be detached. Where the Volume was nobody says any more.
+#[must_use]
+pub fn heir_without_volume(
+    handle: &HandleSeen,
+    controllers: &[InstanceSeen],
+    balancing: Balancing,
+) -> Option<ControllerRef> {
+    let current = handle.controller.as_ref()?;
+    successor(current, controllers, balancing, &[], &handle.volume_uid).map(InstanceSeen::to_ref)
+}
+
 /// Who takes the VolumeHandle over from a dead instance. This comes before anything that waits for its
 /// Attachments: nobody else could detach them.
 fn heir(seen: &Seen<'_>, own: &HandleSeen, balancing: Balancing, key: &str) -> Option<ControllerRef> {

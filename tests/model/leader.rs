@@ -175,6 +175,10 @@ fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
     if let Some(current) = name.current {
         let in_use = claims.iter().any(|c| c.uses().is_some()) || !locks.is_empty();
         steps.extend(handle_step(config, view, current, in_use, wanted));
+    } else if let Some(left) = handle.as_ref().filter(|_| !own.is_empty() && own_handle(view, name)) {
+        steps.extend(
+            heir_without_volume(config, left, &view.alive).map(|to| LeaderDoes::MoveHandle(view.handle, to)),
+        );
     }
     if config.attach {
         steps.extend(own.iter().filter_map(|a| move_attachment(view, a)));
@@ -256,6 +260,30 @@ fn move_attachment(view: &LeaderView, att: &Att) -> Option<LeaderDoes> {
     (view.handle.there && due && att.controller != to).then_some(LeaderDoes::MoveAttachment(*att, to))
 }
 
+/// The VolumeHandle is of a Volume of this name.
+fn own_handle(view: &LeaderView, name: &Name) -> bool {
+    name.volumes.contains(&view.handle.owner)
+}
+
+/// Asks [`moor::volume::heir_without_volume`].
+pub fn heir_without_volume(config: &Config, handle: &HandleSeen, alive: &[bool; NODES]) -> Option<u8> {
+    let instances = instances(config, alive);
+    let to = moor::volume::heir_without_volume(handle, &instances, Balancing::SingleActive)?;
+    node_ids().find(|i| instance_name(*i) == to.instance)
+}
+
+/// The controller instances, as a leader sees them.
+fn instances(config: &Config, alive: &[bool; NODES]) -> Vec<InstanceSeen> {
+    let seen = |(i, alive): (u8, &bool)| InstanceSeen {
+        name: instance_name(i).into(),
+        agent: node_name(i).into(),
+        healthy: *alive,
+        dead: !alive,
+        topology: BTreeMap::new(),
+    };
+    (0..).zip(alive).filter(|_| config.attach).map(seen).collect()
+}
+
 fn handle_step(
     config: &Config,
     view: &LeaderView,
@@ -264,23 +292,14 @@ fn handle_step(
     wanted: Option<AccessMode>,
 ) -> Option<LeaderDoes> {
     let handle = handle_seen(config, &view.handle);
-    let instances: Vec<_> = (0..)
-        .zip(view.alive)
-        .map(|(i, alive)| InstanceSeen {
-            name: instance_name(i).into(),
-            agent: node_name(i).into(),
-            healthy: alive,
-            dead: !alive,
-            topology: BTreeMap::new(),
-        })
-        .collect();
+    let instances = instances(config, &view.alive);
     let volume = volumes::object(config, v, &vol);
     let seen = moor::volume::Seen {
         volume: &volume,
         held: vol.held,
         plugin: Some(Balancing::SingleActive),
         older_plugin: None,
-        controllers: if config.attach { &instances } else { &[] },
+        controllers: &instances,
         any_healthy: true,
         can_create: false,
         attaches: config.attach,

@@ -8,7 +8,8 @@ use moor::api::{Volume, VolumeState::Ready};
 use moor::volume::VolumeStep;
 
 use super::config::{Config, VOLUME_ID, Volumes, claim_ids};
-use super::seen::{NAMESPACE, VOLUME, controller_ref, volume_uid};
+use super::leader::heir_without_volume;
+use super::seen::{NAMESPACE, VOLUME, controller_ref, handle_seen, volume_uid};
 use super::state::{Actor, Cached, Handle, Harm, Kind, State, Vol};
 use super::system::What;
 
@@ -132,7 +133,11 @@ fn contest(config: &Config, state: &mut State, who: Actor, v: u8, seen: &Handle)
     if state.volumes[usize::from(seen.owner)].is_some() {
         return;
     }
-    if !seen.closing {
+    let alive = state.controllers.map(|c| c.alive);
+    let heir = handle_seen(config, seen).and_then(|seen| heir_without_volume(config, &seen, &alive));
+    if let Some(controller) = heir {
+        state.update_handle(who, seen, Handle { controller, ..*seen });
+    } else if !seen.closing {
         state.update_handle(who, seen, Handle { closing: true, epoch: seen.epoch + 1, ..*seen });
     } else if state.atts.iter().all(|a| a.epoch >= seen.epoch) && state.handle == *seen {
         in_use(state);
