@@ -12,11 +12,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use moor::api::{ClaimState, PluginInstance};
 use moor::claim::loss::SILENT;
 use moor::csi::Rpc;
-use rig::{CONTROLLER, Cluster, Options, Rig, volume, volume_claim};
+use rig::{CONTROLLER, Cluster, Options, Rig, registered, volume, volume_claim};
+use serde_json::json;
 
 const LOST: &str = "node-2";
 const NONE: &[&str] = &[];
@@ -276,8 +277,7 @@ async fn calls_move_off_a_lost_node_that_made_them(cluster: Arc<Cluster>) {
     while called_from_lost < 2 {
         let key = format!("data-{}", keys.len());
         in_use(&rig, &key).await;
-        let attachment = rig.read_attachment_of(&key).await;
-        called_from_lost += usize::from(attachment.spec.controller.as_ref().is_some_and(|c| c.agent == LOST));
+        called_from_lost += usize::from(rig.is_called_by(&key, LOST).await);
         keys.push(key);
     }
     rig.crash_node(LOST);
@@ -303,18 +303,15 @@ async fn calls_move_off_a_node_whose_instance_is_gone(cluster: Arc<Cluster>) {
     let nodes = vec![(OTHER, true), (LOST, false), (CALLER, true)];
     let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
     let mut keys: Vec<String> = Vec::new();
-    let is_caller = |key: &String| {
-        let all = rig.cluster.handles.state();
-        let handle = all.iter().find(|h| h.spec.volume.name == *key).unwrap();
-        handle.spec.controller.as_ref().is_some_and(|c| c.agent == CALLER)
-    };
-    while !keys.last().is_some_and(is_caller) {
+    let last = loop {
         let key = format!("data-{}", keys.len());
         rig.make_volume(&volume(&key)).await;
         rig.until_volume_ready(&key).await;
-        keys.push(key);
-    }
-    let last = keys[keys.len() - 1].clone();
+        keys.push(key.clone());
+        if rig.is_called_by(&key, CALLER).await {
+            break key;
+        }
+    };
     rig.crash_node(CALLER);
     rig.delete_node(CALLER).await;
     let of_caller = |i: &Arc<PluginInstance>| i.spec.node_name == CALLER;
@@ -327,6 +324,40 @@ async fn calls_move_off_a_node_whose_instance_is_gone(cluster: Arc<Cluster>) {
     rig.until_ready(&last).await;
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     rig.remove(&[&last], &keys).await;
+}
+
+/// Somebody has taken the finalizer off a Volume in use, and then the node goes that attached it: the rest of the undo is
+/// made from another, by what the Attachment and the VolumeHandle know.
+async fn calls_move_for_a_volume_that_was_removed_by_force(cluster: Arc<Cluster>) {
+    const CALLER: &str = "node-3";
+    let nodes = vec![(OTHER, true), (LOST, false), (CALLER, true)];
+    let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
+    let mut others: Vec<String> = Vec::new();
+    let removed = loop {
+        let key = format!("data-{}", others.len());
+        in_use(&rig, &key).await;
+        if rig.is_called_by(&key, CALLER).await {
+            break key;
+        }
+        others.push(key);
+    };
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    rig.volume_api().patch(&removed, &PatchParams::default(), &free).await.unwrap();
+    rig.delete_volume(&removed).await;
+    rig.until_volume_gone(&removed).await;
+    rig.crash_node(CALLER);
+    rig.mark_out_of_service(CALLER, true).await;
+    rig.expire_lease(CALLER).await;
+    rig.delete_claim(&removed).await;
+    rig.until_claim_gone(&removed).await;
+    let detached = rig.journal.calls_of(&removed);
+    let mut by = detached.iter().filter_map(|e| e.call().filter(|c| c.rpc == Rpc::ControllerUnpublishVolume));
+    assert_eq!(by.next().map(|c| c.node.as_str()), Some(OTHER));
+    // Whoever registers the volume next has its VolumeHandle.
+    rig.make_volume(&registered("again", &format!("vol-{removed}"))).await;
+    rig.until_volume_ready("again").await;
+    others.push("again".to_owned());
+    rig.remove(&others[..others.len() - 1], &others).await;
 }
 
 fn main() -> ExitCode {
@@ -342,5 +373,6 @@ fn main() -> ExitCode {
         a_driver_that_does_not_attach_waits_for_somebodys_word,
         calls_move_off_a_lost_node_that_made_them,
         calls_move_off_a_node_whose_instance_is_gone,
+        calls_move_for_a_volume_that_was_removed_by_force,
     ])
 }

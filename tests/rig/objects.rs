@@ -4,9 +4,9 @@ use std::fmt::Debug;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use moor::api::conditions::READY;
-use moor::api::{Attachment, ClaimState, Plugin, Volume, VolumeClaim, VolumeState};
+use moor::api::{Attachment, ClaimState, Plugin, Volume, VolumeClaim, VolumeHandle, VolumeState};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -104,6 +104,14 @@ impl Rig {
         let found = all.get(&assignment.attachment).await.unwrap();
         assert_eq!(found.metadata.uid.as_deref(), Some(assignment.attachment_uid.as_str()));
         found
+    }
+
+    /// Whether the calls about a Volume are made by the agent of this node.
+    pub async fn is_called_by(&self, volume: &str, agent: &str) -> bool {
+        let all: Api<VolumeHandle> = Api::all(self.cluster.admin.clone());
+        let listed = all.list(&ListParams::default()).await.unwrap();
+        let handle = listed.items.into_iter().find(|h| h.spec.volume.name == volume);
+        handle.expect("the Volume is Ready").spec.controller.is_some_and(|c| c.agent == agent)
     }
 
     /// Waits until a claim has a condition with this type, status and reason. Returns its message.

@@ -50,17 +50,14 @@ pub async fn calls_move_when_a_controller_has_left_its_node(cluster: Arc<Cluster
     let nodes = vec![("node-1", true), (NODE, false), (LEFT, true)];
     let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
     let mut keys: Vec<String> = Vec::new();
-    let is_called_there = |key: &String| {
-        let all = cluster.handles.state();
-        let handle = all.iter().find(|h| h.spec.volume.name == *key).unwrap();
-        handle.spec.controller.as_ref().is_some_and(|c| c.agent == LEFT)
-    };
-    while !keys.last().is_some_and(is_called_there) {
+    let last = loop {
         let key = format!("data-{}", keys.len());
         rig.in_use(&key).await;
-        keys.push(key);
-    }
-    let last = keys[keys.len() - 1].clone();
+        keys.push(key.clone());
+        if rig.is_called_by(&key, LEFT).await {
+            break key;
+        }
+    };
     // One that is back in a moment keeps its calls.
     rig.fake.stop(LEFT, &rig.plugin_dir(LEFT));
     rig.fake.serve(LEFT, &rig.plugin_dir(LEFT), true);
