@@ -1,5 +1,5 @@
 //! The claim protocol, checked by machine: the real decisions in a small world where everything that can
-//! interleave does. Two claims on one volume, two nodes, two controller instances, a leader and old ones.
+//! interleave does. Two or three claims on one volume, two nodes, two controller instances, a leader and old ones.
 //!
 //! Every test is one configuration, explored to its end. Its bounds are its budget; `MOOR_MODEL=deep` takes
 //! larger ones (some minutes when optimised). Leaders keep nothing between writes, so a leader's crash
@@ -15,8 +15,9 @@
 //! were running go on. What a lost Attachment has mounted reaches the storage as long as it is attached, or, without
 //! ControllerPublish, as long as the machine is on. So only a machine that is off is deleted or tainted there.
 //!
-//! What the model leaves out: CreateVolume and DeleteVolume (Volumes are registered), a machine replaced by another, a
-//! lost node that has the only instance, a watch of Volumes or Nodes that is behind, Pods.
+//! A reply comes once, late, or never: gRPC and HTTP match it to its call, and a write that was sent twice is refused by
+//! its resourceVersion. What the model leaves out: CreateVolume and DeleteVolume (Volumes are registered), a lost node
+//! that has the only instance, a watch of Volumes or Nodes that is behind, Pods.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -329,8 +330,8 @@ fn a_second_writer_after_one_that_was_removed_by_force() {
     check("one writer on many nodes, removed by force", config);
 }
 
-/// A node goes away, with its machine or without, and comes back: as it was, or registered anew after somebody deleted
-/// its Node, tainted it, or forced the claim there. Calls that were running go on. B6, B7, B8, N13.
+/// A node goes away, with its machine or without, and comes back: as it was, as another machine of its name, or registered
+/// anew after somebody deleted its Node, tainted it, or forced the claim there. Calls that were running go on. B6, B7, B8, N13.
 #[test]
 fn a_node_goes_away_and_comes_back() {
     let mut config = Config::new(SingleNodeWriter, [1, 0]);

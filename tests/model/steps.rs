@@ -234,6 +234,10 @@ fn by_hand(s: &mut State, what: &What) {
             }
         }
         What::ComeBack(n) => come_back(s, *n),
+        What::ComeAnother(n) => {
+            s.nodes[usize::from(*n)].records.clear();
+            come_back(s, *n);
+        }
         What::DeleteNode(n) => {
             s.budget.word -= 1;
             s.machines[usize::from(*n)].unregistered = true;

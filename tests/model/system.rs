@@ -57,6 +57,8 @@ pub enum What {
     /// The agent's Lease expires; the machine goes off with it, or runs on.
     GoAway(u8, bool),
     ComeBack(u8),
+    /// Another machine comes under the name of one that is off: nothing is on its disk.
+    ComeAnother(u8),
     DeleteNode(u8),
     Taint(u8),
     ForceDetach,
@@ -175,6 +177,9 @@ impl System {
             }
             if machine.away {
                 actions.push(What::ComeBack(n));
+                if machine.off && !s.nodes[usize::from(n)].records.is_empty() {
+                    actions.push(What::ComeAnother(n));
+                }
             }
             if s.budget.word > 0 && machine.away && (self.config.attach || machine.off) {
                 if !machine.unregistered {
