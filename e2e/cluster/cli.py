@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from . import cluster, demo, install, parts
+from . import cluster, demo, install, packages, parts
 from .messages import Problem, say
 from .paths import KUBECONFIG
 
@@ -57,6 +57,9 @@ def _run(arguments: argparse.Namespace) -> int:
         case "print-bin":
             print(parts.folder())
         case "parts":
+            # What is built is for tests that need them too: file system tools, and ip for a namespace of their own.
+            packages.require_root()
+            packages.ensure()
             parts.ensure(arguments.names or None)
         case "install":
             install.install(arguments.helm)

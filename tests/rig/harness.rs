@@ -1,8 +1,8 @@
 //! `main` of a test binary that uses the rig.
 //!
-//! The binary starts itself again in a mount namespace and a process namespace of its own. So no mount of a test is
-//! ever seen by the machine, and when the inner process ends, however it ends, the kernel ends everything that it has
-//! started: etcd, the API server, every moor.
+//! The binary starts itself again in a mount, a network and a process namespace of its own. So no mount of a test is
+//! ever seen by the machine, no port is taken by a test that runs beside it, and when the inner process ends, however it
+//! ends, the kernel ends everything that it has started: etcd, the API server, every moor.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -82,7 +82,16 @@ fn outer() -> ExitCode {
     assert!(rustix::process::geteuid().is_root(), "these tests mount and make namespaces: run them as root");
     let directory = tempfile::Builder::new().prefix("moor-rig-").tempdir().unwrap();
     let status = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ])
         .arg(std::env::current_exe().unwrap())
         .args(std::env::args_os().skip(1).collect::<Vec<OsString>>())
         .env(DIRECTORY, directory.path())
@@ -96,6 +105,8 @@ fn outer() -> ExitCode {
 }
 
 fn inner(cases: &[&Case], directory: &OsString) -> ExitCode {
+    let loopback = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(loopback.expect("ip (iproute2) has to be installed").success());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::select! {
