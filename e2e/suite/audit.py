@@ -48,8 +48,13 @@ class Write:
         return f"{self.account} {self.verb} {self.resource} {self.name}{refused}"
 
 
-def position() -> int:
-    """Now, in the log."""
+def position(cluster: Cluster) -> int:
+    """Now, in the log: behind everything that was answered before this call."""
+    settle(cluster)
+    return _size()
+
+
+def _size() -> int:
     try:
         return AUDIT_LOG.stat().st_size
     except FileNotFoundError:
@@ -59,7 +64,7 @@ def position() -> int:
 def settle(cluster: Cluster) -> None:
     """Waits until the log has everything that was answered before this call."""
     name = f"audit-marker-{next(_markers)}"
-    start = position()
+    start = _size()
     cluster.api.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": name}})
     cluster.api.delete(f"/api/v1/namespaces/default/configmaps/{name}")
     cluster.wait_for("the audit log to catch up", lambda: name in _since(start), 20, 0.05)

@@ -85,9 +85,10 @@ class LoopDriver:
         """
         return self._ask(rpc, {"when": when, "do": "hang", "times": 1, "secondsMax": 90})
 
-    def fail(self, rpc: str, code: str, when: str = BEFORE, times: int = 1) -> Fault:
-        """The next calls of this RPC fail there."""
-        return self._ask(rpc, {"when": when, "do": "fail", "code": code, "times": times})
+    def fail(self, rpc: str, code: str, when: str = BEFORE, times: int | None = None) -> Fault:
+        """The next calls of this RPC fail there: so many, or all until the fault is released."""
+        counted = {} if times is None else {"times": times}
+        return self._ask(rpc, {"when": when, "do": "fail", "code": code, **counted})
 
     def await_met(self, fault: Fault) -> None:
         """Waits until a call hangs there."""

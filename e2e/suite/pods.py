@@ -95,6 +95,12 @@ class Pods:
 
     def delete(self, chosen: Callable[[Object], bool]) -> list[str]:
         """Deletes Pods in order and waits for their successors."""
+        names = self.end(chosen)
+        self.await_ready()
+        return names
+
+    def end(self, chosen: Callable[[Object], bool]) -> list[str]:
+        """Deletes Pods in order and waits for their end."""
         names = [str(item["metadata"]["name"]) for item in self.objects() if chosen(item)]
         for name in names:
             self._cluster.api.delete(f"{_PODS}/{name}")
@@ -104,7 +110,6 @@ class Pods:
             lambda: not gone & {str(item["metadata"]["name"]) for item in self.objects()},
             60,
         )
-        self.await_ready()
         return names
 
     def ask_to_go(self, name: str) -> None:

@@ -33,7 +33,7 @@ def leader_killed(world: World) -> None:
 def leader_frozen(world: World) -> None:
     names = _volumes(world)
     old = world.pods.leader()
-    log = audit.position()
+    log = audit.position(world.cluster)
     _signal(world, old, signal.SIGSTOP)
     try:
         start = time.monotonic()

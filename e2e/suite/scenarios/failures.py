@@ -12,21 +12,22 @@ from ..world import World, expect
 
 @scenario("a Volume of a failing driver shows the call, the code, the attempts, and recovers")
 def failing_driver(world: World) -> None:
-    world.driver.fail("CreateVolume", "ResourceExhausted", times=2)
+    fault = world.driver.fail("CreateVolume", "ResourceExhausted")
     world.volume()
     failing = world.await_that("Volume", "data", "to show a failed call", lambda item: item["status"].get("lastError"))
     shown = failing["status"]["lastError"]
     expect((shown["rpc"], shown["code"]) == ("CreateVolume", "ResourceExhausted"), f"lastError is {shown}")
     expect(failing["status"].get("attempts", 0) >= 1, f"attempts is {failing['status'].get('attempts')}")
     expect(failing["status"].get("nextRetry"), "nextRetry is not set")
-    # Two attempts fail: 1 s, then 2 s, with jitter.
+    fault.release()
     ready = world.await_ready("Volume", "data", timeout=20)[0]
     expect(not ready["status"].get("lastError"), f"the error is still shown: {ready['status']}")
 
-    world.driver.fail("NodeStageVolume", "Internal", times=1)
+    fault = world.driver.fail("NodeStageVolume", "Internal")
     world.claim("claim", world.first)
     failing = world.await_reason("VolumeClaim", "claim", "NodeStageFailed", "Internal")
     expect(failing["status"]["lastError"]["rpc"] == "NodeStageVolume", f"{failing['status']}")
+    fault.release()
     world.await_ready("VolumeClaim", "claim", timeout=20)
 
 
@@ -50,13 +51,13 @@ def given_up(world: World) -> None:
         world.volume(name)
     world.await_ready("Volume", *names)
     for name, (rpc, when, code) in zip(names, _HALF_DONE, strict=True):
-        world.driver.fail(rpc, code, when, times=100)
+        fault = world.driver.fail(rpc, code, when)
         world.claim(name, world.first, volumeName=name)
         kind, failing = ("Attachment", _attachment(world, name)) if rpc == ATTACH else ("VolumeClaim", name)
         world.await_that(kind, failing, f"to show that {rpc} failed", lambda item: item["status"].get("lastError"))
         world.delete("VolumeClaim", name)
         world.await_gone("VolumeClaim", name, 20)
-        world.driver.clear_faults()
+        fault.release()
 
 
 def _attachment(world: World, claim: str) -> str:
@@ -86,14 +87,17 @@ def failing_undo(world: World) -> None:
     world.ready_volume()
     world.ready_claim("claim", world.first)
     attachment = str(world.attachment_of("claim")["metadata"]["name"])
-    world.driver.fail(UNSTAGE, "Internal", "unmounted", times=2)
-    world.driver.fail(DETACH, "Unavailable", AFTER, times=2)
+    faults = {
+        UNSTAGE: world.driver.fail(UNSTAGE, "Internal", "unmounted"),
+        DETACH: world.driver.fail(DETACH, "Unavailable", AFTER),
+    }
     world.delete("VolumeClaim", "claim")
     places = (("VolumeClaim", "claim"), ("Attachment", attachment))
-    for rpc in (UNSTAGE, DETACH):
+    for rpc, fault in faults.items():
         # On the claim or on its Attachment, whoever does the call.
         shown = partial(_is_shown, world, places, rpc)
         world.cluster.wait_for(f"a status to show that {rpc} failed", shown, 20, 0.05)
+        fault.release()
     world.await_gone("VolumeClaim", "claim", 30)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from e2e.cluster.install import NAMESPACE
@@ -35,7 +36,7 @@ def secrecy(world: World) -> None:
     world.volume("bad", secrets=names, mountOptions={"mountFlags": [bad_flag]})
     world.claim("bad", world.first, volumeName="bad")
     world.await_reason("VolumeClaim", "bad", "NodeStageFailed")
-    world.driver.fail("NodePublishVolume", "Internal", "after")
+    world.driver.fail("NodePublishVolume", "Internal", "after", times=1)
     world.claim("repeated", world.first, volumeName="good", mountOptions={"mountFlags": [claim_flag]})
     world.await_ready("VolumeClaim", "repeated")
     expect(world.calls("NodeStageVolume"), "the driver was not called")
@@ -88,5 +89,10 @@ def _object_texts(world: World, *, with_flags: bool) -> dict[str, str]:
 
 def _content(folder: Path) -> str:
     """All that is written in the small files of a folder."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size < 10_000_000]
-    return "\n".join(path.read_bytes().decode(errors="replace") for path in files)
+    found = []
+    for path in folder.rglob("*"):
+        # A file that is written anew is renamed: under its own name it is seen the next time.
+        with suppress(FileNotFoundError):
+            if path.is_file() and path.stat().st_size < 10_000_000:
+                found.append(path.read_bytes().decode(errors="replace"))
+    return "\n".join(found)
