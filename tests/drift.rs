@@ -19,7 +19,8 @@ const HERE: &str = "node-1";
 const THERE: &str = "node-2";
 
 async fn start(cluster: &Arc<Cluster>) -> Arc<Rig> {
-    Rig::start(cluster, Options { audit_interval: 1, ..Options::default() }).await
+    // No call ends before its driver answers.
+    Rig::start(cluster, Options { audit_interval: 1, longest_call: 600, ..Options::default() }).await
 }
 
 /// Somebody else attaches the volume, as far as moor can tell.
@@ -83,10 +84,13 @@ async fn an_attachment_that_nobody_claims_is_detached_once(cluster: Arc<Cluster>
     rig.make_volume(&volume("twice")).await;
     rig.make_claim(&volume_claim("twice", "twice", HERE)).await;
     rig.until_ready("twice").await;
+    // Until it was seen what is told.
+    rig.fake.hold("twice", Rpc::ControllerUnpublishVolume);
     attach_by_hand(&rig, "twice", THERE);
     let told = until_condition(&rig, "twice", "True").await;
     assert_eq!(told.reason, "AttachmentUnexpected", "{}", told.message);
     assert!(told.message.contains(THERE), "{}", told.message);
+    rig.fake.let_go("twice", Rpc::ControllerUnpublishVolume);
     until_condition(&rig, "twice", "False").await;
     assert!(!is_attached(&rig, "twice", THERE) && is_attached(&rig, "twice", HERE));
     assert_eq!((detachments(&rig, "twice", THERE), detachments(&rig, "twice", HERE)), (1, 0));

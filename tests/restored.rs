@@ -198,8 +198,7 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     );
     intact();
     // A restart changes nothing.
-    rig.restart("node-2");
-    rig.until_served("node-2").await;
+    rig.restart_and_wait("node-2").await;
     until_forgotten(&rig, "node-2", &["vol-late", "vol-shared"]).await;
 
     // The order. Its node lets go; the storage still has it attached, of which only the driver knows.

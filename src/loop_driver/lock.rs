@@ -64,6 +64,9 @@ fn is_current(file: &File, path: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
 
+    /// A process that another test is starting has a copy of every file until its program runs.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     #[test]
     fn excludes_and_releases() {
         let dir = tempfile::tempdir().unwrap();
@@ -71,7 +74,7 @@ mod tests {
         let first = Lock::take(&path, Duration::ZERO).unwrap().unwrap();
         assert!(Lock::take(&path, Duration::from_millis(30)).unwrap().is_none());
         drop(first);
-        assert!(Lock::take(&path, Duration::ZERO).unwrap().is_some());
+        assert!(Lock::take(&path, PATIENCE).unwrap().is_some());
     }
 
     #[test]
@@ -81,7 +84,7 @@ mod tests {
         let first = Lock::take(&path, Duration::ZERO).unwrap().unwrap();
         let waiting = {
             let path = path.clone();
-            thread::spawn(move || Lock::take(&path, Duration::from_secs(5)).unwrap().unwrap())
+            thread::spawn(move || Lock::take(&path, PATIENCE).unwrap().unwrap())
         };
         thread::sleep(Duration::from_millis(50));
         first.remove().unwrap();
@@ -97,10 +100,11 @@ mod tests {
         let path = dir.path().join("lock");
         let lock = Lock::take(&path, Duration::ZERO).unwrap().unwrap();
         let mut child =
-            std::process::Command::new("sleep").arg("0.3").stdin(lock.for_child().unwrap()).spawn().unwrap();
+            std::process::Command::new("sleep").arg("600").stdin(lock.for_child().unwrap()).spawn().unwrap();
         drop(lock);
         assert!(Lock::take(&path, Duration::ZERO).unwrap().is_none());
+        child.kill().unwrap();
         child.wait().unwrap();
-        assert!(Lock::take(&path, Duration::ZERO).unwrap().is_some());
+        assert!(Lock::take(&path, PATIENCE).unwrap().is_some());
     }
 }

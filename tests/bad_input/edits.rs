@@ -3,8 +3,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use moor::api::{Attachment, AttachmentState, ClaimState};
 use moor::csi::Rpc;
 use serde_json::{Value, json};
@@ -14,6 +14,12 @@ use crate::rig::{CONTROLLER, Cluster, Fault, Options, Rig, condition, volume, vo
 
 fn status(fields: &Value) -> Patch<Value> {
     Patch::Merge(json!({ "status": fields }))
+}
+
+/// An object was written after it was edited: before that the watch of the test may have what was before the edit.
+fn is_newer<K: ResourceExt>(seen: &K, edited: &K) -> bool {
+    let version = |object: &K| object.resource_version().unwrap().parse::<u64>().unwrap();
+    version(seen) > version(edited)
 }
 
 /// A volume with data, mounted on node-2.
@@ -76,9 +82,9 @@ pub async fn a_claim_is_set_back(cluster: Arc<Cluster>) {
     let path = mounted(&rig, "v", "c").await;
     let calls = rig.journal.calls_of("v").len();
     let edit = status(&json!({ "state": "Pending", "targetPath": "/nowhere", "conditions": [] }));
-    rig.claim_api().patch_status("c", &PatchParams::default(), &edit).await.unwrap();
+    let edited = rig.claim_api().patch_status("c", &PatchParams::default(), &edit).await.unwrap();
     let again = || {
-        let claim = rig.cluster.claim("c")?;
+        let claim = rig.cluster.claim("c").filter(|claim| is_newer(claim.as_ref(), &edited))?;
         let status = claim.status.as_ref()?;
         let ready = status.state == ClaimState::Ready && condition(&status.conditions)?.status == "True";
         (ready && status.target_path.as_ref() == Some(&path)).then_some(())
@@ -115,11 +121,12 @@ pub async fn a_volume_forgets_its_handle(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     mounted(&rig, "v", "c").await;
     let edit = status(&json!({ "volumeHandle": null, "handleName": null }));
-    rig.volume_api().patch_status("v", &PatchParams::default(), &edit).await.unwrap();
+    let edited = rig.volume_api().patch_status("v", &PatchParams::default(), &edit).await.unwrap();
     rig.make_claim(&volume_claim("other", "v", "node-1")).await;
     rig.until_claim_says("other", "Held").await;
     let mended = || {
-        (rig.cluster.volume("v")?.status.as_ref()?.volume_handle.as_deref() == Some("vol-v")).then_some(())
+        let volume = rig.cluster.volume("v").filter(|volume| is_newer(volume.as_ref(), &edited))?;
+        (volume.status.as_ref()?.volume_handle.as_deref() == Some("vol-v")).then_some(())
     };
     rig.cluster.until("the status is mended", mended, || rig.story("v")).await;
     assert_eq!(rig.count("v", Rpc::ControllerPublishVolume), 1);

@@ -108,12 +108,15 @@ async fn given_up(rig: Arc<Rig>, key: String) {
     assert!(!rig.fake.backend().volumes.contains_key(&key), "the volume {key} is still there");
 }
 
-/// Returns when the claim is Ready, or somebody has deleted it.
+/// Returns when the claim is Ready, or somebody has deleted it or its Volume: the claim may be made only after that.
 async fn decided(rig: &Rig, key: &str) {
     // Live reads: a watch that has not seen an object yet has not seen it go either.
-    while let Some(claim) = rig.claim_api().get_opt(key).await.unwrap() {
+    while let (Some(claim), Some(volume)) =
+        (rig.claim_api().get_opt(key).await.unwrap(), rig.volume_api().get_opt(key).await.unwrap())
+    {
         let ready = claim.status.is_some_and(|status| status.state == ClaimState::Ready);
-        if ready || claim.metadata.deletion_timestamp.is_some() {
+        let is_deleted = claim.metadata.deletion_timestamp.or(volume.metadata.deletion_timestamp).is_some();
+        if ready || is_deleted {
             return;
         }
         tokio::time::sleep(LOOK).await;

@@ -21,6 +21,10 @@ pub async fn begin(rig: &Arc<Rig>, cell: Cell) -> Result<bool, String> {
         objects(rig, cell).await;
         rig.until_ready(&key).await;
         rig.fake.fail(&key, cell.rpc, cell.fault);
+        if cell.rpc == Rpc::ControllerUnpublishVolume && cell.is_believed_gone() && !cell.has_effect() {
+            // The driver is going to say that it is not attached, so it is not.
+            rig.fake.detach_silently(&key);
+        }
         rig.delete_claim(&key).await;
         rig.delete_volume(&key).await;
         if cell.is_believed_gone() {
@@ -182,10 +186,6 @@ async fn deleted(rig: &Arc<Rig>, cell: Cell) -> Checked {
 async fn end(rig: &Arc<Rig>, cell: Cell) -> Checked {
     let key = cell.key();
     rig.until_claim_gone(&key).await;
-    if cell.rpc == Rpc::ControllerUnpublishVolume && cell.is_believed_gone() && !cell.has_effect() {
-        // The driver has said that it is not attached; now it is not.
-        rig.fake.detach_silently(&key);
-    }
     rig.until_volume_gone(&key).await;
     rig.fake.heal(&key, cell.rpc);
     let left = rig.fake.backend().volumes.remove(&key).is_some();

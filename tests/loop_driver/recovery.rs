@@ -201,7 +201,7 @@ async fn sigterm_ends_it_after_the_calls_in_flight() {
     let bench = Bench::new();
     let mut driver = bench.shared("node-1", &[]).await;
     let capability = mount(Mode::SingleNodeWriter, "");
-    let hang = json!({"when": "data", "do": "hang", "times": 1, "secondsMax": 0.5});
+    let hang = json!({"when": "data", "do": "hang", "times": 1});
     let fault = bench.fault("any", "CreateVolume", &hang);
     let mut controller = driver.controller();
     let call = tokio::spawn(async move {

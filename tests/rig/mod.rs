@@ -199,6 +199,18 @@ impl Rig {
         self.run(actor);
     }
 
+    /// `kill -9`, starts it again, and waits until the new process has taken its Lease.
+    pub async fn restart_and_wait(&self, actor: &str) {
+        self.kill(actor);
+        let since = self.journal.now();
+        self.run(actor);
+        let lease = |e: &Entry| {
+            e.actor == actor && e.is_taken() && e.write().is_some_and(|write| write.kind == "leases")
+        };
+        let taken = || (!self.journal.since(since, lease).is_empty()).then_some(());
+        self.cluster.until(&format!("{actor} has its Lease again"), taken, String::new).await;
+    }
+
     /// SIGSTOP: it does nothing and does not know it.
     pub fn freeze(&self, actor: &str) {
         self.processes.lock().unwrap()[actor].signal(Signal::STOP);

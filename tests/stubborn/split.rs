@@ -26,7 +26,8 @@ pub async fn a_controller_that_comes_later_attaches_for_the_next_claim(cluster: 
     rig.until_says("next", "NotAttached", &["default/early", NODE, "delete the claims"]).await;
     // Who has it keeps it, also when its agent looks again.
     rig.restart(NODE);
-    rig.until_served(NODE).await;
+    // Served by the new process, which had the other claim before it when it started.
+    rig.in_use("witness").await;
     rig.until_ready("early").await;
     assert_eq!(course(&rig.calls_since(since, "late")), [""; 0]);
 
@@ -41,6 +42,10 @@ pub async fn a_controller_that_comes_later_attaches_for_the_next_claim(cluster: 
     rig.until_claim_gone("next").await;
     assert_eq!(course(&rig.calls_since(since, "late")), UNDO);
     assert_eq!(rig.count("late", Rpc::ControllerPublishVolume), 1);
+    rig.delete_claim("witness").await;
+    rig.until_claim_gone("witness").await;
+    rig.delete_volume("witness").await;
+    rig.until_volume_gone("witness").await;
     rig.remove_volume("late").await;
 }
 
