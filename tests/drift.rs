@@ -90,6 +90,8 @@ async fn an_attachment_that_nobody_claims_is_detached_once(cluster: Arc<Cluster>
     let told = until_condition(&rig, "twice", "True").await;
     assert_eq!(told.reason, "AttachmentUnexpected", "{}", told.message);
     assert!(told.message.contains(THERE), "{}", told.message);
+    until_listed(&rig, 2).await;
+    until_condition(&rig, "twice", "True").await;
     rig.fake.let_go("twice", Rpc::ControllerUnpublishVolume);
     until_condition(&rig, "twice", "False").await;
     assert!(!is_attached(&rig, "twice", THERE) && is_attached(&rig, "twice", HERE));

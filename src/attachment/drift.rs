@@ -32,14 +32,15 @@ pub struct Finding {
 
 /// Compares one volume of a listing with the Attachments of its handle from before the listing began and from after.
 ///
-/// What came or went meanwhile is no difference: the driver may have been asked on either side of it.
+/// What came or went meanwhile is no difference: the driver may have been asked on either side of it. What is only being
+/// undone accounts for nothing: it is unexpected until it is listed no more.
 #[must_use]
 pub fn compare(
     published: &[String],
     before: &[AttachmentSeen],
     after: &[AttachmentSeen],
 ) -> BTreeSet<Finding> {
-    let known = |id: &String| before.iter().chain(after).any(|a| &a.node_id == id);
+    let known = |id: &String| before.iter().chain(after).any(|a| &a.node_id == id && !a.is_undo_only());
     let unexpected = published
         .iter()
         .filter(|id| !id.is_empty() && id.len() <= NODE_ID && !known(id))

@@ -132,7 +132,6 @@ mod listing {
             AttachmentSeen { deleted: true, ..settled.clone() },
             AttachmentSeen { lost: true, ..settled.clone() },
             AttachmentSeen { attach: false, ..settled.clone() },
-            AttachmentSeen { undo_only: Some("t".into()), ..settled.clone() },
             AttachmentSeen { state: AttachmentState::Taken, ..settled.clone() },
             AttachmentSeen { state: AttachmentState::NodeDetached, ..settled },
         ];
@@ -141,6 +140,17 @@ mod listing {
             for listed in [&[][..], &["id-of-node-1"]] {
                 assert!(compare(&published(listed), &one, &one).is_empty(), "{one:?}");
             }
+        }
+    }
+
+    /// What is being undone is there until it is not listed: taken for gone it would be found anew, and undone again.
+    #[test]
+    fn what_is_being_undone_stays_unexpected_as_long_as_it_is_listed() {
+        let undoing = [undo("u1", "node-2", "t")];
+        for (before, after) in [(&undoing[..], &undoing[..]), (&undoing, &[]), (&[], &undoing)] {
+            let listed = compare(&published(&["id-of-node-2"]), before, after);
+            assert_eq!(listed, BTreeSet::from([unexpected("id-of-node-2")]));
+            assert!(compare(&[], before, after).is_empty());
         }
     }
 
