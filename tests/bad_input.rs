@@ -6,6 +6,8 @@ mod rig;
 
 #[path = "bad_input/edits.rs"]
 mod edits;
+#[path = "bad_input/empty.rs"]
+mod empty;
 #[path = "bad_input/handles.rs"]
 mod handles;
 
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         a_volume_is_deleted_while_it_is_claimed,
         handles::two_volumes_name_one_handle,
         handles::a_persistent_volume_names_the_handle,
+        empty::what_is_empty_goes_like_what_is_absent,
         edits::words_that_are_none_are_refused,
         edits::a_claim_is_set_back,
         edits::a_claim_is_called_detached,

@@ -12,7 +12,7 @@ use std::fmt::Debug;
 
 use kube::{
     Api, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
     core::Status,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -165,7 +165,10 @@ impl Writer {
         let answer = if rest.is_empty() {
             let mut last = object.clone();
             last.meta_mut().finalizers = None;
-            self.replace(api, &last).await
+            match self.replace(api, &last).await {
+                Err(ApiError::Invalid { .. }) => self.replace_as_stored(api, &target).await,
+                answer => answer,
+            }
         } else {
             self.patch_main(api, &target, json!({ "metadata": { "finalizers": rest } })).await
         };
@@ -175,6 +178,32 @@ impl Writer {
             Err(ApiError::Gone(_)) => Ok(None),
             Err(other) => Err(other),
         }
+    }
+
+    /// Takes the finalizers off an object as the API server has it. Our types do not tell an empty list from none, nor
+    /// know the fields of a later version, and a rule that a field stays as it is tells both.
+    async fn replace_as_stored<K>(&self, api: &Api<K>, target: &Target) -> Result<K, ApiError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+    {
+        let kind = ApiResource::erase::<K>(&());
+        let client = api.clone().into_client();
+        let stored: Api<DynamicObject> = match api.namespace() {
+            Some(namespace) => Api::namespaced_with(client, namespace, &kind),
+            None => Api::all_with(client, &kind),
+        };
+        let request = request::<K>("update", "", api.namespace(), &target.name);
+        let mut object = within(&request, stored.get(&target.name)).await?;
+        if object.metadata.uid.as_ref() != Some(&target.uid) {
+            return Err(ApiError::Gone(request));
+        }
+        if object.metadata.resource_version.as_ref() != Some(&target.resource_version) {
+            return Err(ApiError::Conflict(request));
+        }
+        object.metadata.finalizers = None;
+        self.count(&request);
+        let left = within(&request, stored.replace(&target.name, &PostParams::default(), &object)).await?;
+        left.try_parse().map_err(|error| ApiError::Invalid { request, message: error.to_string() })
     }
 
     /// Replaces an object that is wholly ours (a Lease). The resourceVersion in it is the guard.

@@ -84,6 +84,31 @@ async fn a_deletion_is_guarded_by_uid() {
     assert_eq!(asked[1].body["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
 }
 
+/// A rule that spec does not change compares what is stored.
+#[tokio::test]
+async fn the_last_finalizer_of_what_our_types_do_not_tell_goes_from_the_stored_object() {
+    let stored = |version: &str| {
+        let mut object = serde_json::to_value(object(&["ours"])).unwrap();
+        object["metadata"]["resourceVersion"] = version.into();
+        object["data"] = json!({});
+        object["later"] = json!({"flags": []});
+        Answer::Json(object)
+    };
+    let none = || Answer::Json(serde_json::to_value(object(&[])).unwrap());
+    let refused = || Answer::Error(422, "Invalid");
+    let (server, api, writer) = scripted(vec![refused(), stored("7"), none(), refused(), stored("8")]).await;
+    assert_eq!(writer.remove_finalizer(&api, &object(&["ours"]), "ours").await.unwrap(), None);
+    let asked = server.asked();
+    let methods: Vec<_> = asked.iter().map(|asked| asked.method.as_str()).collect();
+    assert_eq!(methods, ["PUT", "GET", "PUT"]);
+    let put = &asked[2].body;
+    assert_eq!((&put["data"], &put["later"]), (&json!({}), &json!({"flags": []})));
+    assert_eq!((&put["metadata"]["uid"], &put["metadata"]["resourceVersion"]), (&json!("u"), &json!("7")));
+    assert_eq!(put["metadata"].get("finalizers"), None);
+    let changed = writer.remove_finalizer(&api, &object(&["ours"]), "ours").await;
+    assert!(matches!(changed, Err(ApiError::Conflict(_))), "{changed:?}");
+}
+
 #[tokio::test]
 async fn the_last_finalizer_goes_by_put_and_others_stay_by_patch() {
     let rest = serde_json::to_value(object(&["theirs"])).unwrap();
