@@ -56,6 +56,7 @@ fn record(uid: &str, staged: Done, targets: &[(&str, Done)]) -> Record {
             name: (*claim).into(),
             path: format!("/targets/{claim}"),
             published: *published,
+            covered: false,
             device: Some("7:1".into()),
             revision: 1,
         };

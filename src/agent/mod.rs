@@ -18,6 +18,7 @@ mod audit;
 mod budgets;
 mod context;
 mod controller_calls;
+mod cover;
 pub mod directories;
 mod doubts;
 pub mod failure;

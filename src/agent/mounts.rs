@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::paths::HostPath;
 
-const TABLE: &str = "/proc/self/mountinfo";
+pub(super) const TABLE: &str = "/proc/self/mountinfo";
 /// A folder per block device, by its number.
 const DEVICES: &str = "/sys/dev/block";
 
@@ -70,6 +70,22 @@ pub enum MountError {
         /// The path.
         path: PathBuf,
     },
+    /// Making a mount read-only failed.
+    #[error("mount {path} read-only over what the driver has mounted there: {source}")]
+    Cover {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The read-only mount cannot be taken off.
+    #[error("unmount the read-only mount at {path}: {source}")]
+    Uncover {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The forced unmount of design R4 failed.
     #[error("unmount {path} by force: {source}")]
     Unmount {
@@ -94,6 +110,20 @@ pub async fn is_read_only(path: &HostPath) -> Result<bool, MountError> {
     .await
 }
 
+/// Whether the raw device at `path` takes writes, by the kernel's own word. A device that it does not know is not said to.
+pub async fn is_writable_device(path: &HostPath) -> Result<bool, MountError> {
+    bounded(path, |path| match rustix::fs::stat(path) {
+        Ok(found) => {
+            let number = found.st_rdev;
+            let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+            let flag = fs::read_to_string(Path::new(DEVICES).join(device).join("ro"));
+            Ok(flag.is_ok_and(|flag| flag.trim() == "0"))
+        }
+        Err(errno) => Err(MountError::Look { path: path.to_owned(), source: errno.into() }),
+    })
+    .await
+}
+
 /// Detaches whatever is mounted at `path` from the tree at once, busy or not (umount2 with MNT_DETACH). Nothing mounted
 /// there is success.
 pub async fn detach_by_force(path: &HostPath) -> Result<(), MountError> {
@@ -104,7 +134,7 @@ pub async fn detach_by_force(path: &HostPath) -> Result<(), MountError> {
     .await
 }
 
-async fn bounded<T: Send + 'static>(
+pub(super) async fn bounded<T: Send + 'static>(
     path: &HostPath,
     work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
 ) -> Result<T, MountError> {
@@ -160,7 +190,7 @@ fn find(table: &str, path: &Path) -> Option<Device> {
 }
 
 /// The kernel writes space, tab, newline and backslash as three octal digits.
-fn unescaped(field: &str) -> String {
+pub(super) fn unescaped(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {

@@ -7,6 +7,7 @@ pub(crate) fn stored(uid: &str) -> Stored {
         name: "claim".into(),
         path: "/k/claims/c/target".into(),
         published: Done::Yes,
+        covered: false,
         device: Some("7:1".into()),
         revision: 12,
     };

@@ -33,6 +33,9 @@ pub struct TargetRecord {
     pub path: String,
     /// How far NodePublishVolume got.
     pub published: Done,
+    /// A read-only mount of ours lies, or may lie, over the driver's own. It is taken off before NodeUnpublishVolume.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub covered: bool,
     /// Device behind the target as `major:minor`, once seen; for adoption after a restart (design R8).
     pub device: Option<String>,
     /// Revision of the API server that this node knew when it wrote this: at least the claim's resourceVersion. An

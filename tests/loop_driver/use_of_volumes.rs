@@ -5,6 +5,8 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
+use moor::agent::mounts::is_writable_device;
+use moor::agent::paths::HostPath;
 use moor::csi::proto::csi::v1::volume_capability::access_mode::Mode;
 use moor::csi::proto::csi::v1::volume_usage::Unit;
 use moor::csi::proto::csi::v1::{ListVolumesRequest, NodeGetVolumeStatsRequest};
@@ -121,6 +123,11 @@ async fn a_raw_device_is_written_and_a_read_only_one_beside_it_is_not() {
     assert_eq!(read_at(&reader, 4096, 9), b"raw bytes");
     assert!(write_at(&reader, 4096, b"x").is_err(), "the device itself refuses");
     assert_eq!(bench.devices().len(), 2);
+    // So an agent tells them apart.
+    for (path, writable) in [(&writer, true), (&reader, false), (&writer.with_extension("none"), false)] {
+        let path = HostPath::recorded(path.to_str().unwrap());
+        assert_eq!(is_writable_device(&path).await.unwrap_or_default(), writable, "{path}");
+    }
     write_at(&writer, 1 << 20, b"still written").unwrap();
     assert_eq!(code(volume.publish(&driver, "b", false).await), Code::AlreadyExists);
 

@@ -224,6 +224,7 @@ prop_compose! {
                 name: claim.into(),
                 path: format!("/targets/{claim}"),
                 published,
+                covered: false,
                 device: None,
                 revision,
             };

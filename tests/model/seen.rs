@@ -171,6 +171,7 @@ fn record_seen(rec: &Rec, node: u8) -> Record {
             name: claim_name(c).into(),
             path: "target".into(),
             published: done,
+            covered: false,
             device: None,
             revision: 0,
         };

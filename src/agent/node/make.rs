@@ -9,9 +9,10 @@ use super::report::{Wait, shows_own_failure};
 use super::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use crate::agent::arguments;
 use crate::agent::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
+use crate::agent::cover;
 use crate::agent::directories::{self, DirectoryError};
 use crate::agent::failure::Failure;
-use crate::agent::mounts::{self, Device};
+use crate::agent::mounts::{self, Device, MountError};
 use crate::agent::paths::{HostPath, PathError};
 use crate::agent::records::Stored;
 use crate::api::{Attachment, AttachmentMode, VolumeClaim};
@@ -77,6 +78,10 @@ impl Pass {
         let before = self.record(attachment, view)?;
         let mut stored = before.clone();
         let target = self.add_target(&mut stored, claim)?;
+        if stored.covers(claim) {
+            // The driver is to find what it has mounted.
+            cover::lift(&target, false).await.map_err(|error| in_use(RPC, &error))?;
+        }
         self.know(&mut stored.record.revision, &**attachment);
         if stored.record != before.record {
             self.agent.records.put(stored.clone()).await?;
@@ -94,13 +99,20 @@ impl Pass {
             return Err(Failure::of_call(&error).into());
         }
         let device = visible(mounts::look(&target).await?, &target)?;
-        // Half a publish, too (B11): a driver that makes its mount read-only only after propagation has copied it.
-        let mounted = claim.spec.read_only && fixed.attachment_mode == AttachmentMode::FileSystem;
-        if mounted && !mounts::is_read_only(&target).await? {
-            let message = format!(
-                "the claim is read-only, and what the driver has mounted at {target} can be written to on the node"
-            );
-            return Err(Failure::contradicted("MountWritable", RPC, message).into());
+        let raw = fixed.attachment_mode == AttachmentMode::BlockDevice;
+        if raw && claim.spec.read_only && mounts::is_writable_device(&target).await? {
+            return Err(writable_device(&target).into());
+        }
+        if !raw && claim.spec.read_only && !mounts::is_read_only(&target).await? {
+            // Half a publish (B11).
+            if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
+                recorded.covered = true;
+            }
+            self.agent.records.put(stored.clone()).await?;
+            let covered = cover::lay(&target).await;
+            if covered.is_err() || !mounts::is_read_only(&target).await? {
+                return Err(writable(&target, covered.err()).into());
+            }
         }
         directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
         if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
@@ -204,6 +216,7 @@ impl Pass {
             name: claim.metadata.name.clone().unwrap_or_default(),
             path: path.text(),
             published: Done::Maybe,
+            covered: false,
             device: None,
             revision: 0,
         };
@@ -235,6 +248,27 @@ fn visible(found: Option<Device>, target: &HostPath) -> Result<Device, Failure> 
         );
         Failure::contradicted("MountNotVisible", Rpc::NodePublishVolume, message)
     })
+}
+
+fn writable(target: &HostPath, why: Option<MountError>) -> Failure {
+    let why = why.map(|error| format!(": {error}")).unwrap_or_default();
+    let message = format!(
+        "the claim is read-only, and what the driver has mounted at {target} can be written to on the node{why}"
+    );
+    Failure::contradicted("MountWritable", Rpc::NodePublishVolume, message)
+}
+
+/// A mount over it cannot help: a device takes writes whatever way leads to it.
+fn writable_device(target: &HostPath) -> Failure {
+    let message = format!(
+        "the claim is read-only, and the driver has published a device at {target} that takes writes; delete the claim \
+         and make one without spec.readOnly if that is wanted"
+    );
+    Failure::contradicted("DeviceWritable", Rpc::NodePublishVolume, message)
+}
+
+pub(super) fn in_use(rpc: Rpc, error: &MountError) -> Failure {
+    Failure::local("TargetInUse", rpc, error.to_string())
 }
 
 fn never_sent(error: &CallError) -> bool {

@@ -17,6 +17,7 @@ fn target() -> TargetRecord {
         name: "c".into(),
         path: "/target".into(),
         published: Done::Yes,
+        covered: false,
         device: None,
         revision: 120,
     }
