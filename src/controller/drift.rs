@@ -11,7 +11,7 @@ use serde_json::json;
 use super::claims::{self, Lock};
 use super::context::Context;
 use super::handles::{self, live_attachments};
-use super::observe::Observed;
+use super::observe::{Observed, is_heard};
 use super::pass::Did;
 use super::volumes;
 use crate::api::attachment::{AttachmentSpec, Fixed};
@@ -91,7 +91,8 @@ fn node_of(ctx: &Context, instance: &PluginInstance) -> Option<NodeIdSeen> {
         node: instance.spec.node_name.clone(),
         node_uid: instance.spec.node_uid.clone(),
         node_id: status.node_id.clone(),
-        healthy: status.is_healthy_for(Service::Node) && ctx.silent_for(instance).is_none(),
+        // As a claim for the node is judged: what may be undone there could also be granted.
+        healthy: status.is_healthy_for(Service::Node) && is_heard(ctx, instance),
     })
 }
 

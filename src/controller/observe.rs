@@ -231,7 +231,7 @@ fn forgotten(ctx: &Context, instances: &[Arc<PluginInstance>], handle_name: &str
 }
 
 /// The agent beside an instance is there, as far as this process can know.
-fn is_heard(ctx: &Context, instance: &PluginInstance) -> bool {
+pub(crate) fn is_heard(ctx: &Context, instance: &PluginInstance) -> bool {
     ctx.silent_for(instance).is_none() && !ctx.is_stale(instance)
 }
 
