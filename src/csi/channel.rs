@@ -19,6 +19,10 @@ use super::rpc::Rpc;
 /// The longest answer taken, in bytes. A page of ListVolumes has as many volumes as the driver likes.
 pub const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
 
+/// The longest list of headers taken, in bytes as HTTP/2 counts. A driver's message comes as one of them, and with more
+/// than the 16 KiB of the default its code would be lost too.
+const HEADERS_LIMIT: u32 = 1024 * 1024;
+
 /// What the kernel takes as the address of a unix socket, in bytes without the closing NUL.
 const SOCKET_PATH_LIMIT: usize = 107;
 
@@ -103,7 +107,8 @@ impl Plugin {
         let endpoint = Endpoint::from_shared(format!("unix://{}", text.ok_or_else(bad)?))
             .map_err(|_| bad())?
             // Go servers refuse an :authority that is no valid host, and a socket path is none.
-            .origin(Uri::from_static("http://localhost"));
+            .origin(Uri::from_static("http://localhost"))
+            .http2_max_header_list_size(HEADERS_LIMIT);
         // Before the dial: if the socket is replaced in between, the first call finds out.
         let file = SocketFile::at(path).map_err(|error| dial_error(path, &error))?;
         let after = deadlines.identity;

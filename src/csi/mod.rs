@@ -39,6 +39,8 @@ mod secrets;
 pub mod sizes;
 
 #[cfg(test)]
+mod long_message_tests;
+#[cfg(test)]
 mod print_tests;
 #[cfg(test)]
 mod secrets_tests;
