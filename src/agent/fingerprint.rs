@@ -4,7 +4,7 @@
 use crate::api::instance::Capabilities;
 use crate::api::plugin::Roles;
 use crate::csi::capability::{PluginService, SingleNode};
-use crate::csi::{CallError, Meaning, NodeInfo, Plugin, Service};
+use crate::csi::{CallError, Meaning, NodeInfo, Plugin, PluginInfo, Service};
 
 /// The answers of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +28,8 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Asks a process. Nothing that it answers changes anything, so this may be repeated at will.
-    pub async fn read(plugin: &Plugin) -> Result<Self, CallError> {
-        let info = plugin.get_plugin_info().await?;
+    /// Asks a process that has said who it is. Nothing that it answers changes anything, so this may be repeated at will.
+    pub async fn read(plugin: &Plugin, info: PluginInfo) -> Result<Self, CallError> {
         let general = plugin.get_plugin_capabilities().await?;
         // One Identity server may speak for a controller process and a node process: what counts is what answers here.
         let controller_rpcs = if general.services.has(PluginService::ControllerService) {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::fingerprint::Fingerprint;
 use super::presence;
-use super::registry::{Health, Registry, Serving};
+use super::registry::{Health, Registry, Seen, Serving};
 use crate::csi::{CallError, DialError, Plugin};
 use crate::k8s::backoff::Backoff;
 
@@ -30,29 +30,32 @@ pub(super) async fn watch(registry: Arc<Registry>, path: PathBuf, serial: u64, p
                 failures = 0;
                 let driver = serving.fingerprint.driver.clone();
                 tracing::info!(socket = %path.display(), driver, healthy = health.healthy, "plugin connected");
-                registry.report(&path, serial, Some(serving.clone()), health.clone());
+                registry.report(&path, serial, Seen::Serving(serving.clone()), health.clone());
                 attend(&registry, &path, serial, &poke, serving, health).await;
                 tracing::info!(socket = %path.display(), driver, "plugin connection lost");
             }
-            Err(health) => {
+            Err((seen, health)) => {
                 failures += 1;
                 if failures == 1 {
                     tracing::warn!(socket = %path.display(), error = health.error, "plugin cannot be asked");
                 }
-                registry.report(&path, serial, None, health);
+                registry.report(&path, serial, seen, health);
                 sleep(CONNECT.delay(failures)).await;
             }
         }
     }
 }
 
-async fn connect(registry: &Registry, path: &Path) -> Result<(Serving, Health), Health> {
+async fn connect(registry: &Registry, path: &Path) -> Result<(Serving, Health), (Seen, Health)> {
     let plugin = Plugin::connect(path, registry.deadlines()).await.map_err(|error| {
         let gone = matches!(error, DialError::NotThere { .. } | DialError::Refused { .. });
-        Health { healthy: false, gone, error: Some(error.to_string()) }
+        (Seen::Nothing, Health { healthy: false, gone, error: Some(error.to_string()) })
     })?;
     let failed = |error: &CallError| Health { error: Some(error.to_string()), ..Health::default() };
-    let fingerprint = Fingerprint::read(&plugin).await.map_err(|error| failed(&error))?;
+    let info = plugin.get_plugin_info().await.map_err(|error| (Seen::Nothing, failed(&error)))?;
+    let driver = info.name.clone();
+    let fingerprint = Fingerprint::read(&plugin, info).await;
+    let fingerprint = fingerprint.map_err(|error| (Seen::Name(driver), failed(&error)))?;
     let health = match plugin.probe().await {
         Ok(true) => Health { healthy: true, ..Health::default() },
         Ok(false) => Health::default(),
@@ -99,6 +102,6 @@ async fn attend(
             tracing::info!(driver, healthy = next.healthy, error = next.error, "plugin health changed");
         }
         health = next;
-        registry.report(path, serial, Some(serving.clone()), health.clone());
+        registry.report(path, serial, Seen::Serving(serving.clone()), health.clone());
     }
 }

@@ -3,6 +3,8 @@
 //! A driver may run as a controller process and a node process, side by side on one node. Each has a socket of its own
 //! and both say the same name. They are one PluginInstance: it is what work is assigned to.
 
+use std::path::Path;
+
 use super::fingerprint::Fingerprint;
 use super::registry::Endpoint;
 use crate::api::instance::{PluginInstance, PluginInstanceStatus, Service, ServiceStatus};
@@ -32,19 +34,24 @@ pub(super) struct Part {
     endpoint: Option<Endpoint>,
 }
 
-/// Chooses from what is `found` for each service, and what is known from `before`.
+/// Chooses from what is `found` for each service, and what is known from `before`. `unread` gives the process at a
+/// socket that has said its name and not what it serves.
 ///
 /// A service whose process is gone is still one that this driver has here: if it was forgotten, the driver would look
 /// like one that does not attach, and its volumes would be used without that.
 pub(super) fn choose(
     found: impl Fn(csi::Service) -> Option<Endpoint>,
+    unread: impl Fn(&Path) -> Option<Endpoint>,
     roles: Roles,
     before: Option<&PluginInstance>,
 ) -> Processes {
     let (wants_controller, wants_node) = (roles != Roles::Node, roles != Roles::Controller);
     let controller = found(csi::Service::Controller).filter(|_| wants_controller).map(Part::of);
     let node = found(csi::Service::Node).filter(|_| wants_node).map(Part::of);
-    let left = |service, wanted: bool| Part::left(before.filter(|_| wanted)?, service);
+    let left = |service, wanted: bool| {
+        let part = Part::left(before.filter(|_| wanted)?, service)?;
+        Some(Part { endpoint: unread(Path::new(&part.path)), ..part })
+    };
     let other = |service, wanted, than: &Part| left(service, wanted).filter(|part| part.path != than.path);
     match (controller, node) {
         (Some(controller), Some(node)) if controller.path == node.path => Processes::One(node.endpoint),
@@ -60,7 +67,9 @@ pub(super) fn choose(
         (None, None) => {
             let left = (left(Service::Controller, wants_controller), left(Service::Node, wants_node));
             match (found(csi::Service::Identity), left) {
-                (None, (Some(controller), Some(node))) => Processes::Two { controller, node },
+                (any, (Some(controller), Some(node))) if any.as_ref().is_none_or(Endpoint::is_unread) => {
+                    Processes::Two { controller, node }
+                }
                 (any, _) => Processes::One(any),
             }
         }
@@ -77,12 +86,17 @@ impl Processes {
     }
 
     /// The socket by which the PluginInstance is known, while one answers. Of two that which it has `before`, since
-    /// another would make it another object.
+    /// another would make it another object. One that does not say what it serves makes none but the first: with the
+    /// object that is there would go what the driver has said.
     pub(super) fn socket(&self, before: Option<&str>) -> Option<String> {
         match self {
             Self::One(endpoint) => {
-                let serving = endpoint.as_ref().filter(|e| e.serving.is_some());
-                serving.map(|e| e.path.display().to_string())
+                let endpoint = endpoint.as_ref()?;
+                let path = endpoint.path.display().to_string();
+                let unread = endpoint.is_unread() && !endpoint.health.gone;
+                let is_it =
+                    endpoint.serving.is_some() || unread && before.is_none_or(|before| before == path);
+                is_it.then_some(path)
             }
             Self::Two { controller, node } => {
                 let parts = [node, controller];

@@ -1,6 +1,6 @@
 //! Processes of one driver side by side, on real sockets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::agent::registry::Registry;
@@ -36,8 +36,9 @@ impl Kept {
 
     fn refresh(&mut self) -> PluginInstanceStatus {
         let found = |service| self.registry.best(NAME, service, None);
+        let unread = |path: &Path| self.registry.unread(NAME, path);
         let before = self.instance.clone();
-        let mut processes = choose(found, Roles::All, before.as_ref());
+        let mut processes = choose(found, unread, Roles::All, before.as_ref());
         let kept = before.as_ref().map(|i| i.spec.socket_path.clone());
         let socket = processes.socket(kept.as_deref()).or_else(|| kept.clone()).unwrap();
         let mut instance = before.unwrap_or_default();
@@ -45,7 +46,7 @@ impl Kept {
             self.made += 1;
             instance = PluginInstance::default();
             instance.spec.socket_path.clone_from(&socket);
-            processes = choose(found, Roles::All, None);
+            processes = choose(found, unread, Roles::All, None);
         }
         let status = instance.status.get_or_insert_default();
         processes.report(status, Roles::All, &socket, NAME);
@@ -220,8 +221,98 @@ async fn a_service_that_is_not_wanted_makes_nobody_unhealthy() {
     let found = |service| fixture.registry.best(NAME, service, None);
     for (roles, healthy) in [(Roles::All, false), (Roles::Node, true), (Roles::Controller, false)] {
         let mut status = PluginInstanceStatus::default();
-        choose(found, roles, None).report(&mut status, roles, &node_path.display().to_string(), NAME);
+        choose(found, |_: &Path| None, roles, None).report(
+            &mut status,
+            roles,
+            &node_path.display().to_string(),
+            NAME,
+        );
         assert_eq!(status.healthy, healthy, "{roles:?}");
         assert_eq!((status.controller, status.node), (roles != Roles::Node, roles != Roles::Controller));
     }
+}
+
+/// It lives, so nobody may take its calls over, and its own words say what is wrong.
+#[tokio::test]
+async fn a_process_that_does_not_say_what_it_serves_is_unhealthy_and_not_gone() {
+    let fixture = fixture();
+    let mut kept = Kept::of(&fixture);
+    let path = fixture.directory.path().join("a/csi.sock");
+    let named = || fixture.registry.unread(NAME, &path).is_some_and(|e| e.health.error.is_some());
+    let (ill, well) = (Driver { ill: true, ..driver(true, true) }, driver(true, true));
+    let says_so = |status: &PluginInstanceStatus| {
+        let error = status.last_error.as_deref().unwrap_or_default();
+        assert_eq!(error, "NodeGetInfo: Internal: cannot reach metadata service");
+        assert!(!status.healthy && !status.gone && !status.is_healthy_for_any(), "{status:?}");
+    };
+
+    let process = serve(&ill, &path);
+    until("its name is known", named).await;
+    let status = kept.refresh();
+    says_so(&status);
+    assert!(!status.controller && !status.node);
+    assert!(kept.path(csi::Service::Identity).is_none(), "nothing is asked of it");
+    drop(process);
+
+    let process = serve(&well, &path);
+    kept.until_serves(csi::Service::Node, &path).await;
+    let status = kept.refresh();
+    assert!(status.healthy && status.controller && status.node, "{status:?}");
+    drop(process);
+
+    // The next one of a driver that is known already.
+    let process = serve(&ill, &path);
+    until("its name is known", named).await;
+    let status = kept.refresh();
+    says_so(&status);
+    assert!(status.controller && status.node, "the driver still is one that attaches");
+    assert_eq!(kept.made, 1);
+    drop(process);
+    std::fs::remove_file(&path).unwrap();
+    until("it is gone", || fixture.registry.best(NAME, csi::Service::Identity, None).is_none()).await;
+    assert!(kept.refresh().gone);
+
+    // At another socket: the object stays, and with it what the driver has said.
+    let elsewhere = fixture.directory.path().join("b/csi.sock");
+    let _process = serve(&ill, &elsewhere);
+    until("its name is known", || fixture.registry.unread(NAME, &elsewhere).is_some()).await;
+    let status = kept.refresh();
+    says_so(&status);
+    assert!(status.controller && status.node);
+    assert_eq!((kept.made, kept.socket()), (1, path.display().to_string()));
+}
+
+#[tokio::test]
+async fn of_two_processes_one_that_does_not_say_what_it_serves_is_not_gone() {
+    let fixture = fixture();
+    let mut kept = Kept::of(&fixture);
+    let node_path = fixture.directory.path().join("a/csi.sock");
+    let controller_path = fixture.directory.path().join("a-controller/csi.sock");
+    let node = serve(&driver(false, true), &node_path);
+    let controller = serve(&driver(true, false), &controller_path);
+    kept.until_serves(csi::Service::Node, &node_path).await;
+    kept.until_serves(csi::Service::Controller, &controller_path).await;
+    assert!(kept.refresh().healthy);
+    drop(controller);
+    let ill = Driver { ill: true, ..driver(true, false) };
+    let _controller = serve(&ill, &controller_path);
+    until("its name is known", || fixture.registry.unread(NAME, &controller_path).is_some()).await;
+    for node_lives in [true, false] {
+        let status = kept.refresh();
+        assert!(!status.is_gone_for(Service::Controller), "{status:?}");
+        assert!(!status.is_healthy_for(Service::Controller), "{status:?}");
+        assert_eq!(status.is_healthy_for(Service::Node), node_lives, "{status:?}");
+        assert_eq!(status.is_gone_for(Service::Node), !node_lives, "{status:?}");
+        let error = status.last_error.unwrap();
+        assert!(
+            error.contains("ControllerGetCapabilities: Internal: cannot reach metadata service"),
+            "{error}"
+        );
+        if node_lives {
+            std::fs::remove_file(&node_path).unwrap();
+            until("the other ends", || kept.path(csi::Service::Node).is_none()).await;
+        }
+    }
+    drop(node);
+    assert_eq!(kept.made, 1);
 }

@@ -45,6 +45,28 @@ pub struct Serving {
     pub fingerprint: Arc<Fingerprint>,
 }
 
+/// What a watcher has of the process behind its socket.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// It has not said who it is, or there is none.
+    Nothing,
+    /// Its driver's name; what else it was asked it did not answer.
+    Name(String),
+    /// All that is needed for calls.
+    Serving(Serving),
+}
+
+/// What a process said about itself.
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// Nothing.
+    Nothing,
+    /// Its driver's name, and not what it serves.
+    Name(String),
+    /// Everything.
+    All(Arc<Fingerprint>),
+}
+
 /// One socket.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
@@ -53,7 +75,7 @@ pub struct Endpoint {
     /// Order of appearance: of two that answer, the newer serves.
     pub serial: u64,
     /// What its process said about itself, also after it ended.
-    pub said: Option<Arc<Fingerprint>>,
+    pub said: Said,
     /// The process, while it is connected.
     pub serving: Option<Serving>,
     /// How it is doing.
@@ -64,11 +86,39 @@ impl Endpoint {
     /// The name its process gave itself, also after it ended.
     #[must_use]
     pub fn driver(&self) -> Option<&str> {
-        self.said.as_deref().map(|said| said.driver.as_str())
+        match &self.said {
+            Said::Nothing => None,
+            Said::Name(name) => Some(name),
+            Said::All(said) => Some(&said.driver),
+        }
     }
 
     fn offers(&self, service: Service) -> bool {
-        self.said.as_deref().is_some_and(|said| said.has(service))
+        match &self.said {
+            Said::Nothing => false,
+            Said::Name(_) => service == Service::Identity,
+            Said::All(said) => said.has(service),
+        }
+    }
+
+    /// It says its name, and did not say what it serves.
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        matches!(self.said, Said::Name(_))
+    }
+
+    fn learn(&mut self, seen: Seen) {
+        self.serving = None;
+        match seen {
+            Seen::Nothing => {}
+            // What a process of this name said before still counts.
+            Seen::Name(name) if self.driver() == Some(name.as_str()) => {}
+            Seen::Name(name) => self.said = Said::Name(name),
+            Seen::Serving(serving) => {
+                self.said = Said::All(serving.fingerprint.clone());
+                self.serving = Some(serving);
+            }
+        }
     }
 }
 
@@ -137,14 +187,23 @@ impl Registry {
         let all = || state.sockets.values().map(|w| &w.endpoint).filter(|e| e.driver() == Some(driver));
         if let Some(socket) = socket {
             let named = all().find(|e| e.path == socket)?;
-            if named.offers(service) {
-                return Some(named.clone());
+            // One that has not said what it serves may serve this.
+            if named.offers(service) || named.is_unread() {
+                return Some(named.clone()).filter(|e| e.offers(service));
             }
         }
         all()
             .filter(|e| e.offers(service))
             .max_by_key(|e| (e.serving.is_some(), e.health.healthy, e.serial))
             .cloned()
+    }
+
+    /// The process at this socket, if it says this name and does not say what it serves.
+    #[must_use]
+    pub fn unread(&self, driver: &str, path: &Path) -> Option<Endpoint> {
+        let state = self.state();
+        let endpoint = state.sockets.get(path).map(|w| &w.endpoint);
+        endpoint.filter(|e| e.is_unread() && e.driver() == Some(driver)).cloned()
     }
 
     /// The drivers that answer.
@@ -218,14 +277,19 @@ impl Registry {
     fn watch(self: &Arc<Self>, path: &Path, file: SocketFile, serial: u64) -> Watched {
         tracing::info!(socket = %path.display(), "a socket appeared");
         let poke = Arc::new(Notify::new());
-        let endpoint =
-            Endpoint { path: path.to_owned(), serial, said: None, serving: None, health: Health::default() };
+        let endpoint = Endpoint {
+            path: path.to_owned(),
+            serial,
+            said: Said::Nothing,
+            serving: None,
+            health: Health::default(),
+        };
         let task = instance::watch(self.clone(), path.to_owned(), serial, poke.clone());
         Watched { file, endpoint, reported: false, poke, task: tokio::spawn(task).abort_handle() }
     }
 
-    /// An instance's watcher reports. `serving` is None while there is no connection.
-    pub(super) fn report(&self, path: &Path, serial: u64, serving: Option<Serving>, health: Health) {
+    /// An instance's watcher reports.
+    pub(super) fn report(&self, path: &Path, serial: u64, seen: Seen, health: Health) {
         let (driver, before, arrived) = {
             let mut state = self.state();
             // A watcher that was aborted in the middle of its report speaks of a socket that is gone.
@@ -235,22 +299,23 @@ impl Registry {
             watched.reported = true;
             let endpoint = &mut watched.endpoint;
             let before = endpoint.driver().map(str::to_owned);
+            let old = endpoint.serving.take();
+            endpoint.learn(seen);
             // Each connection has a fingerprint of its own.
-            let arrived = match (&serving, &endpoint.serving) {
+            let arrived = match (&endpoint.serving, &old) {
                 (Some(new), Some(old)) => !Arc::ptr_eq(&new.fingerprint, &old.fingerprint),
                 (new, _) => new.is_some(),
             };
-            let same =
-                !arrived && serving.is_some() == endpoint.serving.is_some() && endpoint.health == health;
-            if let Some(serving) = &serving {
-                endpoint.said = Some(serving.fingerprint.clone());
-            }
-            endpoint.serving = serving;
+            let driver = endpoint.driver().map(str::to_owned);
+            let same = !arrived
+                && old.is_some() == endpoint.serving.is_some()
+                && endpoint.health == health
+                && driver == before;
             endpoint.health = health;
             if same {
                 return;
             }
-            (endpoint.driver().map(str::to_owned), before, arrived)
+            (driver, before, arrived)
         };
         if let Some(before) = before.filter(|before| Some(before) != driver.as_ref()) {
             self.surroundings.changed(&before, false);

@@ -26,6 +26,14 @@ pub(in crate::agent) struct Driver {
     /// What ControllerGetCapabilities answers, if not UNIMPLEMENTED.
     pub controller: Option<Vec<ControllerRpc>>,
     pub no_node: bool,
+    /// It says who it is, and cannot say what it serves.
+    pub ill: bool,
+}
+
+impl Driver {
+    fn is_well(&self) -> Result<(), Status> {
+        if self.ill { Err(Status::internal("cannot reach metadata service")) } else { Ok(()) }
+    }
 }
 
 #[tonic::async_trait]
@@ -67,6 +75,9 @@ impl Controller for Driver {
         _: Request<wire::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<wire::ControllerGetCapabilitiesResponse>, Status> {
         use wire::controller_service_capability::{Rpc, Type};
+        if self.no_node {
+            self.is_well()?;
+        }
         let Some(rpcs) = &self.controller else { return Err(Status::unimplemented("a node process")) };
         let capability = |rpc: &ControllerRpc| wire::ControllerServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: (*rpc).into() })),
@@ -92,6 +103,7 @@ impl Node for Driver {
         &self,
         _: Request<wire::NodeGetInfoRequest>,
     ) -> Result<Response<wire::NodeGetInfoResponse>, Status> {
+        self.is_well()?;
         Ok(Response::new(wire::NodeGetInfoResponse { node_id: "id".into(), ..Default::default() }))
     }
 }
@@ -240,6 +252,21 @@ async fn a_plugin_that_fails_when_it_is_first_asked_is_asked_again() {
     until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
     assert!(registry.best("a.test", Service::Identity, None).unwrap().health.healthy);
     assert_eq!(driver.asked.load(Ordering::SeqCst), 3);
+}
+
+/// Where a Plugin names the socket of a process that does not say what it serves, no other one serves instead.
+#[tokio::test]
+async fn a_named_process_that_does_not_say_what_it_serves_is_not_passed_over() {
+    let Fixture { directory, world, registry } = fixture();
+    let (named, other) = (directory.path().join("a/csi.sock"), directory.path().join("b/csi.sock"));
+    let _ill = serve(&Driver { name: "a.test".into(), ill: true, ..Driver::default() }, &named);
+    until("told of", || world.told.lock().unwrap().contains(&("a.test".into(), false))).await;
+    let _well = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &other);
+    until("serving", || registry.client_for("a.test", Service::Node).is_some()).await;
+    let best = |service| registry.best("a.test", service, Some(&named)).map(|e| e.path);
+    assert_eq!((best(Service::Node), best(Service::Identity)), (None, Some(named.clone())));
+    assert_eq!(registry.drivers(), ["a.test"], "one of them answers");
+    assert!(registry.unread("a.test", &other).is_none());
 }
 
 /// One Identity server speaks for both modes of the driver, and this is the node's process.

@@ -3,6 +3,7 @@
 //! Compared is always the observed object, never what was written last (interleavings B27): what an agent that is just
 //! ending writes late is put right.
 
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -60,7 +61,8 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     };
     let socket = agent.named_socket(&plugin);
     let found = |service| agent.registry.best(driver, service, socket.as_deref());
-    let processes = processes::choose(found, plugin.spec.roles, observed.as_deref());
+    let unread = |path: &Path| agent.registry.unread(driver, path);
+    let processes = processes::choose(found, unread, plugin.spec.roles, observed.as_deref());
     if processes.are_unseen() && !agent.registry.is_settled() {
         // Right after a start nothing has been seen yet: that would be reported as gone, and taken back at once.
         return Ok(Next::After(SETTLE));
@@ -81,7 +83,8 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
                 // Also one that no watch of ours selects: it says another agent, so it has to go.
                 Some(found) => {
                     let socket = processes.socket(Some(&found.spec.socket_path));
-                    let current = socket.is_some_and(|s| found.spec == spec(agent, &plugin, driver, s));
+                    let socket = socket.unwrap_or_else(|| found.spec.socket_path.clone());
+                    let current = found.spec == spec(agent, &plugin, driver, socket);
                     if current {
                         agent.instances.apply(found);
                     } else {

@@ -50,11 +50,14 @@ pub fn aggregate(
         observed_generation: plugin.metadata.generation,
         conditions: plugin.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default(),
     };
-    let ready = ready(plugin, &status, older);
+    let ready = ready(plugin, &status, older, &seen);
     (status, ready)
 }
 
-fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>) -> Desired {
+/// An instance with what its agent says of it.
+type Seen<'a> = (&'a Arc<PluginInstance>, &'a PluginInstanceStatus);
+
+fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Seen<'_>]) -> Desired {
     let say = |ok, reason, message| Desired { type_: READY, status: ok, reason, message };
     let driver = plugin.driver_name();
     if let Some(older) = older {
@@ -64,7 +67,11 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>) -> Desired
         );
         return say(false, "DuplicateDriver", message);
     }
-    if status.controllers_expected + status.nodes_expected == 0 {
+    let nothing_known = status.controllers_expected + status.nodes_expected == 0;
+    if nothing_known && let Some(error) = failing(seen) {
+        return say(false, "Unhealthy", format!("the driver has not said what it can do: {error}"));
+    }
+    if nothing_known {
         return say(
             false,
             "NoInstance",
@@ -81,9 +88,17 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>) -> Desired
     if lacks(status.controllers_healthy, status.controllers_expected)
         || lacks(status.nodes_healthy, status.nodes_expected)
     {
-        return say(false, "Unhealthy", counts);
+        let error = failing(seen).map(|error| format!("; {error}")).unwrap_or_default();
+        return say(false, "Unhealthy", format!("{counts}{error}"));
     }
     say(true, "Healthy", counts)
+}
+
+/// What one of the processes that live and are not healthy says; always of the same one, while it is not.
+fn failing(seen: &[Seen<'_>]) -> Option<String> {
+    let failing = seen.iter().filter(|(_, s)| !s.healthy && !s.gone);
+    let failing = failing.filter_map(|(i, s)| Some((&i.spec.node_name, s.last_error.as_ref()?)));
+    failing.min().map(|(node, error)| format!("on node {node}: {error}"))
 }
 
 /// What an instance lists for the services that are healthy: of two processes one may not be.
@@ -183,6 +198,30 @@ mod tests {
         assert_eq!(counts(&[instance("1", true, &attach)]), said("1/1", "1/1", true));
         assert_eq!(counts(&[instance("1", false, &attach)]), said("0/1", "0/1", false));
         assert_eq!(counts(&[]), said("0/0", "0/0", false));
+    }
+
+    /// What it is for is in the driver's own words.
+    #[test]
+    fn a_driver_that_fails_when_it_is_asked_is_quoted() {
+        let said = |instances: &[Arc<PluginInstance>]| {
+            let (_, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None);
+            (ready.reason, ready.message)
+        };
+        let failing = |node: &str, known: bool, gone: bool| {
+            let mut instance = Arc::unwrap_or_clone(instance(node, false, &[]));
+            instance.spec.node_name = node.to_owned();
+            let status = instance.status.as_mut().unwrap();
+            (status.node, status.gone) = (known, gone);
+            status.last_error = Some(format!("NodeGetInfo: Internal: no metadata on {node}"));
+            Arc::new(instance)
+        };
+        let quoted = "on node a: NodeGetInfo: Internal: no metadata on a";
+        let unknown = said(&[failing("b", false, false), failing("a", false, false)]);
+        assert_eq!(unknown, ("Unhealthy", format!("the driver has not said what it can do: {quoted}")));
+        let known = said(&[failing("b", true, false), failing("a", true, false)]);
+        assert_eq!(known, ("Unhealthy", format!("controllers 0/0, nodes 0/2 healthy; {quoted}")));
+        assert_eq!(said(&[failing("a", false, true)]).0, "NoInstance", "it ended");
+        assert_eq!(said(&[instance("1", true, &[]), failing("a", true, false)]).0, "Healthy");
     }
 
     /// Two processes, one object: each service counts as its process does.
