@@ -10,6 +10,8 @@ mod edits;
 mod empty;
 #[path = "bad_input/handles.rs"]
 mod handles;
+#[path = "bad_input/names.rs"]
+mod names;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         handles::two_volumes_name_one_handle,
         handles::a_persistent_volume_names_the_handle,
         empty::what_is_empty_goes_like_what_is_absent,
+        names::names_that_no_object_has_are_refused,
         edits::words_that_are_none_are_refused,
         edits::a_claim_is_set_back,
         edits::a_claim_is_called_detached,

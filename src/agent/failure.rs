@@ -66,9 +66,10 @@ impl Failure {
     pub fn secret(rpc: Rpc, error: &SecretError) -> Self {
         let reason = match error {
             SecretError::NotFound(_) => "SecretNotFound",
-            SecretError::Unreadable(_) | SecretError::Malformed(_) | SecretError::NotText { .. } => {
-                "SecretUnreadable"
-            }
+            SecretError::Unreadable(_)
+            | SecretError::NotAName(_)
+            | SecretError::Malformed(_)
+            | SecretError::NotText { .. } => "SecretUnreadable",
         };
         Self::local(reason, rpc, error.to_string())
     }

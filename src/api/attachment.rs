@@ -54,7 +54,7 @@ pub struct AttachmentSpec {
     #[schemars(length(min = 1, max = 1024))]
     pub volume_handle: String,
     /// Node on which the volume is used.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub node_name: String,
     /// How the volume is used; the same for every claim that joins.
     pub access_mode: AccessMode,
@@ -150,19 +150,19 @@ pub struct Fixed {
 pub struct SecretRefs {
     /// Secret for CreateVolume, DeleteVolume and ValidateVolumeCapabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub controller: Option<String>,
     /// Secret for ControllerPublishVolume and ControllerUnpublishVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub controller_publish: Option<String>,
     /// Secret for NodeStageVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub node_stage: Option<String>,
     /// Secret for NodePublishVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub node_publish: Option<String>,
 }
 

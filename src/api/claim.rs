@@ -52,11 +52,11 @@ use super::conditions::CallFailure;
 #[serde(rename_all = "camelCase")]
 pub struct VolumeClaimSpec {
     /// Name of the Volume, in the claim's namespace. May be created after the claim.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub volume_name: String,
     /// Node on which the volume is to be mounted. Empty: moor picks one that can reach the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub node_name: Option<String>,
     /// Mount without the right to write.
     #[serde(default)]

@@ -35,13 +35,13 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct PluginInstanceSpec {
     /// Name of the Plugin it serves.
-    #[schemars(length(max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub plugin_name: String,
     /// Driver name as GetPluginInfo gives it.
     #[schemars(length(max = 63))]
     pub driver_name: String,
     /// Node on which it runs.
-    #[schemars(length(max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub node_name: String,
     /// UID of that Node.
     #[serde(rename = "nodeUID")]

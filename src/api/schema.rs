@@ -32,13 +32,33 @@ pub fn segments(_: &mut SchemaGenerator) -> Schema {
         "additionalProperties": { "type": "string", "maxLength": 128 } })
 }
 
+/// The name of another object. It becomes a part of the path of requests, so the API server lets through only what can be
+/// one.
+#[must_use]
+pub fn object_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 253,
+        "x-kubernetes-validations": [{
+            "rule": "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
+            "message": "must be the name of an object: lower case letters, digits, '-' and '.', with a letter or a \
+                        digit at both ends" }] })
+}
+
+/// A volume id that somebody gives: CSI takes any text, but none is no id.
+#[must_use]
+pub fn volume_handle(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024,
+        "x-kubernetes-validations": [{
+            "rule": "self.trim() != ''",
+            "message": "must not be blank: give the id by which the driver knows the volume" }] })
+}
+
 /// A size in bytes as a Kubernetes quantity.
 #[must_use]
 pub fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-int-or-string": true, "maxLength": 32,
         "x-kubernetes-validations": [{
-            "rule": "type(self) == int ? self > 0 : (isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))",
-            "message": "must be a positive size, for example 1Gi" }] })
+            "rule": "type(self) == int ? self > 0 : (isQuantity(self) && !quantity(self).isLessThan(quantity('1')))",
+            "message": "must be a positive size of at least one byte, for example 1Gi" }] })
 }
 
 /// metav1 conditions, one per type.

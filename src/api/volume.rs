@@ -53,11 +53,11 @@ use super::conditions::CallFailure;
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSpec {
     /// Name of the Plugin. May be created after the Volume.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(schema_with = "super::schema::object_name")]
     pub plugin_name: String,
     /// Register: the id of a volume that exists, as the driver knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(schema_with = "super::schema::volume_handle")]
     pub volume_handle: Option<String>,
     /// Create: at least this size.
     #[serde(default, skip_serializing_if = "Option::is_none")]

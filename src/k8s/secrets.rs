@@ -39,6 +39,9 @@ pub enum SecretError {
     /// It could not be read.
     #[error(transparent)]
     Unreadable(ApiError),
+    /// No Secret can have this name. It is not put into the path of a request, where it could mean another object.
+    #[error("{0:?} is no name of a Secret")]
+    NotAName(String),
     /// The answer is no Secret.
     #[error("Secret {0}: the answer is not a Secret")]
     Malformed(String),
@@ -62,6 +65,9 @@ struct Body {
 /// Reads a Secret live.
 pub async fn fetch(client: &Client, namespace: &str, name: &str) -> Result<SecretData, SecretError> {
     let secret = format!("{namespace}/{name}");
+    if !is_name(name) {
+        return Err(SecretError::NotAName(secret));
+    }
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let asked = request::<Secret>("get", "", Some(namespace), name);
     let get = async {
@@ -81,6 +87,12 @@ pub async fn fetch(client: &Client, namespace: &str, name: &str) -> Result<Secre
     parse(&text, &secret)
 }
 
+/// Leaves out what the API server would refuse by itself.
+fn is_name(name: &str) -> bool {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(known)
+}
+
 fn parse(text: &str, secret: &str) -> Result<SecretData, SecretError> {
     let Ok(body) = serde_json::from_str::<Body>(text) else {
         return Err(SecretError::Malformed(secret.into()));
@@ -95,6 +107,9 @@ fn parse(text: &str, secret: &str) -> Result<SecretData, SecretError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::scripted_tests::{Answer, Scripted};
     use super::*;
 
     #[test]
@@ -102,6 +117,19 @@ mod tests {
         let data = parse(r#"{"data":{"user":"YWRtaW4=","key":"aHVudGVyMg=="}}"#, "ns/s").unwrap();
         assert_eq!(format!("{data:?}"), r#"{"key", "user"}"#);
         assert_eq!(data.reveal()["key"], "hunter2");
+    }
+
+    #[tokio::test]
+    async fn a_name_is_never_more_than_a_name() {
+        let (server, client) =
+            Scripted::start(vec![Answer::Json(json!({"data": {"user": "YWRtaW4="}}))]).await;
+        for name in ["s?a=b", "../../other/secrets/s", "..", "s/t", "s#", "s%2f", "S", ""] {
+            let error = fetch(&client, "ns", name).await.unwrap_err();
+            assert!(matches!(error, SecretError::NotAName(_)), "{name}: {error}");
+        }
+        assert_eq!(fetch(&client, "ns", "s-1.a").await.unwrap().reveal()["user"], "admin");
+        let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.uri).collect();
+        assert_eq!(asked, ["/api/v1/namespaces/ns/secrets/s-1.a"]);
     }
 
     #[test]
