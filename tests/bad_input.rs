@@ -79,6 +79,7 @@ fn main() -> ExitCode {
         handles::a_persistent_volume_names_the_handle,
         empty::what_is_empty_goes_like_what_is_absent,
         names::names_that_no_object_has_are_refused,
+        names::a_claim_for_a_node_that_is_not_there_says_so,
         edits::words_that_are_none_are_refused,
         edits::a_claim_is_set_back,
         edits::a_claim_is_called_detached,

@@ -146,7 +146,9 @@ impl Agent {
     pub async fn secrets(&self, rpc: Rpc, namespace: &str, name: Option<&str>) -> Result<Secrets, Failure> {
         let Some(name) = name else { return Ok(Secrets::none()) };
         let found = secrets::fetch(&self.client, namespace, name).await;
-        found.map(|data| Secrets::from(data.reveal())).map_err(|error| Failure::secret(rpc, &error))
+        found
+            .map(|data| Secrets::from(data.reveal()))
+            .map_err(|error| Failure::secret(rpc, namespace, &error))
     }
 
     /// The secrets of an undo call: one whose Secret is gone is made without (design R12). Says so in words.
@@ -172,7 +174,7 @@ impl Agent {
                 );
                 Ok((Secrets::none(), Some(note)))
             }
-            Err(error) => Err(Failure::secret(rpc, &error)),
+            Err(error) => Err(Failure::secret(rpc, namespace, &error)),
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::api::conditions::CallFailure;
 use crate::csi::{CallError, Meaning, Rpc};
+use crate::k8s::ApiError;
 use crate::k8s::secrets::SecretError;
 
 /// How soon a failed step is worth another attempt.
@@ -55,15 +56,23 @@ impl Failure {
     #[must_use]
     pub fn plugin_not_running(rpc: Rpc, driver: &str, node: &str) -> Self {
         let service = rpc.service();
+        let way = match rpc {
+            Rpc::NodeUnpublishVolume => {
+                "; the undo goes on when one does, and spec.forceDetach of the deleted claim has it unmounted without \
+                 waiting for that"
+            }
+            Rpc::NodeUnstageVolume | Rpc::ControllerUnpublishVolume => "; the undo goes on when one does",
+            _ => "",
+        };
         let message = format!(
-            "no plugin on node {node} answers with the driver name {driver} and has the {service:?} service"
+            "no plugin on node {node} answers with the driver name {driver} and has the {service:?} service{way}"
         );
         Self { plugin_missing: true, ..Self::local("PluginNotRunning", rpc, message) }
     }
 
     /// A Secret that the call needs cannot be had.
     #[must_use]
-    pub fn secret(rpc: Rpc, error: &SecretError) -> Self {
+    pub fn secret(rpc: Rpc, namespace: &str, error: &SecretError) -> Self {
         let reason = match error {
             SecretError::NotFound(_) => "SecretNotFound",
             SecretError::Unreadable(_)
@@ -71,7 +80,14 @@ impl Failure {
             | SecretError::Malformed(_)
             | SecretError::NotText { .. } => "SecretUnreadable",
         };
-        Self::local(reason, rpc, error.to_string())
+        let remedy = match error {
+            SecretError::Unreadable(ApiError::Forbidden { .. }) => format!(
+                "; allow it with `kubectl create rolebinding moor-agent-secrets -n {namespace} \
+                 --clusterrole=moor-agent-secrets --serviceaccount=<namespace of moor>:moor-agent`"
+            ),
+            _ => String::new(),
+        };
+        Self::local(reason, rpc, format!("{error}{remedy}"))
     }
 
     /// The driver said OK and the mounts say otherwise (design R8).
@@ -150,6 +166,7 @@ pub fn reason(rpc: Rpc) -> &'static str {
 mod tests {
     use super::*;
     use crate::csi::Origin;
+    use crate::k8s::error::Request;
 
     fn error(code: tonic::Code, origin: Origin) -> CallError {
         CallError { rpc: Rpc::NodeStageVolume, code, message: "words".into(), origin }
@@ -168,6 +185,32 @@ mod tests {
         assert!(Failure::of_call(&error(tonic::Code::Unavailable, Origin::Dial)).plugin_missing);
         assert!(!Failure::of_call(&error(tonic::Code::Unavailable, Origin::Driver)).plugin_missing);
         assert!(Failure::plugin_not_running(Rpc::NodeStageVolume, "d", "n").plugin_missing);
+    }
+
+    #[test]
+    fn a_secret_that_may_not_be_read_comes_with_the_command_that_allows_it() {
+        let (kind, object) = ("Secret".to_owned(), "shop/s".to_owned());
+        let request = Request { verb: "get", kind, subresource: "", object };
+        let forbidden = ApiError::Forbidden { request, message: "no".into() };
+        let told = |error| Failure::secret(Rpc::NodeStageVolume, "shop", &error);
+        let failure = told(SecretError::Unreadable(forbidden));
+        assert_eq!(failure.reason, "SecretUnreadable");
+        let command =
+            "`kubectl create rolebinding moor-agent-secrets -n shop --clusterrole=moor-agent-secrets ";
+        assert!(failure.message.contains(command), "{failure}");
+        let failure = told(SecretError::NotFound("shop/s".into()));
+        assert_eq!(
+            (failure.reason, failure.message.as_str()),
+            ("SecretNotFound", "Secret shop/s does not exist")
+        );
+    }
+
+    #[test]
+    fn an_undo_without_its_driver_names_the_way_out() {
+        let told = |rpc| Failure::plugin_not_running(rpc, "d", "n").message;
+        assert!(told(Rpc::NodeUnpublishVolume).contains("spec.forceDetach"));
+        assert!(!told(Rpc::NodeUnstageVolume).contains("forceDetach"), "it waits for the driver in any case");
+        assert!(!told(Rpc::NodePublishVolume).contains("undo"));
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub struct PluginSpec {
     pub balancing: Balancing,
     /// The driver accepts a second target of a SingleNodeWriter volume on one node although it does not
     /// list SINGLE_NODE_MULTI_WRITER. Without this, the second claim waits (CSI NodePublishVolume).
+    /// Counts only for Attachments that are made after it was set.
     #[serde(default)]
     pub tolerates_second_target: bool,
 }

@@ -272,8 +272,13 @@ fn join(
     let may_write = claim.read_only || !existing.read_only;
     // What its node gave back stays given back: an assignment to it would change nothing.
     let refused = claim.yielded.as_ref() == Some(&existing.uid);
-    if is_leaving(existing) || !agrees || !may_write || refused || (users > 0 && existing.exclusive) {
+    if is_leaving(existing) || !agrees || !may_write || refused {
         return Err(Waiting::Held(holder_of(seen, existing, claim)));
+    }
+    if users > 0 && existing.exclusive {
+        let holder = holder_of(seen, existing, claim);
+        let by_mode = claim.mode.is_single_claim();
+        return Err(if by_mode { Waiting::Held(holder) } else { Waiting::OneTarget(holder) });
     }
     let (attachment, uid) = (existing.name.clone(), existing.uid.clone());
     if claim.needs_writer_lock() && !handle.names_writer(&claim.uid, &uid) {

@@ -55,6 +55,9 @@ pub enum Waiting {
     },
     /// Another claim holds the volume.
     Held(Holder),
+    /// Another claim holds the volume on the same node, in a mode that would let this one in too, and the driver does not
+    /// say that it takes a second target there (CSI NodePublishVolume).
+    OneTarget(Holder),
     /// An older claim is first in line.
     InLine {
         /// The older claim.
@@ -96,6 +99,14 @@ impl ForgottenSeen {
 }
 
 impl Waiting {
+    /// The claim names a node that there is not.
+    #[must_use]
+    pub fn no_such_node(node: &str) -> Self {
+        let why = "there is no Node of this name; the claim proceeds when it is registered, or delete this claim and \
+                   create one for another node";
+        Self::NodeNotUsable { node: node.to_owned(), why: why.into() }
+    }
+
     /// The condition's reason.
     #[must_use]
     pub fn reason(&self) -> &'static str {
@@ -107,7 +118,7 @@ impl Waiting {
             Self::NodeNotUsable { .. } => "NodeNotUsable",
             Self::NoNode => "NoNode",
             Self::PluginNotReady { .. } => "PluginNotReady",
-            Self::Held(_) => "Held",
+            Self::Held(_) | Self::OneTarget(_) => "Held",
             Self::InLine { .. } => "InLine",
             Self::ModeChanging => "ModeChanging",
             Self::NotAttached(_) => "NotAttached",
@@ -139,6 +150,13 @@ impl Waiting {
                 "the volume is held by {} on node {} ({}); it is granted to this claim when that is gone",
                 holder.who, holder.node, holder.state
             ),
+            Self::OneTarget(holder) => format!(
+                "the volume is held by {} on node {} ({}), and its driver does not say that it takes a second target of \
+                 a volume on a node (for writers by SINGLE_NODE_MULTI_WRITER); it is granted to this claim when that is \
+                 gone. If the driver does take one, set spec.toleratesSecondTarget of the Plugin: it counts for \
+                 Attachments that are made after that",
+                holder.who, holder.node, holder.state
+            ),
             Self::InLine { behind } => format!("claim {behind} is older and waits for the same volume"),
             Self::ModeChanging => {
                 "the volume is being prepared for another access mode, or for the driver's Controller service"
@@ -157,7 +175,7 @@ impl Waiting {
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         match self {
-            Self::Held(holder) | Self::NotAttached(holder) => Some(holder),
+            Self::Held(holder) | Self::OneTarget(holder) | Self::NotAttached(holder) => Some(holder),
             _ => None,
         }
     }
@@ -166,6 +184,13 @@ impl Waiting {
     /// that cannot be granted at all does not hold up the line (interleaving B30).
     #[must_use]
     pub fn holds_the_line(&self) -> bool {
-        matches!(self, Self::Held(_) | Self::NotAttached(_) | Self::ModeChanging | Self::Forgotten(_))
+        matches!(
+            self,
+            Self::Held(_)
+                | Self::OneTarget(_)
+                | Self::NotAttached(_)
+                | Self::ModeChanging
+                | Self::Forgotten(_)
+        )
     }
 }

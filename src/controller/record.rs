@@ -50,7 +50,13 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
             next = Next::After(PATIENCE);
             continue;
         }
-        match write(ctx, seen, claim, why).await {
+        let nowhere = match why {
+            Waiting::NodeNotUsable { node, .. } => {
+                ctx.nodes.get("", node).is_none().then(|| Waiting::no_such_node(node))
+            }
+            _ => None,
+        };
+        match write(ctx, seen, claim, nowhere.as_ref().unwrap_or(why)).await {
             Ok(()) => {}
             Err(ApiError::Conflict(_)) => next = Next::Again,
             Err(error) => {

@@ -36,7 +36,7 @@ fn undoing(mode: AccessMode) -> World {
 }
 
 fn is_held(world: &World) -> bool {
-    matches!(world.verdict("asking"), Verdict::Wait(Waiting::Held(_)))
+    matches!(world.verdict("asking"), Verdict::Wait(Waiting::Held(_) | Waiting::OneTarget(_)))
 }
 
 #[test]
@@ -215,4 +215,26 @@ fn a_writer_that_is_only_named_still_blocks() {
     let mut again = named("asking", false, None);
     again.claims[1].node = Some(HERE.into());
     assert!(matches!(again.verdict("asking"), Verdict::Grant(Grant::Join { .. })));
+}
+
+/// Two wait for the same holder, and only one of them for the driver's sake.
+#[test]
+fn a_driver_that_takes_one_target_is_named_as_the_reason() {
+    let told = |mode, node| {
+        let mut world = World::idle(mode);
+        world.attach("held", HERE, mode, AttachmentMode::FileSystem, Driver::Plain);
+        world.hold("holder", "held", false);
+        world.ask("asking", mode, false, Some(node));
+        let Verdict::Wait(why) = world.verdict("asking") else { panic!("{mode:?} on {node} is granted") };
+        assert_eq!((why.reason(), why.holds_the_line()), ("Held", true));
+        assert_eq!(why.holder().map(|h| h.who.as_str()), Some("default/holder"));
+        why.message()
+    };
+    let words =
+        ["SINGLE_NODE_MULTI_WRITER", "spec.toleratesSecondTarget", "default/holder", "made after that"];
+    let message = told(Snw, HERE);
+    assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    for message in [told(Snw, THERE), told(AccessMode::SingleNodeSingleWriter, HERE)] {
+        assert!(!message.contains(words[0]), "neither elsewhere nor in a mode for one claim: {message}");
+    }
 }

@@ -142,7 +142,7 @@ fn outcome(world: &World, existing: Existing, context: &str) -> char {
             'J'
         }
         Verdict::Grant(Grant::SwitchMode { .. }) => 'S',
-        Verdict::Wait(Waiting::Held(holder)) => {
+        Verdict::Wait(Waiting::Held(holder) | Waiting::OneTarget(holder)) => {
             assert_eq!(holder.node, HERE, "{context}: {holder:?}");
             let orphaned = format!("Attachment/{}", world.attachments[0].name);
             let names: &[&str] = match existing {

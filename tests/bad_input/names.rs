@@ -77,3 +77,17 @@ pub async fn names_that_no_object_has_are_refused(cluster: Arc<Cluster>) {
     }
     rig.assert_nothing_left().await;
 }
+
+/// It may come, so the claim waits and says what for.
+pub async fn a_claim_for_a_node_that_is_not_there_says_so(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("c", "v", "nowhere")).await;
+    let said = rig.until_claim_says("c", "NodeNotUsable").await;
+    assert!(said.contains("node nowhere: there is no Node of this name"), "{said}");
+    rig.delete_claim("c").await;
+    rig.until_claim_gone("c").await;
+    rig.delete_volume("v").await;
+    rig.until_volume_gone("v").await;
+    rig.assert_nothing_left().await;
+}
