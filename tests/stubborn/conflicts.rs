@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use moor::api::{Attachment, Volume};
 use moor::csi::Rpc;
 use serde_json::{Value, json};
@@ -51,8 +51,9 @@ pub async fn a_failed_attach_is_written_onto_a_newer_attachment(cluster: Arc<Clu
     let rig = with_held(&cluster, RPC).await;
     rig.make_claim(&volume_claim("v", "v", NODE)).await;
     until_running(&rig, RPC).await;
-    let name = rig.read_attachment_of("v").await.metadata.name.unwrap();
+    // There is one, and its claim may not have it yet.
     let all: Api<Attachment> = Api::all(cluster.admin.clone());
+    let name = all.list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
     all.patch(&name, &PatchParams::default(), &touch()).await.unwrap();
     rig.fake.let_go("v", RPC);
     first_failure_is_shown(&rig, "attachments").await;
