@@ -25,7 +25,7 @@ use rustix::mount::{
     mount_remount, move_mount, open_tree, unmount,
 };
 
-use super::mounts::{MountError, TABLE, bounded, unescaped};
+use super::mounts::{MountError, TABLE, bounded, mounts_at};
 use super::paths::HostPath;
 
 /// Covers what is mounted at `path`.
@@ -84,17 +84,10 @@ fn flags_of(path: &Path) -> io::Result<MountFlags> {
 /// The topmost mount at `path` is a read-only one of what is mounted right below it. That one may be read-only too by
 /// now: a new process has the node's copies, and the driver's own flag may be the node's.
 fn is_covered(table: &str, path: &Path) -> bool {
-    let entries = table.lines().filter_map(|line| {
-        let mut fields = line.split(' ');
-        let (device, root) = (fields.nth(2)?, fields.next()?);
-        let (point, flags) = (fields.next()?, fields.next()?);
-        Some((unescaped(point), (device, root), flags.split(',').any(|flag| flag == "ro")))
-    });
-    let here: Vec<_> = entries.filter(|(point, ..)| Path::new(point) == path).collect();
-    match here.as_slice() {
-        [.., (_, below, _), (_, top, true)] => below == top,
-        _ => false,
-    }
+    let mut from_the_top = mounts_at(table, path).rev();
+    let (Some(top), Some(below)) = (from_the_top.next(), from_the_top.next()) else { return false };
+    let same = (top.device, top.root) == (below.device, below.root);
+    same && top.flags.split(',').any(|flag| flag == "ro")
 }
 
 #[cfg(test)]

@@ -179,18 +179,32 @@ fn look_in_table(path: &Path) -> Result<Option<Device>, MountError> {
 
 /// The device of the topmost mount at exactly `path` in the text of a mountinfo file.
 fn find(table: &str, path: &Path) -> Option<Device> {
-    let mut entries = table.lines().filter_map(|line| {
+    mounts_at(table, path).next_back().map(|mount| Device(mount.device.to_owned()))
+}
+
+/// A line of a mountinfo file, in its own words.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mount<'a> {
+    /// `major:minor`.
+    pub device: &'a str,
+    /// Which part of its file system.
+    pub root: &'a str,
+    /// Those of the mount, not of the file system.
+    pub flags: &'a str,
+}
+
+/// The mounts at exactly `path` in the text of a mountinfo file, the topmost last.
+pub(super) fn mounts_at<'a>(table: &'a str, path: &Path) -> impl DoubleEndedIterator<Item = Mount<'a>> {
+    table.lines().filter_map(move |line| {
         let mut fields = line.split(' ');
-        let device = fields.nth(2)?;
-        let point = unescaped(fields.nth(1)?);
-        Some((device, point))
-    });
-    let topmost = entries.rfind(|(_, point)| Path::new(point) == path);
-    topmost.map(|(device, _)| Device(device.to_owned()))
+        let (device, root) = (fields.nth(2)?, fields.next()?);
+        let (point, flags) = (fields.next()?, fields.next()?);
+        (Path::new(&unescaped(point)) == path).then_some(Mount { device, root, flags })
+    })
 }
 
 /// The kernel writes space, tab, newline and backslash as three octal digits.
-pub(super) fn unescaped(field: &str) -> String {
+fn unescaped(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
