@@ -330,8 +330,9 @@ fn a_second_writer_after_one_that_was_removed_by_force() {
     check("one writer on many nodes, removed by force", config);
 }
 
-/// A node goes away, with its machine or without, and comes back: as it was, as another machine of its name, or registered
-/// anew after somebody deleted its Node, tainted it, or forced the claim there. Calls that were running go on. B6, B7, B8, N13.
+/// A node goes away, with its machine or without, and comes back: as it was, as another machine of its name, or
+/// registered anew after somebody deleted its Node, tainted it, or forced the claim there. Calls that were running go
+/// on. B6, B7, B8, N13.
 #[test]
 fn a_node_goes_away_and_comes_back() {
     let mut config = Config::new(SingleNodeWriter, [1, 0]);

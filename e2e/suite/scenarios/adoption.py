@@ -52,7 +52,7 @@ def driver_ends(world: World) -> None:
     world.note(f"{took:.1f} s for the end of two Pods")
     world.pods.await_ready()
     # Kubelet kills it after 30 s.
-    expect(took < 25, f"the drivers took {took:.1f} s to end: do they wait for their agents to hang up?")
+    expect(took < 15, f"the drivers took {took:.1f} s to end: do they wait for their agents to hang up?")
 
 
 def _names() -> list[str]:
