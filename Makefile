@@ -57,6 +57,9 @@ rig_parts = certificates etcd kube-apiserver helm
 # The longest first. They mostly wait, so a few run side by side, each on an API server of its own.
 rigs = crash_sweep.every_crash_point crash_sweep.every_crash_point_in_company fault_matrix drift bad_input node_loss stubborn visibility restored
 
+# A name with a dot is one case, one without is all cases of a module.
+rig_cases = $(if $(findstring .,$1),--exact $(subst .,::,$1),$1::)
+
 .PHONY: $(rigs:%=rig-%)
 
 rig:
@@ -65,7 +68,7 @@ rig:
 	@$(MAKE) --no-print-directory -j3 --output-sync=target $(rigs:%=rig-%)
 
 $(rigs:%=rig-%): rig-%:
-	MOOR_RIG=all $(CARGO) test --locked --test $(basename $*) -- --exact $(patsubst .%,%,$(suffix $*))
+	MOOR_RIG=all $(CARGO) test --locked --test rig -- $(call rig_cases,$*)
 
 # The slow programs first, so that a fresh machine shows at once what takes its time.
 test:

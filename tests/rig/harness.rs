@@ -22,17 +22,28 @@ const DIRECTORY: &str = "MOOR_RIG_DIR";
 /// `all`: the long versions of tests that have a short one. `none`: no test at all, for the fast loop.
 const EXTENT: &str = "MOOR_RIG";
 
-/// One test of a binary.
+/// One test on the rig.
 pub struct Case {
-    pub name: &'static str,
+    /// Its path, the crate's name included.
+    pub path: &'static str,
     pub run: fn(Arc<Cluster>) -> BoxFuture<'static, ()>,
 }
 
-/// The cases of a binary, from `async fn(Arc<Cluster>)`s.
+impl Case {
+    /// What it is called: its path within the crate.
+    fn name(&self) -> &'static str {
+        self.path.split_once("::").map_or(self.path, |(_, name)| name)
+    }
+}
+
+/// The cases of a module, from `async fn(Arc<Cluster>)`s.
 #[macro_export]
 macro_rules! cases {
     ($($case:path),+ $(,)?) => {
-        &[$($crate::rig::Case { name: stringify!($case), run: |cluster| Box::pin($case(cluster)) }),+]
+        &[$($crate::rig::Case {
+            path: concat!(module_path!(), "::", stringify!($case)),
+            run: |cluster| Box::pin($case(cluster)),
+        }),+]
     };
 }
 
@@ -42,11 +53,11 @@ pub fn is_whole() -> bool {
 }
 
 /// Runs the cases that the command line names, or all, one after the other on one cluster.
-pub fn main(cases: &[Case]) -> ExitCode {
+pub fn main(cases: &[&'static [Case]]) -> ExitCode {
     let chosen = chosen(cases);
     if std::env::args().any(|argument| argument == "--list") {
         for case in chosen {
-            say(&format!("{}: test", case.name));
+            say(&format!("{}: test", case.name()));
         }
         return ExitCode::SUCCESS;
     }
@@ -61,7 +72,7 @@ pub fn main(cases: &[Case]) -> ExitCode {
 }
 
 /// By the arguments that libtest takes; its other flags mean nothing here.
-fn chosen(cases: &[Case]) -> Vec<&Case> {
+fn chosen(cases: &[&'static [Case]]) -> Vec<&'static Case> {
     let mut exact = false;
     let mut filters = Vec::new();
     let mut arguments = std::env::args().skip(1);
@@ -74,8 +85,8 @@ fn chosen(cases: &[Case]) -> Vec<&Case> {
         }
     }
     let wanted =
-        |case: &&Case| filters.iter().any(|f| if exact { case.name == f } else { case.name.contains(f) });
-    cases.iter().filter(|case| filters.is_empty() || wanted(case)).collect()
+        |case: &&Case| filters.iter().any(|f| if exact { case.name() == f } else { case.name().contains(f) });
+    cases.iter().copied().flatten().filter(|case| filters.is_empty() || wanted(case)).collect()
 }
 
 fn outer() -> ExitCode {
@@ -124,14 +135,14 @@ async fn all(cases: &[&Case], directory: PathBuf) -> ExitCode {
     };
     let mut failed = Vec::new();
     for case in cases {
-        say(&format!("test {} ...", case.name));
+        say(&format!("test {} ...", case.name()));
         let started = Instant::now();
         cluster.wipe().await;
         let passed = AssertUnwindSafe((case.run)(cluster.clone())).catch_unwind().await.is_ok();
         let word = if passed { "ok" } else { "FAILED" };
-        say(&format!("test {} ... {word} ({:.1} s)", case.name, started.elapsed().as_secs_f64()));
+        say(&format!("test {} ... {word} ({:.1} s)", case.name(), started.elapsed().as_secs_f64()));
         if !passed {
-            failed.push(case.name);
+            failed.push(case.name());
         }
     }
     say(&format!("{} passed, {} failed {failed:?}", cases.len() - failed.len(), failed.len()));

@@ -1,5 +1,5 @@
 // Descriptors prints the protocols as the public Go packages have them: one line for each field, enum value and
-// method, sorted. tests/descriptors.rs prints the same from what moor compiled, and compares.
+// method, sorted. tests/repository/descriptors.rs prints the same from what moor compiled, and compares.
 //
 // It is a module of its own, because the Kubernetes module pins an older CSI than moor speaks, and the Kubernetes
 // parts have to be built with what they pin.

@@ -1,9 +1,0 @@
-//! The audit's decisions: what a listing shows, what is done about it, and that what is done never takes a volume away
-//! from a node that uses it (design R11, interleavings B15).
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod audit {
-    pub mod model;
-    pub mod rules;
-}

@@ -1,0 +1,270 @@
+//! What the leader and the agent of the controller instance do next about one Attachment, case by case.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use moor::api::attachment::ControllerRef;
+use moor::api::claim::Assignment;
+use moor::api::handle::Undoing;
+use moor::api::{AccessMode, Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeHandle};
+use moor::attachment::closing::{self, ClosingStep};
+use moor::attachment::controller_side::{ControllerStep, HandleRead, is_misplaced, plan};
+use moor::attachment::observed::{Fence, Standing, standing};
+use moor::attachment::{AttachmentSeen, HandleSeen, undo_only};
+use moor::claim::ClaimSeen;
+
+use AttachmentState::{Attached, ControllerDetached, NodeDetached, Taken};
+
+const STATES: [AttachmentState; 4] = [Taken, Attached, NodeDetached, ControllerDetached];
+
+fn instance(name: &str) -> ControllerRef {
+    ControllerRef { instance: name.into(), agent: format!("agent-of-{name}") }
+}
+
+/// Made at epoch 2 for instance `mine`.
+fn attachment(state: AttachmentState) -> AttachmentSeen {
+    let mut seen = AttachmentSeen::of(&Attachment::default());
+    (seen.uid, seen.volume_uid) = ("u".into(), "volume".into());
+    (seen.node, seen.node_id) = ("node".into(), "id-of-node".into());
+    (seen.mode, seen.epoch) = (AccessMode::SingleNodeWriter, 2);
+    (seen.attach, seen.state) = (true, state);
+    seen.controller = Some(instance("mine"));
+    seen
+}
+
+/// As it was when [`attachment`] was made.
+fn handle() -> HandleSeen {
+    let mut seen = HandleSeen::of(&VolumeHandle::default());
+    seen.volume_uid = "volume".into();
+    (seen.mode, seen.epoch) = (AccessMode::SingleNodeWriter, 2);
+    seen.controller = Some(instance("mine"));
+    seen
+}
+
+fn closing(epoch: i64) -> HandleSeen {
+    HandleSeen { closing: true, epoch, ..handle() }
+}
+
+fn moved(handle: HandleSeen) -> HandleSeen {
+    HandleSeen { controller: Some(instance("successor")), ..handle }
+}
+
+/// Handles that were never open for the Attachment.
+fn strangers() -> Vec<HandleSeen> {
+    vec![
+        HandleSeen { epoch: 1, ..handle() },
+        HandleSeen { epoch: 3, ..handle() },
+        HandleSeen { epoch: 4, ..handle() },
+        HandleSeen { volume_uid: "another".into(), ..handle() },
+        HandleSeen { mode: AccessMode::MultiNodeReader, ..handle() },
+        closing(1),
+        closing(2),
+        closing(4),
+    ]
+}
+
+fn step(attachment: &AttachmentSeen, handle: &HandleSeen) -> ControllerStep {
+    plan(attachment, "mine", &HandleRead::Read(Some(handle)))
+}
+
+/// Design R3 and section 2, "the two reads that close every race".
+#[test]
+fn a_first_call_needs_the_handle_as_it_was() {
+    let taken = attachment(Taken);
+    let of = |handle: &HandleSeen| standing(&taken, Some(handle));
+    assert_eq!(of(&handle()), Standing::Valid);
+    assert_eq!(of(&moved(handle())), Standing::NotMine);
+    // Whoever closes lists the Attachments after this: a call may have been made before.
+    assert_eq!(of(&closing(3)), Standing::MayHaveRun);
+    assert_eq!(of(&moved(closing(3))), Standing::NotMine);
+    for stranger in strangers() {
+        assert_eq!(of(&stranger), Standing::NeverRan, "{stranger:?}");
+        assert_eq!(of(&moved(stranger.clone())), Standing::NeverRan, "{stranger:?}");
+    }
+    // Somebody removed it by hand: a call may have run before.
+    assert_eq!(standing(&taken, None), Standing::MayHaveRun);
+    // Where nothing is attached it is the node that asks, and no instance has a part in it.
+    let bare = AttachmentSeen { attach: false, controller: None, ..taken.clone() };
+    assert_eq!(standing(&bare, Some(&handle())), Standing::Valid);
+    assert_eq!(standing(&bare, Some(&closing(3))), Standing::MayHaveRun);
+}
+
+#[test]
+fn a_volume_is_attached_only_by_who_stands() {
+    let taken = attachment(Taken);
+    assert_eq!(plan(&taken, "mine", &HandleRead::Unread), ControllerStep::ReadHandle);
+    assert_eq!(step(&taken, &handle()), ControllerStep::Publish);
+    assert_eq!(step(&taken, &moved(handle())), ControllerStep::Idle);
+    assert_eq!(step(&taken, &closing(3)), ControllerStep::Unpublish);
+    assert_eq!(step(&taken, &moved(closing(3))), ControllerStep::Idle);
+    for stranger in strangers() {
+        assert_eq!(step(&taken, &stranger), ControllerStep::ReportDetached, "{stranger:?}");
+    }
+    assert_eq!(plan(&taken, "mine", &HandleRead::Read(None)), ControllerStep::Unpublish);
+    // Nobody wants it any more, and a call may be on its way.
+    let unwanted = AttachmentSeen { deleted: true, ..taken.clone() };
+    assert_eq!(step(&unwanted, &handle()), ControllerStep::Unpublish);
+    // Somebody else's, or nothing to attach.
+    assert_eq!(plan(&taken, "another", &HandleRead::Read(Some(&handle()))), ControllerStep::Idle);
+    let bare = AttachmentSeen { attach: false, ..taken };
+    assert_eq!(step(&bare, &handle()), ControllerStep::Idle);
+}
+
+/// Design R11: also where the node has another name by now.
+#[test]
+fn nothing_is_attached_where_something_is_being_undone() {
+    let taken = attachment(Taken);
+    let fenced = |node: &str, node_id: &str| {
+        let (node, node_id) = (node.into(), node_id.into());
+        HandleSeen { fences: vec![Fence { node, node_id, token: "t".into() }], ..handle() }
+    };
+    assert_eq!(step(&taken, &fenced("node", "id-of-node")), ControllerStep::WaitForUndo);
+    assert_eq!(step(&taken, &fenced("renamed", "id-of-node")), ControllerStep::WaitForUndo);
+    assert_eq!(step(&taken, &fenced("node", "another-id")), ControllerStep::WaitForUndo);
+    assert_eq!(step(&taken, &fenced("another", "another-id")), ControllerStep::Publish);
+    let unwanted = AttachmentSeen { deleted: true, ..taken };
+    assert_eq!(step(&unwanted, &fenced("node", "id-of-node")), ControllerStep::Unpublish);
+}
+
+/// After its node, or instead of a lost one; whatever became of the handle, but only by its instance (design R2).
+#[test]
+fn a_volume_is_detached_after_its_node() {
+    for (state, lost, due) in [
+        (Taken, true, true),
+        (Attached, false, false),
+        (Attached, true, true),
+        (NodeDetached, false, true),
+        (NodeDetached, true, true),
+        (ControllerDetached, false, false),
+        (ControllerDetached, true, false),
+    ] {
+        let seen = AttachmentSeen { lost, deleted: true, ..attachment(state) };
+        let expected = if due { ControllerStep::Unpublish } else { ControllerStep::Idle };
+        for handle in strangers().into_iter().chain([handle(), closing(3)]) {
+            assert_eq!(step(&seen, &handle), expected, "{state:?} lost={lost} {handle:?}");
+            assert_eq!(step(&seen, &moved(handle)), ControllerStep::Idle, "{state:?} lost={lost}");
+        }
+        assert_eq!(plan(&seen, "mine", &HandleRead::Read(None)), expected, "{state:?} lost={lost}");
+    }
+}
+
+/// Design R2: the Attachment follows its handle only while a call is due.
+#[test]
+fn an_attachment_follows_its_handle_when_a_call_is_due() {
+    for (state, lost, due) in [
+        (Taken, false, true),
+        (Attached, false, false),
+        (Attached, true, true),
+        (NodeDetached, false, true),
+        (ControllerDetached, false, false),
+        (ControllerDetached, true, false),
+    ] {
+        let seen = AttachmentSeen { lost, ..attachment(state) };
+        assert_eq!(is_misplaced(&seen, &moved(handle())), due, "{state:?} lost={lost}");
+        assert!(!is_misplaced(&seen, &handle()), "it is where it should be");
+        let nobody = HandleSeen { controller: None, ..handle() };
+        assert!(!is_misplaced(&seen, &nobody), "there is nobody to go to");
+        let bare = AttachmentSeen { attach: false, ..seen };
+        assert!(!is_misplaced(&bare, &moved(handle())), "there is nothing to call");
+    }
+}
+
+#[test]
+fn a_node_uses_only_what_is_attached_and_stays() {
+    for state in STATES {
+        for attach in [true, false] {
+            let seen = AttachmentSeen { attach, ..attachment(state) };
+            let expected = state == Attached || (state == Taken && !attach);
+            assert_eq!(seen.is_usable(), expected, "{state:?} attach={attach}");
+            assert!(!AttachmentSeen { deleted: true, ..seen.clone() }.is_usable(), "{state:?} closing");
+            assert!(!AttachmentSeen { lost: true, ..seen.clone() }.is_usable(), "{state:?} lost");
+            let undo = AttachmentSeen { undo_only: Some("token".into()), ..seen };
+            assert!(!undo.is_usable(), "{state:?} undo-only");
+        }
+    }
+}
+
+/// The lock is free when both sides are undone, a lost node's without its word, and a side that is not there at once.
+#[test]
+fn the_lock_is_free_when_both_sides_are_undone() {
+    for state in STATES {
+        for (attach, lost) in [(true, false), (true, true), (false, false), (false, true)] {
+            let seen = AttachmentSeen { attach, lost, deleted: true, ..attachment(state) };
+            let step = match state {
+                ControllerDetached => Some(ClosingStep::Free),
+                NodeDetached => (!attach).then_some(ClosingStep::Free),
+                Taken | Attached => (lost && !attach).then_some(ClosingStep::FreeIfStillOut),
+            };
+            assert_eq!(closing::plan(&seen, &[]), step, "{state:?} attach={attach} lost={lost}");
+        }
+    }
+}
+
+#[test]
+fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
+    let mut user = ClaimSeen::of(&VolumeClaim::default());
+    (user.uid, user.state) = ("a".into(), ClaimState::Ready);
+    user.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
+    let gone = ClaimSeen { deleted: true, ..user.clone() };
+    let gave_back = ClaimSeen { yielded: Some("u".into()), ..user.clone() };
+    let mut another = user.clone();
+    another.assignment.as_mut().unwrap().attachment_uid = "another".into();
+    for state in [Taken, Attached] {
+        let open = attachment(state);
+        assert_eq!(closing::plan(&open, std::slice::from_ref(&user)), None, "{state:?}");
+        assert_eq!(closing::plan(&open, &[gone.clone(), user.clone()]), None, "{state:?}");
+        for idle in [&gone, &gave_back, &another] {
+            assert_eq!(
+                closing::plan(&open, std::slice::from_ref(idle)),
+                Some(ClosingStep::Close),
+                "{idle:?}"
+            );
+        }
+        let lost = AttachmentSeen { lost: true, ..open.clone() };
+        assert_eq!(closing::plan(&lost, std::slice::from_ref(&user)), Some(ClosingStep::Close), "{state:?}");
+        let undo = AttachmentSeen { undo_only: Some("token".into()), ..open };
+        assert_eq!(closing::plan(&undo, std::slice::from_ref(&user)), Some(ClosingStep::Close), "{state:?}");
+    }
+    for state in [NodeDetached, ControllerDetached] {
+        let left = attachment(state);
+        assert_eq!(closing::plan(&left, std::slice::from_ref(&user)), Some(ClosingStep::Close), "{state:?}");
+    }
+}
+
+/// Design R11: what hinders the one call of an undo-only Attachment, and what does not.
+#[test]
+fn an_undo_is_hindered_only_by_who_may_use_the_volume_there() {
+    let undo = AttachmentSeen {
+        uid: "undo".into(),
+        undo_only: Some("t".into()),
+        deleted: true,
+        ..attachment(NodeDetached)
+    };
+    let fence = Fence { node: "node".into(), node_id: "id-of-node".into(), token: "t".into() };
+    let fenced = HandleSeen { fences: vec![fence], ..handle() };
+    let read = HandleRead::Read(Some(&fenced));
+    let of = |undo: &AttachmentSeen, other: AttachmentSeen| {
+        undo_only::plan(undo, "mine", &read, Some(&[undo.clone(), other]))
+    };
+    assert_eq!(of(&undo, attachment(Attached)), ControllerStep::ReportDetached);
+    assert_eq!(of(&undo, attachment(ControllerDetached)), ControllerStep::Unpublish, "its own undo is over");
+    let second = AttachmentSeen { undo_only: Some("another".into()), ..attachment(NodeDetached) };
+    assert_eq!(of(&undo, second), ControllerStep::Unpublish, "nobody may use it");
+    let bare = AttachmentSeen { attach: false, ..undo };
+    assert_eq!(of(&bare, attachment(ControllerDetached)), ControllerStep::Idle);
+}
+
+#[test]
+fn an_entry_that_is_done_fences_nothing() {
+    let mut object = VolumeHandle::default();
+    let entry = |done| Undoing {
+        node_name: "node".into(),
+        node_uid: "uid-of-node".into(),
+        node_id: "id-of-node".into(),
+        token: "t".into(),
+        found: Time(jiff::Timestamp::UNIX_EPOCH),
+        done,
+    };
+    object.spec.undoing = vec![entry(true)];
+    assert_eq!(HandleSeen::of(&object).fences, []);
+    object.spec.undoing.push(entry(false));
+    assert_eq!(HandleSeen::of(&object).fences.len(), 1);
+}

@@ -1,0 +1,12 @@
+//! The pure decisions: their tables and properties, and the model that runs all of them against each other.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod admission;
+mod attachment_plan;
+mod audit;
+mod model;
+mod node_plan;
+mod placement;
+mod properties;
+mod volume_plan;

@@ -1,0 +1,182 @@
+//! Which node a claim gets, and which it does not. T.., L.. and B.. are those of docs/known-traps.md.
+
+use std::collections::BTreeMap;
+
+use moor::api::capability::VolumeUse;
+use moor::api::claim::Assignment;
+use moor::api::volume::Segments;
+use moor::api::{Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeHandle, lock};
+use moor::attachment::{AttachmentSeen, HandleSeen};
+use moor::claim::admission::{Grant, Seen, Verdict, admit};
+use moor::claim::observed::{has_room, reaches};
+use moor::claim::reason::Waiting;
+use moor::claim::release::{self, ReleaseStep};
+use moor::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+
+fn claim(name: &str, node: Option<&str>) -> ClaimSeen {
+    let mut claim = ClaimSeen::of(&VolumeClaim::default());
+    (claim.name, claim.uid) = (name.into(), name.into());
+    claim.node = node.map(Into::into);
+    claim
+}
+
+fn node(name: &str) -> NodeSeen {
+    let (name, uid) = (name.to_owned(), name.to_owned());
+    NodeSeen { name, uid, healthy: true, reachable: true, unclean: false, has_room: true, load: 0 }
+}
+
+/// What becomes of each claim, in the order in which they are judged.
+fn verdicts(claims: &[ClaimSeen], attachments: &[AttachmentSeen], nodes: &[NodeSeen]) -> Vec<Verdict> {
+    let volume = VolumeSeen {
+        uid: "volume".into(),
+        deleted: false,
+        ready: true,
+        driver: "driver".into(),
+        handle: "id".into(),
+        uses: vec![VolumeUse::default()],
+        unprepared: None,
+        attaches_read_only: false,
+    };
+    let mut handle = HandleSeen::of(&VolumeHandle::default());
+    handle.volume_uid = "volume".into();
+    let seen = Seen {
+        volume_name: "volume",
+        volume: Some(&volume),
+        handle: Some(&handle),
+        claims,
+        attachments,
+        nodes,
+        forgotten: &[],
+    };
+    admit(&seen).into_iter().map(|(_, verdict)| verdict).collect()
+}
+
+/// The node on which a claim is granted.
+fn granted(claim: &ClaimSeen, nodes: &[NodeSeen]) -> Option<String> {
+    match verdicts(std::slice::from_ref(claim), &[], nodes).as_slice() {
+        [Verdict::Grant(Grant::Create { node, .. })] => Some(node.clone()),
+        [Verdict::Wait(Waiting::NoNode | Waiting::NodeNotUsable { .. })] => None,
+        other => unreachable!("{other:?}"),
+    }
+}
+
+/// T4: the driver's limit holds, and 0 is none.
+#[test]
+fn a_limit_of_zero_is_no_limit() {
+    for (limit, load, expected) in [
+        (0, 0, true),
+        (0, 10_000, true),
+        (1, 0, true),
+        (1, 1, false),
+        (3, 2, true),
+        (3, 3, false),
+        (3, 7, false),
+    ] {
+        assert_eq!(has_room(limit, load), expected, "{load} of {limit}");
+    }
+}
+
+/// T4, L9.
+#[test]
+fn a_full_node_gets_no_further_volume() {
+    let full = NodeSeen { has_room: false, ..node("node-1") };
+    let busy = NodeSeen { load: 9, ..node("node-2") };
+    assert_eq!(granted(&claim("a", None), &[full.clone(), busy]), Some("node-2".into()));
+    assert_eq!(granted(&claim("a", None), std::slice::from_ref(&full)), None);
+    assert_eq!(granted(&claim("a", Some("node-1")), std::slice::from_ref(&full)), None);
+    assert_eq!(granted(&claim("a", Some("node-1")), &[node("node-1")]), Some("node-1".into()));
+}
+
+/// The volume is counted already: a claim more costs the node nothing (L9).
+#[test]
+fn a_full_node_takes_another_claim_on_a_volume_that_it_has() {
+    let full = NodeSeen { has_room: false, ..node("node-1") };
+    let mut there = AttachmentSeen::of(&Attachment::default());
+    let second = claim("b", Some("node-1"));
+    (there.uid, there.node, there.node_uid) = ("u".into(), "node-1".into(), "node-1".into());
+    (there.volume_uid, there.state) = ("volume".into(), AttachmentState::Attached);
+    there.name = lock::attachment_name("driver", "id", second.mode, "node-1");
+    let verdict = verdicts(&[second], &[there], &[full]);
+    assert!(matches!(verdict.as_slice(), [Verdict::Grant(Grant::Join { .. })]), "{verdict:?}");
+}
+
+/// T23: one bad node, wherever it stands, hides no good one; and a good one makes no bad one usable.
+#[test]
+fn every_node_is_looked_at() {
+    let bad = [
+        NodeSeen { healthy: false, ..node("node-0") },
+        NodeSeen { reachable: false, ..node("node-1") },
+        NodeSeen { unclean: true, ..node("node-4") },
+        NodeSeen { has_room: false, ..node("node-3") },
+    ];
+    for at in 0..=bad.len() {
+        let mut nodes = bad.to_vec();
+        nodes.insert(at, node("node-2"));
+        assert_eq!(granted(&claim("a", None), &nodes), Some("node-2".into()), "at {at}");
+        for other in &bad {
+            assert_eq!(granted(&claim("a", Some(&other.name)), &nodes), None, "{other:?}");
+        }
+    }
+    assert_eq!(granted(&claim("a", None), &bad), None);
+}
+
+/// B30, L14: what cannot be placed waits, and what can goes before it.
+#[test]
+fn a_claim_that_cannot_be_placed_holds_up_nobody() {
+    let mut older = claim("older", Some("nowhere"));
+    older.created = 1;
+    let mut younger = claim("younger", None);
+    younger.created = 2;
+    let verdicts = verdicts(&[younger, older], &[], &[node("node-1")]);
+    assert!(
+        matches!(
+            verdicts.as_slice(),
+            [Verdict::Wait(Waiting::NodeNotUsable { .. }), Verdict::Grant(Grant::Create { .. })]
+        ),
+        "{verdicts:?}"
+    );
+}
+
+/// T59, L15: a node may have more segments than a term asks for; one term is enough; none is anywhere.
+#[test]
+fn a_node_reaches_a_volume_if_it_has_all_segments_of_one_term() {
+    let segments = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+        all.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+    };
+    let term = |all: &[(&str, &str)]| Segments { segments: segments(all) };
+    let node = segments(&[("region", "r1"), ("zone", "z1"), ("rack", "7")]);
+    assert!(reaches(&[], &node));
+    assert!(reaches(&[term(&[("zone", "z1")])], &node));
+    assert!(reaches(&[term(&[("region", "r1"), ("zone", "z1")])], &node));
+    assert!(reaches(&[term(&[("zone", "z2")]), term(&[("zone", "z1")])], &node));
+    assert!(!reaches(&[term(&[("zone", "z2")])], &node));
+    assert!(!reaches(&[term(&[("zone", "z1"), ("host", "h")])], &node));
+    assert!(!reaches(&[term(&[("region", "r1"), ("zone", "z2")])], &node));
+}
+
+/// L17: a claim that was never granted has nothing to undo, and waits for nobody.
+#[test]
+fn a_claim_that_never_got_anything_is_freed_at_once() {
+    let mut never = claim("a", None);
+    (never.deleted, never.held) = (true, true);
+    assert_eq!(release::plan(&never, &[]), Some(ReleaseStep::Free));
+    never.held = false;
+    assert_eq!(release::plan(&never, &[]), None);
+}
+
+/// What its node is done with is free although others stay on the Attachment; what it gave back it never
+/// had; and an Attachment that is there keeps every other claim.
+#[test]
+fn a_claim_is_freed_when_its_node_is_done_with_it() {
+    let mut there = AttachmentSeen::of(&Attachment::default());
+    there.uid = "u".into();
+    let mut leaving = claim("a", Some("node-1"));
+    (leaving.deleted, leaving.held) = (true, true);
+    leaving.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
+    assert_eq!(release::plan(&leaving, std::slice::from_ref(&there)), None);
+    assert_eq!(release::plan(&leaving, &[]), Some(ReleaseStep::FreeIfAttachmentGone));
+    let detached = ClaimSeen { state: ClaimState::NodeDetached, ..leaving.clone() };
+    assert_eq!(release::plan(&detached, std::slice::from_ref(&there)), Some(ReleaseStep::Free));
+    let gave_back = ClaimSeen { yielded: Some("u".into()), ..leaving };
+    assert_eq!(release::plan(&gave_back, &[there]), Some(ReleaseStep::Free));
+}

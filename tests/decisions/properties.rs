@@ -1,0 +1,409 @@
+//! Properties of the pure decisions on arbitrary input (style.md 3.5: P1 total, P2 order, P4 safety of
+
+//! detach, P5 crash, P6 quiescence, P9 JSON). What needs more than one step is in `model.rs`.
+
+use super::model::arbitrary::{
+    CLAIM_STATES, INSTANCES, STATES, Scene, attachment, attachments, claim, claims, handle, node_seen,
+    record, scene,
+};
+use moor::api::attachment::AttachmentStatus;
+use moor::api::capability::VolumeUse;
+use moor::api::claim::VolumeClaimStatus;
+use moor::api::{AccessMode, AttachmentState, ClaimState};
+use moor::attachment::AttachmentSeen;
+use moor::attachment::closing::{self, ClosingStep};
+use moor::attachment::controller_side::{self, ControllerStep, HandleRead};
+use moor::attachment::node_side::{self, LiveAttachment, NodeStep};
+use moor::attachment::observed::{Standing, is_mine, standing};
+use moor::attachment::record::{Done, Record};
+use moor::claim::ClaimSeen;
+use moor::claim::admission::{self, Grant, Verdict, admit};
+use moor::claim::release::{self, ReleaseStep};
+use proptest::option::of;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn freshest<'a>(seen: &'a node_side::Seen, uid: &str) -> Option<&'a AttachmentSeen> {
+    match seen.live_attachments.iter().find(|(u, _)| u == uid).map(|(_, l)| l) {
+        Some(LiveAttachment::Present(live)) => Some(live),
+        Some(LiveAttachment::Gone) => None,
+        None => seen.attachments.iter().find(|a| a.uid == uid),
+    }
+}
+
+/// The API server went on since a record of `known` was written, so what it does not have was deleted.
+fn was_deleted(seen: &node_side::Seen, uid: &str, known: u64) -> bool {
+    let went_on = known == 0 || seen.revision.is_some_and(|r| r >= known);
+    went_on && !seen.doubted.iter().any(|d| d == uid)
+}
+
+/// The claim holds a grant of the handle, and its Attachment is not there.
+fn uses_without_lock(claim: &ClaimSeen, attachments: &[AttachmentSeen]) -> bool {
+    let missing = claim.uses().is_some_and(|uid| attachments.iter().all(|a| a.uid != uid));
+    let of_handle = claim.assignment.as_ref().is_some_and(|a| a.attachment != "h");
+    missing && of_handle && claim.state != ClaimState::Lost
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// P1, P5, P6: admission answers every claim that wants a grant, the same way every time, grants at
+    /// most once in a pass, and only what the Volume lists in the mode that its VolumeHandle has.
+    #[test]
+    fn admission_grants_one_listed_use(
+        scene in scene(),
+    ) {
+        let Scene { volume, handle, claims, attachments, nodes, forgotten } = scene;
+        let seen = admission::Seen {
+            volume_name: "volume",
+            volume: volume.as_ref(),
+            handle: handle.as_ref(),
+            claims: &claims,
+            attachments: &attachments,
+            nodes: &nodes,
+            forgotten: &forgotten,
+        };
+        let verdicts = admit(&seen);
+        prop_assert_eq!(&verdicts, &admit(&seen));
+        let granted: Vec<_> = verdicts.iter().filter_map(|(uid, v)| match v {
+            Verdict::Grant(grant) => Some((uid, grant)),
+            Verdict::Wait(_) => None,
+        }).collect();
+        prop_assert!(granted.len() <= 1, "{} grants in one pass", granted.len());
+        for (uid, grant) in granted {
+            let claim = claims.iter().find(|c| &c.uid == uid).unwrap();
+            prop_assert!(claim.wants_grant());
+            let (volume, handle) = (volume.as_ref().unwrap(), handle.as_ref().unwrap());
+            prop_assert!(volume.ready && !volume.deleted && !handle.closing);
+            prop_assert_eq!(&handle.volume_uid, &volume.uid);
+            let wanted =
+                VolumeUse { access_mode: claim.mode, attachment_mode: claim.attachment_mode };
+            prop_assert!(volume.uses.contains(&wanted), "the Volume does not list {:?}", wanted);
+            let writer = |c: &ClaimSeen| c.mode == AccessMode::MultiNodeSingleWriter && !c.read_only;
+            if writer(claim) && !matches!(grant, Grant::SwitchMode { .. }) {
+                let locked = |u: &str| attachments.iter().any(|a| a.uid == u);
+                let holds = |c: &ClaimSeen| c.uses().is_some_and(|u| c.state != ClaimState::Lost || locked(u));
+                let another = claims.iter().any(|c| writer(c) && holds(c));
+                prop_assert!(!another, "a second writer in MultiNodeSingleWriter");
+            }
+            // Only what exists can be used while the driver is not known.
+            let joins = matches!(grant, Grant::Join { .. } | Grant::NameWriter { .. });
+            prop_assert!(joins || volume.unprepared.is_none());
+            let node = match grant {
+                Grant::SwitchMode { .. } => None,
+                Grant::Create { node, .. } => Some(node),
+                Grant::Join { uid, .. } | Grant::NameWriter { uid, .. } => {
+                    attachments.iter().find(|a| &a.uid == uid).map(|a| &a.node)
+                }
+            };
+            if let (Some(node), Some(mount)) = (node, forgotten.first()) {
+                prop_assert_eq!(node, &mount.node, "granted beside a mount that nobody accounts for");
+            }
+            match grant {
+                Grant::SwitchMode { mode } => {
+                    prop_assert_ne!(*mode, handle.mode);
+                    let fenced = attachments.iter().all(AttachmentSeen::is_undo_only);
+                    prop_assert!(fenced, "a mode is switched under an Attachment");
+                    let unlocked = claims.iter().any(|c| uses_without_lock(c, &attachments));
+                    prop_assert!(!unlocked, "a mode is switched under a claim whose Attachment was removed");
+                }
+                Grant::Create { attachment, node } => {
+                    prop_assert_eq!(claim.mode, handle.mode);
+                    prop_assert!(claim.node.as_ref().is_none_or(|n| n == node));
+                    prop_assert!(nodes.iter().any(|n| &n.name == node && n.healthy && n.reachable && !n.unclean));
+                    prop_assert!(attachments.iter().all(|a| &a.name != attachment && &a.node != node));
+                    let elsewhere = attachments.iter().all(AttachmentSeen::is_undo_only);
+                    prop_assert!(claim.mode.is_multi_node() || elsewhere);
+                    prop_assert!(handle.fences.iter().all(|f| &f.node != node), "granted behind a fence");
+                    let in_the_way = claims.iter().any(|c| {
+                        let beside = c.mode.is_multi_node() && claim.mode.is_multi_node();
+                        let here = c.assignment.as_ref().is_some_and(|a| &a.node_name == node);
+                        uses_without_lock(c, &attachments) && (here || !beside)
+                    });
+                    prop_assert!(!in_the_way, "granted beside a claim whose Attachment was removed");
+                }
+                Grant::Join { attachment, uid } | Grant::NameWriter { attachment, uid } => {
+                    let named = handle.names_writer(&claim.uid, uid);
+                    let names = matches!(grant, Grant::NameWriter { .. });
+                    prop_assert_eq!(names, writer(claim) && !named);
+                    prop_assert_ne!(claim.yielded.as_ref(), Some(uid));
+                    let joined = attachments.iter().find(|a| &a.uid == uid).unwrap();
+                    prop_assert_eq!(&joined.name, attachment);
+                    prop_assert!(!joined.deleted && !joined.lost && !joined.is_undo_only());
+                    prop_assert!(joined.state < AttachmentState::NodeDetached);
+                    prop_assert!(claim.node.as_ref().is_none_or(|n| n == &joined.node));
+                    prop_assert_eq!((joined.mode, joined.epoch), (claim.mode, handle.epoch));
+                    let users = claims.iter().filter(|c| c.uses() == Some(uid)).count();
+                    prop_assert!(!joined.exclusive || users == 0);
+                }
+            }
+        }
+        // Every claim that wants a grant is answered, or is behind the one that was granted.
+        let wanting = claims.iter().filter(|c| c.wants_grant()).count();
+        let answered = verdicts.len();
+        let passed = verdicts.iter().any(|(_, v)| matches!(v, Verdict::Grant(_)));
+        prop_assert!(answered == wanting || (passed && answered <= wanting));
+    }
+
+    /// Fairness (B30): whoever is granted has no older claim waiting for the same volume.
+    #[test]
+    fn nobody_overtakes_a_claim_that_waits_for_the_volume(
+        scene in scene(),
+    ) {
+        let Scene { volume, handle, claims, attachments, nodes, forgotten } = scene;
+        let seen = admission::Seen {
+            volume_name: "volume",
+            volume: volume.as_ref(),
+            handle: handle.as_ref(),
+            claims: &claims,
+            attachments: &attachments,
+            nodes: &nodes,
+            forgotten: &forgotten,
+        };
+        let age = |uid: &str| {
+            let claim = claims.iter().find(|c| c.uid == uid).unwrap();
+            (claim.created, claim.name.clone())
+        };
+        let verdicts = admit(&seen);
+        for (uid, _) in verdicts.iter().filter(|(_, v)| matches!(v, Verdict::Grant(_))) {
+            for (other, verdict) in &verdicts {
+                let holds = matches!(verdict, Verdict::Wait(w) if w.holds_the_line());
+                prop_assert!(!holds || age(uid) < age(other), "{} overtakes {}", uid, other);
+            }
+        }
+    }
+
+    /// P1, P4, P5: an Attachment is freed only when it closes and is undone, closed only when no living
+    /// claim uses it or it is leaving anyway.
+    #[test]
+    fn closing_frees_only_what_is_undone(attachment in attachment("u1"), claims in claims()) {
+        let step = closing::plan(&attachment, &claims);
+        prop_assert_eq!(&step, &closing::plan(&attachment, &claims));
+        match step {
+            Some(ClosingStep::Free) => {
+                prop_assert!(attachment.deleted && attachment.is_undone());
+                prop_assert!(!attachment.attach || attachment.state == AttachmentState::ControllerDetached);
+                prop_assert!(attachment.state >= AttachmentState::NodeDetached);
+            }
+            Some(ClosingStep::FreeIfStillOut) => {
+                prop_assert!(attachment.deleted && attachment.lost && !attachment.attach);
+                prop_assert!(attachment.state < AttachmentState::NodeDetached);
+            }
+            Some(ClosingStep::Close) => {
+                prop_assert!(!attachment.deleted);
+                let used = claims.iter().any(|c| !c.deleted && c.uses() == Some("u1"));
+                let leaving = attachment.lost || attachment.state >= AttachmentState::NodeDetached;
+                prop_assert!(leaving || !used || attachment.is_undo_only());
+            }
+            None => prop_assert!(attachment.deleted || !attachment.is_undo_only(), "kept to be used"),
+        }
+    }
+
+    /// P1, P5, P8: a claim that uses an Attachment which the cache has stays, unless its node said that it is done.
+    #[test]
+    fn a_claim_is_freed_only_after_its_node_or_its_attachment(
+        claim in claim("a"),
+        attachments in attachments(),
+    ) {
+        let step = release::plan(&claim, &attachments);
+        prop_assert_eq!(step, release::plan(&claim, &attachments));
+        if let Some(step) = step {
+            prop_assert!(claim.deleted && claim.held);
+            let known = attachments.iter().any(|a| Some(a.uid.as_str()) == claim.uses());
+            let detached = claim.state == ClaimState::NodeDetached;
+            prop_assert!(detached || !known);
+            prop_assert!(step == ReleaseStep::FreeIfAttachmentGone || detached || claim.uses().is_none());
+        }
+    }
+
+    /// P1, P4, P5: the controller side calls nothing for others, nothing on a node that may still use the
+    /// volume, and nothing that makes an attachment without a valid live read.
+    #[test]
+    fn the_controller_side_stays_within_its_half(
+        attachment in attachment("u1"),
+        read in of(of(handle())),
+        instance in select(INSTANCES.to_vec()),
+    ) {
+        let read = match &read {
+            None => HandleRead::Unread,
+            Some(handle) => HandleRead::Read(handle.as_ref()),
+        };
+        let step = controller_side::plan(&attachment, instance, &read);
+        prop_assert_eq!(step, controller_side::plan(&attachment, instance, &read));
+        let mine = attachment.controller.as_ref().is_some_and(|c| c.instance == instance);
+        if attachment.is_undo_only() {
+            let until = [ControllerStep::Idle, ControllerStep::ReadHandle, ControllerStep::ListLocks,
+                ControllerStep::ReportDetached];
+            prop_assert!(until.contains(&step), "{:?} without a look at the other Attachments", step);
+            return Ok(());
+        }
+        if step != ControllerStep::Idle {
+            prop_assert!(mine && attachment.attach);
+            prop_assert!(attachment.state != AttachmentState::ControllerDetached);
+        }
+        let valid = matches!(&read, HandleRead::Read(h) if standing(&attachment, *h) == Standing::Valid);
+        match step {
+            ControllerStep::Unpublish => {
+                let in_use = attachment.state == AttachmentState::Attached && !attachment.lost;
+                prop_assert!(!in_use, "ControllerUnpublish while the node may use the volume");
+                let owned = matches!(&read, HandleRead::Read(h) if is_mine(&attachment, *h));
+                prop_assert!(owned, "ControllerUnpublish by an instance that may have a successor");
+            }
+            ControllerStep::Publish => {
+                prop_assert!(valid && !attachment.deleted && !attachment.lost);
+                let fenced = matches!(&read, HandleRead::Read(Some(h)) if h.fences_off(&attachment));
+                prop_assert!(!fenced, "attached where something is being undone");
+                prop_assert_eq!(attachment.state, AttachmentState::Taken);
+            }
+            ControllerStep::ReportDetached => {
+                prop_assert_eq!(attachment.state, AttachmentState::Taken);
+                prop_assert!(!valid && read != HandleRead::Read(None), "a call may have run");
+            }
+            ControllerStep::ReadHandle => prop_assert_eq!(&read, &HandleRead::Unread),
+            ControllerStep::WaitForUndo => prop_assert!(valid && !attachment.deleted),
+            ControllerStep::ListLocks => prop_assert!(false, "only an undo-only Attachment needs a LIST"),
+            ControllerStep::Idle => {}
+        }
+    }
+
+    /// P1, P2, P4, P5: what the node side never plans, whatever it sees.
+    #[test]
+    fn the_node_side_keeps_the_order(seen in node_seen()) {
+        let step = node_side::plan(&seen);
+        prop_assert_eq!(&step, &node_side::plan(&seen));
+        let record = |uid: &str| seen.records.iter().find(|r| r.attachment_uid == uid);
+        let claim = |uid: &str| seen.claims.iter().find(|c| c.uid == uid);
+        match &step {
+            NodeStep::Unstage { attachment } => {
+                let record = record(attachment).expect("an undo without a record");
+                prop_assert!(record.targets.is_empty(), "NodeUnstage under a target");
+                prop_assert_ne!(record.staged, Done::No);
+                let ordered = record.forgotten.is_some() && seen.orders.contains(attachment);
+                prop_assert!(ordered || !record.is_kept(), "unstaged what the API server has forgotten");
+                if freshest(&seen, attachment).is_none() {
+                    prop_assert!(ordered || record.forgotten.is_some() || was_deleted(&seen, attachment, record.revision));
+                }
+            }
+            NodeStep::Stage { attachment } => {
+                let live = freshest(&seen, attachment).expect("a stage without an Attachment");
+                prop_assert!(live.is_usable() && live.stage && live.node_uid == seen.node_uid);
+                prop_assert!(seen.live_attachments.iter().any(|(u, _)| u == attachment));
+                let traces = |r: &&Record| r.staged != Done::No || !r.targets.is_empty();
+                let other = seen.records.iter().filter(traces).any(|r| &r.attachment_uid != attachment);
+                prop_assert!(!other, "staged beside the traces of another Attachment");
+            }
+            NodeStep::Publish { claim: uid, attachment } => {
+                let live = freshest(&seen, attachment).expect("a publish without an Attachment");
+                prop_assert!(live.is_usable() && seen.live_attachments.iter().any(|(u, _)| u == attachment));
+                let record = record(attachment);
+                let staged = record.is_some_and(|r| r.staged == Done::Yes && r.boot_id == seen.boot_id);
+                prop_assert!(!live.stage || staged, "NodePublish before NodeStage");
+                let others = record.is_some_and(|r| r.targets.keys().any(|t| t != uid));
+                prop_assert!(!live.exclusive || !others, "a second target in an exclusive mode");
+                let wanted = claim(uid).is_some_and(|c| !c.deleted && c.uses() == Some(attachment));
+                prop_assert!(wanted);
+            }
+            NodeStep::Unpublish { claim: uid, attachment } => {
+                prop_assert!(record(attachment).is_some_and(|r| r.targets.contains_key(uid)));
+                let record = |uid: &str| record(uid).unwrap();
+                let recorded = &record(attachment).targets[uid];
+                let lost = freshest(&seen, attachment).is_some_and(|a| a.lost);
+                let ordered =
+                    record(attachment).forgotten.is_some() && seen.orders.contains(attachment);
+                let told = claim(uid).is_some_and(|c| c.deleted || c.state == ClaimState::Lost);
+                let absent = claim(uid).is_none_or(|c| c.uses() != Some(attachment));
+                prop_assert!(claim(uid).is_some() || seen.gone_claims.contains(uid) || ordered);
+                // Nothing that the API server may only have forgotten.
+                let free = ordered || told || lost;
+                prop_assert!(free || !record(attachment).is_kept());
+                prop_assert!(free || !absent || was_deleted(&seen, uid, recorded.revision));
+                let gone = claim(uid).is_none();
+                let leaving = told || absent || ordered || lost;
+                let unattached = freshest(&seen, attachment).is_none();
+                let unusable = freshest(&seen, attachment).is_some_and(|a| {
+                    !a.is_usable() || a.node_uid != seen.node_uid || a.exclusive || !a.attach
+                });
+                let there = seen.mounted.contains(uid)
+                    && record(attachment).boot_id == seen.boot_id
+                    && recorded.published == Done::Yes;
+                prop_assert!(
+                    gone || leaving || ((unusable || unattached) && !there),
+                    "unmounted under a living claim"
+                );
+            }
+            NodeStep::ReportReady { claim: uid, attachment } => {
+                let target = record(attachment).and_then(|r| r.targets.get(uid));
+                prop_assert!(target.is_some_and(|t| t.published == Done::Yes) && seen.mounted.contains(uid));
+            }
+            NodeStep::ReportDetached { attachment } => {
+                let clean = |r: &Record| r.targets.is_empty() && r.staged == Done::No;
+                prop_assert!(record(attachment).is_none_or(clean));
+                let freshest = freshest(&seen, attachment);
+                prop_assert!(freshest.is_none_or(|a| a.state < AttachmentState::NodeDetached));
+                if freshest.is_some_and(|a| a.is_undo_only() && a.state == AttachmentState::Taken) {
+                    let others = seen.records.iter().filter(|r| &r.attachment_uid != attachment);
+                    prop_assert!(others.clone().all(clean) , "handed on over traces of the handle");
+                }
+            }
+            NodeStep::ReportClaimDetached { claim: uid } => {
+                let claim = claim(uid).unwrap();
+                prop_assert!(claim.deleted);
+                let target = claim.uses().and_then(record).is_some_and(|r| r.targets.contains_key(uid));
+                prop_assert!(!target, "reported as detached with a target");
+            }
+            NodeStep::Yield { claim: uid, attachment } => {
+                let target = record(attachment).is_some_and(|r| r.targets.contains_key(uid));
+                prop_assert!(!target, "given back with a target");
+            }
+            NodeStep::Forget { attachment } => {
+                let record = record(attachment).expect("nothing to forget");
+                prop_assert!(record.targets.is_empty() && record.staged == Done::No);
+                let gone = (attachment.clone(), LiveAttachment::Gone);
+                prop_assert!(seen.live_attachments.contains(&gone), "forgotten without a live read");
+            }
+            NodeStep::ReportNotReady { claim: uid } => {
+                prop_assert_eq!(claim(uid).unwrap().state, ClaimState::Ready);
+            }
+            NodeStep::MarkForgotten { attachment, why } => {
+                let record = record(attachment).expect("nothing that could be forgotten");
+                prop_assert!(record.has_traces() && record.forgotten.is_none_or(|f| f.why != *why));
+                prop_assert!(!(record.forgotten.is_some() && seen.orders.contains(attachment)));
+            }
+            NodeStep::Recall { attachment } => {
+                prop_assert!(record(attachment).is_some_and(|r| r.forgotten.is_some()));
+                prop_assert!(freshest(&seen, attachment).is_some());
+            }
+            NodeStep::ReadRevision { .. } => prop_assert_eq!(seen.revision, None),
+            NodeStep::Idle
+            | NodeStep::ReadClaim { .. }
+            | NodeStep::ReadAttachment { .. }
+            | NodeStep::ReadHandle { .. } => {}
+        }
+    }
+
+    /// P9: states survive JSON, unknown fields are tolerated, absent ones read as the start of a life.
+    #[test]
+    fn states_round_trip_through_json(
+        state in select(STATES.to_vec()),
+        claim_state in select(CLAIM_STATES.to_vec()),
+        record in record("u1"),
+    ) {
+        let status = AttachmentStatus { state, ..AttachmentStatus::default() };
+        let mut json = serde_json::to_value(&status).unwrap();
+        json["fromANewerVersion"] = serde_json::json!({"a": 1});
+        prop_assert_eq!(serde_json::from_value::<AttachmentStatus>(json).unwrap(), status);
+        let status = VolumeClaimStatus { state: claim_state, ..VolumeClaimStatus::default() };
+        let json = serde_json::to_value(&status).unwrap();
+        prop_assert_eq!(serde_json::from_value::<VolumeClaimStatus>(json).unwrap(), status);
+        let json = serde_json::to_string(&record).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
+    }
+}
+
+#[test]
+fn an_absent_status_reads_as_the_start_of_a_life() {
+    let attachment: AttachmentStatus = serde_json::from_str("{}").unwrap();
+    assert_eq!(attachment.state, AttachmentState::Taken);
+    let claim: VolumeClaimStatus = serde_json::from_str("{}").unwrap();
+    assert_eq!(claim.state, ClaimState::Pending);
+}

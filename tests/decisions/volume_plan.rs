@@ -1,0 +1,433 @@
+//! What the leader does next for a Volume, row by row.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use moor::api::attachment::ControllerRef;
+use moor::api::plugin::Balancing;
+use moor::api::volume::{DeletionPolicy, VolumeAssignment, VolumeOperation, VolumeStatus};
+use moor::api::{AccessMode, Volume, VolumeState};
+use moor::attachment::HandleSeen;
+use moor::volume::{InstanceSeen, Seen, VolumeStep, VolumeWaiting, plan};
+
+fn c1() -> ControllerRef {
+    ControllerRef { instance: "c1".into(), agent: "node-1".into() }
+}
+
+fn c2() -> ControllerRef {
+    ControllerRef { instance: "c2".into(), agent: "node-2".into() }
+}
+
+fn instance(to: &ControllerRef, healthy: bool, dead: bool) -> InstanceSeen {
+    let topology = std::collections::BTreeMap::new();
+    InstanceSeen { name: to.instance.clone(), agent: to.agent.clone(), healthy, dead, topology }
+}
+
+/// A Volume to be created, in some state, optionally assigned, optionally deleted.
+struct Row {
+    volume: Volume,
+    held: bool,
+    plugin: bool,
+    older_plugin: Option<&'static str>,
+    controllers: Vec<InstanceSeen>,
+    can_create: bool,
+    attaches: bool,
+    handle: Option<HandleSeen>,
+    in_use_by: Option<String>,
+    wanted_mode: Option<AccessMode>,
+}
+
+fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
+    let mut volume = Volume::default();
+    volume.metadata.uid = Some("v-uid".into());
+    volume.metadata.name = Some("data".into());
+    volume.spec.plugin_name = "loop".into();
+    volume.spec.assignment =
+        operation.map(|operation| VolumeAssignment { operation, controller: Some(c1()) });
+    volume.status = Some(VolumeStatus { state, ..VolumeStatus::default() });
+    Row {
+        volume,
+        held: operation.is_some(),
+        plugin: true,
+        older_plugin: None,
+        controllers: vec![instance(&c1(), true, false)],
+        can_create: true,
+        attaches: true,
+        handle: None,
+        in_use_by: None,
+        wanted_mode: None,
+    }
+}
+
+impl Row {
+    fn registered(mut self) -> Self {
+        self.volume.spec.volume_handle = Some("vol-7".into());
+        self
+    }
+
+    fn deleted(mut self) -> Self {
+        self.volume.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        self
+    }
+
+    fn handle(mut self, volume_uid: &str, closing: bool) -> Self {
+        self.handle = Some(HandleSeen {
+            volume_uid: volume_uid.into(),
+            mode: AccessMode::SingleNodeWriter,
+            epoch: 3,
+            closing,
+            controller: Some(c1()),
+            writer: None,
+            fences: Vec::new(),
+        });
+        self
+    }
+
+    /// Registered while no instance of the driver had the Controller service.
+    fn without_controller(mut self) -> Self {
+        self.volume.spec.assignment.as_mut().unwrap().controller = None;
+        if let Some(handle) = &mut self.handle {
+            handle.controller = None;
+        }
+        self.registered()
+    }
+
+    fn plan(&self) -> VolumeStep {
+        plan(&Seen {
+            volume: &self.volume,
+            held: self.held,
+            plugin: self.plugin.then_some(Balancing::Spread),
+            older_plugin: self.older_plugin,
+            controllers: &self.controllers,
+            any_healthy: true,
+            can_create: self.can_create,
+            attaches: self.attaches,
+            handle: self.handle.as_ref(),
+            in_use_by: self.in_use_by.clone(),
+            wanted_mode: self.wanted_mode,
+        })
+    }
+}
+
+fn open_in(mode: AccessMode) -> VolumeStep {
+    VolumeStep::FinishClosing { mode, first_controller: None }
+}
+
+fn open_with(first: &ControllerRef) -> VolumeStep {
+    VolumeStep::FinishClosing { mode: AccessMode::SingleNodeWriter, first_controller: Some(first.clone()) }
+}
+
+use VolumeOperation::{Create, Delete, Validate};
+use VolumeState::{Created, Deleted, Pending, Ready};
+
+#[test]
+fn a_volume_without_its_plugin_waits_and_names_it() {
+    let mut row = row(Pending, None);
+    row.plugin = false;
+    assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin: "loop".into() }));
+}
+
+#[test]
+fn a_volume_of_a_plugin_whose_driver_is_an_older_ones_waits_and_names_both() {
+    let mut row = row(Pending, None);
+    row.older_plugin = Some("first");
+    let why = VolumeWaiting::DuplicateDriver { plugin: "loop".into(), older: "first".into() };
+    assert_eq!(row.plan(), VolumeStep::Wait(why));
+    let mut ready = self::row(Ready, Some(Create)).handle("v-uid", false);
+    ready.older_plugin = Some("first");
+    assert_eq!(ready.plan(), VolumeStep::Idle, "what it has it keeps");
+}
+
+#[test]
+fn a_new_volume_is_assigned_to_be_created() {
+    let to = VolumeAssignment { operation: Create, controller: Some(c1()) };
+    assert_eq!(row(Pending, None).plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn a_registered_volume_is_assigned_to_be_validated() {
+    let to = VolumeAssignment { operation: Validate, controller: Some(c1()) };
+    assert_eq!(row(Pending, None).registered().plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn a_driver_that_cannot_create_is_not_asked_to() {
+    let mut row = row(Pending, None);
+    row.can_create = false;
+    assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin: "loop".into() }));
+}
+
+#[test]
+fn a_driver_without_controller_service_only_registers() {
+    let mut new = row(Pending, None);
+    new.controllers.clear();
+    assert!(matches!(new.plan(), VolumeStep::Wait(VolumeWaiting::CannotCreate { .. })));
+    let mut registered = row(Pending, None).registered();
+    registered.controllers.clear();
+    let to = VolumeAssignment { operation: Validate, controller: None };
+    assert_eq!(registered.plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn while_the_agent_is_at_it_the_leader_does_nothing() {
+    assert_eq!(row(Pending, Some(Create)).plan(), VolumeStep::Idle);
+    assert_eq!(row(Ready, Some(Delete)).deleted().handle("v-uid", true).plan(), VolumeStep::Idle);
+}
+
+#[test]
+fn a_dead_instance_is_replaced_and_a_silent_one_is_not() {
+    let mut row = row(Pending, Some(Create));
+    row.controllers = vec![instance(&c1(), false, false), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    let to = VolumeAssignment { operation: Create, controller: Some(c2()) };
+    assert_eq!(row.plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn the_handle_comes_before_ready() {
+    assert_eq!(row(Created, Some(Create)).plan(), VolumeStep::MakeHandle);
+    assert_eq!(row(Created, Some(Create)).handle("v-uid", false).plan(), VolumeStep::ReportReady);
+}
+
+#[test]
+fn a_handle_of_another_volume_is_contested() {
+    assert_eq!(row(Created, Some(Validate)).handle("other", false).plan(), VolumeStep::ContestHandle);
+    assert_eq!(row(Ready, Some(Create)).handle("other", false).plan(), VolumeStep::ContestHandle);
+}
+
+#[test]
+fn a_mode_switch_closes_first_and_opens_in_the_wanted_mode() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false);
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.wanted_mode = Some(AccessMode::MultiNodeReader);
+    assert_eq!(row.plan(), VolumeStep::BeginClosing);
+    let mut closing = row.handle("v-uid", true);
+    assert_eq!(closing.plan(), open_in(AccessMode::MultiNodeReader));
+    closing.wanted_mode = None;
+    assert_eq!(closing.plan(), open_in(AccessMode::SingleNodeWriter));
+}
+
+#[test]
+fn the_handle_moves_only_away_from_a_dead_instance() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false);
+    row.controllers = vec![instance(&c1(), false, false), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::MoveHandle(c2()));
+}
+
+#[test]
+fn deletion_waits_for_whoever_uses_the_volume() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false).deleted();
+    row.in_use_by = Some("claim default/w".into());
+    let by = "claim default/w".into();
+    assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::InUse { by }));
+}
+
+#[test]
+fn deletion_closes_deletes_removes_and_frees_in_this_order() {
+    let ready = || row(Ready, Some(Create)).deleted();
+    assert_eq!(ready().handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(ready().handle("v-uid", true).plan(), VolumeStep::AssignDelete(Some(c1())));
+    let gone = || row(Deleted, Some(Delete)).deleted();
+    assert_eq!(gone().handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
+    assert_eq!(gone().plan(), VolumeStep::FreeVolume);
+}
+
+/// Whoever is to make the calls was written down before (T49).
+#[test]
+fn a_volume_is_deleted_although_its_plugin_is_gone() {
+    let orphan = |state, operation| {
+        let mut row = row(state, operation).deleted();
+        (row.plugin, row.controllers) = (false, Vec::new());
+        row
+    };
+    assert_eq!(orphan(Ready, Some(Create)).handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(
+        orphan(Ready, Some(Create)).handle("v-uid", true).plan(),
+        VolumeStep::AssignDelete(Some(c1()))
+    );
+    assert_eq!(orphan(Ready, Some(Delete)).handle("v-uid", true).plan(), VolumeStep::Idle);
+    assert_eq!(orphan(Deleted, Some(Delete)).handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
+    assert_eq!(orphan(Deleted, Some(Delete)).plan(), VolumeStep::FreeVolume);
+}
+
+/// Without the lock another Volume could be using what a DeleteVolume that is under way deletes.
+#[test]
+fn the_lock_of_an_ordered_deletion_stays_until_its_outcome_is_known() {
+    let mut row = row(Ready, Some(Delete)).deleted().handle("v-uid", true);
+    row.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(row.plan(), VolumeStep::Idle, "its agent says when it is over");
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    row.handle.as_mut().unwrap().controller = Some(c2());
+    assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c2())), "or whoever comes after it");
+    row.volume.status.as_mut().unwrap().state = Deleted;
+    assert_eq!(row.plan(), VolumeStep::RemoveHandle);
+}
+
+#[test]
+fn retained_storage_is_never_deleted() {
+    let registered = || row(Ready, Some(Validate)).registered().deleted();
+    assert_eq!(registered().handle("v-uid", false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(registered().handle("v-uid", true).plan(), VolumeStep::RemoveHandle);
+    let mut kept = row(Ready, Some(Create)).deleted().handle("v-uid", true);
+    kept.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(kept.plan(), VolumeStep::RemoveHandle);
+}
+
+#[test]
+fn an_open_creation_is_resolved_before_the_volume_goes() {
+    assert_eq!(row(Pending, Some(Create)).deleted().plan(), VolumeStep::Idle);
+    // Created, and only then deleted: without the lock another Volume could use the same storage.
+    assert_eq!(row(Created, Some(Create)).deleted().plan(), VolumeStep::MakeHandle);
+    assert_eq!(row(Deleted, Some(Create)).deleted().plan(), VolumeStep::FreeVolume);
+    assert_eq!(row(Pending, Some(Validate)).registered().deleted().plan(), VolumeStep::FreeVolume);
+}
+
+#[test]
+fn storage_whose_lock_was_lost_is_locked_again_before_it_is_deleted() {
+    assert_eq!(row(Ready, Some(Create)).deleted().plan(), VolumeStep::MakeHandle);
+}
+
+#[test]
+fn a_volume_that_was_never_touched_is_let_go() {
+    let mut row = row(Pending, None).deleted();
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.held = true;
+    assert_eq!(row.plan(), VolumeStep::FreeVolume);
+}
+
+/// A registered Volume can take over the handle of one that was deleting it.
+#[test]
+fn a_handle_that_is_closing_is_opened_before_ready() {
+    let row = row(Created, Some(Validate)).registered().handle("v-uid", true);
+    assert_eq!(row.plan(), open_in(AccessMode::SingleNodeWriter));
+}
+
+#[test]
+fn the_mode_that_it_has_is_not_switched_to() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false);
+    row.wanted_mode = Some(AccessMode::SingleNodeWriter);
+    assert_eq!(row.plan(), VolumeStep::Idle);
+}
+
+/// Nobody else could detach what a deleted Volume still waits for (design R2).
+#[test]
+fn a_deleted_volume_moves_away_from_a_dead_instance_before_it_waits() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false).deleted();
+    row.in_use_by = Some("claim default/w".into());
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::MoveHandle(c2()));
+}
+
+#[test]
+fn the_call_of_a_deleted_volume_moves_only_away_from_a_dead_instance() {
+    for dead in [false, true] {
+        let controllers = vec![instance(&c1(), false, dead), instance(&c2(), true, false)];
+        let mut creating = row(Pending, Some(Create)).deleted();
+        creating.controllers.clone_from(&controllers);
+        let again = VolumeAssignment { operation: Create, controller: Some(c2()) };
+        let expected = if dead { VolumeStep::Assign(again) } else { VolumeStep::Idle };
+        assert_eq!(creating.plan(), expected, "dead={dead}");
+        let mut deleting = row(Ready, Some(Delete)).deleted().handle("v-uid", true);
+        deleting.handle.as_mut().unwrap().controller = Some(c2());
+        deleting.controllers = controllers;
+        let expected = if dead { VolumeStep::AssignDelete(Some(c2())) } else { VolumeStep::Idle };
+        assert_eq!(deleting.plan(), expected, "dead={dead}");
+    }
+}
+
+/// A driver without Controller service deletes nothing, whatever the policy says.
+#[test]
+fn storage_that_nobody_can_delete_is_let_go() {
+    let mut row = row(Ready, Some(Validate)).registered().deleted().handle("v-uid", true);
+    row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
+    assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c1())));
+    row.controllers.clear();
+    row.volume.spec.assignment.as_mut().unwrap().controller = None;
+    row.handle.as_mut().unwrap().controller = None;
+    assert_eq!(row.plan(), VolumeStep::RemoveHandle);
+}
+
+#[test]
+fn a_deleted_volume_takes_no_lock_that_it_does_not_need() {
+    // Nothing of it goes, so nobody has to be kept away.
+    assert_eq!(row(Ready, Some(Validate)).registered().deleted().plan(), VolumeStep::FreeVolume);
+    // The lock is another's, and with it the storage.
+    assert_eq!(row(Ready, Some(Create)).deleted().handle("other", false).plan(), VolumeStep::FreeVolume);
+}
+
+#[test]
+fn a_call_that_deletes_is_waited_for_without_a_handle_too() {
+    assert_eq!(row(Ready, Some(Delete)).deleted().plan(), VolumeStep::Idle);
+    assert_eq!(row(Created, Some(Delete)).deleted().plan(), VolumeStep::Idle);
+}
+
+/// Which instance of a driver with several is seen first is chance, and must not decide whether volumes are attached.
+#[test]
+fn a_controller_that_comes_before_ready_validates() {
+    let mut row = row(Pending, Some(Validate)).without_controller();
+    let to = VolumeAssignment { operation: Validate, controller: Some(c1()) };
+    assert_eq!(row.plan(), VolumeStep::Assign(to.clone()));
+    assert_eq!(row.handle("v-uid", false).without_controller().plan(), VolumeStep::Assign(to));
+    row = self::row(Pending, Some(Validate)).without_controller();
+    row.controllers = vec![instance(&c1(), false, false)];
+    assert!(matches!(row.plan(), VolumeStep::Wait(VolumeWaiting::NoInstance { .. })));
+    row.controllers.clear();
+    row.attaches = false;
+    assert_eq!(row.plan(), VolumeStep::MakeHandle, "the driver has no Controller service");
+}
+
+#[test]
+fn a_handle_that_was_made_before_its_controller_came_gets_it_before_ready() {
+    let validated = |closing| {
+        let mut row = row(Created, Some(Validate)).registered().handle("v-uid", closing);
+        row.handle.as_mut().unwrap().controller = None;
+        // Where the Volume is assigned, whoever else there is by now.
+        row.controllers = vec![instance(&c2(), true, false), instance(&c1(), false, false)];
+        row
+    };
+    assert_eq!(validated(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(validated(true).plan(), open_with(&c1()));
+    assert_eq!(
+        row(Created, Some(Validate)).registered().handle("v-uid", false).plan(),
+        VolumeStep::ReportReady
+    );
+}
+
+#[test]
+fn a_ready_volume_that_was_never_attached_is_closed_for_its_first_controller() {
+    let ready = |closing| row(Ready, Some(Validate)).handle("v-uid", closing).without_controller();
+    assert_eq!(ready(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(ready(true).plan(), open_with(&c1()));
+    let mut switching = ready(true);
+    switching.wanted_mode = Some(AccessMode::MultiNodeReader);
+    let (mode, first_controller) = (AccessMode::MultiNodeReader, Some(c1()));
+    assert_eq!(switching.plan(), VolumeStep::FinishClosing { mode, first_controller });
+    let mut silent = ready(true);
+    silent.controllers = vec![instance(&c1(), false, false)];
+    assert_eq!(silent.plan(), VolumeStep::Idle, "open it would be used without being attached");
+}
+
+#[test]
+fn a_driver_that_never_attaches_needs_no_closing() {
+    let ready = |closing| {
+        let mut row = row(Ready, Some(Validate)).handle("v-uid", closing).without_controller();
+        row.attaches = false;
+        row
+    };
+    assert_eq!(ready(false).plan(), VolumeStep::Idle);
+    let mut silent = ready(true);
+    silent.controllers = vec![instance(&c1(), false, false)];
+    assert_eq!(silent.plan(), open_in(AccessMode::SingleNodeWriter));
+    silent.controllers.clear();
+    assert_eq!(silent.plan(), open_in(AccessMode::SingleNodeWriter));
+}
+
+#[test]
+fn whoever_came_since_deletes_the_storage() {
+    let mut row = row(Ready, Some(Validate)).registered().deleted().handle("v-uid", true);
+    row.volume.spec.assignment.as_mut().unwrap().controller = None;
+    assert_eq!(row.plan(), VolumeStep::RemoveHandle, "registered storage is kept");
+    row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
+    assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c1())));
+}

@@ -1,0 +1,10 @@
+//! The loop driver on real loop devices and mounts, over its socket. Needs root and leaves nothing behind.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bench;
+mod fencing;
+mod order;
+mod recovery;
+mod use_of_volumes;
+mod volume;

@@ -1,0 +1,282 @@
+//! The arrows between modules, read from the source text.
+//!
+//! Decisions stay pure, so that they can be tested with values alone; roles stay at the top, so that
+
+//! nothing below depends on them.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Modules that only decide: no client, no gRPC, no runtime, no clock.
+const PURE: [&str; 5] = ["api", "claim", "attachment", "volume", "plugin"];
+
+/// What a pure module must not name.
+const IMPURE: [&str; 15] = [
+    "kube::Client",
+    "kube::Api",
+    "kube::client",
+    "kube::runtime",
+    "kube::config",
+    "tonic",
+    "tokio",
+    "axum",
+    "std::time::SystemTime",
+    "std::time::Instant",
+    "std::fs",
+    "std::net",
+    "jiff::Timestamp::now",
+    "jiff::Zoned::now",
+    "rand",
+];
+
+/// (module, crate paths that it must not name). Only the binary and the command line name the roles.
+const ARROWS: [(&str, &[&str]); 13] = [
+    (
+        "api",
+        &["claim", "attachment", "volume", "plugin", "csi", "k8s", "controller", "agent", "cli", "metrics"],
+    ),
+    ("claim", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("attachment", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("volume", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("plugin", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("k8s", &["csi", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli", "loop_driver"]),
+    ("metrics", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
+    ("admin", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
+    ("telemetry", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
+    ("shutdown", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
+    ("loop_driver", &["k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
+    ("controller", &["agent", "loop_driver"]),
+    ("agent", &["controller", "loop_driver"]),
+];
+
+/// What the CSI client may name of this crate: itself, and api::capability.
+const CSI_MAY: [&str; 3] = ["csi", "api::capability", "metrics"];
+
+struct Source {
+    module: String,
+    file: PathBuf,
+    /// Paths that are named, with their lines: `use` groups spelled out, `super` resolved.
+    paths: Vec<(usize, String)>,
+}
+
+#[test]
+fn pure_modules_name_no_io_and_no_clock() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| PURE.contains(&source.module.as_str())) {
+        for (line, path) in &source.paths {
+            if IMPURE.iter().any(|banned| starts_with(path, banned)) {
+                wrong.push(format!("{}:{line}: {path}", source.file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn modules_name_only_what_is_below_them() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        for (line, path) in &source.paths {
+            let Some(path) = path.strip_prefix("crate::") else { continue };
+            let arrows = ARROWS.iter().filter(|(module, _)| *module == source.module);
+            if arrows.into_iter().any(|(_, banned)| banned.iter().any(|banned| starts_with(path, banned))) {
+                wrong.push(format!("{}:{line}: crate::{path}", source.file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_csi_client_knows_nothing_of_moor_but_capabilities() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| source.module == "csi") {
+        for (line, path) in &source.paths {
+            let Some(path) = path.strip_prefix("crate::") else { continue };
+            if !CSI_MAY.iter().any(|allowed| starts_with(path, allowed)) {
+                wrong.push(format!("{}:{line}: crate::{path}", source.file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_module_has_its_place_in_this_test() {
+    let known = ["csi", "cli", "lib", "main"];
+    for source in sources() {
+        let module = source.module.as_str();
+        let placed = known.contains(&module) || ARROWS.iter().any(|(placed, _)| *placed == module);
+        assert!(placed, "src/{module}: add it to tests/repository/layering.rs");
+    }
+}
+
+#[test]
+fn no_file_is_too_long_to_read() {
+    for source in sources() {
+        let lines = fs::read_to_string(&source.file).unwrap().lines().count();
+        assert!(lines <= 400, "{} has {lines} lines", source.file.display());
+    }
+}
+
+#[test]
+fn paths_are_read_as_the_compiler_would() {
+    let text = "
+        use std::{fmt, time::{Duration, Instant as Clock}};
+        use super::{super::store, Cache};
+        // use tokio::sync;
+        pub(crate) use jiff::{self, Timestamp};
+        fn f() -> crate::api::Volume { tokio::spawn(\"axum::serve\", Timestamp::now(), Clock::now()) }
+        #[cfg(test)]
+        mod tests { use rand::Rng; }
+    ";
+    let found: Vec<String> = paths(text, &["k8s", "lease"]).into_iter().map(|(_, path)| path).collect();
+    for path in ["std::fmt", "std::time::Instant", "crate::store", "crate::k8s::Cache", "crate::api::Volume"]
+    {
+        assert!(found.iter().any(|found| found == path), "{path} in {found:?}");
+    }
+    for path in ["tokio::spawn", "jiff::Timestamp::now", "std::time::Instant::now"] {
+        assert!(found.iter().any(|found| found == path), "{path} in {found:?}");
+    }
+    let absent = |name: &str| found.iter().all(|path| !starts_with(path, name));
+    assert!(absent("tokio::sync") && absent("axum") && absent("rand"), "{found:?}");
+}
+
+fn starts_with(path: &str, prefix: &str) -> bool {
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// Every source file but unit tests, which may do what they like.
+fn sources() -> Vec<Source> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    collect(&src, &mut files);
+    let in_tests = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().ends_with("tests");
+    let sources = files.into_iter().filter(|file| !in_tests(file)).map(|file| {
+        let inside = file.strip_prefix(&src).unwrap().with_extension("");
+        let mut module: Vec<&str> = inside.iter().map(|part| part.to_str().unwrap()).collect();
+        let name = module[0].to_owned();
+        if module.last() == Some(&"mod") {
+            module.pop();
+        }
+        let paths = paths(&fs::read_to_string(&file).unwrap(), &module);
+        Source { module: name, file, paths }
+    });
+    sources.collect()
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// Paths of at least two segments in `text`, whose module is `module`, with imported names spelled out.
+/// Inline test modules, comments and string literals are left out.
+fn paths(text: &str, module: &[&str]) -> Vec<(usize, String)> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let (mut found, mut in_code, mut imported) = (Vec::new(), Vec::new(), HashMap::new());
+    let mut statement: Option<(usize, String)> = None;
+    for (number, line) in code.lines().enumerate() {
+        let line = without_strings(line);
+        let line = line.split("//").next().unwrap_or_default().trim();
+        let import =
+            line.find("use ").filter(|at| *at == 0 || line.starts_with("pub")).map(|at| &line[at + 4..]);
+        let (start, mut so_far) = match (statement.take(), import) {
+            (Some(statement), _) => statement,
+            (None, Some(_)) => (number + 1, String::new()),
+            (None, None) => {
+                in_code.extend(inline(line).into_iter().map(|path| (number + 1, path)));
+                continue;
+            }
+        };
+        so_far.push_str(import.unwrap_or(line));
+        let Some((tree, _)) = so_far.split_once(';') else {
+            statement = Some((start, so_far));
+            continue;
+        };
+        let mut leaves = Vec::new();
+        spell_out("", tree, &mut leaves);
+        for (path, name) in leaves {
+            let path = resolved(&path, module);
+            imported.insert(name, path.clone());
+            found.push((start, path));
+        }
+    }
+    for (line, path) in in_code {
+        let (first, rest) = path.split_once("::").unwrap_or((&path, ""));
+        let full = imported.get(first).map(|known| format!("{known}::{rest}"));
+        found.push((line, full.unwrap_or_else(|| resolved(&path, module))));
+    }
+    found
+}
+
+fn without_strings(line: &str) -> String {
+    line.split('"').step_by(2).collect::<Vec<_>>().join("\"\"")
+}
+
+/// `a::{self, b, c::{d as e}}` as `a` known as a, `a::b` as b and `a::c::d` as e.
+fn spell_out(prefix: &str, tree: &str, leaves: &mut Vec<(String, String)>) {
+    let tree = tree.trim();
+    let Some((head, rest)) = tree.split_once('{') else {
+        let (leaf, alias) = tree.split_once(" as ").unwrap_or((tree, ""));
+        let path = format!("{prefix}{}", leaf.trim());
+        let path = path.strip_suffix("::self").unwrap_or(&path);
+        let last = path.rsplit("::").next().unwrap_or_default();
+        let name = if alias.is_empty() { last } else { alias.trim() };
+        leaves.push((path.to_owned(), name.to_owned()));
+        return;
+    };
+    let prefix = format!("{prefix}{}", head.trim());
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let (mut depth, mut start) = (0, 0);
+    for (at, character) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if !inner[start..at].trim().is_empty() {
+                    spell_out(&prefix, &inner[start..at], leaves);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Paths in an expression or signature.
+fn inline(line: &str) -> Vec<String> {
+    let part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let words = line.split(|c| !part(c)).map(|word| word.trim_matches(':'));
+    words.filter(|word| word.contains("::")).map(str::to_owned).collect()
+}
+
+/// With `self` and `super` spelled out from the crate's root.
+fn resolved(path: &str, module: &[&str]) -> String {
+    let mut at = module.to_vec();
+    let mut segments = path.split("::").peekable();
+    if !matches!(segments.peek(), Some(&("super" | "self"))) {
+        return path.to_owned();
+    }
+    while let Some(&segment) = segments.peek() {
+        match segment {
+            "super" => drop(at.pop()),
+            "self" => {}
+            _ => break,
+        }
+        segments.next();
+    }
+    let mut full = vec!["crate"];
+    full.extend(at);
+    full.extend(segments);
+    full.join("::")
+}

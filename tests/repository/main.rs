@@ -1,0 +1,8 @@
+//! The repository as a whole: what is generated is current, the arrows between modules hold, documents name what exists.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod crds;
+mod descriptors;
+mod known_traps;
+mod layering;

@@ -1,0 +1,34 @@
+//! Every case that runs on the rig, in one binary: real moor processes on a real API server, with a fake driver.
+//!
+//! The binary has a `main` of its own: it starts itself again in namespaces, where it runs moor's processes. A case is
+
+//! named `module::case`; an argument picks the cases whose name contains it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+#[path = "../rig/mod.rs"]
+mod rig;
+
+mod bad_input;
+mod crash_sweep;
+mod drift;
+mod fault_matrix;
+mod node_loss;
+mod restored;
+mod stubborn;
+mod visibility;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rig::main(&[
+        bad_input::CASES,
+        crash_sweep::CASES,
+        drift::CASES,
+        fault_matrix::CASES,
+        node_loss::CASES,
+        restored::CASES,
+        stubborn::CASES,
+        visibility::CASES,
+    ])
+}

@@ -1,0 +1,87 @@
+//! A driver in two parts: the part with the Controller service comes when volumes are in use already.
+
+use std::sync::Arc;
+
+use moor::csi::Rpc;
+
+use super::{NODE, UNDO, course};
+use crate::rig::{Cluster, Options, Rig, registered, volume_claim};
+
+pub async fn a_controller_that_comes_later_attaches_for_the_next_claim(cluster: Arc<Cluster>) {
+    let nodes = vec![(NODE, false)];
+    let rig = Rig::start(&cluster, Options { nodes, attach: false, ..Options::default() }).await;
+    let handle = rig.fake.backend().add("late");
+    rig.make_volume(&registered("late", &handle)).await;
+    rig.make_claim(&volume_claim("early", "late", NODE)).await;
+    rig.until_ready("early").await;
+
+    rig.fake.backend().attach = true;
+    rig.add_node("node-1", true).await;
+    rig.until_served("node-1").await;
+    // Before that it would join.
+    let closed = || cluster.handles.state().into_iter().find(|handle| handle.spec.closing);
+    cluster.until("the VolumeHandle is closed", closed, || rig.story("early")).await;
+    let since = rig.journal.now();
+    rig.make_claim(&volume_claim("next", "late", NODE)).await;
+    rig.until_says("next", "NotAttached", &["default/early", NODE, "delete the claims"]).await;
+    // Who has it keeps it, also when its agent looks again.
+    rig.restart(NODE);
+    // Served by the new process, which had the other claim before it when it started.
+    rig.in_use("witness").await;
+    rig.until_ready("early").await;
+    assert_eq!(course(&rig.calls_since(since, "late")), [""; 0]);
+
+    rig.delete_claim("early").await;
+    rig.until_claim_gone("early").await;
+    rig.until_ready("next").await;
+    let next = ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"];
+    assert_eq!(course(&rig.calls_since(since, "late")), [&UNDO[..2], &next[..]].concat());
+
+    let since = rig.journal.now();
+    rig.delete_claim("next").await;
+    rig.until_claim_gone("next").await;
+    assert_eq!(course(&rig.calls_since(since, "late")), UNDO);
+    assert_eq!(rig.count("late", Rpc::ControllerPublishVolume), 1);
+    rig.delete_claim("witness").await;
+    rig.until_claim_gone("witness").await;
+    rig.delete_volume("witness").await;
+    rig.until_volume_gone("witness").await;
+    rig.remove_volume("late").await;
+}
+
+/// Design R2. A Deployment's controller Pod may go to another node for good, and both nodes are as well as before.
+pub async fn calls_move_when_a_controller_has_left_its_node(cluster: Arc<Cluster>) {
+    const LEFT: &str = "node-3";
+    let nodes = vec![("node-1", true), (NODE, false), (LEFT, true)];
+    let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
+    let mut keys: Vec<String> = Vec::new();
+    let last = loop {
+        let key = format!("data-{}", keys.len());
+        rig.in_use(&key).await;
+        keys.push(key.clone());
+        if rig.is_called_by(&key, LEFT).await {
+            break key;
+        }
+    };
+    // One that is back in a moment keeps its calls.
+    rig.fake.stop(LEFT, &rig.plugin_dir(LEFT));
+    rig.fake.serve(LEFT, &rig.plugin_dir(LEFT), true);
+    rig.until_served(LEFT).await;
+    rig.fake.stop(LEFT, &rig.plugin_dir(LEFT));
+    for key in &keys {
+        rig.delete_claim(key).await;
+    }
+    for key in &keys {
+        rig.until_claim_gone(key).await;
+    }
+    let detached = rig.journal.calls_of(&last);
+    let by: Vec<_> = detached
+        .iter()
+        .filter_map(|e| e.call().filter(|c| c.rpc == Rpc::ControllerUnpublishVolume))
+        .map(|c| c.node.as_str())
+        .collect();
+    assert_eq!(by, ["node-1"]);
+    for key in &keys {
+        rig.remove_volume(key).await;
+    }
+}

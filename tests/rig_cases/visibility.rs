@@ -1,0 +1,25 @@
+//! What a person sees of a claim in every state, and that one driver's hung calls hold up nobody else: real processes,
+
+//! a real API server, a driver that fails on demand.
+
+mod room;
+mod slowness;
+mod stories;
+
+use crate::cases;
+use crate::rig::Case;
+
+/// The cases of this module.
+pub const CASES: &[Case] = cases![
+    stories::a_failing_attach_is_on_the_claim,
+    stories::a_failing_stage_is_on_the_claim,
+    stories::a_hung_unpublish_is_on_the_claim,
+    stories::a_failing_detach_is_on_the_deleted_claim,
+    stories::a_hung_detach_is_on_the_deleted_claim,
+    stories::a_waiting_claim_names_its_holder,
+    stories::a_detach_that_goes_well_costs_five_writes,
+    room::a_full_node_takes_the_next_when_one_leaves,
+    room::claims_of_one_moment_do_not_overfill_a_node,
+    room::a_node_that_is_back_in_service_takes_who_waited,
+    slowness::hung_calls_hold_up_no_undo_and_no_other_service,
+];
