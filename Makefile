@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 
 harness = $(PYTHON) -m e2e.cluster
 
-.PHONY: help up down install image demo check rig test soak print-bin
+.PHONY: help up down install image demo check rig test sweep lag soak print-bin
 
 help:
 	@echo 'make demo       start a cluster, install moor, and show what it does (first run: about 20 min, then 1)'
@@ -19,7 +19,8 @@ help:
 	@echo 'make down       remove the test cluster and all traces of it'
 	@echo 'make check      format, lints, unit tests, model, chart: the fast loop, without a cluster'
 	@echo 'make rig        real moor processes on a real API server: crash sweep, fault matrix, node loss and more'
-	@echo 'make test       everything, the cluster suite included'
+	@echo 'make test       everything, the cluster suite included; of what sweeps a space a short form'
+	@echo 'make sweep      the whole sweeps, every rig case under lagging watches, a long soak: some hours'
 	@echo 'make soak       random work and crashes on a test cluster; SEED=number MINUTES=10'
 	@echo 'make image      build the container image, print the path of its archive'
 	@echo 'make print-bin  print the folder of kubectl, helm, kube-apiserver and the other built programs'
@@ -55,7 +56,14 @@ check:
 # What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
 rig_parts = certificates etcd kube-apiserver helm
 # The longest first. They mostly wait, so a few run side by side, each on an API server of its own.
-rigs = crash_sweep.every_crash_point crash_sweep.every_crash_point_in_company fault_matrix drift bad_input node_loss stubborn visibility restored
+longest = crash_sweep.every_crash_point crash_sweep.every_crash_point_in_company fault_matrix
+modules = $(sort $(notdir $(basename $(wildcard tests/rig_cases/*.rs))))
+rigs = $(longest) $(filter-out main $(basename $(longest)),$(modules))
+
+# all: the whole of what has a short form. A sweep asks for it.
+EXTENT ?= short
+# The watches that `make lag` holds back, one rule a run: who, which kind, by how many milliseconds (tests/rig/lag.rs).
+LAGS ?= mirror:*:400 mirror:*:1000 controller:*:700 agent:*:700 agent:*:1500 *:*:300
 
 # A name with a dot is one case, one without is all cases of a module.
 rig_cases = $(if $(findstring .,$1),--exact $(subst .,::,$1),$1::)
@@ -68,7 +76,7 @@ rig:
 	@$(MAKE) --no-print-directory -j3 --output-sync=target $(rigs:%=rig-%)
 
 $(rigs:%=rig-%): rig-%:
-	MOOR_RIG=all $(CARGO) test --locked --test rig -- $(call rig_cases,$*)
+	MOOR_RIG=$(EXTENT) $(CARGO) test --locked --test rig -- $(call rig_cases,$*)
 
 # The slow programs first, so that a fresh machine shows at once what takes its time.
 test:
@@ -76,6 +84,22 @@ test:
 	$(MAKE) --no-print-directory check
 	$(MAKE) --no-print-directory rig
 	@if [ -e e2e/suite/__main__.py ]; then $(PYTHON) -m e2e.suite; else echo 'e2e/suite is not there yet: no cluster suite was run'; fi
+
+# Every case of the rig under each rule. A case that fails leans on chance, or has found something.
+lag:
+	@$(harness) parts $(rig_parts)
+	$(CARGO) test --locked --no-run
+	@set -e; for rule in $(foreach rule,$(LAGS),'$(rule)'); do \
+		echo "MOOR_RIG_LAG=$$rule"; \
+		MOOR_RIG_LAG="$$rule" $(MAKE) --no-print-directory -j3 --output-sync=target $(rigs:%=rig-%); \
+	done
+
+# What takes too long for every change, and is run before a change of the protocol is called done.
+sweep:
+	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory rig EXTENT=all
+	$(MAKE) --no-print-directory lag
+	$(MAKE) --no-print-directory soak MINUTES=30
 
 soak:
 	@$(PYTHON) -m e2e.suite.soak $(if $(SEED),--seed="$(SEED)") --minutes="$(MINUTES)"
