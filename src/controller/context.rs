@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, Client, Resource};
 
 use super::caution::Caution;
 use super::gone::GoneObserver;
 use super::mapping::{BY_DRIVER_NODE, Key, is_out_of_date, volume_key};
 use super::observe::Observed;
+use super::persistent_volumes::PersistentVolumes;
 use super::room::Room;
 use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -39,6 +39,7 @@ pub(crate) struct Context {
     pub(crate) namespace: String,
     pub(crate) caution: Arc<Caution>,
     pub(crate) room: Arc<Room>,
+    pub(crate) persistent_volumes: PersistentVolumes,
     pub(crate) gone: Arc<GoneObserver>,
     pub(crate) lease_api: ApiLeases,
     pub(crate) leadership: Leadership,
@@ -99,10 +100,6 @@ impl Context {
     }
 
     pub(crate) fn plugin_api(&self) -> Api<Plugin> {
-        Api::all(self.client.clone())
-    }
-
-    pub(crate) fn persistent_volume_api(&self) -> Api<PersistentVolume> {
         Api::all(self.client.clone())
     }
 

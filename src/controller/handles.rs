@@ -15,6 +15,7 @@ use crate::api::conditions::{self, Desired, READY};
 use crate::api::handle::VolumeRef;
 use crate::api::{AccessMode, Attachment, FINALIZER, Volume, VolumeHandle, VolumeHandleSpec, lock};
 use crate::attachment::controller_side::is_misplaced;
+use crate::k8s::persistent_volume::Naming;
 use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Created, Deleted, Target};
 use crate::volume::{self, VolumeWaiting};
@@ -34,9 +35,10 @@ pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
     let Some(id) = handle_of(volume) else { return Ok(Did::Nothing) };
     let driver = seen.driver();
     if volume.spec.volume_handle.is_some()
-        && let Some(name) = persistent_volume_naming(ctx, &driver, &id).await?
+        && let Some(Naming { name, field, certain }) = ctx.persistent_volumes.naming(&driver, &id).await?
     {
-        return volumes::wait(ctx, volume, &VolumeWaiting::HandleInPersistentVolume { name }).await;
+        let why = VolumeWaiting::HandleInPersistentVolume { name, field, certain };
+        return volumes::wait(ctx, volume, &why).await;
     }
     let name = lock::handle_name(&driver, &id);
     // Attachments that outlived an earlier VolumeHandle still lock the storage: start closed behind them, with the
@@ -82,14 +84,6 @@ fn reference(volume: &Volume) -> VolumeRef {
         name: meta.name.clone().unwrap_or_default(),
         uid: meta.uid.clone().unwrap_or_default(),
     }
-}
-
-async fn persistent_volume_naming(ctx: &Context, driver: &str, id: &str) -> Result<Option<String>, ApiError> {
-    let all = list_live(&ctx.persistent_volume_api(), None).await?;
-    Ok(all.items.into_iter().find_map(|pv| {
-        let csi = pv.spec?.csi?;
-        (csi.driver == driver && csi.volume_handle == id).then_some(pv.metadata.name?)
-    }))
 }
 
 /// The VolumeHandle names another Volume. Takes it over if that one is gone, by closing first.

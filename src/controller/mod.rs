@@ -15,6 +15,7 @@ mod losses;
 mod mapping;
 mod observe;
 mod pass;
+mod persistent_volumes;
 mod plugins;
 mod record;
 mod role;

@@ -14,6 +14,7 @@ use super::args::ControllerArgs;
 use super::caution::Caution;
 use super::context::Context;
 use super::mapping::{self, Key, OfPlugin};
+use super::persistent_volumes::PersistentVolumes;
 use super::{losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
@@ -63,6 +64,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     let (election, leadership) =
         Election::new(lease_api.clone(), &args.lease_name, &identity, Timing::default(), caution.clone());
     let ctx = Arc::new(Context {
+        persistent_volumes: PersistentVolumes::new(client.clone()),
         client,
         writer,
         queue,

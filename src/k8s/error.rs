@@ -1,6 +1,7 @@
 //! What can become of a request to the API server, sorted by what the caller does next.
 
 use std::fmt;
+use std::sync::Arc;
 
 use kube::core::Status;
 use thiserror::Error;
@@ -76,6 +77,9 @@ pub enum ApiError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// What became of a request that was made for others too.
+    #[error("{0}")]
+    Shared(Arc<ApiError>),
 }
 
 impl ApiError {

@@ -10,6 +10,7 @@ pub mod error;
 pub mod events;
 pub mod lease;
 pub mod node;
+pub mod persistent_volume;
 pub mod queue;
 pub mod read;
 pub mod secrets;
@@ -24,4 +25,4 @@ pub use watch::Selector;
 pub use write::{Created, Deleted, Target, Writer};
 
 #[cfg(test)]
-mod scripted_tests;
+pub(crate) mod scripted_tests;

@@ -1,6 +1,6 @@
 //! Live reads: the only ones from which absence may be concluded (design R1).
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, ops::ControlFlow, time::Duration};
 
 use kube::{
     Api, Resource,
@@ -47,34 +47,59 @@ pub async fn list_live<K>(api: &Api<K>, fields: Option<&str>) -> Result<Listed<K
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let request = request::<K>("list", "", api.namespace(), fields.unwrap_or_default());
-    let mut restarts = 0;
-    loop {
-        match pages(api, fields, &request).await {
-            Err(expired) if restarts < RESTARTS && expired.status().is_some_and(|s| s.code == 410) => {
-                restarts += 1;
-            }
-            result => return result,
+    let mut items = Vec::new();
+    let resource_version = pages(api, fields, |page, is_first| {
+        if is_first {
+            items.clear();
         }
-    }
+        items.extend(page);
+        ControlFlow::Continue(())
+    })
+    .await?;
+    Ok(Listed { items, resource_version })
 }
 
-async fn pages<K>(api: &Api<K>, fields: Option<&str>, request: &Request) -> Result<Listed<K>, ApiError>
+/// Shows all objects to `look`, as etcd has them now and page by page, until it breaks. No more than a page is in memory.
+/// What was shown may be shown again: a LIST whose continue token has expired starts anew.
+pub async fn look_through<K>(
+    api: &Api<K>,
+    mut look: impl FnMut(Vec<K>) -> ControlFlow<()>,
+) -> Result<(), ApiError>
 where
-    K: Clone + Debug + DeserializeOwned,
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
+    pages(api, None, |page, _| look(page)).await.map(drop)
+}
+
+/// The pages of a LIST, each with whether it is the first. Returns the version of the collection.
+async fn pages<K>(
+    api: &Api<K>,
+    fields: Option<&str>,
+    mut look: impl FnMut(Vec<K>, bool) -> ControlFlow<()>,
+) -> Result<String, ApiError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let request = request::<K>("list", "", api.namespace(), fields.unwrap_or_default());
     // No resourceVersion: the API server asks etcd for the newest.
-    let mut params =
+    let first =
         ListParams { field_selector: fields.map(Into::into), limit: Some(PAGE), ..ListParams::default() };
-    let mut items = Vec::new();
+    let (mut params, mut restarts) = (first.clone(), 0);
     loop {
-        let page = within(request, api.list(&params)).await?;
-        items.extend(page.items);
-        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-        if params.continue_token.is_none() {
-            let resource_version = page.metadata.resource_version.unwrap_or_default();
-            return Ok(Listed { items, resource_version });
+        let page = match within(&request, api.list(&params)).await {
+            Err(expired) if restarts < RESTARTS && expired.status().is_some_and(|s| s.code == 410) => {
+                restarts += 1;
+                params = first.clone();
+                continue;
+            }
+            page => page?,
+        };
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
+        let is_first = params.continue_token.is_none();
+        if look(page.items, is_first).is_break() || next.is_none() {
+            return Ok(page.metadata.resource_version.unwrap_or_default());
         }
+        params.continue_token = next;
     }
 }
 

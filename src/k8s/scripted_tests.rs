@@ -28,6 +28,8 @@ pub enum Answer {
     Open(Vec<Value>),
     /// An error status.
     Error(u16, &'static str),
+    /// An error with the status that it has.
+    Status(u16, Value),
 }
 
 /// What was asked: method, path with query, body.
@@ -81,6 +83,9 @@ async fn answer(State(server): State<Scripted>, request: Request) -> Response {
         }
         Some(Answer::Error(code, reason)) => {
             let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "m"});
+            (StatusCode::from_u16(code).unwrap(), status.to_string()).into_response()
+        }
+        Some(Answer::Status(code, status)) => {
             (StatusCode::from_u16(code).unwrap(), status.to_string()).into_response()
         }
         None => std::future::pending().await,

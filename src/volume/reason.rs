@@ -32,10 +32,14 @@ pub enum VolumeWaiting {
         /// namespace/name of the owner.
         owner: String,
     },
-    /// A PersistentVolume names the handle.
+    /// A PersistentVolume stands for the volume, or may do so.
     HandleInPersistentVolume {
         /// Its name.
         name: String,
+        /// The field of its spec that says so.
+        field: &'static str,
+        /// It names the same volume, and not only one that may be the same.
+        certain: bool,
     },
     /// Claims still use the volume that is to be deleted.
     InUse {
@@ -80,9 +84,14 @@ impl VolumeWaiting {
             Self::DuplicateHandle { owner } => {
                 format!("Volume {owner} has the same driver and handle; delete one of the two Volumes")
             }
-            Self::HandleInPersistentVolume { name } => format!(
-                "PersistentVolume {name} names the same driver and handle; two orchestrators must not share \
-                 a volume: delete it (reclaim policy Retain) first"
+            Self::HandleInPersistentVolume { name, field, certain: true } => format!(
+                "PersistentVolume {name} names the same driver and handle (spec.{field}); two orchestrators must not \
+                 share a volume: delete it (reclaim policy Retain) first"
+            ),
+            Self::HandleInPersistentVolume { name, field, certain: false } => format!(
+                "PersistentVolume {name} has a volume of the same driver in spec.{field}, under a name that does not tell \
+                 whether it is this one; two orchestrators must not share a volume: delete it (reclaim policy Retain), or \
+                 make it anew with spec.csi"
             ),
             Self::InUse { by } => {
                 format!("deletion waits for {by}; delete the claims that use this volume")

@@ -23,6 +23,7 @@ mod harness;
 mod journal;
 mod lag;
 mod leaks;
+mod memory;
 mod nodes;
 mod objects;
 mod process;

@@ -10,6 +10,7 @@
 mod rig;
 
 mod bad_input;
+mod bounds;
 mod crash_sweep;
 mod drift;
 mod fault_matrix;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     rig::main(&[
         bad_input::CASES,
+        bounds::CASES,
         crash_sweep::CASES,
         drift::CASES,
         fault_matrix::CASES,

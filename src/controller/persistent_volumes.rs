@@ -1,0 +1,130 @@
+//! Whether a PersistentVolume stands for a volume, which the stock stack then has.
+//!
+//! There can be very many, and moor has to know of none but those that collide. So they are neither watched nor kept:
+//! they are read when it matters, page by page, and one reading serves everybody who waits when it begins. One that had
+//! begun before does not: that nothing stands for a volume is only true of a moment after the question (design R1).
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::{Api, Client};
+use tokio::sync::oneshot;
+
+use crate::k8s::ApiError;
+use crate::k8s::persistent_volume::{LeanPersistentVolume, Naming};
+use crate::k8s::read::{get_live, look_through};
+
+/// PersistentVolumes that are remembered to stand for a volume. Each saves a LIST and decides nothing.
+const REMEMBERED: usize = 4096;
+
+/// A volume as its driver knows it: driver and handle.
+type Wanted = (String, String);
+
+/// What a reading found about one volume, or why it failed.
+type Answer = Result<Option<Naming>, Arc<ApiError>>;
+
+/// Reads the PersistentVolumes, one reading at a time.
+pub(crate) struct PersistentVolumes {
+    api: Api<LeanPersistentVolume>,
+    asked: Mutex<Vec<(Wanted, oneshot::Sender<Answer>)>>,
+    turn: tokio::sync::Mutex<()>,
+    /// Names of those that stood for a volume when they were last read.
+    last: Mutex<HashMap<Wanted, String>>,
+}
+
+impl PersistentVolumes {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            api: Api::all(client),
+            asked: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// The PersistentVolume that stands for this volume, as etcd has it now. Where several do, one that certainly does.
+    pub(crate) async fn naming(&self, driver: &str, handle: &str) -> Result<Option<Naming>, ApiError> {
+        let wanted = (driver.to_owned(), handle.to_owned());
+        if let Some(naming) = self.still_naming(&wanted).await? {
+            return Ok(Some(naming));
+        }
+        let (tell, mut told) = oneshot::channel();
+        lock(&self.asked).push((wanted.clone(), tell));
+        let _turn = self.turn.lock().await;
+        // Somebody may have read for this one too. One that was interrupted has answered nobody.
+        if let Ok(answer) = told.try_recv() {
+            return answer.map_err(ApiError::Shared);
+        }
+        let asked = std::mem::take(&mut *lock(&self.asked));
+        let all: HashSet<&Wanted> = asked.iter().map(|(wanted, _)| wanted).chain([&wanted]).collect();
+        match self.read(&all).await {
+            Ok(found) => {
+                let answer = found.get(&wanted).cloned();
+                for wanted in all {
+                    self.remember(wanted, found.get(wanted));
+                }
+                for (wanted, tell) in asked {
+                    // Who has stopped waiting has been stopped.
+                    let _ = tell.send(Ok(found.get(&wanted).cloned()));
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                for (_, tell) in asked {
+                    let _ = tell.send(Err(Arc::clone(&error)));
+                }
+                Err(ApiError::Shared(error))
+            }
+        }
+    }
+
+    /// The one that stood for the volume the last time, if it still does.
+    async fn still_naming(&self, wanted: &Wanted) -> Result<Option<Naming>, ApiError> {
+        let Some(name) = lock(&self.last).get(wanted).cloned() else { return Ok(None) };
+        let live = get_live(&self.api, &name).await?;
+        Ok(live.and_then(|live| live.names(&wanted.0, &wanted.1)))
+    }
+
+    fn remember(&self, wanted: &Wanted, naming: Option<&Naming>) {
+        let mut last = lock(&self.last);
+        match naming {
+            None => drop(last.remove(wanted)),
+            Some(naming) => {
+                if last.len() >= REMEMBERED {
+                    last.clear();
+                }
+                last.insert(wanted.clone(), naming.name.clone());
+            }
+        }
+    }
+
+    async fn read(&self, all: &HashSet<&Wanted>) -> Result<HashMap<Wanted, Naming>, ApiError> {
+        let mut found: HashMap<Wanted, Naming> = HashMap::new();
+        look_through(&self.api, |page: Vec<LeanPersistentVolume>| {
+            for one in &page {
+                for wanted in all {
+                    if found.get(*wanted).is_some_and(|naming| naming.certain) {
+                        continue;
+                    }
+                    if let Some(naming) = one.names(&wanted.0, &wanted.1) {
+                        found.insert((*wanted).clone(), naming);
+                    }
+                }
+            }
+            let done = all.iter().all(|wanted| found.get(*wanted).is_some_and(|naming| naming.certain));
+            if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .await?;
+        Ok(found)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "persistent_volumes_tests.rs"]
+mod tests;

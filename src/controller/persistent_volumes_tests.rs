@@ -1,0 +1,106 @@
+//! What it costs to know that no PersistentVolume stands for a volume.
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::k8s::scripted_tests::{Answer, Scripted};
+
+fn persistent_volume(name: &str, handle: &str) -> Value {
+    json!({ "metadata": { "name": name }, "spec": { "csi": { "driver": "d", "volumeHandle": handle } } })
+}
+
+fn page(items: &[Value], next: &str) -> Answer {
+    let metadata = json!({ "resourceVersion": "7", "continue": next });
+    Answer::Json(
+        json!({ "kind": "PersistentVolumeList", "apiVersion": "v1", "metadata": metadata, "items": items }),
+    )
+}
+
+async fn start(answers: Vec<Answer>) -> (Scripted, PersistentVolumes) {
+    let (server, client) = Scripted::start(answers).await;
+    (server, PersistentVolumes::new(client))
+}
+
+fn asked(server: &Scripted) -> Vec<String> {
+    server.asked().into_iter().map(|asked| asked.uri).collect()
+}
+
+async fn name_of(all: &PersistentVolumes, handle: &str) -> Option<String> {
+    all.naming("d", handle).await.unwrap().map(|naming| naming.name)
+}
+
+#[tokio::test]
+async fn they_are_read_page_by_page_up_to_the_one_that_is_looked_for() {
+    let pages =
+        vec![page(&[persistent_volume("a", "1")], "more"), page(&[persistent_volume("b", "2")], "and-more")];
+    let (server, all) = start(pages).await;
+    assert_eq!(name_of(&all, "2").await.as_deref(), Some("b"));
+    let asked = asked(&server);
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(
+        asked.iter().all(|uri| uri.contains("limit=500") && !uri.contains("resourceVersion")),
+        "{asked:?}"
+    );
+    assert!(asked[1].contains("continue=more"), "{asked:?}");
+}
+
+/// The second reading begins after all of them have asked, so it speaks for all of them; the first does not.
+#[tokio::test]
+async fn one_reading_serves_all_who_wait_when_it_begins() {
+    let (server, all) = start(vec![page(&[], ""), page(&[persistent_volume("late", "9")], "")]).await;
+    let handles: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    let found = join_all(handles.iter().map(|handle| name_of(&all, handle))).await;
+    assert_eq!(asked(&server).len(), 2);
+    let named: Vec<usize> = (0..100).filter(|n| found[*n].is_some()).collect();
+    assert_eq!(named, [9]);
+}
+
+#[tokio::test]
+async fn an_expired_token_begins_anew() {
+    let pages =
+        vec![page(&[persistent_volume("a", "1")], "old"), Answer::Error(410, "Expired"), page(&[], "")];
+    let (server, all) = start(pages).await;
+    assert_eq!(name_of(&all, "2").await, None);
+    let asked = asked(&server);
+    assert!(asked.len() == 3 && !asked[2].contains("continue"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn the_one_that_was_found_is_asked_for_before_all_are_read_again() {
+    let found = || persistent_volume("a", "1");
+    let gone = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "m",
+        "details": { "name": "a", "kind": "persistentvolumes" } });
+    let answers = vec![page(&[found()], ""), Answer::Json(found()), Answer::Status(404, gone), page(&[], "")];
+    let (server, all) = start(answers).await;
+    for name in [Some("a"), Some("a"), None] {
+        assert_eq!(name_of(&all, "1").await.as_deref(), name);
+    }
+    let one = |uri: &String| uri.ends_with("/persistentvolumes/a");
+    assert_eq!(asked(&server).iter().map(one).collect::<Vec<_>>(), [false, true, true, false]);
+}
+
+#[tokio::test]
+async fn a_failure_is_told_to_all_who_waited() {
+    let (server, all) = start(vec![page(&[], ""), Answer::Error(500, "InternalError")]).await;
+    let results = join_all((0..10).map(|n| {
+        let (all, handle) = (&all, format!("{n}"));
+        async move { all.naming("d", &handle).await.is_err() }
+    }))
+    .await;
+    assert_eq!((results.iter().filter(|failed| **failed).count(), asked(&server).len()), (9, 2));
+}
+
+#[tokio::test]
+async fn one_who_is_interrupted_holds_up_nobody() {
+    let (server, all) = start(vec![page(&[], "")]).await;
+    // Nobody reads while somebody else has the turn: both wait, and the first stops waiting.
+    let turn = all.turn.lock().await;
+    let mut first = Box::pin(name_of(&all, "1"));
+    let mut second = Box::pin(name_of(&all, "2"));
+    assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());
+    drop(first);
+    drop(turn);
+    assert_eq!(second.await, None);
+    assert_eq!(asked(&server).len(), 1);
+}
