@@ -4,13 +4,12 @@
 //! propose meet at the Attachment's name, and the node's agent refuses what still slips through, so a
 //! stale view here costs time and never safety (design section 1).
 
-use std::collections::HashSet;
-
+use super::line::FRONT;
 use super::observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
+use super::without_lock::{is_granted_on, keeps_off, uses_without_lock};
 use super::writer::wait_for_writer;
-use crate::api::claim::Assignment;
-use crate::api::{AccessMode, AttachmentState, ClaimState, lock};
+use crate::api::{AccessMode, AttachmentState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 
 /// Everything admission looks at, for one Volume.
@@ -80,27 +79,42 @@ pub fn admit(seen: &Seen<'_>) -> Vec<(String, Verdict)> {
     let unlocked = uses_without_lock(seen);
     let mut ahead: Option<&ClaimSeen> = None;
     let mut granted = false;
+    // How many claims wait for the volume so far, and the last of them.
+    let (mut waiting, mut last): (usize, Option<&ClaimSeen>) = (0, None);
     for claim in line(seen) {
-        let verdict = match judge(seen, claim, &unlocked) {
-            Ok(grant) => match ahead {
-                Some(older) => Verdict::Wait(Waiting::InLine { behind: older.key() }),
-                // Not a wait: the next pass grants it or knows whom it waits for.
-                None if granted => continue,
-                None => {
-                    granted = true;
-                    Verdict::Grant(grant)
+        let verdict = match last.filter(|_| ahead.is_some() && waiting >= FRONT) {
+            Some(before) => Verdict::Wait(far_back(seen, claim, &unlocked, before)),
+            None => match judge(seen, claim, &unlocked) {
+                Ok(grant) => match ahead {
+                    Some(older) => Verdict::Wait(Waiting::InLine { behind: older.key() }),
+                    // Not a wait: the next pass grants it or knows whom it waits for.
+                    None if granted => continue,
+                    None => {
+                        granted = true;
+                        Verdict::Grant(grant)
+                    }
+                },
+                Err(waiting) => {
+                    if waiting.holds_the_line() && ahead.is_none() {
+                        ahead = Some(claim);
+                    }
+                    Verdict::Wait(waiting)
                 }
             },
-            Err(waiting) => {
-                if waiting.holds_the_line() && ahead.is_none() {
-                    ahead = Some(claim);
-                }
-                Verdict::Wait(waiting)
-            }
         };
+        if matches!(&verdict, Verdict::Wait(why) if why.is_for_the_volume()) {
+            (waiting, last) = (waiting + 1, Some(claim));
+        }
         verdicts.push((claim.uid.clone(), verdict));
     }
     verdicts
+}
+
+/// What a claim far back in line waits for: what is wrong with itself, or the claim before it. It cannot be granted, and
+/// who holds the volume is not looked up for it.
+fn far_back(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen], before: &ClaimSeen) -> Waiting {
+    let placed = usable_volume(seen, claim).and_then(|_| choose_node(seen, claim, unlocked));
+    placed.err().unwrap_or_else(|| Waiting::InLine { behind: before.key() })
 }
 
 /// The mode in which the volume is to be opened: that of the first claim in line that could be placed.
@@ -166,36 +180,6 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<
     wait_for_writer(claim, handle, seen.claims, seen.attachments)?;
     one_writing_node(seen, volume, claim, &node)?;
     join(seen, volume, handle, claim, existing, &node)
-}
-
-/// Claims that use an Attachment of this handle which is not there: somebody removed it by hand (interleaving N9). Their
-/// nodes may have the volume mounted until they have given the grant back; what is mounted and Ready they report as
-/// forgotten (design R7).
-///
-/// The grant's name says that it is of this handle: a Volume that was made anew under its name may have another one.
-fn uses_without_lock<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {
-    let Some(volume) = seen.volume else { return Vec::new() };
-    let there: HashSet<&str> = seen.attachments.iter().map(|a| a.uid.as_str()).collect();
-    let of_handle = |c: &ClaimSeen, grant: &Assignment| {
-        let name = lock::attachment_name(&volume.driver, &volume.handle, c.mode, &grant.node_name);
-        grant.attachment == name
-    };
-    let uses = |c: &&ClaimSeen| {
-        c.state != ClaimState::Lost
-            && c.uses().is_some_and(|uid| !there.contains(uid))
-            && c.assignment.as_ref().is_some_and(|grant| of_handle(c, grant))
-    };
-    seen.claims.iter().filter(uses).collect()
-}
-
-fn is_granted_on(claim: &ClaimSeen, node: &str) -> bool {
-    claim.assignment.as_ref().is_some_and(|a| a.node_name == node)
-}
-
-fn keeps_off(user: Option<&&ClaimSeen>) -> Result<(), Waiting> {
-    let Some(user) = user else { return Ok(()) };
-    let node = user.assignment.as_ref().map(|a| a.node_name.clone()).unwrap_or_default();
-    Err(Waiting::Held(Holder { who: user.key(), node, state: state_of(user) }))
 }
 
 fn usable_volume<'a>(
@@ -371,7 +355,7 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
 }
 
 /// How far a claim is that is in the way.
-fn state_of(claim: &ClaimSeen) -> String {
+pub(super) fn state_of(claim: &ClaimSeen) -> String {
     if claim.deleted { "leaving".into() } else { format!("{:?}", claim.state) }
 }
 

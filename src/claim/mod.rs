@@ -10,10 +10,12 @@
 
 pub mod admission;
 pub mod leaving;
+pub mod line;
 pub mod loss;
 pub mod observed;
 pub mod reason;
 pub mod release;
+mod without_lock;
 pub mod writer;
 
 pub use admission::{Grant, Verdict, admit};

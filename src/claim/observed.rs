@@ -43,7 +43,7 @@ impl ClaimSeen {
     #[must_use]
     pub fn of(claim: &VolumeClaim) -> Self {
         let meta = &claim.metadata;
-        let status = claim.status.clone().unwrap_or_default();
+        let status = claim.status.as_ref();
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
@@ -56,9 +56,9 @@ impl ClaimSeen {
             read_only: claim.spec.read_only,
             mode: claim.spec.access_mode,
             attachment_mode: claim.spec.attachment_mode,
-            state: status.state,
+            state: status.map(|s| s.state).unwrap_or_default(),
             assignment: claim.spec.assignment.clone(),
-            yielded: status.yielded,
+            yielded: status.and_then(|s| s.yielded.clone()),
         }
     }
 

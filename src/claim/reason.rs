@@ -10,8 +10,15 @@ pub struct Holder {
     pub who: String,
     /// Where.
     pub node: String,
-    /// How far it is.
+    /// How far it is; empty where that is not told.
     pub state: String,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} on node {}", self.who, self.node)?;
+        if self.state.is_empty() { Ok(()) } else { write!(f, " ({})", self.state) }
+    }
 }
 
 /// Why a claim is not granted. Every variant becomes a condition reason.
@@ -58,9 +65,9 @@ pub enum Waiting {
     /// Another claim holds the volume on the same node, in a mode that would let this one in too, and the driver does not
     /// say that it takes a second target there (CSI NodePublishVolume).
     OneTarget(Holder),
-    /// An older claim is first in line.
+    /// An older claim is before it in line.
     InLine {
-        /// The older claim.
+        /// The first in line, or for one far back the one right before it.
         behind: String,
     },
     /// The volume changes its mode, or gets its first controller instance.
@@ -146,16 +153,14 @@ impl Waiting {
             Self::NodeNotUsable { node, why } => format!("node {node}: {why}"),
             Self::PluginNotReady { why } => why.clone(),
             Self::NoNode => "no node has a healthy node plugin, room, and a way to reach the volume".into(),
-            Self::Held(holder) => format!(
-                "the volume is held by {} on node {} ({}); it is granted to this claim when that is gone",
-                holder.who, holder.node, holder.state
-            ),
+            Self::Held(holder) => {
+                format!("the volume is held by {holder}; it is granted to this claim when that is gone")
+            }
             Self::OneTarget(holder) => format!(
-                "the volume is held by {} on node {} ({}), and its driver does not say that it takes a second target of \
+                "the volume is held by {holder}, and its driver does not say that it takes a second target of \
                  a volume on a node (for writers by SINGLE_NODE_MULTI_WRITER); it is granted to this claim when that is \
                  gone. If the driver does take one, set spec.toleratesSecondTarget of the Plugin: it counts for \
-                 Attachments that are made after that",
-                holder.who, holder.node, holder.state
+                 Attachments that are made after that"
             ),
             Self::InLine { behind } => format!("claim {behind} is older and waits for the same volume"),
             Self::ModeChanging => {
@@ -163,21 +168,37 @@ impl Waiting {
                     .into()
             }
             Self::NotAttached(holder) => format!(
-                "{} on node {} ({}) has used the volume without ControllerPublishVolume since before its driver had a \
-                 Controller service; delete the claims that do, then it is attached for this one",
-                holder.who, holder.node, holder.state
+                "{holder} has used the volume without ControllerPublishVolume since before its driver had a Controller \
+                 service; delete the claims that do, then it is attached for this one"
             ),
             Self::Forgotten(mount) => mount.message(),
         }
     }
 
-    /// Who holds the volume, for status.waitingFor.
+    /// Who is in the way, for status.waitingFor: the holder of the volume, or an older claim, of which no node is told.
     #[must_use]
-    pub fn holder(&self) -> Option<&Holder> {
+    pub fn holder(&self) -> Option<Holder> {
         match self {
-            Self::Held(holder) | Self::OneTarget(holder) | Self::NotAttached(holder) => Some(holder),
+            Self::Held(holder) | Self::OneTarget(holder) | Self::NotAttached(holder) => Some(holder.clone()),
+            Self::InLine { behind } => Some(Holder { who: behind.clone(), ..Holder::default() }),
             _ => None,
         }
+    }
+
+    /// The same without how far the holder is, which changes several times at each hand-over. Only the first in line is
+    /// told that.
+    #[must_use]
+    pub fn without_state(mut self) -> Self {
+        if let Self::Held(holder) | Self::OneTarget(holder) | Self::NotAttached(holder) = &mut self {
+            holder.state.clear();
+        }
+        self
+    }
+
+    /// It ends when others let go of the volume, or are served before.
+    #[must_use]
+    pub fn is_for_the_volume(&self) -> bool {
+        self.holds_the_line() || matches!(self, Self::InLine { .. })
     }
 
     /// The claim could be granted once somebody else lets go, so younger claims stand behind it. A claim

@@ -269,35 +269,3 @@ pub(crate) async fn move_controller(
     ctx.attachments.apply(moved);
     Ok(Did::Step)
 }
-
-/// Reads everything of a pass live: a write met a newer object than the cache has.
-pub(crate) async fn refresh(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
-    for claim in &seen.claims {
-        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        let name = claim.metadata.name.as_deref().unwrap_or_default();
-        match get_live(&ctx.claim_api(namespace), name).await? {
-            Some(live) => ctx.claims.apply(live),
-            None => forget_claim(ctx, claim),
-        }
-    }
-    for attachment in &seen.attachments {
-        let name = attachment.metadata.name.as_deref().unwrap_or_default();
-        match get_live(&ctx.attachment_api(), name).await? {
-            Some(live) => ctx.attachments.apply(live),
-            None => ctx.attachments.remove_confirmed(attachment.metadata.uid.as_deref().unwrap_or_default()),
-        }
-    }
-    if let Some(volume) = &seen.volume
-        && let Some(live) = get_live(&ctx.volume_api(&seen.namespace), &seen.name).await?
-        && live.metadata.uid == volume.metadata.uid
-    {
-        ctx.volumes.apply(live);
-    }
-    if let Some(handle) = &seen.handle
-        && let Some(live) =
-            get_live(&ctx.handle_api(), handle.metadata.name.as_deref().unwrap_or_default()).await?
-    {
-        ctx.handles.apply(live);
-    }
-    Ok(())
-}

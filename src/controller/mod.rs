@@ -18,6 +18,7 @@ mod pass;
 mod persistent_volumes;
 mod plugins;
 mod record;
+mod refresh;
 mod role;
 mod room;
 mod volumes;

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::context::Context;
 use super::mapping::key_of;
 use super::observe::{Observed, observe};
+use super::refresh::refresh;
 use super::{claims, drift, handles, losses, record, volumes, writers};
 use crate::api::conditions::READY;
 use crate::api::instance::{PluginInstanceStatus, Service};
@@ -55,7 +56,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
             }
             Err(ApiError::Conflict(request)) => {
                 tracing::info!(%request, "changed meanwhile; looking again");
-                if let Err(error) = claims::refresh(ctx, &seen).await {
+                if let Err(error) = refresh(ctx, &request).await {
                     tracing::warn!(namespace, volume = name, %error, "cannot look again");
                     return Next::Retry;
                 }
@@ -188,7 +189,8 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
         return claims::move_controller(ctx, seen, attachment).await;
     }
     for (uid, verdict) in &verdicts {
-        let (Verdict::Grant(grant), Some(claim)) = (verdict, seen.claim(uid)) else { continue };
+        let Verdict::Grant(grant) = verdict else { continue };
+        let Some(claim) = seen.claim(uid) else { continue };
         match grant {
             Grant::Create { attachment, node } => {
                 return claims::create_attachment(ctx, seen, claim, attachment, node).await;

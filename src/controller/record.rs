@@ -1,5 +1,8 @@
-//! Records what claims wait for: one write when the reason changes, none while it stays.
+//! Records what claims wait for: one write when the reason changes, none while it stays. Far back in a line of claims the
+//! reason is one that outlasts a change of hands.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,23 +13,30 @@ use super::claims::patch_status;
 use super::context::Context;
 use super::losses;
 use super::observe::Observed;
+use super::refresh::refresh;
 use crate::api::VolumeClaim;
 use crate::api::conditions::{self, Desired, READY};
 use crate::claim::admission::Verdict;
 use crate::claim::leaving::{self, Telling};
+use crate::claim::line::told;
 use crate::claim::reason::{Holder, Waiting};
+use crate::k8s::error::Request;
 use crate::k8s::{ApiError, Next};
 
 /// A wait that moor itself ends is only written when it lasts: most are over before anybody looks, and
 /// each write costs the API server as much as a grant.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Writes the condition of every waiting claim.
+/// So many claims are told at a time. Between two times the Volume is looked at again: who can be granted by then does not
+/// wait until a long line has been told why it waits.
+const AT_A_TIME: usize = 16;
+
+/// Writes the condition of every waiting claim that does not say it yet.
 pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)]) -> Next {
     let mut next = Next::Done;
     match losses::tell(ctx, seen).await {
         Ok(()) => {}
-        Err(ApiError::Conflict(_)) => return Next::Again,
+        Err(ApiError::Conflict(request)) => return again(ctx, &request).await,
         Err(error) => {
             tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what its nodes do");
             return Next::Retry;
@@ -35,30 +45,38 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
     match leaving(ctx, seen).await {
         Ok(None) => {}
         Ok(Some(later)) => next = Next::After(later),
-        Err(ApiError::Conflict(_)) => return Next::Again,
+        Err(ApiError::Conflict(request)) => return again(ctx, &request).await,
         Err(error) => {
             tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what leaves");
             return Next::Retry;
         }
     }
-    for (uid, verdict) in verdicts {
-        let Verdict::Wait(why) = verdict else { continue };
-        let Some(claim) = seen.claim(uid) else { continue };
+    let by_uid: HashMap<&str, &Arc<VolumeClaim>> =
+        seen.claims.iter().filter_map(|c| Some((c.metadata.uid.as_deref()?, c))).collect();
+    let mut written = 0;
+    for (uid, why) in told(verdicts) {
+        let Some(claim) = by_uid.get(uid) else { continue };
         let brief = matches!(why, Waiting::VolumeNotReady { .. } | Waiting::ModeChanging);
         let created = claim.metadata.creation_timestamp.as_ref();
         if brief && created.is_some_and(|t| is_young(t.0, Timestamp::now())) {
             next = Next::After(PATIENCE);
             continue;
         }
-        let nowhere = match why {
-            Waiting::NodeNotUsable { node, .. } => {
-                ctx.nodes.get("", node).is_none().then(|| Waiting::no_such_node(node))
+        let why = match why {
+            Waiting::NodeNotUsable { node, .. } if ctx.nodes.get("", &node).is_none() => {
+                Waiting::no_such_node(&node)
             }
-            _ => None,
+            why => why,
         };
-        match write(ctx, seen, claim, nowhere.as_ref().unwrap_or(why)).await {
-            Ok(()) => {}
-            Err(ApiError::Conflict(_)) => next = Next::Again,
+        match write(ctx, seen, claim, &why).await {
+            Ok(false) => {}
+            Ok(true) => {
+                written += 1;
+                if written == AT_A_TIME {
+                    return Next::Again;
+                }
+            }
+            Err(ApiError::Conflict(request)) => return again(ctx, &request).await,
             Err(error) => {
                 tracing::warn!(claim = claim.metadata.name, %error, "cannot record what it waits for");
                 return Next::Retry;
@@ -68,35 +86,50 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
     next
 }
 
+/// Somebody else has written what was to be written: looks at it as it is now, and then at the Volume again.
+async fn again(ctx: &Context, conflicted: &Request) -> Next {
+    match refresh(ctx, conflicted).await {
+        Ok(()) => Next::Again,
+        Err(error) => {
+            tracing::warn!(%error, "cannot look again");
+            Next::Retry
+        }
+    }
+}
+
 /// Creation times are whole seconds, so a claim can look up to one older than it is. One from the future shows that the
 /// clocks differ, and nothing is held back for that.
 fn is_young(created: Timestamp, now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(created)).is_ok_and(|age| age < PATIENCE * 2)
 }
 
-async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waiting) -> Result<(), ApiError> {
+/// Says what a claim waits for. Returns whether that was news.
+async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waiting) -> Result<bool, ApiError> {
     let generation = claim.metadata.generation;
-    let status = claim.status.clone().unwrap_or_default();
     let desired = Desired { type_: READY, status: false, reason: why.reason(), message: why.message() };
-    let mut all = status.conditions;
-    let changed = conditions::set(&mut all, &desired, generation, Timestamp::now());
-    if !changed {
-        return Ok(());
+    let mut all = claim.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+    if !conditions::set(&mut all, &desired, generation, Timestamp::now()) {
+        return Ok(false);
     }
     let holder = why.holder().map(|h| {
-        let since = held_since(ctx, seen, h);
-        json!({ "holder": h.who, "nodeName": h.node, "state": h.state, "since": since })
+        let since = held_since(ctx, seen, &h);
+        let told = |text: String| (!text.is_empty()).then_some(text);
+        json!({ "holder": h.who, "nodeName": told(h.node), "state": told(h.state), "since": since })
     });
     let fields = json!({
         "conditions": all,
         "waitingFor": holder,
         "observedGeneration": generation,
     });
-    patch_status(ctx, claim, fields).await
+    patch_status(ctx, claim, fields).await?;
+    Ok(true)
 }
 
-/// Since when the holder has the volume.
+/// Since when the holder has the volume. Who stands in line does not have it.
 fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
+    if holder.node.is_empty() {
+        return None;
+    }
     if let Some(name) = holder.who.strip_prefix("Attachment/") {
         return ctx.attachments.get("", name)?.metadata.creation_timestamp.clone();
     }

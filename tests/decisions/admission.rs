@@ -3,6 +3,7 @@
 mod fairness;
 mod forgotten;
 mod guards;
+mod line;
 mod scene;
 mod table;
 mod without_lock;

@@ -227,7 +227,7 @@ fn a_driver_that_takes_one_target_is_named_as_the_reason() {
         world.ask("asking", mode, false, Some(node));
         let Verdict::Wait(why) = world.verdict("asking") else { panic!("{mode:?} on {node} is granted") };
         assert_eq!((why.reason(), why.holds_the_line()), ("Held", true));
-        assert_eq!(why.holder().map(|h| h.who.as_str()), Some("default/holder"));
+        assert_eq!(why.holder().map(|h| h.who).as_deref(), Some("default/holder"));
         why.message()
     };
     let words =

@@ -1,0 +1,20 @@
+//! What the claims in line for a volume are told, so that a change of hands costs few writes however long the line is.
+
+use super::admission::Verdict;
+use super::reason::Waiting;
+
+/// So many claims at the front of a line are told who holds the volume. The others are told whom they stand behind, which
+/// stays true when the volume changes hands: otherwise each hand-over would cost a write for every claim in line.
+pub const FRONT: usize = 4;
+
+/// What every waiting claim is told, by its UID. Only the first in line is told how far the holder is, which changes
+/// several times at each hand-over.
+pub fn told(verdicts: &[(String, Verdict)]) -> impl Iterator<Item = (&str, Waiting)> {
+    let mut is_first = true;
+    verdicts.iter().filter_map(move |(uid, verdict)| {
+        let Verdict::Wait(why) = verdict else { return None };
+        let whole = is_first;
+        is_first &= !why.is_for_the_volume();
+        Some((uid.as_str(), if whole { why.clone() } else { why.clone().without_state() }))
+    })
+}
