@@ -31,6 +31,10 @@ pub struct AgentArgs {
     /// chart mounts the node's own.
     #[arg(long, env = "MOOR_BOOT_ID_FILE", default_value = "/proc/sys/kernel/random/boot_id")]
     pub boot_id_file: PathBuf,
+    /// File of the node's own mount namespace, such as /proc/1/ns/mnt where the agent's Pod has hostPID. What a claim's
+    /// mount allows is judged and set there. [default: the agent's own]
+    #[arg(long, env = "MOOR_NODE_MOUNT_NAMESPACE")]
+    pub node_mount_namespace: Option<PathBuf>,
     /// Address of /livez, /readyz and /metrics.
     #[arg(long, env = "MOOR_ADMIN_ADDRESS", default_value = "0.0.0.0:9810")]
     pub admin_address: SocketAddr,

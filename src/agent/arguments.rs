@@ -78,7 +78,14 @@ pub fn node_stage(attachment: &Attachment, staging: &HostPath, secrets: Secrets)
     }
 }
 
-/// NodePublishVolume for a claim. Its own mount flags count here and nowhere else (interleavings B22).
+/// The mount flags of a claim's own mount: the claim's count here and nowhere else (interleavings B22).
+#[must_use]
+pub fn publish_flags<'a>(attachment: &'a Attachment, claim: &'a VolumeClaim) -> &'a [String] {
+    let own = claim.spec.mount_options.as_ref().map(|o| o.mount_flags.as_slice());
+    own.unwrap_or(&attachment.spec.fixed.mount_options.mount_flags)
+}
+
+/// NodePublishVolume for a claim.
 #[must_use]
 pub fn node_publish(
     attachment: &Attachment,
@@ -88,14 +95,12 @@ pub fn node_publish(
     secrets: Secrets,
 ) -> NodePublish {
     let fixed = &attachment.spec.fixed;
-    let own = claim.spec.mount_options.as_ref().map(|o| o.mount_flags.as_slice());
-    let flags = own.unwrap_or(&fixed.mount_options.mount_flags);
     NodePublish {
         volume_id: attachment.spec.volume_handle.clone(),
         publish_context: publish_context(attachment).into(),
         staging_target_path: fixed.stage.then(|| staging.seen_by_plugin().into()),
         target_path: target.seen_by_plugin().into(),
-        capability: capability(attachment, flags),
+        capability: capability(attachment, publish_flags(attachment, claim)),
         readonly: claim.spec.read_only,
         secrets,
         volume_context: fixed.volume_context.clone().into(),

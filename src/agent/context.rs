@@ -16,6 +16,7 @@ use super::audit::Audits;
 use super::budgets::Budgets;
 use super::failure::Failure;
 use super::leftovers::Taken;
+use super::mount_namespace::MountNamespace;
 use super::paths::Paths;
 use super::records::Records;
 use super::registry::{Registry, Serving};
@@ -49,6 +50,7 @@ pub(super) struct Agent {
     pub pod_uid: Option<String>,
     pub plugin_dir: PathBuf,
     pub paths: Paths,
+    pub node_mounts: MountNamespace,
     pub claims: Arc<Cache<VolumeClaim>>,
     pub attachments: Arc<Cache<Attachment>>,
     pub volumes: Arc<Cache<Volume>>,

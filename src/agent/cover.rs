@@ -1,93 +1,90 @@
-//! A read-only mount over what a driver has mounted writable for a read-only claim.
+//! The read-only mounts that an earlier version of moor laid over the targets of read-only claims (ADR 8), to be taken off.
 //!
-//! Most drivers bind first and make their mount read-only after that. The flag stays in the driver's mount namespace: the
-//! node and everybody else has had a copy of the mount from before it (mount_namespaces(7)). Kubernetes leaves it to the
-//! container runtime to make it read-only; here the claim's path is the product. A mount that has the flag when it is
-//! attached takes it along, so the same tree is attached again, on top of the driver's own and at the same path:
-//!
-//! ```text
-//! a thread in a mount namespace of its own: remount its copy of the target read-only, open_tree(OPEN_TREE_CLONE)
-//! here: move_mount onto the target, from where it is copied to the node and to the driver
-//! ```
-//!
-//! It is lifted before NodeUnpublishVolume: the driver finds its own mount.
+//! They have appeared on the staging path and on the targets of other claims too, wherever these are one peer group with
+//! the one that was covered. A record that speaks of one may be of a process that was killed before it was laid, or after
+//! it was taken off.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::{fs, thread};
+use std::path::{Path, PathBuf};
 
-use nix::sched::{CloneFlags, unshare};
-use rustix::fs::{CWD, StatVfsMountFlags};
 use rustix::io::Errno;
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_change,
-    mount_remount, move_mount, open_tree, unmount,
-};
+use rustix::mount::{UnmountFlags, unmount};
 
-use super::mounts::{MountError, TABLE, bounded, mounts_at};
+use super::mount_flags::{Wanted, as_mounted, let_write, set, table};
+use super::mount_namespace::MountNamespace;
+use super::mount_table::Table;
+use super::mounts::{MountError, bounded};
 use super::paths::HostPath;
 
-/// Covers what is mounted at `path`.
-pub(super) async fn lay(path: &HostPath) -> Result<(), MountError> {
-    bounded(path, |path| attach(path).map_err(|source| MountError::Cover { path: path.to_owned(), source }))
-        .await
+/// Most covers that one path can have: each read-only neighbour adds some.
+const MOST: usize = 1000;
+
+/// Where covers of one Attachment may lie, and what the places are without.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// Staging and all targets.
+    pub all: Vec<HostPath>,
+    /// Targets of claims that do not write.
+    pub readers: Vec<HostPath>,
+    /// Targets of claims that do. One that was bound from a covered staging path is read-only itself.
+    pub writers: Vec<HostPath>,
 }
 
-/// Takes the cover off, if there is one. Not while it is in use, but by `force`.
-pub(super) async fn lift(path: &HostPath, force: bool) -> Result<(), MountError> {
-    bounded(path, move |path| {
-        let failed = |source| MountError::Uncover { path: path.to_owned(), source };
-        if !is_covered(&fs::read_to_string(TABLE).map_err(failed)?, path) {
-            return Ok(());
-        }
-        let how = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        match unmount(path, how | UnmountFlags::NOFOLLOW) {
-            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-            Err(errno) => Err(failed(errno.into())),
-        }
-    })
-    .await
+/// Takes the covers off. Not one that is in use, but by `force`. What is to be read-only is so by itself right after that.
+pub(super) async fn lift(node: &MountNamespace, places: Places, force: bool) -> Result<(), MountError> {
+    let Some(first) = places.all.first().cloned() else { return Ok(()) };
+    let node = node.clone();
+    bounded(&first, move |_| node.run(|| lift_now(&places, force))).await
 }
 
-fn attach(path: &Path) -> io::Result<()> {
-    // Its namespace ends with the thread.
-    let tree = thread::scope(|scope| scope.spawn(|| read_only_copy(path)).join());
-    let tree = tree.map_err(|_| io::Error::other("the thread that copies it has ended"))??;
-    move_mount(&tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+fn lift_now(places: &Places, force: bool) -> Result<(), MountError> {
+    let all = &mut places.all.iter();
+    let uncovered = all.try_for_each(|path| uncover(path.as_path(), force).map_err(failed(path)));
+    // Also where one is left somewhere: a reader's may be off.
+    for path in places.readers.iter().filter(|path| is_mounted(path)) {
+        set(path.as_path(), Wanted::by(&[], true)).map_err(failed(path))?;
+    }
+    uncovered?;
+    for path in places.writers.iter().filter(|path| is_mounted(path)) {
+        let_write(path.as_path()).map_err(failed(path))?;
+    }
     Ok(())
 }
 
-fn read_only_copy(path: &Path) -> io::Result<OwnedFd> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    // What is unmounted elsewhere in this moment goes from here too.
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-    mount_remount(path, MountFlags::BIND | MountFlags::RDONLY | flags_of(path)?, "")?;
-    Ok(open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
+fn is_mounted(path: &HostPath) -> bool {
+    let found = as_mounted(path.as_path()).and_then(|at| Ok(table()?.at(&at).pop().is_some()));
+    found.unwrap_or(false)
 }
 
-/// The flags that a mount has: a remount takes away what it does not name.
-fn flags_of(path: &Path) -> io::Result<MountFlags> {
-    let found = rustix::fs::statvfs(path)?.f_flag;
-    let known = [
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-    ];
-    let present = known.into_iter().filter(|(flag, _)| found.contains(*flag));
-    Ok(present.fold(MountFlags::empty(), |all, (_, flag)| all | flag))
+fn failed(path: &HostPath) -> impl FnOnce(io::Error) -> MountError {
+    let path: PathBuf = path.as_path().to_owned();
+    |source| MountError::Uncover { path, source }
+}
+
+fn uncover(path: &Path, force: bool) -> io::Result<()> {
+    let path = match as_mounted(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        path => path?,
+    };
+    let how = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    for _ in 0..MOST {
+        if !is_covered(&table()?, &path) {
+            return Ok(());
+        }
+        match unmount(&path, how | UnmountFlags::NOFOLLOW) {
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(io::Error::other("there are always more of them"))
 }
 
 /// The topmost mount at `path` is a read-only one of what is mounted right below it. That one may be read-only too by
-/// now: a new process has the node's copies, and the driver's own flag may be the node's.
-fn is_covered(table: &str, path: &Path) -> bool {
-    let mut from_the_top = mounts_at(table, path).rev();
-    let (Some(top), Some(below)) = (from_the_top.next(), from_the_top.next()) else { return false };
-    let same = (top.device, top.root) == (below.device, below.root);
-    same && top.flags.split(',').any(|flag| flag == "ro")
+/// now.
+fn is_covered(table: &Table, path: &Path) -> bool {
+    let mut here = table.at(path);
+    let (Some(top), Some(below)) = (here.pop(), here.pop()) else { return false };
+    (&top.device, &top.root) == (&below.device, &below.root) && top.has("ro")
 }
 
 #[cfg(test)]
@@ -110,7 +107,7 @@ mod tests {
 
     #[test]
     fn only_a_read_only_mount_over_one_of_the_same_is_a_cover() {
-        let covered = |path: &str| is_covered(SAMPLE, Path::new(path));
+        let covered = |path: &str| is_covered(&Table::read(SAMPLE), Path::new(path));
         assert!(covered("/a") && covered("/c") && covered("/e e"));
         for other in ["/b", "/d", "/f", "/", "/nowhere"] {
             assert!(!covered(other), "{other}");

@@ -9,7 +9,7 @@
 //! | `controller_calls`, `volume_calls`, `proof` | ControllerPublish, CreateVolume and their inverses |
 //! | `audit` | what the driver lists as attached, compared with the Attachments |
 //! | `node` | stage, publish and their inverses |
-//! | [`records`], [`mounts`], [`directories`], [`paths`] | what is on this node |
+//! | [`records`], [`mounts`], `mount_table`, `mount_flags`, `mount_namespace`, [`directories`], [`paths`] | what is on this node |
 //! | `wakes`, `retry`, `budgets`, `context` | what starts a pass, when a failed one is repeated, calls at a time, what all share |
 
 pub mod args;
@@ -28,6 +28,9 @@ mod front;
 pub mod host;
 mod instance;
 mod leftovers;
+mod mount_flags;
+mod mount_namespace;
+mod mount_table;
 pub mod mounts;
 mod node;
 mod outcome;

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use rustix::fs::{AtFlags, CWD, FileType, StatVfsMountFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use tokio::sync::Semaphore;
 
+use super::mount_table::Table;
 use super::paths::HostPath;
 
-pub(super) const TABLE: &str = "/proc/self/mountinfo";
+const TABLE: &str = "/proc/self/mountinfo";
 /// A folder per block device, by its number.
 const DEVICES: &str = "/sys/dev/block";
 
@@ -70,15 +71,25 @@ pub enum MountError {
         /// The path.
         path: PathBuf,
     },
-    /// Making a mount read-only failed.
-    #[error("mount {path} read-only over what the driver has mounted there: {source}")]
-    Cover {
+    /// The node's mount namespace cannot be entered.
+    #[error(
+        "enter the mount namespace of the node, {namespace}: {source}; the agent has to be privileged, with hostPID"
+    )]
+    Enter {
+        /// The file that stands for it.
+        namespace: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The flags of a mount cannot be set or are not seen.
+    #[error("set the flags of the mount at {path} on the node: {source}")]
+    Flags {
         /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// The read-only mount cannot be taken off.
+    /// The read-only mount of an earlier version cannot be taken off.
     #[error("unmount the read-only mount at {path}: {source}")]
     Uncover {
         /// The path.
@@ -99,15 +110,6 @@ pub enum MountError {
 /// What is mounted, or which raw device is, at `path`; nothing if neither.
 pub async fn look(path: &HostPath) -> Result<Option<Device>, MountError> {
     bounded(path, look_now).await
-}
-
-/// Whether what is mounted at `path` refuses writes, by its mount or by its file system.
-pub async fn is_read_only(path: &HostPath) -> Result<bool, MountError> {
-    bounded(path, |path| match rustix::fs::statvfs(path) {
-        Ok(found) => Ok(found.f_flag.contains(StatVfsMountFlags::RDONLY)),
-        Err(errno) => Err(MountError::Look { path: path.to_owned(), source: errno.into() }),
-    })
-    .await
 }
 
 /// Whether the raw device at `path` takes writes, by the kernel's own word. A device that it does not know is not said to.
@@ -179,49 +181,7 @@ fn look_in_table(path: &Path) -> Result<Option<Device>, MountError> {
 
 /// The device of the topmost mount at exactly `path` in the text of a mountinfo file.
 fn find(table: &str, path: &Path) -> Option<Device> {
-    mounts_at(table, path).next_back().map(|mount| Device(mount.device.to_owned()))
-}
-
-/// A line of a mountinfo file, in its own words.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mount<'a> {
-    /// `major:minor`.
-    pub device: &'a str,
-    /// Which part of its file system.
-    pub root: &'a str,
-    /// Those of the mount, not of the file system.
-    pub flags: &'a str,
-}
-
-/// The mounts at exactly `path` in the text of a mountinfo file, the topmost last.
-pub(super) fn mounts_at<'a>(table: &'a str, path: &Path) -> impl DoubleEndedIterator<Item = Mount<'a>> {
-    table.lines().filter_map(move |line| {
-        let mut fields = line.split(' ');
-        let (device, root) = (fields.nth(2)?, fields.next()?);
-        let (point, flags) = (fields.next()?, fields.next()?);
-        (Path::new(&unescaped(point)) == path).then_some(Mount { device, root, flags })
-    })
-}
-
-/// The kernel writes space, tab, newline and backslash as three octal digits.
-fn unescaped(field: &str) -> String {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        let octal = tail
-            .get(..3)
-            .filter(|_| first == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        if let Some(byte) = octal {
-            bytes.push(byte);
-            rest = tail.get(3..).unwrap_or_default();
-        } else {
-            bytes.push(first);
-            rest = tail;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    Table::read(table).at(path).pop().map(|mount| Device(mount.device.clone()))
 }
 
 #[cfg(test)]
@@ -230,22 +190,14 @@ mod tests {
 
     const SAMPLE: &str = "\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-36 22 98:0 /mnt1 /mnt/with\\040space rw,noatime master:1 - ext3 /dev/root rw
 40 22 7:1 / /var/lib/x rw - ext4 /dev/loop1 rw
-41 22 7:2 / /var/lib/x rw,nosuid shared:9 master:3 - xfs /dev/loop2 rw
+41 40 7:2 / /var/lib/x rw,nosuid shared:9 master:3 - xfs /dev/loop2 rw
 42 22 0:5 /loop3 /var/lib/block rw - devtmpfs udev rw
-garbage
 ";
 
     #[test]
     fn the_topmost_mount_at_a_path_counts() {
         assert_eq!(find(SAMPLE, Path::new("/var/lib/x")).unwrap().text(), "7:2");
-    }
-
-    #[test]
-    fn escapes_are_read() {
-        assert_eq!(find(SAMPLE, Path::new("/mnt/with space")).unwrap().text(), "98:0");
-        assert_eq!(unescaped("a\\134b\\011c\\9"), "a\\b\tc\\9");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
 use super::front::Front;
 use super::host::{self, HostError, NodeLock};
 use super::leftovers::LeaseWord;
+use super::mount_namespace::MountNamespace;
 use super::paths::Paths;
 use super::records::{RecordError, Records};
 use super::registry::Registry;
@@ -129,6 +130,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         pod_uid: args.pod_uid.clone(),
         plugin_dir: args.plugin_dir(),
         paths: Paths::below(&args.kubelet_dir),
+        node_mounts: MountNamespace::of(args.node_mount_namespace.clone()),
         claims: caches.claims.clone(),
         attachments: caches.attachments.clone(),
         volumes: caches.volumes.clone(),

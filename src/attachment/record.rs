@@ -33,7 +33,8 @@ pub struct TargetRecord {
     pub path: String,
     /// How far NodePublishVolume got.
     pub published: Done,
-    /// A read-only mount of ours lies, or may lie, over the driver's own. It is taken off before NodeUnpublishVolume.
+    /// A read-only mount of ours lies, or may lie, over the driver's own. An earlier version laid such ones (ADR 8); they
+    /// are taken off as soon as they are found.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub covered: bool,
     /// Device behind the target as `major:minor`, once seen; for adoption after a restart (design R8).

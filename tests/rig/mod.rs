@@ -24,6 +24,7 @@ mod journal;
 mod lag;
 mod leaks;
 mod memory;
+mod namespaces;
 mod nodes;
 mod objects;
 mod process;
@@ -41,6 +42,7 @@ pub use fake::{Fake, Fault};
 pub use gate::{Gate, Point, Side};
 pub use harness::{Case, is_whole, main, say};
 pub use journal::{Call, Entry, Event, Journal, Outcome, Write};
+pub use namespaces::{DriverIn, Parted, lay_cover};
 pub use objects::{condition, registered, volume, volume_claim};
 use process::Moor;
 pub use proxy::ON_THE_PATH;
@@ -97,6 +99,8 @@ pub struct Rig {
     ended: Mutex<Vec<String>>,
     /// Every machine that there ever was.
     nodes: Mutex<BTreeSet<String>>,
+    /// Agents that are in a mount namespace of their own, and the file of their node's.
+    parted: Mutex<BTreeMap<String, PathBuf>>,
 }
 
 impl Rig {
@@ -116,6 +120,7 @@ impl Rig {
             processes: Mutex::default(),
             ended: Mutex::default(),
             nodes: Mutex::default(),
+            parted: Mutex::default(),
         });
         rig.make_plugin().await;
         rig.open_door(CONTROLLER, &Role::Controller).await;
@@ -144,7 +149,8 @@ impl Rig {
         let kubeconfig = self.kubeconfigs.lock().unwrap()[actor].clone();
         let logs = self.cluster.directory.join("logs").join(self.directory.file_name().unwrap());
         let arguments = if actor == CONTROLLER { self.of_controller() } else { self.of_agent(actor) };
-        let process = Moor::start(&logs, actor, &kubeconfig, &arguments);
+        let node = self.parted.lock().unwrap().get(actor).cloned();
+        let process = Moor::start(&logs, actor, &kubeconfig, &arguments, node.as_deref());
         let before = self.processes.lock().unwrap().insert(actor.to_owned(), process);
         assert!(before.is_none(), "{actor} runs already");
     }

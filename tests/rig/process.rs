@@ -15,10 +15,22 @@ pub struct Moor {
 }
 
 impl Moor {
-    /// Starts `moor ROLE ARGUMENTS…`. Its log goes to `logs/NAME.log`.
-    pub fn start(logs: &Path, name: &str, kubeconfig: &Path, arguments: &[String]) -> Self {
+    /// Starts `moor ROLE ARGUMENTS…`. Its log goes to `logs/NAME.log`. With the file of the node's mount namespace it is in
+    /// one of its own.
+    pub fn start(
+        logs: &Path,
+        name: &str,
+        kubeconfig: &Path,
+        arguments: &[String],
+        node: Option<&Path>,
+    ) -> Self {
+        const MOOR: &str = env!("CARGO_BIN_EXE_moor");
         fs::create_dir_all(logs).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_moor"));
+        let mut command = Command::new(if node.is_some() { "unshare" } else { MOOR });
+        if let Some(node) = node {
+            command.args(["--mount", "--propagation", "unchanged", MOOR]);
+            command.env("MOOR_NODE_MOUNT_NAMESPACE", node);
+        }
         command.args(arguments).env("KUBECONFIG", kubeconfig);
         if std::env::var_os("MOOR_LOG").is_none() {
             command.env("MOOR_LOG", "info,moor=debug");

@@ -15,6 +15,7 @@ mod crash_sweep;
 mod drift;
 mod fault_matrix;
 mod node_loss;
+mod read_only;
 mod restored;
 mod stubborn;
 mod visibility;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         drift::CASES,
         fault_matrix::CASES,
         node_loss::CASES,
+        read_only::CASES,
         restored::CASES,
         stubborn::CASES,
         visibility::CASES,

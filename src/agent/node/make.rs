@@ -9,9 +9,9 @@ use super::report::{Wait, shows_own_failure};
 use super::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use crate::agent::arguments;
 use crate::agent::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
-use crate::agent::cover;
 use crate::agent::directories::{self, DirectoryError};
 use crate::agent::failure::Failure;
+use crate::agent::mount_flags::{self, Wanted};
 use crate::agent::mounts::{self, Device, MountError};
 use crate::agent::paths::{HostPath, PathError};
 use crate::agent::records::Stored;
@@ -78,9 +78,9 @@ impl Pass {
         let before = self.record(attachment, view)?;
         let mut stored = before.clone();
         let target = self.add_target(&mut stored, claim)?;
-        if stored.covers(claim) {
+        if stored.record.targets.values().any(|target| target.covered) {
             // The driver is to find what it has mounted.
-            cover::lift(&target, false).await.map_err(|error| in_use(RPC, &error))?;
+            self.uncover(&mut stored, false).await.map_err(|error| in_use(RPC, &error))?;
         }
         self.know(&mut stored.record.revision, &**attachment);
         if stored.record != before.record {
@@ -103,16 +103,10 @@ impl Pass {
         if raw && claim.spec.read_only && mounts::is_writable_device(&target).await? {
             return Err(writable_device(&target).into());
         }
-        if !raw && claim.spec.read_only && !mounts::is_read_only(&target).await? {
+        if let Some(wanted) = flags(attachment, claim) {
             // Half a publish (B11).
-            if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
-                recorded.covered = true;
-            }
-            self.agent.records.put(stored.clone()).await?;
-            let covered = cover::lay(&target).await;
-            if covered.is_err() || !mounts::is_read_only(&target).await? {
-                return Err(writable(&target, covered.err()).into());
-            }
+            let set = mount_flags::ensure(&self.agent.node_mounts, &target, wanted).await;
+            set.map_err(|error| without_flags(&target, wanted, &error))?;
         }
         directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
         if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
@@ -250,15 +244,27 @@ fn visible(found: Option<Device>, target: &HostPath) -> Result<Device, Failure> 
     })
 }
 
-fn writable(target: &HostPath, why: Option<MountError>) -> Failure {
-    let why = why.map(|error| format!(": {error}")).unwrap_or_default();
-    let message = format!(
-        "the claim is read-only, and what the driver has mounted at {target} can be written to on the node{why}"
-    );
-    Failure::contradicted("MountWritable", Rpc::NodePublishVolume, message)
+/// The flags that a claim's own mount is to have on the node; nothing for a device, which takes writes whatever way leads
+/// to it.
+pub(super) fn flags(attachment: &Attachment, claim: &VolumeClaim) -> Option<Wanted> {
+    let is_mount = attachment.spec.fixed.attachment_mode == AttachmentMode::FileSystem;
+    is_mount.then(|| Wanted::by(arguments::publish_flags(attachment, claim), claim.spec.read_only))
 }
 
-/// A mount over it cannot help: a device takes writes whatever way leads to it.
+/// What the flags are is not said: they may hold secrets.
+fn without_flags(target: &HostPath, wanted: Wanted, why: &MountError) -> Failure {
+    let (reason, message) = if wanted.is_read_only() {
+        let message = format!(
+            "the claim is read-only, and what the driver has mounted at {target} can be written to on the node: {why}"
+        );
+        ("MountWritable", message)
+    } else {
+        let message = format!("mount flags of the claim are missing at {target} on the node: {why}");
+        ("MountFlagsMissing", message)
+    };
+    Failure::contradicted(reason, Rpc::NodePublishVolume, message)
+}
+
 fn writable_device(target: &HostPath) -> Failure {
     let message = format!(
         "the claim is read-only, and the driver has published a device at {target} that takes writes; delete the claim \

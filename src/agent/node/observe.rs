@@ -113,6 +113,7 @@ impl Pass {
                 agent.records.settle_all(&stored);
                 agent.queues.instances.add(stored.record.driver_name.clone());
             }
+            self.leave_covers(&mut stored).await;
             if stored.record.staged == Done::Yes && stored.staging_device.is_some() {
                 let device = mounts::look(&HostPath::recorded(&stored.record.staging_path)).await?;
                 if device.as_ref().map(mounts::Device::text) != stored.staging_device.as_deref() {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::make::{claim_uid, in_use, local};
+use super::make::{in_use, local};
 use super::observe::View;
 use super::{Pass, Trouble};
 use crate::agent::arguments;
 use crate::agent::budgets::Direction;
-use crate::agent::cover;
 use crate::agent::directories::{self, Left};
 use crate::agent::failure::Failure;
 use crate::agent::mounts;
@@ -32,7 +31,7 @@ impl Pass {
             let ordered = view.claims.get(claim).filter(|c| c.spec.force_detach);
             let forced = ordered.is_some() || is_abandoned(view, &stored);
             if recorded.covered {
-                cover::lift(&target, forced).await.map_err(|error| in_use(RPC, &error))?;
+                self.uncover(&mut stored, forced).await.map_err(|error| in_use(RPC, &error))?;
             }
             let plugin = match self.agent.serving(RPC, &driver) {
                 Ok(serving) => Some(serving.plugin),
@@ -211,11 +210,6 @@ fn is_abandoned(view: &View, stored: &Stored) -> bool {
 }
 
 impl Stored {
-    /// Whether a mount of ours may lie over a claim's target.
-    pub(super) fn covers(&self, claim: &VolumeClaim) -> bool {
-        self.record.targets.get(&claim_uid(claim)).is_some_and(|target| target.covered)
-    }
-
     /// Whether a claim has, or may have, a target on this Attachment.
     pub(super) fn has_target(&self, claim: &str) -> bool {
         self.record.targets.contains_key(claim)

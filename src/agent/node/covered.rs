@@ -1,0 +1,56 @@
+//! Records of an earlier version, which mounted read-only over the targets of read-only claims (ADR 8).
+
+use super::Pass;
+use super::make::flags;
+use crate::agent::cover::{self, Places};
+use crate::agent::mounts::MountError;
+use crate::agent::paths::HostPath;
+use crate::agent::records::Stored;
+use crate::attachment::record::Done;
+
+impl Pass {
+    /// Puts a record right before anything is decided on it: the neighbours of a covered target cannot write, whatever
+    /// becomes of it. If that does not succeed, the claim is not Ready, and its next step says why.
+    pub(super) async fn leave_covers(&self, stored: &mut Stored) {
+        if !stored.record.targets.values().any(|target| target.covered) {
+            return;
+        }
+        match self.uncover(stored, false).await {
+            Ok(()) => {
+                let put = self.agent.records.put(stored.clone()).await;
+                put.unwrap_or_else(|error| tracing::warn!("{error}; the covers are looked for again"));
+            }
+            Err(error) => {
+                tracing::warn!("{error}");
+                let covered = stored.record.targets.values_mut().filter(|target| target.covered);
+                for target in covered.filter(|target| target.published == Done::Yes) {
+                    target.published = Done::Maybe;
+                }
+            }
+        }
+    }
+
+    /// Takes the covers of an Attachment off, and out of the record. Who stores it decides when.
+    pub(super) async fn uncover(&self, stored: &mut Stored, force: bool) -> Result<(), MountError> {
+        let mut places =
+            Places { all: vec![HostPath::recorded(&stored.record.staging_path)], ..Places::default() };
+        for (claim, target) in &stored.record.targets {
+            let path = HostPath::recorded(&target.path);
+            places.all.push(path.clone());
+            if target.covered {
+                places.readers.push(path);
+            } else if self.writes(claim, &stored.record.attachment_uid) {
+                places.writers.push(path);
+            }
+        }
+        cover::lift(&self.agent.node_mounts, places, force).await?;
+        stored.record.targets.values_mut().for_each(|target| target.covered = false);
+        Ok(())
+    }
+    /// Whether a claim is one that may write to its mount, as far as it is known.
+    fn writes(&self, claim: &str, attachment: &str) -> bool {
+        let claim = self.agent.claims.by_uid(claim);
+        let both = claim.zip(self.agent.attachments.by_uid(attachment));
+        both.and_then(|(claim, attachment)| flags(&attachment, &claim)).is_some_and(|f| !f.is_read_only())
+    }
+}
