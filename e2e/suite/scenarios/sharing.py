@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..calls import ATTACH, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE
 from ..registry import scenario
 from ..world import World, expect
+from .file_systems import expect_read_only
 
 
 @scenario("two claims share a volume on one node, unstaged only after the last")
@@ -43,3 +44,23 @@ def single_writer_is_alone(world: World) -> None:
     world.await_reason("VolumeClaim", "two", "Held", f"{world.namespace}/one")
     world.remove("VolumeClaim", "one")
     world.await_ready("VolumeClaim", "two", timeout=20)
+
+
+@scenario("claims that share a volume on one node have their own mount flags each")
+def own_mount_flags(world: World) -> None:
+    world.ready_volume()
+    node = world.first
+    reader = world.ready_claim("reader", node, readOnly=True)
+    # The driver gives its mount no flag that the claim names; the agent does, in the node's namespace.
+    strict = world.ready_claim("strict", node, mountOptions={"mountFlags": ["noexec", "nosuid"]})
+    plain = world.ready_claim("plain", node)
+    world.write(node, f"{plain}/program", "#!/bin/sh\n")
+    node.exec("chmod", "+x", f"{plain}/program")
+    node.exec(f"{plain}/program")
+    tried = node.exec(f"{strict}/program", check=False)
+    expect("Permission denied" in tried.stderr, f"a program of a noexec claim was run: {tried}")
+    expect_read_only(node, f"{reader}/program")
+    world.write(node, f"{strict}/file", "written\n")
+    world.remove("VolumeClaim", "reader", "strict")
+    node.exec(f"{plain}/program")
+    world.write(node, f"{plain}/file", "written again\n")
