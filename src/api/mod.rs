@@ -3,6 +3,7 @@
 //! Only types, their schema and their conversions live here; no decision and no I/O. Doc comments on
 //! fields become the text of `kubectl explain`, so they address the person who writes the YAML.
 
+pub mod allow;
 pub mod attachment;
 pub mod capability;
 pub mod claim;

@@ -5,6 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::allow::Allow;
 use super::instance::Capabilities;
 
 /// A CSI driver that moor may use. Agents find its sockets by the name the driver gives itself.
@@ -60,6 +61,10 @@ pub struct PluginSpec {
     /// Counts only for Attachments that are made after it was set.
     #[serde(default)]
     pub tolerates_second_target: bool,
+    /// Which namespaces may create, register and parameterise volumes of this driver. Unset: all may create and
+    /// parameterise, none may register.
+    #[serde(default)]
+    pub allow: Allow,
 }
 
 fn default_health_timeout() -> i64 {

@@ -43,6 +43,20 @@ pub fn object_name(_: &mut SchemaGenerator) -> Schema {
                         digit at both ends" }] })
 }
 
+/// Names of namespaces, or `*`.
+#[must_use]
+pub fn namespace_names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "maxItems": 256, "x-kubernetes-list-type": "set",
+        "items": { "type": "string", "maxLength": 63, "pattern": "^([*]|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$" } })
+}
+
+/// Labels that an object is to have. An empty map would be an unclear way to say "none".
+#[must_use]
+pub fn labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "minProperties": 1, "maxProperties": 16,
+        "additionalProperties": { "type": "string", "maxLength": 63 } })
+}
+
 /// A volume id that somebody gives: CSI takes any text, but none is no id.
 #[must_use]
 pub fn volume_handle(_: &mut SchemaGenerator) -> Schema {

@@ -11,6 +11,7 @@ use super::without_lock::{is_granted_on, keeps_off, uses_without_lock};
 use super::writer::wait_for_writer;
 use crate::api::{AccessMode, AttachmentState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
+use crate::plugin::allow::NotAllowed;
 
 /// Everything admission looks at, for one Volume.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct Seen<'a> {
     pub nodes: &'a [NodeSeen],
     /// Mounts of the volume for which there is no Attachment.
     pub forgotten: &'a [ForgottenSeen],
+    /// UIDs of claims that ask for what their namespace may not, and have not been granted before.
+    pub not_allowed: &'a [(String, NotAllowed)],
 }
 
 /// What to do for a claim that is granted.
@@ -201,6 +204,9 @@ fn usable_volume<'a>(
             asked: show(claim.mode, claim.attachment_mode),
             listed: all.join(", "),
         });
+    }
+    if let Some((_, lack)) = seen.not_allowed.iter().find(|(uid, _)| *uid == claim.uid) {
+        return Err(Waiting::NotAllowed(lack.clone()));
     }
     match seen.handle {
         Some(handle) if volume.ready && handle.volume_uid == volume.uid => Ok((volume, handle)),

@@ -87,6 +87,7 @@ fn verdict(attaches_read_only: bool, claims: &[ClaimSeen], attachments: &[Attach
         attachments,
         nodes: &nodes,
         forgotten: &[],
+        not_allowed: &[],
     };
     let mut verdicts = admit(&seen);
     assert_eq!(verdicts.len(), 1, "{verdicts:?}");

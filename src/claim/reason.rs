@@ -2,6 +2,7 @@
 
 use super::observed::{ForgottenSeen, Mount};
 use crate::api::instance::UNDO_FORGOTTEN;
+use crate::plugin::allow::NotAllowed;
 
 /// Who holds what a claim needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,6 +47,8 @@ pub enum Waiting {
         /// What the Volume lists.
         listed: String,
     },
+    /// Its namespace may not have what it asks for.
+    NotAllowed(NotAllowed),
     /// The named node cannot take it.
     NodeNotUsable {
         /// Name of the node.
@@ -122,6 +125,7 @@ impl Waiting {
             Self::VolumeNotReady { .. } => "VolumeNotReady",
             Self::VolumeDeleted { .. } => "VolumeDeleted",
             Self::UseNotListed { .. } => "UseNotListed",
+            Self::NotAllowed(_) => NotAllowed::REASON,
             Self::NodeNotUsable { .. } => "NodeNotUsable",
             Self::NoNode => "NoNode",
             Self::PluginNotReady { .. } => "PluginNotReady",
@@ -150,6 +154,7 @@ impl Waiting {
                 "spec.capabilities of the Volume does not list {asked}, only {listed}; \
                  delete this claim and create one with a listed use"
             ),
+            Self::NotAllowed(lack) => lack.message(),
             Self::NodeNotUsable { node, why } => format!("node {node}: {why}"),
             Self::PluginNotReady { why } => why.clone(),
             Self::NoNode => "no node has a healthy node plugin, room, and a way to reach the volume".into(),

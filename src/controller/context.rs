@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Resource};
 
 use super::caution::Caution;
@@ -34,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) handles: Arc<Cache<VolumeHandle>>,
     pub(crate) attachments: Arc<Cache<Attachment>>,
     pub(crate) nodes: Arc<Cache<LeanNode>>,
+    /// For their labels.
+    pub(crate) namespaces: Arc<Cache<Namespace>>,
     pub(crate) leases: Arc<LeaseObserver>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
     pub(crate) namespace: String,
@@ -59,6 +62,7 @@ impl Context {
         self.handles.synced().await;
         self.attachments.synced().await;
         self.nodes.synced().await;
+        self.namespaces.synced().await;
         // What has not been listed would look like an agent that has no Lease.
         self.lease_cache.synced().await;
     }
@@ -72,6 +76,7 @@ impl Context {
             && self.handles.is_synced()
             && self.attachments.is_synced()
             && self.nodes.is_synced()
+            && self.namespaces.is_synced()
             && self.lease_cache.is_synced()
     }
 

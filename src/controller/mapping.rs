@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
 
 use super::context::Context;
 use super::observe::handle_of;
@@ -43,6 +44,8 @@ pub(crate) const BY_PLUGIN: &str = "plugin";
 pub(crate) const BY_VOLUME_HANDLE: &str = "volume-handle";
 /// VolumeHandles by the UID of the Volume that owns them.
 pub(crate) const BY_OWNER: &str = "owner";
+/// Volumes by their namespace.
+pub(crate) const BY_NAMESPACE: &str = "namespace";
 /// PluginInstances by their agent.
 pub(crate) const BY_AGENT: &str = "agent";
 
@@ -74,6 +77,7 @@ pub(crate) fn volume_cache() -> Cache<Volume> {
     Cache::new(&["volumes"])
         .with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
         .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().collect())
+        .with_index(BY_NAMESPACE, |v: &Volume| v.metadata.namespace.iter().cloned().collect())
 }
 
 pub(crate) fn handle_cache() -> Cache<VolumeHandle> {
@@ -96,6 +100,7 @@ pub(crate) fn connect(ctx: &Context) {
     connect_claims(claims, queue);
     connect_leases(ctx);
     connect_attachments(ctx);
+    connect_namespaces(ctx);
     let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
     handles.on_change(move |before, after| {
         // Owner and contender are both concerned when a handle changes hands.
@@ -158,6 +163,18 @@ fn connect_plugins(plugins: &Arc<Cache<Plugin>>, of_plugin: OfPlugin) {
             of_plugin.wake(&name);
         }
         of_plugin.queue.add(Key::Plugin(name));
+    });
+}
+
+/// What a Plugin allows goes by the labels of namespaces.
+fn connect_namespaces(ctx: &Context) {
+    let (q, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.volumes));
+    ctx.namespaces.on_change(move |before, after| {
+        let labels = |n: &Arc<Namespace>| n.metadata.labels.clone();
+        if let Some(after) = after.filter(|after| before.map(labels) != Some(labels(after))) {
+            let name = after.metadata.name.as_deref().unwrap_or_default();
+            all.by_index(BY_NAMESPACE, name).iter().for_each(|volume| add_volume(&q, volume));
+        }
     });
 }
 

@@ -4,6 +4,7 @@
 //! VolumeHandle, its Attachments and its claims, oldest first. Only the holder of the Lease decides; two
 //! that both believe to be it meet at names and resourceVersions.
 
+mod allow;
 mod args;
 mod caution;
 mod claims;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::allow::{Refused, refused};
 use super::context::Context;
 use super::mapping::{BY_HANDLE, BY_OWNER, BY_PLUGIN, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
@@ -45,6 +46,8 @@ pub(crate) struct Observed {
     pub(crate) nodes: Vec<NodeSeen>,
     /// Mounts of the handle that nodes report and no Attachment stands for.
     pub(crate) forgotten: Vec<ForgottenSeen>,
+    /// What is asked for and the namespace may not.
+    pub(crate) refused: Refused,
 }
 
 impl Observed {
@@ -133,6 +136,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     Observed {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
+        refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
         nodes: nodes(ctx, volume.as_deref(), &driver, handle_name.as_deref(), &instances),
         controllers: controllers(ctx, &instances, &named),
         forgotten: handle_name.map(|name| forgotten(ctx, &instances, &name)).unwrap_or_default(),

@@ -91,6 +91,7 @@ fn admission_view(seen: &Observed) -> admission::Seen<'_> {
         attachments: &seen.locks_seen,
         nodes: &seen.nodes,
         forgotten: &seen.forgotten,
+        not_allowed: &seen.refused.claims,
     }
 }
 
@@ -113,6 +114,7 @@ pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> Vo
         held: object.metadata.finalizers.iter().flatten().any(|f| f == crate::api::FINALIZER),
         plugin: seen.plugin.as_ref().map(|p| p.spec.balancing),
         older_plugin: seen.older_plugin.as_deref(),
+        not_allowed: seen.refused.volume.clone(),
         controllers: &seen.controllers,
         any_healthy: seen
             .instances

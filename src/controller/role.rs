@@ -75,6 +75,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         handles: Arc::new(mapping::handle_cache()),
         attachments: Arc::new(mapping::attachment_cache()),
         nodes: Arc::new(Cache::new(&["nodes"])),
+        namespaces: Arc::new(Cache::new(&["namespaces"])),
         leases: Arc::default(),
         lease_cache: Arc::new(Cache::new(&["leases"])),
         namespace: args.namespace.clone(),
@@ -156,6 +157,7 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.handles), 0));
     all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.attachments), 0));
     all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.nodes), 0));
+    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.namespaces), 0));
     all.spawn(watch(Api::namespaced(client(), namespace), Selector::all(), leases, 0));
     all
 }

@@ -1,6 +1,8 @@
-//! Decisions about Plugins: what its instances add up to.
+//! Decisions about Plugins: what its instances add up to, and what it allows a namespace.
 //!
 //! Pure: data in, data out.
+
+pub mod allow;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use crate::api::plugin::Balancing;
 use crate::api::volume::{Segments, VolumeAssignment, VolumeOperation};
 use crate::api::{AccessMode, Volume, VolumeState};
 use crate::attachment::HandleSeen;
+use crate::plugin::allow::NotAllowed;
 
 /// Everything the decision looks at.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Seen<'a> {
     pub plugin: Option<Balancing>,
     /// The Plugin that has its driver instead, being older.
     pub older_plugin: Option<&'a str>,
+    /// What it asks for and its namespace may not. Counts for what has not been granted yet.
+    pub not_allowed: Option<NotAllowed>,
     /// Instances of the Plugin that serve the Controller service.
     pub controllers: &'a [InstanceSeen],
     /// Some instance of the Plugin is healthy, of whatever role.
@@ -110,7 +113,10 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
     };
     let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
     let Some(assignment) = &spec.assignment else {
-        return first_assignment(seen, balancing, key);
+        return match &seen.not_allowed {
+            Some(lack) => VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone())),
+            None => first_assignment(seen, balancing, key),
+        };
     };
     let current = assignment.controller.as_ref();
     let moved = current.and_then(|c| successor(c, seen.controllers, balancing, places(seen), key));
@@ -258,6 +264,12 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     let ordered = operation == Some(VolumeOperation::Delete);
     let of_handle = own_handle(seen).and_then(|own| own.controller.as_ref());
     let storage_goes = (controller.is_some() || of_handle.is_some()) && (ordered || spec.deletes_storage());
+    // Asked again at the end: the policy may have been changed since the Volume was taken up.
+    let has_storage = own_handle(seen).is_some()
+        || (seen.handle.is_none() && matches!(state, VolumeState::Created | VolumeState::Ready));
+    if let Some(lack) = seen.not_allowed.as_ref().filter(|_| storage_goes && has_storage && !ordered) {
+        return VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone()));
+    }
     let heir_of_call = controller.as_ref().and_then(|c| {
         let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
         successor(c, seen.controllers, seen.plugin?, places(seen), key)

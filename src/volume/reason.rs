@@ -1,5 +1,7 @@
 //! Why a Volume is not Ready, in words that name what is missing and what to do.
 
+use crate::plugin::allow::NotAllowed;
+
 /// Why a Volume waits. Every variant becomes a condition reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeWaiting {
@@ -15,6 +17,8 @@ pub enum VolumeWaiting {
         /// Name of the older one.
         older: String,
     },
+    /// Its namespace may not have what it asks for.
+    NotAllowed(NotAllowed),
     /// No instance of the Plugin can make the call.
     NoInstance {
         /// Name of the Plugin.
@@ -55,6 +59,7 @@ impl VolumeWaiting {
         match self {
             Self::PluginNotFound { .. } => "PluginNotFound",
             Self::DuplicateDriver { .. } => "DuplicateDriver",
+            Self::NotAllowed(_) => NotAllowed::REASON,
             Self::NoInstance { .. } => "NoInstance",
             Self::CannotCreate { .. } => "CannotCreate",
             Self::DuplicateHandle { .. } => "DuplicateHandle",
@@ -74,6 +79,7 @@ impl VolumeWaiting {
                 "Plugin {older} is older than Plugin {plugin} and has the same driver; delete one of the two Plugins, or \
                  make this volume anew with pluginName {older}"
             ),
+            Self::NotAllowed(lack) => lack.message(),
             Self::NoInstance { plugin, needs } => format!(
                 "no instance of Plugin {plugin} is healthy and {needs}; see `kubectl get plugininstances`"
             ),

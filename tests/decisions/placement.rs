@@ -47,6 +47,7 @@ fn verdicts(claims: &[ClaimSeen], attachments: &[AttachmentSeen], nodes: &[NodeS
         attachments,
         nodes,
         forgotten: &[],
+        not_allowed: &[],
     };
     admit(&seen).into_iter().map(|(_, verdict)| verdict).collect()
 }

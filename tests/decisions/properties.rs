@@ -62,6 +62,7 @@ proptest! {
             attachments: &attachments,
             nodes: &nodes,
             forgotten: &forgotten,
+            not_allowed: &[],
         };
         let verdicts = admit(&seen);
         prop_assert_eq!(&verdicts, &admit(&seen));
@@ -159,6 +160,7 @@ proptest! {
             attachments: &attachments,
             nodes: &nodes,
             forgotten: &forgotten,
+            not_allowed: &[],
         };
         let age = |uid: &str| {
             let claim = claims.iter().find(|c| c.uid == uid).unwrap();

@@ -6,6 +6,7 @@ use moor::api::plugin::Balancing;
 use moor::api::volume::{DeletionPolicy, VolumeAssignment, VolumeOperation, VolumeStatus};
 use moor::api::{AccessMode, Volume, VolumeState};
 use moor::attachment::HandleSeen;
+use moor::plugin::allow::{NotAllowed, Right};
 use moor::volume::{InstanceSeen, Seen, VolumeStep, VolumeWaiting, plan};
 
 fn c1() -> ControllerRef {
@@ -27,6 +28,7 @@ struct Row {
     held: bool,
     plugin: bool,
     older_plugin: Option<&'static str>,
+    not_allowed: Option<NotAllowed>,
     controllers: Vec<InstanceSeen>,
     can_create: bool,
     attaches: bool,
@@ -48,6 +50,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         held: operation.is_some(),
         plugin: true,
         older_plugin: None,
+        not_allowed: None,
         controllers: vec![instance(&c1(), true, false)],
         can_create: true,
         attaches: true,
@@ -96,6 +99,7 @@ impl Row {
             held: self.held,
             plugin: self.plugin.then_some(Balancing::Spread),
             older_plugin: self.older_plugin,
+            not_allowed: self.not_allowed.clone(),
             controllers: &self.controllers,
             any_healthy: true,
             can_create: self.can_create,
@@ -134,6 +138,55 @@ fn a_volume_of_a_plugin_whose_driver_is_an_older_ones_waits_and_names_both() {
     let mut ready = self::row(Ready, Some(Create)).handle("v-uid", false);
     ready.older_plugin = Some("first");
     assert_eq!(ready.plan(), VolumeStep::Idle, "what it has it keeps");
+}
+
+fn lack(right: Right) -> NotAllowed {
+    let field = "spec.volumeHandle";
+    NotAllowed { plugin: "loop".into(), exists: true, namespace: "team".into(), right, field }
+}
+
+#[test]
+fn a_volume_that_is_not_allowed_is_not_assigned_and_one_that_was_stays() {
+    let mut row = row(Pending, None).registered();
+    row.not_allowed = Some(lack(Right::Register));
+    let why = VolumeWaiting::NotAllowed(lack(Right::Register));
+    assert_eq!(row.plan(), VolumeStep::Wait(why));
+    let mut ready = self::row(Ready, Some(Validate)).registered().handle("v-uid", false);
+    ready.not_allowed = Some(lack(Right::Register));
+    assert_eq!(ready.plan(), VolumeStep::Idle, "what it has it keeps");
+    let mut made = self::row(Created, Some(Create));
+    made.not_allowed = Some(lack(Right::Create));
+    assert_eq!(made.plan(), VolumeStep::MakeHandle);
+}
+
+/// Nothing is begun: neither is the VolumeHandle closed, nor the order given.
+#[test]
+fn registered_storage_is_not_deleted_without_the_right() {
+    let refused = VolumeStep::Wait(VolumeWaiting::NotAllowed(lack(Right::DeleteRegistered)));
+    let plan_of = |mut row: Row, policy| {
+        row.volume.spec.deletion_policy = Some(policy);
+        row.not_allowed = Some(lack(Right::DeleteRegistered));
+        row.plan()
+    };
+    let deleted = |state, operation| row(state, Some(operation)).registered().deleted();
+    for closing in [false, true] {
+        let own = deleted(Ready, Validate).handle("v-uid", closing);
+        assert_eq!(plan_of(own, DeletionPolicy::Delete), refused, "closing {closing}");
+    }
+    assert_eq!(
+        plan_of(deleted(Created, Validate), DeletionPolicy::Delete),
+        refused,
+        "before its VolumeHandle is made"
+    );
+    // Nothing of it is to be deleted: it was never known, is another's, or stays.
+    assert_eq!(plan_of(deleted(Pending, Validate), DeletionPolicy::Delete), VolumeStep::FreeVolume);
+    let anothers = deleted(Created, Validate).handle("other", false);
+    assert_eq!(plan_of(anothers, DeletionPolicy::Delete), VolumeStep::FreeVolume);
+    let kept = deleted(Ready, Validate).handle("v-uid", true);
+    assert_eq!(plan_of(kept, DeletionPolicy::Retain), VolumeStep::RemoveHandle);
+    // An order stands, whatever is allowed since: its call may be running.
+    let ordered = deleted(Ready, Delete).handle("v-uid", true);
+    assert_eq!(plan_of(ordered, DeletionPolicy::Delete), VolumeStep::Idle);
 }
 
 #[test]

@@ -45,7 +45,9 @@ impl Rig {
     /// Makes the Plugin; after [`Self::delete_plugin`] it is another one of the same name.
     pub async fn make_plugin(&self) {
         // As many at once as a test likes.
-        let spec = json!({"controllerConcurrency": 1000});
+        let all = json!({"namespaces": ["*"]});
+        let allow = json!({"register": all, "deleteRegistered": all});
+        let spec = json!({"controllerConcurrency": 1000, "allow": allow});
         let plugin = serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": spec})).unwrap();
         let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
         plugins.create(&PostParams::default(), &plugin).await.unwrap();

@@ -9,6 +9,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod allow;
 mod bad_input;
 mod bounds;
 mod crash_sweep;
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     rig::main(&[
+        allow::CASES,
         bad_input::CASES,
         bounds::CASES,
         crash_sweep::CASES,

@@ -80,6 +80,8 @@ REFUSED = (
     Refused(objects.plugin("new", healthTimeoutSeconds=0), ("spec.healthTimeoutSeconds", "greater than or equal to 1")),
     Refused(objects.plugin("new", controllerConcurrency=-1), ("spec.controllerConcurrency", "greater than or equal")),
     Refused(objects.plugin("new", balancing="Sideways"), ("spec.balancing", "Spread")),
+    Refused(objects.plugin("new", allow={"register": {"namespaces": ["Team"]}}), ("spec.allow.register.namespaces",)),
+    Refused(objects.plugin("new", allow={"create": {"matchLabels": {}}}), ("spec.allow.create.matchLabels", "at least 1")),
     Refused(objects.plugin("new", driverName="d" * 64), ("spec.driverName", "63")),
 )
 

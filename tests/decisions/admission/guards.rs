@@ -4,7 +4,7 @@
 use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, ClaimState, lock};
 use moor::attachment::observed::Fence;
-use moor::claim::admission::{Grant, Verdict, attaches_read_only, wanted_mode};
+use moor::claim::admission::{Grant, Seen, Verdict, admit, attaches_read_only, wanted_mode};
 use moor::claim::reason::Waiting;
 
 use super::scene::{DRIVER, Driver, HERE, THERE, VOLUME_ID, World};
@@ -237,4 +237,29 @@ fn a_driver_that_takes_one_target_is_named_as_the_reason() {
     for message in [told(Snw, THERE), told(AccessMode::SingleNodeSingleWriter, HERE)] {
         assert!(!message.contains(words[0]), "neither elsewhere nor in a mode for one claim: {message}");
     }
+}
+
+/// Its namespace may not have what it asks for: it is not granted, does not have the volume prepared for it, and nobody
+/// stands behind it.
+#[test]
+fn a_claim_that_is_not_allowed_holds_nobody_up() {
+    use moor::plugin::allow::{NotAllowed, Right};
+    let lack = NotAllowed {
+        plugin: "p".into(),
+        exists: true,
+        namespace: "default".into(),
+        right: Right::Parameterise,
+        field: "spec.mountOptions.mountFlags",
+    };
+    let mut world = World::idle(AccessMode::SingleNodeWriter);
+    world.ask("refused", AccessMode::MultiNodeReader, true, Some(HERE));
+    world.ask("younger", AccessMode::SingleNodeWriter, false, Some(HERE));
+    let refused = [("refused".to_owned(), lack.clone())];
+    let seen = Seen { not_allowed: &refused, ..world.seen() };
+    let verdicts = admit(&seen);
+    assert_eq!(verdicts[0], ("refused".into(), Verdict::Wait(Waiting::NotAllowed(lack))));
+    assert!(matches!(&verdicts[1].1, Verdict::Grant(Grant::Create { .. })), "{verdicts:?}");
+    assert_eq!(wanted_mode(&seen), Some(AccessMode::SingleNodeWriter));
+    // With the right it is first in line.
+    assert!(matches!(world.verdict("refused"), Verdict::Grant(Grant::SwitchMode { .. })));
 }

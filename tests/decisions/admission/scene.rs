@@ -86,6 +86,7 @@ impl World {
             attachments: &self.attachments,
             nodes: &self.nodes,
             forgotten: &self.forgotten,
+            not_allowed: &[],
         }
     }
 

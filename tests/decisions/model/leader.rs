@@ -139,6 +139,7 @@ fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
         attachments: &locks,
         nodes: &nodes,
         forgotten: &forgotten,
+        not_allowed: &[],
     };
     let mut wanted = None;
     for (uid, verdict) in admission::admit(&seen) {
@@ -299,6 +300,7 @@ fn handle_step(
         held: vol.held,
         plugin: Some(Balancing::SingleActive),
         older_plugin: None,
+        not_allowed: None,
         controllers: &instances,
         any_healthy: true,
         can_create: false,

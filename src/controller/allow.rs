@@ -1,0 +1,36 @@
+//! Observe: what a Volume and its claims ask for and their namespace may not.
+
+use std::sync::Arc;
+
+use super::context::Context;
+use crate::api::{Plugin, Volume, VolumeClaim};
+use crate::plugin::allow::{self, NamespaceSeen, NotAllowed};
+
+/// What waits for an administrator.
+#[derive(Default)]
+pub(crate) struct Refused {
+    /// What the Volume asks for.
+    pub(crate) volume: Option<NotAllowed>,
+    /// What claims ask for that have not been granted before, by UID.
+    pub(crate) claims: Vec<(String, NotAllowed)>,
+}
+
+pub(crate) fn refused(
+    ctx: &Context,
+    namespace: &str,
+    plugin: Option<&Plugin>,
+    volume: Option<&Volume>,
+    claims: &[Arc<VolumeClaim>],
+) -> Refused {
+    // Without its labels as long as it has not been seen: then only its name counts, and its coming is an event.
+    let seen = ctx.namespaces.get("", namespace);
+    let labels = seen.and_then(|n| n.metadata.labels.clone()).unwrap_or_default();
+    let namespace = NamespaceSeen { name: namespace.to_owned(), labels };
+    let new = claims.iter().filter(|c| c.spec.assignment.is_none());
+    Refused {
+        volume: volume.and_then(|v| allow::volume(plugin, &namespace, v)),
+        claims: new
+            .filter_map(|c| Some((c.metadata.uid.clone()?, allow::claim(plugin?, &namespace, c)?)))
+            .collect(),
+    }
+}

@@ -1,0 +1,155 @@
+//! Whether a namespace may have what its Volume or claim asks for.
+
+use std::collections::BTreeMap;
+
+use crate::api::allow::{Allow, Namespaces};
+use crate::api::volume::DeletionPolicy;
+use crate::api::{Plugin, Volume, VolumeClaim};
+
+/// A namespace as this decision sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceSeen {
+    /// Its name.
+    pub name: String,
+    /// Its labels; none where the Namespace has not been seen.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What a namespace asks for and its Plugin does not allow it. Becomes a condition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NotAllowed {
+    /// Name of the Plugin.
+    pub plugin: String,
+    /// There is such a Plugin.
+    pub exists: bool,
+    /// Name of the namespace.
+    pub namespace: String,
+    /// The right that is missing.
+    pub right: Right,
+    /// The field that asks for it.
+    pub field: &'static str,
+}
+
+/// An entry of `spec.allow`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Right {
+    /// To have volumes made.
+    Create,
+    /// To name volumes that exist.
+    Register,
+    /// To speak to the driver in its own words.
+    Parameterise,
+    /// To have storage deleted that was registered.
+    DeleteRegistered,
+}
+
+impl Right {
+    fn entry(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Register => "register",
+            Self::Parameterise => "parameterise",
+            Self::DeleteRegistered => "deleteRegistered",
+        }
+    }
+
+    fn holders(self, allow: &Allow) -> &Namespaces {
+        match self {
+            Self::Create => &allow.create,
+            Self::Register => &allow.register,
+            Self::Parameterise => &allow.parameterise,
+            Self::DeleteRegistered => &allow.delete_registered,
+        }
+    }
+
+    fn instead(self) -> &'static str {
+        match self {
+            Self::Create => "use another Plugin",
+            Self::Register => "make a volume with spec.capacity instead",
+            Self::Parameterise => "delete this object and create it without that field",
+            Self::DeleteRegistered => "set spec.deletionPolicy to Retain, which leaves the storage as it is",
+        }
+    }
+}
+
+impl NotAllowed {
+    /// The condition's reason.
+    pub const REASON: &'static str = "NotAllowed";
+
+    /// The condition's message.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let Self { plugin, exists, namespace, right, field } = self;
+        let (entry, instead) = (right.entry(), right.instead());
+        if *exists {
+            return format!(
+                "{field}: Plugin {plugin} does not allow this in namespace {namespace}; {instead}, or have an \
+                 administrator add the namespace to spec.allow.{entry} of the Plugin"
+            );
+        }
+        format!(
+            "{field}: Plugin {plugin} does not exist, and nobody else can allow this in namespace {namespace} \
+             (spec.allow.{entry}); {instead}, or have the Plugin created again"
+        )
+    }
+}
+
+/// What a Volume asks for and its namespace may not: one that is deleted asks for the end of its storage, any other for
+/// all that its spec says. Counts only for what has not been granted yet.
+#[must_use]
+pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volume) -> Option<NotAllowed> {
+    let spec = &volume.spec;
+    let registers = spec.volume_handle.is_some();
+    let deletes_registered = registers && spec.deletion_policy == Some(DeletionPolicy::Delete);
+    let delete = (deletes_registered, Right::DeleteRegistered, "spec.deletionPolicy");
+    let asked = if volume.metadata.deletion_timestamp.is_some() {
+        vec![delete]
+    } else {
+        let options = spec.mount_options.as_ref();
+        vec![
+            (!registers, Right::Create, "spec.capacity"),
+            (registers, Right::Register, "spec.volumeHandle"),
+            (!spec.parameters.is_empty(), Right::Parameterise, "spec.parameters"),
+            (!spec.volume_context.is_empty(), Right::Parameterise, "spec.volumeContext"),
+            (options.is_some_and(|o| o.fs_type.is_some()), Right::Parameterise, "spec.mountOptions.fsType"),
+            (options.is_some_and(|o| !o.mount_flags.is_empty()), Right::Parameterise, MOUNT_FLAGS),
+            delete,
+        ]
+    };
+    let name = &spec.plugin_name;
+    asked
+        .into_iter()
+        .filter(|(is, ..)| *is)
+        .find_map(|(_, right, field)| lacks(plugin, name, namespace, right, field))
+}
+
+/// What a claim asks for and its namespace may not. Counts only while nothing is granted.
+#[must_use]
+pub fn claim(plugin: &Plugin, namespace: &NamespaceSeen, claim: &VolumeClaim) -> Option<NotAllowed> {
+    let has_flags = claim.spec.mount_options.as_ref().is_some_and(|o| !o.mount_flags.is_empty());
+    let name = plugin.metadata.name.as_deref().unwrap_or_default();
+    has_flags.then(|| lacks(Some(plugin), name, namespace, Right::Parameterise, MOUNT_FLAGS))?
+}
+
+const MOUNT_FLAGS: &str = "spec.mountOptions.mountFlags";
+
+fn lacks(
+    plugin: Option<&Plugin>,
+    name: &str,
+    namespace: &NamespaceSeen,
+    right: Right,
+    field: &'static str,
+) -> Option<NotAllowed> {
+    let may = |plugin: &Plugin| right.holders(&plugin.spec.allow).has(&namespace.name, &namespace.labels);
+    (!plugin.is_some_and(may)).then(|| NotAllowed {
+        plugin: name.to_owned(),
+        exists: plugin.is_some(),
+        namespace: namespace.name.clone(),
+        right,
+        field,
+    })
+}
+
+#[cfg(test)]
+#[path = "allow_tests.rs"]
+mod tests;
