@@ -39,7 +39,7 @@ pub struct Cluster {
     pub instances: Store<PluginInstance>,
     changes: watch::Receiver<()>,
     rigs: AtomicUsize,
-    control_plane: Mutex<ControlPlane>,
+    pub(super) control_plane: Mutex<ControlPlane>,
 }
 
 impl Cluster {

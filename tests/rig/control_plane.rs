@@ -1,8 +1,9 @@
 //! A real etcd and a real kube-apiserver on loopback.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +17,10 @@ const TOKEN: &str = "rig-admin";
 
 /// How long the two may take to answer: 5 s on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Arguments in which two API servers differ.
+const ETCD: &str = "--etcd-servers=";
+const PORT: &str = "--secure-port=";
 
 pub struct ControlPlane {
     directory: PathBuf,
@@ -52,9 +57,9 @@ impl ControlPlane {
         fs::write(&tokens, format!("{TOKEN},rig-admin,1,\"system:masters,moor:break-glass\"\n")).unwrap();
         let mut api_server = Command::new(parts.join("kube-apiserver"));
         api_server
-            .arg(format!("--etcd-servers={etcd_url}"))
+            .arg(format!("{ETCD}{etcd_url}"))
             .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
-            .arg(format!("--secure-port={secure}"))
+            .arg(format!("{PORT}{secure}"))
             // Its own certificate is made there.
             .arg(format!("--cert-dir={}", keys.display()))
             .arg(format!("--token-auth-file={}", tokens.display()))
@@ -104,6 +109,31 @@ impl ControlPlane {
         self.wait().await;
     }
 
+    /// Starts another API server beside the first, which finds etcd at this address.
+    pub(super) fn another_api_server(&self, name: &str, etcd: SocketAddr) -> (Program, Client) {
+        let first = &self.api_server.command;
+        let [secure] = free_ports();
+        let its_own = |argument: &&OsStr| {
+            let argument = argument.to_string_lossy();
+            argument.starts_with(ETCD) || argument.starts_with(PORT)
+        };
+        let logs = self.directory.join("logs");
+        let mut command = Command::new(first.get_program());
+        command
+            .args(first.get_args().filter(|argument| !its_own(argument)))
+            .arg(format!("{ETCD}http://{etcd}"))
+            .arg(format!("{PORT}{secure}"))
+            .stdout(log(&logs, name))
+            .stderr(log(&logs, name));
+        (Program::start(command), client_of(secure))
+    }
+
+    /// Where the API server finds etcd.
+    pub(super) fn etcd(&self) -> String {
+        let mut arguments = self.api_server.command.get_args();
+        arguments.find_map(|a| a.to_str()?.strip_prefix(ETCD)).unwrap().to_owned()
+    }
+
     async fn wait(&mut self) {
         let logs = self.directory.join("logs");
         let end = Instant::now() + PATIENCE;
@@ -133,7 +163,7 @@ impl Drop for ControlPlane {
 }
 
 /// A process that can be started again.
-struct Program {
+pub(super) struct Program {
     command: Command,
     child: Child,
 }
@@ -148,7 +178,7 @@ impl Program {
         self.child = self.command.spawn().unwrap();
     }
 
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

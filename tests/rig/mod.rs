@@ -29,6 +29,7 @@ mod nodes;
 mod objects;
 mod process;
 mod proxy;
+mod second;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -46,7 +47,8 @@ pub use namespaces::{DriverIn, Parted, lay_cover};
 pub use objects::{condition, registered, volume, volume_claim};
 use process::Moor;
 pub use proxy::ON_THE_PATH;
-use proxy::Role;
+use proxy::{Role, Upstream};
+pub use second::SecondServer;
 
 /// moor's own namespace.
 pub const NAMESPACE: &str = "moor-system";
@@ -95,6 +97,7 @@ pub struct Rig {
     longest_call: u64,
     audit_interval: u64,
     kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
+    upstreams: Mutex<BTreeMap<String, tokio::sync::watch::Sender<Upstream>>>,
     processes: Mutex<BTreeMap<String, Moor>>,
     ended: Mutex<Vec<String>>,
     /// Every machine that there ever was.
@@ -117,6 +120,7 @@ impl Rig {
             longest_call: options.longest_call,
             audit_interval: options.audit_interval,
             kubeconfigs: Mutex::default(),
+            upstreams: Mutex::default(),
             processes: Mutex::default(),
             ended: Mutex::default(),
             nodes: Mutex::default(),
@@ -138,9 +142,10 @@ impl Rig {
     }
 
     async fn open_door(&self, actor: &str, role: &Role<'_>) {
-        let admin = self.cluster.admin.clone();
+        let upstream = tokio::sync::watch::Sender::new(Upstream::new(self.cluster.admin.clone()));
         let (journal, gate) = (self.journal.clone(), self.gate.clone());
-        let path = proxy::open(&self.directory, actor, role, admin, journal, gate).await;
+        let path = proxy::open(&self.directory, actor, role, upstream.subscribe(), journal, gate).await;
+        self.upstreams.lock().unwrap().insert(actor.to_owned(), upstream);
         self.kubeconfigs.lock().unwrap().insert(actor.to_owned(), path);
     }
 

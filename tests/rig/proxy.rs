@@ -1,15 +1,18 @@
 //! What stands between a process of moor and the API server: gives it the rights that the chart gives it, writes down
 //! every write, and can stop it before or after one.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use futures::{Stream, StreamExt as _};
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use kube::Client;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::NAMESPACE;
 use super::gate::{Gate, Side};
@@ -25,9 +28,27 @@ struct Door {
     /// Whose watches these are to [`lag`].
     who: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
-    upstream: Client,
+    upstream: watch::Receiver<Upstream>,
     journal: Journal,
     gate: Gate,
+}
+
+/// The API server behind a door, and what the process has read there.
+#[derive(Clone)]
+pub(super) struct Upstream {
+    client: Client,
+    reads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Upstream {
+    pub fn new(client: Client) -> Self {
+        Self { client, reads: Arc::default() }
+    }
+
+    /// The targets of all reads that were answered, in their order.
+    pub fn reads(&self) -> Vec<String> {
+        self.reads.lock().unwrap().clone()
+    }
 }
 
 /// Who a process is to the API server.
@@ -42,7 +63,7 @@ pub async fn open(
     directory: &Path,
     actor: &str,
     role: &Role<'_>,
-    upstream: Client,
+    upstream: watch::Receiver<Upstream>,
     journal: Journal,
     gate: Gate,
 ) -> PathBuf {
@@ -98,6 +119,9 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     door.gate.pass(stop, Side::Before).await;
 
     let watched = watched(&parts.uri);
+    let mut upstream = door.upstream.clone();
+    let server = upstream.borrow_and_update().clone();
+    let read = (parts.method == Method::GET).then(|| parts.uri.to_string());
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let mut forwarded = http::Request::builder().method(parts.method).uri(target);
     for name in [header::CONTENT_TYPE, header::ACCEPT, header::USER_AGENT] {
@@ -109,9 +133,12 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
         forwarded = forwarded.header(name, value);
     }
     let forwarded = forwarded.body(kube::client::Body::from(body)).unwrap();
-    let Ok(answer) = door.upstream.send(forwarded).await else {
+    let Ok(answer) = server.client.send(forwarded).await else {
         return StatusCode::BAD_GATEWAY.into_response();
     };
+    if let Some(read) = read.filter(|_| answer.status().is_success()) {
+        server.reads.lock().unwrap().push(read);
+    }
     if let Some(open) = open {
         open.end(Outcome::Answered(answer.status().as_u16()));
     }
@@ -123,7 +150,27 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     let body = Body::new(body);
     let Some(kind) = watched else { return Response::from_parts(parts, body) };
     let late = lag::behind(body.into_data_stream(), lag::of(door.who, &kind));
-    Response::from_parts(parts, Body::from_stream(late))
+    Response::from_parts(parts, Body::from_stream(until_led_elsewhere(late, upstream)))
+}
+
+/// The same stream, until its door leads to another API server: then it breaks, as one whose connection is lost.
+fn until_led_elsewhere<S>(
+    stream: S,
+    upstream: watch::Receiver<Upstream>,
+) -> impl Stream<Item = S::Item> + Send
+where
+    S: Stream<Item = Result<Bytes, axum::Error>> + Send + 'static,
+{
+    futures::stream::unfold(Some((Box::pin(stream), upstream)), |open| async {
+        let (mut stream, mut upstream) = open?;
+        tokio::select! {
+            item = stream.next() => Some((item?, Some((stream, upstream)))),
+            _ = upstream.changed() => {
+                let lost = io::Error::from(io::ErrorKind::ConnectionReset);
+                Some((Err(axum::Error::new(lost)), None))
+            }
+        }
+    })
 }
 
 /// The plural name of the kind that a request watches.

@@ -12,6 +12,7 @@ mod rig;
 mod allow;
 mod bad_input;
 mod bounds;
+mod behind;
 mod crash_sweep;
 mod drift;
 mod fault_matrix;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         allow::CASES,
         bad_input::CASES,
         bounds::CASES,
+        behind::CASES,
         crash_sweep::CASES,
         drift::CASES,
         fault_matrix::CASES,
