@@ -36,9 +36,9 @@ pub struct CreateVolume {
 /// A volume as CreateVolume made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreatedVolume {
-    /// Its handle; not empty, at most 128 bytes.
+    /// Its handle; not empty.
     pub volume_id: String,
-    /// Bytes; nothing if the driver does not know.
+    /// Bytes; nothing if the driver does not know. Less than nothing is the caller's to refuse: the volume is made.
     pub capacity_bytes: Option<i64>,
     /// To be stored and passed unchanged with every later call.
     pub volume_context: Context,
@@ -108,7 +108,7 @@ impl Plugin {
 
     /// CreateVolume (needs CREATE_DELETE_VOLUME).
     ///
-    /// Fails with `Origin::Reply`, outcome unknown, if the answer has no usable volume in it.
+    /// Fails with `Origin::Reply`, outcome unknown, if the answer names no volume.
     pub async fn create_volume(&self, args: CreateVolume) -> Result<CreatedVolume, CallError> {
         const RPC: Rpc = Rpc::CreateVolume;
         args.check().map_err(|error| CallError::argument(RPC, &error))?;
@@ -152,8 +152,6 @@ impl Plugin {
     }
 
     /// ControllerPublishVolume (needs PUBLISH_UNPUBLISH_VOLUME). Returns the publish context for stage and publish.
-    ///
-    /// Fails with `Origin::Reply`, outcome unknown, if that is larger than CSI allows.
     pub async fn controller_publish_volume(&self, args: ControllerPublish) -> Result<Context, CallError> {
         const RPC: Rpc = Rpc::ControllerPublishVolume;
         args.check().map_err(|error| CallError::argument(RPC, &error))?;
@@ -172,8 +170,7 @@ impl Plugin {
                 client.controller_publish_volume(request).await
             })
             .await?;
-        sizes::map("publish_context", &answer.publish_context)
-            .map_err(|error| CallError::reply(RPC, error.to_string()))?;
+        sizes::tell_of_answer(RPC, sizes::map("publish_context", &answer.publish_context));
         Ok(answer.publish_context.into())
     }
 
@@ -214,7 +211,6 @@ impl ControllerPublish {
         sizes::id("volume_id", &self.volume_id)?;
         sizes::node_id(&self.node_id)?;
         sizes::capability(&self.capability)?;
-        sizes::map("volume_context", &self.volume_context)?;
         sizes::secrets(&self.secrets)
     }
 }
@@ -222,13 +218,11 @@ impl ControllerPublish {
 fn created(answer: wire::CreateVolumeResponse) -> Result<CreatedVolume, String> {
     let volume = answer.volume.ok_or("volume is absent")?;
     sizes::id("volume_id", &volume.volume_id).map_err(|error| error.to_string())?;
-    sizes::map("volume_context", &volume.volume_context).map_err(|error| error.to_string())?;
-    if volume.capacity_bytes < 0 {
-        return Err(format!("capacity_bytes is {}", volume.capacity_bytes));
-    }
+    sizes::tell_of_answer(Rpc::CreateVolume, sizes::text("volume_id", &volume.volume_id));
+    sizes::tell_of_answer(Rpc::CreateVolume, sizes::map("volume_context", &volume.volume_context));
     Ok(CreatedVolume {
         volume_id: volume.volume_id,
-        capacity_bytes: Some(volume.capacity_bytes).filter(|bytes| *bytes > 0),
+        capacity_bytes: Some(volume.capacity_bytes).filter(|bytes| *bytes != 0),
         volume_context: volume.volume_context.into(),
         source: volume.content_source,
         topology: volume.accessible_topology.into_iter().map(|topology| topology.segments).collect(),

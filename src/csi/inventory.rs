@@ -223,7 +223,6 @@ impl Plugin {
 impl Validate {
     fn check(&self) -> Result<(), SizeError> {
         sizes::id("volume_id", &self.volume_id)?;
-        sizes::map("volume_context", &self.volume_context)?;
         sizes::capabilities(&self.capabilities)?;
         sizes::map("parameters", &self.parameters)?;
         sizes::secrets(&self.secrets)
@@ -289,7 +288,6 @@ fn left_out(wanted: &wire::VolumeCapability, found: &wire::VolumeCapability) -> 
 
 fn listed(entry: wire::list_volumes_response::Entry) -> Result<ListedVolume, String> {
     let volume = entry.volume.ok_or("an entry without volume")?;
-    // Not held to 128 bytes: one odd volume, perhaps not ours, must not hide all others.
     if volume.volume_id.is_empty() {
         return Err("an entry with an empty volume_id".to_owned());
     }

@@ -267,23 +267,19 @@ impl Plugin {
 impl NodeStage {
     fn check(&self) -> Result<(), SizeError> {
         sizes::id("volume_id", &self.volume_id)?;
-        sizes::map("publish_context", &self.publish_context)?;
         sizes::path("staging_target_path", &self.staging_target_path)?;
         sizes::capability(&self.capability)?;
-        sizes::secrets(&self.secrets)?;
-        sizes::map("volume_context", &self.volume_context)
+        sizes::secrets(&self.secrets)
     }
 }
 
 impl NodePublish {
     fn check(&self) -> Result<(), SizeError> {
         sizes::id("volume_id", &self.volume_id)?;
-        sizes::map("publish_context", &self.publish_context)?;
         optional_path("staging_target_path", self.staging_target_path.as_deref())?;
         sizes::path("target_path", &self.target_path)?;
         sizes::capability(&self.capability)?;
-        sizes::secrets(&self.secrets)?;
-        sizes::map("volume_context", &self.volume_context)
+        sizes::secrets(&self.secrets)
     }
 }
 

@@ -1,10 +1,12 @@
-//! CSI's size limits, checked before a call because a driver may cut or refuse what is longer (CSI "Size Limits").
+//! CSI's size limits, checked before a call because a driver may cut or refuse what is longer (CSI "Size Limits"). What
+//! a driver has answered is not held to them: to refuse it would be to forget what its undo needs.
 
 use std::collections::BTreeMap;
 
 use super::proto::csi::v1::VolumeCapability;
 use super::proto::csi::v1::volume_capability::AccessType;
 use super::redact::mount_flags;
+use super::rpc::Rpc;
 use super::secrets::Secrets;
 
 /// Bytes in a string for which the spec says nothing else: volume ids, names, file system types.
@@ -67,15 +69,16 @@ pub fn text(field: &'static str, value: &str) -> Result<(), SizeError> {
     limited(field, value.len(), STRING_LIMIT)
 }
 
-/// A required string of at most 128 bytes: a volume or snapshot id.
+/// A required volume or snapshot id. Of any length: drivers give longer ones than CSI's 128 bytes, and what a driver gave
+/// is what its other calls, the undo above all, have to name.
 pub fn id(field: &'static str, value: &str) -> Result<(), SizeError> {
-    required(field, value)?;
-    text(field, value)
+    required(field, value)
 }
 
 /// A required name that we give, at most 128 bytes and without control characters (CSI CreateVolume).
 pub fn name(field: &'static str, value: &str) -> Result<(), SizeError> {
-    id(field, value)?;
+    required(field, value)?;
+    text(field, value)?;
     if value.chars().any(char::is_control) {
         return Err(SizeError::ControlCharacters { field });
     }
@@ -88,7 +91,7 @@ pub fn node_id(value: &str) -> Result<(), SizeError> {
     limited("node_id", value.len(), NODE_ID_LIMIT)
 }
 
-/// A map of at most 4 KiB.
+/// A map that we give, of at most 4 KiB. Contexts are the driver's own and handed on as they came.
 pub fn map(field: &'static str, map: &BTreeMap<String, String>) -> Result<(), SizeError> {
     limited(field, map.iter().map(|(key, value)| key.len() + value.len()).sum(), MAP_LIMIT)
 }
@@ -144,6 +147,13 @@ pub fn capabilities(capabilities: &[VolumeCapability]) -> Result<(), SizeError> 
     capabilities.iter().try_for_each(capability)
 }
 
+/// Says of an answer that it is larger than CSI allows. It is kept all the same.
+pub(super) fn tell_of_answer(rpc: Rpc, check: Result<(), SizeError>) {
+    if let Err(error) = check {
+        tracing::warn!(%rpc, "the driver's answer is kept although {error}");
+    }
+}
+
 fn required(field: &'static str, value: &str) -> Result<(), SizeError> {
     if value.is_empty() { Err(SizeError::Empty { field }) } else { Ok(()) }
 }
@@ -158,11 +168,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_id_has_at_most_128_bytes() {
-        assert_eq!(id("volume_id", &"x".repeat(128)), Ok(()));
-        let error = id("volume_id", &"x".repeat(129)).unwrap_err();
-        assert_eq!(error.to_string(), "volume_id has 129 bytes, CSI allows 128");
+    fn a_volume_id_is_as_long_as_its_driver_made_it() {
+        assert_eq!(id("volume_id", &"x".repeat(1024)), Ok(()));
         assert_eq!(id("volume_id", ""), Err(SizeError::Empty { field: "volume_id" }));
+    }
+
+    #[test]
+    fn a_name_has_at_most_128_bytes() {
+        assert_eq!(name("name", &"x".repeat(128)), Ok(()));
+        let error = name("name", &"x".repeat(129)).unwrap_err();
+        assert_eq!(error.to_string(), "name has 129 bytes, CSI allows 128");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod rig;
 
 mod allow;
+mod answers;
 mod bad_input;
 mod bounds;
 mod behind;
@@ -27,6 +28,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     rig::main(&[
         allow::CASES,
+        answers::CASES,
         bad_input::CASES,
         bounds::CASES,
         behind::CASES,

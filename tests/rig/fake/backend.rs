@@ -23,6 +23,19 @@ pub struct Stored {
     pub published: BTreeMap<(String, PathBuf), Vec<u8>>,
 }
 
+/// How the driver answers about a volume, where that is not as usual.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// Bytes of its id; 0 is as usual.
+    pub id_bytes: usize,
+    /// Its size, instead of what was asked for.
+    pub capacity_bytes: Option<i64>,
+    /// In its volume context beside what is there as usual.
+    pub volume_context: BTreeMap<String, String>,
+    /// In its publish context beside what is there as usual.
+    pub publish_context: BTreeMap<String, String>,
+}
+
 #[derive(Debug)]
 pub struct Backend {
     directory: PathBuf,
@@ -36,6 +49,8 @@ pub struct Backend {
     pub violations: Vec<(String, String)>,
     /// Nodes that are down for good: to detach what they have staged is right (design R4).
     pub lost: BTreeSet<String>,
+    /// By key.
+    pub answers: BTreeMap<String, Answers>,
     /// Keys of volumes that stay attached whatever they answer.
     pub stuck: BTreeSet<String>,
     /// Keys of volumes whose read-only mounts can be written to.
@@ -52,6 +67,7 @@ impl Backend {
             volumes: BTreeMap::new(),
             violations: Vec::new(),
             lost: BTreeSet::new(),
+            answers: BTreeMap::new(),
             stuck: BTreeSet::new(),
             writable: BTreeSet::new(),
         }
@@ -62,6 +78,17 @@ impl Backend {
         fs::create_dir_all(self.content(key)).unwrap();
         self.volumes.entry(key.to_owned()).or_default();
         format!("vol-{key}")
+    }
+
+    /// The id of a volume.
+    pub fn id(&self, key: &str) -> String {
+        let mut id = format!("vol-{key}");
+        let bytes = self.answers.get(key).map_or(0, |answers| answers.id_bytes);
+        if bytes > id.len() {
+            id.push('/');
+            id.push_str(&"x".repeat(bytes - id.len()));
+        }
+        id
     }
 
     /// Where a volume's content is.

@@ -30,11 +30,14 @@ impl Controller for Place {
         let about = About { rpc: Rpc::CreateVolume, key: key.clone(), arguments: request.encode_to_vec() };
         self.answer(about, |backend, _, arguments| {
             backend.create(&key, arguments)?;
-            let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+            let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
+            let answers = backend.answers.get(&key).cloned().unwrap_or_default();
+            let mut volume_context = answers.volume_context;
+            volume_context.insert("made-for".to_owned(), key.clone());
             let volume = wire::Volume {
-                volume_id: format!("vol-{key}"),
-                capacity_bytes,
-                volume_context: [("made-for".to_owned(), key.clone())].into(),
+                volume_id: backend.id(&key),
+                capacity_bytes: answers.capacity_bytes.unwrap_or(asked),
+                volume_context,
                 ..Default::default()
             };
             Ok(wire::CreateVolumeResponse { volume: Some(volume) })
@@ -90,7 +93,7 @@ impl Controller for Place {
         let about = About { rpc: Rpc::ListVolumes, key: String::new(), arguments };
         self.answer(about, |backend, _, _| {
             let entry = |(key, stored): (&String, &Stored)| Entry {
-                volume: Some(wire::Volume { volume_id: format!("vol-{key}"), ..Default::default() }),
+                volume: Some(wire::Volume { volume_id: backend.id(key), ..Default::default() }),
                 status: Some(VolumeStatus {
                     published_node_ids: stored.attached.keys().cloned().collect(),
                     ..Default::default()
@@ -113,9 +116,10 @@ impl Controller for Place {
         self.answer(about, |backend, _, arguments| {
             let many = request.volume_capability.as_ref().is_some_and(is_multi_node);
             backend.attach(&key, &request.node_id, many, arguments)?;
-            Ok(wire::ControllerPublishVolumeResponse {
-                publish_context: [("slot".to_owned(), format!("{key} at {}", request.node_id))].into(),
-            })
+            let answers = backend.answers.get(&key).cloned().unwrap_or_default();
+            let mut publish_context = answers.publish_context;
+            publish_context.insert("slot".to_owned(), format!("{key} at {}", request.node_id));
+            Ok(wire::ControllerPublishVolumeResponse { publish_context })
         })
         .await
     }

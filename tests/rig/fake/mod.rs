@@ -1,7 +1,8 @@
 //! A CSI driver for tests: writes down every call, has faults on demand, and checks whoever calls it by CSI's rules of
 //! order. It serves a real unix socket per node, with one storage behind all of them, and makes real mounts.
 //!
-//! A volume is known by its **key**: `parameters.key` of CreateVolume, or the part after `vol-` of its handle.
+//! A volume is known by its **key**: `parameters.key` of CreateVolume, or the part of its handle after `vol-` and
+//! before the first `/`.
 
 pub mod backend;
 mod controller;
@@ -314,5 +315,6 @@ impl Drop for Flight {
 
 /// The key of a handle.
 fn key_of(handle: &str) -> String {
-    handle.strip_prefix("vol-").unwrap_or(handle).to_owned()
+    let key = handle.strip_prefix("vol-").unwrap_or(handle);
+    key.split('/').next().unwrap_or(key).to_owned()
 }
