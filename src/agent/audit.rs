@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use super::context::{Agent, BY_HANDLE};
 use super::failure::Failure;
-use super::upkeep::instance_name;
 use crate::api::conditions::whole_second;
 use crate::api::handle::DriftKind;
+use crate::api::names::instance_name;
 use crate::api::{Attachment, VolumeHandle};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift::{self, Finding};

@@ -52,4 +52,3 @@ mod wakes;
 
 pub use args::AgentArgs;
 pub use role::{Error, run};
-pub use upkeep::instance_name;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::context::Agent;
 use super::forgotten::report;
-use super::upkeep::instance_name;
+use crate::api::names::instance_name;
 
 /// VolumeHandles whose records have yet to be compared with the API server. None: nothing went back, or all is said.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use super::processes::{self, Processes};
 use super::status::{difference, not_ready, ready};
 use crate::api::conditions::{self, Desired};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
-use crate::api::lock;
+use crate::api::names::instance_name;
 use crate::api::plugin::Plugin;
 use crate::k8s::node::LeanNode;
 use crate::k8s::{ApiError, Next, Target};
@@ -26,14 +26,6 @@ const SETTLE: Duration = Duration::from_millis(250);
 const UNREGISTERED: Duration = Duration::from_secs(15);
 /// Longest lastError, in bytes: the schema's bound.
 const MAX_ERROR: usize = 2048;
-
-/// Name of the PluginInstance of a driver on a node: the same before and after every restart, so that work assigned to
-/// it stays assigned.
-#[must_use]
-pub fn instance_name(node: &str, driver: &str) -> String {
-    let hash = lock::handle_name("plugin-instance", driver);
-    format!("{node}-{}", hash.get(..12).unwrap_or(&hash))
-}
 
 /// Brings the PluginInstance of one driver up to date.
 pub async fn reconcile(agent: &Agent, driver: &str) -> Next {
@@ -244,18 +236,5 @@ fn condition(status: &PluginInstanceStatus) -> Desired {
         (Some(error), false, true) => not_ready("Gone", error.clone()),
         (Some(error), false, false) => not_ready("Unhealthy", error.clone()),
         (None, false, _) => not_ready("Starting", "it does not say yet that it is ready".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_instance_is_named_after_node_and_driver() {
-        let name = instance_name("node-1", "loop.moor.dev");
-        assert!(name.starts_with("node-1-") && name.len() == "node-1-".len() + 12, "{name}");
-        assert_eq!(name, instance_name("node-1", "loop.moor.dev"));
-        assert_ne!(name, instance_name("node-1", "other"));
     }
 }

@@ -13,6 +13,9 @@ pub const READY: &str = "Ready";
 /// The condition of a Volume about whose attachments the storage says otherwise than moor's objects.
 pub const DRIFTED: &str = "Drifted";
 
+/// The condition of a Plugin that says which of its instances do not count as they say, and which hold up others.
+pub const IN_ORDER: &str = "InstancesInOrder";
+
 /// Longest condition message moor writes, in bytes; the API server allows 32 KiB.
 pub const MAX_MESSAGE: usize = 1024;
 

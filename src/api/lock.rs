@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::capability::AccessMode;
 
-fn name_of(form: &str, parts: &[&str]) -> String {
+pub(super) fn name_of(form: &str, parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in std::iter::once(&form).chain(parts) {
         hash.update((part.len() as u64).to_be_bytes());

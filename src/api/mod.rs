@@ -11,6 +11,7 @@ pub mod conditions;
 pub mod handle;
 pub mod instance;
 pub mod lock;
+pub mod names;
 pub mod plugin;
 pub mod schema;
 pub mod volume;

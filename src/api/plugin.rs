@@ -1,5 +1,7 @@
 //! `Plugin`: a CSI driver that moor may use.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -28,7 +30,8 @@ use super::instance::Capabilities;
     printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
-    validation = Rule::new("has(self.spec.driverName) == has(oldSelf.spec.driverName) && (!has(self.spec.driverName) || self.spec.driverName == oldSelf.spec.driverName)").message("spec.driverName is immutable: create another Plugin for another driver").field_path(".spec.driverName")
+    validation = Rule::new("has(self.spec.driverName) == has(oldSelf.spec.driverName) && (!has(self.spec.driverName) || self.spec.driverName == oldSelf.spec.driverName)").message("spec.driverName is immutable: create another Plugin for another driver").field_path(".spec.driverName"),
+    validation = Rule::new("!has(self.spec.controllerNodes) || has(self.spec.controllerNodes.names) != has(self.spec.controllerNodes.matchLabels)").message("spec.controllerNodes takes either names or matchLabels: give one of the two, or leave spec.controllerNodes out to allow every node").field_path(".spec.controllerNodes")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PluginSpec {
@@ -56,6 +59,11 @@ pub struct PluginSpec {
     /// How volumes are spread over the healthy controller instances.
     #[serde(default)]
     pub balancing: Balancing,
+    /// Nodes on which the driver may be asked to create, delete, attach and detach volumes. Whoever controls one of them
+    /// may do so with every volume of the driver. Absent: every node that runs the driver. What a node that is no longer
+    /// selected was asked to do before stays with it until its driver or its agent is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_nodes: Option<ControllerNodes>,
     /// The driver accepts a second target of a SingleNodeWriter volume on one node although it does not
     /// list SINGLE_NODE_MULTI_WRITER. Without this, the second claim waits (CSI NodePublishVolume).
     /// Counts only for Attachments that are made after it was set.
@@ -73,6 +81,21 @@ fn default_health_timeout() -> i64 {
 
 fn default_controller_concurrency() -> i64 {
     16
+}
+
+/// Nodes, by their names or by their labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerNodes {
+    /// Names of the nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::node_names")]
+    pub names: Vec<String>,
+    /// Labels that a node has to have, all of them. A kubelet may set most labels of its own Node; those that begin with
+    /// node-restriction.kubernetes.io/ it may not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::labels")]
+    pub match_labels: BTreeMap<String, String>,
 }
 
 /// Which of a driver's services are used.

@@ -50,7 +50,14 @@ pub fn namespace_names(_: &mut SchemaGenerator) -> Schema {
         "items": { "type": "string", "maxLength": 63, "pattern": "^([*]|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$" } })
 }
 
-/// Labels that an object is to have. An empty map would be an unclear way to say "none".
+/// Names of up to 64 nodes.
+#[must_use]
+pub fn node_names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "minItems": 1, "maxItems": 64,
+        "items": { "type": "string", "minLength": 1, "maxLength": 253 }, "x-kubernetes-list-type": "set" })
+}
+
+/// Labels that an object has to have.
 #[must_use]
 pub fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "minProperties": 1, "maxProperties": 16,

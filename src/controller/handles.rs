@@ -33,12 +33,11 @@ pub(crate) async fn live_attachments(ctx: &Context, handle: &str) -> Result<Vec<
 /// Creates the VolumeHandle, the lock on the driver's volume.
 pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
     let Some(id) = handle_of(volume) else { return Ok(Did::Nothing) };
-    let driver = seen.driver();
-    if volume.spec.volume_handle.is_some()
-        && let Some(Naming { name, field, certain }) = ctx.persistent_volumes.naming(&driver, &id).await?
-    {
-        let why = VolumeWaiting::HandleInPersistentVolume { name, field, certain };
-        return volumes::wait(ctx, volume, &why).await;
+    let driver = seen.driver.clone();
+    // Also a handle that CreateVolume answered: the node that made the call may lie, and whoever has the VolumeHandle has
+    // the storage deleted.
+    if let Some(naming) = persistent_volume_naming(ctx, volume, &driver, &id).await? {
+        return keep_off(ctx, seen, volume, naming).await;
     }
     let name = lock::handle_name(&driver, &id);
     // Attachments that outlived an earlier VolumeHandle still lock the storage: start closed behind them, with the
@@ -77,6 +76,24 @@ pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
     Ok(Did::Step)
 }
 
+/// Another orchestrator has the storage: says so, and lets the Volume go without it if it is to be deleted.
+async fn keep_off(
+    ctx: &Context,
+    seen: &Observed,
+    volume: &Arc<Volume>,
+    naming: Naming,
+) -> Result<Did, ApiError> {
+    let Naming { name, field, certain } = naming;
+    if volume.metadata.deletion_timestamp.is_some() {
+        return volumes::leave_storage(ctx, seen, volume, name).await;
+    }
+    let why = match volume.spec.volume_handle {
+        None => VolumeWaiting::AnswerInPersistentVolume { name },
+        Some(_) => VolumeWaiting::HandleInPersistentVolume { name, field, certain },
+    };
+    volumes::wait(ctx, volume, &why).await
+}
+
 fn reference(volume: &Volume) -> VolumeRef {
     let meta = &volume.metadata;
     VolumeRef {
@@ -84,6 +101,18 @@ fn reference(volume: &Volume) -> VolumeRef {
         name: meta.name.clone().unwrap_or_default(),
         uid: meta.uid.clone().unwrap_or_default(),
     }
+}
+
+/// The PersistentVolume that keeps this Volume off its storage. One that only may stand for the same does so for a handle
+/// that somebody named, and not for what the driver has just made.
+pub(crate) async fn persistent_volume_naming(
+    ctx: &Context,
+    volume: &Volume,
+    driver: &str,
+    id: &str,
+) -> Result<Option<Naming>, ApiError> {
+    let naming = ctx.persistent_volumes.naming(driver, id).await?;
+    Ok(naming.filter(|naming| naming.certain || volume.spec.volume_handle.is_some()))
 }
 
 /// The VolumeHandle names another Volume. Takes it over if that one is gone, by closing first.
@@ -97,6 +126,12 @@ pub(crate) async fn contest(ctx: &Context, seen: &Observed, volume: &Arc<Volume>
     }
     if let Some(to) = heir_without_volume(seen) {
         return move_to(ctx, seen, &to).await;
+    }
+    let spec = &handle.spec;
+    if let Some(naming) =
+        persistent_volume_naming(ctx, volume, &spec.driver_name, &spec.volume_handle).await?
+    {
+        return keep_off(ctx, seen, volume, naming).await;
     }
     if !handle.spec.closing {
         return begin_closing(ctx, seen).await;

@@ -23,6 +23,7 @@ use crate::k8s::lease::agent_lease_name;
 use crate::k8s::node::LeanNode;
 use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Target};
+use crate::plugin;
 
 /// Does the first thing that is due about a node of this Volume's Attachments.
 pub(crate) async fn settle(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
@@ -71,7 +72,7 @@ fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> 
     let Some(node) = node else { return NodeNow::Gone };
     let fixed = &attachment.spec.fixed;
     let here = |i: &crate::api::PluginInstance| {
-        i.spec.node_uid == node.uid() && i.spec.driver_name == fixed.driver_name
+        i.spec.node_uid == node.uid() && plugin::counts(i, &fixed.driver_name)
     };
     // Only asked of another Node than the recorded one: whether it is another machine.
     let node_id = (node.uid() != fixed.node_uid).then(|| {

@@ -12,7 +12,7 @@ use super::observe::handle_of;
 use super::room::Room;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::lease::agent::DURATION;
-use crate::k8s::lease::{Leftovers, agent_of_lease};
+use crate::k8s::lease::{AGENTS, Leftovers, agent_lease_name, agent_of_lease};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 
@@ -122,17 +122,29 @@ pub(crate) fn connect(ctx: &Context) {
         }
     });
     let (q, all, room) = (Arc::clone(queue), Arc::clone(attachments), Arc::clone(&ctx.room));
-    let (of_plugin, on_node) = (OfPlugin::new(ctx), Arc::clone(instances));
+    let (of_plugin, on_node, named) = (OfPlugin::new(ctx), Arc::clone(instances), Arc::clone(plugins));
     nodes.on_change(move |before, after| {
         let Some(node) = after.or(before) else { return };
         let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let labels = |n: &Arc<LeanNode>| n.metadata.labels.clone();
+        if before.map(labels) != after.map(labels) {
+            // Where controller calls are made may go by labels.
+            for instance in on_node.by_index(BY_AGENT, name) {
+                let plugin = named.get("", &instance.spec.plugin_name);
+                if plugin.is_some_and(|plugin| plugin.spec.controller_nodes.is_some()) {
+                    of_plugin.wake(&instance.spec.plugin_name);
+                    q.add(Key::Plugin(instance.spec.plugin_name.clone()));
+                }
+            }
+        }
         if before.map(facts) != after.map(facts) {
-            let name = node.metadata.name.as_deref().unwrap_or_default();
             add_attached(&q, &all, name);
             add_waiting(&q, &room, name);
             // Volumes whose calls are made there, wherever they are attached.
             for instance in on_node.by_index(BY_AGENT, name) {
                 of_plugin.wake(&instance.spec.plugin_name);
+                q.add(Key::Plugin(instance.spec.plugin_name.clone()));
             }
         }
     });
@@ -181,7 +193,7 @@ fn connect_namespaces(ctx: &Context) {
 /// A node that is heard again, or has undone something, may have claims that wait for that.
 fn connect_leases(ctx: &Context) {
     let (q, room, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room), Arc::clone(&ctx.attachments));
-    let observer = Arc::clone(&ctx.leases);
+    let (observer, nodes) = (Arc::clone(&ctx.leases), Arc::clone(&ctx.nodes));
     ctx.lease_cache.on_change(move |before, after| {
         let was_heard = after.is_some_and(|after| observer.has_heard(after));
         // First, so that whoever is woken finds it counted.
@@ -192,12 +204,21 @@ fn connect_leases(ctx: &Context) {
             said != Leftovers::none() && said != says
         });
         let eases = says_less || !was_heard;
-        if eases && let Some(node) = after.metadata.name.as_deref().and_then(agent_of_lease) {
-            add_waiting(&q, &room, node);
+        if eases && let Some(node) = node_of_lease(&nodes, after) {
+            add_waiting(&q, &room, &node);
             // A claim for any node may be held up by what is attached there.
-            add_attached(&q, &all, node);
+            add_attached(&q, &all, &node);
         }
     });
+}
+
+/// The node whose agent's Lease this is. The longest names of nodes cannot be read from it.
+fn node_of_lease(nodes: &Cache<LeanNode>, lease: &Lease) -> Option<String> {
+    let name = lease.metadata.name.as_deref()?;
+    let whole = agent_of_lease(name).map(str::to_owned);
+    let is = |node: &str| agent_lease_name(node) == name;
+    let found = || nodes.all().iter().filter_map(|n| n.metadata.name.clone()).find(|node| is(node));
+    whole.or_else(|| name.starts_with(AGENTS).then(found)?)
 }
 
 fn connect_attachments(ctx: &Context) {

@@ -12,7 +12,7 @@ use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use crate::k8s::lease::{Leftovers, agent_lease_name};
-use crate::plugin::older;
+use crate::plugin::{self, older};
 use crate::volume::InstanceSeen;
 
 /// The capability that lets a driver take several targets of one volume on a node.
@@ -31,7 +31,12 @@ pub(crate) struct Observed {
     pub(crate) plugin: Option<Arc<Plugin>>,
     /// The Plugin that has its driver instead.
     pub(crate) older_plugin: Option<String>,
+    /// The driver's name: that of the VolumeHandle, for as long as there is one, else the Plugin's.
+    pub(crate) driver: String,
+    /// Those of the Plugin that count for this driver.
     pub(crate) instances: Vec<Arc<PluginInstance>>,
+    /// Those of them that serve the Controller service where the Plugin wants it.
+    pub(crate) controlling: Vec<Arc<PluginInstance>>,
     pub(crate) controllers: Vec<InstanceSeen>,
     pub(crate) handle: Option<Arc<VolumeHandle>>,
     pub(crate) handle_seen: Option<HandleSeen>,
@@ -51,12 +56,6 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// The driver's name: that of the VolumeHandle, else as an instance reports it, else as the Plugin says.
-    pub(crate) fn driver(&self) -> String {
-        let recorded = self.handle.as_ref().map(|h| h.spec.driver_name.clone());
-        recorded.unwrap_or_else(|| driver_of(self.plugin.as_deref(), &self.instances))
-    }
-
     /// The claim with this UID.
     pub(crate) fn claim(&self, uid: &str) -> Option<&Arc<VolumeClaim>> {
         self.claims.iter().find(|c| c.metadata.uid.as_deref() == Some(uid))
@@ -64,23 +63,28 @@ impl Observed {
 
     /// A controller instance has said that its driver attaches.
     pub(crate) fn attaches(&self) -> bool {
-        let serves = |i: &PluginInstance| i.status.as_ref().is_some_and(|s| s.controller);
-        let controllers = self.instances.iter().filter(|i| serves(i));
-        controllers.filter_map(|i| capabilities_of(i)).any(|c| c.controller_has(PUBLISH_UNPUBLISH))
+        self.controlling
+            .iter()
+            .filter_map(|i| capabilities_of(i))
+            .any(|c| c.controller_has(PUBLISH_UNPUBLISH))
     }
 
     /// The instance that serves the Node service on this node.
     pub(crate) fn node_instance(&self, node: &str) -> Option<&Arc<PluginInstance>> {
-        let driver = self.driver();
         let serves = |i: &&Arc<PluginInstance>| i.status.as_ref().is_some_and(|s| s.node);
-        let here = |i: &&Arc<PluginInstance>| i.spec.node_name == node && i.spec.driver_name == driver;
-        self.instances.iter().filter(here).find(serves)
+        self.instances.iter().filter(|i| i.spec.node_name == node).find(serves)
     }
 }
 
-fn driver_of(plugin: Option<&Plugin>, instances: &[Arc<PluginInstance>]) -> String {
-    let reported = instances.first().map(|i| i.spec.driver_name.clone());
-    reported.or_else(|| plugin.map(|p| p.driver_name().to_owned())).unwrap_or_default()
+/// Whether the Plugin wants controller calls to be made by the driver beside this instance.
+pub(crate) fn is_selected(ctx: &Context, plugin: &Plugin, instance: &PluginInstance) -> bool {
+    // Most Plugins select nothing, and then no Node is looked up.
+    if plugin.spec.controller_nodes.is_none() {
+        return true;
+    }
+    let name = &instance.spec.node_name;
+    let node = ctx.nodes.get("", name).filter(|node| node.uid() == instance.spec.node_uid);
+    plugin::may_control(plugin, name, node.as_ref().and_then(|node| node.metadata.labels.as_ref()))
 }
 
 /// The handle that a Volume has or is to have.
@@ -105,16 +109,24 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let plugin_name = volume.as_ref().map(|v| v.spec.plugin_name.as_str());
     let plugin_name = plugin_name.or_else(|| left.map(|a| a.spec.fixed.plugin_name.as_str()));
     let plugin = plugin_name.and_then(|name| ctx.plugins.get("", name));
-    let instances = plugin_name.map(|name| ctx.instances.by_index(BY_PLUGIN, name)).unwrap_or_default();
-    let driver = driver_of(plugin.as_deref(), &instances);
     let recorded = match &volume {
         Some(volume) => own_handle(ctx, volume.metadata.uid.as_deref()),
         None => own_handle(ctx, left.map(|a| a.spec.volume.uid.as_str())),
     };
     let id = recorded.as_ref().map(|h| h.spec.volume_handle.clone());
     let id = id.or_else(|| volume.as_deref().and_then(handle_of));
-    // With Plugin and instances gone, or made anew for another driver, only the VolumeHandle knows whose volume it is.
-    let driver = recorded.as_ref().map_or(driver, |h| h.spec.driver_name.clone());
+    // Of a Plugin that is gone, or was made anew for another driver, only what was made before knows whose volume it is.
+    // No PluginInstance is asked: each of them could say something else.
+    let driver = recorded.as_ref().map(|h| h.spec.driver_name.clone());
+    let driver = driver.or_else(|| left.map(|a| a.spec.fixed.driver_name.clone()));
+    let driver = driver.or_else(|| plugin.as_ref().map(|p| p.driver_name().to_owned())).unwrap_or_default();
+    let mut instances = plugin_name.map(|name| ctx.instances.by_index(BY_PLUGIN, name)).unwrap_or_default();
+    instances.retain(|i| plugin::counts(i, &driver));
+    let controls = |i: &&Arc<PluginInstance>| {
+        i.status.as_ref().is_some_and(|s| s.controller)
+            && plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, i))
+    };
+    let controlling: Vec<_> = instances.iter().filter(controls).cloned().collect();
     let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));
     let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| ctx.handles.get("", n)));
     let locks = handle_name.as_ref().map(|n| ctx.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
@@ -138,13 +150,15 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         name: name.to_owned(),
         refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
         nodes: nodes(ctx, volume.as_deref(), &driver, handle_name.as_deref(), &instances),
-        controllers: controllers(ctx, &instances, &named),
+        controllers: controllers(ctx, &instances, &controlling, &named),
         forgotten: handle_name.map(|name| forgotten(ctx, &instances, &name)).unwrap_or_default(),
+        driver,
         volume,
         volume_seen,
         older_plugin: plugin.as_ref().and_then(|p| older(p, &ctx.plugins.all())),
         plugin,
         instances,
+        controlling,
         handle_seen: handle.as_deref().map(HandleSeen::of),
         handle,
         claims_seen: claims.iter().map(|c| ClaimSeen::of(c)).collect(),
@@ -196,9 +210,7 @@ fn nodes(
 ) -> Vec<NodeSeen> {
     let accessible =
         volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
-    // A Plugin whose driver was renamed may have instances of both names.
-    let of_driver = instances.iter().filter(|i| i.spec.driver_name == driver);
-    let serving = of_driver.filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
+    let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
     serving
         .map(|(i, status)| {
             let load = ctx.load(driver, &i.spec.node_name);
@@ -250,6 +262,12 @@ fn in_service(ctx: &Context, node: &str) -> bool {
     ctx.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
 }
 
+/// The Node of an instance is there and nobody marked it as off.
+pub(crate) fn is_in_service(ctx: &Context, instance: &PluginInstance) -> bool {
+    let node = ctx.nodes.get("", &instance.spec.node_name);
+    node.is_some_and(|node| node.uid() == instance.spec.node_uid && !node.is_out_of_service())
+}
+
 /// The controller instances that own calls, by the objects that name them.
 fn named_controllers(
     volume: Option<&Volume>,
@@ -265,14 +283,14 @@ fn named_controllers(
 fn controllers(
     ctx: &Context,
     instances: &[Arc<PluginInstance>],
+    controlling: &[Arc<PluginInstance>],
     named: &[ControllerRef],
 ) -> Vec<InstanceSeen> {
-    let instance =
-        |c: &ControllerRef| instances.iter().find(|i| i.metadata.name.as_ref() == Some(&c.instance));
-    let serves = |i: &Arc<PluginInstance>| i.status.as_ref().is_some_and(|s| s.controller);
-    // An instance goes with its Node or was made anew without its Controller service, and the calls that it owned must
-    // not wait for it for ever.
-    let gone = named.iter().filter(|c| !instance(c).is_some_and(serves));
+    let is = |i: &Arc<PluginInstance>, c: &ControllerRef| i.metadata.name.as_ref() == Some(&c.instance);
+    let instance = |c: &ControllerRef| instances.iter().find(|i| is(i, c));
+    // An instance goes with its Node, was made anew without its Controller service or is not selected any more, and the
+    // calls that it owned must not wait for it for ever.
+    let gone = named.iter().filter(|c| !controlling.iter().any(|i| is(i, c)));
     let mut ghosts: Vec<InstanceSeen> = Vec::new();
     for c in gone {
         if !ghosts.iter().any(|g| g.name == c.instance) {
@@ -284,12 +302,12 @@ fn controllers(
                 name: c.instance.clone(),
                 agent: c.agent.clone(),
                 healthy: false,
-                dead: ctx.looks_dead(&c.agent, silent),
+                dead: ctx.looks_dead(&c.agent, silent) || instance(c).is_some_and(|i| ctx.has_left(i)),
                 topology: std::collections::BTreeMap::new(),
             });
         }
     }
-    let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.controller)?)));
+    let serving = controlling.iter().filter_map(|i| Some((i, i.status.as_ref()?)));
     serving
         .map(|(i, status)| {
             let silent = ctx.silent_for(i);

@@ -116,11 +116,12 @@ pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> Vo
         older_plugin: seen.older_plugin.as_deref(),
         not_allowed: seen.refused.volume.clone(),
         controllers: &seen.controllers,
+        names_controllers: seen.plugin.as_ref().is_some_and(|p| p.spec.controller_nodes.is_some()),
         any_healthy: seen
             .instances
             .iter()
             .any(|i| i.status.as_ref().is_some_and(PluginInstanceStatus::is_healthy_for_any)),
-        can_create: seen.instances.iter().filter_map(|i| i.status.as_ref()).any(|s| {
+        can_create: seen.controlling.iter().filter_map(|i| i.status.as_ref()).any(|s| {
             s.is_healthy_for(Service::Controller) && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
         }),
         attaches: seen.attaches(),

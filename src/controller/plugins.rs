@@ -5,17 +5,23 @@ use serde_json::json;
 
 use super::context::Context;
 use super::mapping::BY_PLUGIN;
+use super::observe::{is_in_service, is_selected};
+use crate::api::PluginInstance;
 use crate::api::conditions;
 use crate::k8s::{ApiError, Next, Target};
-use crate::plugin::{aggregate, older};
+use crate::plugin::{aggregate, in_order, older};
 
 /// Brings a Plugin's status up to date; writes only what differs.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let Some(plugin) = ctx.plugins.get("", name) else { return Next::Done };
     let instances = ctx.instances.by_index(BY_PLUGIN, name);
     let older = older(&plugin, &ctx.plugins.all());
-    let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref());
-    conditions::set(&mut status.conditions, &ready, plugin.metadata.generation, Timestamp::now());
+    let selected = |i: &PluginInstance| is_selected(ctx, &plugin, i);
+    let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref(), selected);
+    let in_order = in_order(&plugin, &instances, selected, |i| is_in_service(ctx, i));
+    for desired in [ready, in_order] {
+        conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());
+    }
     if plugin.status.as_ref() == Some(&status) {
         return Next::Done;
     }

@@ -14,6 +14,7 @@ use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{self, Desired, READY};
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
 use crate::api::{FINALIZER, Volume, VolumeState, lock};
+use crate::k8s::events::Reason;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Target};
 use crate::volume::VolumeWaiting;
@@ -52,16 +53,26 @@ fn moves_from<'a>(volume: &'a Volume, to: &VolumeAssignment) -> Option<&'a Contr
     now.controller.as_ref().filter(|from| to.controller.as_ref() != Some(from))
 }
 
-/// Has DeleteVolume called, after a quorum LIST found no Attachment.
+/// Has DeleteVolume called, after a quorum LIST found no Attachment and another that no PersistentVolume names it.
 pub(crate) async fn assign_delete(
     ctx: &Context,
     seen: &Observed,
-    volume: &Volume,
+    volume: &Arc<Volume>,
     to: Option<ControllerRef>,
 ) -> Result<Did, ApiError> {
     let name = seen.handle.as_ref().and_then(|h| h.metadata.name.clone()).unwrap_or_default();
     if !live_attachments(ctx, &name).await?.is_empty() {
         return Ok(Did::Nothing);
+    }
+    // An order that was given stands: its call may be running.
+    let ordered = volume.spec.assignment.as_ref().is_some_and(|a| a.operation == VolumeOperation::Delete);
+    if let Some(handle) = seen.handle.as_ref().filter(|_| !ordered) {
+        let spec = &handle.spec;
+        let naming =
+            handles::persistent_volume_naming(ctx, volume, &spec.driver_name, &spec.volume_handle).await?;
+        if let Some(naming) = naming {
+            return leave_storage(ctx, seen, volume, naming.name).await;
+        }
     }
     assign(ctx, seen, volume, &VolumeAssignment { operation: VolumeOperation::Delete, controller: to }).await
 }
@@ -146,12 +157,30 @@ pub(crate) async fn record(
     Ok(Did::Step)
 }
 
+/// Ends a deleted Volume whose storage a PersistentVolume names: without DeleteVolume.
+pub(crate) async fn leave_storage(
+    ctx: &Context,
+    seen: &Observed,
+    volume: &Arc<Volume>,
+    name: String,
+) -> Result<Did, ApiError> {
+    let why = VolumeWaiting::StorageLeft { name };
+    let left = Desired { type_: READY, status: false, reason: why.reason(), message: why.message() };
+    // The object goes in a moment, and its conditions with it.
+    if matches!(record(ctx, volume, &left, json!({})).await?, Did::Step) {
+        ctx.tell(volume, Reason::StorageLeft, "Release", why.message());
+        return Ok(Did::Step);
+    }
+    let own = seen.handle.as_ref().is_some_and(|h| volume.metadata.uid.as_ref() == Some(&h.spec.volume.uid));
+    if own { handles::remove(ctx, seen).await } else { free(ctx, seen, volume).await }
+}
+
 /// Takes the finalizer off a deleted Volume, after a GET showed that its VolumeHandle is gone or
 /// another's.
 pub(crate) async fn free(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
     // The name in its status too: by now nobody may be left to say what the driver is called.
-    let computed = handle_of(volume).map(|id| lock::handle_name(&seen.driver(), &id));
+    let computed = handle_of(volume).map(|id| lock::handle_name(&seen.driver, &id));
     let recorded = volume.status.as_ref().and_then(|s| s.handle_name.clone());
     for name in computed.iter().chain(recorded.iter().filter(|r| computed.as_ref() != Some(r))) {
         if let Some(live) = get_live(&ctx.handle_api(), name).await? {

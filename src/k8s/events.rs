@@ -39,6 +39,8 @@ pub enum Reason {
     Orphan,
     /// The storage says otherwise than the objects about what is attached.
     Drifted,
+    /// A Volume went and its storage stays, because a PersistentVolume names it.
+    StorageLeft,
     /// An object cannot be read.
     InvalidObject,
 }
@@ -59,6 +61,7 @@ impl Reason {
             Self::PluginHealth => "PluginHealth",
             Self::Orphan => "Orphan",
             Self::Drifted => "Drifted",
+            Self::StorageLeft => "StorageLeft",
             Self::InvalidObject => "InvalidObject",
         }
     }
@@ -74,6 +77,7 @@ impl Reason {
             | Self::DuplicateHandle
             | Self::Orphan
             | Self::Drifted
+            | Self::StorageLeft
             | Self::InvalidObject => EventType::Warning,
         }
     }

@@ -3,9 +3,14 @@
 //! Pure: data in, data out.
 
 pub mod allow;
+mod belief;
+mod in_order;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+pub use belief::{counts, may_control, twins};
+pub use in_order::in_order;
 
 use crate::api::conditions::{Desired, READY};
 use crate::api::instance::{Capabilities, Service};
@@ -20,29 +25,32 @@ pub fn older(plugin: &Plugin, all: &[Arc<Plugin>]) -> Option<String> {
 }
 
 /// What a Plugin's status should say, without conditions, and its Ready condition. `older` is the Plugin that has its
-/// driver.
+/// driver, `selected` what [`may_control`] says of the nodes of its instances.
 #[must_use]
 pub fn aggregate(
     plugin: &Plugin,
     instances: &[Arc<PluginInstance>],
     older: Option<&str>,
+    selected: impl Fn(&PluginInstance) -> bool,
 ) -> (PluginStatus, Desired) {
-    let seen: Vec<_> = instances.iter().filter_map(|i| i.status.as_ref().map(|s| (i, s))).collect();
+    let counted = instances.iter().filter(|i| counts(i, plugin.driver_name()));
+    let seen: Vec<_> = counted.filter_map(|i| i.status.as_ref().map(|s| (i, s))).collect();
     let healthy: Vec<_> = seen.iter().filter(|(_, s)| s.is_healthy_for_any()).collect();
-    let count = |service, of: &dyn Fn(&PluginInstanceStatus) -> bool| {
-        let known = seen.iter().filter(|(_, s)| of(s)).count();
-        let well = seen.iter().filter(|(_, s)| of(s) && s.is_healthy_for(service)).count();
+    let count = |service, of: &dyn Fn(&Seen<'_>) -> bool| {
+        let known = seen.iter().filter(|seen| of(seen)).count();
+        let well = seen.iter().filter(|seen| of(seen) && seen.1.is_healthy_for(service)).count();
         (i64::try_from(well).unwrap_or(i64::MAX), i64::try_from(known).unwrap_or(i64::MAX))
     };
-    let (controllers_healthy, controllers_expected) = count(Service::Controller, &|s| s.controller);
-    let (nodes_healthy, nodes_expected) = count(Service::Node, &|s| s.node);
+    let controls = |(i, s): &Seen<'_>| s.controller && selected(i);
+    let (controllers_healthy, controllers_expected) = count(Service::Controller, &controls);
+    let (nodes_healthy, nodes_expected) = count(Service::Node, &|(_, s)| s.node);
     let versions: BTreeSet<&str> = healthy.iter().map(|(_, s)| s.version.as_str()).collect();
     let version = versions.into_iter().filter(|v| !v.is_empty()).collect::<Vec<_>>().join(",");
 
     let status = PluginStatus {
-        driver_name: seen.first().map(|(i, _)| i.spec.driver_name.clone()),
+        driver_name: (!seen.is_empty()).then(|| plugin.driver_name().to_owned()),
         version: (!version.is_empty()).then_some(version),
-        capabilities: common_capabilities(healthy.iter().map(|(_, s)| of_the_healthy(s))),
+        capabilities: common_capabilities(healthy.iter().map(|seen| of_the_healthy(seen.1, controls(seen)))),
         controllers: Some(format!("{controllers_healthy}/{controllers_expected}")),
         nodes: Some(format!("{nodes_healthy}/{nodes_expected}")),
         controllers_healthy,
@@ -82,6 +90,11 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Se
             ),
         );
     }
+    if plugin.spec.controller_nodes.is_some() && status.controllers_expected == 0 {
+        let message = "no driver on a node that spec.controllerNodes selects serves the Controller service; nothing is \
+                       created, registered or attached before one does";
+        return say(false, "NoController", message.into());
+    }
     let counts = format!(
         "controllers {}/{}, nodes {}/{} healthy",
         status.controllers_healthy, status.controllers_expected, status.nodes_healthy, status.nodes_expected
@@ -103,10 +116,11 @@ fn failing(seen: &[Seen<'_>]) -> Option<String> {
     failing.min().map(|(node, error)| format!("on node {node}: {error}"))
 }
 
-/// What an instance lists for the services that are healthy: of two processes one may not be.
-fn of_the_healthy(status: &PluginInstanceStatus) -> Capabilities {
+/// What an instance lists for the services that are healthy: of two processes one may not be. Of the Controller service
+/// only where it `controls`.
+fn of_the_healthy(status: &PluginInstanceStatus, controls: bool) -> Capabilities {
     let mut capabilities = status.capabilities.clone();
-    if status.controller && !status.is_healthy_for(Service::Controller) {
+    if status.controller && !(controls && status.is_healthy_for(Service::Controller)) {
         capabilities.plugin.clear();
         capabilities.controller.clear();
     }
@@ -139,11 +153,18 @@ fn common_capabilities(mut all: impl Iterator<Item = Capabilities>) -> Capabilit
 mod tests {
     use super::*;
     use crate::api::instance::{PluginInstanceSpec, ServiceStatus};
+    use crate::api::names::instance_name;
     use crate::api::plugin::PluginSpec;
 
     fn instance(node: &str, healthy: bool, controller: &[&str]) -> Arc<PluginInstance> {
         let names = |all: &[&str]| all.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
-        let mut instance = PluginInstance::new(node, PluginInstanceSpec::default());
+        let spec = PluginInstanceSpec {
+            driver_name: "p".into(),
+            node_name: node.into(),
+            agent: node.into(),
+            ..PluginInstanceSpec::default()
+        };
+        let mut instance = PluginInstance::new(&instance_name(node, "p"), spec);
         instance.status = Some(PluginInstanceStatus {
             healthy,
             controller: !controller.is_empty(),
@@ -159,7 +180,7 @@ mod tests {
     }
 
     fn counts(instances: &[Arc<PluginInstance>]) -> (Option<String>, Option<String>, bool) {
-        let (status, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None);
+        let (status, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true);
         (status.controllers, status.nodes, ready.status)
     }
 
@@ -188,7 +209,7 @@ mod tests {
         assert_eq!(older(&last, &all[..3]).as_deref(), Some("driver"));
         assert_eq!(older(&last, &all[..2]), None);
 
-        let (_, said) = aggregate(&last, &[instance("1", true, &[])], Some("a"));
+        let (_, said) = aggregate(&last, &[instance("1", true, &[])], Some("a"), |_| true);
         assert_eq!((said.status, said.reason), (false, "DuplicateDriver"));
         assert!(said.message.contains("Plugin a is older") && said.message.contains("delete one of the two"));
     }
@@ -206,12 +227,11 @@ mod tests {
     #[test]
     fn a_driver_that_fails_when_it_is_asked_is_quoted() {
         let said = |instances: &[Arc<PluginInstance>]| {
-            let (_, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None);
+            let (_, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true);
             (ready.reason, ready.message)
         };
         let failing = |node: &str, known: bool, gone: bool| {
             let mut instance = Arc::unwrap_or_clone(instance(node, false, &[]));
-            instance.spec.node_name = node.to_owned();
             let status = instance.status.as_mut().unwrap();
             (status.node, status.gone) = (known, gone);
             status.last_error = Some(format!("NodeGetInfo: Internal: no metadata on {node}"));
@@ -239,7 +259,8 @@ mod tests {
             status.services = vec![row(Service::Controller, controller), row(Service::Node, node)];
             let apart = [Arc::new(apart.clone())];
             assert_eq!(counts(&apart), said(controllers, nodes, controller && node));
-            let common = aggregate(&Plugin::new("p", PluginSpec::default()), &apart, None).0.capabilities;
+            let common =
+                aggregate(&Plugin::new("p", PluginSpec::default()), &apart, None, |_| true).0.capabilities;
             assert_eq!((!common.controller.is_empty(), !common.node.is_empty()), (controller, node));
         }
     }
@@ -259,7 +280,10 @@ mod tests {
     fn a_capability_counts_only_if_every_healthy_instance_has_it() {
         let (old, new) = (["CREATE_DELETE_VOLUME"], ["CREATE_DELETE_VOLUME", "CLONE_VOLUME"]);
         let common = |instances: &[Arc<PluginInstance>]| {
-            aggregate(&Plugin::new("p", PluginSpec::default()), instances, None).0.capabilities.controller
+            aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true)
+                .0
+                .capabilities
+                .controller
         };
         assert_eq!(common(&[instance("1", true, &old), instance("2", true, &new)]), old);
         assert_eq!(common(&[instance("1", true, &new), instance("2", true, &old)]), old);

@@ -32,6 +32,8 @@ pub struct Seen<'a> {
     pub not_allowed: Option<NotAllowed>,
     /// Instances of the Plugin that serve the Controller service.
     pub controllers: &'a [InstanceSeen],
+    /// The Plugin says on which nodes these are: the driver has a Controller service, even if there is no instance of it.
+    pub names_controllers: bool,
     /// Some instance of the Plugin is healthy, of whatever role.
     pub any_healthy: bool,
     /// A healthy controller instance lists CREATE_DELETE_VOLUME.
@@ -55,7 +57,7 @@ pub enum VolumeStep {
     Wait(VolumeWaiting),
     /// Write finalizer and assignment in one patch.
     Assign(VolumeAssignment),
-    /// Create the VolumeHandle. First GET it, and for a registered volume list PersistentVolumes.
+    /// Create the VolumeHandle. First GET it, and list PersistentVolumes: one that names the handle keeps this Volume off.
     MakeHandle,
     /// The VolumeHandle names another Volume: GET that one; if it is gone take over, else DuplicateHandle.
     ContestHandle,
@@ -70,7 +72,7 @@ pub enum VolumeStep {
         /// The instance of all its controller calls, if it had none.
         first_controller: Option<ControllerRef>,
     },
-    /// List its Attachments by quorum; if none is left write the Delete operation.
+    /// List its Attachments and PersistentVolumes by quorum; if none is left or names it write the Delete operation.
     AssignDelete(Option<ControllerRef>),
     /// List its Attachments by quorum; if none is left remove the VolumeHandle.
     RemoveHandle,
@@ -145,6 +147,10 @@ fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeS
     let registers = seen.volume.spec.volume_handle.is_some();
     if let Some(older) = seen.older_plugin {
         return VolumeStep::Wait(VolumeWaiting::DuplicateDriver { plugin, older: older.to_owned() });
+    }
+    if seen.controllers.is_empty() && seen.names_controllers {
+        let needs = "serves the Controller service on a node that its spec.controllerNodes selects";
+        return VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs });
     }
     if seen.controllers.is_empty() {
         // A driver without Controller service: nothing can be created or validated, registering is all.

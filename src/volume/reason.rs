@@ -45,6 +45,16 @@ pub enum VolumeWaiting {
         /// It names the same volume, and not only one that may be the same.
         certain: bool,
     },
+    /// CreateVolume answered a handle that a PersistentVolume names.
+    AnswerInPersistentVolume {
+        /// Its name.
+        name: String,
+    },
+    /// A PersistentVolume names what is to be deleted, so it is left.
+    StorageLeft {
+        /// Its name.
+        name: String,
+    },
     /// Claims still use the volume that is to be deleted.
     InUse {
         /// A claim, or an Attachment where none is known.
@@ -63,7 +73,10 @@ impl VolumeWaiting {
             Self::NoInstance { .. } => "NoInstance",
             Self::CannotCreate { .. } => "CannotCreate",
             Self::DuplicateHandle { .. } => "DuplicateHandle",
-            Self::HandleInPersistentVolume { .. } => "HandleInPersistentVolume",
+            Self::HandleInPersistentVolume { .. } | Self::AnswerInPersistentVolume { .. } => {
+                "HandleInPersistentVolume"
+            }
+            Self::StorageLeft { .. } => "StorageLeft",
             Self::InUse { .. } => "InUse",
         }
     }
@@ -98,6 +111,15 @@ impl VolumeWaiting {
                 "PersistentVolume {name} has a volume of the same driver in spec.{field}, under a name that does not tell \
                  whether it is this one; two orchestrators must not share a volume: delete it (reclaim policy Retain), or \
                  make it anew with spec.csi"
+            ),
+            Self::AnswerInPersistentVolume { name } => format!(
+                "CreateVolume answered the handle of a volume that PersistentVolume {name} names, which is not this \
+                 Volume's to use; look at the driver and at the node that made the call, and delete this Volume: the \
+                 storage is left as it is"
+            ),
+            Self::StorageLeft { name } => format!(
+                "PersistentVolume {name} names the same driver and handle, so the volume is not deleted from the storage: \
+                 from now on it is that PersistentVolume's alone"
             ),
             Self::InUse { by } => {
                 format!("deletion waits for {by}; delete the claims that use this volume")

@@ -30,6 +30,7 @@ struct Row {
     older_plugin: Option<&'static str>,
     not_allowed: Option<NotAllowed>,
     controllers: Vec<InstanceSeen>,
+    names_controllers: bool,
     can_create: bool,
     attaches: bool,
     handle: Option<HandleSeen>,
@@ -52,6 +53,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         older_plugin: None,
         not_allowed: None,
         controllers: vec![instance(&c1(), true, false)],
+        names_controllers: false,
         can_create: true,
         attaches: true,
         handle: None,
@@ -101,6 +103,7 @@ impl Row {
             older_plugin: self.older_plugin,
             not_allowed: self.not_allowed.clone(),
             controllers: &self.controllers,
+            names_controllers: self.names_controllers,
             any_healthy: true,
             can_create: self.can_create,
             attaches: self.attaches,
@@ -127,6 +130,17 @@ fn a_volume_without_its_plugin_waits_and_names_it() {
     let mut row = row(Pending, None);
     row.plugin = false;
     assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin: "loop".into() }));
+}
+
+/// It is not to be taken for a driver without Controller service, whose volumes are used without being attached.
+#[test]
+fn a_volume_waits_for_a_controller_instance_where_the_plugin_wants_it() {
+    let mut row = row(Pending, None).registered();
+    row.controllers = Vec::new();
+    assert!(matches!(row.plan(), VolumeStep::Assign(VolumeAssignment { controller: None, .. })));
+    row.names_controllers = true;
+    let VolumeStep::Wait(why) = row.plan() else { panic!("it does not wait") };
+    assert!(why.reason() == "NoInstance" && why.message().contains("spec.controllerNodes"), "{why:?}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod nodes;
 mod objects;
 mod process;
 mod proxy;
+mod rogue;
 mod second;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -49,6 +49,17 @@ impl Rig {
         }
     }
 
+    /// Gives the Node a label, or takes it off.
+    pub async fn label_node(&self, node: &str, key: &str, value: Option<&str>) {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
+        self.node_api().patch(node, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// The Node as it is now.
+    pub async fn read_node(&self, node: &str) -> Node {
+        self.node_api().get(node).await.unwrap()
+    }
+
     fn node_api(&self) -> Api<Node> {
         Api::all(self.cluster.admin.clone())
     }

@@ -60,6 +60,13 @@ impl Rig {
         assert!(plugins.get_opt(DRIVER).await.unwrap().is_none(), "something holds the Plugin");
     }
 
+    /// Changes the Plugin's spec.
+    pub async fn patch_plugin(&self, spec: Value) {
+        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        let patch = Patch::Merge(json!({"spec": spec}));
+        plugins.patch(DRIVER, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     pub fn volume_api(&self) -> Api<Volume> {
         Api::namespaced(self.cluster.admin.clone(), SPACE)
     }

@@ -12,14 +12,15 @@ mod rig;
 mod allow;
 mod answers;
 mod bad_input;
-mod bounds;
 mod behind;
+mod bounds;
 mod crash_sweep;
 mod drift;
 mod fault_matrix;
 mod node_loss;
 mod read_only;
 mod restored;
+mod rogue;
 mod stubborn;
 mod visibility;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         node_loss::CASES,
         read_only::CASES,
         restored::CASES,
+        rogue::CASES,
         stubborn::CASES,
         visibility::CASES,
     ])

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::observe::View;
 use super::{Pass, Trouble};
-use crate::agent::upkeep::instance_name;
 use crate::api::instance::UNDO_FORGOTTEN;
+use crate::api::names::instance_name;
 use crate::attachment::record::{Forgotten, Lapse, Record};
 use crate::k8s::events::Reason;
 

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::{History, Leases, Leftovers, holder, wall_clock};
+use super::{History, Leases, Leftovers, agent_lease_name, holder, wall_clock};
 use crate::k8s::{ApiError, Created};
 
 /// How long the leader waits after the last renewal it saw.
@@ -35,20 +35,6 @@ const SPACING: Duration = Duration::from_secs(1);
 pub const NODE_UID: &str = "moor.dev/node-uid";
 /// Annotation with the boot id of that Node.
 pub const BOOT_ID: &str = "moor.dev/boot-id";
-
-const PREFIX: &str = "moor-agent-";
-
-/// Name of the Lease of an agent (its node's name, for the agent of a node).
-#[must_use]
-pub fn agent_lease_name(agent: &str) -> String {
-    format!("{PREFIX}{agent}")
-}
-
-/// The agent whose Lease has this name; None of another Lease.
-#[must_use]
-pub fn agent_of_lease(name: &str) -> Option<&str> {
-    name.strip_prefix(PREFIX)
-}
 
 /// Who an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,8 @@ use kube::Api;
 
 use super::{ApiError, Created, Writer, read};
 
-pub use agent::{AgentEnd, AgentLease, Holder, Renewal, Word, agent_lease_name, agent_of_lease};
+pub use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
+pub use agent::{AgentEnd, AgentLease, Holder, Renewal, Word};
 pub use election::{Election, ElectionEnd, Handover, Leadership, Timing};
 pub use history::History;
 pub use leftovers::Leftovers;

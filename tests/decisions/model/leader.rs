@@ -302,6 +302,7 @@ fn handle_step(
         older_plugin: None,
         not_allowed: None,
         controllers: &instances,
+        names_controllers: false,
         any_healthy: true,
         can_create: false,
         attaches: config.attach,

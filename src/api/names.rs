@@ -1,0 +1,88 @@
+//! Names that are made of a node's name: those of its PluginInstances and of its agent's Lease.
+//!
+//! The admission policies of the chart compare them, so both have a form that a policy can check: the node's whole name
+//! and, for an instance, the hash of its driver. Where that would be longer than a name may be, the beginning of the node's
+//! name and a hash that stands for the whole of it. A policy cannot compute the hash, so of two nodes with such names and
+//! one beginning it cannot tell which is meant; whoever reads an instance can, and does.
+
+use super::lock::name_of;
+
+/// Longest name of an object.
+const LONGEST: usize = 253;
+/// Characters of a whole hash.
+const HASH: usize = 52;
+/// Characters of a driver's hash behind the whole name of a node.
+const DRIVER: usize = 12;
+/// What the names of the agents' Leases begin with.
+pub const AGENTS: &str = "moor-agent-";
+
+/// Name of the PluginInstance of a driver on a node: the same before and after every restart, so that work assigned to
+/// it stays assigned.
+#[must_use]
+pub fn instance_name(node: &str, driver: &str) -> String {
+    if node.len() + 1 + DRIVER > LONGEST {
+        return beginning(node, LONGEST - HASH) + &name_of("plugin-instance", &[node, driver]);
+    }
+    let hash = super::lock::handle_name("plugin-instance", driver);
+    format!("{node}-{}", hash.get(..DRIVER).unwrap_or(&hash))
+}
+
+/// Name of the Lease of an agent (its node's name, for the agent of a node).
+#[must_use]
+pub fn agent_lease_name(agent: &str) -> String {
+    if AGENTS.len() + agent.len() > LONGEST {
+        let rest = LONGEST - HASH - AGENTS.len();
+        return format!("{AGENTS}{}{}", beginning(agent, rest), name_of("agent-lease", &[agent]));
+    }
+    format!("{AGENTS}{agent}")
+}
+
+/// The agent whose Lease has this name; None of another Lease, and of one whose name may stand for a longer one.
+#[must_use]
+pub fn agent_of_lease(name: &str) -> Option<&str> {
+    name.strip_prefix(AGENTS).filter(|_| name.len() < LONGEST)
+}
+
+/// The names of nodes are ASCII.
+fn beginning(name: &str, most: usize) -> String {
+    name.chars().take(most).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_named_after_node_and_driver() {
+        let name = instance_name("node-1", "loop.moor.dev");
+        assert!(name.starts_with("node-1-") && name.len() == "node-1-".len() + 12, "{name}");
+        assert_eq!(name, instance_name("node-1", "loop.moor.dev"));
+        assert_ne!(name, instance_name("node-1", "other"));
+        assert_ne!(name, instance_name("node-2", "loop.moor.dev"));
+    }
+
+    #[test]
+    fn a_lease_is_named_after_its_agent() {
+        assert_eq!(agent_lease_name("node-1"), "moor-agent-node-1");
+        assert_eq!(agent_of_lease("moor-agent-node-1"), Some("node-1"));
+        assert_eq!(agent_of_lease("moor-controller"), None);
+    }
+
+    /// A Node's name may be as long as any name.
+    #[test]
+    fn the_longest_names_of_nodes_have_names_that_fit_and_differ() {
+        for length in 200..=253 {
+            let (one, other) = ("n".repeat(length), "n".repeat(length - 1) + "m");
+            let names = [
+                (instance_name(&one, "d"), instance_name(&other, "d")),
+                (instance_name(&one, "e"), instance_name(&one, "d")),
+                (agent_lease_name(&one), agent_lease_name(&other)),
+            ];
+            for (a, b) in names {
+                assert!(a.len() <= 253 && a != b, "{length}: {a} {b}");
+            }
+            let lease = agent_lease_name(&one);
+            assert!(agent_of_lease(&lease).is_none_or(|agent| agent == one), "{length}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A node in wrong hands: its agent's token is good for its own node, and what it says is believed as far as it can be
+//! checked.
+
+mod instances;
+mod storage;
+
+use crate::cases;
+use crate::rig::Case;
+
+/// The cases of this module.
+pub const CASES: &[Case] = cases![
+    instances::a_node_cannot_take_the_name_of_another,
+    instances::the_longest_names_of_nodes_are_told_apart,
+    instances::an_instance_of_another_driver_counts_nowhere,
+    instances::controller_calls_are_made_where_the_plugin_says,
+    instances::labels_say_where_controller_calls_are_made,
+    storage::what_a_persistent_volume_names_is_neither_taken_nor_deleted,
+    storage::what_a_persistent_volume_names_by_now_is_left,
+];
