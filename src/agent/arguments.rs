@@ -13,6 +13,7 @@ use crate::csi::{
     ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, NodePublish, NodeStage,
     NodeUnpublish, NodeUnstage, Secrets, Validate,
 };
+use crate::volume::calls::{VolumeCall, id_to_delete};
 
 /// The arguments of a call cannot be made from what a Volume says.
 #[derive(Debug, thiserror::Error)]
@@ -171,10 +172,13 @@ pub fn validate(volume: &Volume, secrets: Secrets, modes: SingleNode) -> Result<
     })
 }
 
-/// DeleteVolume for a Volume.
-pub fn delete_volume(volume: &Volume, secrets: Secrets) -> Result<DeleteVolume, ArgumentError> {
-    let known = volume.status.as_ref().and_then(|s| s.volume_handle.clone());
-    let volume_id = known.or_else(|| volume.spec.volume_handle.clone()).ok_or(ArgumentError::NoHandle)?;
+/// DeleteVolume for a Volume: one of the two calls that are a DeleteVolume.
+pub fn delete_volume(
+    call: VolumeCall,
+    volume: &Volume,
+    secrets: Secrets,
+) -> Result<DeleteVolume, ArgumentError> {
+    let volume_id = id_to_delete(call, volume).ok_or(ArgumentError::NoHandle)?.to_owned();
     Ok(DeleteVolume { volume_id, secrets })
 }
 

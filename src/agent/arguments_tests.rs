@@ -116,7 +116,7 @@ fn every_call_that_takes_secrets_gets_them() {
     assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).secrets, given());
     assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, true).unwrap().secrets, given());
     assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, given());
-    assert_eq!(delete_volume(&volume, given()).unwrap().secrets, given());
+    assert_eq!(delete_volume(VolumeCall::Delete, &volume, given()).unwrap().secrets, given());
 }
 
 /// T25.
@@ -224,7 +224,7 @@ fn what_cannot_be_asked_is_an_error_with_the_field() {
     volume.spec.capacity = Some(Quantity("lots".into()));
     let error = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, true).unwrap_err();
     assert!(error.to_string().contains("spec.capacity"), "{error}");
-    assert!(delete_volume(&volume, Secrets::none()).is_err());
+    assert!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).is_err());
     assert!(validate(&volume, Secrets::none(), SingleNode::WriterOnly).is_err());
 }
 
@@ -232,8 +232,8 @@ fn what_cannot_be_asked_is_an_error_with_the_field() {
 fn the_handle_of_the_status_comes_before_that_of_the_spec() {
     let mut volume = volume();
     volume.spec.volume_handle = Some("registered".into());
-    assert_eq!(delete_volume(&volume, Secrets::none()).unwrap().volume_id, "registered");
+    assert_eq!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap().volume_id, "registered");
     volume.status =
         Some(crate::api::VolumeStatus { volume_handle: Some("known".into()), ..Default::default() });
-    assert_eq!(delete_volume(&volume, Secrets::none()).unwrap().volume_id, "known");
+    assert_eq!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap().volume_id, "known");
 }

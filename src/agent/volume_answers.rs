@@ -1,83 +1,179 @@
 //! The calls of a Volume itself, and what their answers say: CreateVolume, ValidateVolumeCapabilities, DeleteVolume.
 
-use jiff::Timestamp;
-
 use super::arguments::{self, ArgumentError};
 use super::context::Agent;
 use super::failure::Failure;
 use super::proof::{self, Earlier};
 use super::quantity;
 use super::registry::Serving;
-use super::status::{not_ready, went};
-use crate::api::volume::{Segments, VolumeStatus};
+use super::status::not_ready;
+use crate::api::conditions::Desired;
+use crate::api::volume::{Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1::CapacityRange;
-use crate::csi::{CallError, CreatedVolume, DeleteVolume, Meaning, Origin, Rpc, Secrets, Validation};
+use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Secrets, Validation};
+use crate::volume::calls::VolumeCall;
 
 /// A failed call, and the driver's own answer if there was one.
 pub(super) type Failed = (Failure, Option<CallError>);
 
-/// Makes the call, and puts what it came to into the status.
+/// Most characters about what is wrong with a volume, as the schema has it.
+const REASON: usize = 1024;
+
+/// CSI's name of a call.
+pub(super) fn rpc_of(call: VolumeCall) -> Rpc {
+    match call {
+        VolumeCall::Create => Rpc::CreateVolume,
+        VolumeCall::Validate => Rpc::ValidateVolumeCapabilities,
+        VolumeCall::Delete | VolumeCall::DeleteRejected => Rpc::DeleteVolume,
+    }
+}
+
+/// What a call needs beside the Volume. Gathered before the live reads, because it may take its time.
+pub(super) struct Prepared {
+    serving: Serving,
+    secrets: Secrets,
+    /// For people: what the call goes without.
+    note: Option<String>,
+    /// The Plugin before the call, so that an answer is never ascribed to one that came after it.
+    plugin_uid: Option<String>,
+}
+
+/// Gathers it.
+pub(super) async fn prepare(
+    agent: &Agent,
+    volume: &Volume,
+    call: VolumeCall,
+    driver: &str,
+) -> Result<Prepared, Failure> {
+    let rpc = rpc_of(call);
+    let serving = agent.serving(rpc, driver)?;
+    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+    let secret = volume.spec.secrets.as_ref().and_then(|s| s.controller.as_deref());
+    match call {
+        VolumeCall::Create | VolumeCall::Validate => {
+            let secrets = agent.secrets(rpc, namespace, secret).await?;
+            let plugin_uid = plugin_uid(agent, volume).await;
+            Ok(Prepared { serving, secrets, note: None, plugin_uid })
+        }
+        VolumeCall::Delete | VolumeCall::DeleteRejected => {
+            let (secrets, note) = agent.secrets_for_undo(rpc, namespace, secret).await?;
+            Ok(Prepared { serving, secrets, note, plugin_uid: None })
+        }
+    }
+}
+
+/// What a call came to that did not fail.
+pub(super) enum Answer {
+    /// A volume, and the UID of the Plugin with which it was made.
+    Created(Box<CreatedVolume>, Option<String>),
+    /// A volume that nobody can use, and the UID of the Plugin.
+    Unusable(Rejected, Option<String>),
+    /// The driver confirms; with the UID of the Plugin.
+    Validated(Option<String>),
+    /// The storage is gone; with a word about how.
+    Deleted(Option<String>),
+    /// What nobody could use is gone.
+    DeletedAgain,
+    /// The Volume is deleted, and the driver says clearly that it has made nothing.
+    NotMade,
+}
+
+impl Answer {
+    /// CreateVolume went well, and the API server does not take its answer.
+    pub(super) fn unstorable(id: String, plugin_uid: Option<String>, why: &str) -> Self {
+        let what = format!("the API server refuses to store the driver's answer: {why}");
+        Self::Unusable(rejected(id, &what), plugin_uid)
+    }
+
+    /// The id of a volume that is to be kept.
+    pub(super) fn id(&self) -> Option<&str> {
+        match self {
+            Self::Created(created, _) => Some(&created.volume_id),
+            Self::Unusable(..)
+            | Self::Validated(_)
+            | Self::Deleted(_)
+            | Self::DeletedAgain
+            | Self::NotMade => None,
+        }
+    }
+
+    /// Puts it into the status, and says where that stands.
+    pub(super) fn take_in(self, volume: &Volume, status: &mut VolumeStatus) -> Desired {
+        status.may_exist = false;
+        status.rejected = None;
+        match self {
+            Self::Created(created, plugin_uid) => {
+                status.plugin_uid = plugin_uid;
+                take_in(status, *created);
+                not_ready("Created", "the driver has made it; its VolumeHandle comes next".into())
+            }
+            Self::Unusable(rejected, plugin_uid) => {
+                status.plugin_uid = plugin_uid;
+                let message = format!("{}; what was made is deleted again", rejected.reason);
+                status.rejected = Some(rejected);
+                not_ready("Unusable", message)
+            }
+            Self::Validated(plugin_uid) => {
+                status.plugin_uid = plugin_uid;
+                status.state = VolumeState::Created;
+                status.volume_handle.clone_from(&volume.spec.volume_handle);
+                status.volume_context.clone_from(&volume.spec.volume_context);
+                not_ready(
+                    "Validated",
+                    "the driver confirms what is asked of it; its VolumeHandle comes next".into(),
+                )
+            }
+            Self::Deleted(note) => {
+                status.state = VolumeState::Deleted;
+                let message = note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}"));
+                not_ready("Deleted", message)
+            }
+            Self::DeletedAgain => {
+                status.state = VolumeState::Deleted;
+                not_ready(
+                    "Deleted",
+                    "what the driver made could not be used, and it has deleted it again".into(),
+                )
+            }
+            Self::NotMade => {
+                status.state = VolumeState::Deleted;
+                not_ready("Deleted", "it was deleted before the driver made it".into())
+            }
+        }
+    }
+}
+
+/// Makes the call.
 pub(super) async fn call(
     agent: &Agent,
     volume: &Volume,
-    rpc: Rpc,
+    call: VolumeCall,
     driver: &str,
-    status: &mut VolumeStatus,
-) -> Result<(), Failed> {
-    let local = |failure| (failure, None);
-    let serving = agent.serving(rpc, driver).map_err(local)?;
-    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
-    let secret = volume.spec.secrets.as_ref().and_then(|s| s.controller.as_deref());
-    let (secrets, note) = match rpc {
-        Rpc::DeleteVolume => agent.secrets_for_undo(rpc, namespace, secret).await.map_err(local)?,
-        _ => (agent.secrets(rpc, namespace, secret).await.map_err(local)?, None),
-    };
-    let desired = match rpc {
-        Rpc::CreateVolume => {
-            status.plugin_uid = plugin_uid(agent, volume).await;
-            let created = create(agent, volume, driver, &serving, secrets).await?;
-            take_in(status, created);
-            not_ready("Created", "the driver has made it; its VolumeHandle comes next".into())
+    prepared: Prepared,
+) -> Result<Answer, Failed> {
+    match call {
+        VolumeCall::Create => create(agent, volume, driver, prepared).await,
+        VolumeCall::Validate => validate(agent, volume, driver, prepared).await,
+        VolumeCall::Delete => delete(agent, volume, driver, call, prepared).await.map(Answer::Deleted),
+        VolumeCall::DeleteRejected => {
+            delete(agent, volume, driver, call, prepared).await.map(|_| Answer::DeletedAgain)
         }
-        Rpc::ValidateVolumeCapabilities => {
-            status.plugin_uid = plugin_uid(agent, volume).await;
-            validate(agent, volume, driver, &serving, secrets).await?;
-            status.state = VolumeState::Created;
-            status.volume_handle.clone_from(&volume.spec.volume_handle);
-            status.volume_context.clone_from(&volume.spec.volume_context);
-            not_ready(
-                "Validated",
-                "the driver confirms what is asked of it; its VolumeHandle comes next".into(),
-            )
-        }
-        _ => {
-            delete(agent, volume, driver, &serving, secrets, note.as_deref()).await?;
-            status.state = VolumeState::Deleted;
-            not_ready("Deleted", note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}")))
-        }
-    };
-    went(status, &desired, volume.metadata.generation, Timestamp::now());
-    Ok(())
+    }
 }
 
-async fn create(
-    agent: &Agent,
-    volume: &Volume,
-    driver: &str,
-    serving: &Serving,
-    secrets: Secrets,
-) -> Result<CreatedVolume, Failed> {
+async fn create(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
     const RPC: Rpc = Rpc::CreateVolume;
-    let fingerprint = &serving.fingerprint;
-    let args = arguments::create_volume(volume, secrets, fingerprint.controller_modes, fingerprint.topology)
+    let fingerprint = &with.serving.fingerprint;
+    let (modes, topology) = (fingerprint.controller_modes, fingerprint.topology);
+    let args = arguments::create_volume(volume, with.secrets, modes, topology)
         .map_err(|error| (Failure::arguments(RPC, &error), never_sent(&error)))?;
     let asked = args.capacity_range;
-    let called = agent.call(driver, RPC, serving.plugin.create_volume(args)).await;
+    let called = agent.call(driver, RPC, with.serving.plugin.create_volume(args)).await;
     let created = called.map_err(|error| (Failure::of_call(&error), Some(error)))?;
     match wrong_size(asked.as_ref(), created.capacity_bytes) {
-        None => Ok(created),
-        Some(what) => Err(take_back(agent, volume, driver, serving, created, what).await),
+        None => Ok(Answer::Created(Box::new(created), with.plugin_uid)),
+        Some(what) => Ok(Answer::Unusable(rejected(created.volume_id, &what), with.plugin_uid)),
     }
 }
 
@@ -93,7 +189,11 @@ fn never_sent(error: &ArgumentError) -> Option<CallError> {
 
 /// What is wrong with the size of a volume that was made. A driver that does not say is believed.
 fn wrong_size(asked: Option<&CapacityRange>, made: Option<i64>) -> Option<String> {
-    let (asked, made) = (asked?, made?);
+    let made = made?;
+    if made < 0 {
+        return Some(format!("the driver made {made} bytes"));
+    }
+    let asked = asked?;
     let limit = Some(asked.limit_bytes).filter(|limit| *limit > 0);
     if made < asked.required_bytes {
         return Some(format!("the driver made {made} bytes, and spec.capacity is {}", asked.required_bytes));
@@ -102,47 +202,38 @@ fn wrong_size(asked: Option<&CapacityRange>, made: Option<i64>) -> Option<String
     Some(format!("the driver made {made} bytes, and spec.capacityLimit is {limit}"))
 }
 
-/// A volume that is not what was asked for is deleted again (reference csi.md 1.1), as a driver that can do no better
-/// should have refused.
-async fn take_back(
-    agent: &Agent,
-    volume: &Volume,
-    driver: &str,
-    serving: &Serving,
-    created: CreatedVolume,
-    what: String,
-) -> Failed {
-    const RPC: Rpc = Rpc::DeleteVolume;
-    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
-    let secret = volume.spec.secrets.as_ref().and_then(|s| s.controller.as_deref());
-    let secrets = match agent.secrets_for_undo(RPC, namespace, secret).await {
-        Ok((secrets, _)) => secrets,
-        Err(failure) => return (failure, None),
-    };
-    let args = DeleteVolume { volume_id: created.volume_id, secrets };
-    if let Err(error) = agent.call(driver, RPC, serving.plugin.delete_volume(args)).await {
-        return (Failure::of_call(&error), None);
-    }
-    let refused = CallError {
-        rpc: Rpc::CreateVolume,
-        code: tonic::Code::OutOfRange,
-        message: format!("{what}; it was deleted again"),
-        origin: Origin::Driver,
-    };
-    (Failure::of_call(&refused), Some(refused))
+/// A volume that is not what was asked for, as a driver that can do no better should have refused to make.
+fn rejected(volume_handle: String, what: &str) -> Rejected {
+    Rejected { volume_handle, reason: what.chars().take(REASON).collect() }
 }
 
-async fn validate(
-    agent: &Agent,
-    volume: &Volume,
-    driver: &str,
-    serving: &Serving,
-    secrets: Secrets,
-) -> Result<(), Failed> {
+/// The failure of a CreateVolume whose volume was deleted again.
+pub(super) fn unusable(reason: &str) -> CallError {
+    CallError {
+        rpc: Rpc::CreateVolume,
+        code: tonic::Code::OutOfRange,
+        message: format!("{reason}; it was deleted again"),
+        origin: Origin::Driver,
+    }
+}
+
+/// Whether a failed CreateVolume says that there is no volume. `known` is whether one had been called before it without
+/// such an answer. Drivers look at the room that is left, and at arguments, before they look for a volume of that name;
+/// and that the name is taken says that there is one. What was never sent says nothing about an earlier call.
+pub(super) fn says_not_made(error: &CallError, known: bool) -> bool {
+    match (error.origin, error.code) {
+        (Origin::Argument, _) | (Origin::Driver, tonic::Code::ResourceExhausted) => !known,
+        (Origin::Driver, tonic::Code::AlreadyExists) => false,
+        (Origin::Driver, _) => error.meaning().is_settled_failure(),
+        (Origin::Dial | Origin::Connection | Origin::Deadline | Origin::Reply, _) => false,
+    }
+}
+
+async fn validate(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
     const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
-    let args = arguments::validate(volume, secrets, serving.fingerprint.controller_modes)
+    let args = arguments::validate(volume, with.secrets, with.serving.fingerprint.controller_modes)
         .map_err(|error| (Failure::arguments(RPC, &error), None))?;
-    let called = agent.call(driver, RPC, serving.plugin.validate_volume_capabilities(args)).await;
+    let called = agent.call(driver, RPC, with.serving.plugin.validate_volume_capabilities(args)).await;
     match called.map_err(|error| (Failure::of_call(&error), Some(error)))? {
         Validation::Confirmed { unchecked } => {
             if !unchecked.is_empty() {
@@ -152,7 +243,7 @@ async fn validate(
                     "the driver confirms without these"
                 );
             }
-            Ok(())
+            Ok(Answer::Validated(with.plugin_uid))
         }
         Validation::Refused { message } => {
             let failure = Failure::arguments(RPC, &message);
@@ -161,33 +252,31 @@ async fn validate(
     }
 }
 
+/// DeleteVolume. Returns what it went without, in words.
 async fn delete(
     agent: &Agent,
     volume: &Volume,
     driver: &str,
-    serving: &Serving,
-    secrets: Secrets,
-    note: Option<&str>,
-) -> Result<(), Failed> {
+    call: VolumeCall,
+    with: Prepared,
+) -> Result<Option<String>, Failed> {
     const RPC: Rpc = Rpc::DeleteVolume;
-    let args =
-        arguments::delete_volume(volume, secrets).map_err(|error| (Failure::arguments(RPC, &error), None))?;
-    match agent.call(driver, RPC, serving.plugin.delete_volume(args)).await {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            let uid = volume.status.as_ref().and_then(|s| s.plugin_uid.as_deref());
-            let plugin = &volume.spec.plugin_name;
-            let earlier = Earlier { plugin, uid, done: "made", undone: "deleted" };
-            let Err(mut failure) = proof::is_gone(agent, &error, earlier).await else { return Ok(()) };
-            if error.meaning() == Meaning::AlreadyGone {
-                failure.message.push_str("; spec.deletionPolicy Retain gives it up");
-            }
-            if let Some(note) = note {
-                failure.message = format!("{} ({note})", failure.message);
-            }
-            Err((failure, Some(error)))
-        }
+    let Prepared { serving, secrets, note, .. } = with;
+    let args = arguments::delete_volume(call, volume, secrets)
+        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
+    let Err(error) = agent.call(driver, RPC, serving.plugin.delete_volume(args)).await else {
+        return Ok(note);
+    };
+    let uid = volume.status.as_ref().and_then(|s| s.plugin_uid.as_deref());
+    let earlier = Earlier { plugin: &volume.spec.plugin_name, uid, done: "made", undone: "deleted" };
+    let Err(mut failure) = proof::is_gone(agent, &error, earlier).await else { return Ok(note) };
+    if error.meaning() == Meaning::AlreadyGone {
+        failure.message.push_str("; spec.deletionPolicy Retain gives it up");
     }
+    if let Some(note) = note {
+        failure.message = format!("{} ({note})", failure.message);
+    }
+    Err((failure, Some(error)))
 }
 
 fn take_in(status: &mut VolumeStatus, created: CreatedVolume) {
@@ -202,8 +291,7 @@ fn take_in(status: &mut VolumeStatus, created: CreatedVolume) {
     status.accessible_topology = places.map(|segments| Segments { segments }).collect();
 }
 
-/// UID of the Plugin that has the Volume's name for it now. Taken before the call, so that an answer is never ascribed to
-/// a Plugin that came after it.
+/// UID of the Plugin that has the Volume's name for it now.
 async fn plugin_uid(agent: &Agent, volume: &Volume) -> Option<String> {
     let name = &volume.spec.plugin_name;
     if let Some(plugin) = agent.plugins.get("", name) {
@@ -229,11 +317,32 @@ mod tests {
             (10, 0, Some(9), false),
             (10, 20, Some(21), false),
             (0, 20, Some(21), false),
+            (0, 0, Some(-1), false),
         ] {
             let wrong = wrong_size(Some(&asked(required, limit)), made);
             assert_eq!(wrong.is_none(), is_right, "{required} {limit} {made:?} {wrong:?}");
         }
         assert_eq!(wrong_size(None, Some(1)), None);
+        assert!(wrong_size(None, Some(-1)).is_some());
+    }
+
+    #[test]
+    fn only_a_clear_answer_says_that_nothing_was_made() {
+        use tonic::Code;
+        let of = |code, origin| CallError { rpc: Rpc::CreateVolume, code, message: String::new(), origin };
+        for (code, origin, first, later) in [
+            (Code::OutOfRange, Origin::Driver, true, true),
+            (Code::ResourceExhausted, Origin::Driver, true, false),
+            (Code::AlreadyExists, Origin::Driver, false, false),
+            (Code::InvalidArgument, Origin::Argument, true, false),
+            (Code::DeadlineExceeded, Origin::Deadline, false, false),
+            (Code::Unavailable, Origin::Dial, false, false),
+            (Code::Internal, Origin::Reply, false, false),
+            (Code::Aborted, Origin::Driver, false, false),
+        ] {
+            let said = [false, true].map(|known| says_not_made(&of(code, origin), known));
+            assert_eq!(said, [first, later], "{code:?} {origin:?}");
+        }
     }
 
     #[test]

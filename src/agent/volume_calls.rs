@@ -1,4 +1,4 @@
-//! The worker for Volumes' own calls: which is due, and what is written of it.
+//! The worker for Volumes' own calls: takes the turn, looks live, has the call made, and writes what it came to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,18 @@ use jiff::Timestamp;
 use kube::Api;
 
 use super::budgets::{Budget, Direction, LATER, Parked, Service};
-use super::context::Agent;
+use super::context::{Agent, Watched as _};
 use super::failure::Failure;
 use super::retry::Step;
-use super::status::{failed, not_ready, went};
-use super::volume_answers::call;
+use super::status::{failed, not_ready, waits, went};
+use super::volume_answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
 use crate::api::names::instance_name;
-use crate::api::volume::{VolumeOperation, VolumeStatus};
-use crate::api::{Volume, VolumeState};
-use crate::csi::{CallError, Origin, Rpc};
+use crate::api::volume::VolumeStatus;
+use crate::api::{Volume, VolumeHandle, VolumeState, lock};
+use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::events::Reason;
-use crate::k8s::{ApiError, Next};
+use crate::k8s::{ApiError, Next, read};
+use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
 
 /// Pause while no call may be started.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -25,79 +26,254 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Works on one Volume.
 pub(super) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     let Some(volume) = agent.volumes.by_uid(&uid) else { return Next::Done };
-    let Some(rpc) = due(&agent, &volume) else { return Next::Done };
-    if is_given_up(&volume, rpc) {
-        return give_up(&agent, &volume, rpc).await;
-    }
-    let step = Step { uid: &uid, rpc, generation: volume.metadata.generation.unwrap_or(0) };
-    if let Some(left) = agent.retries.wait(&step) {
+    let call = match calls::plan(&volume, &agent.node_name) {
+        AgentStep::Idle => return Next::Done,
+        AgentStep::GiveUp(call) => return give_up(&agent, &volume, rpc_of(call)).await,
+        AgentStep::Call(call) => call,
+    };
+    if let Some(left) = agent.retries.wait(&step(&volume, rpc_of(call))) {
         return Next::After(left);
     }
     let driver = driver(&agent, &volume);
-    let direction = if rpc == Rpc::DeleteVolume { Direction::Undo } else { Direction::Make };
+    let direction = match call {
+        VolumeCall::Create | VolumeCall::Validate => Direction::Make,
+        VolumeCall::Delete | VolumeCall::DeleteRejected => Direction::Undo,
+    };
     let limit = agent.controller_concurrency(&driver);
     let budget = Budget { driver: driver.clone(), service: Service::Volume, direction };
-    let turn = agent.budgets.turn(&budget, limit, Parked::Volume(uid.clone())).await;
+    let turn = agent.budgets.turn(&budget, limit, Parked::Volume(uid)).await;
     let Ok(_turn) = turn else { return Next::After(LATER) };
     if !agent.may_call_controller(&driver) {
         return Next::After(PAUSE);
     }
-
-    let before = volume.status.clone().unwrap_or_default();
-    let mut after = before.clone();
-    match call(&agent, &volume, rpc, &driver, &mut after).await {
-        Ok(()) => {}
-        // Deleted before it was made: the driver's clear answer means that there is nothing to delete.
-        Err((_, Some(error))) if rpc == Rpc::CreateVolume && was_not_made(&volume, &error) => {
-            after.state = VolumeState::Deleted;
-            let desired = not_ready("Deleted", "it was deleted before the driver made it".into());
-            went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-        }
-        Err((failure, _)) => return record_failure(&agent, &volume, &step, &failure, &driver).await,
-    }
-    match write(&agent, &volume, &before, &after).await {
-        Ok(()) => Next::Done,
-        Err(ApiError::Invalid { message, .. }) => {
-            let failure = Failure::unstorable(rpc, &message);
-            record_failure(&agent, &volume, &step, &failure, &driver).await
-        }
+    let pass = Pass { agent: &agent, call, driver: &driver };
+    match pass.attempt(&volume).await {
+        Ok(next) => next,
         Err(error) => again(&volume, &error),
     }
 }
 
-/// The Volume is deleted and its owner wants the storage to stay, if there is any. Without an answer from the driver this
-/// is the way out.
-fn is_given_up(volume: &Volume, rpc: Rpc) -> bool {
-    let undoes = rpc == Rpc::DeleteVolume
-        || (rpc == Rpc::CreateVolume && volume.metadata.deletion_timestamp.is_some());
-    undoes && !volume.spec.deletes_storage()
+fn step(volume: &Volume, rpc: Rpc) -> Step<'_> {
+    let meta = &volume.metadata;
+    Step { uid: meta.uid.as_deref().unwrap_or_default(), rpc, generation: meta.generation.unwrap_or(0) }
 }
 
-/// No call of it is running: this is the only place that makes one.
+/// One call of one Volume.
+struct Pass<'a> {
+    agent: &'a Agent,
+    call: VolumeCall,
+    driver: &'a str,
+}
+
+impl Pass<'_> {
+    /// Everything that takes its time comes before the live reads, and the call right after them.
+    async fn attempt(&self, volume: &Arc<Volume>) -> Result<Next, ApiError> {
+        let prepared = match prepare(self.agent, volume, self.call, self.driver).await {
+            Ok(prepared) => prepared,
+            Err(failure) => return self.failed(volume, &failure, |_| {}).await,
+        };
+        let volume = match self.look(volume).await? {
+            (Standing::Valid, Some(live)) => live,
+            (Standing::Valid | Standing::Gone, _) => return Ok(Next::Done),
+            // One that is another agent's now is not for this one's cache, and what the watch brings wakes.
+            (Standing::Changed, live) => {
+                let ours = live.is_some_and(|live| live.is_watched_by(&self.agent.node_name));
+                return Ok(if ours { Next::Again } else { Next::Done });
+            }
+            (Standing::NotClosed, _) => {
+                let what = "the Volume does not hold its VolumeHandle closed, so the storage may be somebody's; \
+                            spec.deletionPolicy Retain gives it up";
+                let failure = Failure::local("HandleNotClosed", Rpc::DeleteVolume, what.into());
+                return self.failed(volume, &failure, |_| {}).await;
+            }
+            (Standing::Locked, _) => {
+                let what = "CreateVolume answered with a volume that has a VolumeHandle, so it is somebody's and is \
+                            not deleted; delete this Volume with spec.deletionPolicy Retain";
+                let failure = Failure::local("HandleInUse", Rpc::DeleteVolume, what.into());
+                return self.failed(volume, &failure, |_| {}).await;
+            }
+        };
+        let known = volume.status.as_ref().is_some_and(|s| s.may_exist);
+        let Some(volume) = self.begin(volume).await? else { return Ok(Next::Again) };
+        if !self.agent.may_call_controller(self.driver) {
+            return Ok(Next::After(PAUSE));
+        }
+        match call(self.agent, &volume, self.call, self.driver, prepared).await {
+            Ok(answer) => self.done(&volume, answer).await,
+            Err((failure, error)) => self.not_done(&volume, &failure, error.as_ref(), known).await,
+        }
+    }
+
+    /// The live reads of [`calls::standing`].
+    async fn look(&self, volume: &Volume) -> Result<(Standing, Option<Arc<Volume>>), ApiError> {
+        let id = calls::id_to_delete(self.call, volume);
+        let computed = id.map(|id| lock::handle_name(self.driver, id));
+        let name = match self.call {
+            VolumeCall::Create | VolumeCall::Validate => None,
+            // The name of the driver may be another one since.
+            VolumeCall::Delete => volume.status.as_ref().and_then(|s| s.handle_name.clone()).or(computed),
+            VolumeCall::DeleteRejected => computed,
+        };
+        let lock = match name {
+            Some(name) => self.agent.get_live::<VolumeHandle>(&name).await?,
+            None => None,
+        };
+        let name = volume.metadata.name.as_deref().unwrap_or_default();
+        let live = read::get_live(&api(self.agent, volume), name).await?;
+        let standing = calls::standing(self.call, volume, live.as_ref(), lock.as_ref());
+        match &live {
+            Some(live) if standing != Standing::Gone => {
+                self.agent.take_in(&self.agent.volumes, live.clone());
+            }
+            _ => self.agent.volumes.remove_confirmed(volume.metadata.uid.as_deref().unwrap_or_default()),
+        }
+        Ok((standing, live.map(Arc::new)))
+    }
+
+    /// Writes that there may be a volume from now on: a crash must not hide that. Nothing if the Volume has changed.
+    async fn begin(&self, volume: Arc<Volume>) -> Result<Option<Arc<Volume>>, ApiError> {
+        let before = volume.status.clone().unwrap_or_default();
+        if self.call != VolumeCall::Create || before.may_exist {
+            return Ok(Some(volume));
+        }
+        let mut after = VolumeStatus { may_exist: true, ..before.clone() };
+        if before.last_error.is_none() {
+            let message = format!("CreateVolume is called on node {}", self.agent.node_name);
+            let desired = not_ready("Creating", message);
+            waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
+        }
+        let volumes = &self.agent.volumes;
+        self.agent.write_status(&api(self.agent, &volume), volumes, &*volume, &before, &after).await?;
+        let written = volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
+        let standing = calls::standing(self.call, &volume, written.as_deref(), None);
+        Ok(written.filter(|_| standing == Standing::Valid))
+    }
+
+    /// The driver has done it.
+    async fn done(&self, volume: &Arc<Volume>, answer: Answer) -> Result<Next, ApiError> {
+        let deleted = volume.metadata.deletion_timestamp.is_some();
+        let id = answer.id().map(str::to_owned);
+        if let (Answer::DeletedAgain, false) = (&answer, deleted) {
+            let reason = volume.status.as_ref().and_then(|s| s.rejected.as_ref()).map(|r| r.reason.as_str());
+            let failure = Failure::of_call(&unusable(reason.unwrap_or_default()));
+            return self.failed(volume, &failure, |status| status.rejected = None).await;
+        }
+        let before = volume.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        let rejects = matches!(answer, Answer::Unusable(..));
+        let desired = answer.take_in(volume, &mut after);
+        went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
+        let written = self.write(volume, &before, &after).await;
+        match (written, id) {
+            (Ok(()), _) if rejects => Ok(Next::Again),
+            (Ok(()), _) => {
+                self.agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
+                Ok(Next::Done)
+            }
+            // What no object can hold nobody can use.
+            (Err(ApiError::Invalid { message, .. }), Some(id)) if !rejects => {
+                Box::pin(self.done(volume, Answer::unstorable(id, after.plugin_uid, &message))).await
+            }
+            (Err(ApiError::Invalid { message, .. }), _) => {
+                self.failed(volume, &Failure::unstorable(rpc_of(self.call), &message), |_| {}).await
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// The driver, or somebody before it, has not done it. `known` is whether a call had been made before this one.
+    async fn not_done(
+        &self,
+        volume: &Arc<Volume>,
+        failure: &Failure,
+        error: Option<&CallError>,
+        known: bool,
+    ) -> Result<Next, ApiError> {
+        let creates = self.call == VolumeCall::Create;
+        let not_made = creates && error.is_some_and(|error| says_not_made(error, known));
+        let may_exist = match error.map(CallError::meaning) {
+            _ if not_made => false,
+            None | Some(Meaning::NeverSent) => known,
+            Some(_) => creates || known,
+        };
+        if not_made && volume.metadata.deletion_timestamp.is_some() {
+            return self.done(volume, Answer::NotMade).await;
+        }
+        self.failed(volume, failure, |status| status.may_exist = may_exist).await
+    }
+
+    async fn write(
+        &self,
+        volume: &Arc<Volume>,
+        before: &VolumeStatus,
+        after: &VolumeStatus,
+    ) -> Result<(), ApiError> {
+        let api = api(self.agent, volume);
+        self.agent.write_status(&api, &self.agent.volumes, &**volume, before, after).await
+    }
+
+    /// Counts a failure and writes it where people look, with what else it changes.
+    async fn failed(
+        &self,
+        volume: &Arc<Volume>,
+        failure: &Failure,
+        also: impl Fn(&mut VolumeStatus),
+    ) -> Result<Next, ApiError> {
+        let agent = self.agent;
+        let earlier = volume.status.as_ref().and_then(|s| s.attempts);
+        let attempt = agent.retries.failed(&step(volume, failure.rpc), failure, earlier, self.driver);
+        let mut failure = failure.clone();
+        if volume.metadata.deletion_timestamp.is_some() && failure.rpc == Rpc::CreateVolume {
+            failure.message.push_str(
+                "; it is repeated to find out whether there is a volume to delete: spec.deletionPolicy Retain gives it up",
+            );
+        }
+        let failure = &failure;
+        let name = volume.metadata.name.as_deref().unwrap_or_default();
+        tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
+        let place = format!("on node {}", agent.node_name);
+        let change = |status: &mut VolumeStatus, generation, now| {
+            failed(status, failure, attempt, &place, generation, now);
+            also(status);
+        };
+        let still = |fresh: &Volume| {
+            fresh.metadata.generation == volume.metadata.generation && state_of(fresh) == state_of(volume)
+        };
+        match agent.write_outcome(&api(agent, volume), &agent.volumes, volume, change, still).await {
+            Ok(()) => {}
+            Err(ApiError::Conflict(_)) => return Ok(Next::Again),
+            Err(error) => {
+                tracing::warn!(volume = name, %failure, "the failure cannot be written: {error}");
+                return Ok(Next::Retry);
+            }
+        }
+        if attempt.number == 1 {
+            agent.tell(volume, Reason::CallFailed, failure.rpc.name(), failure.to_string());
+        }
+        Ok(Next::After(attempt.next))
+    }
+}
+
+/// No call of it is running: this worker is the only one that makes them. The write is guarded by the version that was
+/// planned on, so a Volume that is another agent's by now is not given up here.
 async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
     let before = volume.status.clone().unwrap_or_default();
     let mut after = before.clone();
     after.state = VolumeState::Deleted;
+    let left = before.rejected.as_ref().map(|r| r.volume_handle.as_str());
+    tracing::info!(volume = volume.metadata.name, left, "given up: the storage stays");
     let message = format!(
         "spec.deletionPolicy is Retain: {rpc} is not called any more. What was called before may have its effect yet"
     );
     let desired = not_ready("Retained", message);
     went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-    match write(agent, volume, &before, &after).await {
-        Ok(()) => Next::Done,
+    match agent.write_status(&api(agent, volume), &agent.volumes, &**volume, &before, &after).await {
+        Ok(()) => {
+            agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
+            Next::Done
+        }
         Err(error) => again(volume, &error),
     }
-}
-
-async fn write(
-    agent: &Agent,
-    volume: &Arc<Volume>,
-    before: &VolumeStatus,
-    after: &VolumeStatus,
-) -> Result<(), ApiError> {
-    agent.write_status(&api(agent, volume), &agent.volumes, &**volume, before, after).await?;
-    agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
-    Ok(())
 }
 
 fn again(volume: &Volume, error: &ApiError) -> Next {
@@ -109,71 +285,12 @@ fn again(volume: &Volume, error: &ApiError) -> Next {
     Next::Retry
 }
 
-/// Counts a failure and writes it where people look.
-async fn record_failure(
-    agent: &Agent,
-    volume: &Arc<Volume>,
-    step: &Step<'_>,
-    failure: &Failure,
-    driver: &str,
-) -> Next {
-    let earlier = volume.status.as_ref().and_then(|s| s.attempts);
-    let attempt = agent.retries.failed(step, failure, earlier, driver);
-    let mut failure = failure.clone();
-    if volume.metadata.deletion_timestamp.is_some() && step.rpc == Rpc::CreateVolume {
-        failure.message.push_str(
-            "; it is repeated to find out whether there is a volume to delete: spec.deletionPolicy Retain gives it up",
-        );
-    }
-    let failure = &failure;
-    let name = volume.metadata.name.as_deref().unwrap_or_default();
-    tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
-    let place = format!("on node {}", agent.node_name);
-    let change = |status: &mut VolumeStatus, generation, now| {
-        failed(status, failure, attempt, &place, generation, now);
-    };
-    let still = |fresh: &Volume| {
-        fresh.metadata.generation == volume.metadata.generation && state_of(fresh) == state_of(volume)
-    };
-    match agent.write_outcome(&api(agent, volume), &agent.volumes, volume, change, still).await {
-        Ok(()) => {}
-        Err(ApiError::Conflict(_)) => return Next::Again,
-        Err(error) => {
-            tracing::warn!(volume = name, %failure, "the failure cannot be written: {error}");
-            return Next::Retry;
-        }
-    }
-    if attempt.number == 1 {
-        agent.tell(volume, Reason::CallFailed, step.rpc.name(), failure.to_string());
-    }
-    Next::After(attempt.next)
-}
-
 fn api(agent: &Agent, volume: &Volume) -> Api<Volume> {
     agent.api_in(volume.metadata.namespace.as_deref().unwrap_or_default())
 }
 
 fn state_of(volume: &Volume) -> VolumeState {
     volume.status.as_ref().map(|s| s.state).unwrap_or_default()
-}
-
-/// The call that the leader has assigned to the instance on this node, while it is not done.
-fn due(agent: &Agent, volume: &Volume) -> Option<Rpc> {
-    let assignment = volume.spec.assignment.as_ref()?;
-    assignment.controller.as_ref().filter(|c| c.agent == agent.node_name)?;
-    due_call(assignment.operation, state_of(volume), volume.metadata.deletion_timestamp.is_some())
-}
-
-fn due_call(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Option<Rpc> {
-    match (operation, state) {
-        // Also for a deleted Volume: a call may have been made, so it is repeated until its outcome is known.
-        (VolumeOperation::Create, VolumeState::Pending) => Some(Rpc::CreateVolume),
-        (VolumeOperation::Validate, VolumeState::Pending) if !deleted => {
-            Some(Rpc::ValidateVolumeCapabilities)
-        }
-        (VolumeOperation::Delete, VolumeState::Created | VolumeState::Ready) => Some(Rpc::DeleteVolume),
-        _ => None,
-    }
 }
 
 /// The driver behind the assigned instance. Its name is a hash of the driver's, so this also works when the Plugin is
@@ -186,75 +303,4 @@ fn driver(agent: &Agent, volume: &Volume) -> String {
         let plugin = agent.plugins.get("", &volume.spec.plugin_name);
         plugin.map_or_else(|| volume.spec.plugin_name.clone(), |p| p.driver_name().to_owned())
     })
-}
-
-/// A deleted Volume of which the driver itself says that the call failed for good. What was never sent says nothing
-/// about an earlier call, unless these arguments can never be sent.
-fn was_not_made(volume: &Volume, error: &CallError) -> bool {
-    let settled = error.origin == Origin::Argument
-        || (error.origin == Origin::Driver && error.meaning().is_settled_failure());
-    volume.metadata.deletion_timestamp.is_some() && settled
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-    use super::*;
-
-    #[test]
-    fn each_operation_is_due_until_its_state_is_reached() {
-        use VolumeOperation::{Create, Delete, Validate};
-        use VolumeState::{Created, Deleted, Pending, Ready};
-        for (operation, state, deleted, expected) in [
-            (Create, Pending, false, Some(Rpc::CreateVolume)),
-            (Create, Pending, true, Some(Rpc::CreateVolume)),
-            (Create, Created, false, None),
-            (Create, Ready, true, None),
-            (Validate, Pending, false, Some(Rpc::ValidateVolumeCapabilities)),
-            (Validate, Pending, true, None),
-            (Delete, Ready, true, Some(Rpc::DeleteVolume)),
-            (Delete, Created, true, Some(Rpc::DeleteVolume)),
-            (Delete, Deleted, true, None),
-            (Delete, Pending, true, None),
-        ] {
-            assert_eq!(due_call(operation, state, deleted), expected, "{operation:?} {state:?} {deleted}");
-        }
-    }
-
-    #[test]
-    fn retain_gives_up_what_only_its_driver_could_answer() {
-        use crate::api::volume::DeletionPolicy;
-        let mut volume = Volume::default();
-        volume.spec.capacity = Some(Quantity("1Gi".into()));
-        for policy in [None, Some(DeletionPolicy::Delete), Some(DeletionPolicy::Retain)] {
-            volume.spec.deletion_policy = policy;
-            let retained = volume.spec.deletion_policy == Some(DeletionPolicy::Retain);
-            volume.metadata.deletion_timestamp = None;
-            assert!(!is_given_up(&volume, Rpc::CreateVolume));
-            volume.metadata.deletion_timestamp =
-                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-            assert_eq!(is_given_up(&volume, Rpc::CreateVolume), retained);
-            assert_eq!(is_given_up(&volume, Rpc::DeleteVolume), retained);
-            assert!(!is_given_up(&volume, Rpc::ValidateVolumeCapabilities));
-        }
-    }
-
-    #[test]
-    fn a_deleted_volume_is_given_up_only_on_a_clear_answer() {
-        let mut volume = Volume::default();
-        let of = |code, origin| CallError { rpc: Rpc::CreateVolume, code, message: String::new(), origin };
-        let clear = of(tonic::Code::OutOfRange, Origin::Driver);
-        assert!(!was_not_made(&volume, &clear));
-        volume.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-        assert!(was_not_made(&volume, &clear));
-        for open in [
-            of(tonic::Code::DeadlineExceeded, Origin::Deadline),
-            of(tonic::Code::Unavailable, Origin::Dial),
-            of(tonic::Code::Aborted, Origin::Driver),
-        ] {
-            assert!(!was_not_made(&volume, &open));
-        }
-    }
 }

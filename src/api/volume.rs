@@ -71,7 +71,7 @@ pub struct VolumeSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
     pub parameters: BTreeMap<String, String>,
-    /// Register: the volume's context as its driver gave it at creation. At most 4 KiB in all.
+    /// Register: the volume's context as its driver gave it at creation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
     pub volume_context: BTreeMap<String, String>,
@@ -182,6 +182,12 @@ pub struct VolumeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub volume_handle: Option<String>,
+    /// CreateVolume has been called, and no answer has said since that nothing was made: there may be a volume.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_exist: bool,
+    /// What CreateVolume made and nobody can use. It is deleted before anything else is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Rejected>,
     /// Its size as a quantity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<String>,
@@ -218,6 +224,18 @@ pub struct VolumeStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A volume that CreateVolume made and nobody can use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejected {
+    /// Its id as the driver gave it.
+    #[schemars(length(min = 1, max = 65536))]
+    pub volume_handle: String,
+    /// What is wrong with it.
+    #[schemars(length(max = 1024))]
+    pub reason: String,
 }
 
 impl VolumeSpec {

@@ -3,6 +3,7 @@
 //!
 //! Pure: data in, data out.
 
+pub mod calls;
 pub mod instance;
 pub mod plan;
 pub mod reason;

@@ -4,6 +4,7 @@
 //! Pending --Assign--> (agent: Create | Validate) --> Created --MakeHandle, ReportReady--> Ready
 //! deleted: wait for Attachments --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
+//! made and unusable: stays Pending while its agent deletes it again and then calls CreateVolume anew (`calls.rs`)
 //! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
 //!          (design R3)
 //! ```
@@ -305,6 +306,12 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
             Some(VolumeOperation::Create | VolumeOperation::Validate),
             VolumeState::Created | VolumeState::Ready,
         ) if storage_goes && seen.handle.is_none() => VolumeStep::MakeHandle,
+        // Its agent makes no call without the lock: one that was removed by hand is made again, and closed.
+        (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created)
+            if seen.handle.is_none() =>
+        {
+            VolumeStep::MakeHandle
+        }
         (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created) => VolumeStep::Idle,
         _ => VolumeStep::FreeVolume,
     }

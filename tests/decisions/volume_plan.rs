@@ -424,9 +424,14 @@ fn a_deleted_volume_takes_no_lock_that_it_does_not_need() {
 }
 
 #[test]
-fn a_call_that_deletes_is_waited_for_without_a_handle_too() {
-    assert_eq!(row(Ready, Some(Delete)).deleted().plan(), VolumeStep::Idle);
-    assert_eq!(row(Created, Some(Delete)).deleted().plan(), VolumeStep::Idle);
+fn a_call_that_deletes_gets_back_the_lock_without_which_it_is_not_made() {
+    for state in [Created, Ready] {
+        assert_eq!(row(state, Some(Delete)).deleted().plan(), VolumeStep::MakeHandle);
+        let open = row(state, Some(Delete)).deleted().handle("v-uid", false);
+        assert_eq!(open.plan(), VolumeStep::BeginClosing);
+        let anothers = row(state, Some(Delete)).deleted().handle("other", false);
+        assert_eq!(anothers.plan(), VolumeStep::Idle, "its agent says what to do");
+    }
 }
 
 /// Which instance of a driver with several is seen first is chance, and must not decide whether volumes are attached.

@@ -121,6 +121,8 @@ impl std::fmt::Display for Entry {
 struct Inner {
     clock: usize,
     entries: Vec<Entry>,
+    /// Who read what, and when.
+    reads: Vec<(String, String, usize)>,
 }
 
 /// Cheap to clone; all clones share one order.
@@ -141,6 +143,21 @@ impl Journal {
         let began = inner.clock;
         inner.entries.push(Entry { actor: actor.to_owned(), event, began, ended: None });
         Open { journal: self.clone(), number: inner.entries.len() - 1, running: true }
+    }
+
+    /// A process reads a path of the API server.
+    pub(super) fn read(&self, actor: &str, path: &str) {
+        let mut inner = self.0.lock().unwrap();
+        inner.clock += 1;
+        let now = inner.clock;
+        inner.reads.push((actor.to_owned(), path.to_owned(), now));
+    }
+
+    /// Whether a process has read the object of this kind and name after `since`.
+    pub fn has_read(&self, since: usize, actor: &str, kind: &str, name: &str) -> bool {
+        let end = format!("/{kind}/{name}");
+        let inner = self.0.lock().unwrap();
+        inner.reads.iter().any(|(who, path, when)| who == actor && *when > since && path.ends_with(&end))
     }
 
     /// A moment to compare others with.

@@ -31,6 +31,7 @@ mod process;
 mod proxy;
 mod rogue;
 mod second;
+mod stall;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -94,6 +95,7 @@ pub struct Rig {
     pub journal: Journal,
     pub gate: Gate,
     pub fake: Fake,
+    stalls: stall::Stalls,
     directory: PathBuf,
     longest_call: u64,
     audit_interval: u64,
@@ -117,6 +119,7 @@ impl Rig {
             cluster: cluster.clone(),
             journal,
             gate,
+            stalls: stall::Stalls::default(),
             directory,
             longest_call: options.longest_call,
             audit_interval: options.audit_interval,
@@ -144,8 +147,9 @@ impl Rig {
 
     async fn open_door(&self, actor: &str, role: &Role<'_>) {
         let upstream = tokio::sync::watch::Sender::new(Upstream::new(self.cluster.admin.clone()));
-        let (journal, gate) = (self.journal.clone(), self.gate.clone());
-        let path = proxy::open(&self.directory, actor, role, upstream.subscribe(), journal, gate).await;
+        let led = upstream.subscribe();
+        let (journal, gate, stalls) = (self.journal.clone(), self.gate.clone(), self.stalls.clone());
+        let path = proxy::open(&self.directory, actor, role, led, journal, gate, stalls).await;
         self.upstreams.lock().unwrap().insert(actor.to_owned(), upstream);
         self.kubeconfigs.lock().unwrap().insert(actor.to_owned(), path);
     }

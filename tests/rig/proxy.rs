@@ -18,6 +18,7 @@ use super::NAMESPACE;
 use super::gate::{Gate, Side};
 use super::journal::{Event, Journal, Outcome, Write};
 use super::lag;
+use super::stall::Stalls;
 
 /// The kinds whose writes belong to a claim's path. Leases and reports about drivers have a time of their own.
 pub const ON_THE_PATH: [&str; 4] = ["volumes", "volumeclaims", "volumehandles", "attachments"];
@@ -31,6 +32,7 @@ struct Door {
     upstream: watch::Receiver<Upstream>,
     journal: Journal,
     gate: Gate,
+    stalls: Stalls,
 }
 
 /// The API server behind a door, and what the process has read there.
@@ -66,6 +68,7 @@ pub async fn open(
     upstream: watch::Receiver<Upstream>,
     journal: Journal,
     gate: Gate,
+    stalls: Stalls,
 ) -> PathBuf {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -73,7 +76,7 @@ pub async fn open(
         Role::Controller => "controller",
         Role::Agent(_) => "agent",
     };
-    let door = Door { actor: actor.to_owned(), who, headers: headers(role), upstream, journal, gate };
+    let door = Door { actor: actor.to_owned(), who, headers: headers(role), upstream, journal, gate, stalls };
     let app = axum::Router::new().fallback(pass).with_state(Arc::new(door));
     tokio::spawn(async move { axum::serve(listener, app).await });
     let kubeconfig = serde_json::json!({
@@ -115,6 +118,9 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     let write = write_of(&parts.method, parts.uri.path(), &body);
     let stops = write.as_ref().filter(|write| ON_THE_PATH.contains(&write.kind.as_str()));
     let stop = stops.and_then(|write| door.gate.arrive(&door.actor, &write.label()));
+    if parts.method == Method::GET {
+        door.journal.read(&door.actor, parts.uri.path());
+    }
     let open = write.map(|write| door.journal.begin(&door.actor, Event::Write(write)));
     door.gate.pass(stop, Side::Before).await;
 
@@ -149,7 +155,8 @@ async fn pass(State(door): State<Arc<Door>>, request: Request) -> Response {
     parts.headers.remove(header::CONNECTION);
     let body = Body::new(body);
     let Some(kind) = watched else { return Response::from_parts(parts, body) };
-    let late = lag::behind(body.into_data_stream(), lag::of(door.who, &kind));
+    let held = door.stalls.hold(body.into_data_stream(), &door.actor, &kind);
+    let late = lag::behind(held, lag::of(door.who, &kind));
     Response::from_parts(parts, Body::from_stream(until_led_elsewhere(late, upstream)))
 }
 

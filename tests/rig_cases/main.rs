@@ -23,6 +23,7 @@ mod restored;
 mod rogue;
 mod stubborn;
 mod visibility;
+mod volume_calls;
 
 use std::process::ExitCode;
 
@@ -42,5 +43,6 @@ fn main() -> ExitCode {
         rogue::CASES,
         stubborn::CASES,
         visibility::CASES,
+        volume_calls::CASES,
     ])
 }

@@ -1,0 +1,160 @@
+//! Which of a Volume's own calls its agent makes, and what live reads have to say right before one.
+//!
+//! A cache may be old by any time: an agent that was cut off is heard again with its first renewal, before its watches
+//! are. So a cache only says what is worth a look. Everything that allows a call is read live after the last wait and
+//! before the call is sent: the Volume, and for a deletion its VolumeHandle. Nothing else decides, so no watch has to
+//! have caught up.
+
+use crate::api::volume::{Rejected, VolumeAssignment, VolumeOperation};
+use crate::api::{Volume, VolumeHandle, VolumeState};
+
+/// A call of a Volume itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VolumeCall {
+    /// CreateVolume.
+    Create,
+    /// ValidateVolumeCapabilities.
+    Validate,
+    /// DeleteVolume.
+    Delete,
+    /// DeleteVolume of what CreateVolume made and nobody can use.
+    DeleteRejected,
+}
+
+/// One step. Every variant is at most one side effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AgentStep {
+    /// Nothing to do until something changes.
+    Idle,
+    /// The call, after [`standing`] said that it may be made.
+    Call(VolumeCall),
+    /// Write `Deleted` without the call: the owner of a deleted Volume wants the storage to stay, if there is any.
+    /// Without an answer from the driver this is the way out.
+    GiveUp(VolumeCall),
+}
+
+/// Plans the next step for a Volume whose calls are assigned to an instance of `agent`.
+#[must_use]
+pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
+    let Some(operation) = assignment(volume).filter(|a| is_by(a, agent)).map(|a| a.operation) else {
+        return AgentStep::Idle;
+    };
+    let deleted = volume.metadata.deletion_timestamp.is_some();
+    let call = match (operation, state(volume)) {
+        (VolumeOperation::Create, VolumeState::Pending) if rejected(volume).is_some() => {
+            VolumeCall::DeleteRejected
+        }
+        // Also for a deleted Volume: a call may have been made, so it is repeated until its outcome is known.
+        (VolumeOperation::Create, VolumeState::Pending) => VolumeCall::Create,
+        (VolumeOperation::Validate, VolumeState::Pending) if !deleted => VolumeCall::Validate,
+        (VolumeOperation::Delete, VolumeState::Created | VolumeState::Ready) => VolumeCall::Delete,
+        (
+            VolumeOperation::Create | VolumeOperation::Validate,
+            VolumeState::Pending | VolumeState::Created | VolumeState::Ready | VolumeState::Deleted,
+        )
+        | (VolumeOperation::Delete, VolumeState::Pending | VolumeState::Deleted) => return AgentStep::Idle,
+    };
+    let undoes = match call {
+        VolumeCall::Delete => true,
+        VolumeCall::Create | VolumeCall::DeleteRejected => deleted,
+        VolumeCall::Validate => false,
+    };
+    if undoes && !volume.spec.deletes_storage() { AgentStep::GiveUp(call) } else { AgentStep::Call(call) }
+}
+
+/// What live reads say of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It may be sent.
+    Valid,
+    /// The Volume is gone.
+    Gone,
+    /// The Volume has changed in what decides about the call or goes into it: plan again.
+    Changed,
+    /// DeleteVolume, and the Volume does not hold the lock on its storage closed: somebody may use it, or it is somebody
+    /// else's.
+    NotClosed,
+    /// DeleteVolume of what nobody can use, and there is a lock on it: somebody does.
+    Locked,
+}
+
+/// Compares what a call was prepared from with the live Volume of that name, and with the live VolumeHandle of the
+/// volume that the call is about.
+///
+/// For a deletion the VolumeHandle has to be read first. While a deletion is ordered the leader opens it no more, and
+/// removes it only after the Volume says `Deleted`; the Volume, read later, says that it is ordered and not done.
+#[must_use]
+pub fn standing(
+    call: VolumeCall,
+    prepared: &Volume,
+    live: Option<&Volume>,
+    lock: Option<&VolumeHandle>,
+) -> Standing {
+    let Some(live) = live.filter(|live| live.metadata.uid == prepared.metadata.uid) else {
+        return Standing::Gone;
+    };
+    if decisive(live) != decisive(prepared) {
+        return Standing::Changed;
+    }
+    match call {
+        VolumeCall::Create | VolumeCall::Validate => Standing::Valid,
+        VolumeCall::Delete if lock.is_some_and(|lock| is_closed_by(lock, live)) => Standing::Valid,
+        VolumeCall::Delete => Standing::NotClosed,
+        VolumeCall::DeleteRejected if lock.is_none() => Standing::Valid,
+        VolumeCall::DeleteRejected => Standing::Locked,
+    }
+}
+
+/// The id that DeleteVolume is called with.
+#[must_use]
+pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {
+    match call {
+        VolumeCall::Create | VolumeCall::Validate => None,
+        VolumeCall::Delete => {
+            let known = volume.status.as_ref().and_then(|s| s.volume_handle.as_deref());
+            known.or(volume.spec.volume_handle.as_deref())
+        }
+        VolumeCall::DeleteRejected => rejected(volume).map(|r| r.volume_handle.as_str()),
+    }
+}
+
+/// The spec with who makes which call, the deletion, which both raise the generation, and of the status what leads from
+/// one call to the next.
+fn decisive(volume: &Volume) -> impl PartialEq + '_ {
+    let meta = &volume.metadata;
+    let id = volume.status.as_ref().and_then(|s| s.volume_handle.as_ref());
+    (
+        meta.generation,
+        meta.deletion_timestamp.is_some(),
+        assignment(volume),
+        state(volume),
+        id,
+        rejected(volume),
+    )
+}
+
+fn is_closed_by(lock: &VolumeHandle, volume: &Volume) -> bool {
+    Some(&lock.spec.volume.uid) == volume.metadata.uid.as_ref()
+        && lock.spec.closing
+        && Some(lock.spec.volume_handle.as_str()) == id_to_delete(VolumeCall::Delete, volume)
+}
+
+fn assignment(volume: &Volume) -> Option<&VolumeAssignment> {
+    volume.spec.assignment.as_ref()
+}
+
+fn is_by(assignment: &VolumeAssignment, agent: &str) -> bool {
+    assignment.controller.as_ref().is_some_and(|c| c.agent == agent)
+}
+
+fn state(volume: &Volume) -> VolumeState {
+    volume.status.as_ref().map(|s| s.state).unwrap_or_default()
+}
+
+fn rejected(volume: &Volume) -> Option<&Rejected> {
+    volume.status.as_ref().and_then(|s| s.rejected.as_ref())
+}
+
+#[cfg(test)]
+#[path = "calls_tests.rs"]
+mod tests;

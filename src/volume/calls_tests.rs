@@ -1,0 +1,127 @@
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::api::attachment::ControllerRef;
+use crate::api::volume::DeletionPolicy;
+
+use VolumeOperation::{Create, Delete, Validate};
+use VolumeState::{Created, Deleted, Pending, Ready};
+
+fn volume(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Volume {
+    let mut volume = Volume::default();
+    volume.metadata.uid = Some("v".into());
+    volume.metadata.generation = Some(3);
+    volume.metadata.deletion_timestamp = deleted.then_some(Time(Timestamp::UNIX_EPOCH));
+    let controller = Some(ControllerRef { instance: "i".into(), agent: "me".into() });
+    volume.spec.assignment = Some(VolumeAssignment { operation, controller });
+    let status = volume.status.get_or_insert_default();
+    (status.state, status.volume_handle) = (state, (state >= Created).then(|| "id".into()));
+    volume
+}
+
+fn reject(volume: &mut Volume) {
+    let rejected = Rejected { volume_handle: "made".into(), reason: "too small".into() };
+    volume.status.as_mut().unwrap().rejected = Some(rejected);
+}
+
+fn lock(owner: &str, closing: bool) -> VolumeHandle {
+    let mut lock = VolumeHandle::default();
+    (lock.spec.volume.uid, lock.spec.closing, lock.spec.volume_handle) = (owner.into(), closing, "id".into());
+    lock
+}
+
+#[test]
+fn each_operation_is_due_until_its_state_is_reached() {
+    for (operation, state, deleted, expected) in [
+        (Create, Pending, false, Some(VolumeCall::Create)),
+        (Create, Pending, true, Some(VolumeCall::Create)),
+        (Create, Created, false, None),
+        (Create, Ready, true, None),
+        (Validate, Pending, false, Some(VolumeCall::Validate)),
+        (Validate, Pending, true, None),
+        (Delete, Ready, true, Some(VolumeCall::Delete)),
+        (Delete, Created, true, Some(VolumeCall::Delete)),
+        (Delete, Deleted, true, None),
+        (Delete, Pending, true, None),
+    ] {
+        let volume = volume(operation, state, deleted);
+        let expected = expected.map_or(AgentStep::Idle, AgentStep::Call);
+        assert_eq!(plan(&volume, "me"), expected, "{operation:?} {state:?} {deleted}");
+        assert_eq!(plan(&volume, "other"), AgentStep::Idle);
+    }
+}
+
+#[test]
+fn what_nobody_can_use_is_deleted_before_anything_else_is_made() {
+    for deleted in [false, true] {
+        let mut volume = volume(Create, Pending, deleted);
+        reject(&mut volume);
+        assert_eq!(plan(&volume, "me"), AgentStep::Call(VolumeCall::DeleteRejected));
+        assert_eq!(id_to_delete(VolumeCall::DeleteRejected, &volume), Some("made"));
+    }
+}
+
+#[test]
+fn retain_gives_up_what_only_its_driver_could_answer() {
+    for policy in [None, Some(DeletionPolicy::Delete), Some(DeletionPolicy::Retain)] {
+        let retained = policy == Some(DeletionPolicy::Retain);
+        let given_up = |mut volume: Volume| {
+            volume.spec.deletion_policy = policy;
+            matches!(plan(&volume, "me"), AgentStep::GiveUp(_))
+        };
+        let mut unusable = volume(Create, Pending, true);
+        reject(&mut unusable);
+        assert_eq!(given_up(unusable.clone()), retained);
+        unusable.metadata.deletion_timestamp = None;
+        assert!(!given_up(unusable));
+        assert!(!given_up(volume(Create, Pending, false)));
+        assert_eq!(given_up(volume(Create, Pending, true)), retained);
+        assert_eq!(given_up(volume(Delete, Ready, true)), retained);
+        assert!(!given_up(volume(Validate, Pending, false)));
+    }
+}
+
+#[test]
+fn a_call_is_made_only_for_the_volume_that_it_was_planned_for() {
+    let planned = volume(Create, Pending, false);
+    let of = |live: Option<&Volume>| standing(VolumeCall::Create, &planned, live, None);
+    assert_eq!(of(Some(&planned)), Standing::Valid);
+    assert_eq!(of(None), Standing::Gone);
+    let changed = |change: fn(&mut Volume)| {
+        let mut live = planned.clone();
+        change(&mut live);
+        of(Some(&live))
+    };
+    assert_eq!(changed(|v| v.metadata.uid = Some("next".into())), Standing::Gone);
+    assert_eq!(changed(|v| v.metadata.generation = Some(4)), Standing::Changed);
+    assert_eq!(changed(|v| v.status.as_mut().unwrap().state = Created), Standing::Changed);
+    assert_eq!(changed(reject), Standing::Changed);
+    let assigned = |v: &mut Volume| v.spec.assignment.as_mut().unwrap().operation = Delete;
+    assert_eq!(changed(assigned), Standing::Changed);
+    assert_eq!(changed(|v| v.status.as_mut().unwrap().attempts = Some(7)), Standing::Valid);
+}
+
+#[test]
+fn storage_is_deleted_only_behind_its_own_closed_lock() {
+    let planned = volume(Delete, Ready, true);
+    let of = |lock: Option<&VolumeHandle>| standing(VolumeCall::Delete, &planned, Some(&planned), lock);
+    assert_eq!(of(Some(&lock("v", true))), Standing::Valid);
+    assert_eq!(of(None), Standing::NotClosed);
+    assert_eq!(of(Some(&lock("v", false))), Standing::NotClosed);
+    assert_eq!(of(Some(&lock("another", true))), Standing::NotClosed);
+    let mut of_another_volume = lock("v", true);
+    of_another_volume.spec.volume_handle = "other".into();
+    assert_eq!(of(Some(&of_another_volume)), Standing::NotClosed);
+}
+
+#[test]
+fn what_has_a_lock_is_not_deleted_as_unusable() {
+    let mut planned = volume(Create, Pending, false);
+    reject(&mut planned);
+    let of =
+        |lock: Option<&VolumeHandle>| standing(VolumeCall::DeleteRejected, &planned, Some(&planned), lock);
+    assert_eq!(of(None), Standing::Valid);
+    assert_eq!(of(Some(&lock("v", true))), Standing::Locked);
+    assert_eq!(of(Some(&lock("another", false))), Standing::Locked);
+}

@@ -1,0 +1,209 @@
+//! Who may still make a Volume's own calls, and what their answers prove.
+
+use std::sync::Arc;
+
+use kube::api::{Patch, PatchParams};
+use moor::csi::Rpc;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::cases;
+use crate::rig::{Case, Cluster, Entry, Fault, Journal, LOOK, Options, PATIENCE, Rig, registered, volume};
+
+const NODES: [&str; 2] = ["node-1", "node-2"];
+
+/// Both agents may make controller calls.
+async fn start(cluster: &Arc<Cluster>, longest_call: u64) -> Arc<Rig> {
+    let nodes = NODES.map(|node| (node, true)).to_vec();
+    Rig::start(cluster, Options { nodes, longest_call, ..Options::default() }).await
+}
+
+impl Rig {
+    /// The agent to which a Volume's calls are assigned now.
+    async fn caller_of(&self, volume: &str) -> Option<String> {
+        let found = self.volume_api().get_opt(volume).await.unwrap()?;
+        Some(found.spec.assignment?.controller?.agent)
+    }
+
+    /// Waits until a Volume's calls are assigned to an agent, `not` excepted.
+    async fn until_assigned(&self, volume: &str, not: &str) -> String {
+        let look = async {
+            loop {
+                if let Some(agent) = self.caller_of(volume).await.filter(|agent| agent != not) {
+                    return agent;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("{}", self.story(volume)))
+    }
+
+    /// An agent stops, its Lease expires, and when it goes on it has seen no Volume change meanwhile.
+    async fn cut_off(&self, agent: &str) {
+        self.stall(agent, "volumes");
+        self.freeze(agent);
+        self.expire_lease(agent).await;
+    }
+
+    /// The end of [`Self::cut_off`]: the agent goes on with what it knows. Returns when it has done about the Volume what
+    /// it had to do, a call or a look.
+    async fn bring_back(&self, agent: &str, volume: &str) -> usize {
+        let since = self.journal.now();
+        self.thaw(agent);
+        let tried = || {
+            let called = !self.calls_by(agent, since, volume).is_empty();
+            (called || self.journal.has_read(since, agent, "volumes", volume)).then_some(())
+        };
+        self.cluster.until(&format!("{agent} turns to {volume}"), tried, || self.story(volume)).await;
+        // What it sees from here on explains everything to it.
+        self.unstall(agent, "volumes");
+        since
+    }
+
+    /// The calls about a volume that this agent's driver got.
+    fn calls_by(&self, agent: &str, since: usize, key: &str) -> Vec<Entry> {
+        self.journal.since(since, |e| e.actor == agent && e.call().is_some_and(|call| call.key == key))
+    }
+
+    async fn set_deletion_policy(&self, volume: &str, policy: &str) {
+        let patch = Patch::Merge(json!({"spec": {"deletionPolicy": policy}}));
+        self.volume_api().patch(volume, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// The status of a Volume as the API server has it; nothing of one that is gone.
+    async fn read_status(&self, volume: &str) -> Option<Value> {
+        let found = self.volume_api().get_opt(volume).await.unwrap()?;
+        Some(serde_json::to_value(found.status).unwrap())
+    }
+
+    /// Waits until the status of a Volume is as `wanted`; also until the Volume is gone, which is not what was wanted.
+    async fn until_status(&self, volume: &str, wanted: impl Fn(&Value) -> bool) {
+        let look = async {
+            while !wanted(&self.read_status(volume).await.expect("the Volume is there")) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("{}", self.story(volume)));
+    }
+
+    fn is_stored(&self, key: &str) -> bool {
+        self.fake.backend().volumes.contains_key(key)
+    }
+}
+
+/// The code of the last failure.
+fn failed_with(status: &Value, code: &str) -> bool {
+    status.pointer("/lastError/code").and_then(Value::as_str) == Some(code)
+}
+
+/// An agent comes back whose DeleteVolume was given to another one meanwhile. Since then the owner has kept the storage
+/// and registered it again.
+async fn an_order_to_delete_is_not_carried_out_from_memory(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 5).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    rig.fake.fail("v", Rpc::DeleteVolume, Fault::CodeBefore(Code::Unavailable));
+    let old = rig.until_assigned("v", "").await;
+    rig.delete_volume("v").await;
+    rig.until_volume_says("v", "DeleteVolumeFailed", &["strike"]).await;
+    rig.cut_off(&old).await;
+    rig.until_assigned("v", &old).await;
+    rig.set_deletion_policy("v", "Retain").await;
+    rig.until_volume_gone("v").await;
+    rig.fake.heal("v", Rpc::DeleteVolume);
+    rig.make_volume(&registered("again", "vol-v")).await;
+    rig.until_volume_ready("again").await;
+
+    let since = rig.bring_back(&old, "v").await;
+    rig.remove(&[""; 0], &["again"]).await;
+    let calls = rig.calls_by(&old, since, "v");
+    assert!(calls.iter().all(|e| e.label() != "DeleteVolume"), "{}", Journal::text(&calls));
+    assert!(rig.is_stored("v"), "the storage of a Ready Volume was deleted");
+}
+
+/// The same of CreateVolume: the Volume was made by the other agent and has come to its end.
+async fn what_came_to_its_end_is_not_made_again_from_memory(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 5).await;
+    rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(Code::Unavailable));
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_says("v", "CreateVolumeFailed", &["strike"]).await;
+    let old = rig.until_assigned("v", "").await;
+    rig.cut_off(&old).await;
+    rig.until_assigned("v", &old).await;
+    rig.fake.heal("v", Rpc::CreateVolume);
+    rig.until_volume_ready("v").await;
+    rig.delete_volume("v").await;
+    rig.until_volume_gone("v").await;
+    assert!(!rig.is_stored("v"));
+
+    let since = rig.bring_back(&old, "v").await;
+    // It works again, and not on that.
+    rig.make_volume(&volume("later")).await;
+    rig.until_volume_ready("later").await;
+    rig.remove(&[""; 0], &["later"]).await;
+    let calls = rig.calls_by(&old, since, "v");
+    assert!(calls.is_empty(), "{}", Journal::text(&calls));
+    assert!(!rig.is_stored("v"), "a volume was made that nobody knows of");
+}
+
+/// The storage says that it is full to a call that may have been made before.
+async fn a_full_storage_does_not_say_that_nothing_was_made_earlier(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 5).await;
+    rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeAfter(Code::Unavailable));
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_says("v", "CreateVolumeFailed", &["strike"]).await;
+    assert!(rig.is_stored("v"));
+    rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(Code::ResourceExhausted));
+    rig.delete_volume("v").await;
+    rig.until_status("v", |status| failed_with(status, "ResourceExhausted")).await;
+    rig.fake.heal("v", Rpc::CreateVolume);
+    rig.until_volume_gone("v").await;
+    assert!(!rig.is_stored("v"), "a volume was made and forgotten");
+    rig.assert_nothing_left().await;
+}
+
+/// The same across a crash of the agent: nothing was written since the call began. A driver may as well say that there is
+/// a volume of that name.
+async fn a_crashed_call_is_not_forgotten(cluster: Arc<Cluster>) {
+    for code in [Code::ResourceExhausted, Code::AlreadyExists] {
+        let rig = start(&cluster, 5).await;
+        rig.fake.fail("v", Rpc::CreateVolume, Fault::HangAfter);
+        rig.make_volume(&volume("v")).await;
+        let made = || rig.is_stored("v").then_some(());
+        cluster.until("the volume is made", made, || rig.story("v")).await;
+        let agent = rig.until_assigned("v", "").await;
+        rig.kill(&agent);
+        rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(code));
+        rig.delete_volume("v").await;
+        rig.run(&agent);
+        rig.until_status("v", |status| failed_with(status, &format!("{code:?}"))).await;
+        rig.fake.heal("v", Rpc::CreateVolume);
+        // The next attempt may be minutes away; another process makes it at once.
+        rig.restart(&agent);
+        rig.until_volume_gone("v").await;
+        assert!(!rig.is_stored("v"), "a volume was made and forgotten");
+        rig.assert_nothing_left().await;
+        drop(rig);
+        cluster.wipe().await;
+    }
+}
+
+/// A clear answer to the first call says that there is nothing to delete.
+async fn a_volume_for_which_there_was_no_room_goes_at_once(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 5).await;
+    rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(Code::ResourceExhausted));
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_says("v", "CreateVolumeFailed", &["strike"]).await;
+    rig.delete_volume("v").await;
+    rig.until_volume_gone("v").await;
+    rig.assert_nothing_left().await;
+}
+
+/// The cases of this module.
+pub const CASES: &[Case] = cases![
+    an_order_to_delete_is_not_carried_out_from_memory,
+    what_came_to_its_end_is_not_made_again_from_memory,
+    a_full_storage_does_not_say_that_nothing_was_made_earlier,
+    a_crashed_call_is_not_forgotten,
+    a_volume_for_which_there_was_no_room_goes_at_once,
+];
