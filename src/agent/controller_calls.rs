@@ -18,7 +18,7 @@ use crate::api::conditions::Desired;
 use crate::api::names::instance_name;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
-use crate::attachment::{AttachmentSeen, HandleSeen, undo_only};
+use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id, undo_only};
 use crate::csi::{CallError, Context, Rpc};
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
@@ -115,6 +115,19 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Tr
         if planned == ControllerStep::ListLocks {
             let locks = audit::live_locks(agent, &seen.handle_name).await?;
             planned = undo_only::plan(&seen, &instance, &handle, Some(&locks));
+        }
+    }
+    if same_node_id::matters(&seen, planned) {
+        let rpc = match planned {
+            ControllerStep::Publish => Rpc::ControllerPublishVolume,
+            _ => Rpc::ControllerUnpublishVolume,
+        };
+        if let Some(left) = waits(agent, attachment, rpc) {
+            return Ok(Outcome::Waits(left));
+        }
+        let locks = audit::live_locks(agent, &seen.handle_name).await?;
+        if let Some(other) = same_node_id::in_the_way(&seen, planned, &locks) {
+            return Err(Trouble::Failed(rpc, Box::new(Failure::same_node_id(rpc, &seen, other))));
         }
     }
     tracing::debug!(attachment = seen.name, step = ?planned, "next step");

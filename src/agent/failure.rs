@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::api::conditions::CallFailure;
+use crate::attachment::AttachmentSeen;
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::ApiError;
 use crate::k8s::secrets::SecretError;
@@ -68,6 +69,17 @@ impl Failure {
             "no plugin on node {node} answers with the driver name {driver} and has the {service:?} service{way}"
         );
         Self { plugin_missing: true, ..Self::local("PluginNotRunning", rpc, message) }
+    }
+
+    /// The driver knows the node by an id under which another one uses the volume.
+    #[must_use]
+    pub fn same_node_id(rpc: Rpc, attachment: &AttachmentSeen, other: &AttachmentSeen) -> Self {
+        let message = format!(
+            "the driver knows node {} and node {} by one node id, {}, and the volume is attached there: this call waits \
+             until it is detached from node {}. Start the driver with an id of its own on each node",
+            attachment.node, other.node, other.node_id, other.node
+        );
+        Self::local("SameNodeID", rpc, message)
     }
 
     /// A Secret that the call needs cannot be had.

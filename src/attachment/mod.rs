@@ -10,6 +10,7 @@ pub mod loss;
 pub mod node_side;
 pub mod observed;
 pub mod record;
+pub mod same_node_id;
 pub mod undo_only;
 
 pub use observed::{AttachmentSeen, HandleSeen};

@@ -291,13 +291,17 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> R
             Some(node) if !node.healthy => Err(missing("the plugin is not healthy there")),
             Some(node) if !node.reachable => Err(missing("the volume cannot be reached from there")),
             Some(node) if node.unclean => Err(missing(UNCLEAN)),
+            Some(NodeSeen { twin: Some(other), .. }) => Err(missing(&format!(
+                "the driver knows this node and node {other} by one node id, and could not tell which of them a volume is \
+                 attached to; start it with an id of its own on each, or delete the Node of a machine that is gone"
+            ))),
             Some(node) if !node.has_room && !already => {
                 Err(missing("the driver's limit of volumes per node is reached"))
             }
             Some(node) => Ok(node.name.clone()),
         };
     }
-    let able = |n: &&NodeSeen| n.healthy && n.reachable && !n.unclean;
+    let able = |n: &&NodeSeen| n.healthy && n.reachable && !n.unclean && n.twin.is_none();
     // One that leaves, or is used as the other of file system and block, would only have to be waited for.
     let joinable = |a: &&AttachmentSeen| {
         !is_leaving(a) && !a.is_undo_only() && a.attachment_mode == claim.attachment_mode

@@ -76,6 +76,7 @@ fn verdict(attaches_read_only: bool, claims: &[ClaimSeen], attachments: &[Attach
         healthy: true,
         reachable: true,
         unclean: false,
+        twin: None,
         has_room: true,
         load: 0,
     });

@@ -123,6 +123,8 @@ pub struct NodeSeen {
     /// It has, or may have, mounts of the volume from before it was lost, and has yet to undo them (design R4,
     /// interleaving B8).
     pub unclean: bool,
+    /// Another node that the driver knows by the same id.
+    pub twin: Option<String>,
     /// The driver's limit of volumes is not reached.
     pub has_room: bool,
     /// Attachments of this driver on it, for spreading.

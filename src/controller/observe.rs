@@ -210,6 +210,8 @@ fn nodes(
 ) -> Vec<NodeSeen> {
     let accessible =
         volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
+    let standing = instances.iter().filter(|i| is_in_service(ctx, i)).map(|i| &**i);
+    let twins = plugin::twins(standing);
     let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
     serving
         .map(|(i, status)| {
@@ -222,6 +224,7 @@ fn nodes(
                     && in_service(ctx, &i.spec.node_name),
                 reachable: reaches(accessible, &status.topology),
                 unclean: handle_name.is_some_and(|name| is_unclean(ctx, i, name)),
+                twin: twins.get(i.spec.node_name.as_str()).map(|&other| other.to_owned()),
                 has_room: has_room(status.max_volumes, load),
                 load,
             }

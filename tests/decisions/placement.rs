@@ -22,7 +22,16 @@ fn claim(name: &str, node: Option<&str>) -> ClaimSeen {
 
 fn node(name: &str) -> NodeSeen {
     let (name, uid) = (name.to_owned(), name.to_owned());
-    NodeSeen { name, uid, healthy: true, reachable: true, unclean: false, has_room: true, load: 0 }
+    NodeSeen {
+        name,
+        uid,
+        healthy: true,
+        reachable: true,
+        unclean: false,
+        twin: None,
+        has_room: true,
+        load: 0,
+    }
 }
 
 /// What becomes of each claim, in the order in which they are judged.
@@ -75,6 +84,23 @@ fn a_limit_of_zero_is_no_limit() {
     ] {
         assert_eq!(has_room(limit, load), expected, "{load} of {limit}");
     }
+}
+
+/// Where a volume is detached from is told by the node id alone.
+#[test]
+fn nodes_that_a_driver_cannot_tell_apart_get_nothing() {
+    let twins = ["node-1", "node-2"].map(|name| {
+        let other = if name == "node-1" { "node-2" } else { "node-1" };
+        NodeSeen { twin: Some(other.into()), ..node(name) }
+    });
+    assert_eq!(granted(&claim("a", None), &twins), None);
+    for (name, other) in [("node-1", "node-2"), ("node-2", "node-1")] {
+        let waits = verdicts(&[claim("a", Some(name))], &[], &twins);
+        let [Verdict::Wait(why)] = waits.as_slice() else { panic!("{waits:?}") };
+        assert!(why.message().contains(name) && why.message().contains(other), "{}", why.message());
+    }
+    let [first, second] = twins;
+    assert_eq!(granted(&claim("a", None), &[first, second, node("node-3")]), Some("node-3".into()));
 }
 
 /// T4, L9.

@@ -2,6 +2,7 @@
 //! checked.
 
 mod instances;
+mod node_ids;
 mod storage;
 
 use crate::cases;
@@ -14,6 +15,8 @@ pub const CASES: &[Case] = cases![
     instances::an_instance_of_another_driver_counts_nowhere,
     instances::controller_calls_are_made_where_the_plugin_says,
     instances::labels_say_where_controller_calls_are_made,
+    node_ids::nodes_that_a_driver_cannot_tell_apart_get_no_claims,
+    node_ids::nothing_is_detached_under_a_mount_of_the_same_node_id,
     storage::what_a_persistent_volume_names_is_neither_taken_nor_deleted,
     storage::what_a_persistent_volume_names_by_now_is_left,
 ];

@@ -189,6 +189,7 @@ pub fn node(name: &str) -> NodeSeen {
         healthy: true,
         reachable: true,
         unclean: false,
+        twin: None,
         has_room: true,
         load: 0,
     }

@@ -196,6 +196,7 @@ fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
                     healthy,
                     reachable,
                     unclean,
+                    twin: None,
                     has_room,
                     load,
                 })

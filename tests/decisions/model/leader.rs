@@ -230,6 +230,7 @@ fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {
         healthy: view.sick != Some(n) && !view.machines[usize::from(n)].away,
         reachable: true,
         unclean: view.unclean[usize::from(n)],
+        twin: None,
         has_room: true,
         load: view.atts.iter().filter(|a| a.node == n).count(),
     }

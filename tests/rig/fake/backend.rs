@@ -51,6 +51,8 @@ pub struct Backend {
     pub lost: BTreeSet<String>,
     /// By key.
     pub answers: BTreeMap<String, Answers>,
+    /// Ids of nodes that are not their names, by name; taken when the driver is next asked for them.
+    pub node_ids: BTreeMap<String, String>,
     /// Keys of volumes that stay attached whatever they answer.
     pub stuck: BTreeSet<String>,
     /// Keys of volumes whose read-only mounts can be written to.
@@ -68,6 +70,7 @@ impl Backend {
             violations: Vec::new(),
             lost: BTreeSet::new(),
             answers: BTreeMap::new(),
+            node_ids: BTreeMap::new(),
             stuck: BTreeSet::new(),
             writable: BTreeSet::new(),
         }

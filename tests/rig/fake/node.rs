@@ -24,7 +24,7 @@ impl Node for Place {
 
     async fn node_get_info(&self, _: Request<wire::NodeGetInfoRequest>) -> Answer<wire::NodeGetInfoResponse> {
         let max_volumes_per_node = self.fake.backend().max_volumes;
-        let node_id = self.node.clone();
+        let node_id = self.fake.backend().node_ids.get(&self.node).unwrap_or(&self.node).clone();
         Ok(Response::new(wire::NodeGetInfoResponse { node_id, max_volumes_per_node, ..Default::default() }))
     }
 

@@ -1,0 +1,115 @@
+//! Two nodes that a driver knows by one id.
+//!
+//! For the driver they are one node: attaching to the second changes nothing, and detaching from one takes the volume from
+//! the other while it is mounted there. The leader grants nothing on such nodes, but it may have learnt of the second too
+//! late, so whoever calls the driver looks at the other Attachments of the volume first.
+//!
+//! Only modes for several nodes can come to this: in the others one Attachment is the lock of the whole volume. Between
+//! the look and the call no other Attachment gets attached, because one agent makes all calls of a VolumeHandle, one by
+//! one.
+
+use super::controller_side::ControllerStep;
+use super::observed::AttachmentSeen;
+use crate::api::AttachmentState;
+
+/// Whether the other Attachments of the volume have to be looked at before this call.
+#[must_use]
+pub fn matters(attachment: &AttachmentSeen, step: ControllerStep) -> bool {
+    let calls = matches!(step, ControllerStep::Publish | ControllerStep::Unpublish);
+    // One that only undoes has looked at them by its own rule.
+    calls && attachment.mode.is_multi_node() && !attachment.is_undo_only()
+}
+
+/// The Attachment for another node because of which the call is not made. `locks` comes from a quorum LIST of the volume's
+/// Attachments.
+#[must_use]
+pub fn in_the_way<'a>(
+    attachment: &AttachmentSeen,
+    step: ControllerStep,
+    locks: &'a [AttachmentSeen],
+) -> Option<&'a AttachmentSeen> {
+    let twin = |other: &&AttachmentSeen| {
+        other.uid != attachment.uid && other.node != attachment.node && other.node_id == attachment.node_id
+    };
+    let attached = |other: &&AttachmentSeen| match (step, other.state) {
+        (_, AttachmentState::Attached) => step == ControllerStep::Publish || !other.lost,
+        // Its node is done with it, so whoever detaches first takes nothing from it.
+        (ControllerStep::Publish, AttachmentState::NodeDetached) => true,
+        // Nothing is mounted there, and its own call is repeated.
+        (_, AttachmentState::Taken | AttachmentState::NodeDetached | AttachmentState::ControllerDetached) => {
+            false
+        }
+    };
+    locks.iter().filter(twin).find(attached)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{AccessMode, Attachment};
+    use AttachmentState::{Attached, ControllerDetached, NodeDetached, Taken};
+    use ControllerStep::{Idle, Publish, Unpublish};
+
+    fn on(node: &str, id: &str, state: AttachmentState) -> AttachmentSeen {
+        let mut seen = AttachmentSeen::of(&Attachment::default());
+        (seen.uid, seen.node, seen.node_id) = (format!("on {node}"), node.into(), id.into());
+        (seen.mode, seen.state) = (AccessMode::MultiNodeMultiWriter, state);
+        seen
+    }
+
+    #[test]
+    fn the_others_are_looked_at_where_there_can_be_others() {
+        let mut seen = on("a", "1", Taken);
+        assert!(matters(&seen, Publish) && matters(&seen, Unpublish) && !matters(&seen, Idle));
+        seen.mode = AccessMode::SingleNodeWriter;
+        assert!(!matters(&seen, Publish));
+    }
+
+    #[test]
+    fn nothing_is_called_under_a_twin_that_uses_the_volume() {
+        let blocks = |step, id: &str, state| {
+            in_the_way(&on("a", "1", Taken), step, &[on("b", id, state)]).map(|other| other.node.clone())
+        };
+        for (step, state, blocked) in [
+            (Publish, Attached, true),
+            (Publish, NodeDetached, true),
+            (Publish, Taken, false),
+            (Publish, ControllerDetached, false),
+            (Unpublish, Attached, true),
+            (Unpublish, NodeDetached, false),
+            (Unpublish, Taken, false),
+            (Unpublish, ControllerDetached, false),
+        ] {
+            assert_eq!(blocks(step, "1", state), blocked.then(|| "b".to_owned()), "{step:?} {state:?}");
+            assert_eq!(blocks(step, "2", state), None, "another id");
+        }
+    }
+
+    /// Whatever two twins have come to, one of them can go on.
+    #[test]
+    fn two_twins_never_wait_for_each_other() {
+        let due = |state: AttachmentState, deleted: bool| match state {
+            Taken if !deleted => Some(Publish),
+            Taken | NodeDetached => Some(Unpublish),
+            // It waits for its node, or is done.
+            Attached | ControllerDetached => None,
+        };
+        let states = [Taken, Attached, NodeDetached, ControllerDetached];
+        for (one, other) in states.iter().flat_map(|one| states.map(|other| (*one, other))) {
+            for (one_deleted, other_deleted) in [(false, false), (false, true), (true, false), (true, true)] {
+                let (Some(a), Some(b)) = (due(one, one_deleted), due(other, other_deleted)) else { continue };
+                let (x, y) = (on("a", "1", one), on("b", "1", other));
+                let stuck = in_the_way(&x, a, std::slice::from_ref(&y)).is_some()
+                    && in_the_way(&y, b, std::slice::from_ref(&x)).is_some();
+                assert!(!stuck, "{one:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_twin_that_is_lost_is_to_be_cut_off_anyway() {
+        let mut lost = on("b", "1", Attached);
+        lost.lost = true;
+        assert!(in_the_way(&on("a", "1", NodeDetached), Unpublish, &[lost]).is_none());
+    }
+}
