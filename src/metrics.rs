@@ -79,6 +79,8 @@ pub struct Metrics {
     pub panics: Counter,
     /// 1 on the controller that leads.
     pub leading: Gauge,
+    /// 1 on an agent whose state directory takes no writes.
+    pub state_unwritable: Gauge,
 }
 
 impl Metrics {
@@ -93,6 +95,7 @@ impl Metrics {
             claims: Family::default(),
             panics: Counter::default(),
             leading: Gauge::default(),
+            state_unwritable: Gauge::default(),
         };
         let mut registry = Registry::with_prefix("moor");
         registry.register("api_writes", "Write requests sent to the API server", metrics.api_writes.clone());
@@ -102,6 +105,8 @@ impl Metrics {
         registry.register("claims", "VolumeClaims by state", metrics.claims.clone());
         registry.register("panics", "Passes that panicked", metrics.panics.clone());
         registry.register("leading", "1 on the controller that leads", metrics.leading.clone());
+        let help = "1 on an agent whose state directory takes no writes";
+        registry.register("state_unwritable", help, metrics.state_unwritable.clone());
         (metrics, registry)
     }
 }

@@ -46,7 +46,7 @@ impl Doubts {
         if text.is_empty() {
             return Ok(());
         }
-        super::records::replace(&self.file, text.as_bytes())
+        super::record_files::replace(&self.file, text.as_bytes())
     }
 
     /// Of these, the ones in doubt.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::records::RecordError;
+use super::state_disk;
 use crate::api::conditions::CallFailure;
 use crate::attachment::AttachmentSeen;
 use crate::csi::{CallError, Meaning, Rpc};
@@ -128,6 +130,16 @@ impl Failure {
             pace: Pace::Usual,
             plugin_missing: false,
         }
+    }
+
+    /// The record of what the call would make cannot be stored, so the call is not made.
+    #[must_use]
+    pub fn unrecorded(rpc: Rpc, node: &str, error: &RecordError) -> Self {
+        let message = format!(
+            "{error}; nothing new is mounted on node {node} until its state directory takes writes: free space there, or \
+             repair the disk"
+        );
+        Self::local(state_disk::REASON, rpc, message)
     }
 
     /// An argument cannot be made from what the objects say.

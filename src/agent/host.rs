@@ -52,8 +52,14 @@ impl NodeLock {
             .map_err(|source| HostError::StateDir { path: state_dir.to_owned(), source })?;
         let path = state_dir.join("agent.lock");
         let fail = |source| HostError::Lock { path: path.clone(), source };
-        let mut file =
-            File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
+        let how =
+            |writes| File::options().read(true).write(writes).create(writes).truncate(false).open(&path);
+        let opened = match how(true) {
+            // What is mounted has to be undone, and can be.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => how(false),
+            other => other,
+        };
+        let mut file = opened.map_err(fail)?;
         let mut told = false;
         // Asked again and again: a thread that waits in the kernel could not be told to end.
         while let Err(refused) = file.try_lock() {
@@ -71,7 +77,9 @@ impl NodeLock {
             }
             tokio::time::sleep(RETRY).await;
         }
-        file.set_len(0).and_then(|()| file.write_all_at(me.as_bytes(), 0)).map_err(fail)?;
+        if let Err(error) = file.set_len(0).and_then(|()| file.write_all_at(me.as_bytes(), 0)) {
+            tracing::warn!(lock = %path.display(), "the lock does not say who holds it: {error}");
+        }
         Ok(Self { _file: file })
     }
 }

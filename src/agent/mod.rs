@@ -10,6 +10,8 @@
 //! | `audit` | what the driver lists as attached, compared with the Attachments |
 //! | `node` | stage, publish and their inverses |
 //! | [`records`], [`mounts`], `mount_table`, `mount_flags`, `mount_namespace`, [`directories`], [`paths`] | what is on this node |
+//! | [`records`], `record_files`, `state_disk` | what this node knows of its mounts, and the disk that keeps it |
+//! | [`mounts`], [`directories`], [`paths`] | what is on this node |
 //! | `wakes`, `retry`, `budgets`, `context` | what starts a pass, when a failed one is repeated, calls at a time, what all share |
 
 pub mod args;
@@ -39,11 +41,13 @@ mod presence;
 mod processes;
 mod proof;
 pub mod quantity;
+mod record_files;
 pub mod records;
 pub mod registry;
 pub mod retry;
 mod role;
 mod settling;
+mod state_disk;
 mod status;
 mod upkeep;
 mod volume_answers;

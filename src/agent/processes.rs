@@ -157,7 +157,12 @@ impl Part {
     /// The process of a service that was the only one of its process, and is not there now.
     fn left(before: &PluginInstance, service: Service) -> Option<Self> {
         let status = before.status.as_ref()?;
-        let row = status.services.iter().find(|s| s.service == service).map(|s| s.socket_path.clone());
+        // One process has two rows if only one of its services can be used.
+        let apart = |row: &&ServiceStatus| {
+            status.services.iter().all(|s| s.service == service || s.socket_path != row.socket_path)
+        };
+        let row = status.services.iter().find(|s| s.service == service).filter(apart);
+        let row = row.map(|s| s.socket_path.clone());
         let alone = || {
             let only = match service {
                 Service::Controller => (true, false),

@@ -316,3 +316,25 @@ async fn of_two_processes_one_that_does_not_say_what_it_serves_is_not_gone() {
     drop(node);
     assert_eq!(kept.made, 1);
 }
+
+/// It has a row for each service where its node takes nothing new.
+#[tokio::test]
+async fn one_process_that_may_not_be_used_for_one_of_its_services_stays_one() {
+    let fixture = fixture();
+    let mut kept = Kept::of(&fixture);
+    let path = fixture.directory.path().join("a/csi.sock");
+    let process = serve(&driver(true, true), &path);
+    kept.until_serves(csi::Service::Node, &path).await;
+    kept.refresh();
+    let socket = kept.socket();
+    let status = kept.instance.as_mut().unwrap().status.as_mut().unwrap();
+    crate::agent::state_disk::report(status, &socket, "full");
+    assert_eq!(status.services.len(), 2);
+
+    drop(process);
+    std::fs::remove_file(&path).unwrap();
+    until("the socket is gone", || fixture.registry.best(NAME, csi::Service::Identity, None).is_none()).await;
+    let status = kept.refresh();
+    assert!(status.gone && status.services.is_empty(), "{status:?}");
+    assert_eq!(status.last_error.as_deref(), Some("no socket of driver a.test is there"));
+}

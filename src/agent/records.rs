@@ -2,10 +2,16 @@
 //!
 //! A file is replaced as a whole (write aside, fsync, rename, fsync of the directory), so after a crash there is the
 //! old one or the new one. What cannot be read is reported and kept: it may be all that is known of a mount.
+//!
+//! A disk that takes no writes stops what makes something, and not what undoes it. The copy in memory then says less than
+//! the file, which is written or removed later. A crash before that leaves a file that says too much: what it speaks of is
+//! undone once more, which CSI allows at any time, and until then nothing else of its VolumeHandle is made here. For the
+//! same reason nothing of a VolumeHandle is written before its files are as they should be: the undo of an old one must
+//! not come after the staging of a new one.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,13 +19,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::doubts::Doubts;
+use super::record_files;
+pub use super::record_files::Unreadable;
+use super::state_disk::StateDisk;
 use crate::attachment::record::{Done, Record};
 
-const ASIDE: &str = "new";
 /// Records that are written at a time.
 const WRITES: usize = 32;
-const UNREADABLE: &str = "unreadable";
-const DISMISSED: &str = "dismissed";
 
 /// A record cannot be stored, read or removed.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +34,17 @@ pub enum RecordError {
     #[error("open the records in {path}: {source}")]
     Open {
         /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The disk does not give a file. What is in it may be all that is known of a mount, so nothing is done without it.
+    #[error(
+        "read the record {path}: {source}; the agent does not start without it and tries again; if it stays so, repair \
+         the disk, or move the file away and reboot the node, which ends the mounts that it speaks of"
+    )]
+    Read {
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -114,79 +131,43 @@ impl Stored {
     }
 }
 
-/// A file that is no record, and what can still be made out of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    /// The file, under the name that it was given.
-    pub path: PathBuf,
-    /// UID of the Attachment, from the file's name.
-    pub attachment_uid: String,
-    /// Driver, VolumeHandle and volume id, if it is JSON that has them; else empty.
-    pub driver_name: String,
-    /// Name of the VolumeHandle.
-    pub handle_name: String,
-    /// Volume id.
-    pub volume_handle: String,
-}
-
-impl Unreadable {
-    fn of(path: PathBuf) -> Self {
-        let text = fs::read(&path).unwrap_or_default();
-        let json: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-        let field = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        Self {
-            attachment_uid: name.split('.').next().unwrap_or_default().to_owned(),
-            driver_name: field("driverName"),
-            handle_name: field("handleName"),
-            volume_handle: field("volumeHandle"),
-            path,
-        }
-    }
-}
-
-/// All records of this node. The copy in memory is what is on disk.
+/// All records of this node. The copy in memory is what is on disk, or less.
 #[derive(Debug)]
 pub struct Records {
     directory: PathBuf,
     known: Mutex<HashMap<String, Stored>>,
+    /// Files that may say more than the copy in memory: UID of the Attachment, and the VolumeHandle's name.
+    deferred: Mutex<BTreeMap<String, String>>,
     doubts: Doubts,
     unreadable: Mutex<Vec<Unreadable>>,
+    disk: StateDisk,
     /// Each write blocks a thread until the disk has it.
     writes: Semaphore,
 }
 
 impl Records {
-    /// Reads the records in `directory`, making it if it is missing. Files that cannot be read are set aside under
+    /// Reads the records in `directory`, making it if it is missing. Files that are no records are set aside under
     /// another name.
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
         let fail = |source| RecordError::Open { path: directory.to_owned(), source };
         fs::create_dir_all(directory).map_err(fail)?;
-        let mut known = HashMap::new();
-        let mut unreadable = Vec::new();
-        for entry in fs::read_dir(directory).map_err(fail)? {
-            let path = entry.map_err(fail)?.path();
-            match path.extension().and_then(|e| e.to_str()) {
-                Some("json") => match read(&path) {
-                    Some((uid, stored)) => {
-                        known.insert(uid, stored);
-                    }
-                    None => unreadable.push(set_aside(&path).map_err(fail)?),
-                },
-                // A crash before the rename: the call it was written for has not been made.
-                Some(ASIDE) => fs::remove_file(&path).map_err(fail)?,
-                Some(UNREADABLE) => unreadable.push(path),
-                _ => {}
-            }
-        }
-        unreadable.sort();
+        let found = record_files::read_all(directory)?;
+        let known = found.records.into_iter().map(|stored| (stored.record.attachment_uid.clone(), stored));
         Ok(Self {
             directory: directory.to_owned(),
-            known: Mutex::new(known),
+            known: Mutex::new(known.collect()),
+            deferred: Mutex::default(),
             doubts: Doubts::open(directory).map_err(fail)?,
-            unreadable: Mutex::new(unreadable.into_iter().map(Unreadable::of).collect()),
+            unreadable: Mutex::new(found.unreadable),
+            disk: StateDisk::tried(directory),
             writes: Semaphore::new(WRITES),
         })
+    }
+
+    /// The disk on which they are.
+    #[must_use]
+    pub fn disk(&self) -> &StateDisk {
+        &self.disk
     }
 
     /// The files that cannot be read.
@@ -199,9 +180,9 @@ impl Records {
     pub fn dismiss(&self, attachment_uid: &str) -> Result<bool, RecordError> {
         let mut all = self.lock_unreadable();
         let Some(at) = all.iter().position(|u| u.attachment_uid == attachment_uid) else { return Ok(false) };
-        let found = all.remove(at);
-        let to = found.path.with_extension(DISMISSED);
-        fs::rename(&found.path, to).map_err(|source| RecordError::Store { path: found.path, source })?;
+        let path = &all[at].path;
+        record_files::dismiss(path).map_err(|source| RecordError::Store { path: path.clone(), source })?;
+        all.remove(at);
         Ok(true)
     }
 
@@ -222,7 +203,7 @@ impl Records {
 
     /// VolumeHandles with a record that is in doubt.
     #[must_use]
-    pub fn in_doubt(&self) -> std::collections::BTreeSet<String> {
+    pub fn in_doubt(&self) -> BTreeSet<String> {
         let all: Vec<Stored> = self.known().values().cloned().collect();
         let doubted = all.into_iter().filter(|stored| !self.doubted(stored).is_empty());
         doubted.map(|stored| stored.record.handle_name).collect()
@@ -290,21 +271,22 @@ impl Records {
         self.len() == 0
     }
 
-    /// Stores a record; it is on disk when this returns. Only one task may store records of one handle at a time.
+    /// Stores a record that something is about to be made by; it is on disk when this returns. Only one task may store
+    /// records of one handle at a time.
     pub async fn put(&self, stored: Stored) -> Result<(), RecordError> {
-        let uid = stored.record.attachment_uid.clone();
-        let path = self.file(&uid);
-        let fail = |source| RecordError::Store { path: path.clone(), source };
-        let text = serde_json::to_vec(&stored).map_err(|e| fail(io::Error::other(e)))?;
-        let to = path.clone();
-        // The semaphore is never closed, so there is always a permit to wait for.
-        let _permit = self.writes.acquire().await.ok();
-        tokio::task::spawn_blocking(move || replace(&to, &text))
-            .await
-            .map_err(|source| RecordError::Task { uid: uid.clone(), source })?
-            .map_err(fail)?;
-        self.known().insert(uid, stored);
+        self.catch_up(&stored.record.handle_name).await?;
+        self.write(&stored).await?;
+        self.note(stored);
         Ok(())
+    }
+
+    /// Stores a record that says no more than the file does, because something was undone. What the disk does not take is
+    /// left to [`Self::catch_up`].
+    pub async fn put_or_defer(&self, stored: Stored) {
+        if let Err(error) = self.write(&stored).await {
+            tracing::warn!("{error}; it is written when the disk takes it");
+        }
+        self.note(stored);
     }
 
     /// Changes the copy in memory only, for what a look at the mounts has shown: it is looked at again after a restart.
@@ -312,24 +294,84 @@ impl Records {
         self.known().insert(stored.record.attachment_uid.clone(), stored);
     }
 
-    /// Removes a record. None is success.
-    pub async fn remove(&self, attachment_uid: &str) -> Result<(), RecordError> {
-        let path = self.file(attachment_uid);
-        let (file, directory) = (path.clone(), self.directory.clone());
-        let work = move || match fs::remove_file(&file) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(source),
-            _ => File::open(directory).and_then(|d| d.sync_all()),
-        };
-        tokio::task::spawn_blocking(work)
-            .await
-            .map_err(|source| RecordError::Task { uid: attachment_uid.to_owned(), source })?
-            .map_err(|source| RecordError::Remove { path, source })?;
+    /// Removes a record. None is success. What the disk does not take is left to [`Self::catch_up`].
+    pub async fn remove(&self, attachment_uid: &str) {
+        let handle = self.get(attachment_uid).map(|stored| stored.record.handle_name);
         self.known().remove(attachment_uid);
+        if let Err(error) = self.unlink(attachment_uid, handle.unwrap_or_default()).await {
+            tracing::warn!("{error}; it is removed when the disk takes it");
+        }
+    }
+
+    /// Brings the files of a VolumeHandle to what is in memory. Called by whoever may store its records.
+    pub async fn catch_up(&self, handle_name: &str) -> Result<(), RecordError> {
+        let all = self.deferred().clone();
+        for (uid, handle) in all.into_iter().filter(|(_, handle)| handle == handle_name) {
+            match self.get(&uid) {
+                Some(stored) => self.write(&stored).await?,
+                None => self.unlink(&uid, handle).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// VolumeHandles whose files may say more than is true.
+    #[must_use]
+    pub fn deferred_handles(&self) -> BTreeSet<String> {
+        self.deferred().values().cloned().collect()
+    }
+
+    async fn write(&self, stored: &Stored) -> Result<(), RecordError> {
+        let (uid, handle) = (&stored.record.attachment_uid, stored.record.handle_name.clone());
+        let path = self.file(uid);
+        self.keep_unreadable(&path)?;
+        let fail = |source| RecordError::Store { path: path.clone(), source };
+        let text = serde_json::to_vec(stored).map_err(|e| fail(io::Error::other(e)))?;
+        let to = path.clone();
+        self.on_disk(uid, handle, move || record_files::replace(&to, &text)).await?.map_err(fail)
+    }
+
+    async fn unlink(&self, uid: &str, handle: String) -> Result<(), RecordError> {
+        let path = self.file(uid);
+        let file = path.clone();
+        let done = self.on_disk(uid, handle, move || record_files::remove(&file)).await?;
+        done.map_err(|source| RecordError::Remove { path, source })
+    }
+
+    /// Changes the file of a record. One that this fails for may say anything between before and after.
+    async fn on_disk(
+        &self,
+        uid: &str,
+        handle: String,
+        work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<io::Result<()>, RecordError> {
+        self.deferred().insert(uid.to_owned(), handle);
+        // The semaphore is never closed, so there is always a permit to wait for.
+        let _permit = self.writes.acquire().await.ok();
+        let done = tokio::task::spawn_blocking(work).await;
+        let done = done.map_err(|source| RecordError::Task { uid: uid.to_owned(), source })?;
+        match &done {
+            Ok(()) => drop(self.deferred().remove(uid)),
+            Err(error) => self.disk.failed(error),
+        }
+        Ok(done)
+    }
+
+    /// A file that is no record may have kept its name, where it could not be renamed.
+    fn keep_unreadable(&self, path: &Path) -> Result<(), RecordError> {
+        for unreadable in self.lock_unreadable().iter_mut().filter(|unreadable| unreadable.path == path) {
+            let aside = record_files::set_aside(path);
+            unreadable.path = aside.map_err(|source| RecordError::Store { path: path.to_owned(), source })?;
+        }
         Ok(())
     }
 
     fn file(&self, uid: &str) -> PathBuf {
-        self.directory.join(format!("{uid}.json"))
+        record_files::file_of(&self.directory, uid)
+    }
+
+    fn deferred(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Stored>> {
@@ -339,32 +381,6 @@ impl Records {
 
 fn doubted(done: Done) -> Done {
     if done == Done::Yes { Done::Maybe } else { done }
-}
-
-fn read(path: &Path) -> Option<(String, Stored)> {
-    let stored: Stored = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    let uid = path.file_stem()?.to_str()?;
-    (stored.record.attachment_uid == uid).then(|| (uid.to_owned(), stored))
-}
-
-/// Under another name, so that a new record of the same Attachment does not replace it.
-fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let aside = (1_u32..10_000)
-        .map(|n| path.with_extension(format!("{n}.{UNREADABLE}")))
-        .find(|candidate| !candidate.exists())
-        .unwrap_or_else(|| path.with_extension(UNREADABLE));
-    fs::rename(path, &aside)?;
-    Ok(aside)
-}
-
-/// Replaces a file as a whole; it is on disk when this returns.
-pub(super) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let aside = path.with_extension(ASIDE);
-    let mut file = File::create(&aside)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&aside, path)?;
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 #[cfg(test)]

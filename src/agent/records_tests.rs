@@ -41,8 +41,8 @@ async fn records_survive_a_restart() {
     let mut changed = stored("a");
     changed.record.staged = Done::Maybe;
     records.put(changed.clone()).await.unwrap();
-    records.remove("b").await.unwrap();
-    records.remove("b").await.unwrap();
+    records.remove("b").await;
+    records.remove("b").await;
 
     let again = Records::open(dir.path()).unwrap();
     assert!(again.unreadable().is_empty());
@@ -82,6 +82,48 @@ async fn what_cannot_be_read_is_reported_and_kept() {
     let records = Records::open(dir.path()).unwrap();
     records.put(stored("a")).await.unwrap();
     assert_eq!(fs::read(dir.path().join("a.1.unreadable")).unwrap(), b"{\"half\":");
+}
+
+/// A disk that fails for once, or too many open files: what the file says is not known, and it may be all that is known
+/// of a mount.
+#[test]
+fn a_file_that_the_disk_does_not_give_stops_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    // Its content is what cannot be had of a directory.
+    let failing = dir.path().join("a.json");
+    fs::create_dir(&failing).unwrap();
+    for aside in [false, true] {
+        if aside {
+            fs::rename(&failing, dir.path().join("a.1.unreadable")).unwrap();
+        }
+        let told = Records::open(dir.path()).unwrap_err().to_string();
+        assert!(told.contains("read the record") && told.contains("directory"), "{told}");
+    }
+    fs::rename(dir.path().join("a.1.unreadable"), &failing).unwrap();
+    assert!(failing.exists(), "nothing was set aside");
+}
+
+/// By another version, or after a disk was mended.
+#[tokio::test]
+async fn a_file_that_can_be_read_again_is_a_record_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = |uid: &str| serde_json::to_vec(&stored(uid)).unwrap();
+    fs::write(dir.path().join("a.1.unreadable"), "{\"half\":").unwrap();
+    fs::write(dir.path().join("a.2.unreadable"), text("a")).unwrap();
+    // This one is older than the record that there is.
+    fs::write(dir.path().join("b.1.unreadable"), text("b")).unwrap();
+    let mut newer = stored("b");
+    newer.record.staged = Done::Maybe;
+    fs::write(dir.path().join("b.json"), serde_json::to_vec(&newer).unwrap()).unwrap();
+    for _ in 0..2 {
+        let records = Records::open(dir.path()).unwrap();
+        assert_eq!((records.get("a"), records.get("b")), (Some(stored("a")), Some(newer.clone())));
+        let left: Vec<_> = records.unreadable().into_iter().map(|u| u.path).collect();
+        assert_eq!(left, ["a.1.unreadable", "b.1.unreadable"].map(|name| dir.path().join(name)));
+    }
+    let records = Records::open(dir.path()).unwrap();
+    records.put(stored("a")).await.unwrap();
+    assert_eq!(Records::open(dir.path()).unwrap().get("a"), Some(stored("a")));
 }
 
 #[test]
@@ -172,4 +214,60 @@ fn after_a_reboot_nothing_is_in_use_that_could_be_forgotten() {
     stored.enter_boot("boot-2");
     assert_eq!((stored.record.forgotten, stored.record.revision), (None, 0));
     assert_eq!(stored.record.targets["claim-uid"].revision, 0);
+}
+
+/// The copy in memory says less than the files meanwhile, and nothing is begun before they say no more.
+#[tokio::test]
+async fn what_a_disk_did_not_take_is_on_it_before_anything_new() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, away) = (dir.path().join("records"), dir.path().join("away"));
+    let records = Records::open(&here).unwrap();
+    records.put(stored("a")).await.unwrap();
+    records.put(stored("b")).await.unwrap();
+    assert_eq!(records.disk().problem(), None);
+
+    // No write succeeds in a directory that is not there.
+    fs::rename(&here, &away).unwrap();
+    records.remove("a").await;
+    let mut less = stored("b");
+    less.record.targets.clear();
+    records.put_or_defer(less.clone()).await;
+    assert!(records.put(stored("c")).await.is_err());
+    assert_eq!((records.get("a"), records.get("b"), records.get("c")), (None, Some(less.clone()), None));
+    assert!(records.disk().problem().is_some());
+    fs::rename(&away, &here).unwrap();
+    let started_now = Records::open(&here).unwrap();
+    assert_eq!((started_now.get("a"), started_now.get("b")), (Some(stored("a")), Some(stored("b"))));
+    assert_eq!(records.deferred_handles(), ["handle".to_owned()].into());
+
+    // The file of b still cannot be written.
+    fs::create_dir(here.join("b.new")).unwrap();
+    assert!(records.put(stored("c")).await.is_err());
+    assert!(!here.join("c.json").exists(), "written before what is older");
+    fs::remove_dir(here.join("b.new")).unwrap();
+    // Another volume's affair.
+    let mut other = stored("o");
+    other.record.handle_name = "other".into();
+    records.put(other.clone()).await.unwrap();
+    assert_eq!(records.deferred_handles(), ["handle".to_owned()].into());
+    records.put(stored("c")).await.unwrap();
+    assert!(records.deferred_handles().is_empty());
+    let started_now = Records::open(&here).unwrap();
+    let all = ["a", "b", "c", "o"].map(|uid| started_now.get(uid));
+    assert_eq!(all, [None, Some(less), Some(stored("c")), Some(other)]);
+}
+
+/// It may say what was to be written, or what was there before.
+#[tokio::test]
+async fn a_file_that_was_half_written_is_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::open(dir.path()).unwrap();
+    fs::create_dir(dir.path().join("a.json")).unwrap();
+    assert!(records.put(stored("a")).await.is_err());
+    assert_eq!(records.deferred_handles(), ["handle".to_owned()].into());
+    assert!(!dir.path().join("a.new").exists(), "it takes room");
+    fs::remove_dir(dir.path().join("a.json")).unwrap();
+    records.catch_up("handle").await.unwrap();
+    assert!(records.deferred_handles().is_empty() && records.is_empty());
+    assert!(Records::open(dir.path()).unwrap().is_empty());
 }

@@ -32,6 +32,8 @@ struct Entry {
     generation: i64,
     attempts: u32,
     due: Instant,
+    /// Why it failed, as its condition says.
+    reason: &'static str,
     /// The driver whose return ends the wait.
     missing: Option<String>,
 }
@@ -80,6 +82,7 @@ impl Retries {
             generation: step.generation,
             attempts: number,
             due: Instant::now() + next,
+            reason: failure.reason,
             missing: failure.plugin_missing.then(|| driver.to_owned()),
         };
         entries.insert(step.uid.to_owned(), entry);
@@ -103,6 +106,18 @@ impl Retries {
             }
         }
         due
+    }
+
+    /// What made steps fail for this reason has ended: they are due now. Returns the UIDs.
+    pub fn reason_is_over(&self, reason: &str) -> Vec<String> {
+        let now = Instant::now();
+        let mut entries = self.entries();
+        let over = entries.iter_mut().filter(|(_, entry)| entry.reason == reason);
+        over.map(|(uid, entry)| {
+            entry.due = now;
+            uid.clone()
+        })
+        .collect()
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
@@ -169,6 +184,17 @@ mod tests {
         assert!(retries.plugin_is_back("other").is_empty());
         assert!(retries.wait(&stage).is_some());
         assert_eq!(retries.plugin_is_back("d"), ["u"]);
+        assert_eq!(retries.wait(&stage), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_reason_ends_the_wait() {
+        let retries = Retries::default();
+        let stage = step(Rpc::NodeStageVolume, 1);
+        retries.failed(&stage, &failure(Pace::Slow), None, "d");
+        assert!(retries.reason_is_over("Y").is_empty());
+        assert!(retries.wait(&stage).is_some());
+        assert_eq!(retries.reason_is_over("X"), ["u"]);
         assert_eq!(retries.wait(&stage), None);
     }
 }

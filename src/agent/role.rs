@@ -20,6 +20,7 @@ use super::paths::Paths;
 use super::records::{RecordError, Records};
 use super::registry::Registry;
 use super::settling::Settling;
+use super::state_disk;
 use super::wakes::{Queues, Wakes};
 use super::{audit, controller_calls, node, upkeep, volume_calls};
 use crate::admin::{AdminError, Check};
@@ -159,6 +160,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
 
     agent.settling.begin(agent.records.in_doubt());
     front.started(turning_check(&agent), ready_check(&agent));
+    tokio::spawn(state_disk::attend(agent.clone(), wakes.clone()));
     let ended = live(&agent, &wakes, lease, shutdown).await;
     front.close().await;
     ended

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use super::context::Agent;
 use super::forgotten;
 use super::processes::{self, Processes};
+use super::state_disk;
 use super::status::{difference, not_ready, ready};
 use crate::api::conditions::{self, Desired};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
@@ -220,19 +221,24 @@ fn status(
     let mut status = observed.status.clone().unwrap_or_default();
     let spec = &observed.spec;
     processes.report(&mut status, plugin.spec.roles, &spec.socket_path, &spec.driver_name);
+    let unwritable = agent.records.disk().problem().filter(|_| status.node);
+    if let Some(problem) = &unwritable {
+        state_disk::report(&mut status, &spec.socket_path, problem);
+    }
     status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
     status.forgotten = forgotten::report(&agent.records, &observed.spec.driver_name);
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
     status.observed_generation = observed.metadata.generation;
-    let desired = condition(&status);
+    let desired = condition(&status, unwritable.is_some());
     conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
     status
 }
 
-fn condition(status: &PluginInstanceStatus) -> Desired {
+fn condition(status: &PluginInstanceStatus, unwritable: bool) -> Desired {
     match (&status.last_error, status.healthy, status.gone) {
         (_, true, _) => ready("Healthy", "it answers Probe".into()),
+        (Some(error), false, false) if unwritable => not_ready(state_disk::REASON, error.clone()),
         (Some(error), false, true) => not_ready("Gone", error.clone()),
         (Some(error), false, false) => not_ready("Unhealthy", error.clone()),
         (None, false, _) => not_ready("Starting", "it does not say yet that it is ready".into()),

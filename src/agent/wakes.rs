@@ -16,6 +16,7 @@ use super::leftovers::Taken;
 use super::records::Records;
 use super::registry::Surroundings;
 use super::retry::Retries;
+use super::state_disk;
 use crate::api::{
     Attachment, AttachmentState, ClaimState, Plugin, PluginInstance, Volume, VolumeClaim, VolumeState,
 };
@@ -160,6 +161,21 @@ impl Wakes {
         }
     }
 
+    /// The disk with the records takes no writes any more, or takes them again.
+    pub fn state_disk_changed(&self, writable: bool) {
+        for instance in self.instances.all() {
+            self.queues.instances.add(instance.spec.driver_name.clone());
+        }
+        if writable {
+            for handle in self.records.deferred_handles() {
+                self.queues.nodes.add(NodeKey::Handle(handle));
+            }
+            for uid in self.retries.reason_is_over(state_disk::REASON) {
+                self.due(&uid);
+            }
+        }
+    }
+
     fn audit(&self, driver: &str, delay: Duration) {
         if !self.audit_interval.is_zero() {
             self.queues.audits.add_after(driver.to_owned(), delay);
@@ -203,7 +219,7 @@ impl Wakes {
         }
     }
 
-    fn waiting_for_plugin(&self, uid: &str) {
+    fn due(&self, uid: &str) {
         if let Some(claim) = self.claims.by_uid(uid) {
             self.claim(&claim);
         }
@@ -234,7 +250,7 @@ impl Surroundings for Wakes {
         if serving {
             self.audit(driver, self.audit_interval);
             for uid in self.retries.plugin_is_back(driver) {
-                self.waiting_for_plugin(&uid);
+                self.due(&uid);
             }
         }
     }

@@ -59,7 +59,8 @@ pub struct PluginInstanceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginInstanceStatus {
-    /// It answers Probe and its capabilities are known; of two processes both do. False stops new assignments and nothing else.
+    /// It answers Probe and its capabilities are known, of two processes both do, and its agent can record mounts. False
+    /// stops new assignments and nothing else.
     #[serde(default)]
     pub healthy: bool,
     /// Its process is proven dead: no socket, or nobody accepts on it (design R2). Of two processes both are.
@@ -89,7 +90,8 @@ pub struct PluginInstanceStatus {
     /// What it can do.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Where its services are, if a controller process and a node process share them. Empty if one process is all.
+    /// Where its services are, if a controller process and a node process share them, or if one process can be given
+    /// new work for one of them only. Else empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     pub services: Vec<ServiceStatus>,
@@ -156,7 +158,7 @@ pub struct ServiceStatus {
     /// Its socket on the node, where it was last seen.
     #[schemars(length(max = 4096))]
     pub socket_path: String,
-    /// It answers Probe. False stops new assignments to this service and nothing else.
+    /// It answers Probe, and its agent can do its part. False stops new assignments to this service and nothing else.
     pub healthy: bool,
     /// It is proven dead: no socket, or nobody accepts on it.
     #[serde(default)]

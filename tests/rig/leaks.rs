@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::fs;
+use std::path::Path;
 use std::time::Instant;
 
 use kube::api::ListParams;
@@ -42,10 +43,12 @@ impl Rig {
                 leaks.push(format!("{part}/{path} on {node}"));
             }
         }
-        let below = self.kubelet_dir(node).to_string_lossy().into_owned();
+        let below = self.kubelet_dir(node);
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-        leaks.extend(points.filter(|point| point.starts_with(&below)).map(|point| format!("mount {point}")));
+        leaks.extend(
+            points.filter(|point| Path::new(point).starts_with(&below)).map(|point| format!("mount {point}")),
+        );
         leaks
     }
 
@@ -76,7 +79,7 @@ where
     api.list(&ListParams::default()).await.unwrap().items
 }
 
-fn entries(directory: &std::path::Path) -> Vec<String> {
+fn entries(directory: &Path) -> Vec<String> {
     let found = fs::read_dir(directory).into_iter().flatten().flatten();
     found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }

@@ -17,6 +17,7 @@ mod chart;
 mod cluster;
 mod conditions;
 mod control_plane;
+mod disks;
 pub mod fake;
 mod gate;
 mod harness;

@@ -21,6 +21,7 @@ mod node_loss;
 mod read_only;
 mod restored;
 mod rogue;
+mod state_disk;
 mod stubborn;
 mod visibility;
 mod volume_calls;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         read_only::CASES,
         restored::CASES,
         rogue::CASES,
+        state_disk::CASES,
         stubborn::CASES,
         visibility::CASES,
         volume_calls::CASES,

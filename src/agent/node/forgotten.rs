@@ -21,7 +21,7 @@ impl Pass {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         stored.record.forgotten = Some(Forgotten { why, since: Timestamp::now().as_second() });
         let record = stored.record.clone();
-        self.agent.records.put(stored).await?;
+        self.agent.records.put_or_defer(stored).await;
         let note = said(&record, &self.agent.node_name, why);
         tracing::error!("{note}");
         self.agent.queues.instances.add(record.driver_name.clone());
@@ -37,7 +37,7 @@ impl Pass {
         stored.record.forgotten = None;
         tracing::info!(attachment = stored.record.attachment_name, "the API server has it again");
         self.agent.queues.instances.add(stored.record.driver_name.clone());
-        self.agent.records.put(stored).await?;
+        self.agent.records.put_or_defer(stored).await;
         Ok(())
     }
 

@@ -52,7 +52,7 @@ impl Pass {
             // A look that fails leaves open what is there.
             let mounted = mounts::look(&staging).await.map_or(true, |found| found.is_some());
             stored.record.staged = after_failed_stage(&before, error.as_ref(), mounted);
-            self.agent.records.put(stored).await?;
+            self.agent.records.put_or_defer(stored).await;
             return Err(failure.into());
         }
         // What is on disk says Maybe: after a crash the call is repeated, which is what CSI wants.
@@ -94,7 +94,7 @@ impl Pass {
         let waiting = [claim.clone()];
         if let Err(error) = self.patiently(call, &waiting, "Publishing", RPC).await {
             if never_sent(&error) && !before.record.targets.contains_key(&claim_uid(claim)) {
-                self.agent.records.put(before).await?;
+                self.agent.records.put_or_defer(before).await;
             }
             return Err(Failure::of_call(&error).into());
         }

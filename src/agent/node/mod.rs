@@ -86,6 +86,19 @@ impl From<Failure> for Trouble {
     }
 }
 
+impl Trouble {
+    /// What stands in the way of a call is shown like a call that failed.
+    fn shown(self, step: &NodeStep, node: &str) -> Self {
+        match (self, subject(step)) {
+            (Self::Record(error), Some((_, rpc))) => Failure::unrecorded(rpc, node, &error).into(),
+            (Self::Mounts(error), Some((_, rpc))) => {
+                Failure::local("NodePathFailed", rpc, error.to_string()).into()
+            }
+            (trouble, _) => trouble,
+        }
+    }
+}
+
 /// Works on one key until there is nothing to do.
 pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
     let mut pass = Pass {
@@ -96,6 +109,11 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
         live_handle: None,
         revision: None,
     };
+    if let NodeKey::Handle(handle) = &pass.key
+        && let Err(error) = pass.agent.records.catch_up(handle).await
+    {
+        tracing::debug!("{error}");
+    }
     let started = Instant::now();
     while started.elapsed() < TURN {
         let view = match pass.observe().await {
@@ -112,7 +130,8 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
         }
         tracing::debug!(key = ?pass.key, ?step, "next step");
         // Boxed: a thousand passes that only look, as after a restart, stay small.
-        match Box::pin(pass.act(&step, &view)).await {
+        let done = Box::pin(pass.act(&step, &view)).await;
+        match done.map_err(|trouble| trouble.shown(&step, &pass.agent.node_name)) {
             Ok(()) => {}
             Err(Trouble::Failed(failure)) => {
                 pass.looked();

@@ -54,7 +54,7 @@ impl Pass {
             }
             // What took this mount may have taken the staging too. The other targets are looked at one by one.
             stored.doubt(&uid);
-            self.agent.records.put(stored).await?;
+            self.agent.records.put_or_defer(stored).await;
         }
         let desired =
             not_ready("Remounting", "the mount is gone, by a reboot or by hand; it is made again".into());

@@ -76,7 +76,7 @@ impl Pass {
             }
         }
         stored.record.targets.remove(claim);
-        self.agent.records.put(stored).await?;
+        self.agent.records.put_or_defer(stored).await;
         self.agent.retries.clear(claim);
         self.agent.first_seen.forget(claim);
         Ok(())
@@ -92,7 +92,13 @@ impl Pass {
         if stored.record.staged == Done::Yes {
             // From here on it may be half undone: a claim that comes back has to be staged again (csi.md 5.4).
             stored.record.staged = Done::Maybe;
-            self.agent.records.put(stored.clone()).await?;
+            let attachment = view.attachments.get(uid);
+            if attachment.is_some_and(|a| a.metadata.deletion_timestamp.is_none() && a.spec.lost.is_none()) {
+                self.agent.records.put(stored.clone()).await?;
+            } else {
+                // No claim comes back to it.
+                self.agent.records.put_or_defer(stored.clone()).await;
+            }
         }
         let args = arguments::node_unstage(&stored.record);
         let call = Box::pin(self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)));
@@ -111,7 +117,7 @@ impl Pass {
         stored.record.staged = Done::No;
         stored.staging_device = None;
         stored.staged_once = false;
-        self.agent.records.put(stored).await?;
+        self.agent.records.put_or_defer(stored).await;
         self.agent.retries.clear(uid);
         Ok(())
     }
@@ -123,12 +129,13 @@ impl Pass {
         if mounts::look(&staging).await?.is_some() {
             tracing::warn!(path = %staging, "found mounted after it had been unstaged; unstaging again");
             stored.record.staged = Done::Maybe;
-            self.agent.records.put(stored).await?;
+            // Every process looks before it forgets, whatever its disk says.
+            self.agent.records.put_or_defer(stored).await;
             self.agent.taken.tell();
             return Ok(());
         }
         self.clear_staging(&staging)?;
-        self.agent.records.remove(uid).await?;
+        self.agent.records.remove(uid).await;
         if stored.record.forgotten.is_some() {
             tracing::info!(
                 volume = stored.record.volume_handle,

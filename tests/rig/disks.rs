@@ -1,0 +1,51 @@
+//! The disk on which an agent keeps its records, and what becomes of it.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
+
+use super::Rig;
+
+impl Rig {
+    /// From now on nothing can be written to the node's state directory, as after an error of its disk.
+    pub fn protect_state(&self, node: &str) {
+        let directory = self.state_dir(node);
+        mount_bind(&directory, &directory).unwrap();
+        mount_remount(&directory, MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
+    }
+
+    /// Gives a node that is yet to be added a small disk of its own for its state.
+    pub fn make_small_disk(&self, node: &str) {
+        let directory = self.state_dir(node);
+        fs::create_dir_all(&directory).unwrap();
+        mount("none", &directory, "tmpfs", MountFlags::empty(), c"size=512k").unwrap();
+    }
+
+    /// Writes to that disk until it takes no more.
+    pub fn fill_disk(&self, node: &str) {
+        let mut file = File::create(self.filler(node)).unwrap();
+        while file.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
+    }
+
+    /// The end of [`Self::fill_disk`].
+    pub fn empty_disk(&self, node: &str) {
+        fs::remove_file(self.filler(node)).unwrap();
+    }
+
+    /// Takes a mount off the node's state directory: the end of [`Self::protect_state`], or of the small disk.
+    pub fn lift_state(&self, node: &str) {
+        unmount(self.state_dir(node), UnmountFlags::DETACH).unwrap();
+    }
+
+    /// Names of the files in which the node has its records.
+    pub fn records(&self, node: &str) -> Vec<String> {
+        let found = fs::read_dir(self.state_dir(node).join("records")).into_iter().flatten().flatten();
+        found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    fn filler(&self, node: &str) -> PathBuf {
+        self.state_dir(node).join("filler")
+    }
+}
