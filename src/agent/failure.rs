@@ -55,6 +55,17 @@ impl Failure {
         }
     }
 
+    /// A call that undoes a mount failed, and it is there still.
+    #[must_use]
+    pub fn of_undo(error: &CallError) -> Self {
+        let failure = Self::of_call(error);
+        if failure.meaning != Meaning::AlreadyGone || error.rpc != Rpc::NodeUnpublishVolume {
+            return failure;
+        }
+        let way = "; the driver does not know what is mounted, and spec.forceDetach of the deleted claim has it unmounted";
+        Self { message: format!("{}{way}", failure.message), ..failure }
+    }
+
     /// No process answers with the driver's name on this node and serves what the call needs.
     #[must_use]
     pub fn plugin_not_running(rpc: Rpc, driver: &str, node: &str) -> Self {
@@ -235,6 +246,15 @@ mod tests {
         assert!(told(Rpc::NodeUnpublishVolume).contains("spec.forceDetach"));
         assert!(!told(Rpc::NodeUnstageVolume).contains("forceDetach"), "it waits for the driver in any case");
         assert!(!told(Rpc::NodePublishVolume).contains("undo"));
+    }
+
+    #[test]
+    fn a_driver_that_denies_what_is_mounted_gets_a_way_out() {
+        let told = |code, rpc| Failure::of_undo(&CallError { rpc, ..error(code, Origin::Driver) }).message;
+        let (unpublish, unstage) = (Rpc::NodeUnpublishVolume, Rpc::NodeUnstageVolume);
+        assert!(told(tonic::Code::NotFound, unpublish).contains("spec.forceDetach"));
+        assert_eq!(told(tonic::Code::Internal, unpublish), "words");
+        assert_eq!(told(tonic::Code::NotFound, unstage), "words", "it is not forced");
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub enum ClaimState {
     /// Not granted yet; the Ready condition says what it waits for.
     #[default]
     Pending,
-    /// Granted: being attached, staged and mounted.
+    /// Granted: being attached, staged and mounted, or, once it is deleted, being undone.
     Taken,
     /// Mounted at status.targetPath.
     Ready,
@@ -131,6 +131,15 @@ pub enum ClaimState {
     NodeDetached,
     /// Its node was lost. Final.
     Lost,
+}
+
+impl ClaimState {
+    /// What a deleted claim shows when its undo has failed or has to be waited for: it has the volume and is not to be
+    /// used. An undo that goes well is spared the write.
+    #[must_use]
+    pub fn while_leaving(self) -> Self {
+        if self == Self::Ready { Self::Taken } else { self }
+    }
 }
 
 /// What a waiting claim waits for.

@@ -165,6 +165,7 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
                 let mut all = object.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
                 if conditions::set(&mut all, &desired, generation, Timestamp::now()) {
                     let fields = json!({
+                        "state": claim.state.while_leaving(),
                         "conditions": all,
                         "lastError": story.last_error,
                         "attempts": story.attempts,

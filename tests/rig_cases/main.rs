@@ -17,6 +17,7 @@ mod bounds;
 mod crash_sweep;
 mod drift;
 mod fault_matrix;
+mod leaving;
 mod node_loss;
 mod read_only;
 mod restored;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         crash_sweep::CASES,
         drift::CASES,
         fault_matrix::CASES,
+        leaving::CASES,
         node_loss::CASES,
         read_only::CASES,
         restored::CASES,

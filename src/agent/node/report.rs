@@ -124,8 +124,10 @@ impl Pass {
         let place = format!("on node {}", self.agent.node_name);
         let leaves = claim.metadata.deletion_timestamp.is_some();
         let change = |status: &mut VolumeClaimStatus, generation, now| {
-            // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
-            if !leaves && status.state <= ClaimState::Ready {
+            // Of a claim that leaves, the state goes on when the undo is done.
+            if leaves {
+                status.state = status.state.while_leaving();
+            } else if status.state <= ClaimState::Ready {
                 status.state = ClaimState::Taken;
             }
             status.waiting_for = None;
@@ -262,10 +264,8 @@ impl Wait {
     }
 
     fn write(self, status: &mut VolumeClaimStatus, leaves: bool, generation: Option<i64>, now: Timestamp) {
-        // Of a claim that leaves, the state stays what it was: it moves when the undo is done.
-        if !leaves {
-            status.state = ClaimState::Taken;
-        }
+        // Of a claim that leaves, the state goes on when the undo is done.
+        status.state = if leaves { status.state.while_leaving() } else { ClaimState::Taken };
         status.waiting_for = None;
         if let Some(attaching) = self.attaching {
             status.last_error = attaching.last_error;

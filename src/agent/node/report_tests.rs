@@ -55,7 +55,7 @@ fn only_a_failure_of_its_own_silences_what_a_claim_waits_for() {
 }
 
 #[test]
-fn a_claim_that_leaves_says_what_runs_and_keeps_its_state() {
+fn a_claim_that_leaves_says_what_runs_and_is_not_shown_as_ready() {
     let mut status = VolumeClaimStatus { state: ClaimState::Ready, ..VolumeClaimStatus::default() };
     Wait::new("Unpublishing", "NodeUnpublishVolume is running".into()).write(
         &mut status,
@@ -63,7 +63,7 @@ fn a_claim_that_leaves_says_what_runs_and_keeps_its_state() {
         Some(2),
         now(),
     );
-    assert_eq!(status.state, ClaimState::Ready);
+    assert_eq!(status.state, ClaimState::Taken);
     assert_eq!(
         (status.conditions[0].status.as_str(), status.conditions[0].reason.as_str()),
         ("False", "Unpublishing")

@@ -189,7 +189,7 @@ impl Pass {
             tracing::info!(driver = record.driver_name, %path, "{error}; nothing is mounted, so it is undone");
             return Ok(());
         }
-        Err(Failure::of_call(&error))
+        Err(Failure::of_undo(&error))
     }
 
     async fn require_unmounted(&self, rpc: Rpc, path: &HostPath, call: &str) -> Result<(), Trouble> {

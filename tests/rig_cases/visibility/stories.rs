@@ -136,7 +136,7 @@ pub async fn a_hung_unpublish_is_on_the_claim(cluster: Arc<Cluster>) {
         .await;
     let line = line(&rig, "db").await;
     assert!(!line("Leaving").is_empty(), "that it is deleted is to be seen");
-    assert_eq!(line("State"), "Ready", "it stays what it is until the undo is done");
+    assert_eq!(line("State"), "Taken", "it is not to be used any more");
     until(&rig, "db", "says how it ended", |s| {
         s.attempts >= Some(1) && says(s, "NodeUnpublishFailed", &["DeadlineExceeded"])
     })

@@ -1,0 +1,47 @@
+//! What a deleted claim shows while its undo fails.
+
+use std::sync::Arc;
+
+use moor::api::ClaimState;
+use moor::csi::Rpc;
+use tonic::Code;
+
+use crate::cases;
+use crate::rig::{Case, Cluster, Fault, Options, Rig, volume, volume_claim};
+
+const NODE: &str = "node-2";
+
+async fn mounted(rig: &Rig, name: &str) {
+    rig.make_volume(&volume(name)).await;
+    rig.make_claim(&volume_claim(name, name, NODE)).await;
+    rig.until_ready(name).await;
+}
+
+/// The driver denies the volume, and it is mounted.
+pub async fn a_volume_that_the_driver_denies_names_the_way_out(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    mounted(&rig, "denied").await;
+    rig.fake.fail("denied", Rpc::NodeUnpublishVolume, Fault::CodeBefore(Code::NotFound));
+    rig.delete_claim("denied").await;
+    let status = rig.until_says("denied", "NodeUnpublishFailed", &["NotFound", "spec.forceDetach"]).await;
+    assert_eq!(status.state, ClaimState::Taken);
+    rig.fake.heal("denied", Rpc::NodeUnpublishVolume);
+    rig.remove(&["denied"], &["denied"]).await;
+}
+
+pub async fn a_claim_that_is_not_detached_is_not_shown_as_ready(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    mounted(&rig, "leaving").await;
+    rig.fake.fail("leaving", Rpc::ControllerUnpublishVolume, Fault::CodeBefore(Code::Internal));
+    rig.delete_claim("leaving").await;
+    let status = rig.until_says("leaving", "ControllerUnpublishFailed", &[NODE, "Internal"]).await;
+    assert_eq!(status.state, ClaimState::Taken);
+    rig.fake.heal("leaving", Rpc::ControllerUnpublishVolume);
+    rig.remove(&["leaving"], &["leaving"]).await;
+}
+
+/// The cases of this module.
+pub const CASES: &[Case] = cases![
+    a_volume_that_the_driver_denies_names_the_way_out,
+    a_claim_that_is_not_detached_is_not_shown_as_ready,
+];
