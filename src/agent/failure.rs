@@ -17,6 +17,8 @@ pub enum Pace {
     Usual,
     /// Not before a minute: the same arguments will hardly succeed.
     Slow,
+    /// 1 s doubling to 15 s: a look that costs little and for whose end somebody waits.
+    Steady,
 }
 
 /// A failed step.
@@ -127,6 +129,16 @@ impl Failure {
         let message = format!("{rpc} went well, and the API server refuses to store its answer: {why}");
         let failure = Self::local("AnswerRefused", rpc, message);
         Self { meaning: Meaning::StillRunning, pace: Pace::Slow, ..failure }
+    }
+
+    /// What was unmounted is in use on the node.
+    #[must_use]
+    pub fn in_use(path: &str, users: &dyn fmt::Display) -> Self {
+        let message = format!(
+            "{path} is unmounted, and what was there is still in use on the node, by {users}; nobody else gets it \
+             before that ends, or spec.forceDetach is set on all deleted claims that wait for it"
+        );
+        Self { pace: Pace::Steady, ..Self::local("StillInUse", Rpc::NodeUnpublishVolume, message) }
     }
 
     /// Something of ours failed before the call.

@@ -12,6 +12,8 @@
 //! | [`records`], [`mounts`], `mount_table`, `mount_flags`, `mount_namespace`, [`directories`], [`paths`] | what is on this node |
 //! | [`records`], `record_files`, `state_disk` | what this node knows of its mounts, and the disk that keeps it |
 //! | [`mounts`], [`directories`], [`paths`] | what is on this node |
+//! | [`records`], [`mounts`], [`directories`], [`paths`] | what is on this node |
+//! | `imprint`, `mount_table`, `users` | who still uses what was unmounted |
 //! | `wakes`, `retry`, `budgets`, `context` | what starts a pass, when a failed one is repeated, calls at a time, what all share |
 
 pub mod args;
@@ -28,6 +30,7 @@ pub mod fingerprint;
 mod forgotten;
 mod front;
 pub mod host;
+mod imprint;
 mod instance;
 mod leftovers;
 mod mount_flags;
@@ -41,6 +44,7 @@ mod presence;
 mod processes;
 mod proof;
 pub mod quantity;
+mod recent;
 mod record_files;
 pub mod records;
 pub mod registry;
@@ -50,6 +54,7 @@ mod settling;
 mod state_disk;
 mod status;
 mod upkeep;
+mod users;
 mod volume_answers;
 mod volume_calls;
 mod wakes;

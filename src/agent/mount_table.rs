@@ -16,6 +16,10 @@ pub(super) struct Mount {
     pub point: PathBuf,
     /// Those of the mount, not of the file system.
     flags: String,
+    /// Of what kind its file system is.
+    pub kind: String,
+    /// What was mounted.
+    pub source: String,
 }
 
 impl Mount {
@@ -32,7 +36,11 @@ impl Mount {
         let root = unescaped(fields.next()?);
         let point = PathBuf::from(unescaped(fields.next()?));
         let flags = fields.next()?.to_owned();
-        Some(Self { id, parent, device, root, point, flags })
+        // Behind as many optional fields as the kernel has.
+        let mut rest = fields.skip_while(|field| *field != "-").skip(1);
+        let mut text = || unescaped(rest.next().unwrap_or_default());
+        let (kind, source) = (text(), text());
+        Some(Self { id, parent, device, root, point, flags, kind, source })
     }
 }
 
@@ -44,6 +52,11 @@ impl Table {
     /// From the text of the file. What cannot be read in it is left out.
     pub fn read(text: &str) -> Self {
         Self(text.lines().filter_map(Mount::read).collect())
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Mount] {
+        &self.0
     }
 
     /// The mounts at exactly `path`, each with the one over it behind it: the last is the one that is seen. The order of

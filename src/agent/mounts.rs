@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use super::mount_table::Table;
 use super::paths::HostPath;
 
-const TABLE: &str = "/proc/self/mountinfo";
+pub(super) const TABLE: &str = "/proc/self/mountinfo";
 /// A folder per block device, by its number.
 const DEVICES: &str = "/sys/dev/block";
 
@@ -52,6 +52,24 @@ impl Device {
             Err(_) => Self::new(major, minor),
         }
     }
+}
+
+/// The block device with this `major:minor`, with the kernel's count of disks; nothing if there is none.
+pub(super) fn disk(number: &str) -> Option<String> {
+    let (major, minor) = number_of(number)?;
+    let devices = Path::new(DEVICES);
+    devices.join(number).exists().then(|| Device::raw(devices, major, minor).0)
+}
+
+/// The `major` and `minor` of what [`disk`] or a look at a raw device has given, if it is still the same disk.
+pub(super) fn same_disk(device: &str) -> Option<(u32, u32)> {
+    let number = device.split('#').next()?;
+    (disk(number)? == device).then(|| number_of(number))?
+}
+
+fn number_of(number: &str) -> Option<(u32, u32)> {
+    let (major, minor) = number.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// A look at or a change of the mounts of this node failed.

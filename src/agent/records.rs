@@ -22,7 +22,7 @@ use super::doubts::Doubts;
 use super::record_files;
 pub use super::record_files::Unreadable;
 use super::state_disk::StateDisk;
-use crate::attachment::record::{Done, Record};
+use crate::attachment::record::{Done, Imprint, Record};
 
 /// Records that are written at a time.
 const WRITES: usize = 32;
@@ -86,6 +86,9 @@ pub struct Stored {
     /// If it is not there any more, the volume is not staged any more either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staging_device: Option<String>,
+    /// What was seen on the staging path, by which the copies of it are found that outlive it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging_imprint: Option<Imprint>,
     /// NodeStageVolume succeeded in this boot and NodeUnstageVolume has not since. A later final error of a repeated
     /// NodeStageVolume then does not mean that there is nothing to unstage.
     #[serde(default)]
@@ -107,8 +110,11 @@ impl Stored {
         for target in self.record.targets.values_mut() {
             target.published = doubted(target.published);
             target.revision = 0;
+            target.imprint = None;
         }
+        self.record.left.clear();
         self.staging_device = None;
+        self.staging_imprint = None;
         self.staged_once = false;
         true
     }

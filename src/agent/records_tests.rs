@@ -9,6 +9,7 @@ pub(crate) fn stored(uid: &str) -> Stored {
         published: Done::Yes,
         covered: false,
         device: Some("7:1".into()),
+        imprint: None,
         revision: 12,
     };
     let record = Record {
@@ -25,10 +26,11 @@ pub(crate) fn stored(uid: &str) -> Stored {
         staging_path: "/k/staging/a".into(),
         staged: Done::Yes,
         targets: BTreeMap::from([("claim-uid".into(), target)]),
+        left: BTreeMap::new(),
         revision: 10,
         forgotten: None,
     };
-    Stored { record, staging_device: Some("7:1".into()), staged_once: true }
+    Stored { record, staging_device: Some("7:1".into()), staging_imprint: None, staged_once: true }
 }
 
 #[tokio::test]

@@ -14,6 +14,9 @@ use crate::k8s::backoff::Backoff;
 /// Where an infeasible call starts.
 const SLOW: Backoff = Backoff::new(Duration::from_secs(75), Duration::from_secs(300));
 
+/// Where only a look is repeated.
+const STEADY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
+
 /// What a failure was about. Another call or another generation of the object is another step, tried at once: so
 /// closing interrupts the backoff of attaching, and a status write of our own interrupts nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +78,7 @@ impl Retries {
         let backoff = match failure.pace {
             Pace::Usual => Backoff::OBJECT,
             Pace::Slow => SLOW,
+            Pace::Steady => STEADY,
         };
         let next = backoff.delay(number);
         let entry = Entry {

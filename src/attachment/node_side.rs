@@ -40,6 +40,10 @@ pub enum NodeStep {
     ReportReady { claim: String, attachment: String },
     /// NodeUnpublishVolume.
     Unpublish { claim: String, attachment: String },
+    /// Ask the kernel who still uses what a claim had, while others stay on the Attachment.
+    FindUsersOfTarget { claim: String, attachment: String },
+    /// Ask the kernel who still uses what was unmounted of an Attachment that nobody has on this node any more.
+    FindUsers { attachment: String },
     /// NodeUnstageVolume.
     Unstage { attachment: String },
     /// Write that the claim is NodeDetached; others stay on the node.
@@ -154,7 +158,7 @@ fn give_back(seen: &Seen) -> Option<NodeStep> {
     for claim in seen.claims.iter().filter(|c| !c.deleted && c.state != ClaimState::Lost) {
         let Some(assignment) = &claim.assignment else { continue };
         let Some(uid) = claim.uses() else { continue };
-        if seen.record(uid).is_some_and(|r| r.targets.contains_key(&claim.uid)) {
+        if seen.record(uid).is_some_and(|r| r.has_of(&claim.uid)) {
             continue;
         }
         match seen.attachment(uid) {
@@ -216,6 +220,9 @@ fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Op
         let (claim, attachment) = (claim.uid.clone(), uid.clone());
         if record.is_some_and(|r| r.targets.contains_key(&claim)) {
             return (!seen.backs_off(&claim)).then_some(NodeStep::Unpublish { claim, attachment });
+        }
+        if record.is_some_and(|r| r.has_of(&claim)) {
+            return None;
         }
         Some(NodeStep::Yield { claim, attachment })
     };

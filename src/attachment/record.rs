@@ -21,6 +21,35 @@ pub enum Done {
     Yes,
 }
 
+/// A mount as the kernel's tables have it. By this its copies are recognised that other mount namespaces keep.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Imprint {
+    /// `major:minor` of the file system; of a raw device that of the file system in which its node lies.
+    pub device: String,
+    /// Which part of the file system.
+    pub root: String,
+    /// What was mounted, where the kernel does not show the part: NFS shows each as the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The block device, if there is one, with the kernel's count of disks, so that another disk is not taken for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// The volume is the device and not a file system on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub raw: bool,
+}
+
+/// What was unmounted, and is perhaps still in use in a mount namespace that has kept its copy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Left {
+    /// Where it was mounted.
+    pub path: String,
+    /// What it was.
+    pub imprint: Imprint,
+}
+
 /// One claim's target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -39,6 +68,9 @@ pub struct TargetRecord {
     pub covered: bool,
     /// Device behind the target as `major:minor`, once seen; for adoption after a restart (design R8).
     pub device: Option<String>,
+    /// What was seen at the target, by which the copies of it are found that outlive it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imprint: Option<Imprint>,
     /// Revision of the API server that this node knew when it wrote this: at least the claim's resourceVersion. An
     /// API server at an older one has gone back, perhaps behind the claim. 0: not known, or of an earlier boot.
     #[serde(default)]
@@ -93,6 +125,10 @@ pub struct Record {
     pub staged: Done,
     /// Targets by claim UID.
     pub targets: BTreeMap<String, TargetRecord>,
+    /// What was unmounted and may still be in use on this node, by the UID of its claim or, of the staging path, of the
+    /// Attachment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub left: BTreeMap<String, Left>,
     /// As a target's, for the Attachment.
     #[serde(default)]
     pub revision: u64,
@@ -102,10 +138,16 @@ pub struct Record {
 }
 
 impl Record {
-    /// Something is, or may be, mounted.
+    /// Something is, or may be, mounted or in use.
     #[must_use]
     pub fn has_traces(&self) -> bool {
-        self.staged != Done::No || !self.targets.is_empty()
+        self.staged != Done::No || !self.targets.is_empty() || !self.left.is_empty()
+    }
+
+    /// A claim's target is, or may be, mounted or in use.
+    #[must_use]
+    pub fn has_of(&self, claim: &str) -> bool {
+        self.targets.contains_key(claim) || self.left.contains_key(claim)
     }
 
     /// It is not undone for what the API server does not have.
@@ -119,6 +161,6 @@ impl Record {
     /// Nothing of the Attachment is left on this node, as far as it knows.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.targets.is_empty() && self.staged == Done::No
+        !self.has_traces()
     }
 }

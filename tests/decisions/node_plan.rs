@@ -1,6 +1,7 @@
 //! What a node's agent does next about one volume, case by case. T.., L.., B.. and N.. are those of docs/known-traps.md.
 
 mod guards;
+mod in_use;
 
 use moor::api::attachment::ControllerRef;
 use moor::api::claim::Assignment;
@@ -56,6 +57,7 @@ fn record(uid: &str, staged: Done, targets: &[(&str, Done)]) -> Record {
             published: *published,
             covered: false,
             device: Some("7:1".into()),
+            imprint: None,
             revision: 1,
         };
         record.targets.insert((*claim).into(), target);

@@ -279,6 +279,7 @@ proptest! {
             NodeStep::Unstage { attachment } => {
                 let record = record(attachment).expect("an undo without a record");
                 prop_assert!(record.targets.is_empty(), "NodeUnstage under a target");
+                prop_assert!(record.left.is_empty(), "NodeUnstage under a consumer");
                 prop_assert_ne!(record.staged, Done::No);
                 let ordered = record.forgotten.is_some() && seen.orders.contains(attachment);
                 prop_assert!(ordered || !record.is_kept(), "unstaged what the API server has forgotten");
@@ -290,8 +291,8 @@ proptest! {
                 let live = freshest(&seen, attachment).expect("a stage without an Attachment");
                 prop_assert!(live.is_usable() && live.stage && live.node_uid == seen.node_uid);
                 prop_assert!(seen.live_attachments.iter().any(|(u, _)| u == attachment));
-                let traces = |r: &&Record| r.staged != Done::No || !r.targets.is_empty();
-                let other = seen.records.iter().filter(traces).any(|r| &r.attachment_uid != attachment);
+                let mut traces = seen.records.iter().filter(|r| r.has_traces());
+                let other = traces.any(|r| &r.attachment_uid != attachment);
                 prop_assert!(!other, "staged beside the traces of another Attachment");
             }
             NodeStep::Publish { claim: uid, attachment } => {
@@ -338,7 +339,7 @@ proptest! {
                 prop_assert!(target.is_some_and(|t| t.published == Done::Yes) && seen.mounted.contains(uid));
             }
             NodeStep::ReportDetached { attachment } => {
-                let clean = |r: &Record| r.targets.is_empty() && r.staged == Done::No;
+                let clean = |r: &Record| !r.has_traces();
                 prop_assert!(record(attachment).is_none_or(clean));
                 let freshest = freshest(&seen, attachment);
                 prop_assert!(freshest.is_none_or(|a| a.state < AttachmentState::NodeDetached));
@@ -350,18 +351,25 @@ proptest! {
             NodeStep::ReportClaimDetached { claim: uid } => {
                 let claim = claim(uid).unwrap();
                 prop_assert!(claim.deleted);
-                let target = claim.uses().and_then(record).is_some_and(|r| r.targets.contains_key(uid));
+                let target = claim.uses().and_then(record).is_some_and(|r| r.has_of(uid));
                 prop_assert!(!target, "reported as detached with a target");
             }
             NodeStep::Yield { claim: uid, attachment } => {
-                let target = record(attachment).is_some_and(|r| r.targets.contains_key(uid));
+                let target = record(attachment).is_some_and(|r| r.has_of(uid));
                 prop_assert!(!target, "given back with a target");
             }
             NodeStep::Forget { attachment } => {
                 let record = record(attachment).expect("nothing to forget");
-                prop_assert!(record.targets.is_empty() && record.staged == Done::No);
+                prop_assert!(!record.has_traces());
                 let gone = (attachment.clone(), LiveAttachment::Gone);
                 prop_assert!(seen.live_attachments.contains(&gone), "forgotten without a live read");
+            }
+            NodeStep::FindUsersOfTarget { claim, attachment } => {
+                prop_assert!(record(attachment).is_some_and(|r| r.left.contains_key(claim)));
+            }
+            NodeStep::FindUsers { attachment } => {
+                let record = record(attachment).expect("nothing that could be in use");
+                prop_assert!(!record.left.is_empty() && record.targets.is_empty());
             }
             NodeStep::ReportNotReady { claim: uid } => {
                 prop_assert_eq!(claim(uid).unwrap().state, ClaimState::Ready);

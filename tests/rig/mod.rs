@@ -16,7 +16,9 @@
 mod chart;
 mod cluster;
 mod conditions;
+mod consumer;
 mod control_plane;
+mod disk;
 mod disks;
 pub mod fake;
 mod gate;
@@ -42,6 +44,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 pub use cluster::{Cluster, LOOK, PATIENCE};
+pub use consumer::Consumer;
+pub use disk::Disk;
 pub use fake::{Fake, Fault};
 pub use gate::{Gate, Point, Side};
 pub use harness::{Case, is_whole, main, say};

@@ -14,6 +14,7 @@ mod answers;
 mod bad_input;
 mod behind;
 mod bounds;
+mod consumers;
 mod crash_sweep;
 mod drift;
 mod fault_matrix;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         bad_input::CASES,
         bounds::CASES,
         behind::CASES,
+        consumers::CASES,
         crash_sweep::CASES,
         drift::CASES,
         fault_matrix::CASES,

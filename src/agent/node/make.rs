@@ -11,6 +11,7 @@ use crate::agent::arguments;
 use crate::agent::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
 use crate::agent::directories::{self, DirectoryError};
 use crate::agent::failure::Failure;
+use crate::agent::imprint;
 use crate::agent::mount_flags::{self, Wanted};
 use crate::agent::mounts::{self, Device, MountError};
 use crate::agent::paths::{HostPath, PathError};
@@ -57,6 +58,10 @@ impl Pass {
         }
         // What is on disk says Maybe: after a crash the call is repeated, which is what CSI wants.
         stored.staging_device = mounts::look(&staging).await?.map(|d| d.text().to_owned());
+        stored.staging_imprint = match stored.staging_device {
+            Some(_) => imprint::of_mount(&staging).await?,
+            None => None,
+        };
         stored.record.staged = Done::Yes;
         stored.staged_once = true;
         self.agent.records.note(stored);
@@ -108,10 +113,12 @@ impl Pass {
             let set = mount_flags::ensure(&self.agent.node_mounts, &target, wanted).await;
             set.map_err(|error| without_flags(&target, wanted, &error))?;
         }
+        let seen = imprint::of(&target, &device, raw).await?;
         directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
         if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
             recorded.published = Done::Yes;
             recorded.device = Some(device.text().to_owned());
+            recorded.imprint = seen;
         }
         self.agent.records.put(stored).await?;
         self.agent.retries.clear(&claim_uid(claim));
@@ -183,10 +190,11 @@ impl Pass {
             staging_path: staging.text(),
             staged: Done::No,
             targets: std::collections::BTreeMap::new(),
+            left: std::collections::BTreeMap::new(),
             revision: 0,
             forgotten: None,
         };
-        Ok(Stored { record, staging_device: None, staged_once: false })
+        Ok(Stored { record, staging_device: None, staging_imprint: None, staged_once: false })
     }
 
     /// Raises a record's revision to what is known now, if the object is newer than that.
@@ -212,6 +220,7 @@ impl Pass {
             published: Done::Maybe,
             covered: false,
             device: None,
+            imprint: None,
             revision: 0,
         };
         self.know(&mut target.revision, claim);

@@ -7,6 +7,7 @@ mod covered;
 mod forgotten;
 mod make;
 mod observe;
+mod release;
 mod report;
 mod undo;
 
@@ -211,6 +212,10 @@ impl Pass {
                 Ok(())
             }
             NodeStep::Unpublish { claim, attachment } => self.unpublish(claim, attachment, view).await,
+            NodeStep::FindUsersOfTarget { claim, attachment } => {
+                self.find_users(attachment, Some(claim), view).await
+            }
+            NodeStep::FindUsers { attachment } => self.find_users(attachment, None, view).await,
             NodeStep::Unstage { attachment } => self.unstage(attachment, view).await,
             NodeStep::ReportClaimDetached { claim } => self.report_claim_detached(claim, view).await,
             NodeStep::ReportDetached { attachment } => self.report_detached(attachment, view).await,
@@ -286,13 +291,16 @@ impl Pass {
     }
 }
 
-/// What a call is about and which call it is, for its backoff; nothing for steps that are no call.
+/// What a call is about and which call it is, for its backoff; nothing for steps that do not fail.
 fn subject(step: &NodeStep) -> Option<(String, Rpc)> {
     match step {
         NodeStep::Stage { attachment } => Some((attachment.clone(), Rpc::NodeStageVolume)),
         NodeStep::Publish { claim, .. } => Some((claim.clone(), Rpc::NodePublishVolume)),
         NodeStep::Unpublish { claim, .. } => Some((claim.clone(), Rpc::NodeUnpublishVolume)),
         NodeStep::Unstage { attachment } => Some((attachment.clone(), Rpc::NodeUnstageVolume)),
+        // The call that has to be followed by it.
+        NodeStep::FindUsersOfTarget { claim, .. } => Some((claim.clone(), Rpc::NodeUnpublishVolume)),
+        NodeStep::FindUsers { attachment } => Some((attachment.clone(), Rpc::NodeUnpublishVolume)),
         _ => None,
     }
 }
@@ -303,6 +311,8 @@ fn attachment_of(step: &NodeStep) -> Option<&str> {
         NodeStep::Stage { attachment }
         | NodeStep::Publish { attachment, .. }
         | NodeStep::Unpublish { attachment, .. }
+        | NodeStep::FindUsersOfTarget { attachment, .. }
+        | NodeStep::FindUsers { attachment }
         | NodeStep::Unstage { attachment } => Some(attachment),
         _ => None,
     }
@@ -323,6 +333,15 @@ impl View {
             .unwrap_or_default()
     }
 
+    /// The deleted claims of an Attachment, or the one of them.
+    fn leaving(&self, attachment: &str, claim: Option<&str>) -> Vec<Arc<VolumeClaim>> {
+        let step = match claim {
+            Some(claim) => NodeStep::FindUsersOfTarget { claim: claim.into(), attachment: attachment.into() },
+            None => NodeStep::FindUsers { attachment: attachment.into() },
+        };
+        self.waiting_for(&step)
+    }
+
     /// The claims that wait for a call, and show its failure.
     fn waiting_for(&self, step: &NodeStep) -> Vec<Arc<VolumeClaim>> {
         let wanted = |uid: &str, deleted: bool| {
@@ -332,8 +351,10 @@ impl View {
         };
         match step {
             NodeStep::Stage { attachment } => wanted(attachment, false),
-            NodeStep::Unstage { attachment } => wanted(attachment, true),
-            NodeStep::Publish { claim, .. } | NodeStep::Unpublish { claim, .. } => {
+            NodeStep::Unstage { attachment } | NodeStep::FindUsers { attachment } => wanted(attachment, true),
+            NodeStep::Publish { claim, .. }
+            | NodeStep::Unpublish { claim, .. }
+            | NodeStep::FindUsersOfTarget { claim, .. } => {
                 self.claims.get(claim).cloned().into_iter().collect()
             }
             _ => Vec::new(),

@@ -9,6 +9,7 @@ use crate::agent::arguments;
 use crate::agent::budgets::Direction;
 use crate::agent::directories::{self, Left};
 use crate::agent::failure::Failure;
+use crate::agent::imprint;
 use crate::agent::mounts;
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
@@ -21,7 +22,7 @@ impl Pass {
     pub(super) async fn unpublish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
         const RPC: Rpc = Rpc::NodeUnpublishVolume;
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
-        let Some(recorded) = stored.record.targets.get(claim).cloned() else { return Ok(()) };
+        let Some(mut recorded) = stored.record.targets.get(claim).cloned() else { return Ok(()) };
         let target = HostPath::recorded(&recorded.path);
         let driver = stored.record.driver_name.clone();
         // No write before the call: a record that says Yes or Maybe already means that the undo is due, and whoever
@@ -32,6 +33,9 @@ impl Pass {
             let forced = ordered.is_some() || is_abandoned(view, &stored);
             if recorded.covered {
                 self.uncover(&mut stored, forced).await.map_err(|error| in_use(RPC, &error))?;
+            }
+            if recorded.imprint.is_none() {
+                recorded.imprint = imprint::of_mount(&target).await?;
             }
             let plugin = match self.agent.serving(RPC, &driver) {
                 Ok(serving) => Some(serving.plugin),
@@ -76,6 +80,7 @@ impl Pass {
             }
         }
         stored.record.targets.remove(claim);
+        stored.leave(claim, &target, recorded.imprint);
         self.agent.records.put_or_defer(stored).await;
         self.agent.retries.clear(claim);
         self.agent.first_seen.forget(claim);
@@ -89,7 +94,11 @@ impl Pass {
         let driver = stored.record.driver_name.clone();
         let _turn = self.turn(&driver, Direction::Undo).await?;
         let serving = self.agent.serving(RPC, &driver)?;
-        if stored.record.staged == Done::Yes {
+        let seen = stored.staging_imprint.is_some();
+        if !seen {
+            stored.staging_imprint = imprint::of_mount(&staging).await?;
+        }
+        if stored.record.staged == Done::Yes || seen != stored.staging_imprint.is_some() {
             // From here on it may be half undone: a claim that comes back has to be staged again (csi.md 5.4).
             stored.record.staged = Done::Maybe;
             let attachment = view.attachments.get(uid);
@@ -116,6 +125,8 @@ impl Pass {
         self.clear_staging(&staging)?;
         stored.record.staged = Done::No;
         stored.staging_device = None;
+        let imprint = stored.staging_imprint.take();
+        stored.leave(uid, &staging, imprint);
         stored.staged_once = false;
         self.agent.records.put_or_defer(stored).await;
         self.agent.retries.clear(uid);

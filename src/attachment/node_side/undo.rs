@@ -38,7 +38,7 @@ pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
             c.deleted
                 && !matches!(c.state, ClaimState::NodeDetached | ClaimState::Lost)
                 && c.uses().is_some_and(|uid| {
-                    seen.record(uid).is_none_or(|r| !r.targets.contains_key(&c.uid)) && seen.wanted_on(uid)
+                    seen.record(uid).is_none_or(|r| !r.has_of(&c.uid)) && seen.wanted_on(uid)
                 })
         })
         .map(|c| NodeStep::ReportClaimDetached { claim: c.uid.clone() })
@@ -58,9 +58,17 @@ fn undo_record(seen: &Seen, record: &Record) -> Option<NodeStep> {
     let targets = record.targets.keys().filter(|claim| !seen.backs_off(claim));
     let step = targets.into_iter().find_map(|claim| undo_target(seen, record, claim, gone, ordered));
     if step.is_some() || !record.targets.is_empty() {
-        return step;
+        return step.or_else(|| find_users_of_targets(seen, record));
     }
     leave(seen, record, ordered)
+}
+
+/// Others stay: what each had that has left is looked at alone.
+fn find_users_of_targets(seen: &Seen, record: &Record) -> Option<NodeStep> {
+    let attachment = &record.attachment_uid;
+    let mut left = record.left.keys().filter(|uid| *uid != attachment && !seen.backs_off(uid));
+    left.next()
+        .map(|claim| NodeStep::FindUsersOfTarget { claim: claim.clone(), attachment: attachment.clone() })
 }
 
 fn read_attachment(record: &Record) -> NodeStep {
@@ -154,7 +162,11 @@ fn fate(seen: &Seen, uid: &str, known: u64) -> Fate {
 fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
     let uid = &record.attachment_uid;
     if seen.wanted_on(uid) && seen.attachment(uid).is_some_and(|a| !a.deleted) {
-        return None;
+        return find_users_of_targets(seen, record);
+    }
+    if !record.left.is_empty() {
+        // The driver is not asked to give up what is in use, and nobody is told that it is unmounted.
+        return (!seen.backs_off(uid)).then(|| NodeStep::FindUsers { attachment: uid.clone() });
     }
     if record.staged != Done::No {
         let free = ordered || !record.is_kept();

@@ -19,6 +19,7 @@ fn target() -> TargetRecord {
         published: Done::Yes,
         covered: false,
         device: None,
+        imprint: None,
         revision: 120,
     }
 }
@@ -39,6 +40,7 @@ fn record() -> Record {
         staging_path: "/staging".into(),
         staged: Done::Yes,
         targets: BTreeMap::from([(C.into(), target())]),
+        left: BTreeMap::new(),
         revision: 100,
         forgotten: None,
     }

@@ -159,6 +159,7 @@ pub fn record(uid: &str, staged: Done) -> Record {
         staging_path: "staging".into(),
         staged,
         targets: BTreeMap::new(),
+        left: BTreeMap::new(),
         revision: 0,
         forgotten: None,
     }

@@ -9,7 +9,7 @@ use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::node_side::{self, LiveAttachment};
 use moor::attachment::observed::Fence;
-use moor::attachment::record::{Done, Forgotten, Lapse, Record, TargetRecord};
+use moor::attachment::record::{Done, Forgotten, Imprint, Lapse, Left, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use proptest::option::of;
@@ -216,6 +216,7 @@ prop_compose! {
         stage in any::<bool>(),
         staged in done(),
         targets in prop::collection::btree_map(select(CLAIMS.to_vec()), done(), 0..3),
+        left in prop::collection::btree_set(select([&CLAIMS[..], &UIDS[..1]].concat()), 0..2),
         revision in 0..3_u64,
         forgotten in prop::option::weighted(0.2, select(vec![Lapse::WentBack, Lapse::LockRemoved])),
     ) -> Record {
@@ -227,6 +228,7 @@ prop_compose! {
                 published,
                 covered: false,
                 device: None,
+                imprint: None,
                 revision,
             };
             (claim.to_owned(), target)
@@ -245,10 +247,17 @@ prop_compose! {
             staging_path: format!("/staging/{uid}"),
             staged,
             targets: targets.into_iter().map(target).collect::<BTreeMap<_, _>>(),
+            left: left.into_iter().map(|of| (of.to_owned(), left_behind(of))).collect(),
             revision,
             forgotten: forgotten.map(|why| Forgotten { why, since: 1 }),
         }
     }
+}
+
+fn left_behind(of: &str) -> Left {
+    let (device, root) = ("7:1".into(), "/".into());
+    let imprint = Imprint { device, root, source: None, disk: None, raw: false };
+    Left { path: format!("/targets/{of}"), imprint }
 }
 
 fn records() -> impl Strategy<Value = Vec<Record>> {

@@ -173,6 +173,7 @@ fn record_seen(rec: &Rec, node: u8) -> Record {
             published: done,
             covered: false,
             device: None,
+            imprint: None,
             revision: 0,
         };
         (claim_name(c).to_owned(), target)
@@ -195,6 +196,7 @@ fn record_seen(rec: &Rec, node: u8) -> Record {
             .filter_map(|(c, t)| Some((c, t?)))
             .map(target)
             .collect::<BTreeMap<_, _>>(),
+        left: BTreeMap::new(),
         revision: 0,
         forgotten: rec.forgotten.then_some(Forgotten { since: 0, why: Lapse::LockRemoved }),
     }
@@ -288,8 +290,11 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         NodeStep::ReportDetached { attachment } => NodeDoes::ReportDetached(uid_of(&attachment)),
         NodeStep::Forget { attachment } => NodeDoes::Forget(uid_of(&attachment)),
         NodeStep::MarkForgotten { attachment, why: _ } => NodeDoes::MarkForgotten(uid_of(&attachment)),
-        NodeStep::ReadRevision { .. } | NodeStep::Recall { .. } => {
-            unreachable!("no record has a revision or is forgotten")
+        NodeStep::ReadRevision { .. }
+        | NodeStep::Recall { .. }
+        | NodeStep::FindUsersOfTarget { .. }
+        | NodeStep::FindUsers { .. } => {
+            unreachable!("no record has a revision, is forgotten or has consumers that are not seen")
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 use tonic::Status;
 
 use super::super::Options;
@@ -36,6 +36,15 @@ pub struct Answers {
     pub publish_context: BTreeMap<String, String>,
 }
 
+/// What a volume is kept on.
+#[derive(Clone, Debug)]
+pub enum Medium {
+    /// A device with ext4 on it, mounted when it is staged.
+    FileSystem(PathBuf),
+    /// A device that is published as it is.
+    Device(PathBuf),
+}
+
 #[derive(Debug)]
 pub struct Backend {
     directory: PathBuf,
@@ -57,6 +66,8 @@ pub struct Backend {
     pub stuck: BTreeSet<String>,
     /// Keys of volumes whose read-only mounts can be written to.
     pub writable: BTreeSet<String>,
+    /// By key: volumes that are no directory of the storage's.
+    pub media: BTreeMap<String, Medium>,
 }
 
 impl Backend {
@@ -73,6 +84,7 @@ impl Backend {
             node_ids: BTreeMap::new(),
             stuck: BTreeSet::new(),
             writable: BTreeSet::new(),
+            media: BTreeMap::new(),
         }
     }
 
@@ -258,7 +270,12 @@ impl Backend {
                 self.forbidden(key, format!("NodeStageVolume of {key} at a path that is no directory"))
             );
         }
-        mount_bind(self.content(key), path).map_err(failed)?;
+        match self.media.get(key) {
+            None => mount_bind(self.content(key), path),
+            Some(Medium::FileSystem(device)) => mount(device, path, c"ext4", MountFlags::empty(), c""),
+            Some(Medium::Device(_)) => Ok(()),
+        }
+        .map_err(failed)?;
         self.known(key)?.staged.insert(node.to_owned(), now);
         Ok(())
     }
@@ -277,7 +294,9 @@ impl Backend {
             }
             Some(_) => {}
         }
-        unmount(path, UnmountFlags::empty()).map_err(failed)?;
+        if !matches!(self.media.get(key), Some(Medium::Device(_))) {
+            unmount(path, UnmountFlags::empty()).map_err(failed)?;
+        }
         self.known(key)?.staged.remove(node);
         Ok(())
     }
@@ -310,10 +329,17 @@ impl Backend {
         if !target.parent().is_some_and(Path::is_dir) {
             return Err(self.forbidden(key, format!("NodePublishVolume of {key} at a path without a parent")));
         }
-        if !target.exists() {
-            fs::create_dir(target).map_err(|error| Status::internal(error.to_string()))?;
-        }
-        mount_bind(staging, target).map_err(failed)?;
+        let made = match self.media.get(key) {
+            Some(Medium::Device(_)) => fs::write(target, ""),
+            _ if target.exists() => Ok(()),
+            _ => fs::create_dir(target),
+        };
+        made.map_err(|error| Status::internal(error.to_string()))?;
+        let source = match self.media.get(key) {
+            Some(Medium::Device(device)) => device,
+            _ => staging,
+        };
+        mount_bind(source, target).map_err(failed)?;
         self.known(key)?.published.insert(place, arguments.to_vec());
         self.protect(key, target, readonly)
     }
@@ -336,7 +362,8 @@ impl Backend {
             Err(errno) => return Err(failed(errno)),
         }
         self.known(key)?.published.remove(&place);
-        fs::remove_dir(target).map_err(|error| Status::internal(error.to_string()))
+        let gone = if target.is_dir() { fs::remove_dir(target) } else { fs::remove_file(target) };
+        gone.map_err(|error| Status::internal(error.to_string()))
     }
 }
 

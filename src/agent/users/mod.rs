@@ -1,0 +1,205 @@
+//! Who uses a volume on this node after it was unmounted: whoever has a mount namespace of his own, as a container has,
+//! keeps his copies of the mounts ([ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
+
+mod device;
+mod survey;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use device::Thing;
+use survey::Space;
+pub(super) use words::Users;
+
+use super::mount_table::Mount;
+use super::mounts::{MountError, bounded, same_disk};
+use super::paths::HostPath;
+use super::recent::Recent;
+use crate::attachment::record::{Imprint, Left};
+
+const PROC: &str = "/proc";
+/// A file system that was unmounted a moment ago may still be about to end.
+const ENDING: Duration = Duration::from_millis(200);
+
+static SURVEY: Recent<Vec<Space>> = Recent::new();
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    /// What was unmounted, by the UID that its path contains.
+    pub left: BTreeMap<String, Left>,
+    /// UIDs of the claims and the Attachment whose paths have the same mounted by right.
+    pub by_right: BTreeSet<String>,
+    /// Its file system is one of those: the staging path is mounted.
+    pub staged: bool,
+    /// Only who can write is meant: those who have it by right beside him only read.
+    pub writers: bool,
+    /// The driver's process.
+    pub driver: Option<i32>,
+}
+
+/// Looks who uses what was unmounted.
+pub(super) async fn find(question: Question) -> Result<Users, MountError> {
+    let proc = HostPath::recorded(PROC);
+    let look =
+        |path: &Path| survey::take(path).map_err(|source| MountError::Look { path: path.to_owned(), source });
+    let survey = SURVEY.get(async || bounded(&proc, look).await).await?;
+    bounded(&proc, move |_| Ok(question.answer(&survey))).await
+}
+
+/// One copy of a mount.
+#[derive(Debug)]
+struct Copy<'a> {
+    space: &'a Space,
+    mount: &'a Mount,
+}
+
+impl Question {
+    fn answer(&self, survey: &[Space]) -> Users {
+        let proc = Path::new(PROC);
+        let me = fs::read_link("/proc/self/ns/mnt").ok();
+        let driver = self.driver.and_then(|process| survey::namespace(proc, process));
+        let own: Vec<PathBuf> = me.into_iter().chain(driver).collect();
+        let mut users = Users::default();
+        let Some(copies) = self.copies(survey, &own) else { return users };
+        for copy in copies {
+            let namespace = &copy.space.namespace;
+            let process = (!own.contains(namespace)).then_some(copy.space.process);
+            users.add_mount(proc, &copy.mount.point, process);
+        }
+        if users.is_empty() && !self.writers {
+            self.left.values().for_each(|left| self.ask_device(&left.imprint, &own, &mut users));
+        }
+        users
+    }
+
+    /// The copies that there are; nothing where they cannot be told from those of others: the driver has the same
+    /// mounted for itself, or for somebody else's volume that is the same tree.
+    fn copies<'a>(&self, survey: &'a [Space], own: &[PathBuf]) -> Option<Vec<Copy<'a>>> {
+        let meant = |mount: &&Mount| {
+            !self.by_right.iter().any(|uid| mount.is_below(uid)) && (!self.writers || mount.has("rw"))
+        };
+        let foreign = |mount: &Mount| {
+            let at_its_path = self.left.keys().any(|uid| mount.is_below(uid));
+            !at_its_path && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
+        };
+        let part = |mount: &&Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
+        let mut known = survey.iter().filter(|space| own.contains(&space.namespace));
+        if known.any(|space| space.table.all().iter().filter(meant).any(foreign)) {
+            return None;
+        }
+        let of = |space: &'a Space| {
+            let found = space.table.all().iter().filter(meant).filter(part);
+            found.map(|mount| Copy { space, mount }).collect::<Vec<_>>()
+        };
+        Some(survey.iter().flat_map(of).collect())
+    }
+
+    /// Whether the device is in use, if it is still the same and all of it is the volume.
+    fn ask_device(&self, imprint: &Imprint, own: &[PathBuf], users: &mut Users) {
+        let Some(disk) = &imprint.disk else { return };
+        let Some((major, minor)) = same_disk(disk) else { return };
+        let number = format!("{major}:{minor}");
+        let proc = Path::new(PROC);
+        if imprint.raw {
+            let openers = device::openers(proc, Thing::Device(major, minor), own);
+            users.add_processes(proc, &openers);
+        } else if imprint.root == "/" && !self.staged && device::is_taken(&number) {
+            std::thread::sleep(ENDING);
+            if device::is_taken(&number) {
+                let openers = device::openers(proc, Thing::FileSystem(major, minor), &[]);
+                users.add_processes(proc, &openers);
+                if users.is_empty() {
+                    users.add_unseen(&number);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mount_table::Table;
+    use super::*;
+
+    const CLAIM: &str = "c-1";
+
+    fn space(namespace: &str, mounts: &[(&str, &str)]) -> Space {
+        let line = |(root, at): &(&str, &str)| format!("1 1 8:1 {root} {at} - ext4 /dev/sda1 rw\n");
+        Space {
+            namespace: namespace.into(),
+            process: 7,
+            table: Table::read(&mounts.iter().map(line).collect::<String>()),
+        }
+    }
+
+    fn question() -> Question {
+        let imprint =
+            Imprint { device: "8:1".into(), root: "/vol".into(), source: None, disk: None, raw: false };
+        let left = Left { path: "/k/claims/c-1/target".into(), imprint };
+        let left = [(CLAIM.to_owned(), left)].into();
+        Question { left, by_right: BTreeSet::new(), staged: false, writers: false, driver: None }
+    }
+
+    /// The places of what counts; `own` is the namespace of the agent and the driver.
+    fn points(question: &Question, survey: &[Space]) -> Vec<String> {
+        let copies = question.copies(survey, &[PathBuf::from("own")]).unwrap_or_default();
+        copies.into_iter().map(|copy| copy.mount.point.display().to_string()).collect()
+    }
+
+    #[test]
+    fn a_copy_counts_wherever_it_is_mounted() {
+        let survey = [
+            space("own", &[("/", "/ rw"), ("/other", "/k/claims/c-2/target rw")]),
+            space("container", &[("/vol", "/data rw"), ("/vol/sub", "/sub ro"), ("/vol2", "/no rw")]),
+        ];
+        assert_eq!(points(&question(), &survey), ["/data", "/sub"]);
+    }
+
+    #[test]
+    fn what_is_mounted_by_right_is_no_copy() {
+        let survey = [
+            space("own", &[("/vol", "/k/staging/a-1 rw")]),
+            space("container", &[("/vol", "/host/k/staging/a-1 rw")]),
+        ];
+        let staged = Question { by_right: ["a-1".to_owned()].into(), ..question() };
+        assert!(points(&staged, &survey).is_empty());
+    }
+
+    #[test]
+    fn beside_readers_only_who_can_write_is_meant() {
+        let survey = [
+            space("own", &[("/vol", "/k/staging/a-1 rw"), ("/vol", "/k/claims/c-2/target ro")]),
+            space("writer", &[("/vol", "/writes rw")]),
+            space("reader", &[("/vol", "/reads ro,relatime")]),
+        ];
+        let by_right = ["a-1".to_owned(), "c-2".to_owned()].into();
+        let beside_readers = Question { by_right, writers: true, ..question() };
+        assert_eq!(points(&beside_readers, &survey), ["/writes"]);
+    }
+
+    /// A driver that binds from a mount of its own, or the mount of somebody else whose volume is the same tree.
+    #[test]
+    fn where_others_have_the_same_nothing_can_be_told() {
+        let survey =
+            [space("own", &[("/vol", "/driver/keeps rw")]), space("container", &[("/vol", "/data rw")])];
+        assert!(question().copies(&survey, &[PathBuf::from("own")]).is_none());
+    }
+
+    /// A driver into whose namespace the unmounting has not come.
+    #[test]
+    fn what_is_still_at_its_path_for_the_driver_is_a_copy() {
+        let survey = [space("own", &[("/vol", "/k/claims/c-1/target rw")])];
+        assert_eq!(points(&question(), &survey), ["/k/claims/c-1/target"]);
+    }
+
+    /// As kubelet makes it for a subPath.
+    #[test]
+    fn a_part_of_it_in_our_own_namespace_is_no_excuse() {
+        let survey = [space("own", &[("/vol/sub", "/k/pods/p/volume-subpaths/x rw")])];
+        assert_eq!(points(&question(), &survey), ["/k/pods/p/volume-subpaths/x"]);
+    }
+}
