@@ -237,10 +237,13 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
     for (claim, object) in seen.claims_seen.iter().zip(&seen.claims) {
         let held = seen.attachments_seen.iter().zip(&seen.attachments);
         let mut of_claim = held.filter(|(a, _)| claim.uses() == Some(&a.uid));
-        let wanted = of_claim.next().and_then(|(attachment, on)| match &on.spec.lost {
-            Some(lost) => Some(story::of_loss(&lost.reason, &attachment.node, attachment.attach)),
-            None => story::of(&verdict(ctx, seen, attachment, on), claim, &attachment.node),
-        });
+        let wanted = match of_claim.next() {
+            Some((attachment, on)) => match &on.spec.lost {
+                Some(lost) => Some(story::of_loss(&lost.reason, &attachment.node, attachment.attach)),
+                None => silence(ctx, seen, (claim, object), (attachment, on)).await?,
+            },
+            None => None,
+        };
         if let Some(desired) = wanted {
             write(ctx, object, &[desired], &[], json!({})).await?;
         } else if waits_for_an_end(object) && is_over(ctx, claim) {
@@ -248,6 +251,29 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
         }
     }
     Ok(())
+}
+
+/// What a claim is to say of the silence of its node. It names ways out that are wrong while the node lives, and an API
+/// server that is behind makes every node look silent: so what a claim does not say yet is said only after a look.
+async fn silence(
+    ctx: &Context,
+    seen: &Observed,
+    (claim, object): (&ClaimSeen, &VolumeClaim),
+    (attachment, on): (&AttachmentSeen, &Attachment),
+) -> Result<Option<Desired>, ApiError> {
+    let by_caches = || story::of(&verdict(ctx, seen, attachment, on), claim, &attachment.node);
+    let wanted = by_caches();
+    let said = object
+        .status
+        .iter()
+        .flat_map(|s| &s.conditions)
+        .any(|c| c.type_ == story::SILENT && c.status == "True");
+    if said || !wanted.as_ref().is_some_and(|desired| desired.status) {
+        return Ok(wanted);
+    }
+    let lease = agent_lease_name(&attachment.node);
+    ctx.leases.confirm_expired(&ctx.lease_api, &lease, Some(&attachment.node_uid)).await?;
+    Ok(by_caches())
 }
 
 /// The claim says that its node is not heard of, and may be told of the end of that: it has not ended itself.

@@ -10,12 +10,16 @@ use std::sync::Arc;
 
 use crate::cases;
 use crate::rig::{
-    CONTROLLER, Case, Cluster, Entry, Fault, Journal, Options, Rig, SecondServer, Write, volume, volume_claim,
+    CONTROLLER, Case, Cluster, Entry, Fault, Journal, ON_THE_PATH, Options, Rig, SecondServer, Write, volume,
+    volume_claim,
 };
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use moor::api::{PluginInstance, VolumeClaim};
+use moor::claim::loss::SILENT;
 use moor::csi::Rpc;
+use moor::k8s::lease::agent_lease_name;
 use serde_json::json;
 use tonic::Code;
 
@@ -58,9 +62,65 @@ fn calls_on(rig: &Rig, node: &str, key: &str, since: usize) -> Vec<&'static str>
     rig.journal.since(since, here).iter().filter_map(|e| e.call().map(|c| c.rpc.name())).collect()
 }
 
+/// What `actor` wrote about what users see after `since`.
+fn written(rig: &Rig, since: usize, actor: &str) -> Vec<String> {
+    let seen = |e: &Entry| e.write().is_some_and(|w| ON_THE_PATH.contains(&w.kind.as_str()));
+    let all = rig.journal.since(since, |e| e.actor == actor && seen(e));
+    all.iter().map(ToString::to_string).collect()
+}
+
 async fn until_read(rig: &Rig, actor: &str, path: &str) {
     let read = || rig.reads(actor).iter().any(|target| target.ends_with(path)).then_some(());
     rig.cluster.until(&format!("{actor} reads {path}"), read, || rig.reads(actor).join("\n")).await;
+}
+
+async fn mark(rig: &Rig, node: &str, off: bool) {
+    let taint =
+        json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
+    let taints = if off { vec![taint] } else { Vec::new() };
+    let nodes: Api<Node> = Api::all(rig.cluster.admin.clone());
+    let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
+    nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The leader remembers a node marked as off, and hears neither that the mark was taken away nor that the node lives.
+async fn a_leader_takes_nothing_back(cluster: Arc<Cluster>) {
+    let (rig, second) = start(&cluster).await;
+    let kept = in_use(&rig, "kept", "node-2").await;
+    in_use(&rig, "moved", "node-1").await;
+    mark(&rig, "node-2", true).await;
+    // The leader has seen it.
+    rig.until_told("kept", SILENT, "False", "HeardThoughGone").await;
+    second.fall_behind().await;
+
+    // Steps of which the second server does not hear.
+    rig.delete_claim("moved").await;
+    rig.until_claim_gone("moved").await;
+    rig.make_claim(&volume_claim("then", "moved", "node-3")).await;
+    let then = rig.until_ready("then").await;
+    rig.lead_and_wait(CONTROLLER, &second.admin).await;
+    let since = rig.journal.now();
+    assert_eq!(second.remembers::<VolumeClaim>().await, ["kept", "moved"], "the server is not behind");
+    mark(&rig, "node-2", false).await;
+    rig.make_claim(&volume_claim("rival", "moved", "node-1")).await;
+
+    // By what it hears every agent is silent, and the machine of one is off: it looks before it says or does anything.
+    until_read(&rig, CONTROLLER, &format!("/leases/{}", agent_lease_name("node-2"))).await;
+    until_read(&rig, CONTROLLER, "/nodes/node-2").await;
+    let said = written(&rig, since, CONTROLLER);
+    assert!(said.is_empty(), "by what it remembers: {said:?}");
+    assert!(rig.read_attachment_of("kept").await.spec.lost.is_none());
+    assert_nobody_doubts(&rig).await;
+
+    second.catch_up();
+    rig.until_told("rival", "Ready", "False", "Held").await;
+    assert_eq!(word(&kept).as_deref(), Some("kept"));
+    assert_eq!(word(&then).as_deref(), Some("moved"));
+    rig.delete_claim("then").await;
+    let rival = rig.until_ready("rival").await;
+    assert_eq!(word(&rival).as_deref(), Some("moved"));
+    assert_nobody_doubts(&rig).await;
+    rig.remove(&["kept", "rival"], &["kept", "moved"]).await;
 }
 
 /// An agent was given up, and its volumes are in use elsewhere, when it wakes up. By what it hears nothing has changed.
@@ -168,5 +228,8 @@ async fn who_starts_there_undoes_what_is_gone_and_nothing_else(cluster: Arc<Clus
 }
 
 /// The cases of this module.
-pub const CASES: &[Case] =
-    cases![an_agent_that_was_given_up_makes_nothing, who_starts_there_undoes_what_is_gone_and_nothing_else,];
+pub const CASES: &[Case] = cases![
+    a_leader_takes_nothing_back,
+    an_agent_that_was_given_up_makes_nothing,
+    who_starts_there_undoes_what_is_gone_and_nothing_else,
+];
