@@ -202,11 +202,12 @@ async fn who_starts_there_undoes_what_is_gone_and_nothing_else(cluster: Arc<Clus
         let unmounted = || word(target).is_none().then_some(());
         cluster.until("what nobody claims is unmounted", unmounted, || rig.story(name)).await;
     }
-    let early = rig.until_ready("early").await;
     let remembered = second.remembers::<VolumeClaim>().await;
     assert_eq!(remembered, ["gone", "held", "removed"], "the server is not behind");
     assert_nobody_doubts(&rig).await;
     second.catch_up();
+    // A leader that begins after a gap grants nothing before it has heard the agents, and there it hears nobody.
+    let early = rig.until_ready("early").await;
     for name in ["gone", "removed"] {
         rig.until_claim_gone(name).await;
     }
