@@ -45,6 +45,13 @@ pub struct QueueLabels {
     pub queue: &'static str,
 }
 
+/// Labels of `moor_unreadable_objects`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct KindLabels {
+    /// Kind of the objects.
+    pub kind: String,
+}
+
 /// Labels of the object metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StateLabels {
@@ -75,6 +82,8 @@ pub struct Metrics {
     pub queue_depth: Family<QueueLabels, Gauge>,
     /// VolumeClaims by state, as the leader's cache has them.
     pub claims: Family<StateLabels, Gauge>,
+    /// Objects that the leader cannot read; each has an Event.
+    pub unreadable: Family<KindLabels, Gauge>,
     /// Passes that panicked; each is a bug.
     pub panics: Counter,
     /// 1 on the controller that leads.
@@ -93,6 +102,7 @@ impl Metrics {
             csi_call_seconds: Family::new_with_constructor(CallBuckets),
             queue_depth: Family::default(),
             claims: Family::default(),
+            unreadable: Family::default(),
             panics: Counter::default(),
             leading: Gauge::default(),
             state_unwritable: Gauge::default(),
@@ -103,6 +113,8 @@ impl Metrics {
         registry.register("csi_call_seconds", "Duration of CSI calls", metrics.csi_call_seconds.clone());
         registry.register("queue_depth", "Keys that wait for a worker", metrics.queue_depth.clone());
         registry.register("claims", "VolumeClaims by state", metrics.claims.clone());
+        let unreadable = metrics.unreadable.clone();
+        registry.register("unreadable_objects", "Objects that the leader cannot read", unreadable);
         registry.register("panics", "Passes that panicked", metrics.panics.clone());
         registry.register("leading", "1 on the controller that leads", metrics.leading.clone());
         let help = "1 on an agent whose state directory takes no writes";

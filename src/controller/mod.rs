@@ -20,8 +20,10 @@ mod persistent_volumes;
 mod plugins;
 mod record;
 mod refresh;
+mod refusals;
 mod role;
 mod room;
+mod unreadable;
 mod volumes;
 mod writers;
 

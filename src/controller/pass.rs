@@ -8,7 +8,7 @@ use super::context::Context;
 use super::mapping::key_of;
 use super::observe::{Observed, observe};
 use super::refresh::refresh;
-use super::{claims, drift, handles, losses, record, volumes, writers};
+use super::{claims, drift, handles, losses, record, refusals, volumes, writers};
 use crate::api::conditions::READY;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::attachment::closing::{self, ClosingStep};
@@ -63,6 +63,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
             }
             Err(error) => {
                 tracing::warn!(namespace, volume = name, %error, "pass failed");
+                refusals::tell(ctx, &seen, &verdicts(&seen), &error);
                 return Next::Retry;
             }
         }

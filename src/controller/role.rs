@@ -15,6 +15,7 @@ use super::caution::Caution;
 use super::context::Context;
 use super::mapping::{self, Key, OfPlugin};
 use super::persistent_volumes::PersistentVolumes;
+use super::unreadable::{self, Told};
 use super::{losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
@@ -215,6 +216,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut before = HashMap::new();
     let mut nodes_before = Degrees::new();
     let mut ghosts_before = HashMap::new();
+    let mut told = Told::new();
     let of_plugin = OfPlugin::new(&ctx);
     let mut tick = tokio::time::interval(TICK);
     loop {
@@ -238,6 +240,7 @@ async fn listen(ctx: Arc<Context>) {
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);
         ghosts_before = listen_to_ghosts(&ctx, &ghosts_before);
+        told = unreadable::tell(&ctx, &told);
         count(&ctx);
     }
 }

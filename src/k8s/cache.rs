@@ -11,11 +11,12 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Resource, core::error_boundary::InvalidObject};
+use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 
 use super::store::{Change, IndexFn, Origin, Store, Uid};
+use super::unreadable::{Unreadable, UnreadableSet};
 
 /// kubectl's copy of the object inside the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -31,13 +32,12 @@ impl<K> Cached for K where
 }
 
 type OnChange<K> = Arc<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
-type OnInvalid = Arc<dyn Fn(&InvalidObject) + Send + Sync>;
 
 /// Objects of one kind, by name, UID and index.
 pub struct Cache<K> {
     store: RwLock<Store<K>>,
     on_change: RwLock<Vec<OnChange<K>>>,
-    on_invalid: RwLock<Vec<OnInvalid>>,
+    unreadable: Mutex<UnreadableSet>,
     sources: Vec<Source>,
     listed: watch::Sender<usize>,
 }
@@ -65,7 +65,7 @@ impl<K: Cached> Cache<K> {
         Self {
             store: RwLock::new(Store::new(u8::try_from(sources.len()).unwrap_or(8))),
             on_change: RwLock::default(),
-            on_invalid: RwLock::default(),
+            unreadable: Mutex::default(),
             sources,
             listed: watch::Sender::new(0),
         }
@@ -85,10 +85,11 @@ impl<K: Cached> Cache<K> {
         self.on_change.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(f));
     }
 
-    /// Calls `f` for each object that cannot be read. Such an object is skipped (what was known of it
-    /// before stays), so one malformed object never stalls the others.
-    pub fn on_invalid(&self, f: impl Fn(&InvalidObject) + Send + Sync + 'static) {
-        self.on_invalid.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(f));
+    /// The objects that cannot be read. They are skipped (what was known of them before stays), so one malformed object
+    /// never stalls the others.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<Unreadable> {
+        self.unreadable_set().all()
     }
 
     /// The object of this name; `namespace` is empty for cluster-scoped kinds.
@@ -171,17 +172,20 @@ impl<K: Cached> Cache<K> {
 
     pub(super) fn put(&self, mut object: K, origin: Origin) {
         strip(object.meta_mut());
+        self.unreadable_set().remove(object.meta().uid.as_ref());
         let changes = self.write().put(object, origin);
         self.notify(changes);
     }
 
     pub(super) fn leave(&self, meta: &ObjectMeta, stream: u8) {
+        self.unreadable_set().remove(meta.uid.as_ref());
         let changes = self.write().leave(meta, stream);
         self.notify(changes);
     }
 
     /// A source has finished a LIST.
     pub(super) fn finish_list(&self, listed: &HashSet<String>, version: u64, stream: u8) {
+        self.unreadable_set().listed(listed, stream);
         let changes = self.write().listed(listed, version, stream);
         self.notify(changes);
         if let Some(source) = self.sources.get(usize::from(stream)) {
@@ -208,11 +212,13 @@ impl<K: Cached> Cache<K> {
         self.sources.get(usize::from(stream)).map_or("unknown", |source| source.name)
     }
 
-    pub(super) fn invalid(&self, object: &InvalidObject) {
-        let hooks = self.on_invalid.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for hook in hooks {
-            hook(object);
-        }
+    /// Takes in an object that cannot be read.
+    pub(super) fn put_unreadable(&self, unreadable: Unreadable, stream: u8) {
+        self.unreadable_set().put(unreadable, stream);
+    }
+
+    fn unreadable_set(&self) -> MutexGuard<'_, UnreadableSet> {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn notify(&self, changes: impl IntoIterator<Item = Change<K>>) {

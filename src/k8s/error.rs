@@ -101,9 +101,15 @@ impl ApiError {
             return Self::Forbidden { request, message: status.message.clone() };
         }
         if status.is_invalid() || status.code == 400 {
-            return Self::Invalid { request, message: status.message.clone() };
+            return Self::Invalid { request, message: without_values(status) };
         }
         Self::Other { request, source: Box::new(source) }
+    }
+
+    /// What was refused and why, if repeating it will not help.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        matches!(self, Self::Forbidden { .. } | Self::Invalid { .. }).then(|| self.to_string())
     }
 
     /// The API server's answer, where it gave one that is not sorted further.
@@ -116,6 +122,17 @@ impl ApiError {
             _ => None,
         }
     }
+}
+
+/// The API server's words for content that it does not accept. Of a field it repeats the value, which may be a mount
+/// flag, so fields are only named; a policy and a webhook speak in words of their own.
+fn without_values(status: &Status) -> String {
+    let causes = status.details.as_ref().map_or(&[][..], |details| details.causes.as_slice());
+    let fields: Vec<_> = causes.iter().filter(|cause| !cause.field.is_empty()).collect();
+    if fields.is_empty() {
+        return status.message.clone();
+    }
+    fields.iter().map(|cause| format!("{}: {}", cause.field, cause.reason)).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether a 404 speaks of the object. A missing CRD answers 404 without naming an object, and a proxy
@@ -179,6 +196,36 @@ mod tests {
         }
         let message = "the object has been modified; please apply your changes to the latest version";
         assert!(matches!(sorted(409, "Conflict", message, Some("c")), ApiError::Conflict(_)));
+    }
+
+    #[test]
+    fn a_refused_value_is_not_repeated() {
+        let said = |field: &str| {
+            let mut status = Status { code: 422, reason: "Invalid".into(), ..Status::default() };
+            status.message = "spec.mountOptions.mountFlags[0]: Invalid value: \"covert\": too long".into();
+            let causes = vec![kube::core::response::StatusCause {
+                reason: "FieldValueTooLong".into(),
+                message: "Invalid value: \"covert\"".into(),
+                field: field.into(),
+            }];
+            status.details = Some(StatusDetails {
+                causes,
+                name: "a".into(),
+                group: String::new(),
+                kind: "attachments".into(),
+                uid: String::new(),
+                retry_after_seconds: 0,
+            });
+            let request =
+                Request { verb: "create", kind: "Attachment".into(), subresource: "", object: "a".into() };
+            ApiError::sort(request, kube::Error::Api(Box::new(status))).refusal().unwrap()
+        };
+        let field = "spec.fixed.mountOptions.mountFlags[0]";
+        assert_eq!(said(field), format!("create Attachment a: invalid: {field}: FieldValueTooLong"));
+        assert!(said("").contains("covert"), "a policy's own words stay");
+        let conflict = sorted(409, "Conflict", "the object has been modified", Some("c"));
+        assert_eq!(conflict.refusal(), None);
+        assert!(sorted(403, "Forbidden", "no", None).refusal().unwrap().ends_with("forbidden: no"));
     }
 
     #[test]

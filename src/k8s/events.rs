@@ -43,6 +43,8 @@ pub enum Reason {
     StorageLeft,
     /// An object cannot be read.
     InvalidObject,
+    /// The API server refuses what has to be written.
+    WriteRefused,
 }
 
 impl Reason {
@@ -63,6 +65,7 @@ impl Reason {
             Self::Drifted => "Drifted",
             Self::StorageLeft => "StorageLeft",
             Self::InvalidObject => "InvalidObject",
+            Self::WriteRefused => "WriteRefused",
         }
     }
 
@@ -78,7 +81,8 @@ impl Reason {
             | Self::Orphan
             | Self::Drifted
             | Self::StorageLeft
-            | Self::InvalidObject => EventType::Warning,
+            | Self::InvalidObject
+            | Self::WriteRefused => EventType::Warning,
         }
     }
 }

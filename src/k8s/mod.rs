@@ -15,6 +15,7 @@ pub mod queue;
 pub mod read;
 pub mod secrets;
 mod store;
+pub mod unreadable;
 pub mod watch;
 pub mod write;
 

@@ -22,6 +22,7 @@ use super::{
     error::ApiError,
     read,
     store::{Origin, version},
+    unreadable::Unreadable,
 };
 
 /// Objects per LIST page, as client-go.
@@ -294,8 +295,12 @@ impl<K: Cached> Watch<K> {
             Err(invalid) => {
                 let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
                 let name = invalid.metadata.name.as_deref().unwrap_or_default();
-                warn!(kind = self.kind, namespace, name, "object cannot be read and is skipped: {invalid}");
-                self.cache.invalid(&invalid);
+                let unreadable = Unreadable::of(&invalid);
+                warn!(
+                    kind = self.kind,
+                    namespace, name, "object cannot be read and is skipped: {}", unreadable.why
+                );
+                self.cache.put_unreadable(unreadable, self.source);
             }
         }
     }

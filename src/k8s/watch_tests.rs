@@ -1,5 +1,3 @@
-use std::sync::Mutex;
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -104,15 +102,18 @@ async fn what_nobody_reads_is_not_kept() {
 
 #[tokio::test]
 async fn a_malformed_object_is_reported_and_stalls_nothing() {
-    let reported = Arc::new(Mutex::new(Vec::new()));
+    let mends = |name, version| event("MODIFIED", &object(name, version));
     let (_server, client) = Scripted::start(vec![
-        list(20, "", &[malformed("a", 5), object("b", 6)]),
-        Answer::Open(vec![event("MODIFIED", &malformed("b", 21)), event("ADDED", &object("c", 22))]),
+        list(20, "", &[malformed("a", 5), object("b", 6), malformed("d", 7), malformed("e", 8)]),
+        Answer::Open(vec![
+            event("MODIFIED", &malformed("b", 21)),
+            mends("d", 22),
+            event("DELETED", &object("e", 23)),
+            event("ADDED", &object("c", 24)),
+        ]),
     ])
     .await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
-    let seen = reported.clone();
-    cache.on_invalid(move |invalid| seen.lock().unwrap().push(invalid.metadata.name.clone().unwrap()));
     tokio::spawn(watch(Api::namespaced(client, "ns"), Selector::all(), cache.clone(), 0));
     for _ in 0..500 {
         sleep(Duration::from_millis(10)).await;
@@ -120,7 +121,9 @@ async fn a_malformed_object_is_reported_and_stalls_nothing() {
             break;
         }
     }
-    assert_eq!(*reported.lock().unwrap(), ["a", "b"]);
+    let mut unreadable: Vec<_> = cache.unreadable().into_iter().filter_map(|u| u.metadata.name).collect();
+    unreadable.sort();
+    assert_eq!(unreadable, ["a", "b"], "neither what was mended nor what is gone");
     let known = cache.get("ns", "b").unwrap();
     assert_eq!(known.resource_version().unwrap(), "6", "what was known of it stays");
     assert!(cache.get("ns", "c").is_some());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cases;
 use crate::rig::fake::DRIVER;
-use crate::rig::{Case, Cluster, Options, Rig, SPACE, registered, volume, volume_claim};
+use crate::rig::{Case, Cluster, LOOK, Options, PATIENCE, Rig, SPACE, registered, volume, volume_claim};
 
 pub const CASES: &[Case] = cases![
     nobody_registers_unless_the_plugin_allows_it,
@@ -24,7 +24,8 @@ pub const CASES: &[Case] = cases![
 const LABEL: &str = "moor.dev/test-of-allow";
 
 impl Rig {
-    /// Sets `spec.allow` of the Plugin; `null` is what a Plugin has that says nothing.
+    /// Sets `spec.allow` of the Plugin, and waits until the controller goes by it; `null` is what a Plugin has that says
+    /// nothing.
     async fn allow(&self, allow: Value) {
         let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
         // First nothing: a merge would leave entries that are not given.
@@ -32,6 +33,16 @@ impl Rig {
             let patch = Patch::Merge(json!({ "spec": { "allow": allow } }));
             plugins.patch(DRIVER, &PatchParams::default(), &patch).await.unwrap();
         }
+        let heeded = async {
+            loop {
+                let plugin = plugins.get(DRIVER).await.unwrap();
+                if plugin.status.is_some_and(|s| s.observed_generation == plugin.metadata.generation) {
+                    return;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, heeded).await.expect("the controller sees the Plugin as it is");
     }
 
     async fn change_volume(&self, name: &str, spec: Value) {

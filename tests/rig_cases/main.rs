@@ -17,6 +17,7 @@ mod bounds;
 mod consumers;
 mod crash_sweep;
 mod drift;
+mod events;
 mod fault_matrix;
 mod leaving;
 mod node_loss;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         consumers::CASES,
         crash_sweep::CASES,
         drift::CASES,
+        events::CASES,
         fault_matrix::CASES,
         leaving::CASES,
         node_loss::CASES,

@@ -1,0 +1,28 @@
+//! Tells of writes that the API server refuses: repeating them helps nothing, and whoever waits should know why.
+
+use super::context::Context;
+use super::observe::Observed;
+use crate::claim::admission::{Grant, Verdict};
+use crate::k8s::ApiError;
+use crate::k8s::events::Reason;
+
+/// Puts a refusal on the Volume, and on the claim that would have been granted, as an Event.
+pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)], error: &ApiError) {
+    let Some(refusal) = error.refusal() else { return };
+    let note = format!(
+        "the API server refuses what moor has to write, and moor tries again: {refusal}; see which policy or webhook, or \
+         which missing right of moor, is in the way"
+    );
+    if let Some(volume) = &seen.volume {
+        ctx.tell(volume, Reason::WriteRefused, "Write", note.clone());
+    }
+    let granted = |(_, verdict): &&(String, Verdict)| {
+        matches!(
+            verdict,
+            Verdict::Grant(Grant::Create { .. } | Grant::Join { .. } | Grant::NameWriter { .. })
+        )
+    };
+    if let Some(claim) = verdicts.iter().find(granted).and_then(|(uid, _)| seen.claim(uid)) {
+        ctx.tell(claim, Reason::WriteRefused, "Write", note);
+    }
+}
