@@ -33,6 +33,17 @@ imagePullSecrets:
 {{ include "moor.logEnv" . }}
 {{- end }}
 
+{{/* Where health and metrics are served. Takes the chart's root and whether the Pod is on the node's network. */}}
+{{- define "moor.adminHost" -}}
+{{ .root.Values.adminHost | default (ternary "127.0.0.1" "0.0.0.0" .hostNetwork) }}
+{{- end }}
+
+{{/* A probe of it. kubelet asks from the node itself, so it reaches the node's loopback. */}}
+{{- define "moor.probe" -}}
+{{- $host := include "moor.adminHost" . -}}
+httpGet: { path: {{ .path }}, port: admin{{ if eq $host "127.0.0.1" "[::1]" }}, host: {{ trimAll "[]" $host | quote }}{{ end }} }
+{{- end }}
+
 {{- define "moor.logEnv" -}}
 - name: MOOR_LOG_FORMAT
   value: {{ .Values.log.format }}
