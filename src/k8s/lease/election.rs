@@ -4,7 +4,9 @@
 //! [`Timing::retry`] and counts itself as leader only for [`Timing::renew_deadline`] after the moment
 //! *before* its last successful request was sent: every other candidate saw that renewal later, and
 //! waits longer. So [`Leadership::is_leading`] turns false before anybody else can lead, also if
-//! this process was frozen. Writes that are already under way are guarded by resourceVersion (design R6).
+//! this process was frozen. A machine that was suspended is the exception: its monotonic clock stood still, and a leader
+//! that wakes on it believes for up to the rest of its deadline that it leads. Writes that are under way then, or begin
+//! then, are guarded by resourceVersion and by names (design R6), so nothing of what another leader did is undone.
 
 use std::sync::Arc;
 use std::time::Duration;
