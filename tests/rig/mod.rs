@@ -235,7 +235,7 @@ impl Rig {
 
     /// SIGSTOP: it does nothing and does not know it.
     pub fn freeze(&self, actor: &str) {
-        self.processes.lock().unwrap()[actor].signal(Signal::STOP);
+        self.processes.lock().unwrap()[actor].freeze();
     }
 
     /// The end of [`Self::freeze`].

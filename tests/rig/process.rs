@@ -48,6 +48,25 @@ impl Moor {
         kill_process(pid, signal).unwrap();
     }
 
+    /// SIGSTOP, and waits until no thread of it runs any more.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let end = Instant::now() + Duration::from_secs(60);
+        while !self.is_frozen() {
+            assert!(Instant::now() < end, "moor does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        tasks.flatten().all(|task| {
+            // The state comes after the name, which is in parentheses. A thread that has just ended has none.
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
+    }
+
     /// `kill -9`, and waits until it is gone.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
