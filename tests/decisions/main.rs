@@ -9,4 +9,5 @@ mod model;
 mod node_plan;
 mod placement;
 mod properties;
+mod volume_model;
 mod volume_plan;

@@ -16,8 +16,9 @@
 //! ControllerPublish, as long as the machine is on. So only a machine that is off is deleted or tainted there.
 //!
 //! A reply comes once, late, or never: gRPC and HTTP match it to its call, and a write that was sent twice is refused by
-//! its resourceVersion. What the model leaves out: CreateVolume and DeleteVolume (Volumes are registered), a lost node
-//! that has the only instance, a watch of Volumes or Nodes that is behind, Pods.
+//! its resourceVersion. What the model leaves out: CreateVolume and DeleteVolume and a watch of Volumes that is behind
+//! (those are in `volume_model.rs`; here Volumes are registered), a lost node that has the only instance, a watch of Nodes
+//! that is behind, Pods.
 
 #![allow(
     clippy::print_stdout,

@@ -1,0 +1,109 @@
+//! A Volume's own calls, checked by machine: CreateVolume, DeleteVolume and what is deleted again, with the real
+//! decisions of leader and agents.
+//!
+//! One Volume is created, deleted and perhaps kept by its owner; the storage that it leaves is registered again by
+//! another one. Two agents may make the calls. An agent is cut off for as long as it likes, and its watch of Volumes
+//! falls behind for as long as it likes: it may wake later than the Lease, or be old without any silence. The leader's
+//! watch of Volumes may fall behind too. A call outlives its agent's Lease, and the leader waits for its end, as it does
+//! by time (design R2); an answer that comes to an agent that was cut off waits for it.
+//!
+//! A live look and the call that it allows are one step: nothing waits between them. Claims, Attachments and modes are in
+//! `model.rs`; here nobody uses the volume. Left out: Secrets, a driver that makes one name twice.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::trivially_copy_pass_by_ref,
+    clippy::struct_field_names,
+    clippy::option_option,
+    reason = "a test; objects are passed like objects, and a cache that is behind may hold none"
+)]
+
+pub mod agent;
+pub mod leader;
+pub mod state;
+pub mod system;
+
+use moor::volume::calls::VolumeCall;
+use state::{Budget, Config};
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use system::System;
+
+const NONE: Budget = Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0 };
+
+/// Explores every reachable state within the budget, and panics with the way to where something breaks.
+fn check(title: &str, config: Config) {
+    let checker = System { config }.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    println!("{title}: {} states, depth {}", checker.unique_state_count(), checker.max_depth());
+    let found = checker.discoveries();
+    for property in checker.model().properties() {
+        match (found.get(property.name), property.expectation) {
+            (Some(path), Expectation::Always | Expectation::Eventually) => {
+                for (at, action) in path.clone().into_actions().iter().enumerate() {
+                    println!("{at:3} {action:?}");
+                }
+                println!("{:#?}", path.last_state());
+                println!("{:?}", system::calm(&config, path.last_state()));
+                panic!("{title}: does not hold: {}", property.name);
+            }
+            (None, Expectation::Sometimes) => panic!("{title}: never happens: {}", property.name),
+            _ => {}
+        }
+    }
+}
+
+fn bounds(usual: Budget, deep: Budget) -> Config {
+    let is_deep = std::env::var("MOOR_MODEL").is_ok_and(|v| v == "deep");
+    Config { budget: if is_deep { deep } else { usual }, blind: None }
+}
+
+/// Another agent takes the calls over, the owner keeps the storage and registers it again, and the first one comes back.
+#[test]
+fn an_agent_comes_back_before_its_watch() {
+    let usual = Budget { away: 1, lag: 1, lost: 1, retain: 1, ..NONE };
+    check("an agent comes back", bounds(usual, Budget { away: 2, lag: 2, fail: 1, lost: 2, ..usual }));
+}
+
+/// Both agents are cut off in turn, and both watches are behind.
+#[test]
+fn two_agents_come_back_before_their_watches() {
+    let usual = Budget { away: 2, lag: 2, retain: 1, ..NONE };
+    check("two agents come back", bounds(usual, Budget { lost: 1, old_leader: 1, ..usual }));
+}
+
+/// What was made is of no use, and its agent is cut off at any moment.
+#[test]
+fn what_nobody_can_use_is_deleted_again() {
+    let usual = Budget { away: 1, lag: 1, wrong: 1, lost: 1, retain: 1, ..NONE };
+    check("of no use", bounds(usual, Budget { away: 2, wrong: 2, fail: 1, ..usual }));
+}
+
+/// Outcomes are unknown, and the storage says that it is full.
+#[test]
+fn a_full_storage_after_an_unknown_outcome() {
+    let usual = Budget { fail: 2, lost: 2, away: 1, ..NONE };
+    check("a full storage", bounds(usual, Budget { retain: 1, lag: 1, ..usual }));
+}
+
+/// The leader's watch of Volumes is behind.
+#[test]
+fn a_leader_whose_watch_of_volumes_is_behind() {
+    let usual = Budget { old_leader: 2, lost: 1, retain: 1, away: 1, ..NONE };
+    check("an old leader", bounds(usual, Budget { lag: 1, wrong: 1, ..usual }));
+}
+
+/// ASSUMED of the agent: it looks live before it deletes. On the word of its cache alone it deletes what has become another
+/// Volume's.
+#[test]
+#[should_panic(expected = "storage is deleted only behind its own closed lock")]
+fn assumed_an_agent_looks_before_it_deletes() {
+    let budget = Budget { away: 1, lag: 1, lost: 1, retain: 1, ..NONE };
+    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Delete) });
+}
+
+/// ASSUMED of the agent: it looks live before it creates, too.
+#[test]
+#[should_panic(expected = "no volume is made for a Volume that is gone")]
+fn assumed_an_agent_looks_before_it_creates() {
+    let budget = Budget { away: 1, lag: 1, ..NONE };
+    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Create) });
+}

@@ -1,0 +1,110 @@
+//! The agents: `agent/volume_calls.rs` in a few lines, around the same decisions.
+
+use moor::api::VolumeState;
+use moor::volume::calls::{self, AgentStep, Standing, VolumeCall};
+
+use super::state::{Answer, Call, Config, Harm, State, Vol, lock, node, object};
+
+/// An agent looks at what it believes of a Volume and does what that leads to.
+pub fn act(config: &Config, state: &mut State, agent: u8, v: u8) {
+    let Some(cached) = state.cached(agent, v) else { return };
+    match calls::plan(&object(v, &cached), node(agent)) {
+        AgentStep::Idle => {}
+        AgentStep::GiveUp(_) => {
+            write(state, agent, v, cached, Vol { state: VolumeState::Deleted, ..cached });
+        }
+        AgentStep::Call(call) if config.blind == Some(call) => start(state, agent, v, call, cached),
+        AgentStep::Call(call) => look(state, agent, v, call, cached),
+    }
+}
+
+/// The live reads, and the call right after them.
+fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
+    let found = state.volumes[usize::from(v)];
+    let live = found.map(|vol| object(v, &vol));
+    let lock = state.handle.map(lock);
+    match calls::standing(call, &object(v, &cached), live.as_ref(), lock.as_ref()) {
+        Standing::Valid => {
+            let mut live = found.expect("a call that stands is a living Volume's");
+            let known = live.may_exist;
+            if call == VolumeCall::Create && !known {
+                let begun = Vol { may_exist: true, ..live };
+                write(state, agent, v, live, begun);
+                live = begun;
+            }
+            start(state, agent, v, call, live);
+            state.calls.last_mut().expect("it was started").known = known;
+        }
+        // It goes on with what it has read.
+        Standing::Gone | Standing::Changed if v == 0 => state.caches[usize::from(agent)] = None,
+        Standing::Gone | Standing::Changed | Standing::NotClosed | Standing::Locked => {}
+    }
+}
+
+fn start(state: &mut State, by: u8, v: u8, call: VolumeCall, seen: Vol) {
+    state.calls.push(Call { by, v, call, seen, known: seen.may_exist, answer: None });
+}
+
+/// The driver ends a call; `done` is whether it has had its effect.
+pub fn ends(state: &mut State, at: usize, answer: Answer, done: bool) {
+    state.calls[at].answer = Some(answer);
+    let Call { v, call, .. } = state.calls[at];
+    if !done {
+        return;
+    }
+    match call {
+        VolumeCall::Create => {
+            if state.volumes[usize::from(v)].is_none() {
+                state.harmed(Harm::MadeForNobody);
+            }
+            state.stored = true;
+        }
+        VolumeCall::Validate => {}
+        VolumeCall::Delete => {
+            match state.handle {
+                Some(handle) if handle.owner != v => state.harmed(Harm::DeletedAnothers),
+                Some(handle) if handle.closing => {}
+                _ => state.harmed(Harm::DeletedWithoutLock),
+            }
+            state.stored = false;
+        }
+        VolumeCall::DeleteRejected => {
+            if state.handle.is_some() || state.volumes[1].is_some() {
+                state.harmed(Harm::DeletedAnothers);
+            }
+            state.stored = false;
+        }
+    }
+}
+
+/// The agent writes down what an answer says.
+pub fn conclude(state: &mut State, at: usize) {
+    let Call { by, v, call, seen, known, answer } = state.calls.remove(at);
+    let Some(answer) = answer else { return };
+    let new = match (call, answer) {
+        (_, Answer::Unknown) => return,
+        (VolumeCall::Create, Answer::Ok) => Vol { state: VolumeState::Created, may_exist: false, ..seen },
+        (VolumeCall::Create, Answer::Wrong) => Vol { rejected: true, may_exist: false, ..seen },
+        (VolumeCall::Create, Answer::Full) if known => return,
+        (VolumeCall::Create, Answer::Full) if seen.deleted => {
+            Vol { state: VolumeState::Deleted, may_exist: false, ..seen }
+        }
+        (VolumeCall::Create, Answer::Full) => Vol { may_exist: false, ..seen },
+        (VolumeCall::Validate, Answer::Ok) => Vol { state: VolumeState::Created, ..seen },
+        (VolumeCall::Delete, Answer::Ok) => Vol { state: VolumeState::Deleted, ..seen },
+        (VolumeCall::DeleteRejected, Answer::Ok) if seen.deleted => {
+            Vol { state: VolumeState::Deleted, rejected: false, ..seen }
+        }
+        (VolumeCall::DeleteRejected, Answer::Ok) => Vol { rejected: false, ..seen },
+        (VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected, _) => return,
+    };
+    write(state, by, v, seen, new);
+}
+
+/// The answer to an own write, or to the read after a conflict, is in the cache before the watch brings it.
+fn write(state: &mut State, agent: u8, v: u8, seen: Vol, new: Vol) {
+    state.write(v, seen, new);
+    if v == 0 && state.caches[usize::from(agent)].is_some() {
+        state.caches[usize::from(agent)] = Some(state.volumes[0]);
+    }
+}

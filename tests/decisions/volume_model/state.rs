@@ -1,0 +1,248 @@
+//! The world at one moment, and the objects that the decisions look at.
+
+use std::collections::BTreeMap;
+
+use moor::api::attachment::ControllerRef;
+use moor::api::handle::VolumeRef;
+use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
+use moor::api::{Volume, VolumeHandle, VolumeState};
+use moor::attachment::HandleSeen;
+use moor::volume::InstanceSeen;
+use moor::volume::calls::VolumeCall;
+
+/// The agents, by number. Each has one controller instance beside it.
+pub const AGENTS: usize = 2;
+/// The one volume that the driver ever has.
+const ID: &str = "vol-1";
+
+/// How often each kind of trouble may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// An agent is cut off, until it comes back.
+    pub away: u8,
+    /// An agent's watch of Volumes falls behind, until it catches up.
+    pub lag: u8,
+    /// The same of the leader's.
+    pub old_leader: u8,
+    /// The driver says that it is full, and does nothing.
+    pub fail: u8,
+    /// An answer is lost, with its call's effect or without.
+    pub lost: u8,
+    /// CreateVolume makes what nobody can use.
+    pub wrong: u8,
+    /// The owner decides to keep the storage, or not to.
+    pub retain: u8,
+}
+
+/// A configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    pub budget: Budget,
+    /// Agents make this call on the word of their caches alone.
+    pub blind: Option<VolumeCall>,
+}
+
+/// A Volume. Number 0 is created, number 1 registers what number 0 has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Vol {
+    pub deleted: bool,
+    pub retain: bool,
+    pub held: bool,
+    pub assigned: Option<(VolumeOperation, u8)>,
+    pub state: VolumeState,
+    pub rejected: bool,
+    pub may_exist: bool,
+}
+
+impl Vol {
+    /// As its user made it.
+    pub fn new(v: u8) -> Self {
+        Self {
+            deleted: false,
+            retain: v == 1,
+            held: false,
+            assigned: None,
+            state: VolumeState::Pending,
+            rejected: false,
+            may_exist: false,
+        }
+    }
+}
+
+/// The VolumeHandle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle {
+    pub owner: u8,
+    pub closing: bool,
+    pub controller: u8,
+}
+
+/// What a call was answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    Ok,
+    /// Made, and of no use.
+    Wrong,
+    /// RESOURCE_EXHAUSTED.
+    Full,
+    /// None came.
+    Unknown,
+}
+
+/// A call, until its answer is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    pub by: u8,
+    pub v: u8,
+    pub call: VolumeCall,
+    /// The Volume as the call was made for it: what the write is guarded by.
+    pub seen: Vol,
+    /// There may have been a volume before.
+    pub known: bool,
+    pub answer: Option<Answer>,
+}
+
+/// What must never happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Harm {
+    DeletedWithoutLock,
+    DeletedAnothers,
+    MadeForNobody,
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub volumes: [Option<Vol>; 2],
+    pub handle: Option<Handle>,
+    /// The storage has the volume.
+    pub stored: bool,
+    /// Number 0 is gone, and its owner has kept the storage, if there was any.
+    pub kept: bool,
+    pub registered: bool,
+    pub away: [bool; AGENTS],
+    /// What an agent whose watch is behind believes of number 0.
+    pub caches: [Option<Option<Vol>>; AGENTS],
+    /// What a leader whose watch is behind believes of both.
+    pub old: Option<[Option<Vol>; 2]>,
+    pub calls: Vec<Call>,
+    pub budget: Budget,
+    pub harm: Option<Harm>,
+}
+
+impl State {
+    pub fn first(config: &Config) -> Self {
+        Self {
+            volumes: [Some(Vol::new(0)), None],
+            handle: None,
+            stored: false,
+            kept: false,
+            registered: false,
+            away: [false; AGENTS],
+            caches: [None; AGENTS],
+            old: None,
+            calls: Vec::new(),
+            budget: config.budget,
+            harm: None,
+        }
+    }
+
+    /// Writes a Volume, if it is still what the writer saw.
+    pub fn write(&mut self, v: u8, seen: Vol, new: Vol) -> bool {
+        let slot = &mut self.volumes[usize::from(v)];
+        let same = *slot == Some(seen);
+        if same {
+            *slot = Some(new);
+        }
+        same
+    }
+
+    /// What an agent believes of a Volume.
+    pub fn cached(&self, agent: u8, v: u8) -> Option<Vol> {
+        match self.caches[usize::from(agent)] {
+            Some(cached) if v == 0 => cached,
+            _ => self.volumes[usize::from(v)],
+        }
+    }
+
+    /// Long silent, so no call of it runs (design R2).
+    pub fn is_dead(&self, agent: u8) -> bool {
+        self.away[usize::from(agent)] && !self.calls.iter().any(|c| c.by == agent && c.answer.is_none())
+    }
+
+    pub fn instances(&self) -> Vec<InstanceSeen> {
+        let seen = |agent: u8| InstanceSeen {
+            name: instance(agent).into(),
+            agent: node(agent).into(),
+            healthy: !self.away[usize::from(agent)],
+            dead: self.is_dead(agent),
+            topology: BTreeMap::new(),
+        };
+        [0, 1].map(seen).to_vec()
+    }
+
+    pub fn harmed(&mut self, harm: Harm) {
+        self.harm.get_or_insert(harm);
+    }
+}
+
+pub fn node(agent: u8) -> &'static str {
+    ["node-1", "node-2"][usize::from(agent)]
+}
+
+pub fn instance(agent: u8) -> &'static str {
+    ["c1", "c2"][usize::from(agent)]
+}
+
+pub fn agent_of(controller: &ControllerRef) -> u8 {
+    u8::from(controller.instance == instance(1))
+}
+
+pub fn uid(v: u8) -> &'static str {
+    ["first", "second"][usize::from(v)]
+}
+
+fn reference(agent: u8) -> ControllerRef {
+    ControllerRef { instance: instance(agent).into(), agent: node(agent).into() }
+}
+
+/// The object that the decisions look at. Its generation is made of all that raises it.
+pub fn object(v: u8, vol: &Vol) -> Volume {
+    let mut volume = Volume::default();
+    volume.metadata.name = Some("data".into());
+    volume.metadata.uid = Some(uid(v).into());
+    let assigned = vol.assigned.map_or(0, |(operation, agent)| {
+        10 + i64::from(agent) + 2 * i64::from(operation == VolumeOperation::Delete)
+    });
+    volume.metadata.generation = Some(1 + i64::from(vol.deleted) + 2 * i64::from(vol.retain) + 10 * assigned);
+    if vol.deleted {
+        volume.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+    }
+    volume.spec.volume_handle = (v == 1).then(|| ID.into());
+    volume.spec.deletion_policy =
+        Some(if vol.retain { DeletionPolicy::Retain } else { DeletionPolicy::Delete });
+    volume.spec.assignment = vol
+        .assigned
+        .map(|(operation, agent)| VolumeAssignment { operation, controller: Some(reference(agent)) });
+    let status = volume.status.get_or_insert_default();
+    status.state = vol.state;
+    status.volume_handle =
+        matches!(vol.state, VolumeState::Created | VolumeState::Ready).then(|| ID.to_owned());
+    status.rejected = vol.rejected.then(|| Rejected { volume_handle: ID.into(), reason: "small".into() });
+    status.may_exist = vol.may_exist;
+    volume
+}
+
+pub fn lock(handle: Handle) -> VolumeHandle {
+    let mut lock = VolumeHandle::default();
+    lock.spec.volume = VolumeRef { uid: uid(handle.owner).into(), ..VolumeRef::default() };
+    lock.spec.volume_handle = ID.into();
+    lock.spec.closing = handle.closing;
+    lock.spec.controller = Some(reference(handle.controller));
+    lock
+}
+
+pub fn handle_seen(handle: Handle) -> HandleSeen {
+    HandleSeen::of(&lock(handle))
+}
