@@ -2,6 +2,8 @@
 //!
 //! A key added twice is worked on once; a key added while it is worked on is worked on once more. So
 //! "something about X may have changed" can be said as often as one likes.
+//!
+//! Keys that somebody waits for come before sweeps over very many, which get their share.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -44,9 +46,18 @@ pub struct Queue<T> {
     backoff: Backoff,
 }
 
+/// So many keys that somebody waits for are handed out before one of a sweep, if there are any.
+const AHEAD: usize = 8;
+
 struct State<T> {
     slots: HashMap<T, Slot>,
     ready: VecDeque<T>,
+    /// Keys of sweeps. One whose place is another by now has been worked on ahead, and is passed over.
+    sweeps: VecDeque<T>,
+    /// How many keys wait in `sweeps`.
+    swept: usize,
+    /// How many keys were handed out since the last one of a sweep.
+    ahead: usize,
     /// Keys by the time at which they become ready; the number keeps equal times apart.
     delayed: BTreeMap<(Instant, u64), T>,
     serial: u64,
@@ -64,6 +75,7 @@ struct Slot {
 enum Place {
     Idle,
     Ready,
+    Swept,
     Working,
 }
 
@@ -77,14 +89,27 @@ impl<T: Key> Queue<T> {
     /// An empty queue whose failed keys return after `backoff`.
     #[must_use]
     pub fn new(backoff: Backoff) -> Self {
-        let state =
-            State { slots: HashMap::new(), ready: VecDeque::new(), delayed: BTreeMap::new(), serial: 0 };
+        let state = State {
+            slots: HashMap::new(),
+            ready: VecDeque::new(),
+            sweeps: VecDeque::new(),
+            swept: 0,
+            ahead: 0,
+            delayed: BTreeMap::new(),
+            serial: 0,
+        };
         Self { state: Mutex::new(state), wake: Notify::new(), backoff }
     }
 
     /// Work on this key as soon as a worker is free.
     pub fn add(&self, key: T) {
         self.state().make_ready(key);
+        self.wake.notify_one();
+    }
+
+    /// As [`Queue::add`], for one of very many keys that nobody waits for: it gives way to those that are added.
+    pub fn sweep(&self, key: T) {
+        self.state().make_swept(key);
         self.wake.notify_one();
     }
 
@@ -114,7 +139,8 @@ impl<T: Key> Queue<T> {
     /// How many keys wait for a worker.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.state().ready.len()
+        let state = self.state();
+        state.ready.len() + state.swept
     }
 
     /// Whether no key waits for a worker.
@@ -196,14 +222,34 @@ impl<T: Key> State<T> {
         match slot.place {
             Place::Working => slot.again = true,
             Place::Ready => {}
-            Place::Idle => {
+            before @ (Place::Idle | Place::Swept) => {
                 slot.place = Place::Ready;
                 let due = slot.due.take();
-                if let Some(due) = due {
-                    self.delayed.remove(&due);
-                }
+                self.swept -= usize::from(before == Place::Swept);
+                self.cancel(due);
                 self.ready.push_back(key);
             }
+        }
+    }
+
+    fn make_swept(&mut self, key: T) {
+        let slot = self.slot(&key);
+        match slot.place {
+            Place::Working => slot.again = true,
+            Place::Ready | Place::Swept => {}
+            Place::Idle => {
+                slot.place = Place::Swept;
+                let due = slot.due.take();
+                self.swept += 1;
+                self.cancel(due);
+                self.sweeps.push_back(key);
+            }
+        }
+    }
+
+    fn cancel(&mut self, due: Option<(Instant, u64)>) {
+        if let Some(due) = due {
+            self.delayed.remove(&due);
         }
     }
 
@@ -211,7 +257,9 @@ impl<T: Key> State<T> {
         self.serial += 1;
         let due = (at, self.serial);
         let slot = self.slot(&key);
-        if slot.place == Place::Ready || slot.due.is_some_and(|(earlier, _)| earlier <= at) {
+        if matches!(slot.place, Place::Ready | Place::Swept)
+            || slot.due.is_some_and(|(earlier, _)| earlier <= at)
+        {
             return;
         }
         let replaced = slot.due.replace(due);
@@ -232,11 +280,23 @@ impl<T: Key> State<T> {
     }
 
     fn hand_out(&mut self) -> Option<T> {
-        let key = self.ready.pop_front()?;
+        let of_sweep = if self.ready.is_empty() || self.ahead >= AHEAD { self.take_swept() } else { None };
+        self.ahead = if of_sweep.is_some() { 0 } else { self.ahead.saturating_add(1) };
+        let key = of_sweep.or_else(|| self.ready.pop_front())?;
         let slot = self.slot(&key);
         slot.place = Place::Working;
         slot.since = Instant::now();
         Some(key)
+    }
+
+    fn take_swept(&mut self) -> Option<T> {
+        while let Some(key) = self.sweeps.pop_front() {
+            if self.slots.get(&key).is_some_and(|slot| slot.place == Place::Swept) {
+                self.swept -= 1;
+                return Some(key);
+            }
+        }
+        None
     }
 
     /// Drops a slot that remembers nothing, so that the queue does not grow with every key it has seen.

@@ -210,3 +210,51 @@ async fn a_key_that_is_stuck_shows() {
     sleep(30 * SECOND).await;
     assert!(queue.oldest_in_work().unwrap() >= 30 * SECOND);
 }
+
+/// A rollout asks for a pass over everything; a claim that comes meanwhile does not wait for the end of that.
+#[tokio::test(start_paused = true)]
+async fn who_is_waited_for_comes_before_a_sweep() {
+    let queue: Queue<usize> = Queue::default();
+    (0..1000).for_each(|key| queue.sweep(key));
+    assert_eq!(queue.next().await, 0);
+    queue.add(5000);
+    queue.add(700);
+    assert_eq!(queue.len(), 1000);
+    assert_eq!((queue.next().await, queue.next().await), (5000, 700));
+    assert_eq!((queue.next().await, queue.len()), (1, 997));
+    let mut rest = Vec::new();
+    while !queue.is_empty() {
+        rest.push(queue.next().await);
+    }
+    assert_eq!(rest, (2..700).chain(701..1000).collect::<Vec<_>>(), "each once, in their order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_gets_its_share_however_much_is_added() {
+    let queue: Queue<usize> = Queue::default();
+    queue.sweep(0);
+    (1..100).for_each(|key| queue.add(key));
+    let mut before = 0;
+    while queue.next().await != 0 {
+        before += 1;
+    }
+    assert_eq!(before, AHEAD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swept_key_is_like_any_other_to_its_worker() {
+    let queue = queue();
+    queue.sweep("a");
+    queue.sweep("a");
+    assert_eq!((queue.len(), queue.next().await), (1, "a"));
+    queue.sweep("a");
+    assert!(nothing_ready(&queue).await);
+    queue.finish("a", Next::After(SECOND));
+    assert_eq!(queue.next().await, "a", "swept while it was worked on");
+    queue.finish("a", Next::After(10 * SECOND));
+    queue.sweep("a");
+    assert_eq!(queue.next().await, "a");
+    queue.finish("a", Next::Done);
+    sleep(20 * SECOND).await;
+    assert!(nothing_ready(&queue).await && queue.state().slots.is_empty());
+}
