@@ -146,12 +146,13 @@ impl ClaimState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingFor {
-    /// Who holds the volume: a claim as namespace/name, or another object as Kind/name.
+    /// Who is in the way: the holder of the volume or, further back in a line, the claim before this one. A claim as
+    /// namespace/name, or another object as Kind/name.
     pub holder: String,
-    /// Node on which it is held.
+    /// Node on which it is held; absent if this names a claim that waits itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// State of the holder.
+    /// State of the holder, told to the first in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Since when it holds the volume: since it is Ready, else since it was created.
@@ -176,7 +177,7 @@ pub struct VolumeClaimStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub yielded: Option<String>,
-    /// Who holds what this claim needs.
+    /// Who holds what this claim needs, or stands before it in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,
     /// What the driver last refused, while it has not succeeded since.
