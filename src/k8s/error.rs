@@ -128,7 +128,9 @@ impl ApiError {
 /// flag, so fields are only named; a policy and a webhook speak in words of their own.
 fn without_values(status: &Status) -> String {
     let causes = status.details.as_ref().map_or(&[][..], |details| details.causes.as_slice());
-    let fields: Vec<_> = causes.iter().filter(|cause| !cause.field.is_empty()).collect();
+    // Beside the field there is a cause for the object as a whole, whose field is a Go nil.
+    let names_a_field = |field: &str| !field.is_empty() && field != "<nil>";
+    let fields: Vec<_> = causes.iter().filter(|cause| names_a_field(&cause.field)).collect();
     if fields.is_empty() {
         return status.message.clone();
     }

@@ -88,8 +88,12 @@ async fn a_volume_whose_id_cannot_be_stored_is_deleted_again(cluster: Arc<Cluste
     let rig = Rig::start(&cluster, Options::default()).await;
     rig.answer("v", Answers { id_bytes: 1_100, ..Answers::default() });
     rig.make_volume(&volume("v")).await;
-    rig.until_volume_says("v", "CreateVolumeFailed", &["volumeHandle", "1024", "deleted again", "next in"])
-        .await;
+    rig.until_volume_says(
+        "v",
+        "CreateVolumeFailed",
+        &["volumeHandle", "TooLong", "deleted again", "next in"],
+    )
+    .await;
     let deleted: Vec<DeleteVolumeRequest> = rig.arguments("v", Rpc::DeleteVolume);
     assert_eq!(deleted.iter().map(|d| d.volume_id.len()).collect::<Vec<_>>(), [1_100]);
     assert!(!rig.fake.backend().volumes.contains_key("v"), "the storage is left");
