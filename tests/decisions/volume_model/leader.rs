@@ -20,6 +20,8 @@ pub fn plan(state: &State, v: u8) -> Option<(Vol, VolumeStep)> {
         held: vol.held,
         plugin: Some(Balancing::SingleActive),
         older_plugin: None,
+        not_allowed: None,
+        names_controllers: false,
         controllers: &instances,
         any_healthy: true,
         can_create: true,
