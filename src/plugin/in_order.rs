@@ -88,8 +88,7 @@ fn forgotten(counted: &[&Arc<PluginInstance>]) -> Finding {
     };
     let message = format!(
         "PluginInstance {names} reports mounts that the API server does not account for: their volumes are granted on no \
-         other node before they are undone, the node is rebooted, or it is off and marked out-of-service or its Node \
-         deleted (see status.forgotten){unknown}"
+         other node before they are undone or the node is rebooted (see status.forgotten){unknown}"
     );
     Some(("Forgotten", message))
 }
