@@ -46,6 +46,8 @@ def _on_node(node: Node) -> set[str]:
     found = mounts(node.mounts(), PRIVATE["kubelet"])
     # The folders as the host has them: without what the node has mounted over them.
     found |= directories(node.directory / "kubelet")
+    # The folder of the targets is only in the node.
+    found |= directories(node.path(PRIVATE["kubelet"]), ("targets",))
     found |= records(node.directory / "moor")
     return {f"{node.name}: {line}" for line in found}
 
@@ -57,13 +59,15 @@ def mount_point(line: str) -> str:
 
 def mounts(mountinfo: Iterable[str], kubelet: Path) -> set[str]:
     points = [mount_point(line) for line in mountinfo]
+    # The folder of all targets is no target: it stays mounted for as long as the agent runs.
+    points = [point for point in points if Path(point) != kubelet / OURS / "targets"]
     return {f"mount {point}" for point in points if Path(point).is_relative_to(kubelet / OURS)}
 
 
-def directories(kubelet: Path) -> set[str]:
-    """Staging and target directories; the two folders that hold them may stay."""
+def directories(kubelet: Path, kinds: tuple[str, ...] = ("staging", "claims")) -> set[str]:
+    """Staging and target directories; the folders that hold them may stay."""
     found = set()
-    for kind in ("staging", "claims"):
+    for kind in kinds:
         folder = kubelet / OURS / kind
         if folder.is_dir():
             found |= {f"directory {OURS / kind / entry.name}" for entry in folder.iterdir()}

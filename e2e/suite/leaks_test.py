@@ -25,9 +25,10 @@ class LeaksTest(unittest.TestCase):
 
     def test_mounts_of_ours_and_no_others(self) -> None:
         ours = f"40 22 7:0 / /var/lib/kubelet/{OURS}/staging/u rw shared:5 - ext4 /dev/loop0 rw"
+        folder = f"42 22 0:51 / /var/lib/kubelet/{OURS}/targets rw shared:7 - tmpfs moor rw"
         other = "41 22 0:50 / /var/lib/kubelet/pods/p/volumes/v rw shared:6 - tmpfs tmpfs rw"
         self.assertEqual(
-            mounts([_ROOT, ours, other], Path("/var/lib/kubelet")),
+            mounts([_ROOT, ours, folder, other], Path("/var/lib/kubelet")),
             {f"mount /var/lib/kubelet/{OURS}/staging/u"},
         )
 

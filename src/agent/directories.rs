@@ -58,6 +58,11 @@ pub fn make_staging(path: &HostPath) -> Result<(), DirectoryError> {
     make(path.as_path(), STAGING)
 }
 
+/// Makes the folder of the targets.
+pub fn make_folder(path: &HostPath) -> Result<(), DirectoryError> {
+    make(path.as_path(), OPEN)
+}
+
 /// Makes the parent of a target and keeps it closed (CSI NodePublishVolume: the plugin makes the target).
 pub fn make_parent(target: &HostPath) -> Result<(), DirectoryError> {
     let parent = parent(target.as_path());

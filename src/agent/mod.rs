@@ -14,6 +14,7 @@
 //! | [`mounts`], [`directories`], [`paths`] | what is on this node |
 //! | [`records`], [`mounts`], [`directories`], [`paths`] | what is on this node |
 //! | `imprint`, `mount_table`, `users` | who still uses what was unmounted |
+//! | [`mounts`], [`directories`], [`paths`], `targets` | what is on this node |
 //! | `wakes`, `retry`, `budgets`, `context` | what starts a pass, when a failed one is repeated, calls at a time, what all share |
 
 pub mod args;
@@ -53,6 +54,7 @@ mod role;
 mod settling;
 mod state_disk;
 mod status;
+mod targets;
 mod upkeep;
 mod users;
 mod volume_answers;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 /// kubelet leaves to CSI, so that no socket is looked for there.
 const ROOT: &str = "plugins/kubernetes.io/csi/moor.dev";
 
+const TARGET: &str = "target";
+
 /// A path as the host sees it, which is also how the agent sees it: the chart mounts the kubelet directory at its own
 /// path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +51,25 @@ impl Paths {
 
     /// Where a claim is published. Its parent belongs to this claim alone.
     pub fn target(&self, claim_uid: &str) -> Result<HostPath, PathError> {
-        HostPath::new(self.root.join("claims").join(checked(claim_uid)?).join("target"))
+        HostPath::new(self.targets().0.join(checked(claim_uid)?).join(TARGET))
+    }
+
+    /// The folder of all targets, on which a tmpfs is mounted.
+    #[must_use]
+    pub fn targets(&self) -> HostPath {
+        HostPath(self.root.join("targets"))
+    }
+
+    /// The folder on the node's disk in which an earlier version had them. A target that was recorded there stays there.
+    #[must_use]
+    pub fn old_targets(&self) -> HostPath {
+        HostPath(self.root.join("claims"))
+    }
+
+    /// A target in either folder, by the name of its parent.
+    #[must_use]
+    pub fn target_in(folder: &HostPath, name: &std::ffi::OsStr) -> HostPath {
+        HostPath(folder.0.join(name).join(TARGET))
     }
 
     /// Whether a path is one of those that this module makes; nothing else is ever removed (design R11).
@@ -124,7 +144,7 @@ mod tests {
         );
         assert_eq!(
             paths.target("c-1").unwrap().text(),
-            "/var/lib/kubelet/plugins/kubernetes.io/csi/moor.dev/claims/c-1/target"
+            "/var/lib/kubelet/plugins/kubernetes.io/csi/moor.dev/targets/c-1/target"
         );
     }
 

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use moor::k8s::lease::agent_lease_name;
+use rustix::mount::{UnmountFlags, unmount};
 use serde_json::json;
 
 use super::cluster::missing_is_fine;
@@ -79,6 +80,8 @@ impl Rig {
         self.kill(node);
         self.fake.stop(node, &self.plugin_dir(node));
         self.fake.backend().forget_node(node);
+        // No mount outlives the power. There is none if the agent was never up.
+        let _ = unmount(self.targets_dir(node), UnmountFlags::DETACH);
     }
 
     /// The end of [`Self::crash_node`].
@@ -113,6 +116,11 @@ impl Rig {
 
     pub fn plugin_dir(&self, node: &str) -> PathBuf {
         self.kubelet_dir(node).join("plugins")
+    }
+
+    /// The folder of all targets.
+    pub fn targets_dir(&self, node: &str) -> PathBuf {
+        self.plugin_dir(node).join("kubernetes.io/csi/moor.dev/targets")
     }
 
     pub fn state_dir(&self, node: &str) -> PathBuf {

@@ -26,6 +26,7 @@ mod restored;
 mod rogue;
 mod state_disk;
 mod stubborn;
+mod targets;
 mod visibility;
 mod volume_calls;
 
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         rogue::CASES,
         state_disk::CASES,
         stubborn::CASES,
+        targets::CASES,
         visibility::CASES,
         volume_calls::CASES,
     ])
