@@ -62,10 +62,10 @@ pub(super) fn orders(instance: &PluginInstance) -> Vec<String> {
 }
 
 impl Agent {
-    /// A revision that the API server had reached, as far as this node knows.
+    /// A revision that the API server had reached for moor's kinds, as far as this node knows. Leases may have an etcd of
+    /// their own, which counts for itself: a Lease is compared with a Lease only.
     pub fn known_revision(&self) -> u64 {
-        let cached = self.claims.highest().max(self.attachments.highest()).max(self.instances.highest());
-        cached.max(self.history.revision())
+        self.claims.highest().max(self.attachments.highest()).max(self.instances.highest())
     }
 
     /// The API server's revision now. If its history is not the one that this node knows, everything is doubted from

@@ -45,6 +45,17 @@ pub struct Cluster {
 impl Cluster {
     pub async fn start(directory: PathBuf) -> Self {
         let control_plane = ControlPlane::start(&directory).await;
+        Self::on(control_plane, directory).await
+    }
+
+    /// Another API server, beside that of all cases, whose Leases have an etcd of their own.
+    pub async fn start_with_leases_apart(&self) -> Self {
+        let directory = self.rig_directory();
+        let control_plane = ControlPlane::start_with(&directory, true).await;
+        Self::on(control_plane, directory).await
+    }
+
+    async fn on(control_plane: ControlPlane, directory: PathBuf) -> Self {
         let admin = control_plane.admin.clone();
         chart::install(&admin, &control_plane.parts).await;
         let (tell, changes) = watch::channel(());

@@ -25,6 +25,8 @@ const PORT: &str = "--secure-port=";
 pub struct ControlPlane {
     directory: PathBuf,
     etcd: Program,
+    /// The one for Leases, if they have one of their own.
+    lease_etcd: Option<Program>,
     api_server: Program,
     pub admin: Client,
     /// The cluster's built programs.
@@ -33,24 +35,18 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     pub async fn start(directory: &Path) -> Self {
+        Self::start_with(directory, false).await
+    }
+
+    /// As [`Self::start`]; `leases_apart`: Leases have an etcd of their own.
+    pub async fn start_with(directory: &Path, leases_apart: bool) -> Self {
         let parts = parts();
         let logs = directory.join("logs");
         fs::create_dir_all(&logs).unwrap();
-        let [client, peer, secure] = free_ports();
-        let etcd_url = format!("http://127.0.0.1:{client}");
-        let peer_url = format!("http://127.0.0.1:{peer}");
-        let mut etcd = Command::new(parts.join("etcd"));
-        etcd.arg("--name=rig")
-            .arg(format!("--data-dir={}", directory.join("etcd").display()))
-            // The data lives no longer than the test.
-            .args(["--unsafe-no-fsync", "--log-level=warn"])
-            .arg(format!("--listen-client-urls={etcd_url}"))
-            .arg(format!("--advertise-client-urls={etcd_url}"))
-            .arg(format!("--listen-peer-urls={peer_url}"))
-            .arg(format!("--initial-advertise-peer-urls={peer_url}"))
-            .arg(format!("--initial-cluster=rig={peer_url}"))
-            .stdout(log(&logs, "etcd"))
-            .stderr(log(&logs, "etcd"));
+        let [client, peer, secure, lease_client, lease_peer] = free_ports();
+        let (etcd, etcd_url) = self::etcd(&parts, directory, "etcd", [client, peer]);
+        let (lease_etcd, lease_url) =
+            self::etcd(&parts, directory, "etcd-of-leases", [lease_client, lease_peer]);
         let keys = directory.join("keys");
         make_signing_key(&parts, &keys);
         let tokens = directory.join("tokens.csv");
@@ -77,8 +73,13 @@ impl ControlPlane {
             .stdout(log(&logs, "kube-apiserver"))
             .stderr(log(&logs, "kube-apiserver"));
         let admin = client_of(secure);
+        let lease_etcd = leases_apart.then(|| {
+            api_server.arg(format!("--etcd-servers-overrides=coordination.k8s.io/leases#{lease_url}"));
+            Program::start(lease_etcd)
+        });
         let (etcd, api_server) = (Program::start(etcd), Program::start(api_server));
-        let mut started = Self { directory: directory.to_owned(), etcd, api_server, admin, parts };
+        let directory = directory.to_owned();
+        let mut started = Self { directory, etcd, lease_etcd, api_server, admin, parts };
         started.wait().await;
         started
     }
@@ -101,10 +102,12 @@ impl ControlPlane {
     fn stop(&mut self) {
         self.api_server.end();
         self.etcd.end();
+        self.lease_etcd.iter_mut().for_each(Program::end);
     }
 
     async fn go_on(&mut self) {
         self.etcd.run();
+        self.lease_etcd.iter_mut().for_each(Program::run);
         self.api_server.run();
         self.wait().await;
     }
@@ -160,6 +163,26 @@ impl Drop for ControlPlane {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// An etcd with its data in the folder `name`, and where it listens.
+fn etcd(parts: &Path, directory: &Path, name: &str, [client, peer]: [u16; 2]) -> (Command, String) {
+    let logs = directory.join("logs");
+    let url = format!("http://127.0.0.1:{client}");
+    let peer_url = format!("http://127.0.0.1:{peer}");
+    let mut etcd = Command::new(parts.join("etcd"));
+    etcd.arg("--name=rig")
+        .arg(format!("--data-dir={}", directory.join(name).display()))
+        // The data lives no longer than the test.
+        .args(["--unsafe-no-fsync", "--log-level=warn"])
+        .arg(format!("--listen-client-urls={url}"))
+        .arg(format!("--advertise-client-urls={url}"))
+        .arg(format!("--listen-peer-urls={peer_url}"))
+        .arg(format!("--initial-advertise-peer-urls={peer_url}"))
+        .arg(format!("--initial-cluster=rig={peer_url}"))
+        .stdout(log(&logs, name))
+        .stderr(log(&logs, name));
+    (etcd, url)
 }
 
 /// A process that can be started again.

@@ -20,6 +20,7 @@ mod drift;
 mod events;
 mod fault_matrix;
 mod leaving;
+mod leases_apart;
 mod node_loss;
 mod read_only;
 mod restored;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         events::CASES,
         fault_matrix::CASES,
         leaving::CASES,
+        leases_apart::CASES,
         node_loss::CASES,
         read_only::CASES,
         restored::CASES,

@@ -2,7 +2,9 @@
 //!
 //! A restored etcd continues from an older revision and soon passes the one it had before, so a revision alone does not
 //! tell for long. The agent's own Lease does: nobody else writes it, so a version older than the last that the agent
-//! wrote can only come from a backup.
+//! wrote can only come from a backup. It is compared with nothing else: Leases may have an etcd of their own, with
+//! revisions of their own. There the Lease tells of a restore of that etcd alone, and a process that starts after a
+//! restore of the other one has nothing to tell it by but the revisions in its records.
 
 use std::{
     fs, io,
