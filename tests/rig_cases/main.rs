@@ -11,6 +11,7 @@ mod rig;
 
 mod allow;
 mod answers;
+mod backup;
 mod bad_input;
 mod behind;
 mod bounds;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     rig::main(&[
         allow::CASES,
         answers::CASES,
+        backup::CASES,
         bad_input::CASES,
         bounds::CASES,
         behind::CASES,
