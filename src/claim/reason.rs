@@ -200,6 +200,15 @@ impl Waiting {
         self
     }
 
+    /// What a plugin's instances say can end it, on whichever nodes they are.
+    #[must_use]
+    pub fn is_for_instances(&self) -> bool {
+        matches!(
+            self,
+            Self::Forgotten(_) | Self::ModeChanging | Self::NotAttached(_) | Self::PluginNotReady { .. }
+        )
+    }
+
     /// It ends when others let go of the volume, or are served before.
     #[must_use]
     pub fn is_for_the_volume(&self) -> bool {

@@ -102,11 +102,7 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
     let controller = handle.spec.controller.clone();
     let controller_capabilities = match &controller {
         None => None,
-        Some(c) => {
-            let instance =
-                seen.instances.iter().find(|i| i.metadata.name.as_deref() == Some(c.instance.as_str()))?;
-            Some(capabilities_of(instance)?)
-        }
+        Some(c) => Some(capabilities_of(seen.instances.named(&c.instance)?)?),
     };
     let controller_has = |name| controller_capabilities.is_some_and(|c| c.controller_has(name));
     let attach = controller_has(PUBLISH_UNPUBLISH);

@@ -10,10 +10,12 @@ use kube::{Api, Client, Resource};
 
 use super::caution::Caution;
 use super::gone::GoneObserver;
+use super::instances::InstancesByPlugin;
 use super::mapping::{BY_DRIVER_NODE, Key, is_out_of_date, volume_key};
 use super::observe::Observed;
 use super::persistent_volumes::PersistentVolumes;
 use super::room::Room;
+use super::unsettled::Unsettled;
 use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::events::{Reason, Recorder};
@@ -42,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) namespace: String,
     pub(crate) caution: Arc<Caution>,
     pub(crate) room: Arc<Room>,
+    pub(crate) unsettled: Arc<Unsettled>,
+    pub(crate) by_plugin: Arc<InstancesByPlugin>,
     pub(crate) persistent_volumes: PersistentVolumes,
     pub(crate) gone: Arc<GoneObserver>,
     pub(crate) lease_api: ApiLeases,
@@ -175,7 +179,7 @@ impl Context {
         seen: &Observed,
         controller: &ControllerRef,
     ) -> Result<bool, ApiError> {
-        let known = seen.instances.iter().find(|i| i.metadata.name.as_deref() == Some(&controller.instance));
+        let known = seen.instances.named(&controller.instance);
         let node_uid = known.map(|i| i.spec.node_uid.as_str());
         let lease = agent_lease_name(&controller.agent);
         let silent = self.leases.confirm_expired(&self.lease_api, &lease, node_uid).await?;

@@ -7,14 +7,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 
+use super::concern::{Concern, nobody};
 use super::context::Context;
+use super::instances::InstancesByPlugin;
 use super::observe::handle_of;
 use super::room::Room;
+use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::lease::agent::DURATION;
 use crate::k8s::lease::{AGENTS, Leftovers, agent_lease_name, agent_of_lease};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
+use crate::plugin::change::Change;
 
 /// What a pass is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +50,8 @@ pub(crate) const BY_VOLUME_HANDLE: &str = "volume-handle";
 pub(crate) const BY_OWNER: &str = "owner";
 /// Volumes by their namespace.
 pub(crate) const BY_NAMESPACE: &str = "namespace";
+/// Volumes, VolumeHandles and Attachments by the controller instance of their calls.
+pub(crate) const BY_CONTROLLER: &str = "controller";
 /// PluginInstances by their agent.
 pub(crate) const BY_AGENT: &str = "agent";
 
@@ -68,6 +74,7 @@ pub(crate) fn attachment_cache() -> Cache<Attachment> {
         .with_index(BY_HANDLE, |a: &Attachment| vec![a.spec.fixed.handle_name.clone()])
         .with_index(BY_PLUGIN, |a: &Attachment| vec![a.spec.fixed.plugin_name.clone()])
         .with_index(BY_NODE, |a: &Attachment| vec![a.spec.node_name.clone()])
+        .with_index(BY_CONTROLLER, |a: &Attachment| name_of(a.spec.controller.as_ref()))
         .with_index(BY_DRIVER_NODE, |a: &Attachment| {
             vec![volume_key(&a.spec.fixed.driver_name, &a.spec.node_name)]
         })
@@ -78,10 +85,22 @@ pub(crate) fn volume_cache() -> Cache<Volume> {
         .with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
         .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().collect())
         .with_index(BY_NAMESPACE, |v: &Volume| v.metadata.namespace.iter().cloned().collect())
+        .with_index(BY_CONTROLLER, |v: &Volume| {
+            name_of(v.spec.assignment.as_ref().and_then(|a| a.controller.as_ref()))
+        })
+}
+
+fn name_of(controller: Option<&ControllerRef>) -> Vec<String> {
+    controller.map(|c| c.instance.clone()).into_iter().collect()
 }
 
 pub(crate) fn handle_cache() -> Cache<VolumeHandle> {
-    Cache::new(&["volumehandles"]).with_index(BY_OWNER, |h: &VolumeHandle| vec![h.spec.volume.uid.clone()])
+    Cache::new(&["volumehandles"])
+        .with_index(BY_OWNER, |h: &VolumeHandle| vec![h.spec.volume.uid.clone()])
+        .with_index(BY_CONTROLLER, |h: &VolumeHandle| match &h.spec.controller {
+            Some(controller) => vec![controller.instance.clone()],
+            None => vec![nobody(&h.spec.driver_name)],
+        })
 }
 
 pub(crate) fn instance_cache() -> Cache<PluginInstance> {
@@ -96,7 +115,7 @@ pub(crate) fn key_of(namespace: &str, name: &str) -> Key {
 
 /// Connects every cache to the queue.
 pub(crate) fn connect(ctx: &Context) {
-    let Context { queue, plugins, instances, volumes, claims, handles, attachments, nodes, .. } = ctx;
+    let Context { queue, plugins, instances, volumes, claims, handles, nodes, .. } = ctx;
     connect_claims(claims, queue);
     connect_leases(ctx);
     connect_attachments(ctx);
@@ -118,43 +137,66 @@ pub(crate) fn connect(ctx: &Context) {
             add_contenders(&q, &all, &id);
         }
         if let Some(v) = after.or(before) {
-            add_volume(&q, v);
+            q.add(key_of_volume(v));
         }
     });
-    let (q, all, room) = (Arc::clone(queue), Arc::clone(attachments), Arc::clone(&ctx.room));
-    let (of_plugin, on_node, named) = (OfPlugin::new(ctx), Arc::clone(instances), Arc::clone(plugins));
+    connect_nodes(nodes, instances, plugins, (Concern::new(ctx), OfPlugin::new(ctx)));
+    connect_plugins(plugins, OfPlugin::new(ctx));
+    let gone = Arc::clone(&ctx.gone);
+    instances.on_change(move |before, after| gone.changed(before, after));
+    connect_instances(instances, &ctx.by_plugin, Concern::new(ctx));
+}
+
+/// A Node is there or not, is this machine, and has labels: what is believed of the instances on it goes by that too.
+fn connect_nodes(
+    nodes: &Cache<LeanNode>,
+    instances: &Arc<Cache<PluginInstance>>,
+    plugins: &Arc<Cache<Plugin>>,
+    (concern, of_plugin): (Concern, OfPlugin),
+) {
+    let (on_node, named) = (Arc::clone(instances), Arc::clone(plugins));
     nodes.on_change(move |before, after| {
         let Some(node) = after.or(before) else { return };
-        let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let labels = |n: &Arc<LeanNode>| n.metadata.labels.clone();
-        if before.map(labels) != after.map(labels) {
-            // Where controller calls are made may go by labels.
+        let marks = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.metadata.labels.clone());
+        if before.map(marks) != after.map(marks) {
+            // Where controller calls are made may go by labels, of the Node that an instance names by its UID. This can
+            // give each Volume of the Plugin an heir, or its first instance.
             for instance in on_node.by_index(BY_AGENT, name) {
                 let plugin = named.get("", &instance.spec.plugin_name);
                 if plugin.is_some_and(|plugin| plugin.spec.controller_nodes.is_some()) {
                     of_plugin.wake(&instance.spec.plugin_name);
-                    q.add(Key::Plugin(instance.spec.plugin_name.clone()));
+                    of_plugin.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
                 }
             }
         }
+        let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
         if before.map(facts) != after.map(facts) {
-            add_attached(&q, &all, name);
-            add_waiting(&q, &room, name);
-            // Volumes whose calls are made there, wherever they are attached.
+            add_attached(&concern.queue, &concern.attachments, name);
+            add_waiting(&concern.queue, &concern.room, name);
             for instance in on_node.by_index(BY_AGENT, name) {
-                of_plugin.wake(&instance.spec.plugin_name);
-                q.add(Key::Plugin(instance.spec.plugin_name.clone()));
+                // Volumes whose calls are made there, wherever they are attached, and claims for a node that the driver
+                // knows by the same id.
+                concern.wake(&instance, Change::STANDING);
+                concern.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
             }
         }
     });
-    connect_plugins(plugins, OfPlugin::new(ctx));
-    let (q, of_plugin, gone) = (Arc::clone(queue), OfPlugin::new(ctx), Arc::clone(&ctx.gone));
+}
+
+/// Only a change that decides something wakes Volumes. A Plugin's status has the versions and words as well.
+fn connect_instances(
+    instances: &Cache<PluginInstance>,
+    by_plugin: &Arc<InstancesByPlugin>,
+    concern: Concern,
+) {
+    let by_plugin = Arc::clone(by_plugin);
     instances.on_change(move |before, after| {
-        gone.changed(before, after);
         let Some(i) = after.or(before) else { return };
-        of_plugin.wake(&i.spec.plugin_name);
-        q.add(Key::Plugin(i.spec.plugin_name.clone()));
+        // First, so that whoever is woken finds it.
+        by_plugin.changed(&i.spec.plugin_name);
+        concern.wake(i, Change::between(before.map(Arc::as_ref), after.map(Arc::as_ref)));
+        concern.queue.sweep(Key::Plugin(i.spec.plugin_name.clone()));
     });
 }
 
@@ -170,11 +212,11 @@ fn connect_plugins(plugins: &Arc<Cache<Plugin>>, of_plugin: OfPlugin) {
             for other in others.iter().filter(|other| drivers.contains(&other.driver_name())) {
                 let other = other.metadata.name.as_deref().unwrap_or_default();
                 of_plugin.wake(other);
-                of_plugin.queue.add(Key::Plugin(other.to_owned()));
+                of_plugin.queue.sweep(Key::Plugin(other.to_owned()));
             }
             of_plugin.wake(&name);
         }
-        of_plugin.queue.add(Key::Plugin(name));
+        of_plugin.queue.sweep(Key::Plugin(name));
     });
 }
 
@@ -185,7 +227,7 @@ fn connect_namespaces(ctx: &Context) {
         let labels = |n: &Arc<Namespace>| n.metadata.labels.clone();
         if let Some(after) = after.filter(|after| before.map(labels) != Some(labels(after))) {
             let name = after.metadata.name.as_deref().unwrap_or_default();
-            all.by_index(BY_NAMESPACE, name).iter().for_each(|volume| add_volume(&q, volume));
+            all.by_index(BY_NAMESPACE, name).iter().for_each(|volume| q.add(key_of_volume(volume)));
         }
     });
 }
@@ -277,7 +319,7 @@ fn connect_claims(claims: &Cache<VolumeClaim>, queue: &Arc<Queue<Key>>) {
 
 /// Volumes that name this volume of a driver.
 fn add_contenders(queue: &Queue<Key>, volumes: &Cache<Volume>, id: &str) {
-    volumes.by_index(BY_VOLUME_HANDLE, id).iter().for_each(|volume| add_volume(queue, volume));
+    volumes.by_index(BY_VOLUME_HANDLE, id).iter().for_each(|volume| queue.add(key_of_volume(volume)));
 }
 
 /// What hangs on Plugins.
@@ -296,21 +338,21 @@ impl OfPlugin {
     /// Asks for passes over its Volumes, and over those that were removed by hand while something was attached for them.
     pub(crate) fn wake(&self, plugin: &str) {
         for volume in self.volumes.by_index(BY_PLUGIN, plugin) {
-            add_volume(&self.queue, &volume);
+            self.queue.sweep(key_of_volume(&volume));
         }
         for attachment in self.attachments.by_index(BY_PLUGIN, plugin) {
             let owner = &attachment.spec.volume;
             if self.volumes.get(&owner.namespace, &owner.name).is_none() {
-                self.queue.add(key_of(&owner.namespace, &owner.name));
+                self.queue.sweep(key_of(&owner.namespace, &owner.name));
             }
         }
     }
 }
 
-pub(crate) fn add_volume(queue: &Queue<Key>, volume: &Volume) {
+pub(crate) fn key_of_volume(volume: &Volume) -> Key {
     let meta = &volume.metadata;
     let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-    queue.add(key_of(namespace.unwrap_or_default(), name.unwrap_or_default()));
+    key_of(namespace.unwrap_or_default(), name.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,10 +1,18 @@
 //! Which pass an event asks for.
 
+use serde_json::json;
+
+use super::super::unsettled::Unsettled;
 use super::*;
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::claim::VolumeClaimSpec;
-use crate::api::plugin::PluginSpec;
-use crate::api::volume::VolumeSpec;
+use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
+use crate::api::plugin::{ControllerNodes, PluginSpec};
+use crate::api::volume::{VolumeAssignment, VolumeOperation, VolumeSpec};
+use crate::claim::ClaimSeen;
+use crate::claim::admission::Verdict;
+use crate::claim::reason::Waiting;
+use crate::k8s::Next;
 
 fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
     let spec = VolumeClaimSpec { volume_name: volume.into(), ..VolumeClaimSpec::default() };
@@ -124,4 +132,230 @@ fn the_volumes_of_a_driver_on_a_node_are_counted_by_their_attachments() {
     cache.apply(attachment("4", "driver", "node-10"));
     let load = |driver, node| cache.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len();
     assert_eq!((load("driver", "node-1"), load("other", "node-1"), load("driver", "node-2")), (2, 1, 0));
+}
+
+/// A cluster of a thousand nodes and three thousand Volumes that are in order. `data-5` has a claim that waits for
+/// `node-7`, `data-6` waits for whatever instance there may be.
+struct Large {
+    instances: Arc<Cache<PluginInstance>>,
+    nodes: Cache<LeanNode>,
+    plugins: Arc<Cache<Plugin>>,
+    queue: Arc<Queue<Key>>,
+    volumes: Arc<Cache<Volume>>,
+    attachments: Arc<Cache<Attachment>>,
+    room: Arc<Room>,
+    unsettled: Arc<Unsettled>,
+}
+
+const NODES: usize = 1000;
+const VOLUMES: usize = 3000;
+/// How many instances make calls.
+const CONTROLLERS: usize = 10;
+
+fn instance(place: usize) -> PluginInstance {
+    let spec = PluginInstanceSpec {
+        plugin_name: "driver".into(),
+        driver_name: "driver".into(),
+        node_name: format!("node-{place}"),
+        node_uid: format!("node-{place}"),
+        agent: format!("node-{place}"),
+        ..PluginInstanceSpec::default()
+    };
+    let mut instance = PluginInstance::new(&format!("instance-{place}"), spec);
+    instance.metadata.uid = Some(place.to_string());
+    instance.metadata.resource_version = Some("1".into());
+    let controller = place < CONTROLLERS;
+    instance.status = Some(PluginInstanceStatus {
+        healthy: true,
+        node: true,
+        controller,
+        ..PluginInstanceStatus::default()
+    });
+    instance
+}
+
+fn large() -> Large {
+    let (instances, volumes, attachments) = (instance_cache(), volume_cache(), attachment_cache());
+    for place in 0..NODES {
+        instances.apply(instance(place));
+    }
+    for n in 0..VOLUMES {
+        let to = ControllerRef { instance: format!("instance-{}", n % CONTROLLERS), agent: String::new() };
+        let assignment = VolumeAssignment { operation: VolumeOperation::Create, controller: Some(to) };
+        let spec = VolumeSpec {
+            plugin_name: "driver".into(),
+            assignment: Some(assignment),
+            ..VolumeSpec::default()
+        };
+        let mut volume = Volume::new(&format!("data-{n}"), spec);
+        volume.metadata.uid = Some(n.to_string());
+        volume.metadata.resource_version = Some("1".into());
+        volumes.apply(volume);
+    }
+    for n in 0..NODES {
+        let mut on = attachment(&n.to_string(), "driver", &format!("node-{n}"));
+        on.spec.volume.name = format!("data-{n}");
+        attachments.apply(on);
+    }
+    let (nodes, plugins) = (Cache::new(&["nodes"]), Arc::new(Cache::new(&["plugins"])));
+    nodes.apply(node("1", &json!({})));
+    plugins.apply(plugin("1", None));
+    let large = Large {
+        instances: Arc::new(instances),
+        nodes,
+        plugins,
+        queue: Arc::default(),
+        volumes: Arc::new(volumes),
+        attachments: Arc::new(attachments),
+        room: Arc::default(),
+        unsettled: Arc::default(),
+    };
+    let mut waiting = claim("", "c", "data-5");
+    waiting.spec.node_name = Some("node-7".into());
+    let why = Verdict::Wait(Waiting::NodeNotUsable { node: "node-7".into(), why: "ill".into() });
+    let uid = waiting.metadata.uid.clone().unwrap();
+    large.room.wait(&key_of("", "data-5"), &[ClaimSeen::of(&waiting)], &[(uid, why)]);
+    large.unsettled.mark(&key_of("", "data-6"), Some("driver"));
+    let concern = || Concern {
+        queue: large.queue.clone(),
+        volumes: large.volumes.clone(),
+        handles: Arc::new(handle_cache()),
+        attachments: large.attachments.clone(),
+        room: large.room.clone(),
+        unsettled: large.unsettled.clone(),
+    };
+    let of_plugin = OfPlugin {
+        queue: large.queue.clone(),
+        volumes: large.volumes.clone(),
+        attachments: large.attachments.clone(),
+    };
+    connect_instances(&large.instances, &Arc::default(), concern());
+    connect_nodes(&large.nodes, &large.instances, &large.plugins, (concern(), of_plugin));
+    large
+}
+
+/// The Node on which `instance-17` is, with these fields too.
+fn node(version: &str, with: &serde_json::Value) -> LeanNode {
+    let mut node: LeanNode = serde_json::from_value(json!({"metadata": {}})).unwrap();
+    if let Some(taint) = with.get("taint") {
+        node = serde_json::from_value(json!({"metadata": {}, "spec": {"taints": [taint]}})).unwrap();
+    }
+    let text = |field: &str| with.get(field).and_then(|v| v.as_str()).map(str::to_owned);
+    node.metadata.name = Some("node-17".into());
+    node.metadata.uid = text("uid").or(Some("node-17".into()));
+    node.metadata.resource_version = Some(version.into());
+    node.metadata.labels = text("role").map(|role| [("role".to_owned(), role)].into());
+    node
+}
+
+fn plugin(version: &str, controller_nodes: Option<ControllerNodes>) -> Plugin {
+    let mut plugin = Plugin::new("driver", PluginSpec { controller_nodes, ..PluginSpec::default() });
+    plugin.metadata.uid = Some("driver".into());
+    plugin.metadata.resource_version = Some(version.into());
+    plugin
+}
+
+impl Large {
+    /// The Volumes that are looked at when these instances become what `edit` makes of them.
+    async fn woken(
+        &self,
+        places: std::ops::Range<usize>,
+        edit: impl Fn(&mut PluginInstanceStatus),
+    ) -> Vec<String> {
+        for place in places {
+            let mut after = instance(place);
+            after.metadata.resource_version = Some("2".into());
+            edit(after.status.as_mut().unwrap());
+            self.instances.apply(after);
+        }
+        self.looked_at().await
+    }
+
+    async fn looked_at(&self) -> Vec<String> {
+        let mut woken = Vec::new();
+        while !self.queue.is_empty() {
+            let key = self.queue.next().await;
+            if let Key::Volume { name, .. } = &key {
+                woken.push(name.clone());
+            }
+            self.queue.finish(key, Next::Done);
+        }
+        woken.sort();
+        woken
+    }
+}
+
+/// The agents write versions, words and who they are anew in every rollout.
+#[tokio::test]
+async fn a_change_of_all_instances_that_decides_nothing_wakes_no_volume() {
+    let large = large();
+    let woken = large.woken(0..NODES, |status| {
+        status.version = "2".into();
+        status.writer_uid = "another Pod".into();
+        status.last_error = Some("it was starting".into());
+    });
+    assert_eq!(woken.await.len(), 0);
+}
+
+#[tokio::test]
+async fn an_instance_wakes_the_volumes_on_its_node_and_those_that_wait() {
+    let ill = |status: &mut PluginInstanceStatus| status.healthy = false;
+    assert_eq!(large().woken(700..701, ill).await, ["data-6", "data-700"]);
+    assert_eq!(
+        large().woken(17..18, |status| status.node_id = "x".into()).await,
+        ["data-17", "data-5", "data-6"]
+    );
+    // Node 7 has an instance that makes the calls of each tenth Volume.
+    let of_controller = large().woken(7..8, ill).await;
+    assert_eq!(of_controller.len(), VOLUMES / CONTROLLERS + 2);
+    assert!(
+        ["data-5", "data-6", "data-7", "data-2997"]
+            .iter()
+            .all(|name| of_controller.contains(&(*name).into()))
+    );
+}
+
+/// With every instance ill and well again, each Volume is looked at for its node and its calls, not for each of them.
+#[tokio::test]
+async fn a_rollout_wakes_each_volume_for_what_concerns_it() {
+    let mut looks = 0;
+    let large = large();
+    for place in 0..NODES {
+        looks += large.woken(place..place + 1, |status| status.healthy = false).await.len();
+    }
+    // Those that wait are woken by each; of the others each once for its calls and once where it is attached.
+    let (waiting, calls) = (NODES + 1, VOLUMES);
+    assert!(looks <= waiting + calls + NODES, "{looks} looks");
+}
+
+/// A driver may know two nodes by one id, and then neither gets claims until the other is off or gone.
+#[tokio::test]
+async fn a_node_that_is_off_or_gone_wakes_who_waits_for_another() {
+    let large = large();
+    let off = json!({"taint": {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}});
+    let concerned = ["data-17", "data-5", "data-6"];
+    large.nodes.apply(node("2", &off));
+    assert_eq!(large.looked_at().await, concerned);
+    large.nodes.apply(node("3", &json!({})));
+    assert_eq!(large.looked_at().await, concerned);
+    large.nodes.apply(node("4", &json!({"role": "storage"})));
+    assert_eq!(large.looked_at().await.len(), 0, "the Plugin goes by no labels");
+    large.nodes.remove_confirmed("node-17");
+    assert_eq!(large.looked_at().await, concerned);
+}
+
+#[tokio::test]
+async fn what_a_plugin_selects_by_wakes_all_its_volumes() {
+    let large = large();
+    large.plugins.apply(plugin("2", Some(ControllerNodes::default())));
+    let all = |woken: &[String]| (0..VOLUMES).all(|n| woken.contains(&format!("data-{n}")));
+    large.nodes.apply(node("2", &json!({"role": "storage"})));
+    assert!(all(&large.looked_at().await));
+    large.nodes.apply(node("3", &json!({"role": "storage"})));
+    assert_eq!(large.looked_at().await.len(), 0, "nothing is different");
+    large.nodes.remove_confirmed("node-17");
+    assert!(all(&large.looked_at().await), "the labels are gone with it");
+    // Its name, its labels: but another machine than the instance was on.
+    large.nodes.apply(node("4", &json!({"role": "storage", "uid": "another"})));
+    assert!(all(&large.looked_at().await));
 }

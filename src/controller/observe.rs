@@ -1,10 +1,12 @@
 //! Observe: everything that hangs on one Volume, from the caches. Reads only.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::allow::{Refused, refused};
 use super::context::Context;
-use super::mapping::{BY_HANDLE, BY_OWNER, BY_PLUGIN, BY_VOLUME, volume_key};
+use super::instances::Instances;
+use super::mapping::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
 use crate::api::instance::{Capabilities, MAX_FORGOTTEN, PluginInstanceStatus, Service};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
@@ -34,9 +36,10 @@ pub(crate) struct Observed {
     /// The driver's name: that of the VolumeHandle, for as long as there is one, else the Plugin's.
     pub(crate) driver: String,
     /// Those of the Plugin that count for this driver.
-    pub(crate) instances: Vec<Arc<PluginInstance>>,
+    pub(crate) instances: Arc<Instances>,
     /// Those of them that serve the Controller service where the Plugin wants it.
     pub(crate) controlling: Vec<Arc<PluginInstance>>,
+    /// The same, or of a Volume whose calls have somebody alive to make them, only those; and who is gone or may not.
     pub(crate) controllers: Vec<InstanceSeen>,
     pub(crate) handle: Option<Arc<VolumeHandle>>,
     pub(crate) handle_seen: Option<HandleSeen>,
@@ -48,6 +51,7 @@ pub(crate) struct Observed {
     pub(crate) attachments_seen: Vec<AttachmentSeen>,
     /// Attachments of the handle, whoever they were made for: these lock it.
     pub(crate) locks_seen: Vec<AttachmentSeen>,
+    /// Nodes that a claim could be placed on: all of the driver, or where each claim names its own, those.
     pub(crate) nodes: Vec<NodeSeen>,
     /// Mounts of the handle that nodes report and no Attachment stands for.
     pub(crate) forgotten: Vec<ForgottenSeen>,
@@ -72,7 +76,7 @@ impl Observed {
     /// The instance that serves the Node service on this node.
     pub(crate) fn node_instance(&self, node: &str) -> Option<&Arc<PluginInstance>> {
         let serves = |i: &&Arc<PluginInstance>| i.status.as_ref().is_some_and(|s| s.node);
-        self.instances.iter().filter(|i| i.spec.node_name == node).find(serves)
+        self.instances.on(node).find(serves)
     }
 }
 
@@ -120,18 +124,22 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let driver = recorded.as_ref().map(|h| h.spec.driver_name.clone());
     let driver = driver.or_else(|| left.map(|a| a.spec.fixed.driver_name.clone()));
     let driver = driver.or_else(|| plugin.as_ref().map(|p| p.driver_name().to_owned())).unwrap_or_default();
-    let mut instances = plugin_name.map(|name| ctx.instances.by_index(BY_PLUGIN, name)).unwrap_or_default();
-    instances.retain(|i| plugin::counts(i, &driver));
-    let controls = |i: &&Arc<PluginInstance>| {
-        i.status.as_ref().is_some_and(|s| s.controller)
-            && plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, i))
-    };
-    let controlling: Vec<_> = instances.iter().filter(controls).cloned().collect();
+    let instances =
+        plugin_name.map(|name| ctx.by_plugin.of(&ctx.instances, name, &driver)).unwrap_or_default();
+    // Not remembered with them: it goes by Nodes and the Plugin too.
+    let controls =
+        |i: &&Arc<PluginInstance>| plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, i));
+    let controlling: Vec<_> = instances.serving().filter(controls).cloned().collect();
     let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));
     let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| ctx.handles.get("", n)));
     let locks = handle_name.as_ref().map(|n| ctx.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
 
-    let named = named_controllers(volume.as_deref(), handle.as_deref(), &locks);
+    let claims_seen: Vec<ClaimSeen> = claims.iter().map(|c| ClaimSeen::of(c)).collect();
+    let wanted = wanted_nodes(&claims_seen, &locks);
+    let of_attachments = locks.iter().chain(&attachments).filter_map(|a| a.spec.controller.as_ref());
+    let named = named_controllers(volume.as_deref(), handle.as_deref(), of_attachments);
+    let assigned = |v: &Arc<Volume>| v.spec.assignment.as_ref().is_some_and(|a| a.controller.is_some());
+    let is_assigned = volume.as_ref().is_none_or(assigned);
     let volume_seen = volume.as_deref().map(|v| VolumeSeen {
         uid: v.metadata.uid.clone().unwrap_or_default(),
         deleted: v.metadata.deletion_timestamp.is_some(),
@@ -149,8 +157,8 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
-        nodes: nodes(ctx, volume.as_deref(), &driver, handle_name.as_deref(), &instances),
-        controllers: controllers(ctx, &instances, &controlling, &named),
+        nodes: nodes(ctx, volume.as_deref(), &driver, handle_name.as_deref(), &instances, wanted.as_ref()),
+        controllers: controllers(ctx, &instances, &controlling, &named, is_assigned),
         forgotten: handle_name.map(|name| forgotten(ctx, &instances, &name)).unwrap_or_default(),
         driver,
         volume,
@@ -161,7 +169,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         controlling,
         handle_seen: handle.as_deref().map(HandleSeen::of),
         handle,
-        claims_seen: claims.iter().map(|c| ClaimSeen::of(c)).collect(),
+        claims_seen,
         claims,
         attachments_seen: attachments.iter().map(|a| AttachmentSeen::of(a)).collect(),
         attachments,
@@ -175,7 +183,7 @@ fn unprepared(
     plugin_name: &str,
     plugin_exists: bool,
     handle: Option<&VolumeHandle>,
-    instances: &[Arc<PluginInstance>],
+    instances: &Instances,
 ) -> Option<String> {
     if !plugin_exists {
         return Some(format!(
@@ -183,8 +191,7 @@ fn unprepared(
         ));
     }
     let controller = handle?.spec.controller.as_ref()?;
-    let instance = instances.iter().find(|i| i.metadata.name.as_ref() == Some(&controller.instance));
-    let known = instance.is_some_and(|i| capabilities_of(i).is_some());
+    let known = instances.named(&controller.instance).is_some_and(|i| capabilities_of(i).is_some());
     (!known).then(|| {
         format!(
             "PluginInstance {} on node {} has not said what its driver can do; see `kubectl get plugininstances`",
@@ -201,18 +208,27 @@ pub(crate) fn capabilities_of(instance: &PluginInstance) -> Option<&Capabilities
     instance.status.as_ref().filter(said).map(|status| &status.capabilities)
 }
 
+/// The nodes that admission asks about: where the volume is and those that waiting claims name. None where a claim waits
+/// for whatever node, which are all. A look at each of thousands of nodes is not for every Volume.
+fn wanted_nodes(claims: &[ClaimSeen], locks: &[Arc<Attachment>]) -> Option<BTreeSet<String>> {
+    let waiting = claims.iter().filter(|c| c.wants_grant()).map(|c| c.node.clone());
+    waiting.chain(locks.iter().map(|a| Some(a.spec.node_name.clone()))).collect()
+}
+
 fn nodes(
     ctx: &Context,
     volume: Option<&Volume>,
     driver: &str,
     handle_name: Option<&str>,
-    instances: &[Arc<PluginInstance>],
+    instances: &Instances,
+    wanted: Option<&BTreeSet<String>>,
 ) -> Vec<NodeSeen> {
     let accessible =
         volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
-    let standing = instances.iter().filter(|i| is_in_service(ctx, i)).map(|i| &**i);
+    let standing = instances.with_ids_of(wanted).filter(|i| is_in_service(ctx, i)).map(|i| &**i);
     let twins = plugin::twins(standing);
-    let serving = instances.iter().filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
+    let all = instances.on_those(wanted);
+    let serving = all.filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
     serving
         .map(|(i, status)| {
             let load = ctx.load(driver, &i.spec.node_name);
@@ -233,7 +249,7 @@ fn nodes(
 }
 
 /// What the agents report about this handle. A full list may be cut short, and then speaks for every handle.
-fn forgotten(ctx: &Context, instances: &[Arc<PluginInstance>], handle_name: &str) -> Vec<ForgottenSeen> {
+fn forgotten(ctx: &Context, instances: &Instances, handle_name: &str) -> Vec<ForgottenSeen> {
     let on = |i: &Arc<PluginInstance>, mount| ForgottenSeen {
         node: i.spec.node_name.clone(),
         instance: i.metadata.name.clone().unwrap_or_default(),
@@ -246,7 +262,10 @@ fn forgotten(ctx: &Context, instances: &[Arc<PluginInstance>], handle_name: &str
         let unlisted = || (mounts.len() >= MAX_FORGOTTEN).then_some(Mount::Unlisted);
         reported.or_else(unlisted).or_else(|| ctx.awaits(i).then_some(Mount::NotSaid))
     };
-    instances.iter().filter_map(|i| Some(on(i, mount(i)?))).collect()
+    if ctx.caution.is_on() {
+        return instances.iter().filter_map(|i| Some(on(i, mount(i)?))).collect();
+    }
+    instances.forgetful().filter_map(|i| Some(on(i, mount(i)?))).collect()
 }
 
 /// The agent beside an instance is there, as far as this process can know.
@@ -272,28 +291,29 @@ pub(crate) fn is_in_service(ctx: &Context, instance: &PluginInstance) -> bool {
 }
 
 /// The controller instances that own calls, by the objects that name them.
-fn named_controllers(
+fn named_controllers<'a>(
     volume: Option<&Volume>,
     handle: Option<&VolumeHandle>,
-    locks: &[Arc<Attachment>],
+    of_attachments: impl Iterator<Item = &'a ControllerRef>,
 ) -> Vec<ControllerRef> {
     let of_volume = volume.and_then(|v| v.spec.assignment.as_ref()).and_then(|a| a.controller.clone());
     let of_handle = handle.and_then(|h| h.spec.controller.clone());
-    let of_locks = locks.iter().filter_map(|a| a.spec.controller.clone());
-    of_volume.into_iter().chain(of_handle).chain(of_locks).collect()
+    of_volume.into_iter().chain(of_handle).chain(of_attachments.cloned()).collect()
 }
 
+/// Without `is_assigned` somebody has to be chosen, and with a dead one among those named an heir.
 fn controllers(
     ctx: &Context,
-    instances: &[Arc<PluginInstance>],
+    instances: &Instances,
     controlling: &[Arc<PluginInstance>],
     named: &[ControllerRef],
+    is_assigned: bool,
 ) -> Vec<InstanceSeen> {
-    let is = |i: &Arc<PluginInstance>, c: &ControllerRef| i.metadata.name.as_ref() == Some(&c.instance);
-    let instance = |c: &ControllerRef| instances.iter().find(|i| is(i, c));
+    let instance = |c: &ControllerRef| instances.named(&c.instance);
+    let controls = |name: &str| controlling.iter().find(|i| i.metadata.name.as_deref() == Some(name));
     // An instance goes with its Node, was made anew without its Controller service or is not selected any more, and the
     // calls that it owned must not wait for it for ever.
-    let gone = named.iter().filter(|c| !controlling.iter().any(|i| is(i, c)));
+    let gone = named.iter().filter(|c| controls(&c.instance).is_none());
     let mut ghosts: Vec<InstanceSeen> = Vec::new();
     for c in gone {
         if !ghosts.iter().any(|g| g.name == c.instance) {
@@ -310,20 +330,22 @@ fn controllers(
             });
         }
     }
-    let serving = controlling.iter().filter_map(|i| Some((i, i.status.as_ref()?)));
-    serving
-        .map(|(i, status)| {
-            let silent = ctx.silent_for(i);
-            InstanceSeen {
-                name: i.metadata.name.clone().unwrap_or_default(),
-                agent: i.spec.agent.clone(),
-                healthy: status.is_healthy_for(Service::Controller) && silent.is_none(),
-                dead: ctx.looks_dead(&i.spec.agent, silent) || ctx.has_left(i),
-                topology: status.topology.clone(),
-            }
+    let seen = |i: &Arc<PluginInstance>| {
+        let status = i.status.as_ref()?;
+        let silent = ctx.silent_for(i);
+        Some(InstanceSeen {
+            name: i.metadata.name.clone().unwrap_or_default(),
+            agent: i.spec.agent.clone(),
+            healthy: status.is_healthy_for(Service::Controller) && silent.is_none(),
+            dead: ctx.looks_dead(&i.spec.agent, silent) || ctx.has_left(i),
+            topology: status.topology.clone(),
         })
-        .chain(ghosts)
-        .collect()
+    };
+    let once: BTreeSet<&str> = named.iter().map(|c| c.instance.as_str()).collect();
+    let own: Vec<InstanceSeen> = once.iter().filter_map(|name| seen(controls(name)?)).collect();
+    let is_served = is_assigned && !own.is_empty() && ghosts.is_empty() && own.iter().all(|i| !i.dead);
+    let all = if is_served { own } else { controlling.iter().filter_map(seen).collect() };
+    all.into_iter().chain(ghosts).collect()
 }
 
 #[cfg(test)]
@@ -335,12 +357,17 @@ mod tests {
     fn an_attachment_waits_for_what_it_has_to_copy() {
         let mut handle = VolumeHandle::default();
         assert!(
-            unprepared("p", false, Some(&handle), &[]).is_some_and(|why| why.contains("Plugin p does not"))
+            unprepared("p", false, Some(&handle), &Instances::default())
+                .is_some_and(|why| why.contains("Plugin p does not"))
         );
-        assert_eq!(unprepared("p", true, Some(&handle), &[]), None, "no controller service, nothing to ask");
+        assert_eq!(
+            unprepared("p", true, Some(&handle), &Instances::default()),
+            None,
+            "no controller service, nothing to ask"
+        );
         handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
         let waits = |instances: &[PluginInstance]| {
-            let instances: Vec<_> = instances.iter().cloned().map(Arc::new).collect();
+            let instances = Instances::of(instances.iter().cloned().map(Arc::new).collect());
             unprepared("p", true, Some(&handle), &instances)
         };
         assert!(waits(&[]).is_some_and(|why| why.contains("PluginInstance i on node node-1")));

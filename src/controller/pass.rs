@@ -8,7 +8,7 @@ use super::context::Context;
 use super::mapping::key_of;
 use super::observe::{Observed, observe};
 use super::refresh::refresh;
-use super::{claims, drift, handles, losses, record, refusals, volumes, writers};
+use super::{claims, drift, handles, losses, record, refusals, unsettled, volumes, writers};
 use crate::api::conditions::READY;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::attachment::closing::{self, ClosingStep};
@@ -44,7 +44,9 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
             Ok(Did::Step) => {}
             Ok(Did::Nothing) => {
                 let verdicts = verdicts(&seen);
-                if ctx.room.wait(&key_of(namespace, name), &verdicts) {
+                let (key, plugin) = (key_of(namespace, name), unsettled::waits_for(&seen, &verdicts));
+                let begins = ctx.unsettled.mark(&key, plugin.as_deref());
+                if ctx.room.wait(&key, &seen.claims_seen, &verdicts) || begins {
                     // What it waits for may have come while it was looked at.
                     continue;
                 }

@@ -12,8 +12,9 @@ use tokio::task::JoinSet;
 
 use super::args::ControllerArgs;
 use super::caution::Caution;
+use super::concern::Concern;
 use super::context::Context;
-use super::mapping::{self, Key, OfPlugin};
+use super::mapping::{self, Key};
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{losses, pass, plugins};
@@ -26,6 +27,7 @@ use crate::k8s::lease::{ApiLeases, Election, ElectionEnd, agent_lease_name};
 use crate::k8s::watch::{WentBack, watch};
 use crate::k8s::{Cache, Next, Queue, Selector, Writer, queue};
 use crate::metrics::{Metrics, QueueLabels, StateLabels};
+use crate::plugin::change::Change;
 use crate::shutdown::Shutdown;
 
 /// Why the controller ended.
@@ -82,6 +84,8 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         namespace: args.namespace.clone(),
         caution,
         room: Arc::default(),
+        unsettled: Arc::default(),
+        by_plugin: Arc::default(),
         gone: Arc::default(),
         lease_api,
         leadership,
@@ -217,7 +221,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut nodes_before = Degrees::new();
     let mut ghosts_before = HashMap::new();
     let mut told = Told::new();
-    let of_plugin = OfPlugin::new(&ctx);
+    let concern = Concern::new(&ctx);
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
@@ -228,14 +232,14 @@ async fn listen(ctx: Arc<Context>) {
             let degree = (losses::degree(silent, ctx.longest_call), ctx.has_left(&instance));
             // Also the first time: it may have fallen silent after the passes with which the leadership began.
             if before.get(&name).copied().unwrap_or_default() != degree {
-                of_plugin.wake(&instance.spec.plugin_name);
-                ctx.queue.add(Key::Plugin(instance.spec.plugin_name.clone()));
+                concern.wake(&instance, Change::HEARD);
+                ctx.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
             }
             now.insert(name, degree);
         }
         if ctx.caution.is_on() && !ctx.instances.all().iter().any(|i| ctx.awaits(i)) {
             ctx.caution.end();
-            ctx.volumes.all().iter().for_each(|volume| mapping::add_volume(&ctx.queue, volume));
+            ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(mapping::key_of_volume(volume)));
         }
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);
@@ -254,7 +258,7 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, u8>) -> HashMap<Stri
             losses::degree(ctx.leases.expired_for(&agent_lease_name(&c.agent)), ctx.longest_call)
         });
         if before.get(&c.agent).copied().unwrap_or(0) != degree {
-            ctx.queue.add(mapping::key_of(namespace, name));
+            ctx.queue.sweep(mapping::key_of(namespace, name));
         }
     };
     for handle in ctx.handles.all() {
@@ -285,7 +289,7 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
         });
         let node = (spec.node_name.clone(), spec.fixed.node_uid.clone());
         if before.get(&node).copied().unwrap_or(0) != degree {
-            ctx.queue.add(mapping::key_of(&spec.volume.namespace, &spec.volume.name));
+            ctx.queue.sweep(mapping::key_of(&spec.volume.namespace, &spec.volume.name));
         }
     }
     // Who was told of a silence by an earlier leader is told of its end by this one.
@@ -293,7 +297,7 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
         let bound = claim.spec.assignment.as_ref().map(|a| (a.node_name.clone(), a.node_uid.clone()));
         if bound.and_then(|node| now.get(&node)).is_none_or(|degree| *degree == 0) {
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-            ctx.queue.add(mapping::key_of(namespace, &claim.spec.volume_name));
+            ctx.queue.sweep(mapping::key_of(namespace, &claim.spec.volume_name));
         }
     }
     now

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedMutexGuard;
 
 use super::mapping::Key;
+use crate::claim::ClaimSeen;
 use crate::claim::admission::Verdict;
 use crate::claim::reason::Waiting;
 
@@ -25,8 +26,12 @@ pub(crate) struct Room {
 impl Room {
     /// Remembers for which nodes the claims of a Volume wait. True if that is news: what ended the wait may have come
     /// before it was remembered, so the Volume has to be looked at once more.
-    pub(crate) fn wait(&self, key: &Key, verdicts: &[(String, Verdict)]) -> bool {
-        let wanted: Wanted = verdicts.iter().filter_map(|(_, verdict)| node_of(verdict)).collect();
+    pub(crate) fn wait(&self, key: &Key, claims: &[ClaimSeen], verdicts: &[(String, Verdict)]) -> bool {
+        let nodes: HashMap<&str, Option<&String>> =
+            claims.iter().map(|c| (c.uid.as_str(), c.node.as_ref())).collect();
+        let named = |uid: &String| nodes.get(uid.as_str()).copied().flatten().cloned();
+        let waits = verdicts.iter().filter(|(_, verdict)| waits_for_a_node(verdict));
+        let wanted: Wanted = waits.map(|(uid, _)| named(uid)).collect();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.is_empty() {
             waiting.remove(key);
@@ -41,6 +46,11 @@ impl Room {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let meant = |wanted: &Option<String>| wanted.as_deref().is_none_or(|name| name == node);
         waiting.iter().filter(|(_, wanted)| wanted.iter().any(meant)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The Volumes with claims that wait for whatever node.
+    pub(crate) fn waiting(&self) -> Vec<Key> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
     /// One at a time for each driver and node: who counts its volumes there and adds one must not be overtaken (L9).
@@ -64,50 +74,61 @@ pub(crate) struct Entry {
     _door: OwnedMutexGuard<()>,
 }
 
-#[allow(clippy::option_option, reason = "no node is waited for, or any, or one")]
-fn node_of(verdict: &Verdict) -> Option<Option<String>> {
-    match verdict {
-        Verdict::Wait(Waiting::NodeNotUsable { node, .. }) => Some(Some(node.clone())),
-        Verdict::Wait(Waiting::NoNode) => Some(None),
-        Verdict::Wait(_) | Verdict::Grant(_) => None,
-    }
+/// What becomes of its node can end the claim's wait, or the wait of those behind it in line.
+fn waits_for_a_node(verdict: &Verdict) -> bool {
+    let Verdict::Wait(why) = verdict else { return false };
+    why.is_for_the_volume()
+        || matches!(why, Waiting::NodeNotUsable { .. } | Waiting::NoNode | Waiting::PluginNotReady { .. })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::mapping::key_of;
     use super::*;
+    use crate::api::VolumeClaim;
+    use crate::api::claim::VolumeClaimSpec;
+    use crate::claim::Holder;
 
-    fn wait(why: Waiting) -> (String, Verdict) {
-        ("claim".into(), Verdict::Wait(why))
+    /// A claim that names this node, or none, and waits.
+    fn waits(room: &Room, key: &Key, node: Option<&str>, why: Waiting) -> bool {
+        let mut claim = VolumeClaim::new("claim", VolumeClaimSpec::default());
+        claim.metadata.uid = Some("claim".into());
+        claim.spec.node_name = node.map(str::to_owned);
+        room.wait(key, &[ClaimSeen::of(&claim)], &[("claim".into(), Verdict::Wait(why))])
     }
 
-    fn full(node: &str) -> (String, Verdict) {
-        wait(Waiting::NodeNotUsable { node: node.into(), why: "full".into() })
+    fn full(node: &str) -> Waiting {
+        Waiting::NodeNotUsable { node: node.into(), why: "full".into() }
     }
 
     #[test]
     fn a_node_wakes_who_waits_for_it_or_for_any() {
         let room = Room::default();
         let (named, any, other) = (key_of("ns", "named"), key_of("ns", "any"), key_of("ns", "other"));
-        assert!(room.wait(&named, &[full("node-1"), full("node-2")]));
-        assert!(room.wait(&any, &[wait(Waiting::NoNode)]));
-        assert!(!room.wait(&other, &[wait(Waiting::ModeChanging)]), "it waits for no node");
+        assert!(waits(&room, &named, Some("node-1"), full("node-1")));
+        assert!(waits(&room, &any, None, Waiting::NoNode));
+        let missing = Waiting::VolumeNotFound { volume: "v".into() };
+        assert!(!waits(&room, &other, Some("node-1"), missing), "it waits for no node");
         let woken = |node| room.waiting_for(node).into_iter().collect::<std::collections::HashSet<_>>();
         assert_eq!(woken("node-1"), [named.clone(), any.clone()].into());
         assert_eq!(woken("node-3"), [any.clone()].into());
-        assert!(!room.wait(&any, &[]));
+        assert!(!room.wait(&any, &[], &[]));
         assert!(woken("node-3").is_empty());
+        // While it is held the node can fall ill, and then it no longer holds up those behind it.
+        waits(&room, &other, Some("node-3"), Waiting::Held(Holder::default()));
+        assert_eq!(woken("node-3"), [other].into());
+        assert_eq!(room.waiting().len(), 2);
     }
 
     #[test]
     fn only_news_asks_for_another_look() {
         let (room, key) = (Room::default(), key_of("ns", "volume"));
-        assert!(room.wait(&key, &[full("node-1")]));
-        assert!(!room.wait(&key, &[full("node-1")]));
-        assert!(room.wait(&key, &[full("node-2")]));
-        assert!(!room.wait(&key, &[]));
-        assert!(room.wait(&key, &[full("node-2")]));
+        let full_on = |node| waits(&room, &key, Some(node), full(node));
+        assert!(full_on("node-1"));
+        assert!(!full_on("node-1"));
+        assert!(full_on("node-2"));
+        assert!(!room.wait(&key, &[], &[]));
+        assert!(full_on("node-2"));
     }
 
     #[tokio::test]

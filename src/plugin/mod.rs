@@ -4,6 +4,7 @@
 
 pub mod allow;
 mod belief;
+pub mod change;
 mod in_order;
 
 use std::collections::BTreeSet;

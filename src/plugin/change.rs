@@ -1,0 +1,138 @@
+//! What a change of a PluginInstance can decide. Most change nothing that anybody decides by: a version, words, times.
+
+use crate::api::instance::{Capabilities, Service};
+use crate::api::{PluginInstance, PluginInstanceStatus};
+
+/// A driver that attaches.
+const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
+
+/// Which decisions a change of a PluginInstance can change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// About claims for its node, and what is attached there.
+    pub node: bool,
+    /// About Volumes whose calls it makes.
+    pub controller: bool,
+    /// About Volumes whose calls nobody makes: there is one now that attaches.
+    pub attaches: bool,
+    /// About other nodes of the driver too: it has come or gone, or the driver calls its node by another id, which can be
+    /// theirs.
+    pub place: bool,
+    /// Something that only those decide by who wait.
+    pub other: bool,
+}
+
+impl Change {
+    /// The agent beside it fell silent, or was heard again: all that is believed of it is judged anew.
+    pub const HEARD: Self = Self { node: true, controller: true, attaches: false, place: false, other: true };
+
+    /// Its Node came, went, became another or was marked as off or on: then it also no longer is, or is again, one of two
+    /// that a driver knows by the same id.
+    pub const STANDING: Self = Self { place: true, ..Self::HEARD };
+
+    /// What is different between two states of an instance. One of them may not be there.
+    #[must_use]
+    pub fn between(before: Option<&PluginInstance>, after: Option<&PluginInstance>) -> Self {
+        let attaches = |i: Option<&PluginInstance>| {
+            let status = i.and_then(|i| i.status.as_ref());
+            status.is_some_and(|s| s.controller && s.capabilities.controller_has(PUBLISH_UNPUBLISH))
+        };
+        Self {
+            node: before.map(of_node) != after.map(of_node),
+            controller: before.map(of_controller) != after.map(of_controller),
+            attaches: attaches(after) && !attaches(before),
+            place: before.map(of_place) != after.map(of_place),
+            other: before.map(of_the_rest) != after.map(of_the_rest),
+        }
+    }
+
+    /// Nobody decides by it.
+    #[must_use]
+    pub fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+}
+
+fn of_node(instance: &PluginInstance) -> impl PartialEq + use<'_> {
+    instance.status.as_ref().map(|s| {
+        let health = (s.node, s.is_healthy_for(Service::Node), s.is_gone_for(Service::Node));
+        let Capabilities { node, .. } = &s.capabilities;
+        (health, s.max_volumes, &s.topology, &s.boot_id, node)
+    })
+}
+
+fn of_controller(instance: &PluginInstance) -> impl PartialEq + use<'_> {
+    instance.status.as_ref().map(|s| {
+        let health =
+            (s.controller, s.is_healthy_for(Service::Controller), s.is_gone_for(Service::Controller));
+        let Capabilities { plugin, controller, .. } = &s.capabilities;
+        (health, &s.topology, plugin, controller)
+    })
+}
+
+fn of_place(instance: &PluginInstance) -> impl PartialEq + use<'_> {
+    let meta = &instance.metadata;
+    let node_id = instance.status.as_ref().map(|s| (&s.node_id, s.node));
+    (&meta.uid, &instance.spec, meta.deletion_timestamp.is_some(), node_id)
+}
+
+fn of_the_rest(instance: &PluginInstance) -> impl PartialEq + use<'_> {
+    instance.status.as_ref().map(|s: &PluginInstanceStatus| (s.is_healthy_for_any(), &s.forgotten))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::instance::{ForgottenMount, PluginInstanceSpec};
+
+    fn instance() -> PluginInstance {
+        let mut instance = PluginInstance::new("i", PluginInstanceSpec::default());
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
+        instance.status = Some(PluginInstanceStatus {
+            healthy: true,
+            controller: true,
+            node: true,
+            node_id: "n".into(),
+            capabilities: Capabilities { controller: names(&[PUBLISH_UNPUBLISH]), ..Capabilities::default() },
+            ..PluginInstanceStatus::default()
+        });
+        instance
+    }
+
+    fn change(edit: impl Fn(&mut PluginInstanceStatus)) -> Change {
+        let (before, mut after) = (instance(), instance());
+        edit(after.status.as_mut().unwrap());
+        Change::between(Some(&before), Some(&after))
+    }
+
+    #[test]
+    fn a_new_version_and_new_words_decide_nothing() {
+        let said = change(|s| {
+            s.version = "2".into();
+            s.last_error = Some("once".into());
+            s.writer_uid = "other".into();
+            s.observed_generation = Some(2);
+        });
+        assert!(said.is_nothing());
+    }
+
+    #[test]
+    fn what_decides_is_told_from_each_other() {
+        let none = Change::default();
+        let both = Change { node: true, controller: true, other: true, ..none };
+        assert_eq!(change(|s| s.healthy = false), both);
+        assert_eq!(change(|s| s.max_volumes = 3), Change { node: true, ..none });
+        assert_eq!(change(|s| s.boot_id = "b".into()), Change { node: true, ..none });
+        assert_eq!(change(|s| s.node_id = "m".into()), Change { place: true, ..none });
+        assert_eq!(change(|s| s.forgotten.push(ForgottenMount::default())), Change { other: true, ..none });
+        let grown = change(|s| s.capabilities.controller.push("CLONE_VOLUME".into()));
+        assert_eq!(grown, Change { controller: true, ..none });
+    }
+
+    #[test]
+    fn one_that_comes_or_goes_decides_everything() {
+        let come = Change::between(None, Some(&instance()));
+        assert_eq!(come, Change { node: true, controller: true, attaches: true, place: true, other: true });
+        assert_eq!(Change::between(Some(&instance()), None), Change { attaches: false, ..come });
+    }
+}
