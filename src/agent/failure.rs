@@ -5,6 +5,7 @@ use std::fmt;
 use super::records::RecordError;
 use super::state_disk;
 use crate::api::conditions::CallFailure;
+use crate::api::instance::MAX_STAGED;
 use crate::attachment::AttachmentSeen;
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::ApiError;
@@ -84,6 +85,16 @@ impl Failure {
             "no plugin on node {node} answers with the driver name {driver} and has the {service:?} service{way}"
         );
         Self { plugin_missing: true, ..Self::local("PluginNotRunning", rpc, message) }
+    }
+
+    /// The node has as many volumes of the driver as it could report if etcd were restored.
+    #[must_use]
+    pub fn too_many_volumes(rpc: Rpc, node: &str, driver: &str) -> Self {
+        let message = format!(
+            "node {node} has {MAX_STAGED} volumes of driver {driver}, which is as many as moor keeps account of; this one \
+             waits until another is undone, or delete this claim and create one for another node"
+        );
+        Self::local("TooManyVolumes", rpc, message)
     }
 
     /// The driver knows the node by an id under which another one uses the volume.

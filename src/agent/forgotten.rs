@@ -6,7 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::context::Agent;
 use super::records::{Records, Stored, Unreadable};
 use crate::api::PluginInstance;
-use crate::api::instance::{ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, UNDO_FORGOTTEN};
+use crate::api::instance::{
+    ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, MAX_FORGOTTEN_HANDLES, PluginInstanceStatus, UNDO_FORGOTTEN,
+};
 use crate::attachment::record::Lapse;
 use crate::k8s::lease::agent_lease_name;
 use crate::k8s::{ApiError, read};
@@ -25,7 +27,17 @@ pub(super) fn report(records: &Records, driver: &str) -> Vec<ForgottenMount> {
     let unreadable = unreadable.iter().filter(|u| u.driver_name == driver || u.driver_name.is_empty());
     let forgotten = records.forgotten();
     let forgotten = forgotten.iter().filter(|s| s.record.driver_name == driver);
-    forgotten.map(of_record).chain(unreadable.map(of_file)).take(MAX_FORGOTTEN).collect()
+    forgotten.map(of_record).chain(unreadable.map(of_file)).collect()
+}
+
+/// Puts a report into a status: those for which there is no room are only named.
+pub(super) fn say(mut all: Vec<ForgottenMount>, status: &mut PluginInstanceStatus) {
+    // Of what cannot be named nothing would be said.
+    all.sort_by_key(|mount| !mount.handle_name.is_empty());
+    let more = all.split_off(all.len().min(MAX_FORGOTTEN));
+    let names = more.into_iter().map(|mount| mount.handle_name).filter(|name| !name.is_empty());
+    status.forgotten_handles = names.take(MAX_FORGOTTEN_HANDLES).collect();
+    status.forgotten = all;
 }
 
 fn of_record(stored: &Stored) -> ForgottenMount {
@@ -99,6 +111,7 @@ mod tests {
 
     use super::*;
     use crate::agent::records::tests::stored;
+    use crate::api::instance::MAX_STAGED;
     use crate::attachment::record::Forgotten;
 
     #[tokio::test]
@@ -135,5 +148,28 @@ mod tests {
         assert_eq!(with("a"), ["a"]);
         assert_eq!(with("a, b"), ["a", "b"]);
         assert!(with("").is_empty() && orders(&PluginInstance::default()).is_empty());
+    }
+
+    fn mount(handle_name: String) -> ForgottenMount {
+        ForgottenMount { handle_name, ..ForgottenMount::default() }
+    }
+
+    /// A report that left one out would have to speak for every volume of the driver.
+    #[test]
+    fn whatever_an_agent_may_have_staged_is_named() {
+        let mut status = PluginInstanceStatus::default();
+        let staged = (0..MAX_STAGED).map(|n| mount(format!("volume-{n}")));
+        let unknown = (0..MAX_FORGOTTEN / 2).map(|_| mount(String::new()));
+        say(staged.chain(unknown).collect(), &mut status);
+        let described = status.forgotten.iter().map(|m| &m.handle_name);
+        let all: std::collections::BTreeSet<_> = described.chain(&status.forgotten_handles).collect();
+        assert!((0..MAX_STAGED).all(|n| all.contains(&format!("volume-{n}"))));
+        assert!(
+            status.forgotten.len() == MAX_FORGOTTEN
+                && status.forgotten_handles.len() <= MAX_FORGOTTEN_HANDLES
+        );
+
+        say(vec![mount("one".into())], &mut status);
+        assert!(status.forgotten.len() == 1 && status.forgotten_handles.is_empty());
     }
 }

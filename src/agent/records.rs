@@ -265,6 +265,12 @@ impl Records {
         self.known().values().map(|s| s.record.handle_name.clone()).collect()
     }
 
+    /// How many there are of a driver.
+    #[must_use]
+    pub fn number_of(&self, driver: &str) -> usize {
+        self.known().values().filter(|s| s.record.driver_name == driver).count()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

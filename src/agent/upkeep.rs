@@ -226,7 +226,7 @@ fn status(
         state_disk::report(&mut status, &spec.socket_path, problem);
     }
     status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
-    status.forgotten = forgotten::report(&agent.records, &observed.spec.driver_name);
+    forgotten::say(forgotten::report(&agent.records, &observed.spec.driver_name), &mut status);
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
     status.observed_generation = observed.metadata.generation;

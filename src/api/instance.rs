@@ -107,6 +107,10 @@ pub struct PluginInstanceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub forgotten: Vec<ForgottenMount>,
+    /// Names of the VolumeHandles of further such mounts, for which there is no room in forgotten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "super::schema::handle_names")]
+    pub forgotten_handles: Vec<String>,
     /// Why it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
@@ -167,8 +171,13 @@ pub struct ServiceStatus {
 
 /// Annotation on a PluginInstance: UID of the Attachment whose forgotten mounts its agent is to undo.
 pub const UNDO_FORGOTTEN: &str = "moor.dev/undo-forgotten";
-/// Longest `status.forgotten`. A list of this length may not be all, and then speaks for every volume of the driver.
+/// Longest `status.forgotten`.
 pub const MAX_FORGOTTEN: usize = 256;
+/// Longest `status.forgottenHandles`.
+pub const MAX_FORGOTTEN_HANDLES: usize = 2048;
+/// Most volumes of a driver that an agent stages. As many mounts can be reported as forgotten, so that no report speaks
+/// for a volume that it does not name; what is over is for records that cannot be read.
+pub const MAX_STAGED: usize = MAX_FORGOTTEN_HANDLES;
 /// Most claims that are named of one mount.
 pub const MAX_CLAIMS: usize = 8;
 

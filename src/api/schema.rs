@@ -57,6 +57,13 @@ pub fn node_names(_: &mut SchemaGenerator) -> Schema {
         "items": { "type": "string", "minLength": 1, "maxLength": 253 }, "x-kubernetes-list-type": "set" })
 }
 
+/// Names of up to 2048 VolumeHandles.
+#[must_use]
+pub fn handle_names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "maxItems": 2048, "items": { "type": "string", "maxLength": 63 },
+        "x-kubernetes-list-type": "atomic" })
+}
+
 /// Labels that an object has to have.
 #[must_use]
 pub fn labels(_: &mut SchemaGenerator) -> Schema {

@@ -147,8 +147,8 @@ pub struct ForgottenSeen {
 pub enum Mount {
     /// It is reported, with the UID of the Attachment that it was made for.
     Reported(String),
-    /// The report is as long as it can be, and this volume may have been left out.
-    Unlisted,
+    /// The volume is named, and no more.
+    Named,
     /// etcd may have been restored, and the node has yet to say what it has mounted.
     NotSaid,
 }

@@ -92,10 +92,11 @@ impl ForgottenSeen {
                      say what it has mounted, at most until its Lease has expired"
                 );
             }
-            Mount::Unlisted => {
+            Mount::Named => {
                 return format!(
                     "node {node} has more mounts that the API server has forgotten than PluginInstance {instance} can \
-                 list, perhaps of this volume; reboot the node, or have those that are listed undone"
+                     describe, and one of them is of this volume (status.forgottenHandles); reboot the node, or have \
+                     those that are described undone"
                 );
             }
         };

@@ -311,7 +311,7 @@ fn add_waiting(queue: &Queue<Key>, room: &Room, node: &str) {
 pub(crate) fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
     let Some(spec) = &lease.spec else { return true };
     let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let lasts = lasts.map_or(DURATION, Duration::from_secs);
+    let lasts = lasts.map_or(DURATION, Duration::from_secs).min(DURATION);
     spec.renew_time.as_ref().is_none_or(|renewed| now.duration_since(renewed.0).unsigned_abs() > lasts)
 }
 

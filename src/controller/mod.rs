@@ -4,6 +4,7 @@
 //! VolumeHandle, its Attachments and its claims, oldest first. Only the holder of the Lease decides; two
 //! that both believe to be it meet at names and resourceVersions.
 
+mod agent_leases;
 mod allow;
 mod args;
 mod caution;
@@ -11,6 +12,7 @@ mod claims;
 mod concern;
 mod context;
 mod drift;
+mod forgotten;
 mod gone;
 mod handles;
 mod instances;

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use super::allow::{Refused, refused};
 use super::context::Context;
+use super::forgotten::reports;
 use super::instances::Instances;
 use super::mapping::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
-use crate::api::instance::{Capabilities, MAX_FORGOTTEN, PluginInstanceStatus, Service};
+use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
-use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
+use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::k8s::lease::{Leftovers, agent_lease_name};
 use crate::plugin::{self, older};
 use crate::volume::InstanceSeen;
@@ -57,6 +58,8 @@ pub(crate) struct Observed {
     pub(crate) forgotten: Vec<ForgottenSeen>,
     /// What is asked for and the namespace may not.
     pub(crate) refused: Refused,
+    /// Instances that report such a mount on a node that is gone or off, as far as the caches know.
+    pub(crate) ended: Vec<Arc<PluginInstance>>,
 }
 
 impl Observed {
@@ -153,13 +156,15 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
             .and_then(|p| p.status.as_ref())
             .is_some_and(|s| s.capabilities.controller_has(PUBLISH_READONLY)),
     });
+    let reported = handle_name.as_ref().map(|name| reports(ctx, &instances, name)).unwrap_or_default();
     Observed {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
         nodes: nodes(ctx, volume.as_deref(), &driver, handle_name.as_deref(), &instances, wanted.as_ref()),
         controllers: controllers(ctx, &instances, &controlling, &named, is_assigned),
-        forgotten: handle_name.map(|name| forgotten(ctx, &instances, &name)).unwrap_or_default(),
+        forgotten: reported.mounts,
+        ended: reported.ended,
         driver,
         volume,
         volume_seen,
@@ -246,26 +251,6 @@ fn nodes(
             }
         })
         .collect()
-}
-
-/// What the agents report about this handle. A full list may be cut short, and then speaks for every handle.
-fn forgotten(ctx: &Context, instances: &Instances, handle_name: &str) -> Vec<ForgottenSeen> {
-    let on = |i: &Arc<PluginInstance>, mount| ForgottenSeen {
-        node: i.spec.node_name.clone(),
-        instance: i.metadata.name.clone().unwrap_or_default(),
-        mount,
-    };
-    let mount = |i: &Arc<PluginInstance>| {
-        let mounts = i.status.as_ref().map_or(&[][..], |s| s.forgotten.as_slice());
-        let found = mounts.iter().find(|m| m.handle_name == handle_name);
-        let reported = found.map(|m| Mount::Reported(m.attachment_uid.clone()));
-        let unlisted = || (mounts.len() >= MAX_FORGOTTEN).then_some(Mount::Unlisted);
-        reported.or_else(unlisted).or_else(|| ctx.awaits(i).then_some(Mount::NotSaid))
-    };
-    if ctx.caution.is_on() {
-        return instances.iter().filter_map(|i| Some(on(i, mount(i)?))).collect();
-    }
-    instances.forgetful().filter_map(|i| Some(on(i, mount(i)?))).collect()
 }
 
 /// The agent beside an instance is there, as far as this process can know.

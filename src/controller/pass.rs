@@ -8,7 +8,7 @@ use super::context::Context;
 use super::mapping::key_of;
 use super::observe::{Observed, observe};
 use super::refresh::refresh;
-use super::{claims, drift, handles, losses, record, refusals, unsettled, volumes, writers};
+use super::{claims, drift, forgotten, handles, losses, record, refusals, unsettled, volumes, writers};
 use crate::api::conditions::READY;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::attachment::closing::{self, ClosingStep};
@@ -193,6 +193,10 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
     }
     if let Some(attachment) = handles::misplaced(seen) {
         return claims::move_controller(ctx, seen, attachment).await;
+    }
+    let grants = verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Grant(_)));
+    if grants && !forgotten::have_ended(ctx, &seen.ended).await? {
+        return Ok(Did::Nothing);
     }
     for (uid, verdict) in &verdicts {
         let Verdict::Grant(grant) = verdict else { continue };

@@ -17,7 +17,7 @@ use super::context::Context;
 use super::mapping::{self, Key};
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
-use super::{losses, pass, plugins};
+use super::{agent_leases, losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
@@ -241,6 +241,7 @@ async fn listen(ctx: Arc<Context>) {
             ctx.caution.end();
             ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(mapping::key_of_volume(volume)));
         }
+        agent_leases::remove_left(&ctx).await;
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);
         ghosts_before = listen_to_ghosts(&ctx, &ghosts_before);

@@ -53,6 +53,12 @@ impl Room {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
+    /// A node is gone for good. Whoever is at one of its doors stays there alone: it holds the door itself.
+    pub(crate) fn forget(&self, node: &str) {
+        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.retain(|(_, of), door| of != node || Arc::strong_count(door) > 1);
+    }
+
     /// One at a time for each driver and node: who counts its volumes there and adds one must not be overtaken (L9).
     pub(crate) async fn enter(&self, driver: &str, node: &str) -> Entry {
         let door = {
@@ -129,6 +135,22 @@ mod tests {
         assert!(full_on("node-2"));
         assert!(!room.wait(&key, &[], &[]));
         assert!(full_on("node-2"));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_gone_keeps_no_door_but_one_that_is_held() {
+        let room = Room::default();
+        let inside = room.enter("driver", "gone").await;
+        drop(room.enter("other", "gone").await);
+        drop(room.enter("driver", "there").await);
+        room.forget("gone");
+        assert_eq!(room.doors.lock().unwrap().len(), 2);
+        let mut next = Box::pin(room.enter("driver", "gone"));
+        assert!(futures::poll!(&mut next).is_pending(), "two at once");
+        drop(inside);
+        drop(next.await);
+        room.forget("gone");
+        assert_eq!(room.doors.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]

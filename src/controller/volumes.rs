@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::claims::with_finalizer;
 use super::context::Context;
+use super::forgotten;
 use super::handles::{self, live_attachments};
 use super::observe::{Observed, handle_of};
 use super::pass::Did;
@@ -61,7 +62,7 @@ pub(crate) async fn assign_delete(
     to: Option<ControllerRef>,
 ) -> Result<Did, ApiError> {
     let name = seen.handle.as_ref().and_then(|h| h.metadata.name.clone()).unwrap_or_default();
-    if !live_attachments(ctx, &name).await?.is_empty() {
+    if !live_attachments(ctx, &name).await?.is_empty() || !forgotten::have_ended(ctx, &seen.ended).await? {
         return Ok(Did::Nothing);
     }
     // An order that was given stands: its call may be running.

@@ -77,7 +77,10 @@ fn of_place(instance: &PluginInstance) -> impl PartialEq + use<'_> {
 }
 
 fn of_the_rest(instance: &PluginInstance) -> impl PartialEq + use<'_> {
-    instance.status.as_ref().map(|s: &PluginInstanceStatus| (s.is_healthy_for_any(), &s.forgotten))
+    instance
+        .status
+        .as_ref()
+        .map(|s: &PluginInstanceStatus| (s.is_healthy_for_any(), &s.forgotten, &s.forgotten_handles))
 }
 
 #[cfg(test)]

@@ -77,6 +77,7 @@ fn forgotten(counted: &[&Arc<PluginInstance>]) -> Finding {
     let mounts = |i: &PluginInstance| -> Vec<ForgottenMount> {
         i.status.as_ref().map(|s| s.forgotten.clone()).unwrap_or_default()
     };
+    // What is only named comes after what is described.
     let report = counted.iter().filter(|i| !mounts(i).is_empty());
     let names = list(report.filter_map(|i| i.metadata.name.as_deref()))?;
     let unknown = counted.iter().flat_map(|i| mounts(i)).filter(|m| m.handle_name.is_empty()).count();
@@ -88,7 +89,8 @@ fn forgotten(counted: &[&Arc<PluginInstance>]) -> Finding {
     };
     let message = format!(
         "PluginInstance {names} reports mounts that the API server does not account for: their volumes are granted on no \
-         other node before they are undone or the node is rebooted (see status.forgotten){unknown}"
+         other node before they are undone, the node is rebooted, or it is off and marked out-of-service or its Node \
+         deleted (see status.forgotten){unknown}"
     );
     Some(("Forgotten", message))
 }

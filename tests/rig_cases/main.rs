@@ -51,12 +51,13 @@ fn main() -> ExitCode {
         leases_apart::CASES,
         node_loss::CASES,
         read_only::CASES,
-        restored::CASES,
         rogue::CASES,
         state_disk::CASES,
         stubborn::CASES,
         targets::CASES,
         visibility::CASES,
         volume_calls::CASES,
+        // Last: what follows the objects here does not know that they went back.
+        restored::CASES,
     ])
 }

@@ -2,6 +2,7 @@
 //! checked.
 
 mod instances;
+mod leaving;
 mod node_ids;
 mod storage;
 
@@ -17,6 +18,8 @@ pub const CASES: &[Case] = cases![
     instances::labels_say_where_controller_calls_are_made,
     node_ids::nodes_that_a_driver_cannot_tell_apart_get_no_claims,
     node_ids::nothing_is_detached_under_a_mount_of_the_same_node_id,
+    leaving::a_report_holds_up_what_it_names_until_its_node_is_off,
+    leaving::the_lease_of_a_node_that_is_gone_goes_with_the_last_object_that_names_it,
     storage::what_a_persistent_volume_names_is_neither_taken_nor_deleted,
     storage::what_a_persistent_volume_names_by_now_is_left,
 ];

@@ -16,6 +16,7 @@ use crate::agent::mount_flags::{self, Wanted};
 use crate::agent::mounts::{self, Device, MountError};
 use crate::agent::paths::{HostPath, PathError};
 use crate::agent::records::Stored;
+use crate::api::instance::MAX_STAGED;
 use crate::api::{Attachment, AttachmentMode, VolumeClaim};
 use crate::attachment::record::{Done, Record, TargetRecord};
 use crate::csi::{CallError, Meaning, Origin, Rpc};
@@ -175,6 +176,10 @@ impl Pass {
             return Ok(stored.clone());
         }
         let fixed = &attachment.spec.fixed;
+        if self.agent.records.number_of(&fixed.driver_name) >= MAX_STAGED {
+            let node = &self.agent.node_name;
+            return Err(Failure::too_many_volumes(Rpc::NodeStageVolume, node, &fixed.driver_name));
+        }
         let staging = self.agent.paths.staging(&uid).map_err(|error| path_failure(&error))?;
         let record = Record {
             attachment_uid: uid,

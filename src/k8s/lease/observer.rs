@@ -114,6 +114,11 @@ impl LeaseObserver {
         spec.is_some_and(|spec| spec.holder_identity.as_deref().unwrap_or_default().is_empty())
     }
 
+    /// A Lease was removed for good.
+    pub fn forget(&self, lease: &str) {
+        self.seen().remove(lease);
+    }
+
     fn expired(&self, lease: &str, node_uid: Option<&str>) -> Option<Duration> {
         let now = Instant::now();
         let mut seen = self.seen();
@@ -129,7 +134,8 @@ impl LeaseObserver {
         };
         let seconds = last.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let duration = seconds.and_then(|s| u64::try_from(s).ok()).map_or(DURATION, Duration::from_secs);
-        now.duration_since(last.at).checked_sub(duration)
+        // No agent asks for longer, and one that does must not be heard for ever.
+        now.duration_since(last.at).checked_sub(duration.min(DURATION))
     }
 
     fn seen(&self) -> MutexGuard<'_, Observations> {

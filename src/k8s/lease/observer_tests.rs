@@ -34,6 +34,19 @@ async fn a_leader_that_has_just_started_has_seen_nothing_expire() {
     assert_eq!(observer.expired_on_node_for(N1, "u1").map(|d| d.as_secs()), Some(10));
 }
 
+/// Whoever has the agent's token writes its Lease.
+#[tokio::test(start_paused = true)]
+async fn no_lease_lasts_longer_than_an_agent_asks_for() {
+    let observer = LeaseObserver::default();
+    let mut endless = lease("u1", "pod", 1);
+    endless.spec.as_mut().unwrap().lease_duration_seconds = Some(i32::MAX);
+    observer.observe(&endless);
+    sleep(50 * SECOND).await;
+    assert_eq!(observer.expired_on_node_for(N1, "u1").map(|d| d.as_secs()), Some(10));
+    observer.forget(N1);
+    assert_eq!(observer.expired_on_node_for(N1, "u1"), None, "as one that was never seen");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_renewal_starts_the_wait_anew_but_seeing_it_again_does_not() {
     let observer = LeaseObserver::default();
