@@ -3,7 +3,10 @@
 //! The kernel is asked about one path at a time (statx), which costs the same with ten mounts and with ten thousand.
 //! Where it cannot say, /proc/self/mountinfo is read whole.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -23,8 +26,14 @@ const DEVICES: &str = "/sys/dev/block";
 /// Longest wait for the kernel. A look at a dead network mount may never return.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Looks at a time, each of which takes a thread. One that hangs gives its place back when it is given up.
+/// Looks at a time, each of which takes a thread. One that hangs gives its place back when it is given up, so that others
+/// go on; its thread stays.
 static LOOKS: Semaphore = Semaphore::const_new(16);
+
+/// Looks that were given up and have not come back, by their number: their paths.
+static GIVEN_UP: Mutex<BTreeMap<u64, PathBuf>> = Mutex::new(BTreeMap::new());
+/// Most of them. The runtime has 512 threads for such work, and records are written by them too.
+const MOST_GIVEN_UP: usize = 128;
 
 /// The device behind a mount or a device file, as it is recorded and compared (design R8). Opaque.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +95,14 @@ pub enum MountError {
     /// The kernel did not answer in time.
     #[error("look what is mounted at {path}: no answer in {} s, the file system behind it may be dead", PATIENCE.as_secs())]
     Hangs {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Looks at other paths hang, as many as may.
+    #[error(
+        "look what is mounted at {path}: {MOST_GIVEN_UP} looks at other paths hang, the file systems behind them may be dead"
+    )]
+    OthersHang {
         /// The path.
         path: PathBuf,
     },
@@ -158,16 +175,47 @@ pub(super) async fn bounded<T: Send + 'static>(
     path: &HostPath,
     work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
 ) -> Result<T, MountError> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
     let path = path.as_path().to_owned();
     let inner = path.clone();
     // Never closed, so there is always a permit to wait for.
     let _permit = LOOKS.acquire().await.ok();
-    let task = tokio::task::spawn_blocking(move || work(&inner));
+    {
+        let given_up = given_up();
+        if given_up.values().any(|hanging| *hanging == path) {
+            // No second thread goes where one has not come back from.
+            return Err(MountError::Hangs { path });
+        }
+        if given_up.len() >= MOST_GIVEN_UP {
+            return Err(MountError::OthersHang { path });
+        }
+    }
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let ended = Arc::new(AtomicBool::new(false));
+    let end = ended.clone();
+    let task = tokio::task::spawn_blocking(move || {
+        let result = work(&inner);
+        let mut given_up = given_up();
+        end.store(true, Ordering::Relaxed);
+        given_up.remove(&number);
+        result
+    });
     match tokio::time::timeout(PATIENCE, task).await {
         Ok(Ok(result)) => result,
         Ok(Err(ended)) => Err(MountError::Look { path, source: io::Error::other(ended) }),
-        Err(_) => Err(MountError::Hangs { path }),
+        Err(_) => {
+            let mut given_up = given_up();
+            // Under the lock: it may have come back in this moment.
+            if !ended.load(Ordering::Relaxed) {
+                given_up.insert(number, path.clone());
+            }
+            Err(MountError::Hangs { path })
+        }
     }
+}
+
+fn given_up() -> MutexGuard<'static, BTreeMap<u64, PathBuf>> {
+    GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn look_now(path: &Path) -> Result<Option<Device>, MountError> {
@@ -204,6 +252,8 @@ fn find(table: &str, path: &Path) -> Option<Device> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     const SAMPLE: &str = "\
@@ -249,6 +299,35 @@ mod tests {
         assert_eq!(look(&plain).await.unwrap(), None);
         assert_eq!(look(&HostPath::recorded("/nowhere/at/all")).await.unwrap(), None);
         assert!(look(&HostPath::recorded("/proc")).await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_path_that_hangs_has_one_thread_and_no_more() {
+        let path = HostPath::recorded("/a/file/system/that/is/dead");
+        let (come_back, held) = std::sync::mpsc::channel::<()>();
+        let (begins, begun) = tokio::sync::oneshot::channel();
+        let dead = path.clone();
+        let first = tokio::spawn(async move {
+            let hang = move |_: &Path| {
+                let _ = begins.send(());
+                let _ = held.recv();
+                Ok(())
+            };
+            bounded(&dead, hang).await
+        });
+        begun.await.unwrap();
+        tokio::time::advance(PATIENCE * 2).await;
+        assert!(matches!(first.await.unwrap(), Err(MountError::Hangs { .. })));
+
+        // Answered at once: nothing was begun that could be waited for.
+        let again = bounded(&path, |_| Ok(())).now_or_never();
+        assert!(matches!(again, Some(Err(MountError::Hangs { .. }))), "{again:?}");
+        let other = HostPath::recorded("/another/path");
+        bounded(&other, |_| Ok(())).await.unwrap();
+        drop(come_back);
+        while bounded(&path, |_| Ok(())).await.is_err() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]
