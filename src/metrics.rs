@@ -88,6 +88,8 @@ pub struct Metrics {
     pub panics: Counter,
     /// 1 on the controller that leads.
     pub leading: Gauge,
+    /// Folders of drivers' sockets that do not answer an agent.
+    pub folders_unanswered: Gauge,
     /// 1 on an agent whose state directory takes no writes.
     pub state_unwritable: Gauge,
 }
@@ -105,6 +107,7 @@ impl Metrics {
             unreadable: Family::default(),
             panics: Counter::default(),
             leading: Gauge::default(),
+            folders_unanswered: Gauge::default(),
             state_unwritable: Gauge::default(),
         };
         let mut registry = Registry::with_prefix("moor");
@@ -117,6 +120,8 @@ impl Metrics {
         registry.register("unreadable_objects", "Objects that the leader cannot read", unreadable);
         registry.register("panics", "Passes that panicked", metrics.panics.clone());
         registry.register("leading", "1 on the controller that leads", metrics.leading.clone());
+        let help = "Folders of drivers' sockets that do not answer the agent";
+        registry.register("folders_unanswered", help, metrics.folders_unanswered.clone());
         let help = "1 on an agent whose state directory takes no writes";
         registry.register("state_unwritable", help, metrics.state_unwritable.clone());
         (metrics, registry)

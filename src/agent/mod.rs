@@ -5,7 +5,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`registry`], `instance`, `fingerprint`, `processes`, `upkeep` | drivers: sockets, health, PluginInstances |
+//! | [`registry`], `folders`, `instance`, `fingerprint`, `processes`, `upkeep` | drivers: sockets, health, PluginInstances |
 //! | `controller_calls`, `volume_calls`, `proof` | ControllerPublish, CreateVolume and their inverses |
 //! | `audit` | what the driver lists as attached, compared with the Attachments |
 //! | `node` | stage, publish and their inverses |
@@ -28,6 +28,7 @@ pub mod directories;
 mod doubts;
 pub mod failure;
 pub mod fingerprint;
+mod folders;
 mod forgotten;
 mod front;
 pub mod host;

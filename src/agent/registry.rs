@@ -4,8 +4,6 @@
 //! sees a socket that was replaced under the same name, and cannot miss an event.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+use super::folders::{Folders, Scan, SocketFile};
 
 use super::fingerprint::Fingerprint;
 use super::instance;
@@ -22,8 +22,6 @@ use crate::csi::{Deadlines, Plugin, Service};
 const SCAN: Duration = Duration::from_millis(500);
 /// After this long a socket that has not been asked with success or failure is no longer waited for.
 const SETTLED: Duration = Duration::from_secs(20);
-/// Where kubelet keeps the volumes of CSI drivers, ours included; no plugin listens there.
-const NOT_PLUGINS: &str = "kubernetes.io";
 
 /// How a plugin process is doing, as its watcher last saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,14 +120,6 @@ impl Endpoint {
     }
 }
 
-/// The file of a socket as it was found; a new process binds a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SocketFile {
-    device: u64,
-    inode: u64,
-    modified: (i64, i64),
-}
-
 struct Watched {
     file: SocketFile,
     endpoint: Endpoint,
@@ -145,6 +135,8 @@ pub trait Surroundings: Send + Sync + 'static {
     fn named_sockets(&self) -> Vec<PathBuf>;
     /// How long a process of this driver may take to become healthy.
     fn health_timeout(&self, driver: &str) -> Duration;
+    /// So many folders of the plugin directory do not answer: what is in them is not known.
+    fn unanswered(&self, _folders: usize) {}
     /// Something about this driver's processes has changed. `serving`: one answers that did not before.
     fn changed(&self, driver: &str, serving: bool);
 }
@@ -233,27 +225,29 @@ impl Registry {
 
     /// Looks through the directory for ever.
     pub async fn run(self: Arc<Self>) {
+        let mut folders = Folders::of(self.directory.clone());
         loop {
-            let directory = self.directory.clone();
             let mut named = self.surroundings.named_sockets();
             // The Plugin that named one may be gone, and undo goes on (design R9).
             named.extend(self.state().sockets.keys().cloned());
-            let found = tokio::task::spawn_blocking(move || sockets(&directory, named)).await;
-            if let Ok(found) = found {
-                self.reconcile(&found);
-            }
+            let scan = folders.look(named).await;
+            self.surroundings.unanswered(scan.unanswered.len());
+            self.reconcile(&scan);
             tokio::time::sleep(SCAN).await;
         }
     }
 
-    fn reconcile(self: &Arc<Self>, found: &HashMap<PathBuf, SocketFile>) {
+    fn reconcile(self: &Arc<Self>, scan: &Scan) {
+        let found = &scan.found;
         let mut told = HashSet::new();
         {
             let mut state = self.state();
             state.scanned.get_or_insert_with(Instant::now);
             let State { sockets, serial, .. } = &mut *state;
             sockets.retain(|path, watched| {
-                let same = found.get(path) == Some(&watched.file);
+                // Of a folder that does not answer nothing is known, least of all that a process has ended.
+                let hidden = path.parent().is_some_and(|folder| scan.unanswered.contains(folder));
+                let same = hidden || found.get(path) == Some(&watched.file);
                 if !same {
                     watched.task.abort();
                     tracing::info!(socket = %path.display(), driver = watched.endpoint.driver(), "the socket is gone");
@@ -335,26 +329,6 @@ impl Registry {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The sockets `<directory>/<plugin>/<name>.sock` and those that are named.
-fn sockets(directory: &Path, named: Vec<PathBuf>) -> HashMap<PathBuf, SocketFile> {
-    let folders = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    let folders = folders.filter(|path| path.file_name().is_some_and(|name| name != NOT_PLUGINS));
-    let files = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
-    let paths = files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sock"));
-    paths.chain(named).filter_map(|path| Some((path.clone(), SocketFile::at(&path)?))).collect()
-}
-
-impl SocketFile {
-    fn at(path: &Path) -> Option<Self> {
-        let file = fs::metadata(path).ok()?;
-        file.file_type().is_socket().then(|| Self {
-            device: file.dev(),
-            inode: file.ino(),
-            modified: (file.mtime(), file.mtime_nsec()),
-        })
     }
 }
 

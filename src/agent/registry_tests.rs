@@ -1,5 +1,6 @@
 //! The registry against small plugins on real sockets, which come, fail, restart and go.
 
+use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::net::UnixListener;
@@ -343,23 +344,6 @@ async fn a_socket_that_is_no_plugin_does_not_hold_up_others() {
     drop(silent);
 }
 
-#[tokio::test]
-async fn sockets_are_found_one_folder_down_and_where_they_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    for folder in ["a", "b", NOT_PLUGINS] {
-        fs::create_dir(dir.path().join(folder)).unwrap();
-    }
-    let path = |name: &str| dir.path().join(name);
-    let listeners = ["a/csi.sock", "b/other.sock", "kubernetes.io/x.sock", "b/ctl.socket", "top.sock"]
-        .map(|name| UnixListener::bind(path(name)).unwrap());
-    fs::write(path("a/plain.sock"), "").unwrap();
-    let found = sockets(dir.path(), vec![path("b/ctl.socket"), path("missing.sock")]);
-    let mut names: Vec<_> = found.keys().cloned().collect();
-    names.sort();
-    assert_eq!(names, [path("a/csi.sock"), path("b/ctl.socket"), path("b/other.sock")]);
-    drop(listeners);
-}
-
 /// A Plugin that is deleted no longer names it, and what it has mounted has to be undone.
 #[tokio::test]
 async fn a_socket_that_nobody_names_any_more_serves_until_it_is_gone() {
@@ -376,20 +360,4 @@ async fn a_socket_that_nobody_names_any_more_serves_until_it_is_gone() {
     assert!(registry.client_for("a.test", Service::Identity).is_some());
     fs::remove_file(&path).unwrap();
     until("gone", || registry.best("a.test", Service::Identity, None).is_none()).await;
-}
-
-#[tokio::test]
-async fn a_socket_that_was_bound_anew_is_another_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("csi.sock");
-    let first = UnixListener::bind(&path).unwrap();
-    let before = SocketFile::at(&path).unwrap();
-    assert_eq!(SocketFile::at(&path), Some(before));
-    drop(first);
-    // Some file systems give its inode to the next one at once, and the clock of files is a coarse one.
-    fs::hard_link(&path, dir.path().join("kept")).unwrap();
-    fs::remove_file(&path).unwrap();
-    assert_eq!(SocketFile::at(&path), None);
-    let _second = UnixListener::bind(&path).unwrap();
-    assert_ne!(SocketFile::at(&path), Some(before));
 }

@@ -126,6 +126,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         queues: queues.clone(),
         first_seen: Arc::default(),
         taken: Arc::default(),
+        metrics: metrics.clone(),
         audit_interval: Duration::from_secs(args.audit_interval),
     });
     wakes.listen();

@@ -21,6 +21,7 @@ use crate::api::{
     Attachment, AttachmentState, ClaimState, Plugin, PluginInstance, Volume, VolumeClaim, VolumeState,
 };
 use crate::k8s::{Cache, Queue};
+use crate::metrics::Metrics;
 
 /// Time in which several changes of one plugin become one write.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -76,6 +77,7 @@ pub(super) struct Wakes {
     pub queues: Arc<Queues>,
     pub first_seen: Arc<FirstSeen>,
     pub taken: Arc<Taken>,
+    pub metrics: Metrics,
     /// Time to the first audit of a driver that answers; zero is never.
     pub audit_interval: Duration,
 }
@@ -243,6 +245,10 @@ impl Surroundings for Wakes {
     fn health_timeout(&self, driver: &str) -> Duration {
         let seconds = oldest_plugin(&self.plugins, driver).map(|p| p.spec.health_timeout_seconds);
         seconds.and_then(|s| u64::try_from(s).ok()).map_or(HEALTH_TIMEOUT, Duration::from_secs)
+    }
+
+    fn unanswered(&self, folders: usize) {
+        self.metrics.folders_unanswered.set(i64::try_from(folders).unwrap_or(i64::MAX));
     }
 
     fn changed(&self, driver: &str, serving: bool) {

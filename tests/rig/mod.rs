@@ -18,6 +18,7 @@ mod cluster;
 mod conditions;
 mod consumer;
 mod control_plane;
+mod dead_mounts;
 mod disk;
 mod disks;
 pub mod fake;
@@ -45,6 +46,7 @@ use rustix::process::Signal;
 
 pub use cluster::{Cluster, LOOK, PATIENCE};
 pub use consumer::Consumer;
+pub use dead_mounts::DeadMount;
 pub use disk::Disk;
 pub use fake::{Fake, Fault};
 pub use gate::{Gate, Point, Side};

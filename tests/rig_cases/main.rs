@@ -17,6 +17,7 @@ mod behind;
 mod bounds;
 mod consumers;
 mod crash_sweep;
+mod dead_folder;
 mod drift;
 mod events;
 mod fault_matrix;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         behind::CASES,
         consumers::CASES,
         crash_sweep::CASES,
+        dead_folder::CASES,
         drift::CASES,
         events::CASES,
         fault_matrix::CASES,
