@@ -66,6 +66,14 @@ async fn mount_folder(folder: &HostPath) -> Result<(), TargetsError> {
     if mounts::look(folder).await?.is_some() {
         return Ok(());
     }
+    for entry in fs::read_dir(folder.as_path()).into_iter().flatten().flatten() {
+        let target = Paths::target_in(folder, &entry.file_name());
+        if mounts::look(&target).await?.is_some() {
+            // Somebody has taken the tmpfs away, or mounted something over it, and claims have been mounted since.
+            tracing::warn!(path = %target, "is mounted, so no folder of the targets is mounted over it before the next boot");
+            return Ok(());
+        }
+    }
     let path = folder.as_path();
     // Devices are not refused: a driver may make the node of a raw volume there.
     mount("moor", path, "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, OPTIONS)

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use moor::csi::Rpc;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::cases;
 use crate::rig::{Case, Cluster, Options, Rig, volume, volume_claim};
@@ -61,6 +62,23 @@ async fn the_folder_of_the_targets_is_handed_on_and_goes_with_the_last_agent(clu
     rig.until_served(NODE).await;
 }
 
+/// What was mounted over the folder may have mounts of claims in it.
+async fn no_folder_is_mounted_over_what_is_in_use(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet_dir(NODE);
+    mount_bind(&kubelet, &kubelet).unwrap();
+    rig.make_volume(&volume("data")).await;
+    rig.make_claim(&volume_claim("data", "data", NODE)).await;
+    let path = rig.until_ready("data").await;
+    fs::write(format!("{path}/file"), "kept").unwrap();
+    rig.restart_and_wait(NODE).await;
+    assert_eq!(fs::read_to_string(format!("{path}/file")).unwrap(), "kept");
+    rig.delete_claim("data").await;
+    rig.until_claim_gone("data").await;
+    unmount(&kubelet, UnmountFlags::DETACH).unwrap();
+    rig.remove(&[""; 0], &["data"]).await;
+}
+
 /// An earlier version kept them on the node's disk.
 async fn targets_that_other_boots_have_left_are_removed(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
@@ -83,5 +101,6 @@ async fn targets_that_other_boots_have_left_are_removed(cluster: Arc<Cluster>) {
 pub const CASES: &[Case] = cases![
     after_a_reboot_there_is_no_target_before_its_mount,
     the_folder_of_the_targets_is_handed_on_and_goes_with_the_last_agent,
+    no_folder_is_mounted_over_what_is_in_use,
     targets_that_other_boots_have_left_are_removed
 ];
