@@ -15,7 +15,7 @@ use crate::k8s::ApiError;
 use crate::k8s::persistent_volume::{LeanPersistentVolume, Naming};
 use crate::k8s::read::{get_live, look_through};
 
-/// PersistentVolumes that are remembered to stand for a volume. Each saves a LIST and decides nothing.
+/// PersistentVolumes that are remembered to stand for a volume for certain. Each saves a LIST and decides nothing.
 const REMEMBERED: usize = 4096;
 
 /// A volume as its driver knows it: driver and handle.
@@ -29,7 +29,8 @@ pub(crate) struct PersistentVolumes {
     api: Api<LeanPersistentVolume>,
     asked: Mutex<Vec<(Wanted, oneshot::Sender<Answer>)>>,
     turn: tokio::sync::Mutex<()>,
-    /// Names of those that stood for a volume when they were last read.
+    /// Names of those that certainly stood for a volume when they were last read. One that only may would hide another
+    /// that certainly does and was made since.
     last: Mutex<HashMap<Wanted, String>>,
 }
 
@@ -80,16 +81,16 @@ impl PersistentVolumes {
         }
     }
 
-    /// The one that stood for the volume the last time, if it still does.
+    /// The one that certainly stood for the volume the last time, if it still does.
     async fn still_naming(&self, wanted: &Wanted) -> Result<Option<Naming>, ApiError> {
         let Some(name) = lock(&self.last).get(wanted).cloned() else { return Ok(None) };
         let live = get_live(&self.api, &name).await?;
-        Ok(live.and_then(|live| live.names(&wanted.0, &wanted.1)))
+        Ok(live.and_then(|live| live.names(&wanted.0, &wanted.1)).filter(|naming| naming.certain))
     }
 
     fn remember(&self, wanted: &Wanted, naming: Option<&Naming>) {
         let mut last = lock(&self.last);
-        match naming {
+        match naming.filter(|naming| naming.certain) {
             None => drop(last.remove(wanted)),
             Some(naming) => {
                 if last.len() >= REMEMBERED {

@@ -80,6 +80,39 @@ async fn the_one_that_was_found_is_asked_for_before_all_are_read_again() {
     assert_eq!(asked(&server).iter().map(one).collect::<Vec<_>>(), [false, true, true, false]);
 }
 
+/// A disk that an in-tree source names by its name alone may be another project's. The PersistentVolume that CSI migration,
+/// or somebody who hands the disk over, makes later names it for certain, and only that one keeps DeleteVolume away from
+/// what the driver has made.
+#[tokio::test]
+async fn one_that_only_may_stand_for_it_hides_none_that_certainly_does() {
+    const DRIVER: &str = "pd.csi.storage.gke.io";
+    const HANDLE: &str = "projects/p/zones/z/disks/disk-1";
+    let in_tree =
+        || json!({ "metadata": { "name": "a" }, "spec": { "gcePersistentDisk": { "pdName": "disk-1" } } });
+    let csi = json!({ "metadata": { "name": "b" }, "spec": { "csi": { "driver": DRIVER, "volumeHandle": HANDLE } } });
+    let answers = vec![page(&[in_tree()], ""), page(&[in_tree(), csi.clone()], ""), Answer::Json(csi)];
+    let (_server, all) = start(answers).await;
+    let found = async || all.naming(DRIVER, HANDLE).await.unwrap().map(|naming| (naming.name, naming.certain));
+    assert_eq!(found().await, Some(("a".into(), false)));
+    for _ in ["read again", "remembered"] {
+        assert_eq!(found().await, Some(("b".into(), true)));
+    }
+}
+
+/// Under the name that is remembered there may be another one by now.
+#[tokio::test]
+async fn one_that_is_not_certain_any_more_is_not_answered_from_memory() {
+    let (driver, handle) = ("pd.csi.storage.gke.io", "projects/p/zones/z/disks/disk-1");
+    let csi = |name: &str| json!({ "metadata": { "name": name }, "spec": { "csi": { "driver": driver, "volumeHandle": handle } } });
+    let in_tree =
+        || json!({ "metadata": { "name": "a" }, "spec": { "gcePersistentDisk": { "pdName": "disk-1" } } });
+    let answers = vec![page(&[csi("a")], ""), Answer::Json(in_tree()), page(&[in_tree(), csi("b")], "")];
+    let (_server, all) = start(answers).await;
+    for name in ["a", "b"] {
+        assert_eq!(all.naming(driver, handle).await.unwrap().unwrap().name, name);
+    }
+}
+
 #[tokio::test]
 async fn a_failure_is_told_to_all_who_waited() {
     let (server, all) = start(vec![page(&[], ""), Answer::Error(500, "InternalError")]).await;
