@@ -109,17 +109,26 @@ impl ApiError {
     /// What was refused and why, if repeating it will not help.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
-        matches!(self, Self::Forbidden { .. } | Self::Invalid { .. }).then(|| self.to_string())
+        let is_refused = matches!(self.own(), Self::Forbidden { .. } | Self::Invalid { .. });
+        is_refused.then(|| self.to_string())
     }
 
     /// The API server's answer, where it gave one that is not sorted further.
     pub(super) fn status(&self) -> Option<&Status> {
-        match self {
+        match self.own() {
             Self::Other { source, .. } => match &**source {
                 kube::Error::Api(status) => Some(status),
                 _ => None,
             },
             _ => None,
+        }
+    }
+
+    /// The error itself, also where it is told to others who asked for the same.
+    fn own(&self) -> &Self {
+        match self {
+            Self::Shared(own) => own.own(),
+            own => own,
         }
     }
 }
@@ -227,7 +236,10 @@ mod tests {
         assert!(said("").contains("covert"), "a policy's own words stay");
         let conflict = sorted(409, "Conflict", "the object has been modified", Some("c"));
         assert_eq!(conflict.refusal(), None);
-        assert!(sorted(403, "Forbidden", "no", None).refusal().unwrap().ends_with("forbidden: no"));
+        let refused = sorted(403, "Forbidden", "no", None);
+        assert!(refused.refusal().unwrap().ends_with("forbidden: no"));
+        let shared = ApiError::Shared(Arc::new(refused));
+        assert!(shared.refusal().is_some_and(|refusal| refusal.ends_with("forbidden: no")), "to all who asked");
     }
 
     #[test]
