@@ -239,6 +239,7 @@ async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Resu
             handles::finish_closing(ctx, seen, mode, first_controller.as_ref()).await
         }
         VolumeStep::AssignDelete(to) => volumes::assign_delete(ctx, seen, object, to).await,
+        VolumeStep::RestoreStatus => volumes::restore_status(ctx, seen, object).await,
         VolumeStep::RemoveHandle => handles::remove(ctx, seen).await,
         VolumeStep::FreeVolume => volumes::free(ctx, seen, object).await,
     }

@@ -14,7 +14,7 @@ use super::pass::Did;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{self, Desired, READY};
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
-use crate::api::{FINALIZER, Volume, VolumeState, lock};
+use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, lock};
 use crate::k8s::events::Reason;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Target};
@@ -106,8 +106,9 @@ pub(crate) async fn report_ready(
 /// Puts right a status that names another volume than the Volume's own VolumeHandle, or none: somebody edited it, and
 /// DeleteVolume goes by it.
 pub(crate) async fn mend(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
-    let own = seen.handle.as_ref().filter(|h| volume.metadata.uid.as_ref() == Some(&h.spec.volume.uid));
-    let (Some(handle), Some(status)) = (own, &volume.status) else { return Ok(Did::Nothing) };
+    let (Some(handle), Some(status)) = (own_handle(seen, volume), &volume.status) else {
+        return Ok(Did::Nothing);
+    };
     let known = matches!(status.state, VolumeState::Created | VolumeState::Ready);
     if !known || status.volume_handle.as_ref() == Some(&handle.spec.volume_handle) {
         return Ok(Did::Nothing);
@@ -118,10 +119,35 @@ pub(crate) async fn mend(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
         is = handle.spec.volume_handle,
         "mended"
     );
-    let fields = json!({ "volumeHandle": handle.spec.volume_handle, "handleName": handle.metadata.name });
+    say_as(ctx, volume, handle, json!({})).await
+}
+
+/// Puts right the lost status of a Volume whose storage is being deleted: its agent goes by it.
+pub(crate) async fn restore_status(
+    ctx: &Context,
+    seen: &Observed,
+    volume: &Arc<Volume>,
+) -> Result<Did, ApiError> {
+    let Some(handle) = own_handle(seen, volume) else { return Ok(Did::Nothing) };
+    tracing::error!(volume = seen.name, is = handle.spec.volume_handle, "its status was lost; written again");
+    say_as(ctx, volume, handle, json!({ "state": VolumeState::Created })).await
+}
+
+fn own_handle<'a>(seen: &'a Observed, volume: &Volume) -> Option<&'a Arc<VolumeHandle>> {
+    seen.handle.as_ref().filter(|h| volume.metadata.uid.as_ref() == Some(&h.spec.volume.uid))
+}
+
+/// Writes into the status what the VolumeHandle says, and `status` beside it.
+async fn say_as(
+    ctx: &Context,
+    volume: &Volume,
+    handle: &VolumeHandle,
+    mut status: serde_json::Value,
+) -> Result<Did, ApiError> {
+    status["volumeHandle"] = json!(handle.spec.volume_handle);
+    status["handleName"] = json!(handle.metadata.name);
     let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
-    let target = Target::of(volume.as_ref());
-    let written = ctx.writer.patch_status(&ctx.volume_api(namespace), &target, fields).await?;
+    let written = ctx.writer.patch_status(&ctx.volume_api(namespace), &Target::of(volume), status).await?;
     ctx.volumes.apply(written);
     Ok(Did::Step)
 }
@@ -172,8 +198,11 @@ pub(crate) async fn leave_storage(
         ctx.tell(volume, Reason::StorageLeft, "Release", why.message());
         return Ok(Did::Step);
     }
-    let own = seen.handle.as_ref().is_some_and(|h| volume.metadata.uid.as_ref() == Some(&h.spec.volume.uid));
-    if own { handles::remove(ctx, seen).await } else { free(ctx, seen, volume).await }
+    if own_handle(seen, volume).is_some() {
+        handles::remove(ctx, seen).await
+    } else {
+        free(ctx, seen, volume).await
+    }
 }
 
 /// Takes the finalizer off a deleted Volume, after a GET showed that its VolumeHandle is gone or

@@ -75,6 +75,8 @@ pub enum VolumeStep {
     },
     /// List its Attachments and PersistentVolumes by quorum; if none is left or names it write the Delete operation.
     AssignDelete(Option<ControllerRef>),
+    /// Write again what the VolumeHandle says: that the storage was made, and what the driver calls it.
+    RestoreStatus,
     /// List its Attachments by quorum; if none is left remove the VolumeHandle.
     RemoveHandle,
     /// GET the VolumeHandle; if it is gone or another Volume's take the finalizer off.
@@ -285,6 +287,10 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         return match (own.closing, storage_goes, state, operation) {
             (false, ..) => VolumeStep::BeginClosing,
             (true, true, VolumeState::Deleted, _) | (true, false, ..) => VolumeStep::RemoveHandle,
+            // A status that was lost: the VolumeHandle was made because the storage was. A creation that is repeated since
+            // ends first, as DeleteVolume by another instance could come before its end.
+            (true, true, VolumeState::Pending, Some(VolumeOperation::Create)) => open_creation(heir_of_call),
+            (true, true, VolumeState::Pending, Some(VolumeOperation::Delete)) => VolumeStep::RestoreStatus,
             (true, true, _, Some(VolumeOperation::Delete)) => match heir_of_call {
                 Some(next) => VolumeStep::AssignDelete(Some(next.to_ref())),
                 None => VolumeStep::Idle,
@@ -293,14 +299,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         };
     }
     match (operation, state) {
-        // An outcome is open: the agent repeats the call until it knows, then says Created or Deleted.
-        (Some(VolumeOperation::Create), VolumeState::Pending) => match heir_of_call {
-            Some(next) => VolumeStep::Assign(VolumeAssignment {
-                operation: VolumeOperation::Create,
-                controller: Some(next.to_ref()),
-            }),
-            None => VolumeStep::Idle,
-        },
+        (Some(VolumeOperation::Create), VolumeState::Pending) => open_creation(heir_of_call),
         // Made but not locked yet: without the lock another Volume could be using the same storage.
         (
             Some(VolumeOperation::Create | VolumeOperation::Validate),
@@ -314,5 +313,16 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         }
         (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created) => VolumeStep::Idle,
         _ => VolumeStep::FreeVolume,
+    }
+}
+
+/// Of a deleted Volume an outcome is open: the agent repeats the call until it knows, then says Created or Deleted.
+fn open_creation(heir: Option<&InstanceSeen>) -> VolumeStep {
+    match heir {
+        Some(next) => VolumeStep::Assign(VolumeAssignment {
+            operation: VolumeOperation::Create,
+            controller: Some(next.to_ref()),
+        }),
+        None => VolumeStep::Idle,
     }
 }

@@ -7,6 +7,8 @@
 //! watch of Volumes may fall behind too. A call outlives its agent's Lease, and the leader waits for its end, as it does
 //! by time (design R2); an answer that comes to an agent that was cut off waits for it.
 //!
+//! What a status says can be lost, while the VolumeHandle says it too.
+//!
 //! A live look and the call that it allows are one step: nothing waits between them. Claims, Attachments and modes are in
 //! `model.rs`; here nobody uses the volume. Left out: Secrets, a driver that makes one name twice.
 
@@ -28,7 +30,8 @@ use state::{Budget, Config};
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use system::System;
 
-const NONE: Budget = Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0 };
+const NONE: Budget =
+    Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0 };
 
 /// Explores every reachable state within the budget, and panics with the way to where something breaks.
 fn check(title: &str, config: Config) {
@@ -89,6 +92,13 @@ fn a_full_storage_after_an_unknown_outcome() {
 fn a_leader_whose_watch_of_volumes_is_behind() {
     let usual = Budget { old_leader: 2, lost: 1, retain: 1, away: 1, ..NONE };
     check("an old leader", bounds(usual, Budget { lag: 1, wrong: 1, ..usual }));
+}
+
+/// Somebody wipes the status, at any moment from the VolumeHandle on.
+#[test]
+fn a_status_is_lost() {
+    let usual = Budget { wiped: 2, away: 1, lag: 1, retain: 1, ..NONE };
+    check("a lost status", bounds(usual, Budget { lost: 1, old_leader: 1, ..usual }));
 }
 
 /// ASSUMED of the agent: it looks live before it deletes. On the word of its cache alone it deletes what has become another

@@ -331,6 +331,21 @@ fn the_lock_of_an_ordered_deletion_stays_until_its_outcome_is_known() {
     assert_eq!(row.plan(), VolumeStep::RemoveHandle);
 }
 
+/// Its agent deletes nothing of which the status does not say that it was made. The VolumeHandle says it.
+#[test]
+fn a_status_that_was_lost_while_storage_is_deleted_is_written_again() {
+    assert_eq!(row(Pending, Some(Delete)).deleted().handle("v-uid", true).plan(), VolumeStep::RestoreStatus);
+    // The call may be running: its outcome is waited for, and says what the status said.
+    let mut creating = row(Pending, Some(Create)).deleted().handle("v-uid", true);
+    assert_eq!(creating.plan(), VolumeStep::Idle);
+    creating.handle.as_mut().unwrap().controller = Some(c2());
+    creating.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    let again = VolumeAssignment { operation: Create, controller: Some(c2()) };
+    assert_eq!(creating.plan(), VolumeStep::Assign(again));
+    // After the lock went.
+    assert_eq!(row(Pending, Some(Delete)).deleted().plan(), VolumeStep::FreeVolume);
+}
+
 #[test]
 fn retained_storage_is_never_deleted() {
     let registered = || row(Ready, Some(Validate)).registered().deleted();

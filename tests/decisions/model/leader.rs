@@ -328,7 +328,9 @@ fn handle_step(
             let to = node_ids().find(|i| instance_name(*i) == to.instance).expect("an instance of the model");
             Some(LeaderDoes::MoveHandle(view.handle, to))
         }
-        VolumeStep::AssignDelete(_) => unreachable!("a registered Volume keeps its storage"),
+        VolumeStep::AssignDelete(_) | VolumeStep::RestoreStatus => {
+            unreachable!("a registered Volume keeps its storage")
+        }
     }
 }
 

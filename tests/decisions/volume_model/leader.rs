@@ -53,6 +53,9 @@ pub fn act(state: &mut State, v: u8, seen: Vol, step: VolumeStep) {
         VolumeStep::ReportReady => {
             write(state, v, seen, Vol { state: moor::api::VolumeState::Ready, ..seen });
         }
+        VolumeStep::RestoreStatus => {
+            write(state, v, seen, Vol { state: moor::api::VolumeState::Created, ..seen });
+        }
         VolumeStep::BeginClosing => change(state, |h| h.closing = true),
         VolumeStep::FinishClosing { first_controller, .. } => change(state, |h| {
             h.closing = false;

@@ -32,6 +32,8 @@ pub struct Budget {
     pub wrong: u8,
     /// The owner decides to keep the storage, or not to.
     pub retain: u8,
+    /// The status of number 0 is lost while its VolumeHandle says what it said.
+    pub wiped: u8,
 }
 
 /// A configuration.

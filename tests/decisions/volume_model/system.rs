@@ -15,6 +15,7 @@ const MAX_STEPS: usize = 200;
 pub enum Action {
     Delete,
     Retain(bool),
+    LoseStatus,
     Register,
     Leader(u8),
     Agent(u8, u8),
@@ -81,6 +82,10 @@ fn trouble(s: &State, actions: &mut Vec<Action>) {
             actions.push(Action::FallBehind(agent));
         }
     }
+    let locks = s.handle.is_some_and(|h| h.owner == 0);
+    if budget.wiped > 0 && locks && s.volumes[0].is_some_and(|vol| vol.state != VolumeState::Pending) {
+        actions.push(Action::LoseStatus);
+    }
     if budget.old_leader > 0 && s.old.is_none() {
         actions.push(Action::LeaderFallsBehind);
     }
@@ -109,6 +114,12 @@ fn step(config: &Config, s: &mut State, action: Action) {
             s.budget.retain -= 1;
             if let Some(vol) = &mut s.volumes[0] {
                 vol.retain = retain;
+            }
+        }
+        Action::LoseStatus => {
+            s.budget.wiped -= 1;
+            if let Some(vol) = &mut s.volumes[0] {
+                *vol = Vol { state: VolumeState::Pending, rejected: false, may_exist: false, ..*vol };
             }
         }
         Action::Register => {
@@ -151,7 +162,7 @@ fn step(config: &Config, s: &mut State, action: Action) {
 
 /// Why a run without trouble ends badly; nothing if it ends well.
 pub fn calm(config: &Config, from: &State) -> Option<String> {
-    let none = Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0 };
+    let none = Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0 };
     let mut s =
         State { budget: none, away: [false; AGENTS], caches: [None; AGENTS], old: None, ..from.clone() };
     for _ in 0..MAX_STEPS {
