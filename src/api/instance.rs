@@ -137,6 +137,14 @@ impl PluginInstanceStatus {
         self.services.iter().find(|s| s.service == service).map_or(self.gone, |s| s.gone)
     }
 
+    /// Whether its driver was asked and has no Controller service, so that no call of it is begun here. One that has it,
+    /// where its Plugin does not want it used, goes on with what it was given.
+    #[must_use]
+    pub fn has_no_controller(&self) -> bool {
+        let asked = self.node || self.is_healthy_for(Service::Controller);
+        asked && !self.controller && self.capabilities.controller.is_empty()
+    }
+
     /// Whether new work of any kind may be given to it.
     #[must_use]
     pub fn is_healthy_for_any(&self) -> bool {

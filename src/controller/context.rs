@@ -142,8 +142,8 @@ impl Context {
         silent.is_some_and(|s| s > self.longest_call || off())
     }
 
-    /// The process behind an instance's Controller service has been proven dead for longer than any call takes, as far
-    /// as this process has seen (design R2).
+    /// An instance has had no Controller service for longer than any call takes, as far as this process has seen: its
+    /// process is proven dead, or has none (design R2).
     pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
         self.gone.gone_for(instance).is_some_and(|gone| gone > self.longest_call)
     }

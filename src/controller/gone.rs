@@ -1,7 +1,8 @@
-//! How long controller processes have been proven dead while their agents live (design R2).
+//! How long controller processes have been proven dead, or without their service, while their agents live (design R2).
 //!
-//! A driver's controller may leave a node for good, as a Deployment's Pod does that is scheduled elsewhere. Most that end
-//! are back in a moment, so what was assigned to one moves only when it has been gone for as long as a call may take.
+//! A driver's controller may leave a node for good, as a Deployment's Pod does that is scheduled elsewhere, or be started
+//! anew without its Controller service. Most that end are back in a moment, and a call of the process before may be running
+//! yet, so what was assigned to one moves only when it has been gone for as long as a call may take.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::PluginInstance;
 use crate::api::instance::Service;
+use crate::api::{PluginInstance, PluginInstanceStatus};
 
 /// Since when, by UID of the PluginInstance, on this process's own clock.
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ impl GoneObserver {
         }
     }
 
-    /// For how long the process of this instance's Controller service has been gone, as far as was seen.
+    /// For how long this instance's Controller service has been gone, as far as was seen.
     pub(crate) fn gone_for(&self, instance: &PluginInstance) -> Option<Duration> {
         self.since().get(uid(instance)).filter(|_| is_gone(instance)).map(Instant::elapsed)
     }
@@ -49,7 +50,9 @@ impl GoneObserver {
 }
 
 fn is_gone(instance: &PluginInstance) -> bool {
-    instance.status.as_ref().is_some_and(|status| status.is_gone_for(Service::Controller))
+    let gone =
+        |status: &PluginInstanceStatus| status.is_gone_for(Service::Controller) || status.has_no_controller();
+    instance.status.as_ref().is_some_and(gone)
 }
 
 fn uid(instance: &PluginInstance) -> &str {
@@ -59,7 +62,7 @@ fn uid(instance: &PluginInstance) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus, ServiceStatus};
+    use crate::api::instance::{PluginInstanceSpec, ServiceStatus};
 
     fn instance(uid: &str, gone: bool) -> Arc<PluginInstance> {
         let mut instance = PluginInstance::new(uid, PluginInstanceSpec::default());
@@ -88,6 +91,27 @@ mod tests {
         assert_eq!(observer.gone_for(&gone), None);
     }
 
+    /// Its driver was started anew without it: no call is made there any more, and somebody has to make them.
+    #[test]
+    fn a_driver_that_says_that_it_has_no_controller_service_has_left() {
+        let observer = GoneObserver::default();
+        let left = |change: fn(&mut PluginInstanceStatus)| {
+            let mut instance = PluginInstance::clone(&instance("a", false));
+            let status = instance.status.as_mut().unwrap();
+            (status.healthy, status.node) = (true, true);
+            change(status);
+            observer.observe(&instance);
+            observer.gone_for(&instance).is_some()
+        };
+        assert!(left(|_| {}));
+        assert!(left(|status| status.healthy = false), "what it has said still holds");
+        assert!(left(|status| status.node = false), "nor a Node service");
+        assert!(!left(|status| status.controller = true));
+        let has = |status: &mut PluginInstanceStatus| status.capabilities.controller.push("CREATE".into());
+        assert!(!left(has), "it has the service, and the Plugin does not want it used there");
+        assert!(!left(|status| (status.healthy, status.node) = (false, false)), "it was not asked yet");
+    }
+
     #[test]
     fn of_two_processes_that_of_the_controller_service_counts() {
         let row =
@@ -95,6 +119,7 @@ mod tests {
         for (controller, node) in [(true, false), (false, true)] {
             let mut apart = PluginInstance::clone(&instance("a", false));
             let status = apart.status.as_mut().unwrap();
+            (status.controller, status.node) = (true, true);
             status.services = vec![row(Service::Controller, controller), row(Service::Node, node)];
             let observer = GoneObserver::default();
             observer.observe(&apart);
