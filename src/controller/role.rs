@@ -205,8 +205,12 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
     next
 }
 
-/// How silent the agent on a node is, by name and UID of the Node.
-type Degrees = HashMap<(String, String), u8>;
+/// How silent an agent is, in the steps of [`losses::degree`], and how many of its silences have ended: one that began and
+/// ended since this was last asked leaves only that behind, and somebody may have looked meanwhile.
+type Degree = (u8, u64);
+
+/// By name and UID of the Node.
+type Degrees = HashMap<(String, String), Degree>;
 
 /// Time between attempts to read the Leases at the start.
 const RETRY: Duration = Duration::from_secs(1);
@@ -229,7 +233,8 @@ async fn listen(ctx: Arc<Context>) {
         for instance in ctx.instances.all() {
             let silent = ctx.silent_for(&instance);
             let name = instance.metadata.name.clone().unwrap_or_default();
-            let degree = (losses::degree(silent, ctx.longest_call), ctx.has_left(&instance));
+            let lease = agent_lease_name(&instance.spec.agent);
+            let degree = (degree(&ctx, &lease, silent), ctx.has_left(&instance));
             // Also the first time: it may have fallen silent after the passes with which the leadership began.
             if before.get(&name).copied().unwrap_or_default() != degree {
                 concern.wake(&instance, Change::HEARD);
@@ -250,15 +255,20 @@ async fn listen(ctx: Arc<Context>) {
     }
 }
 
+fn degree(ctx: &Context, lease: &str, silent: Option<Duration>) -> Degree {
+    (losses::degree(silent, ctx.longest_call), ctx.leases.silences(lease))
+}
+
 /// The same for controller instances that went with their Node, and are known only from the objects that name them.
-fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, u8>) -> HashMap<String, u8> {
+fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<String, Degree> {
     let mut now = HashMap::new();
     let mut ask = |controller: Option<&ControllerRef>, namespace: &str, name: &str| {
         let Some(c) = controller.filter(|c| ctx.instances.get("", &c.instance).is_none()) else { return };
         let degree = *now.entry(c.agent.clone()).or_insert_with(|| {
-            losses::degree(ctx.leases.expired_for(&agent_lease_name(&c.agent)), ctx.longest_call)
+            let lease = agent_lease_name(&c.agent);
+            self::degree(ctx, &lease, ctx.leases.expired_for(&lease))
         });
-        if before.get(&c.agent).copied().unwrap_or(0) != degree {
+        if before.get(&c.agent).copied().unwrap_or_default() != degree {
             ctx.queue.sweep(mapping::key_of(namespace, name));
         }
     };
@@ -286,17 +296,17 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
         let spec = &attachment.spec;
         let degree = *now.entry((spec.node_name.clone(), spec.fixed.node_uid.clone())).or_insert_with(|| {
             let lease = agent_lease_name(&spec.node_name);
-            losses::degree(ctx.leases.expired_on_node_for(&lease, &spec.fixed.node_uid), ctx.longest_call)
+            self::degree(ctx, &lease, ctx.leases.expired_on_node_for(&lease, &spec.fixed.node_uid))
         });
         let node = (spec.node_name.clone(), spec.fixed.node_uid.clone());
-        if before.get(&node).copied().unwrap_or(0) != degree {
+        if before.get(&node).copied().unwrap_or_default() != degree {
             ctx.queue.sweep(mapping::key_of(&spec.volume.namespace, &spec.volume.name));
         }
     }
     // Who was told of a silence by an earlier leader is told of its end by this one.
     for claim in ctx.claims.all().iter().filter(|claim| losses::waits_for_an_end(claim)) {
         let bound = claim.spec.assignment.as_ref().map(|a| (a.node_name.clone(), a.node_uid.clone()));
-        if bound.and_then(|node| now.get(&node)).is_none_or(|degree| *degree == 0) {
+        if bound.and_then(|node| now.get(&node)).is_none_or(|(degree, _)| *degree == 0) {
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
             ctx.queue.sweep(mapping::key_of(namespace, &claim.spec.volume_name));
         }

@@ -23,11 +23,17 @@ use crate::k8s::ApiError;
 /// replaced, the new machine's renewals say nothing about the old one (design R4, R9).
 #[derive(Debug, Default)]
 pub struct LeaseObserver {
-    seen: Mutex<Observations>,
+    seen: Mutex<HashMap<String, Agents>>,
 }
 
-/// By name of the Lease and UID of the Node.
-type Observations = HashMap<String, HashMap<String, Seen>>;
+/// What was seen under the name of one Lease.
+#[derive(Debug, Default)]
+struct Agents {
+    /// By UID of the Node.
+    nodes: HashMap<String, Seen>,
+    /// Silences that have ended.
+    silences: u64,
+}
 
 #[derive(Debug)]
 struct Seen {
@@ -52,11 +58,17 @@ impl LeaseObserver {
         let node_uid = lease.annotations().get(NODE_UID).cloned().unwrap_or_default();
         let now = Instant::now();
         let mut seen = self.seen();
-        let nodes = seen.entry(lease.name_any()).or_default();
-        let entry = nodes.entry(node_uid).or_insert(Seen { spec: None, at: now, renewed: false });
-        if entry.spec != lease.spec {
-            *entry = Seen { renewed: entry.spec.is_some(), spec: lease.spec.clone(), at: now };
+        let agents = seen.entry(lease.name_any()).or_default();
+        let before = agents.nodes.get(&node_uid);
+        if before.is_some_and(|before| before.spec == lease.spec) {
+            return;
         }
+        let was_silent = |seen: Option<&Seen>| seen.is_some_and(|seen| seen.expired(now).is_some());
+        if was_silent(before) || was_silent(agents.last()) {
+            agents.silences += 1;
+        }
+        let renewed = before.is_some_and(|before| before.spec.is_some());
+        agents.nodes.insert(node_uid, Seen { renewed, spec: lease.spec.clone(), at: now });
     }
 
     /// For how long the Lease of this name (see [`super::agent_lease_name`]) has been expired, whoever
@@ -79,7 +91,8 @@ impl LeaseObserver {
     /// started knows this of nobody, as little as that somebody is silent.
     #[must_use]
     pub fn is_heard(&self, lease: &str, node_uid: &str) -> bool {
-        let renewed = self.seen().get(lease).and_then(|nodes| nodes.get(node_uid)).is_some_and(|s| s.renewed);
+        let renewed =
+            self.seen().get(lease).and_then(|agents| agents.nodes.get(node_uid)).is_some_and(|s| s.renewed);
         renewed && self.expired(lease, Some(node_uid)).is_none()
     }
 
@@ -88,6 +101,13 @@ impl LeaseObserver {
     pub fn has_heard(&self, lease: &Lease) -> bool {
         let node_uid = lease.annotations().get(NODE_UID).map(String::as_str).unwrap_or_default();
         self.is_heard(&lease.name_any(), node_uid)
+    }
+
+    /// How many silences were seen to end under this name. Whoever asks now and then learns of one that has begun and
+    /// ended in between only by this.
+    #[must_use]
+    pub fn silences(&self, lease: &str) -> u64 {
+        self.seen().get(lease).map_or(0, |agents| agents.silences)
     }
 
     /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (design R1).
@@ -109,7 +129,7 @@ impl LeaseObserver {
     #[must_use]
     pub fn is_released(&self, lease: &str) -> bool {
         let seen = self.seen();
-        let last = seen.get(lease).and_then(|nodes| nodes.values().max_by_key(|seen| seen.at));
+        let last = seen.get(lease).and_then(Agents::last);
         let spec = last.and_then(|last| last.spec.as_ref());
         spec.is_some_and(|spec| spec.holder_identity.as_deref().unwrap_or_default().is_empty())
     }
@@ -122,24 +142,37 @@ impl LeaseObserver {
     fn expired(&self, lease: &str, node_uid: Option<&str>) -> Option<Duration> {
         let now = Instant::now();
         let mut seen = self.seen();
-        let nodes = seen.entry(lease.to_owned()).or_default();
+        let agents = seen.entry(lease.to_owned()).or_default();
         let last = match node_uid {
-            Some(uid) => nodes.get(uid),
-            None => nodes.values().max_by_key(|seen| seen.at),
+            Some(uid) => agents.nodes.get(uid),
+            None => agents.last(),
         };
         let Some(last) = last else {
             let unseen = Seen { spec: None, at: now, renewed: false };
-            nodes.insert(node_uid.unwrap_or_default().to_owned(), unseen);
+            agents.nodes.insert(node_uid.unwrap_or_default().to_owned(), unseen);
             return None;
         };
-        let seconds = last.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        let duration = seconds.and_then(|s| u64::try_from(s).ok()).map_or(DURATION, Duration::from_secs);
-        // No agent asks for longer, and one that does must not be heard for ever.
-        now.duration_since(last.at).checked_sub(duration.min(DURATION))
+        last.expired(now)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Observations> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Agents>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Agents {
+    /// Whoever was seen last.
+    fn last(&self) -> Option<&Seen> {
+        self.nodes.values().max_by_key(|seen| seen.at)
+    }
+}
+
+impl Seen {
+    fn expired(&self, now: Instant) -> Option<Duration> {
+        let seconds = self.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let duration = seconds.and_then(|s| u64::try_from(s).ok()).map_or(DURATION, Duration::from_secs);
+        // No agent asks for longer, and one that does must not be heard for ever.
+        now.duration_since(self.at).checked_sub(duration.min(DURATION))
     }
 }
 

@@ -129,3 +129,26 @@ async fn only_a_renewal_that_was_seen_tells_that_an_agent_is_heard() {
     sleep(41 * SECOND).await;
     assert!(!observer.is_heard(N1, "u1"));
 }
+
+/// Whoever looks now and then sees no silence that began and ended in between.
+#[tokio::test(start_paused = true)]
+async fn a_silence_that_has_ended_is_counted() {
+    let observer = LeaseObserver::default();
+    assert_eq!(observer.silences(N1), 0);
+    observer.observe(&lease("u1", "pod", 1));
+    sleep(39 * SECOND).await;
+    observer.observe(&lease("u1", "pod", 2));
+    assert_eq!(observer.silences(N1), 0, "it was renewed in time");
+    sleep(41 * SECOND).await;
+    observer.observe(&lease("u1", "pod", 2));
+    assert_eq!(observer.silences(N1), 0, "it lasts");
+    observer.observe(&lease("u1", "pod", 3));
+    assert_eq!(observer.silences(N1), 1);
+    sleep(41 * SECOND).await;
+    observer.observe(&lease("u2", "pod", 4));
+    assert_eq!(observer.silences(N1), 2, "whoever holds it is heard");
+    sleep(39 * SECOND).await;
+    observer.observe(&lease("u2", "pod", 5));
+    observer.observe(&lease("u1", "pod", 6));
+    assert_eq!(observer.silences(N1), 3, "the first machine is back");
+}
