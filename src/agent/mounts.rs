@@ -30,10 +30,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// go on; its thread stays.
 static LOOKS: Semaphore = Semaphore::const_new(16);
 
-/// Looks that were given up and have not come back, by their number: their paths.
-static GIVEN_UP: Mutex<BTreeMap<u64, PathBuf>> = Mutex::new(BTreeMap::new());
+/// Work that was given up and has not come back, by its number: of what kind it is, and its path.
+static GIVEN_UP: Mutex<BTreeMap<u64, (Work, PathBuf)>> = Mutex::new(BTreeMap::new());
 /// Most of them. The runtime has 512 threads for such work, and records are written by them too.
 const MOST_GIVEN_UP: usize = 128;
+
+/// What is done at a path. Where one kind of work hangs another may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Look,
+    Unmount,
+}
 
 /// The device behind a mount or a device file, as it is recorded and compared (design R8). Opaque.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +75,12 @@ pub(super) fn disk(number: &str) -> Option<String> {
     let (major, minor) = number_of(number)?;
     let devices = Path::new(DEVICES);
     devices.join(number).exists().then(|| Device::raw(devices, major, minor).0)
+}
+
+/// The kernel's folder of what [`disk`] or a look at a raw device has given. Of the same number it may be another disk.
+pub(super) fn folder_of(device: &str) -> Option<HostPath> {
+    let (major, minor) = number_of(device.split('#').next()?)?;
+    Some(HostPath::recorded(&format!("{DEVICES}/{major}:{minor}")))
 }
 
 /// The `major` and `minor` of what [`disk`] or a look at a raw device has given, if it is still the same disk.
@@ -142,9 +155,16 @@ pub enum MountError {
     },
 }
 
-/// What is mounted, or which raw device is, at `path`; nothing if neither.
+/// What is mounted, or which raw device is, at `path`; nothing if neither. A file system that does not answer is in the
+/// kernel's table all the same.
 pub async fn look(path: &HostPath) -> Result<Option<Device>, MountError> {
-    bounded(path, look_now).await
+    match bounded(path, look_now).await {
+        Err(MountError::Hangs { .. }) => {
+            let path = path.clone();
+            bounded(&HostPath::recorded(TABLE), move |_| look_in_table(path.as_path())).await
+        }
+        answered => answered,
+    }
 }
 
 /// Whether the raw device at `path` takes writes, by the kernel's own word. A device that it does not know is not said to.
@@ -164,14 +184,26 @@ pub async fn is_writable_device(path: &HostPath) -> Result<bool, MountError> {
 /// Detaches whatever is mounted at `path` from the tree at once, busy or not (umount2 with MNT_DETACH). Nothing mounted
 /// there is success.
 pub async fn detach_by_force(path: &HostPath) -> Result<(), MountError> {
-    bounded(path, |path| match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        Err(errno) => Err(MountError::Unmount { path: path.to_owned(), source: errno.into() }),
+    // A look that hangs there is no reason not to try: the kernel does not ask the file system to let go of its mount.
+    bounded_for(Work::Unmount, path, |path| {
+        match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+            Err(errno) => Err(MountError::Unmount { path: path.to_owned(), source: errno.into() }),
+        }
     })
     .await
 }
 
+/// Looks at `path` on a thread of its own, and gives up when no answer comes.
 pub(super) async fn bounded<T: Send + 'static>(
+    path: &HostPath,
+    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
+) -> Result<T, MountError> {
+    bounded_for(Work::Look, path, work).await
+}
+
+async fn bounded_for<T: Send + 'static>(
+    kind: Work,
     path: &HostPath,
     work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
 ) -> Result<T, MountError> {
@@ -182,7 +214,7 @@ pub(super) async fn bounded<T: Send + 'static>(
     let _permit = LOOKS.acquire().await.ok();
     {
         let given_up = given_up();
-        if given_up.values().any(|hanging| *hanging == path) {
+        if given_up.values().any(|(of, hanging)| *of == kind && *hanging == path) {
             // No second thread goes where one has not come back from.
             return Err(MountError::Hangs { path });
         }
@@ -207,14 +239,14 @@ pub(super) async fn bounded<T: Send + 'static>(
             let mut given_up = given_up();
             // Under the lock: it may have come back in this moment.
             if !ended.load(Ordering::Relaxed) {
-                given_up.insert(number, path.clone());
+                given_up.insert(number, (kind, path.clone()));
             }
             Err(MountError::Hangs { path })
         }
     }
 }
 
-fn given_up() -> MutexGuard<'static, BTreeMap<u64, PathBuf>> {
+fn given_up() -> MutexGuard<'static, BTreeMap<u64, (Work, PathBuf)>> {
     GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -251,92 +283,5 @@ fn find(table: &str, path: &Path) -> Option<Device> {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    const SAMPLE: &str = "\
-22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-40 22 7:1 / /var/lib/x rw - ext4 /dev/loop1 rw
-41 40 7:2 / /var/lib/x rw,nosuid shared:9 master:3 - xfs /dev/loop2 rw
-42 22 0:5 /loop3 /var/lib/block rw - devtmpfs udev rw
-";
-
-    #[test]
-    fn the_topmost_mount_at_a_path_counts() {
-        assert_eq!(find(SAMPLE, Path::new("/var/lib/x")).unwrap().text(), "7:2");
-    }
-
-    #[test]
-    fn a_path_below_a_mount_is_no_mount() {
-        assert_eq!(find(SAMPLE, Path::new("/var/lib/x/y")), None);
-        assert_eq!(find(SAMPLE, Path::new("/var/lib")), None);
-    }
-
-    /// B12.
-    #[test]
-    fn a_device_number_that_was_given_again_is_another_device() {
-        let sys = tempfile::tempdir().unwrap();
-        let disk = sys.path().join("7:3");
-        fs::create_dir(&disk).unwrap();
-        fs::write(disk.join("diskseq"), "11\n").unwrap();
-        let first = Device::raw(sys.path(), 7, 3);
-        assert_eq!(first, Device::raw(sys.path(), 7, 3));
-        fs::write(disk.join("diskseq"), "12\n").unwrap();
-        assert_ne!(first, Device::raw(sys.path(), 7, 3));
-        // A partition has the count of its disk.
-        std::os::unix::fs::symlink("7:3/part", sys.path().join("259:1")).unwrap();
-        fs::create_dir(disk.join("part")).unwrap();
-        assert_eq!(Device::raw(sys.path(), 259, 1).text(), "259:1#12");
-        assert_eq!(Device::raw(sys.path(), 8, 0).text(), "8:0", "an old kernel has no count");
-    }
-
-    #[tokio::test]
-    async fn the_kernel_says_what_is_a_mount() {
-        let dir = tempfile::tempdir().unwrap();
-        let plain = HostPath::recorded(dir.path().to_str().unwrap());
-        assert_eq!(look(&plain).await.unwrap(), None);
-        assert_eq!(look(&HostPath::recorded("/nowhere/at/all")).await.unwrap(), None);
-        assert!(look(&HostPath::recorded("/proc")).await.unwrap().is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_path_that_hangs_has_one_thread_and_no_more() {
-        let path = HostPath::recorded("/a/file/system/that/is/dead");
-        let (come_back, held) = std::sync::mpsc::channel::<()>();
-        let (begins, begun) = tokio::sync::oneshot::channel();
-        let dead = path.clone();
-        let first = tokio::spawn(async move {
-            let hang = move |_: &Path| {
-                let _ = begins.send(());
-                let _ = held.recv();
-                Ok(())
-            };
-            bounded(&dead, hang).await
-        });
-        begun.await.unwrap();
-        tokio::time::advance(PATIENCE * 2).await;
-        assert!(matches!(first.await.unwrap(), Err(MountError::Hangs { .. })));
-
-        // Answered at once: nothing was begun that could be waited for.
-        let again = bounded(&path, |_| Ok(())).now_or_never();
-        assert!(matches!(again, Some(Err(MountError::Hangs { .. }))), "{again:?}");
-        let other = HostPath::recorded("/another/path");
-        bounded(&other, |_| Ok(())).await.unwrap();
-        drop(come_back);
-        while bounded(&path, |_| Ok(())).await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_forced_unmount_of_nothing_is_success() {
-        let dir = tempfile::tempdir().unwrap();
-        let missing = HostPath::recorded(dir.path().join("x").to_str().unwrap());
-        // Without the right to unmount the kernel refuses before it looks.
-        if rustix::process::geteuid().is_root() {
-            detach_by_force(&missing).await.unwrap();
-        }
-    }
-}
+#[path = "mounts_tests.rs"]
+pub(super) mod tests;
