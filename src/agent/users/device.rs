@@ -1,25 +1,19 @@
 //! What the kernel says of a device as a whole, and who has it open.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, major, minor};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, major, minor};
 use rustix::io::Errno;
 
 use super::survey::{namespace, processes};
+use crate::agent::mounts::{MountError, bounded};
+use crate::agent::paths::HostPath;
 
 /// File systems that have a folder here for each device that they use.
 const KINDS: [&str; 4] = ["/sys/fs/ext4", "/sys/fs/xfs", "/sys/fs/f2fs", "/sys/fs/nilfs2"];
 const DEVICES: &str = "/sys/dev/block";
-
-/// What a process may have open.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Thing {
-    /// A file or directory of the file system with this `major` and `minor`.
-    FileSystem(u32, u32),
-    /// The block device with them.
-    Device(u32, u32),
-}
 
 /// Whether a file system or something else of the kernel's has the device, mounted or not. What cannot be asked is no.
 pub(super) fn is_taken(number: &str) -> bool {
@@ -43,48 +37,148 @@ fn refuses_a_second(folder: &Path, number: &str) -> bool {
     right && rustix::fs::open(&path, flags, Mode::empty()).is_err_and(|errno| errno == Errno::BUSY)
 }
 
-/// The processes that have it open, without those in the mount namespaces `except`.
-pub(super) fn openers(proc: &Path, thing: Thing, except: &[PathBuf]) -> Vec<i32> {
-    let all = processes(proc).unwrap_or_default();
-    let others = all.into_iter().filter(|process| {
-        except.is_empty() || namespace(proc, *process).is_none_or(|found| !except.contains(&found))
-    });
-    others.filter(|process| has_open(&proc.join(process.to_string()), thing)).collect()
+/// The processes that have a file or directory of the file system with this `major` and `minor` open. A file of another
+/// one, of which the file system is dead, may keep whoever asks.
+pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Vec<i32> {
+    let has_open = |process: &i32| {
+        let folder = proc.join(process.to_string());
+        let links = links_of(&folder).into_iter().chain([folder.join("cwd"), folder.join("root")]);
+        links.into_iter().any(|link| is_of_file_system(&link, device))
+    };
+    processes(proc).unwrap_or_default().into_iter().filter(has_open).collect()
 }
 
-fn has_open(process: &Path, thing: Thing) -> bool {
-    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
-    open.chain([process.join("cwd"), process.join("root")]).any(|link| is(&link, thing))
+/// An open file of a process.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    process: i32,
+    link: PathBuf,
 }
 
-fn is(link: &Path, thing: Thing) -> bool {
-    // What a dead network mount has cached is enough: it is not waited for.
-    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let Ok(found) = rustix::fs::statx(CWD, link, flags, StatxFlags::TYPE) else { return false };
-    match thing {
-        Thing::FileSystem(major, minor) => (found.stx_dev_major, found.stx_dev_minor) == (major, minor),
-        Thing::Device(major, minor) => {
-            FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
-                && (found.stx_rdev_major, found.stx_rdev_minor) == (major, minor)
+/// The open files of all processes but those in the mount namespaces `except`, by the kernel's number of the mount by which
+/// they were opened. No file system is asked.
+pub(super) fn open_files(proc: &Path, except: &[PathBuf]) -> BTreeMap<u64, Vec<OpenFile>> {
+    let mut found: BTreeMap<u64, Vec<OpenFile>> = BTreeMap::new();
+    let others = |process: &i32| namespace(proc, *process).is_none_or(|found| !except.contains(&found));
+    for process in processes(proc).unwrap_or_default().into_iter().filter(others) {
+        let folder = proc.join(process.to_string());
+        for link in links_of(&folder) {
+            let info = link.file_name().map(|number| folder.join("fdinfo").join(number));
+            if let Some(mount) = info.and_then(|info| mount_of(&fs::read_to_string(info).ok()?)) {
+                found.entry(mount).or_default().push(OpenFile { process, link });
+            }
         }
     }
+    found
+}
+
+/// Of open files by their mounts, the processes of those that `wanted` is true of. Each mount is asked by itself: one whose
+/// file system does not answer holds up no look at the others, and has no device's node that anybody could use.
+pub(super) async fn who_has(
+    files: BTreeMap<u64, Vec<OpenFile>>,
+    wanted: impl Fn(&Path) -> bool + Clone + Send + 'static,
+) -> Result<BTreeSet<i32>, MountError> {
+    let looks = files.into_iter().map(async |(mount, files)| {
+        let wanted = wanted.clone();
+        let key = HostPath::recorded(&format!("/proc/*/fd (mount {mount})"));
+        let look = move |_: &Path| {
+            let found = files.into_iter().filter(|file| wanted(&file.link)).map(|file| file.process);
+            Ok(found.collect::<BTreeSet<i32>>())
+        };
+        match bounded(&key, look).await {
+            Err(error @ MountError::Hangs { .. }) => {
+                tracing::warn!("{error}");
+                Ok(BTreeSet::new())
+            }
+            answered => answered,
+        }
+    });
+    let found = futures::future::try_join_all(looks).await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+fn links_of(process: &Path) -> Vec<PathBuf> {
+    fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// The number in a file of /proc/PID/fdinfo.
+fn mount_of(info: &str) -> Option<u64> {
+    info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+fn is_of_file_system(link: &Path, device: (u32, u32)) -> bool {
+    look_at(link).is_some_and(|found| (found.stx_dev_major, found.stx_dev_minor) == device)
+}
+
+/// Whether it is the block device with this `major` and `minor`.
+pub(super) fn is_device(link: &Path, device: (u32, u32)) -> bool {
+    look_at(link).is_some_and(|found| {
+        FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
+            && (found.stx_rdev_major, found.stx_rdev_minor) == device
+    })
+}
+
+fn look_at(link: &Path) -> Option<Statx> {
+    // What a dead network mount has cached is enough. Some ask the server all the same when they are reached by a link
+    // of /proc.
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(CWD, link, flags, StatxFlags::TYPE).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd as _;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    const PROC: &str = "/proc";
+
+    fn me() -> i32 {
+        i32::try_from(std::process::id()).unwrap()
+    }
 
     #[test]
     fn who_has_a_file_open_has_its_file_system_open() {
         let file = tempfile::tempfile().unwrap();
         let found = rustix::fs::fstat(file.as_fd()).unwrap();
-        let thing = Thing::FileSystem(major(found.st_dev), minor(found.st_dev));
-        let me = i32::try_from(std::process::id()).unwrap();
-        assert!(openers(Path::new("/proc"), thing, &[]).contains(&me));
+        let device = (major(found.st_dev), minor(found.st_dev));
+        assert!(users_of_file_system(Path::new(PROC), device).contains(&me()));
+    }
+
+    #[tokio::test]
+    async fn who_has_a_file_open_is_found_by_its_mount() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_owned();
+        let is_it = move |link: &Path| fs::read_link(link).is_ok_and(|found| found == path);
+        let all = open_files(Path::new(PROC), &[]);
+        assert!(who_has(all, is_it.clone()).await.unwrap().contains(&me()));
         let mine = [fs::read_link("/proc/self/ns/mnt").unwrap()];
-        assert!(!openers(Path::new("/proc"), thing, &mine).contains(&me));
+        let others = open_files(Path::new(PROC), &mine);
+        assert!(!who_has(others, is_it).await.unwrap().contains(&me()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mount_that_hangs_hides_no_user_of_the_others() {
+        let open = |process: i32| vec![OpenFile { process, link: PathBuf::from(process.to_string()) }];
+        let files = || BTreeMap::from([(1, open(11)), (2, open(12)), (3, open(13))]);
+        let (come_back, held) = std::sync::mpsc::channel::<()>();
+        let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let held = Arc::new(Mutex::new(held));
+        let wanted = move |link: &Path| {
+            if link == Path::new("12") {
+                let _ = begins.send(());
+                let _ = held.lock().unwrap().recv();
+            }
+            true
+        };
+        let first = tokio::spawn(who_has(files(), wanted.clone()));
+        begun.recv().await.unwrap();
+        tokio::time::advance(std::time::Duration::from_secs(60)).await;
+        assert_eq!(first.await.unwrap().unwrap(), BTreeSet::from([11, 13]));
+        assert_eq!(who_has(files(), wanted).await.unwrap(), BTreeSet::from([11, 13]));
+        assert!(begun.is_empty(), "it has one thread and no more");
+        drop(come_back);
     }
 
     #[test]

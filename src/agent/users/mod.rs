@@ -10,17 +10,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use device::Thing;
 use survey::Space;
 pub(super) use words::Users;
 
 use super::mount_table::Mount;
-use super::mounts::{MountError, bounded, same_disk};
+use super::mounts::{MountError, bounded, folder_of, same_disk};
 use super::paths::HostPath;
 use super::recent::Recent;
 use crate::attachment::record::{Imprint, Left};
 
 const PROC: &str = "/proc";
+/// Stands for a walk through the open files of all processes.
+const OPEN_FILES: &str = "/proc/*/fd";
 /// A file system that was unmounted a moment ago may still be about to end.
 const ENDING: Duration = Duration::from_millis(200);
 
@@ -41,13 +42,32 @@ pub(super) struct Question {
     pub driver: Option<i32>,
 }
 
-/// Looks who uses what was unmounted.
+/// Looks who uses what was unmounted. The kernel's own tables come first, which no file system can keep from being read.
+/// What may be kept by a dead one is asked for each volume by itself.
 pub(super) async fn find(question: Question) -> Result<Users, MountError> {
     let proc = HostPath::recorded(PROC);
     let look =
         |path: &Path| survey::take(path).map_err(|source| MountError::Look { path: path.to_owned(), source });
     let survey = SURVEY.get(async || bounded(&proc, look).await).await?;
-    bounded(&proc, move |_| Ok(question.answer(&survey))).await
+    let asked = question.clone();
+    let Some(tables) = bounded(&proc, move |_| Ok(asked.ask_tables(&survey))).await? else {
+        return Ok(Users::default());
+    };
+    let mut users = tables.users;
+    if users.is_empty() && !question.writers {
+        for left in question.left.values() {
+            question.ask_device(&left.imprint, &tables.own, &mut users).await?;
+        }
+    }
+    Ok(users)
+}
+
+/// What the mount tables say.
+#[derive(Debug)]
+struct Tables {
+    users: Users,
+    /// The mount namespaces of the agent and of the driver.
+    own: Vec<PathBuf>,
 }
 
 /// One copy of a mount.
@@ -58,22 +78,19 @@ struct Copy<'a> {
 }
 
 impl Question {
-    fn answer(&self, survey: &[Space]) -> Users {
+    /// The users by their mounts; nothing where they cannot be told from others.
+    fn ask_tables(&self, survey: &[Space]) -> Option<Tables> {
         let proc = Path::new(PROC);
         let me = fs::read_link("/proc/self/ns/mnt").ok();
         let driver = self.driver.and_then(|process| survey::namespace(proc, process));
         let own: Vec<PathBuf> = me.into_iter().chain(driver).collect();
         let mut users = Users::default();
-        let Some(copies) = self.copies(survey, &own) else { return users };
-        for copy in copies {
+        for copy in self.copies(survey, &own)? {
             let namespace = &copy.space.namespace;
             let process = (!own.contains(namespace)).then_some(copy.space.process);
             users.add_mount(proc, &copy.mount.point, process);
         }
-        if users.is_empty() && !self.writers {
-            self.left.values().for_each(|left| self.ask_device(&left.imprint, &own, &mut users));
-        }
-        users
+        Some(Tables { users, own })
     }
 
     /// The copies that there are; nothing where they cannot be told from those of others: the driver has the same
@@ -99,30 +116,63 @@ impl Question {
     }
 
     /// Whether the device is in use, if it is still the same and all of it is the volume.
-    fn ask_device(&self, imprint: &Imprint, own: &[PathBuf], users: &mut Users) {
-        let Some(disk) = &imprint.disk else { return };
-        let Some((major, minor)) = same_disk(disk) else { return };
-        let number = format!("{major}:{minor}");
-        let proc = Path::new(PROC);
-        if imprint.raw {
-            let openers = device::openers(proc, Thing::Device(major, minor), own);
-            users.add_processes(proc, &openers);
-        } else if imprint.root == "/" && !self.staged && device::is_taken(&number) {
-            std::thread::sleep(ENDING);
-            if device::is_taken(&number) {
-                let openers = device::openers(proc, Thing::FileSystem(major, minor), &[]);
-                users.add_processes(proc, &openers);
-                if users.is_empty() {
-                    users.add_unseen(&number);
-                }
+    async fn ask_device(
+        &self,
+        imprint: &Imprint,
+        own: &[PathBuf],
+        users: &mut Users,
+    ) -> Result<(), MountError> {
+        let (raw, whole) = (imprint.raw, imprint.root == "/" && !self.staged);
+        let Some(disk) = imprint.disk.clone().filter(|_| raw || whole) else { return Ok(()) };
+        let Some(folder) = folder_of(&disk) else { return Ok(()) };
+        // A disk that is dead may keep whoever opens it.
+        let state = move |_: &Path| Ok(same_disk(&disk).filter(|number| raw || is_kept(*number)));
+        let Some(number) = bounded(&folder, state).await? else { return Ok(()) };
+        let (found, busy) = if raw {
+            let own = own.to_owned();
+            let list = move |proc: &Path| Ok(device::open_files(proc, &own));
+            let files = bounded(&HostPath::recorded(PROC), list).await?;
+            (device::who_has(files, move |link| device::is_device(link, number)).await?, None)
+        } else {
+            let look = move |_: &Path| Ok(device::users_of_file_system(Path::new(PROC), number));
+            let found = bounded(&HostPath::recorded(OPEN_FILES), look).await;
+            // Who it is is for people: what they have to wait for is known without.
+            let found = found.unwrap_or_else(|error| {
+                tracing::warn!("{error}");
+                Vec::new()
+            });
+            (found.into_iter().collect(), Some(text_of(number)))
+        };
+        let mut named = std::mem::take(users);
+        let naming = move |proc: &Path| {
+            named.add_processes(proc, &found);
+            if let Some(number) = busy.filter(|_| named.is_empty()) {
+                named.add_unseen(&number);
             }
-        }
+            Ok(named)
+        };
+        *users = bounded(&HostPath::recorded(PROC), naming).await?;
+        Ok(())
     }
+}
+
+/// Whether the kernel has the device in use, and not only for a moment more.
+fn is_kept(number: (u32, u32)) -> bool {
+    let number = text_of(number);
+    device::is_taken(&number) && {
+        std::thread::sleep(ENDING);
+        device::is_taken(&number)
+    }
+}
+
+fn text_of((major, minor): (u32, u32)) -> String {
+    format!("{major}:{minor}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::mount_table::Table;
+    use super::super::mounts::tests::hang_at;
     use super::*;
 
     const CLAIM: &str = "c-1";
@@ -201,5 +251,22 @@ mod tests {
     fn a_part_of_it_in_our_own_namespace_is_no_excuse() {
         let survey = [space("own", &[("/vol/sub", "/k/pods/p/volume-subpaths/x rw")])];
         assert_eq!(points(&question(), &survey), ["/k/pods/p/volume-subpaths/x"]);
+    }
+
+    /// A disk that is dead, and a file of a dead file system that some process has open.
+    #[tokio::test(start_paused = true)]
+    async fn what_hangs_for_one_volume_holds_up_no_other() {
+        let of_disk = |number: &str| {
+            let disk = Some(number.to_owned());
+            let imprint = Imprint { device: number.into(), root: "/".into(), source: None, disk, raw: false };
+            let left = Left { path: "/k/claims/c-1/target".into(), imprint };
+            Question { left: [(CLAIM.to_owned(), left)].into(), ..question() }
+        };
+        let dead = "4095:1048575";
+        let _hanging =
+            [hang_at(&folder_of(dead).unwrap()).await, hang_at(&HostPath::recorded(OPEN_FILES)).await];
+        let refused = find(of_disk(dead)).await;
+        assert!(matches!(refused, Err(MountError::Hangs { .. })), "{refused:?}");
+        assert!(find(of_disk("4095:1048574")).await.unwrap().is_empty());
     }
 }

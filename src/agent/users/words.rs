@@ -19,7 +19,7 @@ impl Users {
     }
 
     /// These processes. One that has ended meanwhile is named by its number.
-    pub(super) fn add_processes(&mut self, proc: &Path, processes: &[i32]) {
+    pub(super) fn add_processes(&mut self, proc: &Path, processes: &BTreeSet<i32>) {
         for process in processes {
             self.add_process(proc, *process);
         }
