@@ -22,6 +22,28 @@ pub enum Pace {
     Steady,
 }
 
+/// What keeps a node from a volume that is given on while somebody there may still use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// ControllerUnpublishVolume, as far as the driver does what CSI asks of it.
+    Detach,
+    /// Nothing.
+    None,
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Detach => {
+                "whoever gets it then is safe from them only if its driver keeps this node from it when it is detached"
+            }
+            Self::None => {
+                "there is no call that cuts this node off, so end them first, or both may write to it at a time"
+            }
+        })
+    }
+}
+
 /// A failed step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -144,12 +166,22 @@ impl Failure {
 
     /// What was unmounted is in use on the node.
     #[must_use]
-    pub fn in_use(path: &str, users: &dyn fmt::Display) -> Self {
+    pub fn in_use(path: &str, users: &dyn fmt::Display, fence: Fence) -> Self {
         let message = format!(
             "{path} is unmounted, and what was there is still in use on the node, by {users}; nobody else gets it \
-             before that ends, or spec.forceDetach is set on all deleted claims that wait for it"
+             before that ends, or spec.forceDetach is set on all deleted claims that wait for it: {fence}"
         );
         Self { pace: Pace::Steady, ..Self::local("StillInUse", Rpc::NodeUnpublishVolume, message) }
+    }
+
+    /// Whether what was unmounted is in use cannot be found out.
+    #[must_use]
+    pub fn users_unknown(path: &str, error: &dyn fmt::Display, fence: Fence) -> Self {
+        let message = format!(
+            "{path} is unmounted, and who still uses what was there on the node cannot be found out: {error}; nobody else \
+             gets it before that succeeds, or spec.forceDetach is set on all deleted claims that wait for it: {fence}"
+        );
+        Self { pace: Pace::Steady, ..Self::local("UsersUnknown", Rpc::NodeUnpublishVolume, message) }
     }
 
     /// Something of ours failed before the call.

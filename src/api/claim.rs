@@ -71,7 +71,8 @@ pub struct VolumeClaimSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<ClaimMountOptions>,
     /// Set on a deleted claim to undo it by force: an order to a live agent to unmount even while busy,
-    /// and a hand-over to the controller where the agent is gone.
+    /// and a hand-over to the controller where the agent is gone. End whatever uses the volume on the node first: after
+    /// that only the driver keeps it from writing beside the next one, if it can.
     #[serde(default)]
     pub force_detach: bool,
     /// Written by the moor controller: the grant.

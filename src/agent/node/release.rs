@@ -5,7 +5,8 @@ use tokio::net::UnixStream;
 
 use super::observe::View;
 use super::{Pass, Trouble};
-use crate::agent::failure::Failure;
+use crate::agent::failure::{Failure, Fence};
+use crate::agent::mounts::MountError;
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
 use crate::agent::users::{self, Question, Users};
@@ -40,16 +41,12 @@ impl Pass {
         };
         // A container of one writer looks like that of another.
         let told_apart = claim.is_none_or(|claim| view.writes_alone(claim, &stored));
-        let users = if told_apart { users::find(question).await? } else { Users::default() };
-        if !users.is_empty() {
-            let failure = Failure::in_use(&path, &users);
-            let concerned = view.leaving(uid, claim);
-            if concerned.is_empty() || !concerned.iter().all(|claim| claim.spec.force_detach) {
-                return Err(failure.into());
-            }
-            let note = format!(
-                "spec.forceDetach: what was mounted at {path} is given up while it is in use by {users}"
-            );
+        let found = if told_apart { users::find(question).await } else { Ok(Users::default()) };
+        let concerned = view.leaving(uid, claim);
+        let forced = !concerned.is_empty() && concerned.iter().all(|claim| claim.spec.force_detach);
+        let attached = view.attachments.get(uid).is_some_and(|attachment| attachment.spec.fixed.attach);
+        let fence = if attached { Fence::Detach } else { Fence::None };
+        if let Some(note) = given_up(&path, found, fence, forced)? {
             tracing::warn!("{note}");
             for claim in concerned {
                 self.agent.tell(&claim, Reason::Forced, "Unpublish", note.clone());
@@ -73,6 +70,27 @@ impl Pass {
     }
 }
 
+/// What is said of a volume that is given up by force without a word of the kernel that nobody uses it.
+fn given_up(
+    path: &str,
+    found: Result<Users, MountError>,
+    fence: Fence,
+    forced: bool,
+) -> Result<Option<String>, Failure> {
+    let (failure, why) = match found {
+        Ok(users) if users.is_empty() => return Ok(None),
+        Ok(users) => (Failure::in_use(path, &users, fence), format!("it is in use by {users}")),
+        Err(error) => (
+            Failure::users_unknown(path, &error, fence),
+            format!("nobody has looked who uses it, for that failed: {error}"),
+        ),
+    };
+    if !forced {
+        return Err(failure);
+    }
+    Ok(Some(format!("spec.forceDetach: what was mounted at {path} is given up while {why}; {fence}")))
+}
+
 impl View {
     /// A claim may have written, and those that stay on its Attachment only read.
     fn writes_alone(&self, claim: &str, stored: &Stored) -> bool {
@@ -86,6 +104,58 @@ impl Stored {
     pub(super) fn leave(&mut self, uid: &str, path: &HostPath, imprint: Option<Imprint>) {
         if let Some(imprint) = imprint {
             self.record.left.insert(uid.to_owned(), Left { path: path.text(), imprint });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::failure::Pace;
+
+    fn hangs() -> Result<Users, MountError> {
+        Err(MountError::Hangs { path: "/sys/dev/block/8:16".into() })
+    }
+
+    fn used() -> Result<Users, MountError> {
+        let mut users = Users::default();
+        users.add_unseen("8:16");
+        Ok(users)
+    }
+
+    #[test]
+    fn nobody_is_not_spoken_of() {
+        for forced in [false, true] {
+            let told = given_up("/t", Ok(Users::default()), Fence::None, forced);
+            assert_eq!(told, Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_look_that_fails_keeps_the_volume_and_names_the_way_out() {
+        let failure = given_up("/t", hangs(), Fence::Detach, false).unwrap_err();
+        assert_eq!((failure.reason, failure.pace), ("UsersUnknown", Pace::Steady));
+        for word in ["/t", "8:16", "spec.forceDetach"] {
+            assert!(failure.message.contains(word), "{word}: {failure}");
+        }
+    }
+
+    #[test]
+    fn force_passes_a_look_that_fails_and_says_what_it_skipped() {
+        let note = given_up("/t", hangs(), Fence::Detach, true).unwrap().unwrap();
+        assert!(note.contains("8:16") && note.contains("nobody has looked"), "{note}");
+    }
+
+    /// Whoever forces has to know whether the next node writes beside this one.
+    #[test]
+    fn force_says_what_keeps_this_node_from_writing() {
+        for (fence, word) in
+            [(Fence::None, "no call that cuts this node off"), (Fence::Detach, "only if its driver")]
+        {
+            let failure = given_up("/t", used(), fence, false).unwrap_err();
+            let note = given_up("/t", used(), fence, true).unwrap().unwrap();
+            assert!(failure.message.contains(word), "{failure}");
+            assert!(note.contains(word) && note.contains("8:16"), "{note}");
         }
     }
 }

@@ -38,7 +38,7 @@ impl Users {
     }
 
     /// The kernel says that a device is in use, and by whom is not to be seen.
-    pub(super) fn add_unseen(&mut self, number: &str) {
+    pub fn add_unseen(&mut self, number: &str) {
         self.0.insert(format!("somebody who cannot be seen from here (device {number} is busy)"));
     }
 }
