@@ -156,7 +156,7 @@ class Node:
     def start_containerd(self) -> None:
         # The socket of a killed one would pass for that of the new one.
         self.path(node_config.CONTAINERD_SOCKET).unlink(missing_ok=True)
-        self._start_daemon(CONTAINERD, ["containerd", "--config", self.directory / "containerd.toml"])
+        self.start_daemon(CONTAINERD, ["containerd", "--config", self.directory / "containerd.toml"])
         deadline = time.monotonic() + 30
         while self.ctr("version", check=False).returncode != 0:
             self._must_live(CONTAINERD)
@@ -166,7 +166,7 @@ class Node:
 
     def start_kubelet(self) -> None:
         identity = node_identity(self.name, self.address)
-        self._start_daemon(
+        self.start_daemon(
             KUBELET,
             [
                 parts.program("kubelet"),
@@ -179,7 +179,7 @@ class Node:
         )
 
     def daemon(self, name: str) -> Process | None:
-        """containerd or kubelet, if it runs."""
+        """containerd, kubelet or another one by its name, if it runs."""
         process = Record(f"{self.name}-{name}").process()
         return process if process is not None and process.alive else None
 
@@ -215,7 +215,8 @@ class Node:
             words = tail(log.read_text(errors="replace"), 12) if log.exists() else ""
             raise Problem(f"{daemon} on {self.name} has ended", f"its log: {log}\n{words}")
 
-    def _start_daemon(self, name: str, command: Sequence[str | Path]) -> None:
+    def start_daemon(self, name: str, command: Sequence[str | Path]) -> None:
+        """Starts a process of the node, unless the one of this name runs."""
         if self.daemon(name) is not None:
             return
         script = 'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!'

@@ -14,6 +14,7 @@ _MODULES = (
     "refusals",
     "cost",
     "adoption",
+    "mount_library",
     "secrecy",
     "namespaces",
     "forgery",
