@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
 use super::*;
@@ -46,7 +47,7 @@ impl Rig {
         });
         let me = rig.clone();
         let work = move |key| Self::pass(me.clone(), key);
-        tokio::spawn(queue::run(queue, workers, work, std::future::pending()));
+        tokio::spawn(queue::run(queue, workers, work, Counter::default(), std::future::pending()));
         rig
     }
 

@@ -27,7 +27,8 @@ mod tests {
 
     use super::*;
 
-    async fn connected() -> (tempfile::TempDir, Connection<UnixStream, prost::bytes::Bytes>, tokio::task::JoinHandle<()>) {
+    async fn connected()
+    -> (tempfile::TempDir, Connection<UnixStream, prost::bytes::Bytes>, tokio::task::JoinHandle<()>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let listener = UnixListener::bind(&path).unwrap();

@@ -306,25 +306,26 @@ async fn synced(agent: &Agent) {
 
 fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     let queues = &agent.queues;
+    let panics = || agent.metrics.panics.clone();
     let me = agent.clone();
     let work = move |key| node::work(me.clone(), key);
-    set.spawn(queue::run(queues.nodes.clone(), WORKERS, work, shutdown.clone().begun()));
+    set.spawn(queue::run(queues.nodes.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
     let me = agent.clone();
     let work = move |key| controller_calls::work(me.clone(), key);
-    set.spawn(queue::run(queues.handles.clone(), WORKERS, work, shutdown.clone().begun()));
+    set.spawn(queue::run(queues.handles.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
     let me = agent.clone();
     let work = move |key| volume_calls::work(me.clone(), key);
-    set.spawn(queue::run(queues.volumes.clone(), WORKERS, work, shutdown.clone().begun()));
+    set.spawn(queue::run(queues.volumes.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
     let me = agent.clone();
     let work = move |driver: String| {
         let me = me.clone();
         async move { upkeep::reconcile(&me, &driver).await }
     };
-    set.spawn(queue::run(queues.instances.clone(), 4, work, shutdown.clone().begun()));
+    set.spawn(queue::run(queues.instances.clone(), 4, work, panics(), shutdown.clone().begun()));
     let me = agent.clone();
     let work = move |driver| audit::work(me.clone(), driver);
     // One at a time, and no part of what has to turn: the listing of a large driver takes as long as it takes.
-    set.spawn(queue::run(queues.audits.clone(), 1, work, shutdown.clone().begun()));
+    set.spawn(queue::run(queues.audits.clone(), 1, work, panics(), shutdown.clone().begun()));
 }
 
 /// The watches are heard from and the workers turn: the Lease is renewed only then (interleavings B27).

@@ -69,9 +69,15 @@ async fn a_claim_wakes_its_own_volume_only() {
         std::future::ready(crate::k8s::Next::Done)
     };
     let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
-    let running = tokio::spawn(crate::k8s::queue::run(queue.clone(), 1, work, async {
-        let _ = stopping.await;
-    }));
+    let running = tokio::spawn(crate::k8s::queue::run(
+        queue.clone(),
+        1,
+        work,
+        prometheus_client::metrics::counter::Counter::default(),
+        async {
+            let _ = stopping.await;
+        },
+    ));
     while woken.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }

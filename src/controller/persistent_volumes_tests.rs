@@ -92,7 +92,8 @@ async fn one_that_only_may_stand_for_it_hides_none_that_certainly_does() {
     let csi = json!({ "metadata": { "name": "b" }, "spec": { "csi": { "driver": DRIVER, "volumeHandle": HANDLE } } });
     let answers = vec![page(&[in_tree()], ""), page(&[in_tree(), csi.clone()], ""), Answer::Json(csi)];
     let (_server, all) = start(answers).await;
-    let found = async || all.naming(DRIVER, HANDLE).await.unwrap().map(|naming| (naming.name, naming.certain));
+    let found =
+        async || all.naming(DRIVER, HANDLE).await.unwrap().map(|naming| (naming.name, naming.certain));
     assert_eq!(found().await, Some(("a".into(), false)));
     for _ in ["read again", "remembered"] {
         assert_eq!(found().await, Some(("b".into(), true)));

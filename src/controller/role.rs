@@ -189,7 +189,7 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
         tokio::select! { () = &mut stop => {}, () = leadership.lost() => {} }
     };
     let listening = tokio::spawn(listen(Arc::clone(ctx)));
-    queue::run(Arc::clone(&ctx.queue), workers, worker, ended).await;
+    queue::run(Arc::clone(&ctx.queue), workers, worker, ctx.metrics.panics.clone(), ended).await;
     listening.abort();
     ctx.metrics.leading.set(0);
 }

@@ -239,7 +239,10 @@ mod tests {
         let refused = sorted(403, "Forbidden", "no", None);
         assert!(refused.refusal().unwrap().ends_with("forbidden: no"));
         let shared = ApiError::Shared(Arc::new(refused));
-        assert!(shared.refusal().is_some_and(|refusal| refusal.ends_with("forbidden: no")), "to all who asked");
+        assert!(
+            shared.refusal().is_some_and(|refusal| refusal.ends_with("forbidden: no")),
+            "to all who asked"
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use prometheus_client::metrics::counter::Counter;
 use tokio::{
     sync::Notify,
     task::{Id, JoinError, JoinSet},
@@ -309,11 +310,12 @@ impl<T: Key> State<T> {
 }
 
 /// Works on the queue, on up to `concurrency` keys at once, until `shutdown`; then waits for the keys
-/// in work. Dropping the future aborts them. A worker that panics is logged and its key retried.
+/// in work. Dropping the future aborts them. A worker that panics is logged and counted, and its key retried.
 pub async fn run<T, W, F>(
     queue: Arc<Queue<T>>,
     concurrency: usize,
     worker: W,
+    panics: Counter,
     shutdown: impl Future<Output = ()>,
 ) where
     T: Key,
@@ -327,7 +329,7 @@ pub async fn run<T, W, F>(
     while !stopping || !tasks.is_empty() {
         tokio::select! {
             () = &mut shutdown, if !stopping => stopping = true,
-            Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => settle(&queue, &mut keys, ended),
+            Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => settle(&queue, &mut keys, &panics, ended),
             key = queue.next(), if !stopping && tasks.len() < concurrency.max(1) => {
                 let task = tasks.spawn(worker(key.clone()));
                 keys.insert(task.id(), key);
@@ -336,10 +338,16 @@ pub async fn run<T, W, F>(
     }
 }
 
-fn settle<T: Key>(queue: &Queue<T>, keys: &mut HashMap<Id, T>, ended: Result<(Id, Next), JoinError>) {
+fn settle<T: Key>(
+    queue: &Queue<T>,
+    keys: &mut HashMap<Id, T>,
+    panics: &Counter,
+    ended: Result<(Id, Next), JoinError>,
+) {
     let (id, next) = match ended {
         Ok(ended) => ended,
         Err(failure) => {
+            panics.inc();
             error!(key = ?keys.get(&failure.id()), "a pass panicked and is retried: {failure}");
             (failure.id(), Next::Retry)
         }

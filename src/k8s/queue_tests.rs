@@ -147,7 +147,7 @@ async fn a_key_is_never_worked_on_twice_at_once_and_others_go_on() {
         }
     };
     let (stop, stopped) = oneshot::channel::<()>();
-    let running = tokio::spawn(run(queue.clone(), 3, worker, async {
+    let running = tokio::spawn(run(queue.clone(), 3, worker, Counter::default(), async {
         let _ = stopped.await;
     }));
     for round in 0..100 {
@@ -175,7 +175,9 @@ async fn a_panic_is_a_failure_of_its_key_alone() {
     };
     queue.add("bad");
     queue.add("good");
-    run(queue.clone(), 2, worker, sleep(5 * SECOND)).await;
+    let panics = Counter::default();
+    run(queue.clone(), 2, worker, panics.clone(), sleep(5 * SECOND)).await;
+    assert_eq!(panics.get(), 1);
     assert_eq!(attempts.load(SeqCst), 2);
     assert!(queue.is_empty() && queue.oldest_in_work().is_none());
 }
@@ -196,7 +198,7 @@ async fn shutdown_waits_for_the_keys_in_work_and_takes_no_more() {
     queue.add("a");
     queue.add("b");
     let start = Instant::now();
-    run(queue.clone(), 1, worker, sleep(SECOND)).await;
+    run(queue.clone(), 1, worker, Counter::default(), sleep(SECOND)).await;
     assert!(start.elapsed() >= 10 * SECOND);
     assert_eq!((ended.load(SeqCst), queue.len()), (1, 1));
 }
