@@ -16,6 +16,8 @@ use crate::claim::ClaimSeen;
 pub enum NodeStep {
     /// Nothing to do until something changes.
     Idle,
+    /// Write a record of an Attachment whose own cannot be read: everything that it could speak of may be mounted.
+    Presume { attachment: String },
     /// GET the claim by name: the record has it and the cache does not.
     ReadClaim { claim: String },
     /// GET the Attachment by name: the last look before a first call, or the cache does not have it.
@@ -94,6 +96,8 @@ pub struct Seen {
     pub revision: Option<u64>,
     /// UIDs of Attachments whose records somebody ordered to be undone although they are forgotten.
     pub orders: Vec<String>,
+    /// UIDs of Attachments whose record cannot be read: what of them is mounted here is not known.
+    pub unreadable: Vec<String>,
     /// UIDs of claims and Attachments whose next call failed and is not due yet. It is left out, so that
     /// it holds up nobody else on the handle.
     pub backing_off: Vec<String>,

@@ -84,7 +84,8 @@ fn forgotten(counted: &[&Arc<PluginInstance>]) -> Finding {
     let unknown = match unknown {
         0 => String::new(),
         n => format!(
-            "; of {n} of them the record does not say which volume it is, so nothing keeps that one from another node"
+            "; of {n} of them the record does not say which volume it is: if the Attachment with that attachmentUID is gone, \
+             nothing keeps that one from another node"
         ),
     };
     let message = format!(

@@ -341,6 +341,7 @@ proptest! {
             NodeStep::ReportDetached { attachment } => {
                 let clean = |r: &Record| !r.has_traces();
                 prop_assert!(record(attachment).is_none_or(clean));
+                prop_assert!(record(attachment).is_some() || !seen.unreadable.contains(attachment));
                 let freshest = freshest(&seen, attachment);
                 prop_assert!(freshest.is_none_or(|a| a.state < AttachmentState::NodeDetached));
                 if freshest.is_some_and(|a| a.is_undo_only() && a.state == AttachmentState::Taken) {
@@ -378,6 +379,9 @@ proptest! {
                 let record = record(attachment).expect("nothing that could be forgotten");
                 prop_assert!(record.has_traces() && record.forgotten.is_none_or(|f| f.why != *why));
                 prop_assert!(!(record.forgotten.is_some() && seen.orders.contains(attachment)));
+            }
+            NodeStep::Presume { attachment } => {
+                prop_assert!(seen.unreadable.contains(attachment) && record(attachment).is_none());
             }
             NodeStep::Recall { attachment } => {
                 prop_assert!(record(attachment).is_some_and(|r| r.forgotten.is_some()));

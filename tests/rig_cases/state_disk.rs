@@ -1,5 +1,7 @@
 //! The disk with a node's records takes no writes: what is said, what goes on and what does not.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use moor::api::conditions::READY;
@@ -115,5 +117,36 @@ async fn a_disk_that_is_full(cluster: Arc<Cluster>) {
     nothing_is_made_and_everything_is_undone(&rig, "No space left on device", mend).await;
 }
 
+/// What the file said its Attachment says too, and the volume is detached after that is undone.
+async fn a_record_that_is_torn(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    for name in ["gone", "stays"] {
+        rig.make_volume(&volume(name)).await;
+        rig.make_claim(&volume_claim(name, name, NODE)).await;
+    }
+    let path = rig.until_ready("gone").await;
+    rig.until_ready("stays").await;
+    rig.kill(NODE);
+    let records = rig.state_dir(NODE).join("records");
+    for file in rig.records(NODE) {
+        let file = records.join(file);
+        let text = fs::read(&file).unwrap();
+        fs::write(&file, &text[..10]).unwrap();
+    }
+    rig.delete_claim("gone").await;
+    rig.run(NODE);
+    rig.until_claim_gone("gone").await;
+    assert!(!Path::new(&path).exists(), "{path} is left");
+    let calls = rig.journal.trace_of("gone");
+    let undone = ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
+    assert_eq!(calls[calls.len() - 3..], undone, "{calls:?}");
+    rig.until_ready("stays").await;
+    for file in rig.records(NODE).iter().filter(|file| file.ends_with(".unreadable")) {
+        fs::remove_file(records.join(file)).unwrap();
+    }
+    rig.remove(&["stays"], &["stays"]).await;
+    rig.remove(&[""; 0], &["gone"]).await;
+}
+
 /// The cases of this module.
-pub const CASES: &[Case] = cases![a_disk_that_turns_read_only, a_disk_that_is_full];
+pub const CASES: &[Case] = cases![a_disk_that_turns_read_only, a_disk_that_is_full, a_record_that_is_torn];

@@ -171,15 +171,20 @@ impl Pass {
 
     /// The record of an Attachment, or a new one.
     fn record(&self, attachment: &Attachment, view: &View) -> Result<Stored, Failure> {
-        let uid = attachment.metadata.uid.clone().unwrap_or_default();
-        if let Some(stored) = view.stored.get(&uid) {
+        if let Some(stored) = view.stored.get(attachment.metadata.uid.as_deref().unwrap_or_default()) {
             return Ok(stored.clone());
         }
-        let fixed = &attachment.spec.fixed;
-        if self.agent.records.number_of(&fixed.driver_name) >= MAX_STAGED {
+        let driver = &attachment.spec.fixed.driver_name;
+        if self.agent.records.number_of(driver) >= MAX_STAGED {
             let node = &self.agent.node_name;
-            return Err(Failure::too_many_volumes(Rpc::NodeStageVolume, node, &fixed.driver_name));
+            return Err(Failure::too_many_volumes(Rpc::NodeStageVolume, node, driver));
         }
+        self.new_record(attachment)
+    }
+
+    pub(super) fn new_record(&self, attachment: &Attachment) -> Result<Stored, Failure> {
+        let uid = attachment.metadata.uid.clone().unwrap_or_default();
+        let fixed = &attachment.spec.fixed;
         let staging = self.agent.paths.staging(&uid).map_err(|error| path_failure(&error))?;
         let record = Record {
             attachment_uid: uid,
@@ -203,14 +208,14 @@ impl Pass {
     }
 
     /// Raises a record's revision to what is known now, if the object is newer than that.
-    fn know<K: kube::Resource>(&self, revision: &mut u64, object: &K) {
+    pub(super) fn know<K: kube::Resource>(&self, revision: &mut u64, object: &K) {
         if version(object) > *revision {
             *revision = version(object).max(self.agent.known_revision());
         }
     }
 
     /// Puts a claim's target into the record as one that may be published, and returns its path.
-    fn add_target(&self, stored: &mut Stored, claim: &VolumeClaim) -> Result<HostPath, Failure> {
+    pub(super) fn add_target(&self, stored: &mut Stored, claim: &VolumeClaim) -> Result<HostPath, Failure> {
         let uid = claim_uid(claim);
         if let Some(target) = stored.record.targets.get_mut(&uid) {
             target.published = Done::Maybe;

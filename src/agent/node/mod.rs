@@ -7,6 +7,7 @@ mod covered;
 mod forgotten;
 mod make;
 mod observe;
+mod presume;
 mod release;
 mod report;
 mod undo;
@@ -195,6 +196,7 @@ impl Pass {
     async fn act(&mut self, step: &NodeStep, view: &View) -> Result<(), Trouble> {
         match step {
             NodeStep::Idle => Ok(()),
+            NodeStep::Presume { attachment } => self.presume(attachment, view).await,
             NodeStep::ReadClaim { claim } => self.read_claim(claim, view).await,
             NodeStep::ReadAttachment { attachment, name } => self.read_attachment(attachment, name).await,
             NodeStep::ReadHandle { claim, attachment } => self.read_handle(claim, attachment, view).await,

@@ -57,6 +57,7 @@ impl Pass {
             doubted: self.doubted(&stored, &attachments, &claims),
             revision: self.revision,
             orders: self.orders(&stored),
+            unreadable: agent.records.unreadable().into_iter().map(|u| u.attachment_uid).collect(),
             backing_off: Vec::new(),
         };
         Ok(View { seen, claims, attachments, stored })

@@ -25,9 +25,14 @@ pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
         return Some(step);
     }
     for attachment in seen.attachments.iter().filter_map(|a| seen.attachment(&a.uid)) {
-        if seen.record(&attachment.uid).is_none()
-            && let Some(step) = leave_unused(seen, attachment)
-        {
+        if seen.record(&attachment.uid).is_some() {
+            continue;
+        }
+        // Nothing is made for one that only undoes, so no record of it was ever written.
+        if seen.unreadable.contains(&attachment.uid) && !attachment.is_undo_only() {
+            return Some(NodeStep::Presume { attachment: attachment.uid.clone() });
+        }
+        if let Some(step) = leave_unused(seen, attachment) {
             return Some(step);
         }
     }

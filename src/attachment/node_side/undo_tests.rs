@@ -314,3 +314,27 @@ fn it_gets_the_handle_again_only_when_it_is_clean() {
     seen.records.clear();
     assert_eq!(plan(&seen), NodeStep::Stage { attachment: "next".into() });
 }
+
+/// Without its record nothing would be known to be mounted: the volume would be detached under the mount.
+#[test]
+fn what_an_unreadable_record_may_speak_of_is_undone_before_the_volume_is_handed_on() {
+    let closing = AttachmentSeen { deleted: true, ..attachment() };
+    let leaving = ClaimSeen { deleted: true, ..claim() };
+    let unreadable = |attachment: &AttachmentSeen, claims: Vec<ClaimSeen>| Seen {
+        attachments: vec![attachment.clone()],
+        claims,
+        records: Vec::new(),
+        mounted: Vec::new(),
+        unreadable: vec![A.into()],
+        ..in_use()
+    };
+    let presume = NodeStep::Presume { attachment: A.into() };
+    assert_eq!(plan(&unreadable(&closing, vec![leaving.clone()])), presume);
+    assert_eq!(plan(&unreadable(&closing, Vec::new())), presume, "its claim was removed by hand");
+    let other = ClaimSeen { uid: "other".into(), ..claim() };
+    assert_eq!(plan(&unreadable(&attachment(), vec![leaving, other])), presume, "while another stays");
+    let another = Seen { unreadable: vec!["x".into()], ..unreadable(&closing, Vec::new()) };
+    assert_eq!(plan(&another), NodeStep::ReportDetached { attachment: A.into() });
+    let written = Seen { records: vec![record()], ..unreadable(&closing, vec![claim()]) };
+    assert_eq!(plan(&written), unpublish());
+}

@@ -265,6 +265,7 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         doubted: Vec::new(),
         revision: None,
         orders: Vec::new(),
+        unreadable: Vec::new(),
         backing_off: named(&view.claims_back_off)
             .into_iter()
             .chain(view.att_backs_off.map(uid_name))
@@ -290,11 +291,14 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         NodeStep::ReportDetached { attachment } => NodeDoes::ReportDetached(uid_of(&attachment)),
         NodeStep::Forget { attachment } => NodeDoes::Forget(uid_of(&attachment)),
         NodeStep::MarkForgotten { attachment, why: _ } => NodeDoes::MarkForgotten(uid_of(&attachment)),
-        NodeStep::ReadRevision { .. }
+        NodeStep::Presume { .. }
+        | NodeStep::ReadRevision { .. }
         | NodeStep::Recall { .. }
         | NodeStep::FindUsersOfTarget { .. }
         | NodeStep::FindUsers { .. } => {
-            unreachable!("no record has a revision, is forgotten or has consumers that are not seen")
+            unreachable!(
+                "each record can be read, and none has a revision, is forgotten or has consumers that are not seen"
+            )
         }
     }
 }
