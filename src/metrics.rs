@@ -45,6 +45,13 @@ pub struct QueueLabels {
     pub queue: &'static str,
 }
 
+/// Labels of `moor_passes_total`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PassLabels {
+    /// What a pass is about: Volume, with all that hangs on it, or Plugin.
+    pub about: &'static str,
+}
+
 /// Labels of `moor_unreadable_objects`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct KindLabels {
@@ -80,6 +87,8 @@ pub struct Metrics {
     pub csi_call_seconds: Family<RpcLabels, Histogram, CallBuckets>,
     /// Keys that wait for a worker.
     pub queue_depth: Family<QueueLabels, Gauge>,
+    /// Passes that the leader has begun: what its work is bounded in.
+    pub passes: Family<PassLabels, Counter>,
     /// VolumeClaims by state, as the leader's cache has them.
     pub claims: Family<StateLabels, Gauge>,
     /// Objects that the leader cannot read; each has an Event.
@@ -103,6 +112,7 @@ impl Metrics {
             csi_calls: Family::default(),
             csi_call_seconds: Family::new_with_constructor(CallBuckets),
             queue_depth: Family::default(),
+            passes: Family::default(),
             claims: Family::default(),
             unreadable: Family::default(),
             panics: Counter::default(),
@@ -115,6 +125,7 @@ impl Metrics {
         registry.register("csi_calls", "CSI calls by result", metrics.csi_calls.clone());
         registry.register("csi_call_seconds", "Duration of CSI calls", metrics.csi_call_seconds.clone());
         registry.register("queue_depth", "Keys that wait for a worker", metrics.queue_depth.clone());
+        registry.register("passes", "Passes that the leader has begun", metrics.passes.clone());
         registry.register("claims", "VolumeClaims by state", metrics.claims.clone());
         let unreadable = metrics.unreadable.clone();
         registry.register("unreadable_objects", "Objects that the leader cannot read", unreadable);

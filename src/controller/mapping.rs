@@ -34,6 +34,16 @@ pub(crate) enum Key {
     Plugin(String),
 }
 
+impl Key {
+    /// The kind that the pass is about.
+    pub(crate) fn about(&self) -> &'static str {
+        match self {
+            Self::Volume { .. } => "Volume",
+            Self::Plugin(_) => "Plugin",
+        }
+    }
+}
+
 /// Claims by the Volume they name, and Attachments by the Volume they were made for: `namespace/name`.
 pub(crate) const BY_VOLUME: &str = "volume";
 /// Attachments by the name of their VolumeHandle.

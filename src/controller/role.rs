@@ -26,7 +26,7 @@ use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Election, ElectionEnd, agent_lease_name};
 use crate::k8s::watch::{WentBack, watch};
 use crate::k8s::{Cache, Next, Queue, Selector, Writer, queue};
-use crate::metrics::{Metrics, QueueLabels, StateLabels};
+use crate::metrics::{Metrics, PassLabels, QueueLabels, StateLabels};
 use crate::plugin::change::Change;
 use crate::shutdown::Shutdown;
 
@@ -182,7 +182,10 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     ctx.metrics.leading.set(1);
     let worker = {
         let ctx = Arc::clone(ctx);
-        move |key| one(Arc::clone(&ctx), key)
+        move |key: Key| {
+            ctx.metrics.passes.get_or_create(&PassLabels { about: key.about() }).inc();
+            one(Arc::clone(&ctx), key)
+        }
     };
     let leadership = ctx.leadership.clone();
     let ended = async {

@@ -28,6 +28,7 @@ mod journal;
 mod lag;
 mod leaks;
 mod memory;
+mod metrics;
 mod namespaces;
 mod nodes;
 mod objects;
@@ -164,12 +165,16 @@ impl Rig {
     /// Starts the process `actor`, which does not run: [`CONTROLLER`] or a node's agent.
     pub fn run(&self, actor: &str) {
         let kubeconfig = self.kubeconfigs.lock().unwrap()[actor].clone();
-        let logs = self.cluster.directory.join("logs").join(self.directory.file_name().unwrap());
+        let logs = self.logs();
         let arguments = if actor == CONTROLLER { self.of_controller() } else { self.of_agent(actor) };
         let node = self.parted.lock().unwrap().get(actor).cloned();
         let process = Moor::start(&logs, actor, &kubeconfig, &arguments, node.as_deref());
         let before = self.processes.lock().unwrap().insert(actor.to_owned(), process);
         assert!(before.is_none(), "{actor} runs already");
+    }
+
+    fn logs(&self) -> PathBuf {
+        self.cluster.directory.join("logs").join(self.directory.file_name().unwrap())
     }
 
     fn of_controller(&self) -> Vec<String> {

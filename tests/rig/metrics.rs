@@ -1,0 +1,35 @@
+//! What the processes of moor count, as they say it at `/metrics`.
+
+use std::fs;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::{CONTROLLER, Rig};
+
+impl Rig {
+    /// How many passes about objects of this kind the leader has begun.
+    pub async fn passes(&self, kind: &str) -> u64 {
+        let text = self.metrics(CONTROLLER).await;
+        let counter = format!(r#"moor_passes_total{{about="{kind}"}} "#);
+        let count = text.lines().find_map(|line| line.strip_prefix(&counter));
+        count.unwrap_or_else(|| panic!("no pass about a {kind} is counted:\n{text}")).parse().unwrap()
+    }
+
+    async fn metrics(&self, actor: &str) -> String {
+        let mut stream = TcpStream::connect(self.admin_address(actor)).await.unwrap();
+        let request = b"GET /metrics HTTP/1.1\r\nHost: moor\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    /// It takes a free port and logs which. The last line is of the process that runs.
+    fn admin_address(&self, actor: &str) -> String {
+        let log = fs::read_to_string(self.logs().join(format!("{actor}.log"))).unwrap();
+        let lines = log.lines().filter(|line| line.contains("/metrics"));
+        let address = lines.filter_map(|line| line.split_once("address=")).last().unwrap().1;
+        address.split_whitespace().next().unwrap().to_owned()
+    }
+}
