@@ -41,7 +41,11 @@ impl Pass {
         };
         // A container of one writer looks like that of another.
         let told_apart = claim.is_none_or(|claim| view.writes_alone(claim, &stored));
-        let found = if told_apart { users::find(question).await } else { Ok(Users::default()) };
+        let found = if told_apart {
+            users::find(question, &self.agent.node_mounts).await
+        } else {
+            Ok(Users::default())
+        };
         let concerned = view.leaving(uid, claim);
         let forced = !concerned.is_empty() && concerned.iter().all(|claim| claim.spec.force_detach);
         let attached = view.attachments.get(uid).is_some_and(|attachment| attachment.spec.fixed.attach);

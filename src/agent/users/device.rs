@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, major,
 use rustix::io::Errno;
 
 use super::survey::{namespace, processes};
+use crate::agent::mount_namespace::MountNamespace;
 use crate::agent::mounts::{MountError, bounded};
 use crate::agent::paths::HostPath;
 
@@ -16,25 +17,33 @@ const KINDS: [&str; 4] = ["/sys/fs/ext4", "/sys/fs/xfs", "/sys/fs/f2fs", "/sys/f
 const DEVICES: &str = "/sys/dev/block";
 
 /// Whether a file system or something else of the kernel's has the device, mounted or not. What cannot be asked is no.
-pub(super) fn is_taken(number: &str) -> bool {
+pub(super) fn is_taken(number: &str, node: &MountNamespace) -> bool {
     let folder = Path::new(DEVICES).join(number);
     let name = fs::canonicalize(&folder).ok().and_then(|path| Some(path.file_name()?.to_owned()));
     let Some(name) = name else { return false };
-    KINDS.iter().any(|kind| Path::new(kind).join(&name).exists()) || refuses_a_second(&folder, number)
+    KINDS.iter().any(|kind| Path::new(kind).join(&name).exists()) || refuses_a_second(&folder, number, node)
 }
 
-/// A file system opens its device so that nobody else can have it for himself.
-fn refuses_a_second(folder: &Path, number: &str) -> bool {
+/// A file system opens its device so that nobody else can have it for himself. Its file is looked for in the node's own
+/// /dev: a container has the devices of the time when it was started.
+fn refuses_a_second(folder: &Path, number: &str, node: &MountNamespace) -> bool {
     let told = fs::read_to_string(folder.join("uevent")).unwrap_or_default();
     let Some(name) = told.lines().find_map(|line| line.strip_prefix("DEVNAME=")) else { return false };
-    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let path = Path::new("/dev").join(name);
+    node.run(|| Ok(is_busy(&path, number))).unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        is_busy(&path, number)
+    })
+}
+
+fn is_busy(path: &Path, number: &str) -> bool {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     // Only a device's node means this by the flag, and only the right one.
-    let right = rustix::fs::stat(&path).is_ok_and(|found| {
+    let right = rustix::fs::stat(path).is_ok_and(|found| {
         FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice
             && format!("{}:{}", major(found.st_rdev), minor(found.st_rdev)) == number
     });
-    right && rustix::fs::open(&path, flags, Mode::empty()).is_err_and(|errno| errno == Errno::BUSY)
+    right && rustix::fs::open(path, flags, Mode::empty()).is_err_and(|errno| errno == Errno::BUSY)
 }
 
 /// The processes that have a file or directory of the file system with this `major` and `minor` open. A file of another
@@ -130,6 +139,8 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::sync::{Arc, Mutex};
 
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+
     use super::*;
 
     const PROC: &str = "/proc";
@@ -181,8 +192,46 @@ mod tests {
         drop(come_back);
     }
 
+    /// As in a container, whose /dev has the devices of the time when it was started.
+    #[test]
+    fn a_device_that_only_the_node_has_a_file_for_is_asked() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let run = |program: &str, arguments: &[&str]| {
+            let done = std::process::Command::new(program).args(arguments).output().unwrap();
+            assert!(done.status.success(), "{done:?}");
+            String::from_utf8(done.stdout).unwrap().trim().to_owned()
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let device = run("losetup", &["--find", "--show", file.path().to_str().unwrap()]);
+        let number = rustix::fs::stat(&device).unwrap().st_rdev;
+        let number = format!("{}:{}", major(number), minor(number));
+        let node = MountNamespace::of(Some("/proc/self/ns/mnt".into()));
+        let in_a_container = |ask: &(dyn Fn() -> bool + Sync)| {
+            std::thread::scope(|scope| {
+                let container = scope.spawn(|| {
+                    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+                    let apart = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+                    mount_change("/", apart).unwrap();
+                    mount("none", "/dev", "tmpfs", MountFlags::empty(), None).unwrap();
+                    ask()
+                });
+                container.join().unwrap()
+            })
+        };
+        let free = in_a_container(&|| is_taken(&number, &node));
+        let held = rustix::fs::open(&device, OFlags::RDONLY | OFlags::EXCL, Mode::empty());
+        let taken = in_a_container(&|| is_taken(&number, &node));
+        drop(held);
+        run("losetup", &["--detach", &device]);
+        assert_eq!((free, taken), (false, true));
+    }
+
     #[test]
     fn a_device_that_is_not_there_is_not_taken() {
-        assert!(!is_taken("0:0") && !is_taken("4095:1048575"));
+        let node = MountNamespace::default();
+        assert!(!is_taken("0:0", &node) && !is_taken("4095:1048575", &node));
     }
 }

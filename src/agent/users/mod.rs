@@ -13,6 +13,7 @@ use std::time::Duration;
 use survey::Space;
 pub(super) use words::Users;
 
+use super::mount_namespace::MountNamespace;
 use super::mount_table::Mount;
 use super::mounts::{MountError, bounded, folder_of, same_disk};
 use super::paths::HostPath;
@@ -44,7 +45,7 @@ pub(super) struct Question {
 
 /// Looks who uses what was unmounted. The kernel's own tables come first, which no file system can keep from being read.
 /// What may be kept by a dead one is asked for each volume by itself.
-pub(super) async fn find(question: Question) -> Result<Users, MountError> {
+pub(super) async fn find(question: Question, node: &MountNamespace) -> Result<Users, MountError> {
     let proc = HostPath::recorded(PROC);
     let look =
         |path: &Path| survey::take(path).map_err(|source| MountError::Look { path: path.to_owned(), source });
@@ -56,7 +57,7 @@ pub(super) async fn find(question: Question) -> Result<Users, MountError> {
     let mut users = tables.users;
     if users.is_empty() && !question.writers {
         for left in question.left.values() {
-            question.ask_device(&left.imprint, &tables.own, &mut users).await?;
+            question.ask_device(&left.imprint, &tables.own, node, &mut users).await?;
         }
     }
     Ok(users)
@@ -101,7 +102,9 @@ impl Question {
         };
         let foreign = |mount: &Mount| {
             let at_its_path = self.left.keys().any(|uid| mount.is_below(uid));
-            !at_its_path && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
+            !at_its_path
+               
+                && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
         };
         let part = |mount: &&Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
         let mut known = survey.iter().filter(|space| own.contains(&space.namespace));
@@ -120,13 +123,15 @@ impl Question {
         &self,
         imprint: &Imprint,
         own: &[PathBuf],
+        node: &MountNamespace,
         users: &mut Users,
     ) -> Result<(), MountError> {
         let (raw, whole) = (imprint.raw, imprint.root == "/" && !self.staged);
         let Some(disk) = imprint.disk.clone().filter(|_| raw || whole) else { return Ok(()) };
         let Some(folder) = folder_of(&disk) else { return Ok(()) };
         // A disk that is dead may keep whoever opens it.
-        let state = move |_: &Path| Ok(same_disk(&disk).filter(|number| raw || is_kept(*number)));
+        let node = node.clone();
+        let state = move |_: &Path| Ok(same_disk(&disk).filter(|number| raw || is_kept(*number, &node)));
         let Some(number) = bounded(&folder, state).await? else { return Ok(()) };
         let (found, busy) = if raw {
             let own = own.to_owned();
@@ -157,11 +162,11 @@ impl Question {
 }
 
 /// Whether the kernel has the device in use, and not only for a moment more.
-fn is_kept(number: (u32, u32)) -> bool {
+fn is_kept(number: (u32, u32), node: &MountNamespace) -> bool {
     let number = text_of(number);
-    device::is_taken(&number) && {
+    device::is_taken(&number, node) && {
         std::thread::sleep(ENDING);
-        device::is_taken(&number)
+        device::is_taken(&number, node)
     }
 }
 
@@ -262,11 +267,11 @@ mod tests {
             let left = Left { path: "/k/claims/c-1/target".into(), imprint };
             Question { left: [(CLAIM.to_owned(), left)].into(), ..question() }
         };
-        let dead = "4095:1048575";
+        let (dead, node) = ("4095:1048575", MountNamespace::default());
         let _hanging =
             [hang_at(&folder_of(dead).unwrap()).await, hang_at(&HostPath::recorded(OPEN_FILES)).await];
-        let refused = find(of_disk(dead)).await;
+        let refused = find(of_disk(dead), &node).await;
         assert!(matches!(refused, Err(MountError::Hangs { .. })), "{refused:?}");
-        assert!(find(of_disk("4095:1048574")).await.unwrap().is_empty());
+        assert!(find(of_disk("4095:1048574"), &node).await.unwrap().is_empty());
     }
 }
