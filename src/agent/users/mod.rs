@@ -21,6 +21,8 @@ use super::recent::Recent;
 use crate::attachment::record::{Imprint, Left};
 
 const PROC: &str = "/proc";
+/// kubelet's folder, in that of a Pod, of what it binds for its containers. A subPath of "." is all of the volume.
+const OF_PODS: &str = "volume-subpaths";
 /// Stands for a walk through the open files of all processes.
 const OPEN_FILES: &str = "/proc/*/fd";
 /// A file system that was unmounted a moment ago may still be about to end.
@@ -103,7 +105,7 @@ impl Question {
         let foreign = |mount: &Mount| {
             let at_its_path = self.left.keys().any(|uid| mount.is_below(uid));
             !at_its_path
-               
+                && !mount.is_below(OF_PODS)
                 && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
         };
         let part = |mount: &&Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
@@ -251,11 +253,16 @@ mod tests {
         assert_eq!(points(&question(), &survey), ["/k/claims/c-1/target"]);
     }
 
-    /// As kubelet makes it for a subPath.
+    /// As kubelet makes it for a subPath, which may be all of the volume.
     #[test]
-    fn a_part_of_it_in_our_own_namespace_is_no_excuse() {
-        let survey = [space("own", &[("/vol/sub", "/k/pods/p/volume-subpaths/x rw")])];
-        assert_eq!(points(&question(), &survey), ["/k/pods/p/volume-subpaths/x"]);
+    fn what_a_pod_has_of_it_in_our_own_namespace_is_no_excuse() {
+        for root in ["/vol/sub", "/vol"] {
+            let survey = [
+                space("own", &[(root, "/k/pods/p/volume-subpaths/x rw")]),
+                space("container", &[(root, "/data rw")]),
+            ];
+            assert_eq!(points(&question(), &survey), ["/k/pods/p/volume-subpaths/x", "/data"], "{root}");
+        }
     }
 
     /// A disk that is dead, and a file of a dead file system that some process has open.
