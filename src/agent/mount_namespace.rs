@@ -21,6 +21,11 @@ impl MountNamespace {
         Self(file)
     }
 
+    /// It is another one than the agent's own, which takes that the node's processes are seen.
+    pub(super) fn is_named(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Does `work` there. It blocks, and runs on a thread that ends with it: one that has been elsewhere is of no use to
     /// anybody else.
     pub(super) fn run<T: Send>(

@@ -46,6 +46,14 @@ impl Consumer {
         consumer
     }
 
+    /// Has something mounted on the directory `path`, and nobody else sees that.
+    pub async fn mounting_at(cluster: &Cluster, path: &str) -> Self {
+        let script = "mount -t tmpfs none \"$1\" && exec sleep infinity";
+        let consumer = Self::start(script, path, PathBuf::new());
+        consumer.until(cluster, "something is mounted for it alone", Self::sleeps).await;
+        consumer
+    }
+
     fn start(script: &str, about: &str, log: PathBuf) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", script, "consumer", about]);

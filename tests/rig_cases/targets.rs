@@ -1,14 +1,16 @@
 //! The paths at which claims are mounted, over restarts of their agent and of their node (interleavings B10).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kube::ResourceExt as _;
+use moor::api::conditions::READY;
 use moor::csi::Rpc;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::cases;
-use crate::rig::{Case, Cluster, Options, Rig, volume, volume_claim};
+use crate::rig::{Case, Cluster, Consumer, DriverIn, Options, Rig, volume, volume_claim};
 
 const NODE: &str = "node-2";
 
@@ -97,8 +99,84 @@ async fn targets_that_other_boots_have_left_are_removed(cluster: Arc<Cluster>) {
     fs::remove_dir_all(&old).unwrap();
 }
 
+/// Where a claim is going to be mounted.
+async fn target_of(rig: &Rig, claim: &str) -> PathBuf {
+    rig.targets_dir(NODE).join(rig.read_claim(claim).await.uid().unwrap()).join("target")
+}
+
+/// The driver has made it. A Pod that finds it would write into nothing.
+async fn a_failed_publish_leaves_no_path(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.fake.backend().unmountable.insert("data".to_owned());
+    rig.make_volume(&volume("data")).await;
+    rig.make_claim(&volume_claim("data", "data", NODE)).await;
+    rig.until_told("data", READY, "False", "NodePublishFailed").await;
+    let path = target_of(&rig, "data").await;
+    assert!(!path.exists(), "{path:?} is there and nothing is mounted on it");
+    rig.fake.backend().unmountable.clear();
+    // The next attempt comes at once.
+    rig.restart(NODE);
+    assert_eq!(Path::new(&rig.until_ready("data").await), path);
+    rig.remove(&["data"], &["data"]).await;
+}
+
+/// To remove it would end that mount, and nobody would be told.
+async fn a_path_on_which_somebody_else_has_a_mount_stays(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.fake.hold("data", Rpc::NodePublishVolume);
+    rig.fake.pretend("data", Rpc::NodePublishVolume);
+    rig.make_volume(&volume("data")).await;
+    rig.make_claim(&volume_claim("data", "data", NODE)).await;
+    let called = || (rig.count("data", Rpc::NodePublishVolume) > 0).then_some(());
+    cluster.until("the volume is being published", called, || rig.story("data")).await;
+    let path = target_of(&rig, "data").await;
+    fs::create_dir(&path).unwrap();
+    let other = Consumer::mounting_at(&cluster, path.to_str().unwrap()).await;
+    rig.fake.let_go("data", Rpc::NodePublishVolume);
+    rig.until_told("data", READY, "False", "MountNotVisible").await;
+    assert!(path.exists(), "{path:?} was removed under a mount");
+    drop(other);
+    rig.restart(NODE);
+    let gone = || (!path.exists()).then_some(());
+    cluster.until("it goes when nobody has it any more", gone, || rig.story("data")).await;
+    rig.fake.behave("data", Rpc::NodePublishVolume);
+    rig.restart(NODE);
+    rig.until_ready("data").await;
+    rig.remove(&["data"], &["data"]).await;
+}
+
+async fn a_path_that_has_lost_its_mount_goes(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
+    // Right after its start an agent does not know the driver's process, and goes by the node's.
+    let node = rig.part(NODE, DriverIn::Pod);
+    rig.until_served(NODE).await;
+    rig.make_volume(&volume("data")).await;
+    rig.make_claim(&volume_claim("data", "data", NODE)).await;
+    let path = rig.until_ready("data").await;
+    rig.kill(NODE);
+    unmount(&path, UnmountFlags::empty()).unwrap();
+    // As a driver does that knows nothing of it any more.
+    rig.fake.backend().volumes.get_mut("data").unwrap().published.clear();
+    rig.fake.hold("data", Rpc::NodeStageVolume);
+    rig.run(NODE);
+    let staging = || (rig.count("data", Rpc::NodeStageVolume) > 1).then_some(());
+    cluster.until("the volume is being staged again", staging, || rig.story("data")).await;
+    assert!(!Path::new(&path).exists(), "{path} is there and nothing is mounted on it");
+    rig.fake.let_go("data", Rpc::NodeStageVolume);
+    let published = || (rig.count("data", Rpc::NodePublishVolume) > 1).then_some(());
+    cluster.until("the volume is being published again", published, || rig.story("data")).await;
+    assert_eq!(rig.until_ready("data").await, path);
+    rig.delete_claim("data").await;
+    rig.until_claim_gone("data").await;
+    node.join();
+    rig.remove(&[""; 0], &["data"]).await;
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
+    a_failed_publish_leaves_no_path,
+    a_path_on_which_somebody_else_has_a_mount_stays,
+    a_path_that_has_lost_its_mount_goes,
     after_a_reboot_there_is_no_target_before_its_mount,
     the_folder_of_the_targets_is_handed_on_and_goes_with_the_last_agent,
     no_folder_is_mounted_over_what_is_in_use,

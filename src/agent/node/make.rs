@@ -70,7 +70,7 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn try_publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
         const RPC: Rpc = Rpc::NodePublishVolume;
         let (Some(claim), Some(attachment)) = (view.claims.get(claim), view.attachments.get(uid)) else {
             return Ok(());

@@ -3,6 +3,7 @@
 //! A pass works on one VolumeHandle and is the only one that does (the queue hands out a key once): look, ask
 //! [`node_side::plan`] for the next step, do it, look again. Live reads belong to the pass.
 
+mod bare;
 mod covered;
 mod forgotten;
 mod make;

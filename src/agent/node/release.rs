@@ -67,7 +67,7 @@ impl Pass {
     }
 
     /// The process of the driver that mounts on this node, if it runs and can be seen.
-    async fn driver_process(&self, driver: &str) -> Option<i32> {
+    pub(super) async fn driver_process(&self, driver: &str) -> Option<i32> {
         let endpoint = self.agent.registry.best(driver, Service::Node, None)?;
         let connection = UnixStream::connect(&endpoint.path).await.ok()?;
         connection.peer_cred().ok()?.pid().filter(|pid| *pid > 0)

@@ -54,7 +54,9 @@ impl Pass {
             }
             // What took this mount may have taken the staging too. The other targets are looked at one by one.
             stored.doubt(&uid);
+            let attachment = stored.record.attachment_uid.clone();
             self.agent.records.put_or_defer(stored).await;
+            self.remove_bare(&uid, &attachment, view).await;
         }
         let desired =
             not_ready("Remounting", "the mount is gone, by a reboot or by hand; it is made again".into());

@@ -69,15 +69,11 @@ impl Pass {
         }
         self.require_unmounted(RPC, &target, "NodeUnpublishVolume").await?;
         let left = directories::remove_target(&self.agent.paths, &target).map_err(|e| local(RPC, &e))?;
+        if left != Left::Nothing {
+            directories::close_parent(&target).unwrap_or_else(|error| tracing::warn!("{error}"));
+        }
         if left == Left::Content {
-            directories::close_parent(&target).map_err(|e| local(RPC, &e))?;
-            let note = format!(
-                "{target} is unmounted and not empty: what is in it was written to the node's own disk"
-            );
-            tracing::warn!("{note}");
-            if let Some(claim) = view.claims.get(claim) {
-                self.agent.tell(claim, Reason::Orphan, "Unpublish", note);
-            }
+            self.tell_content(claim, &target, view);
         }
         stored.record.targets.remove(claim);
         stored.leave(claim, &target, recorded.imprint);

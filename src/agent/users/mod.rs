@@ -8,6 +8,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use survey::Space;
@@ -48,12 +49,9 @@ pub(super) struct Question {
 /// Looks who uses what was unmounted. The kernel's own tables come first, which no file system can keep from being read.
 /// What may be kept by a dead one is asked for each volume by itself.
 pub(super) async fn find(question: Question, node: &MountNamespace) -> Result<Users, MountError> {
-    let proc = HostPath::recorded(PROC);
-    let look =
-        |path: &Path| survey::take(path).map_err(|source| MountError::Look { path: path.to_owned(), source });
-    let survey = SURVEY.get(async || bounded(&proc, look).await).await?;
+    let survey = take_survey().await?;
     let asked = question.clone();
-    let Some(tables) = bounded(&proc, move |_| Ok(asked.ask_tables(&survey))).await? else {
+    let Some(tables) = bounded(&HostPath::recorded(PROC), move |_| Ok(asked.ask_tables(&survey))).await? else {
         return Ok(Users::default());
     };
     let mut users = tables.users;
@@ -63,6 +61,21 @@ pub(super) async fn find(question: Question, node: &MountNamespace) -> Result<Us
         }
     }
     Ok(users)
+}
+
+/// Whether anything is mounted, in any mount namespace that can be seen, at a path that has this UID in it.
+pub(super) async fn is_mounted_somewhere(uid: &str) -> Result<bool, MountError> {
+    Ok(is_mounted_in(&take_survey().await?, uid))
+}
+
+fn is_mounted_in(survey: &[Space], uid: &str) -> bool {
+    survey.iter().any(|space| space.table.all().iter().any(|mount| mount.is_below(uid)))
+}
+
+async fn take_survey() -> Result<Arc<Vec<Space>>, MountError> {
+    let look =
+        |path: &Path| survey::take(path).map_err(|source| MountError::Look { path: path.to_owned(), source });
+    SURVEY.get(async || bounded(&HostPath::recorded(PROC), look).await).await
 }
 
 /// What the mount tables say.
@@ -251,6 +264,19 @@ mod tests {
     fn what_is_still_at_its_path_for_the_driver_is_a_copy() {
         let survey = [space("own", &[("/vol", "/k/claims/c-1/target rw")])];
         assert_eq!(points(&question(), &survey), ["/k/claims/c-1/target"]);
+    }
+
+    /// The kernel would end it with the directory, and tell nobody.
+    #[test]
+    fn what_anybody_has_mounted_at_a_target_is_seen() {
+        let survey = [
+            space("own", &[("/", "/ rw"), ("/vol", "/k/targets/c-2/target rw")]),
+            // Bound from what is not mounted any more: it is somewhere else.
+            space("container", &[("/c-1/target", "/data rw")]),
+        ];
+        assert!(!is_mounted_in(&survey, CLAIM));
+        let driver = [space("own", &[]), space("driver", &[("/vol", "/host/k/targets/c-1/target rw")])];
+        assert!(is_mounted_in(&driver, CLAIM));
     }
 
     /// As kubelet makes it for a subPath, which may be all of the volume.

@@ -66,6 +66,8 @@ pub struct Backend {
     pub stuck: BTreeSet<String>,
     /// Keys of volumes whose read-only mounts can be written to.
     pub writable: BTreeSet<String>,
+    /// Keys of volumes that cannot be mounted at their targets, which are made before that is found out.
+    pub unmountable: BTreeSet<String>,
     /// By key: volumes that are no directory of the storage's.
     pub media: BTreeMap<String, Medium>,
 }
@@ -84,6 +86,7 @@ impl Backend {
             node_ids: BTreeMap::new(),
             stuck: BTreeSet::new(),
             writable: BTreeSet::new(),
+            unmountable: BTreeSet::new(),
             media: BTreeMap::new(),
         }
     }
@@ -335,6 +338,9 @@ impl Backend {
             _ => fs::create_dir(target),
         };
         made.map_err(|error| Status::internal(error.to_string()))?;
+        if self.unmountable.contains(key) {
+            return Err(Status::internal(format!("{key} cannot be mounted")));
+        }
         let source = match self.media.get(key) {
             Some(Medium::Device(device)) => device,
             _ => staging,

@@ -1,0 +1,68 @@
+//! A target on which nothing is mounted must not stay.
+//!
+//! The driver makes it (CSI NodePublishVolume), and leaves it when it fails after that. A container runtime is root and
+//! goes through closed parents, so a Pod would start on it and write into nothing.
+
+use std::fs;
+
+use super::observe::View;
+use super::{Pass, Trouble};
+use crate::agent::directories::{self, Left};
+use crate::agent::mounts::{self, MountError, bounded};
+use crate::agent::paths::HostPath;
+use crate::agent::users;
+use crate::k8s::events::Reason;
+
+impl Pass {
+    /// Publishes, or leaves no path behind.
+    pub(super) async fn publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+        let published = self.try_publish(claim, uid, view).await;
+        if published.is_err() {
+            self.remove_bare(claim, uid, view).await;
+        }
+        published
+    }
+
+    /// Removes the target of a claim if there is one and nobody has anything mounted on it. A Pod that came in between
+    /// has a directory that is no more, and its writes fail.
+    pub(super) async fn remove_bare(&self, claim: &str, uid: &str, view: &View) {
+        let Some(stored) = self.agent.records.get(uid) else { return };
+        let Some(recorded) = stored.record.targets.get(claim) else { return };
+        let target = HostPath::recorded(&recorded.path);
+        match self.is_bare(&target, claim, &stored.record.driver_name).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                tracing::warn!("{error}; what the driver has left there stays");
+                return;
+            }
+        }
+        match directories::remove_target(&self.agent.paths, &target) {
+            Ok(Left::Content) => self.tell_content(claim, &target, view),
+            Ok(Left::Nothing) => tracing::info!(path = %target, "removed, as nothing is mounted on it"),
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+
+    /// The path is there, and nobody who can be seen has anything mounted on it. The kernel ends mounts that others have
+    /// on a directory when it is removed, so where the driver's own mounts cannot be seen this is not said.
+    async fn is_bare(&self, target: &HostPath, claim: &str, driver: &str) -> Result<bool, MountError> {
+        let is_there = |path: &std::path::Path| Ok(fs::symlink_metadata(path).is_ok());
+        if mounts::look(target).await?.is_some() || !bounded(target, is_there).await? {
+            return Ok(false);
+        }
+        let seen = self.agent.node_mounts.is_named() || self.driver_process(driver).await.is_some();
+        Ok(seen && !users::is_mounted_somewhere(claim).await?)
+    }
+
+    /// Somebody wrote into a target on which nothing was mounted.
+    pub(super) fn tell_content(&self, claim: &str, target: &HostPath, view: &View) {
+        let note = format!(
+            "{target} is not mounted and not empty: what is in it was written to the node itself and not to the volume"
+        );
+        tracing::warn!("{note}");
+        if let Some(claim) = view.claims.get(claim) {
+            self.agent.tell(claim, Reason::Orphan, "Unpublish", note);
+        }
+    }
+}
