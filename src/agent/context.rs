@@ -23,6 +23,7 @@ use super::registry::{Registry, Serving};
 use super::retry::Retries;
 use super::settling::Settling;
 use super::status::difference;
+use super::targets::Targets;
 use super::wakes::Queues;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::csi::{CallError, Rpc, Secrets, Service};
@@ -50,6 +51,7 @@ pub(super) struct Agent {
     pub pod_uid: Option<String>,
     pub plugin_dir: PathBuf,
     pub paths: Paths,
+    pub targets: Targets,
     pub node_mounts: MountNamespace,
     pub claims: Arc<Cache<VolumeClaim>>,
     pub attachments: Arc<Cache<Attachment>>,

@@ -33,7 +33,7 @@ pub enum DirectoryError {
         /// Why.
         source: io::Error,
     },
-    /// Removing it failed, for another reason than that it is not empty.
+    /// Removing it failed, because something is mounted there.
     #[error("remove the empty directory {path}: {source}")]
     Remove {
         /// The directory.
@@ -51,6 +51,8 @@ pub enum Left {
     /// The directory is not empty: somebody wrote to it while nothing was mounted, or the driver left something. It is
     /// kept and reported.
     Content,
+    /// What is empty, on a disk that takes no writes. Nobody waits for it to go.
+    Empty,
 }
 
 /// Makes the staging directory (CSI NodeStageVolume: the CO makes it).
@@ -88,8 +90,10 @@ pub fn remove_target(paths: &Paths, target: &HostPath) -> Result<Left, Directory
     if !paths.owns(target) {
         return Ok(Left::Nothing);
     }
-    let left = remove(target.as_path())?;
-    if left == Left::Content { Ok(left) } else { remove(parent(target.as_path())) }
+    match remove(target.as_path())? {
+        Left::Nothing => remove(parent(target.as_path())),
+        left => Ok(left),
+    }
 }
 
 /// Removes a staging directory that is not mounted. A path that is not ours is left alone.
@@ -114,17 +118,20 @@ fn set_mode(path: &Path, mode: u32) -> Result<(), DirectoryError> {
 }
 
 fn remove(path: &Path) -> Result<Left, DirectoryError> {
-    let fail = |source| DirectoryError::Remove { path: path.to_owned(), source };
-    match fs::remove_dir(path) {
-        Ok(()) => Ok(Left::Nothing),
-        Err(source) => match source.kind() {
-            io::ErrorKind::NotFound => Ok(Left::Nothing),
-            io::ErrorKind::DirectoryNotEmpty => Ok(Left::Content),
-            // The empty file on which a block device was bound; the driver should have removed it.
-            io::ErrorKind::NotADirectory => remove_empty_file(path).map_err(fail),
-            _ => Err(fail(source)),
-        },
-    }
+    let removed = match fs::remove_dir(path) {
+        // The empty file on which a block device was bound; the driver should have removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => remove_empty_file(path),
+        other => other.map(|()| Left::Nothing),
+    };
+    removed.or_else(|source| match source.kind() {
+        io::ErrorKind::NotFound => Ok(Left::Nothing),
+        io::ErrorKind::DirectoryNotEmpty => Ok(Left::Content),
+        io::ErrorKind::ResourceBusy => Err(DirectoryError::Remove { path: path.to_owned(), source }),
+        _ => {
+            tracing::warn!(path = %path.display(), "it is empty and stays: {source}");
+            Ok(Left::Empty)
+        }
+    })
 }
 
 fn remove_empty_file(path: &Path) -> io::Result<Left> {
@@ -142,6 +149,9 @@ fn parent(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
+    use nix::sched::{CloneFlags, unshare};
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
+
     use super::*;
 
     fn setup() -> (tempfile::TempDir, Paths) {
@@ -180,6 +190,31 @@ mod tests {
         make_parent(&target).unwrap();
         fs::write(target.as_path(), "").unwrap();
         assert_eq!(remove_target(&paths, &target).unwrap(), Left::Nothing);
+    }
+
+    /// As on a disk that was remounted read-only after an error.
+    #[test]
+    fn what_cannot_be_removed_holds_up_nobody() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (dir, paths) = setup();
+        let in_a_namespace_of_its_own = || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), None).unwrap();
+            let (staging, target) = (paths.staging("a").unwrap(), paths.target("c").unwrap());
+            make_staging(&staging).unwrap();
+            make_parent(&target).unwrap();
+            fs::create_dir(target.as_path()).unwrap();
+            mount_remount(dir.path(), MountFlags::RDONLY, "").unwrap();
+            assert_eq!(remove_staging(&paths, &staging).unwrap(), Left::Empty);
+            assert_eq!(remove_target(&paths, &target).unwrap(), Left::Empty);
+            mount_remount(dir.path(), MountFlags::empty(), "").unwrap();
+            mount("tmpfs", staging.as_path(), "tmpfs", MountFlags::empty(), None).unwrap();
+            assert!(remove_staging(&paths, &staging).is_err(), "something is mounted there");
+        };
+        std::thread::scope(|scope| scope.spawn(in_a_namespace_of_its_own).join().unwrap());
     }
 
     #[test]

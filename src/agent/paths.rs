@@ -46,7 +46,13 @@ impl Paths {
 
     /// Where an Attachment is staged: one directory, also for a raw block volume (CSI NodeStageVolume).
     pub fn staging(&self, attachment_uid: &str) -> Result<HostPath, PathError> {
-        HostPath::new(self.root.join("staging").join(checked(attachment_uid)?))
+        HostPath::new(self.staging_folder().0.join(checked(attachment_uid)?))
+    }
+
+    /// The folder of all that is staged.
+    #[must_use]
+    pub fn staging_folder(&self) -> HostPath {
+        HostPath(self.root.join("staging"))
     }
 
     /// Where a claim is published. Its parent belongs to this claim alone.

@@ -21,8 +21,9 @@ use super::records::{RecordError, Records};
 use super::registry::Registry;
 use super::settling::Settling;
 use super::state_disk;
+use super::targets::Targets;
 use super::wakes::{Queues, Wakes};
-use super::{audit, controller_calls, node, targets, upkeep, volume_calls};
+use super::{audit, controller_calls, node, upkeep, volume_calls};
 use crate::admin::{AdminError, Check};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::k8s::cache::Cached;
@@ -53,9 +54,6 @@ pub enum Error {
     /// The node's records.
     #[error(transparent)]
     Records(#[from] RecordError),
-    /// The folder of the targets.
-    #[error(transparent)]
-    Targets(#[from] targets::TargetsError),
     /// /livez, /readyz and /metrics.
     #[error(transparent)]
     Admin(#[from] AdminError),
@@ -101,7 +99,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         tracing::error!(path = %unreadable.path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
     }
     let paths = Paths::below(&args.kubelet_dir);
-    targets::prepare(&paths, &records, &boot_id).await?;
+    let targets = Targets::prepare(&paths, &records, &boot_id).await;
     tracing::info!(node = args.node_name, node_uid, boot_id, records = records.len(), "agent started");
 
     let writer = Writer::new(metrics.clone());
@@ -138,6 +136,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         plugin_dir: args.plugin_dir(),
         node_mounts: MountNamespace::of(args.node_mount_namespace.clone()),
         paths,
+        targets,
         claims: caches.claims.clone(),
         attachments: caches.attachments.clone(),
         volumes: caches.volumes.clone(),
@@ -168,7 +167,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     front.started(turning_check(&agent), ready_check(&agent));
     tokio::spawn(state_disk::attend(agent.clone(), wakes.clone()));
     let ended = live(&agent, &wakes, lease, shutdown).await;
-    targets::leave(&agent.paths, &agent.records);
+    agent.targets.leave(&agent.records).await;
     front.close().await;
     ended
 }

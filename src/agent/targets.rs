@@ -11,11 +11,13 @@ use std::path::PathBuf;
 use std::{fs, io};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tokio::sync::Mutex;
 
 use super::directories::{self, DirectoryError, Left};
 use super::mounts::{self, MountError};
 use super::paths::{HostPath, Paths};
 use super::records::Records;
+use super::users;
 
 /// As much as drivers may leave beside their mounts. Nothing of ours takes room in it.
 const OPTIONS: &CStr = c"mode=0755,size=1m";
@@ -39,23 +41,46 @@ pub enum TargetsError {
     },
 }
 
-/// Makes the folder ready, before the first target is made.
-pub(super) async fn prepare(paths: &Paths, records: &Records, boot_id: &str) -> Result<(), TargetsError> {
-    mount_folder(&paths.targets()).await?;
-    remove_old(paths, records, boot_id).await;
-    Ok(())
+/// The folder, on which a tmpfs is mounted before the first target is made in it.
+#[derive(Debug)]
+pub(super) struct Targets {
+    folder: HostPath,
+    is_ready: Mutex<bool>,
 }
 
-/// Unmounts the folder if no record speaks of anything in it, as before an uninstall. The next agent mounts it again.
-pub(super) fn leave(paths: &Paths, records: &Records) {
-    let folder = paths.targets();
-    let path = folder.as_path();
-    let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-    if records.is_empty() && is_empty() {
-        // One that somebody looks into now stays, for the next agent or the reboot.
-        match unmount(path, UnmountFlags::NOFOLLOW) {
-            Ok(()) => tracing::info!(path = %folder, "unmounted the folder of the targets"),
-            Err(errno) => tracing::warn!(path = %folder, "the folder of the targets stays mounted: {errno}"),
+impl Targets {
+    /// Makes the folder ready, and removes what earlier agents have left. A disk that takes no writes stops neither the
+    /// agent, which has to undo what is mounted, nor the undo.
+    pub async fn prepare(paths: &Paths, records: &Records, boot_id: &str) -> Self {
+        let targets = Self { folder: paths.targets(), is_ready: Mutex::new(false) };
+        if let Err(error) = targets.make_ready().await {
+            tracing::error!("{error}; nothing is published before that succeeds");
+        }
+        remove_old(paths, records, boot_id).await;
+        remove_staging(paths, records).await;
+        targets
+    }
+
+    /// Makes the folder ready, if it is not yet: before a target is made.
+    pub async fn make_ready(&self) -> Result<(), TargetsError> {
+        let mut is_ready = self.is_ready.lock().await;
+        if !*is_ready {
+            mount_folder(&self.folder).await?;
+            *is_ready = true;
+        }
+        Ok(())
+    }
+
+    /// Unmounts the folder if no record speaks of anything in it, as before an uninstall. The next agent mounts it again.
+    pub async fn leave(&self, records: &Records) {
+        let path = self.folder.as_path();
+        let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        if *self.is_ready.lock().await && records.is_empty() && is_empty() {
+            // One that somebody looks into now stays, for the next agent or the reboot.
+            match unmount(path, UnmountFlags::NOFOLLOW) {
+                Ok(()) => tracing::info!(path = %self.folder, "unmounted the folder of the targets"),
+                Err(errno) => tracing::warn!(path = %self.folder, "the folder of the targets stays mounted: {errno}"),
+            }
         }
     }
 }
@@ -114,4 +139,63 @@ async fn remove_unmounted(paths: &Paths, target: &HostPath) -> Result<Option<Lef
         directories::close_parent(target)?;
     }
     Ok(Some(left))
+}
+
+/// Removes the staging directories that earlier agents could not remove from a disk that took no writes. Not one that a
+/// record speaks of, be it one that cannot be read, and not one on which anybody has something mounted: the kernel would
+/// end that with the directory.
+async fn remove_staging(paths: &Paths, records: &Records) {
+    let folder = paths.staging_folder();
+    for entry in fs::read_dir(folder.as_path()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some((uid, path)) = name.to_str().and_then(|uid| Some((uid, paths.staging(uid).ok()?))) else {
+            continue;
+        };
+        let unreadable = records.unreadable().iter().any(|unreadable| unreadable.attachment_uid == uid);
+        if unreadable || records.get(uid).is_some() {
+            continue;
+        }
+        match users::is_mounted_somewhere(uid).await {
+            Ok(true) => tracing::warn!(path = %path, "is mounted, and no record speaks of it"),
+            Ok(false) => match directories::remove_staging(paths, &path) {
+                Ok(Left::Nothing) => tracing::info!(path = %path, "removed, as no record speaks of it"),
+                Ok(Left::Content | Left::Empty) => {}
+                Err(error) => tracing::warn!("{error}"),
+            },
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sched::{CloneFlags, unshare};
+    use rustix::mount::{MountPropagationFlags, mount_change, mount_remount};
+
+    use super::*;
+
+    /// An agent that cannot start cannot undo either.
+    #[test]
+    fn a_disk_that_takes_no_writes_stops_no_start() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (kubelet, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let in_a_namespace_of_its_own = || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            mount("tmpfs", kubelet.path(), "tmpfs", MountFlags::RDONLY, None).unwrap();
+            let (paths, records) = (Paths::below(kubelet.path()), Records::open(state.path()).unwrap());
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let targets = runtime.block_on(Targets::prepare(&paths, &records, "boot"));
+            let error = runtime.block_on(targets.make_ready()).unwrap_err().to_string();
+            assert!(error.contains("Read-only file system"), "{error}");
+            mount_remount(kubelet.path(), MountFlags::empty(), "").unwrap();
+            runtime.block_on(targets.make_ready()).unwrap();
+            assert!(runtime.block_on(mounts::look(&paths.targets())).unwrap().is_some());
+            runtime.block_on(targets.leave(&records));
+            assert_eq!(runtime.block_on(mounts::look(&paths.targets())).unwrap(), None);
+        };
+        std::thread::scope(|scope| scope.spawn(in_a_namespace_of_its_own).join().unwrap());
+    }
 }

@@ -46,8 +46,9 @@ impl Rig {
         let below = self.kubelet_dir(node);
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-        // The folder of all targets is no target.
-        let points = points.filter(|point| Path::new(point) != ours.join("targets"));
+        // The folder of all targets is no target, and that of all that is staged may be a disk of its own.
+        let folders = ["targets", "staging"].map(|folder| ours.join(folder));
+        let points = points.filter(|point| folders.iter().all(|folder| Path::new(point) != folder));
         leaks.extend(
             points.filter(|point| Path::new(point).starts_with(&below)).map(|point| format!("mount {point}")),
         );

@@ -91,7 +91,10 @@ async fn nothing_is_made_and_everything_is_undone(rig: &Rig, why: &str, mend: im
     mend();
     rig.until_served(NODE).await;
     rig.until_ready("next").await;
-    // What was undone meanwhile is on the disk too.
+    // What was undone meanwhile is on the disk too, at the latest when an agent starts.
+    rig.restart_and_wait(NODE).await;
+    let next = || (rig.staged(NODE).len() == 1).then_some(());
+    rig.cluster.until("one volume is staged", next, || format!("{:?}", rig.staged(NODE))).await;
     let one = || (rig.records(NODE).len() == 1).then_some(());
     rig.cluster.until("one record is left", one, || format!("{:?}", rig.records(NODE))).await;
     let names = ["a", "b", "c", "any", "next"];
@@ -100,10 +103,13 @@ async fn nothing_is_made_and_everything_is_undone(rig: &Rig, why: &str, mend: im
 }
 
 async fn a_disk_that_turns_read_only(cluster: Arc<Cluster>) {
-    let rig = Rig::start(&cluster, Options::default()).await;
+    let rig = Rig::start(&cluster, Options { nodes: vec![("node-1", true)], ..Options::default() }).await;
+    rig.make_staging_disk(NODE);
+    rig.add_node(NODE, false).await;
+    rig.until_served(NODE).await;
     set_up(&rig).await;
-    rig.protect_state(NODE);
-    nothing_is_made_and_everything_is_undone(&rig, "Read-only file system", || rig.lift_state(NODE)).await;
+    rig.protect_disk(NODE);
+    nothing_is_made_and_everything_is_undone(&rig, "Read-only file system", || rig.lift_disk(NODE)).await;
 }
 
 async fn a_disk_that_is_full(cluster: Arc<Cluster>) {

@@ -40,6 +40,8 @@ impl Pass {
         match directories::remove_target(&self.agent.paths, &target) {
             Ok(Left::Content) => self.tell_content(claim, &target, view),
             Ok(Left::Nothing) => tracing::info!(path = %target, "removed, as nothing is mounted on it"),
+            // That is said where it is found.
+            Ok(Left::Empty) => {}
             Err(error) => tracing::warn!("{error}"),
         }
     }
