@@ -8,7 +8,7 @@ use kube::Api;
 
 use super::budgets::{Budget, Direction, LATER, Parked, Service};
 use super::context::{Agent, Watched as _};
-use super::failure::Failure;
+use super::failure::{Failure, Pace};
 use super::retry::Step;
 use super::status::{failed, not_ready, waits, went};
 use super::volume_answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
@@ -221,14 +221,16 @@ impl Pass<'_> {
     ) -> Result<Next, ApiError> {
         let agent = self.agent;
         let earlier = volume.status.as_ref().and_then(|s| s.attempts);
-        let attempt = agent.retries.failed(&step(volume, failure.rpc), failure, earlier, self.driver);
         let mut failure = failure.clone();
         if volume.metadata.deletion_timestamp.is_some() && failure.rpc == Rpc::CreateVolume {
+            // Who waits for this call wants its outcome, and can change nothing that would make it a better one.
+            failure.pace = Pace::Usual;
             failure.message.push_str(
                 "; it is repeated to find out whether there is a volume to delete: spec.deletionPolicy Retain gives it up",
             );
         }
         let failure = &failure;
+        let attempt = agent.retries.failed(&step(volume, failure.rpc), failure, earlier, self.driver);
         let name = volume.metadata.name.as_deref().unwrap_or_default();
         tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
         let place = format!("on node {}", agent.node_name);

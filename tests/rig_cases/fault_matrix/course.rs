@@ -145,7 +145,7 @@ async fn deleted(rig: &Arc<Rig>, cell: Cell) -> Checked {
     let since = rig.journal.now();
     rig.delete_claim(&key).await;
     rig.delete_volume(&key).await;
-    if cell.rpc == Rpc::CreateVolume && cell.meaning() == Meaning::StillRunning {
+    if cell.rpc == Rpc::CreateVolume && cell.leaves_open() {
         // There may be a volume, and only a repetition will tell: it is repeated, and nothing is let go before.
         let again = || {
             let after = rig.journal.since(since, |e| e.call().is_some_and(|c| c.key == key));
@@ -162,7 +162,7 @@ async fn deleted(rig: &Arc<Rig>, cell: Cell) -> Checked {
     let has = |name: &str| trace.contains(&name);
     let expected: &[(&str, bool)] = match cell.rpc {
         Rpc::CreateVolume => {
-            &[("ControllerPublishVolume", false), ("DeleteVolume", cell.meaning() == Meaning::StillRunning)]
+            &[("ControllerPublishVolume", false), ("DeleteVolume", cell.leaves_open())]
         }
         Rpc::ControllerPublishVolume => &[("NodeStageVolume", false), ("ControllerUnpublishVolume", true)],
         // csi.md 5.4: unknown outcome, must be unstaged; final error, must not. A lie is seen in the mount table.
@@ -192,7 +192,7 @@ async fn end(rig: &Arc<Rig>, cell: Cell) -> Checked {
     // A registered volume is its owner's, and one that the driver denies to have cannot be deleted.
     let denied = match cell.rpc {
         Rpc::ValidateVolumeCapabilities => true,
-        Rpc::CreateVolume => cell.is_lie() && cell.end == End::Deleted,
+        Rpc::CreateVolume => cell.is_lie() && !cell.leaves_open() && cell.end == End::Deleted,
         Rpc::DeleteVolume => cell.is_believed_gone() && !cell.has_effect(),
         _ => false,
     };

@@ -35,25 +35,32 @@ pub struct Cell {
     pub end: End,
 }
 
-/// Every cell; without `MOOR_RIG=all` those of a code that leaves the outcome open, one that settles it for good, and
-/// one that says "already gone" of an inverse and "failed" of the others.
+/// Every cell; without `MOOR_RIG=all` those of a code that leaves the outcome open, one that settles it for good, one that
+/// says "already gone" of an inverse and "failed" of the others, and one that says "there is one" of CreateVolume.
 pub fn cells() -> Vec<Cell> {
-    let some = [Code::Aborted, Code::InvalidArgument, Code::NotFound];
-    let codes = (1..=16).map(Code::from_i32).filter(|code| is_whole() || some.contains(code));
-    let mut faults: Vec<Fault> =
-        codes.flat_map(|code| [Fault::CodeBefore(code), Fault::CodeAfter(code)]).collect();
-    faults.extend([Fault::HangBefore, Fault::HangAfter]);
     let mut cells = Vec::new();
     for rpc in CALLS {
-        for fault in &faults {
-            cells.push(Cell { rpc, fault: *fault, end: End::Healed });
+        for fault in faults(rpc) {
+            cells.push(Cell { rpc, fault, end: End::Healed });
             // An inverse fails while something is being deleted anyway.
             if !rpc.is_inverse() {
-                cells.push(Cell { rpc, fault: *fault, end: End::Deleted });
+                cells.push(Cell { rpc, fault, end: End::Deleted });
             }
         }
     }
     cells
+}
+
+fn faults(rpc: Rpc) -> Vec<Fault> {
+    let some = [Code::Aborted, Code::InvalidArgument, Code::NotFound];
+    let is_asked = |code: &Code| {
+        is_whole() || some.contains(code) || (rpc, *code) == (Rpc::CreateVolume, Code::AlreadyExists)
+    };
+    let codes = (1..=16).map(Code::from_i32).filter(is_asked);
+    let mut faults: Vec<Fault> =
+        codes.flat_map(|code| [Fault::CodeBefore(code), Fault::CodeAfter(code)]).collect();
+    faults.extend([Fault::HangBefore, Fault::HangAfter]);
+    faults
 }
 
 impl Cell {
@@ -88,6 +95,13 @@ impl Cell {
             None if self.rpc.is_question() => Meaning::Final,
             None => Meaning::StillRunning,
         }
+    }
+
+    /// There may be what the call should make, also for all that the driver has said: that a volume's name is taken says
+    /// that there is one.
+    pub fn leaves_open(self) -> bool {
+        let taken = self.rpc == Rpc::CreateVolume && self.code() == Some(Code::AlreadyExists);
+        taken || self.meaning() == Meaning::StillRunning
     }
 
     /// The same arguments will hardly succeed: tried again only after a minute.
