@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use super::concern::{Concern, nobody};
 use super::context::Context;
 use super::instances::InstancesByPlugin;
+use super::machines;
 use super::observe::{PUBLISH_READONLY, handle_of};
 use super::room::Room;
 use crate::api::attachment::ControllerRef;
@@ -128,6 +129,7 @@ pub(crate) fn connect(ctx: &Context) {
     let Context { queue, plugins, instances, volumes, claims, handles, nodes, .. } = ctx;
     connect_claims(claims, queue);
     connect_leases(ctx);
+    machines::connect(ctx);
     connect_attachments(ctx);
     connect_namespaces(ctx);
     let (q, all) = (Arc::clone(queue), Arc::clone(volumes));
@@ -273,7 +275,7 @@ fn connect_leases(ctx: &Context) {
 }
 
 /// The node whose agent's Lease this is. The longest names of nodes cannot be read from it.
-fn node_of_lease(nodes: &Cache<LeanNode>, lease: &Lease) -> Option<String> {
+pub(crate) fn node_of_lease(nodes: &Cache<LeanNode>, lease: &Lease) -> Option<String> {
     let name = lease.metadata.name.as_deref()?;
     let whole = agent_of_lease(name).map(str::to_owned);
     let is = |node: &str| agent_lease_name(node) == name;

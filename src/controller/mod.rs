@@ -17,6 +17,7 @@ mod gone;
 mod handles;
 mod instances;
 mod losses;
+mod machines;
 mod mapping;
 mod observe;
 mod pass;

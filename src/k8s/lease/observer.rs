@@ -134,6 +134,15 @@ impl LeaseObserver {
         spec.is_some_and(|spec| spec.holder_identity.as_deref().unwrap_or_default().is_empty())
     }
 
+    /// Forgets under this name all Nodes but those that are `known` and whoever was seen last. Who is asked about once more
+    /// is silent only from then on, so nothing is concluded too early.
+    pub fn keep(&self, lease: &str, known: impl Fn(&str) -> bool) {
+        if let Some(agents) = self.seen().get_mut(lease) {
+            let last = agents.last().map(|last| last.at);
+            agents.nodes.retain(|uid, seen| known(uid) || Some(seen.at) == last);
+        }
+    }
+
     /// A Lease was removed for good.
     pub fn forget(&self, lease: &str) {
         self.seen().remove(lease);
