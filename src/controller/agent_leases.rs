@@ -4,6 +4,8 @@
 //! is gone, it has been expired for longer than any call takes, and no object names its agent.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Api;
 
@@ -16,15 +18,29 @@ use crate::k8s::read::get_live;
 /// Most Leases that are removed at a time; the others are when this is asked next.
 const MOST: usize = 16;
 
-/// Removes the Leases that are left of nodes.
-pub(crate) async fn remove_left(ctx: &Context) {
+/// Time between looks at what is left.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Removes the Leases that are left of nodes, for as long as it is not ended. It waits for nobody but the API server, and
+/// nobody waits for it: each Lease takes four requests, and while they are slow the leader goes on.
+pub(crate) async fn remove(ctx: Arc<Context>) {
+    loop {
+        remove_left(&ctx).await;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn remove_left(ctx: &Context) {
     let candidates = left(ctx);
     if candidates.is_empty() {
         return;
     }
     let named = named(ctx);
     for (lease, node) in candidates.into_iter().filter(|(lease, _)| !named.contains(lease)).take(MOST) {
-        match remove(ctx, &lease, &node).await {
+        if !ctx.leadership.is_leading() {
+            return;
+        }
+        match remove_one(ctx, &lease, &node).await {
             Ok(true) => tracing::info!(lease, "its Node is gone: removed"),
             Ok(false) => {}
             Err(error) => tracing::warn!(lease, "a Lease of a node that is gone is left: {error}"),
@@ -61,7 +77,7 @@ fn named(ctx: &Context) -> HashSet<String> {
 }
 
 /// Looks again, live, and removes the Lease at the version that was looked at: an agent that comes meanwhile keeps it.
-async fn remove(ctx: &Context, name: &str, node: &str) -> Result<bool, ApiError> {
+async fn remove_one(ctx: &Context, name: &str, node: &str) -> Result<bool, ApiError> {
     if get_live(&ctx.node_api(), node).await?.is_some() {
         return Ok(false);
     }

@@ -191,9 +191,12 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     let ended = async {
         tokio::select! { () = &mut stop => {}, () = leadership.lost() => {} }
     };
-    let listening = tokio::spawn(listen(Arc::clone(ctx)));
+    // Ended with the term, wherever they are.
+    let mut beside = JoinSet::new();
+    beside.spawn(listen(Arc::clone(ctx)));
+    beside.spawn(agent_leases::remove(Arc::clone(ctx)));
     queue::run(Arc::clone(&ctx.queue), workers, worker, ctx.metrics.panics.clone(), ended).await;
-    listening.abort();
+    drop(beside);
     ctx.metrics.leading.set(0);
 }
 
@@ -249,7 +252,6 @@ async fn listen(ctx: Arc<Context>) {
             ctx.caution.end();
             ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(mapping::key_of_volume(volume)));
         }
-        agent_leases::remove_left(&ctx).await;
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);
         ghosts_before = listen_to_ghosts(&ctx, &ghosts_before);
