@@ -225,6 +225,12 @@ fn uses_on(claim: &ClaimSeen, node: &str) -> bool {
     claim.uses().is_some() && claim.assignment.as_ref().is_some_and(|a| a.node_name == node)
 }
 
+/// Something is left alone because of what is reported of other volumes: no event of this one tells when that ends.
+#[must_use]
+pub fn goes_by_others(answers: &[(&DriftedNode, Response)]) -> bool {
+    answers.iter().any(|(_, response)| *response == Response::Left(Why::Many))
+}
+
 /// The condition's reason.
 #[must_use]
 pub fn reason(answers: &[(&DriftedNode, Response)]) -> &'static str {

@@ -5,6 +5,7 @@
 //! that exists is carried through by whoever leads: it is never taken back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -24,6 +25,9 @@ use crate::attachment::drift::{self, MOST_NODES, NodeIdSeen, Response, Scene};
 use crate::k8s::ApiError;
 use crate::k8s::events::Reason;
 use crate::k8s::read::get_live;
+
+/// Time between looks at what other volumes keep from being undone.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// Carries on what was begun, else begins with what may be undone.
 pub(crate) async fn act(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
@@ -218,6 +222,11 @@ pub(crate) async fn is_over(ctx: &Context, attachment: &Attachment) -> Result<bo
     entry.done = true;
     handles::write(ctx, &handle, json!({ "spec": { "undoing": undoing } })).await?;
     Ok(false)
+}
+
+/// What is left alone because of other volumes is looked at again, about as often as drivers are listed.
+pub(crate) fn again(ctx: &Context, seen: &Observed) -> Option<Duration> {
+    answers(ctx, seen, drift::goes_by_others)?.then_some(LOOK_AGAIN)
 }
 
 /// Keeps the Volume's condition as the audits have it, and tells once when it begins.

@@ -51,8 +51,11 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
                     continue;
                 }
                 drift::report(ctx, &seen).await;
+                let recheck = waits_for_others(&seen).then_some(RECHECK);
                 return match record::waiting(ctx, &seen, &verdicts).await {
-                    Next::Done if waits_for_others(&seen) => Next::After(RECHECK),
+                    Next::Done => {
+                        recheck.or_else(|| drift::again(ctx, &seen)).map_or(Next::Done, Next::After)
+                    }
                     next => next,
                 };
             }

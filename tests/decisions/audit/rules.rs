@@ -284,6 +284,18 @@ mod deciding {
         assert_eq!(world().answer(), Response::Undo(node("node-2")));
     }
 
+    /// Nothing about this volume changes when that ends.
+    #[test]
+    fn what_is_left_because_of_other_volumes_is_looked_at_again() {
+        let found = world().drift.nodes.remove(0);
+        let goes_by_others = |response| drift::goes_by_others(&[(&found, response)]);
+        let many = World { of_driver: drift::MANY + 1, ..world() }.answer();
+        assert!(goes_by_others(many));
+        assert!(!goes_by_others(world().answer()));
+        let closing = World { volume_uid: None, ..world() }.answer();
+        assert!(!goes_by_others(closing), "its own Volume tells");
+    }
+
     /// R11: each guard alone is enough to leave the finding alone.
     #[test]
     fn every_guard_leaves_it_alone() {
