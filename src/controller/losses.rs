@@ -1,9 +1,12 @@
 //! Nodes that are not heard of: declares them lost where design R4 allows it, and says what a person can do where not.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
 use serde_json::json;
 
 use super::claims::patch_status;
@@ -21,7 +24,7 @@ use crate::claim::{ClaimSeen, loss as story};
 use crate::k8s::events::Reason;
 use crate::k8s::lease::agent_lease_name;
 use crate::k8s::node::LeanNode;
-use crate::k8s::read::{get_live, list_live};
+use crate::k8s::read::{get_live, look_through};
 use crate::k8s::{ApiError, Target};
 use crate::plugin;
 
@@ -95,6 +98,23 @@ fn users(claims: &[ClaimSeen], attachment: &AttachmentSeen) -> Vec<ClaimSeen> {
     claims.iter().filter(|c| c.uses() == Some(&attachment.uid)).cloned().collect()
 }
 
+/// The same by a quorum LIST. A namespace may have very many claims, so no others are kept.
+async fn live_users(api: &Api<VolumeClaim>, attachment: &AttachmentSeen) -> Result<Vec<ClaimSeen>, ApiError> {
+    let mut found = BTreeMap::new();
+    look_through(api, |page: Vec<VolumeClaim>| {
+        for claim in page.iter().map(ClaimSeen::of) {
+            // It may have been shown before, as it was then.
+            found.remove(&claim.uid);
+            if claim.uses() == Some(&attachment.uid) {
+                found.insert(claim.uid.clone(), claim);
+            }
+        }
+        ControlFlow::Continue(())
+    })
+    .await?;
+    Ok(found.into_values().collect())
+}
+
 /// What live reads say of an Attachment's node.
 struct Look {
     node: NodeNow,
@@ -134,11 +154,9 @@ async fn declare(
     cause: Cause,
 ) -> Result<Did, ApiError> {
     // What the Node says needs no word of the claims, and a node that is lost may have thousands.
-    let claims: Vec<ClaimSeen> = if cause == Cause::ForceDetach {
-        let listed = list_live(&ctx.claim_api(&attachment.namespace), None).await?;
-        listed.items.iter().map(ClaimSeen::of).collect()
-    } else {
-        Vec::new()
+    let claims = match cause {
+        Cause::ForceDetach => live_users(&ctx.claim_api(&attachment.namespace), attachment).await?,
+        _ => Vec::new(),
     };
     // Last, because the agent may come back at any moment.
     let Look { node, silent, heard_now } = look(ctx, attachment, object).await?;
@@ -148,7 +166,7 @@ async fn declare(
         node: &node,
         silent,
         heard_now,
-        claims: &users(&claims, attachment),
+        claims: &claims,
     });
     let Verdict::Lost(cause) = verdict else { return Ok(Did::Nothing) };
     let lost = Lost {
@@ -326,3 +344,7 @@ pub(crate) fn degree(silent: Option<Duration>, longest_call: Duration) -> u8 {
         Some(_) => 2,
     }
 }
+
+#[cfg(test)]
+#[path = "losses_tests.rs"]
+mod tests;

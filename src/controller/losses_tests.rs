@@ -1,0 +1,44 @@
+//! Who uses an Attachment, read from a namespace with many claims.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::k8s::scripted_tests::{Answer, Scripted};
+
+fn claim(name: &str, uses: &str, forced: bool) -> Value {
+    json!({
+        "metadata": { "namespace": "ns", "name": name, "uid": name },
+        "spec": {
+            "volumeName": "data",
+            "forceDetach": forced,
+            "assignment": {
+                "attachment": "a", "attachmentUID": uses, "nodeName": "node", "nodeUID": "node-uid"
+            },
+        },
+    })
+}
+
+fn page(items: &[Value], next: &str) -> Answer {
+    let metadata = json!({ "resourceVersion": "7", "continue": next });
+    Answer::Json(json!({
+        "kind": "VolumeClaimList", "apiVersion": "moor.dev/v1alpha1", "metadata": metadata, "items": items
+    }))
+}
+
+#[tokio::test]
+async fn claims_are_read_page_by_page_and_count_as_they_were_last() {
+    let (server, client) = Scripted::start(vec![
+        page(&[claim("stays", "u", false), claim("leaves", "u", true), claim("other", "x", true)], "more"),
+        Answer::Error(410, "Expired"),
+        page(&[claim("stays", "u", true), claim("leaves", "x", true)], "more"),
+        page(&[claim("late", "u", false)], ""),
+    ])
+    .await;
+    let mut attachment = AttachmentSeen::of(&Attachment::default());
+    attachment.uid = "u".into();
+    let users = live_users(&Api::namespaced(client, "ns"), &attachment).await.unwrap();
+    let seen: Vec<_> = users.iter().map(|c| (c.name.as_str(), c.force)).collect();
+    assert_eq!(seen, [("late", false), ("stays", true)]);
+    let asked = server.asked();
+    assert!(asked.len() == 4 && asked.iter().all(|asked| asked.uri.contains("limit=500")), "{asked:?}");
+}
