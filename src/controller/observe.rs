@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::allow::{Refused, refused};
 use super::context::Context;
@@ -286,6 +287,11 @@ fn named_controllers<'a>(
     of_volume.into_iter().chain(of_handle).chain(of_attachments.cloned()).collect()
 }
 
+/// It makes the calls that it has been given.
+fn serves(status: &PluginInstanceStatus, silent: Option<Duration>) -> bool {
+    status.controller && status.is_healthy_for(Service::Controller) && silent.is_none()
+}
+
 /// Without `is_assigned` somebody has to be chosen, and with a dead one among those named an heir.
 fn controllers(
     ctx: &Context,
@@ -306,10 +312,12 @@ fn controllers(
                 Some(known) => ctx.silent_for(known),
                 None => ctx.leases.expired_for(&agent_lease_name(&c.agent)),
             };
+            let status = instance(c).and_then(|i| i.status.as_ref());
             ghosts.push(InstanceSeen {
                 name: c.instance.clone(),
                 agent: c.agent.clone(),
                 healthy: false,
+                serving: status.is_some_and(|status| serves(status, silent)),
                 dead: ctx.looks_dead(&c.agent, silent) || instance(c).is_some_and(|i| ctx.has_left(i)),
                 topology: std::collections::BTreeMap::new(),
             });
@@ -321,7 +329,8 @@ fn controllers(
         Some(InstanceSeen {
             name: i.metadata.name.clone().unwrap_or_default(),
             agent: i.spec.agent.clone(),
-            healthy: status.is_healthy_for(Service::Controller) && silent.is_none(),
+            healthy: serves(status, silent),
+            serving: serves(status, silent),
             dead: ctx.looks_dead(&i.spec.agent, silent) || ctx.has_left(i),
             topology: status.topology.clone(),
         })

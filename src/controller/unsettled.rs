@@ -7,7 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use super::mapping::Key;
 use super::observe::Observed;
 use crate::api::VolumeState;
+use crate::api::attachment::ControllerRef;
 use crate::claim::admission::Verdict;
+use crate::volume::InstanceSeen;
 
 /// The Volumes by Plugin. In memory: a new leader looks at every Volume anyway.
 #[derive(Debug, Default)]
@@ -64,9 +66,7 @@ pub(crate) fn waits_for(seen: &Observed, verdicts: &[(String, Verdict)]) -> Opti
         .is_some_and(|h| !h.spec.undoing.is_empty() || h.status.as_ref().is_some_and(|s| s.drift.is_some()));
     let of_handle = seen.handle.as_ref().and_then(|h| h.spec.controller.as_ref());
     let of_locks = seen.attachments.iter().filter_map(|a| a.spec.controller.as_ref());
-    let served = of_handle.into_iter().chain(of_locks).all(|controller| {
-        seen.controllers.iter().any(|c| c.name == controller.instance && c.healthy && !c.dead)
-    });
+    let served = are_served(of_handle.into_iter().chain(of_locks), &seen.controllers);
     let leaves = seen.claims_seen.iter().any(|c| c.deleted) || seen.attachments_seen.iter().any(|a| a.lost);
     let waits = |(_, verdict): &(String, Verdict)| {
         let Verdict::Wait(why) = verdict else { return true };
@@ -82,10 +82,35 @@ pub(crate) fn waits_for(seen: &Observed, verdicts: &[(String, Verdict)]) -> Opti
     (!settled).then(|| volume.spec.plugin_name.clone())
 }
 
+/// Each of these instances makes the calls that it has. One that is not to be given new ones does too: a Volume does not
+/// wait for another.
+fn are_served<'a>(named: impl IntoIterator<Item = &'a ControllerRef>, all: &[InstanceSeen]) -> bool {
+    let serves = |named: &ControllerRef| all.iter().any(|c| c.name == named.instance && c.serving && !c.dead);
+    named.into_iter().all(serves)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::mapping::key_of;
     use super::*;
+
+    #[test]
+    fn a_volume_does_not_wait_whose_instance_may_only_not_be_given_more() {
+        let named = ControllerRef { instance: "i".into(), agent: "node".into() };
+        let seen = |healthy, serving, dead| InstanceSeen {
+            name: "i".into(),
+            agent: "node".into(),
+            healthy,
+            serving,
+            dead,
+            topology: std::collections::BTreeMap::new(),
+        };
+        let served = |seen| are_served([&named], &[seen]);
+        assert!(served(seen(true, true, false)));
+        assert!(served(seen(false, true, false)), "it is not selected any more");
+        assert!(!served(seen(false, false, false)) && !served(seen(false, true, true)));
+        assert!(!are_served([&named], &[]) && are_served([], &[]));
+    }
 
     #[test]
     fn only_one_that_begins_to_wait_is_looked_at_once_more() {

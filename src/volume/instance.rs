@@ -18,6 +18,8 @@ pub struct InstanceSeen {
     pub agent: String,
     /// Healthy, and its agent's Lease is fresh: it may be given new work.
     pub healthy: bool,
+    /// The same, also where its Plugin does not want it to be given any: what it was given it does.
+    pub serving: bool,
     /// Its agent's Lease expired longer ago than the longest call may take, or has expired on a machine
     /// of which somebody vouches that it is off: its work may move (design R2).
     pub dead: bool,
@@ -89,6 +91,7 @@ mod tests {
             name: name.into(),
             agent: format!("agent-of-{name}"),
             healthy,
+            serving: healthy,
             dead,
             topology: BTreeMap::from([("zone".into(), name.into())]),
         }

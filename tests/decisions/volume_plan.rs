@@ -19,7 +19,8 @@ fn c2() -> ControllerRef {
 
 fn instance(to: &ControllerRef, healthy: bool, dead: bool) -> InstanceSeen {
     let topology = std::collections::BTreeMap::new();
-    InstanceSeen { name: to.instance.clone(), agent: to.agent.clone(), healthy, dead, topology }
+    let (name, agent) = (to.instance.clone(), to.agent.clone());
+    InstanceSeen { name, agent, healthy, serving: healthy, dead, topology }
 }
 
 /// A Volume to be created, in some state, optionally assigned, optionally deleted.

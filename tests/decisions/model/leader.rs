@@ -280,6 +280,7 @@ fn instances(config: &Config, alive: &[bool; NODES]) -> Vec<InstanceSeen> {
         name: instance_name(i).into(),
         agent: node_name(i).into(),
         healthy: *alive,
+        serving: *alive,
         dead: !alive,
         topology: BTreeMap::new(),
     };

@@ -177,6 +177,7 @@ impl State {
             name: instance(agent).into(),
             agent: node(agent).into(),
             healthy: !self.away[usize::from(agent)],
+            serving: !self.away[usize::from(agent)],
             dead: self.is_dead(agent),
             topology: BTreeMap::new(),
         };
