@@ -38,7 +38,7 @@ impl fmt::Display for Fence {
                 "whoever gets it then is safe from them only if its driver keeps this node from it when it is detached"
             }
             Self::None => {
-                "there is no call that cuts this node off, so end them first, or both may write to it at a time"
+                "no call follows that cuts this node off, so end them first, or both may write to it at a time"
             }
         })
     }
@@ -164,22 +164,22 @@ impl Failure {
         Self { meaning: Meaning::StillRunning, pace: Pace::Slow, ..failure }
     }
 
-    /// What was unmounted is in use on the node.
+    /// What was unmounted is in use on the node. `way` says how it is given up all the same.
     #[must_use]
-    pub fn in_use(path: &str, users: &dyn fmt::Display, fence: Fence) -> Self {
+    pub fn in_use(path: &str, users: &dyn fmt::Display, way: &str, fence: Fence) -> Self {
         let message = format!(
             "{path} is unmounted, and what was there is still in use on the node, by {users}; nobody else gets it \
-             before that ends, or spec.forceDetach is set on all deleted claims that wait for it: {fence}"
+             before that ends, or {way}: {fence}"
         );
         Self { pace: Pace::Steady, ..Self::local("StillInUse", Rpc::NodeUnpublishVolume, message) }
     }
 
     /// Whether what was unmounted is in use cannot be found out.
     #[must_use]
-    pub fn users_unknown(path: &str, error: &dyn fmt::Display, fence: Fence) -> Self {
+    pub fn users_unknown(path: &str, error: &dyn fmt::Display, way: &str, fence: Fence) -> Self {
         let message = format!(
             "{path} is unmounted, and who still uses what was there on the node cannot be found out: {error}; nobody else \
-             gets it before that succeeds, or spec.forceDetach is set on all deleted claims that wait for it: {fence}"
+             gets it before that succeeds, or {way}: {fence}"
         );
         Self { pace: Pace::Steady, ..Self::local("UsersUnknown", Rpc::NodeUnpublishVolume, message) }
     }

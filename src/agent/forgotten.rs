@@ -5,9 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::Agent;
 use super::records::{Records, Stored, Unreadable};
+use super::retry::Retries;
 use crate::api::PluginInstance;
+use crate::api::conditions::{Desired, UNDONE};
 use crate::api::instance::{
-    ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, MAX_FORGOTTEN_HANDLES, PluginInstanceStatus, UNDO_FORGOTTEN,
+    FORCE_UNDO, ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, MAX_FORGOTTEN_HANDLES, PluginInstanceStatus,
+    UNDO_FORGOTTEN,
 };
 use crate::attachment::record::Lapse;
 use crate::k8s::lease::agent_lease_name;
@@ -66,9 +69,42 @@ fn of_file(unreadable: &Unreadable) -> ForgottenMount {
     }
 }
 
+/// What waits to be undone on this node for a driver and has no claim that could say so.
+pub(super) fn untold(records: &Records, retries: &Retries, driver: &str) -> Vec<String> {
+    let of_driver = records.with_traces().into_iter().filter(|stored| stored.record.driver_name == driver);
+    let words = of_driver.flat_map(|stored| {
+        let handle = &stored.record.volume_handle;
+        let words = stored.uids().filter_map(|uid| retries.word(&uid));
+        words.map(|word| format!("volume {handle}: {word}")).collect::<Vec<_>>()
+    });
+    let sorted: std::collections::BTreeSet<String> = words.collect();
+    sorted.into_iter().collect()
+}
+
+/// The condition that says it.
+pub(super) fn undone(untold: &[String]) -> Desired {
+    let (status, reason, message) = match untold {
+        [] => (true, "NothingWaits", "nothing waits to be undone of which no claim tells".to_owned()),
+        [one] => (false, "UndoWaits", one.clone()),
+        [first, more @ ..] => (false, "UndoWaits", format!("{first}; and {} more wait", more.len())),
+    };
+    Desired { type_: UNDONE, status, reason, message }
+}
+
 /// UIDs of the Attachments whose forgotten mounts somebody ordered to be undone.
 pub(super) fn orders(instance: &PluginInstance) -> Vec<String> {
-    let text = instance.metadata.annotations.as_ref().and_then(|a| a.get(UNDO_FORGOTTEN));
+    let mut all = named_in(instance, UNDO_FORGOTTEN);
+    all.extend(forced(instance));
+    all
+}
+
+/// UIDs of the Attachments whose mounts somebody ordered to be undone by force.
+pub(super) fn forced(instance: &PluginInstance) -> Vec<String> {
+    named_in(instance, FORCE_UNDO)
+}
+
+fn named_in(instance: &PluginInstance, annotation: &str) -> Vec<String> {
+    let text = instance.metadata.annotations.as_ref().and_then(|a| a.get(annotation));
     let uids = text.map(String::as_str).unwrap_or_default().split([',', ' ']);
     uids.filter(|uid| !uid.is_empty()).map(str::to_owned).collect()
 }
@@ -110,9 +146,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::agent::failure::Failure;
     use crate::agent::records::tests::stored;
+    use crate::agent::retry::Step;
     use crate::api::instance::MAX_STAGED;
     use crate::attachment::record::Forgotten;
+    use crate::csi::Rpc;
 
     #[tokio::test]
     async fn records_of_the_driver_and_files_of_unknown_drivers_are_reported() {
@@ -139,15 +178,43 @@ mod tests {
 
     #[test]
     fn an_order_names_one_or_more_attachments() {
-        let with = |text: &str| {
+        let with = |annotation: &str, text: &str| {
             let mut instance = PluginInstance::default();
-            let annotations = BTreeMap::from([(UNDO_FORGOTTEN.to_owned(), text.to_owned())]);
+            let annotations = BTreeMap::from([(annotation.to_owned(), text.to_owned())]);
             instance.metadata.annotations = Some(annotations);
-            orders(&instance)
+            (orders(&instance), forced(&instance))
         };
-        assert_eq!(with("a"), ["a"]);
-        assert_eq!(with("a, b"), ["a", "b"]);
-        assert!(with("").is_empty() && orders(&PluginInstance::default()).is_empty());
+        let some = |uids: &[&str]| uids.iter().map(|&uid| uid.to_owned()).collect::<Vec<_>>();
+        assert_eq!(with(UNDO_FORGOTTEN, "a"), (some(&["a"]), some(&[])));
+        assert_eq!(with(UNDO_FORGOTTEN, "a, b"), (some(&["a", "b"]), some(&[])));
+        assert_eq!(with(FORCE_UNDO, "a"), (some(&["a"]), some(&["a"])), "it is an order too");
+        assert_eq!(with(UNDO_FORGOTTEN, ""), (some(&[]), some(&[])));
+        assert!(orders(&PluginInstance::default()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_no_claim_tells_of_is_told_until_it_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let (records, retries) = (Records::open(dir.path()).unwrap(), Retries::default());
+        for uid in ["a", "b", "c"] {
+            records.put(stored(uid)).await.unwrap();
+        }
+        let fails = |uid: &str| {
+            let step = Step { uid, rpc: Rpc::NodeUnpublishVolume, generation: 0 };
+            let failure = Failure::local("StillInUse", Rpc::NodeUnpublishVolume, format!("{uid} is in use"));
+            retries.failed(&step, &failure, None, "driver");
+            retries.keep_word(uid, failure.message)
+        };
+        let said = || undone(&untold(&records, &retries, "driver"));
+        assert!(said().status);
+        assert!(fails("a") && fails("b") && !fails("a"), "what is said again is no news");
+        let now = said();
+        assert!(!now.status && now.message.ends_with("a is in use; and 1 more wait"), "{}", now.message);
+        assert!(undone(&untold(&records, &retries, "other")).status);
+        assert!(retries.clear("a") && !retries.clear("c"));
+        assert!(said().message.ends_with("b is in use"), "{}", said().message);
+        retries.clear("b");
+        assert!(said().status);
     }
 
     fn mount(handle_name: String) -> ForgottenMount {

@@ -120,7 +120,7 @@ impl Stored {
     }
 
     /// UIDs of the Attachment and of the claims.
-    fn uids(&self) -> impl Iterator<Item = String> {
+    pub(super) fn uids(&self) -> impl Iterator<Item = String> {
         let record = &self.record;
         std::iter::once(&record.attachment_uid).chain(record.targets.keys()).cloned()
     }

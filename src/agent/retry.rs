@@ -39,6 +39,8 @@ struct Entry {
     reason: &'static str,
     /// The driver whose return ends the wait.
     missing: Option<String>,
+    /// Why it failed, where no claim is left to show it.
+    word: Option<String>,
 }
 
 /// One more attempt has failed.
@@ -75,6 +77,7 @@ impl Retries {
             None => before.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
         };
         let number = earlier.saturating_add(1);
+        let word = entries.get(step.uid).and_then(|entry| entry.word.clone());
         let backoff = match failure.pace {
             Pace::Usual => Backoff::OBJECT,
             Pace::Slow => SLOW,
@@ -88,14 +91,30 @@ impl Retries {
             due: Instant::now() + next,
             reason: failure.reason,
             missing: failure.plugin_missing.then(|| driver.to_owned()),
+            word,
         };
         entries.insert(step.uid.to_owned(), entry);
         Attempt { number, next }
     }
 
-    /// The step succeeded, or the object is gone.
-    pub fn clear(&self, uid: &str) {
-        self.entries().remove(uid);
+    /// The step succeeded, or the object is gone. Returns whether [`Self::word`] said why it had not.
+    pub fn clear(&self, uid: &str) -> bool {
+        self.entries().remove(uid).is_some_and(|entry| entry.word.is_some())
+    }
+
+    /// Keeps in words why the last step failed, for one of which no claim can tell. Returns whether that is news.
+    pub fn keep_word(&self, uid: &str, word: String) -> bool {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(uid) else { return false };
+        let news = entry.word.as_ref() != Some(&word);
+        entry.word = Some(word);
+        news
+    }
+
+    /// What [`Self::keep_word`] has kept.
+    #[must_use]
+    pub fn word(&self, uid: &str) -> Option<String> {
+        self.entries().get(uid)?.word.clone()
     }
 
     /// A plugin answers again: what waited for it is due now. Returns the UIDs.

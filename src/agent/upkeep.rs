@@ -14,7 +14,7 @@ use super::forgotten;
 use super::processes::{self, Processes};
 use super::state_disk;
 use super::status::{difference, not_ready, ready};
-use crate::api::conditions::{self, Desired};
+use crate::api::conditions::{self, Desired, UNDONE};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::names::instance_name;
 use crate::api::plugin::Plugin;
@@ -232,6 +232,11 @@ fn status(
     status.observed_generation = observed.metadata.generation;
     let desired = condition(&status, unwritable.is_some());
     conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
+    let untold = forgotten::untold(&agent.records, &agent.retries, &spec.driver_name);
+    if !untold.is_empty() || status.conditions.iter().any(|condition| condition.type_ == UNDONE) {
+        let desired = forgotten::undone(&untold);
+        conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
+    }
     status
 }
 

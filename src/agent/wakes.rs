@@ -130,7 +130,9 @@ impl Wakes {
         self.volumes.on_change(move |old, new| {
             let uid = old.or(new).and_then(|v| v.metadata.uid.clone()).unwrap_or_default();
             match new {
-                None => me.retries.clear(&uid),
+                None => {
+                    me.retries.clear(&uid);
+                }
                 Some(_) if differs(old, new, of_volume) => me.queues.volumes.add(uid),
                 Some(_) => {}
             }
@@ -146,9 +148,13 @@ impl Wakes {
             for instance in [old, new].into_iter().flatten() {
                 me.queues.instances.add_after(instance.spec.driver_name.clone(), SETTLE);
             }
-            if differs(old, new, forgotten::orders) {
+            if differs(old, new, |instance| (forgotten::orders(instance), forgotten::forced(instance))) {
                 for uid in new.map(|instance| forgotten::orders(instance)).unwrap_or_default() {
                     if let Some(stored) = me.records.get(&uid) {
+                        // What failed before is another step under this order.
+                        for uid in stored.uids() {
+                            me.retries.clear(&uid);
+                        }
                         me.queues.nodes.add(NodeKey::Handle(stored.record.handle_name));
                     }
                 }

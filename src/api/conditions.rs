@@ -16,6 +16,9 @@ pub const DRIFTED: &str = "Drifted";
 /// The condition of a Plugin that says which of its instances do not count as they say, and which hold up others.
 pub const IN_ORDER: &str = "InstancesInOrder";
 
+/// The condition of a PluginInstance that says what waits to be undone on its node and has no claim to say so.
+pub const UNDONE: &str = "Undone";
+
 /// Longest condition message moor writes, in bytes; the API server allows 32 KiB.
 pub const MAX_MESSAGE: usize = 1024;
 

@@ -118,7 +118,7 @@ pub struct PluginInstanceStatus {
     /// The generation of spec that this status answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: healthy.
+    /// Ready: healthy. Undone: what is to be undone on the node and has no claim that could say what it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -179,6 +179,9 @@ pub struct ServiceStatus {
 
 /// Annotation on a PluginInstance: UID of the Attachment whose forgotten mounts its agent is to undo.
 pub const UNDO_FORGOTTEN: &str = "moor.dev/undo-forgotten";
+/// Annotation on a PluginInstance: UID of the Attachment whose mounts its agent is to undo by force, of which no claim is
+/// left that could say so: it does not wait for who still uses them.
+pub const FORCE_UNDO: &str = "moor.dev/force-undo";
 /// Longest `status.forgotten`.
 pub const MAX_FORGOTTEN: usize = 256;
 /// Longest `status.forgottenHandles`.
@@ -191,7 +194,8 @@ pub const MAX_CLAIMS: usize = 8;
 
 /// A volume that is, or may be, mounted on the node, and for which the API server has no Attachment or no claim:
 /// etcd was restored from a backup, or an object was removed by hand. It is not undone by itself. A reboot of the node
-/// ends it, or the annotation moor.dev/undo-forgotten with the attachmentUID.
+/// ends it, or the annotation moor.dev/undo-forgotten with the attachmentUID. If that waits, the condition Undone says
+/// for what, and moor.dev/force-undo does not wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForgottenMount {

@@ -279,7 +279,8 @@ fn join(
 
 /// Why a node waits that was lost and is back.
 const UNCLEAN: &str = "the node was silent and is back; the volume is granted there again when its agent has undone \
-                       what may still be mounted from before";
+                       what may still be mounted from before (the condition Undone of the driver's PluginInstance there \
+                       says if something is in the way)";
 
 /// The node the user named, else the one where the volume is, else the least loaded that can take it.
 fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<String, Waiting> {

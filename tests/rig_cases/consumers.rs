@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, ResourceExt as _};
+use kube::api::{ListParams, Patch, PatchParams, ResourceExt as _};
 use moor::api::capability::VolumeUse;
-use moor::api::{AccessMode, AttachmentMode, ClaimState};
+use moor::api::conditions::UNDONE;
+use moor::api::instance::FORCE_UNDO;
+use moor::api::{AccessMode, AttachmentMode, ClaimState, PluginInstance};
 use moor::csi::Rpc;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use serde_json::json;
 
 use crate::cases;
 use crate::rig::fake::backend::Medium;
@@ -155,6 +158,43 @@ pub async fn a_reader_goes_on_while_a_writer_waits_for_its_consumer(cluster: Arc
     rig.remove(&["reader"], &["writer"]).await;
 }
 
+/// A node that was lost is back, and who uses the volume there has no claim any more to be named on.
+pub async fn what_no_claim_tells_of_is_told_by_the_instance_and_forced_there(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let target = mounted(&rig, "back").await;
+    let consumer = Consumer::writing(&cluster, &target, ".").await;
+    let attachment = rig.read_attachment_of("back").await.uid().unwrap();
+    rig.kill(NODE);
+    rig.expire_lease(NODE).await;
+    rig.delete_claim("back").await;
+    rig.mark_out_of_service(NODE, true).await;
+    rig.until_claim_gone("back").await;
+    rig.mark_out_of_service(NODE, false).await;
+    rig.run(NODE);
+    let undone = || {
+        let all = cluster.instances.state();
+        let instance = all.into_iter().find(|instance| instance.spec.node_name == NODE)?;
+        let mut said = instance.status.as_ref()?.conditions.iter();
+        Some((instance.name_any(), said.find(|condition| condition.type_ == UNDONE)?.clone()))
+    };
+    let waits = || undone().filter(|(_, said)| said.status == "False");
+    let (instance, said) =
+        cluster.until("the instance says what waits", waits, || format!("{:?}", undone())).await;
+    let order = format!("plugininstance {instance} {FORCE_UNDO}={attachment}");
+    for word in ["vol-back", &format!("pid {} (sh)", consumer.pid()), &order] {
+        assert!(said.message.contains(word), "{word}: {}", said.message);
+    }
+    let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
+    let order = json!({"metadata": {"annotations": {FORCE_UNDO: attachment}}});
+    instances.patch(&instance, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
+    let over = || undone().filter(|(_, said)| said.status == "True").map(drop);
+    cluster.until("nothing waits any more", over, || format!("{:?}", undone())).await;
+    rig.make_claim(&volume_claim("again", "back", NODE)).await;
+    rig.until_ready("again").await;
+    drop(consumer);
+    rig.remove(&["again"], &["back"]).await;
+}
+
 pub async fn a_device_that_is_open_holds_the_volume(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let disk = Disk::make(&cluster.directory.join("open.disk"));
@@ -220,6 +260,7 @@ pub const CASES: &[Case] = cases![
     a_crash_while_it_is_unpublished_forgets_no_consumer,
     force_frees_what_is_in_use_and_says_what_it_skipped,
     a_reader_goes_on_while_a_writer_waits_for_its_consumer,
+    what_no_claim_tells_of_is_told_by_the_instance_and_forced_there,
     a_device_that_is_open_holds_the_volume,
     a_file_system_that_lives_on_holds_the_volume,
     a_mount_of_the_drivers_own_holds_nothing,

@@ -6,7 +6,10 @@ use jiff::Timestamp;
 
 use super::observe::View;
 use super::{Pass, Trouble};
-use crate::api::instance::UNDO_FORGOTTEN;
+use crate::agent::failure::Failure;
+use crate::agent::forgotten::{forced, orders};
+use crate::api::PluginInstance;
+use crate::api::instance::{FORCE_UNDO, UNDO_FORGOTTEN};
 use crate::api::names::instance_name;
 use crate::attachment::record::{Forgotten, Lapse, Record};
 use crate::k8s::events::Reason;
@@ -25,8 +28,7 @@ impl Pass {
         let note = said(&record, &self.agent.node_name, why);
         tracing::error!("{note}");
         self.agent.queues.instances.add(record.driver_name.clone());
-        let instance = instance_name(&self.agent.node_name, &record.driver_name);
-        if let Some(instance) = self.agent.instances.get("", &instance) {
+        if let Some(instance) = self.instance(&record.driver_name) {
             self.agent.tell(&instance, Reason::Orphan, "Report", note);
         }
         Ok(())
@@ -47,10 +49,44 @@ impl Pass {
         view: &std::collections::HashMap<String, crate::agent::records::Stored>,
     ) -> Vec<String> {
         let driver = view.values().find(|s| s.record.forgotten.is_some()).map(|s| &s.record.driver_name);
-        let name = driver.map(|driver| instance_name(&self.agent.node_name, driver));
-        let instance = name.and_then(|name| self.agent.instances.get("", &name));
-        instance.map(|i: Arc<_>| crate::agent::forgotten::orders(&i)).unwrap_or_default()
+        let instance = driver.and_then(|driver| self.instance(driver));
+        instance.map(|instance| orders(&instance)).unwrap_or_default()
     }
+
+    /// Somebody ordered that this be undone by force, of which no claim is left to say so.
+    pub(super) fn is_forced(&self, record: &Record) -> bool {
+        let instance = self.instance(&record.driver_name);
+        instance.is_some_and(|instance| forced(&instance).contains(&record.attachment_uid))
+    }
+
+    /// What waits to be undone and has no claim to say so is said on the PluginInstance.
+    pub(super) fn tell_of_undo(&self, uid: &str, record: &Record, failure: &Failure) {
+        if self.agent.retries.keep_word(uid, failure.to_string()) {
+            self.agent.queues.instances.add(record.driver_name.clone());
+            if let Some(instance) = self.instance(&record.driver_name) {
+                let note = format!("volume {}: {failure}", record.volume_handle);
+                self.agent.tell(&instance, Reason::Orphan, "Undo", note);
+            }
+        }
+    }
+
+    /// A step that was tried is done.
+    pub(super) fn went(&self, uid: &str, record: &Record) {
+        if self.agent.retries.clear(uid) {
+            self.agent.queues.instances.add(record.driver_name.clone());
+        }
+    }
+
+    /// The PluginInstance of a driver on this node.
+    pub(super) fn instance(&self, driver: &str) -> Option<Arc<PluginInstance>> {
+        self.agent.instances.get("", &instance_name(&self.agent.node_name, driver))
+    }
+}
+
+/// The order that undoes by force.
+pub(super) fn way_of_force(record: &Record, node: &str) -> String {
+    let instance = instance_name(node, &record.driver_name);
+    format!("`kubectl annotate --overwrite plugininstance {instance} {FORCE_UNDO}={}`", record.attachment_uid)
 }
 
 fn said(record: &Record, node: &str, why: Lapse) -> String {

@@ -288,6 +288,10 @@ impl Pass {
             self.report_failure(claim, failure, attempt).await?;
         }
         if claims.is_empty() {
+            let undoes = !matches!(step, NodeStep::Stage { .. } | NodeStep::Publish { .. });
+            if let Some(stored) = attachment_of(step).and_then(|of| view.stored.get(of)).filter(|_| undoes) {
+                self.tell_of_undo(&uid, &stored.record, failure);
+            }
             self.report_failure_on_attachment(step, view, failure, attempt).await?;
         }
         Ok(())

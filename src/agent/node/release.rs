@@ -1,8 +1,11 @@
 //! After a mount is gone: the volume is given on only when nobody uses it on this node any more
 //! ([ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
 
+use std::sync::Arc;
+
 use tokio::net::UnixStream;
 
+use super::forgotten::way_of_force;
 use super::observe::View;
 use super::{Pass, Trouble};
 use crate::agent::failure::{Failure, Fence};
@@ -10,7 +13,9 @@ use crate::agent::mounts::MountError;
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
 use crate::agent::users::{self, Question, Users};
-use crate::attachment::record::{Done, Imprint, Left};
+use crate::api::VolumeClaim;
+use crate::api::instance::FORCE_UNDO;
+use crate::attachment::record::{Done, Imprint, Left, Record};
 use crate::csi::Service;
 use crate::k8s::events::Reason;
 
@@ -47,23 +52,38 @@ impl Pass {
             Ok(Users::default())
         };
         let concerned = view.leaving(uid, claim);
-        let forced = !concerned.is_empty() && concerned.iter().all(|claim| claim.spec.force_detach);
+        let order = self.order(&concerned, &stored.record);
+        let untold = concerned.is_empty();
         let attached = view.attachments.get(uid).is_some_and(|attachment| attachment.spec.fixed.attach);
         let fence = if attached { Fence::Detach } else { Fence::None };
-        if let Some(note) = given_up(&path, found, fence, forced)? {
+        if let Some(note) = given_up(&path, found, fence, &order)? {
             tracing::warn!("{note}");
             for claim in concerned {
                 self.agent.tell(&claim, Reason::Forced, "Unpublish", note.clone());
+            }
+            if let Some(instance) = self.instance(&stored.record.driver_name).filter(|_| untold) {
+                self.agent.tell(&instance, Reason::Forced, "Unpublish", note);
             }
         }
         match claim {
             Some(claim) => drop(stored.record.left.remove(claim)),
             None => stored.record.left.clear(),
         }
+        self.went(claim.unwrap_or(uid), &stored.record);
         // Not on disk: after a restart it is looked at again.
         self.agent.records.note(stored);
-        self.agent.retries.clear(claim.unwrap_or(uid));
         Ok(())
+    }
+
+    /// Who may order that nobody is waited for: the deleted claims that wait, all of them; without any an administrator.
+    fn order(&self, concerned: &[Arc<VolumeClaim>], record: &Record) -> Order {
+        if concerned.is_empty() {
+            let way = format!("{} orders it", way_of_force(record, &self.agent.node_name));
+            return Order { by: FORCE_UNDO, way, given: self.is_forced(record) };
+        }
+        let way = "spec.forceDetach is set on all deleted claims that wait for it".to_owned();
+        let given = concerned.iter().all(|claim| claim.spec.force_detach);
+        Order { by: "spec.forceDetach", way, given }
     }
 
     /// The process of the driver that mounts on this node, if it runs and can be seen.
@@ -74,25 +94,35 @@ impl Pass {
     }
 }
 
+/// The order to give up what is in use.
+#[derive(Debug)]
+struct Order {
+    /// Where it is given.
+    by: &'static str,
+    /// How, in words that follow "or".
+    way: String,
+    given: bool,
+}
+
 /// What is said of a volume that is given up by force without a word of the kernel that nobody uses it.
 fn given_up(
     path: &str,
     found: Result<Users, MountError>,
     fence: Fence,
-    forced: bool,
+    order: &Order,
 ) -> Result<Option<String>, Failure> {
     let (failure, why) = match found {
         Ok(users) if users.is_empty() => return Ok(None),
-        Ok(users) => (Failure::in_use(path, &users, fence), format!("it is in use by {users}")),
+        Ok(users) => (Failure::in_use(path, &users, &order.way, fence), format!("it is in use by {users}")),
         Err(error) => (
-            Failure::users_unknown(path, &error, fence),
+            Failure::users_unknown(path, &error, &order.way, fence),
             format!("nobody has looked who uses it, for that failed: {error}"),
         ),
     };
-    if !forced {
+    if !order.given {
         return Err(failure);
     }
-    Ok(Some(format!("spec.forceDetach: what was mounted at {path} is given up while {why}; {fence}")))
+    Ok(Some(format!("{}: what was mounted at {path} is given up while {why}; {fence}", order.by)))
 }
 
 impl View {
@@ -127,37 +157,38 @@ mod tests {
         Ok(users)
     }
 
+    fn order(given: bool) -> Order {
+        Order { by: "spec.forceDetach", way: "spec.forceDetach is set".into(), given }
+    }
+
     #[test]
     fn nobody_is_not_spoken_of() {
-        for forced in [false, true] {
-            let told = given_up("/t", Ok(Users::default()), Fence::None, forced);
-            assert_eq!(told, Ok(None));
+        for given in [false, true] {
+            assert_eq!(given_up("/t", Ok(Users::default()), Fence::None, &order(given)), Ok(None));
         }
     }
 
     #[test]
     fn a_look_that_fails_keeps_the_volume_and_names_the_way_out() {
-        let failure = given_up("/t", hangs(), Fence::Detach, false).unwrap_err();
+        let failure = given_up("/t", hangs(), Fence::Detach, &order(false)).unwrap_err();
         assert_eq!((failure.reason, failure.pace), ("UsersUnknown", Pace::Steady));
-        for word in ["/t", "8:16", "spec.forceDetach"] {
+        for word in ["/t", "8:16", "or spec.forceDetach is set"] {
             assert!(failure.message.contains(word), "{word}: {failure}");
         }
     }
 
     #[test]
     fn force_passes_a_look_that_fails_and_says_what_it_skipped() {
-        let note = given_up("/t", hangs(), Fence::Detach, true).unwrap().unwrap();
+        let note = given_up("/t", hangs(), Fence::Detach, &order(true)).unwrap().unwrap();
         assert!(note.contains("8:16") && note.contains("nobody has looked"), "{note}");
     }
 
     /// Whoever forces has to know whether the next node writes beside this one.
     #[test]
     fn force_says_what_keeps_this_node_from_writing() {
-        for (fence, word) in
-            [(Fence::None, "no call that cuts this node off"), (Fence::Detach, "only if its driver")]
-        {
-            let failure = given_up("/t", used(), fence, false).unwrap_err();
-            let note = given_up("/t", used(), fence, true).unwrap().unwrap();
+        for (fence, word) in [(Fence::None, "no call follows"), (Fence::Detach, "only if its driver")] {
+            let failure = given_up("/t", used(), fence, &order(false)).unwrap_err();
+            let note = given_up("/t", used(), fence, &order(true)).unwrap().unwrap();
             assert!(failure.message.contains(word), "{failure}");
             assert!(note.contains(word) && note.contains("8:16"), "{note}");
         }

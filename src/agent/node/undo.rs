@@ -30,7 +30,7 @@ impl Pass {
         if recorded.published != Done::No {
             let _turn = self.turn(&driver, Direction::Undo).await?;
             let ordered = view.claims.get(claim).filter(|c| c.spec.force_detach);
-            let forced = ordered.is_some() || is_abandoned(view, &stored);
+            let forced = ordered.is_some() || self.gives_up(view, &stored);
             if recorded.covered {
                 self.uncover(&mut stored, forced).await.map_err(|error| in_use(RPC, &error))?;
             }
@@ -77,8 +77,8 @@ impl Pass {
         }
         stored.record.targets.remove(claim);
         stored.leave(claim, &target, recorded.imprint);
+        self.went(claim, &stored.record);
         self.agent.records.put_or_defer(stored).await;
-        self.agent.retries.clear(claim);
         self.agent.first_seen.forget(claim);
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Pass {
         let waiting = view.waiting_for(&super::NodeStep::Unstage { attachment: uid.to_owned() });
         let called = self.patiently(call, &waiting, "Unstaging", RPC).await;
         if let Err(failure) = self.accept(called, &stored.record, &staging).await {
-            if !is_abandoned(view, &stored) || self.detach(&staging, &failure).await?.is_none() {
+            if !self.gives_up(view, &stored) || self.detach(&staging, &failure).await?.is_none() {
                 return Err(failure.into());
             }
             let args = arguments::node_unstage(&stored.record);
@@ -124,8 +124,8 @@ impl Pass {
         let imprint = stored.staging_imprint.take();
         stored.leave(uid, &staging, imprint);
         stored.staged_once = false;
+        self.went(uid, &stored.record);
         self.agent.records.put_or_defer(stored).await;
-        self.agent.retries.clear(uid);
         Ok(())
     }
 
@@ -150,8 +150,13 @@ impl Pass {
             );
             self.agent.queues.instances.add(stored.record.driver_name.clone());
         }
-        self.agent.retries.clear(uid);
+        self.went(uid, &stored.record);
         Ok(())
+    }
+
+    /// No call of the driver, and nobody who uses it, is waited for.
+    fn gives_up(&self, view: &View, stored: &Stored) -> bool {
+        is_abandoned(view, stored) || self.is_forced(&stored.record)
     }
 
     /// Unmounts although it is in use or its device is gone. Returns what was done, in words; nothing if nothing is
