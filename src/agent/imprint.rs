@@ -26,6 +26,12 @@ pub(super) async fn of_mount(path: &HostPath) -> Result<Option<Imprint>, MountEr
     Ok(Some(Imprint { disk, ..found }))
 }
 
+/// The imprint of whatever a look shows at `path`, where no record says which it is: a file system or a raw device.
+pub(super) async fn of_whatever(path: &HostPath) -> Result<Option<Imprint>, MountError> {
+    let Some(device) = mounts::look(path).await? else { return Ok(None) };
+    of(path, &device, mounts::is_device(path).await?).await
+}
+
 /// As [`of_mount`], or of the raw device at `path`. A look has said `device`.
 pub(super) async fn of(
     path: &HostPath,

@@ -10,7 +10,7 @@ use kube::api::{ListParams, Patch, PatchParams, ResourceExt as _};
 use moor::api::capability::VolumeUse;
 use moor::api::conditions::UNDONE;
 use moor::api::instance::FORCE_UNDO;
-use moor::api::{AccessMode, AttachmentMode, ClaimState, PluginInstance};
+use moor::api::{AccessMode, AttachmentMode, ClaimState, PluginInstance, VolumeClaim};
 use moor::csi::Rpc;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use serde_json::json;
@@ -195,28 +195,61 @@ pub async fn what_no_claim_tells_of_is_told_by_the_instance_and_forced_there(clu
     rig.remove(&["again"], &["back"]).await;
 }
 
-pub async fn a_device_that_is_open_holds_the_volume(cluster: Arc<Cluster>) {
-    let rig = Rig::start(&cluster, Options::default()).await;
-    let disk = Disk::make(&cluster.directory.join("open.disk"));
+/// A claim for the volume `open`, which is a device, and is made with that on `disk`.
+fn claim_of_device(name: &str, node: &str) -> VolumeClaim {
+    let mut claim = volume_claim(name, "open", node);
+    claim.spec.attachment_mode = AttachmentMode::BlockDevice;
+    claim
+}
+
+async fn make_device(rig: &Rig, disk: &Disk) {
     rig.fake.backend().media.insert("open".to_owned(), Medium::Device(disk.device.clone()));
     let raw = VolumeUse { access_mode: AccessMode::default(), attachment_mode: AttachmentMode::BlockDevice };
     let mut object = volume("open");
     object.spec.capabilities = vec![raw];
     rig.make_volume(&object).await;
-    let claim_on = |name: &str, node: &str| {
-        let mut claim = volume_claim(name, "open", node);
-        claim.spec.attachment_mode = AttachmentMode::BlockDevice;
-        claim
-    };
-    rig.make_claim(&claim_on("open", NODE)).await;
+}
+
+pub async fn a_device_that_is_open_holds_the_volume(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let disk = Disk::make(&cluster.directory.join("open.disk"));
+    make_device(&rig, &disk).await;
+    rig.make_claim(&claim_of_device("open", NODE)).await;
     let target = rig.until_ready("open").await;
     let consumer = Consumer::holding(&cluster, &target).await;
-    rig.make_claim(&claim_on("next", NEXT)).await;
+    rig.make_claim(&claim_of_device("next", NEXT)).await;
     deleted_in_use(&rig, "open", &consumer.pid(), "sleep").await;
     rig.restart(NODE);
     until_looked_again(&rig, "open").await;
     drop(consumer);
     until_handed_on(&rig, "open", "next").await;
+}
+
+/// An earlier version has not recorded by what it is recognised. The agent dies after the driver has unmounted and before
+/// it has written that down.
+pub async fn a_device_of_an_earlier_version_holds_the_volume(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let disk = Disk::make(&cluster.directory.join("earlier.disk"));
+    make_device(&rig, &disk).await;
+    rig.make_claim(&claim_of_device("open", NODE)).await;
+    let target = rig.until_ready("open").await;
+    let consumer = Consumer::holding(&cluster, &target).await;
+    rig.kill(NODE);
+    rig.change_record(NODE, |record| {
+        let targets = record["targets"].as_object_mut().unwrap().values_mut();
+        targets.for_each(|target| drop(target.as_object_mut().unwrap().remove("imprint").unwrap()));
+    });
+    rig.fake.fail("open", Rpc::NodeUnpublishVolume, Fault::HangAfter);
+    rig.run(NODE);
+    rig.delete_claim("open").await;
+    let gone = || (!fs::exists(&target).unwrap()).then_some(());
+    cluster.until("the driver has unmounted it", gone, || rig.story("open")).await;
+    rig.kill(NODE);
+    rig.fake.heal("open", Rpc::NodeUnpublishVolume);
+    rig.run(NODE);
+    deleted_in_use(&rig, "open", &consumer.pid(), "sleep").await;
+    drop(consumer);
+    rig.remove(&["open"], &["open"]).await;
 }
 
 /// Nobody has it mounted, and the kernel has not let go of it.
@@ -262,6 +295,7 @@ pub const CASES: &[Case] = cases![
     a_reader_goes_on_while_a_writer_waits_for_its_consumer,
     what_no_claim_tells_of_is_told_by_the_instance_and_forced_there,
     a_device_that_is_open_holds_the_volume,
+    a_device_of_an_earlier_version_holds_the_volume,
     a_file_system_that_lives_on_holds_the_volume,
     a_mount_of_the_drivers_own_holds_nothing,
 ];

@@ -25,8 +25,8 @@ impl Pass {
         let Some(mut recorded) = stored.record.targets.get(claim).cloned() else { return Ok(()) };
         let target = HostPath::recorded(&recorded.path);
         let driver = stored.record.driver_name.clone();
-        // No write before the call: a record that says Yes or Maybe already means that the undo is due, and whoever
-        // asked for it (deletion, giving back, Lost) cannot take that back.
+        // A record that says Yes or Maybe already means that the undo is due, and whoever asked for it (deletion, giving
+        // back, Lost) cannot take that back. So nothing is written before the call but what can only be seen before it.
         if recorded.published != Done::No {
             let _turn = self.turn(&driver, Direction::Undo).await?;
             let ordered = view.claims.get(claim).filter(|c| c.spec.force_detach);
@@ -35,7 +35,13 @@ impl Pass {
                 self.uncover(&mut stored, forced).await.map_err(|error| in_use(RPC, &error))?;
             }
             if recorded.imprint.is_none() {
-                recorded.imprint = imprint::of_mount(&target).await?;
+                // Of an earlier version, or of a publish that was cut off. An agent that dies in the call must not have
+                // the one after it ask who uses nothing.
+                recorded.imprint = imprint::of_whatever(&target).await?;
+                if recorded.imprint.is_some() {
+                    stored.record.targets.insert(claim.to_owned(), recorded.clone());
+                    self.agent.records.put_or_defer(stored.clone()).await;
+                }
             }
             let plugin = match self.agent.serving(RPC, &driver) {
                 Ok(serving) => Some(serving.plugin),
