@@ -62,6 +62,11 @@ impl Wanted {
         self.0.contains(MountFlags::RDONLY)
     }
 
+    /// The mount is as its driver has made it.
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
     fn is_met_by(self, mount: &Mount) -> bool {
         flags_of(mount).contains(self.0)
     }
@@ -85,7 +90,7 @@ impl Wanted {
 
 /// Sees to it that what is mounted at `path`, and at places below it, has the flags on the node.
 pub(super) async fn ensure(node: &MountNamespace, path: &HostPath, wanted: Wanted) -> Result<(), MountError> {
-    if wanted.0.is_empty() {
+    if wanted.is_empty() {
         return Ok(());
     }
     let node = node.clone();

@@ -93,6 +93,9 @@ pub struct Stored {
     /// NodeStageVolume then does not mean that there is nothing to unstage.
     #[serde(default)]
     pub staged_once: bool,
+    /// UIDs of claims whose mounts were seen with the flags that they are to have. An earlier version did not look.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub flags_seen: BTreeSet<String>,
 }
 
 impl Stored {
@@ -106,9 +109,9 @@ impl Stored {
         // Nothing is in use any more, whether the API server remembers it or not.
         self.record.forgotten = None;
         self.record.revision = 0;
-        self.record.staged = doubted(self.record.staged);
+        self.record.staged = self.record.staged.doubted();
         for target in self.record.targets.values_mut() {
-            target.published = doubted(target.published);
+            target.published = target.published.doubted();
             target.revision = 0;
             target.imprint = None;
         }
@@ -132,7 +135,7 @@ impl Stored {
             && target.published == Done::Yes
         {
             target.published = Done::Maybe;
-            self.record.staged = doubted(self.record.staged);
+            self.record.staged = self.record.staged.doubted();
         }
     }
 }
@@ -389,10 +392,6 @@ impl Records {
     fn known(&self) -> MutexGuard<'_, HashMap<String, Stored>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn doubted(done: Done) -> Done {
-    if done == Done::Yes { Done::Maybe } else { done }
 }
 
 #[cfg(test)]

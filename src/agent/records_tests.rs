@@ -30,7 +30,13 @@ pub(crate) fn stored(uid: &str) -> Stored {
         revision: 10,
         forgotten: None,
     };
-    Stored { record, staging_device: Some("7:1".into()), staging_imprint: None, staged_once: true }
+    Stored {
+        record,
+        staging_device: Some("7:1".into()),
+        staging_imprint: None,
+        staged_once: true,
+        flags_seen: BTreeSet::new(),
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,14 @@ pub enum Done {
     Yes,
 }
 
+impl Done {
+    /// What was certain is so no more.
+    #[must_use]
+    pub fn doubted(self) -> Self {
+        if self == Self::Yes { Self::Maybe } else { self }
+    }
+}
+
 /// A mount as the kernel's tables have it. By this its copies are recognised that other mount namespaces keep.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

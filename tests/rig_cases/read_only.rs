@@ -19,6 +19,7 @@ pub const CASES: &[Case] = cases![
     covers_of_a_driver_on_the_node_are_left_behind,
     a_cover_in_use_is_waited_for,
     mount_flags_reach_the_node,
+    flags_that_an_earlier_version_has_not_set_are_set,
     what_cannot_be_set_is_not_ready,
 ];
 
@@ -191,6 +192,42 @@ pub async fn mount_flags_reach_the_node(cluster: Arc<Cluster>) {
     assert!(!has(&a, "noexec") && !has(&a, "nosuid"));
     assert_writable(&node, &strict);
     leave(&rig, "strict").await;
+    leave(&rig, "a").await;
+    end(&rig, node).await;
+}
+
+/// It left to the driver what a mount may do, and did not look.
+pub async fn flags_that_an_earlier_version_has_not_set_are_set(cluster: Arc<Cluster>) {
+    let (rig, node) = start(&cluster, DriverIn::Pod).await;
+    let (a, b) = (arrive(&rig, "a").await, arrive(&rig, "b").await);
+    let namespace = node.process().join("ns/mnt");
+    let published = rig.count("v", Rpc::NodePublishVolume);
+    rig.kill(NODE);
+    let forget = || {
+        node.let_write(&b);
+        fs::write(node.path(&b).join("word"), "written").unwrap();
+        rig.change_record(NODE, |record| drop(record.as_object_mut().unwrap().remove("flagsSeen")));
+    };
+    forget();
+    rig.run(NODE);
+    let set = || node.mounts_at(&b)[0].split(',').any(|flag| flag == "ro").then_some(());
+    cluster.until("the flag is set", set, || rig.story("v")).await;
+    assert_read_only(&node, &b);
+    assert_writable(&node, &a);
+    assert_eq!(rig.count("v", Rpc::NodePublishVolume), published);
+
+    // Where it cannot be set nobody is left to believe in it.
+    rig.kill(NODE);
+    forget();
+    rig.set_namespace(NODE, "/proc/none/ns/mnt".as_ref());
+    rig.run(NODE);
+    rig.until_says("b", "MountWritable", &["can be written to"]).await;
+    rig.kill(NODE);
+    rig.set_namespace(NODE, &namespace);
+    rig.run(NODE);
+    rig.until_ready("b").await;
+    assert_read_only(&node, &b);
+    leave(&rig, "b").await;
     leave(&rig, "a").await;
     end(&rig, node).await;
 }

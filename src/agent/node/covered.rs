@@ -1,11 +1,17 @@
-//! Records of an earlier version, which mounted read-only over the targets of read-only claims (ADR 8).
+//! Records of earlier versions, which mounted read-only over the targets of read-only claims (ADR 8), or left the flags of
+//! mounts to their drivers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::Pass;
 use super::make::flags;
 use crate::agent::cover::{self, Places};
+use crate::agent::mount_flags::{self, Wanted};
 use crate::agent::mounts::MountError;
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
+use crate::api::{Attachment, VolumeClaim};
 use crate::attachment::record::Done;
 
 impl Pass {
@@ -47,10 +53,50 @@ impl Pass {
         stored.record.targets.values_mut().for_each(|target| target.covered = false);
         Ok(())
     }
+
+    /// Sets the flags of those of the `mounted` claims for which nobody has looked yet. Where that does not succeed, the
+    /// claim is not Ready, and its next step says why.
+    pub(super) async fn see_flags(
+        &self,
+        stored: &mut Stored,
+        mounted: &[String],
+        claims: &HashMap<String, Arc<VolumeClaim>>,
+        attachments: &HashMap<String, Arc<Attachment>>,
+    ) {
+        let Some(attachment) = attachments.get(&stored.record.attachment_uid) else { return };
+        let before = stored.flags_seen.len();
+        for uid in mounted {
+            let claim = claims.get(uid).filter(|claim| claim.metadata.deletion_timestamp.is_none());
+            let wanted = claim.and_then(|claim| flags(attachment, claim)).filter(|wanted| !wanted.is_empty());
+            let Some(wanted) = wanted.filter(|_| !stored.flags_seen.contains(uid)) else { continue };
+            let Some(target) = stored.record.targets.get_mut(uid) else { continue };
+            let path = HostPath::recorded(&target.path);
+            match mount_flags::ensure(&self.agent.node_mounts, &path, wanted).await {
+                Ok(()) => stored.saw_flags(uid, wanted),
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    target.published = Done::Maybe;
+                }
+            }
+        }
+        if stored.flags_seen.len() > before {
+            self.agent.records.put_or_defer(stored.clone()).await;
+        }
+    }
+
     /// Whether a claim is one that may write to its mount, as far as it is known.
     fn writes(&self, claim: &str, attachment: &str) -> bool {
         let claim = self.agent.claims.by_uid(claim);
         let both = claim.zip(self.agent.attachments.by_uid(attachment));
         both.and_then(|(claim, attachment)| flags(&attachment, &claim)).is_some_and(|f| !f.is_read_only())
+    }
+}
+
+impl Stored {
+    /// What the claim's mount is to have is on it.
+    pub(super) fn saw_flags(&mut self, claim: &str, wanted: Wanted) {
+        if !wanted.is_empty() {
+            self.flags_seen.insert(claim.to_owned());
+        }
     }
 }

@@ -115,6 +115,7 @@ impl Pass {
             // Half a publish (B11).
             let set = mount_flags::ensure(&self.agent.node_mounts, &target, wanted).await;
             set.map_err(|error| without_flags(&target, wanted, &error))?;
+            stored.saw_flags(&claim_uid(claim), wanted);
         }
         let seen = imprint::of(&target, &device, raw).await?;
         directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
@@ -206,7 +207,8 @@ impl Pass {
             revision: 0,
             forgotten: None,
         };
-        Ok(Stored { record, staging_device: None, staging_imprint: None, staged_once: false })
+        let (staging_device, staging_imprint, flags_seen) = Default::default();
+        Ok(Stored { record, staging_device, staging_imprint, staged_once: false, flags_seen })
     }
 
     /// Raises a record's revision to what is known now, if the object is newer than that.

@@ -30,11 +30,14 @@ impl Pass {
     pub(super) async fn observe(&self) -> Result<View, MountError> {
         let agent = &*self.agent;
         let attachments = self.attachments();
-        let (stored, mounted) = self.records(agent).await?;
+        let (mut stored, mounted) = self.records(agent).await?;
         // Also of one that was just found gone: its claims have to give it back.
         let uids: BTreeSet<&String> =
             attachments.keys().chain(stored.keys()).chain(self.live.keys()).collect();
         let claims = self.claims(agent, &uids, &stored);
+        for stored in stored.values_mut() {
+            self.see_flags(stored, &mounted, &claims, &attachments).await;
+        }
         let live = self.live.iter().map(|(uid, found)| {
             let seen = found.as_ref().map_or(LiveAttachment::Gone, |found| {
                 // The cache may have become newer than what was read.

@@ -82,6 +82,7 @@ impl Pass {
             self.tell_content(claim, &target, view);
         }
         stored.record.targets.remove(claim);
+        stored.flags_seen.remove(claim);
         stored.leave(claim, &target, recorded.imprint);
         self.went(claim, &stored.record);
         self.agent.records.put_or_defer(stored).await;
