@@ -79,7 +79,9 @@ impl Targets {
             // One that somebody looks into now stays, for the next agent or the reboot.
             match unmount(path, UnmountFlags::NOFOLLOW) {
                 Ok(()) => tracing::info!(path = %self.folder, "unmounted the folder of the targets"),
-                Err(errno) => tracing::warn!(path = %self.folder, "the folder of the targets stays mounted: {errno}"),
+                Err(errno) => {
+                    tracing::warn!(path = %self.folder, "the folder of the targets stays mounted: {errno}")
+                }
             }
         }
     }

@@ -204,7 +204,7 @@ fn wrong_size(asked: Option<&CapacityRange>, made: Option<i64>) -> Option<String
 
 /// A volume that is not what was asked for, as a driver that can do no better should have refused to make.
 fn rejected(volume_handle: String, what: &str) -> Rejected {
-    Rejected { volume_handle, reason: what.chars().take(REASON).collect() }
+    Rejected { volume_handle, reason: what.chars().take(REASON).collect(), may_delete: false }
 }
 
 /// The failure of a CreateVolume whose volume was deleted again.

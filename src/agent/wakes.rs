@@ -19,6 +19,7 @@ use super::retry::Retries;
 use super::state_disk;
 use crate::api::{
     Attachment, AttachmentState, ClaimState, Plugin, PluginInstance, Volume, VolumeClaim, VolumeState,
+    VolumeStatus,
 };
 use crate::k8s::{Cache, Queue};
 use crate::metrics::Metrics;
@@ -298,8 +299,9 @@ fn shown_of_attachment(attachment: &Attachment) -> Option<(Option<i64>, Option<S
     Some((status.attempts, status.last_error.as_ref().map(|e| e.code.clone())))
 }
 
-fn of_volume(volume: &Volume) -> (Life, Option<VolumeState>) {
-    (life(&volume.metadata), volume.status.as_ref().map(|s| s.state))
+fn of_volume(volume: &Volume) -> (Life, Option<(VolumeState, bool)>) {
+    let may_delete = |s: &VolumeStatus| s.rejected.as_ref().is_some_and(|r| r.may_delete);
+    (life(&volume.metadata), volume.status.as_ref().map(|s| (s.state, may_delete(s))))
 }
 
 #[cfg(test)]
@@ -308,6 +310,7 @@ mod tests {
     use crate::agent::failure::Failure;
     use crate::agent::retry::Attempt;
     use crate::agent::status::failed;
+    use crate::api::volume::Rejected;
     use crate::api::{AttachmentStatus, VolumeClaimStatus};
     use crate::csi::Rpc;
 
@@ -352,5 +355,12 @@ mod tests {
         let attachment = Attachment { status: Some(AttachmentStatus::default()), ..Attachment::default() };
         let attached = |a: &mut Attachment| a.status.as_mut().unwrap().state = AttachmentState::Attached;
         assert!(wakes(of_attachment, &attachment, attached));
+        let rejected = Rejected::default();
+        let status = VolumeStatus { rejected: Some(rejected), ..VolumeStatus::default() };
+        let volume = Volume { status: Some(status), ..Volume::default() };
+        let allowed = |v: &mut Volume| {
+            v.status.as_mut().unwrap().rejected.as_mut().unwrap().may_delete = true;
+        };
+        assert!(wakes(of_volume, &volume, allowed));
     }
 }

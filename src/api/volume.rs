@@ -236,6 +236,9 @@ pub struct Rejected {
     /// What is wrong with it.
     #[schemars(length(max = 1024))]
     pub reason: String,
+    /// Written by the moor controller: no PersistentVolume stands for it, so DeleteVolume may be called.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_delete: bool,
 }
 
 impl VolumeSpec {

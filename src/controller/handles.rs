@@ -77,7 +77,7 @@ pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
 }
 
 /// Another orchestrator has the storage: says so, and lets the Volume go without it if it is to be deleted.
-async fn keep_off(
+pub(crate) async fn keep_off(
     ctx: &Context,
     seen: &Observed,
     volume: &Arc<Volume>,

@@ -236,6 +236,7 @@ async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Resu
         VolumeStep::Assign(to) => volumes::assign(ctx, seen, object, &to).await,
         VolumeStep::MakeHandle => handles::make(ctx, seen, object).await,
         VolumeStep::ContestHandle => handles::contest(ctx, seen, object).await,
+        VolumeStep::JudgeRejected => volumes::judge_rejected(ctx, seen, object).await,
         VolumeStep::ReportReady => volumes::report_ready(ctx, seen, object).await,
         VolumeStep::BeginClosing => handles::begin_closing(ctx, seen).await,
         VolumeStep::FinishClosing { mode, first_controller } => {

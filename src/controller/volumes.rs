@@ -13,6 +13,7 @@ use super::observe::{Observed, handle_of};
 use super::pass::Did;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{self, Desired, READY};
+use crate::api::names::instance_name;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, lock};
 use crate::k8s::events::Reason;
@@ -76,6 +77,35 @@ pub(crate) async fn assign_delete(
         }
     }
     assign(ctx, seen, volume, &VolumeAssignment { operation: VolumeOperation::Delete, controller: to }).await
+}
+
+/// Lets the agent delete what CreateVolume made and nobody can use, after a quorum LIST found no PersistentVolume that
+/// names it: a node may lie about what it has made, and agents may not read PersistentVolumes.
+pub(crate) async fn judge_rejected(
+    ctx: &Context,
+    seen: &Observed,
+    volume: &Arc<Volume>,
+) -> Result<Did, ApiError> {
+    let rejected = volume.status.as_ref().and_then(|s| s.rejected.as_ref());
+    let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
+    let (Some(rejected), Some(caller)) = (rejected, controller) else { return Ok(Did::Nothing) };
+    let plugin = volume.spec.plugin_name.clone();
+    if seen.plugin.is_none() {
+        return wait(ctx, volume, &VolumeWaiting::PluginNotFound { plugin }).await;
+    }
+    // The Plugin may have been made anew for another driver, which knows other volumes by such handles.
+    if instance_name(&caller.agent, &seen.driver) != caller.instance {
+        let needs = "has the driver that made this volume";
+        return wait(ctx, volume, &VolumeWaiting::NoInstance { plugin, needs }).await;
+    }
+    let id = &rejected.volume_handle;
+    if let Some(naming) = handles::persistent_volume_naming(ctx, volume, &seen.driver, id).await? {
+        return handles::keep_off(ctx, seen, volume, naming).await;
+    }
+    let fields = json!({ "rejected": { "mayDelete": true } });
+    let api = ctx.volume_api(volume.metadata.namespace.as_deref().unwrap_or_default());
+    ctx.volumes.apply(ctx.writer.patch_status(&api, &Target::of(volume.as_ref()), fields).await?);
+    Ok(Did::Step)
 }
 
 /// Writes that claims are granted from now on.

@@ -59,7 +59,14 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
         VolumeCall::Create | VolumeCall::DeleteRejected => deleted,
         VolumeCall::Validate => false,
     };
-    if undoes && !volume.spec.deletes_storage() { AgentStep::GiveUp(call) } else { AgentStep::Call(call) }
+    if undoes && !volume.spec.deletes_storage() {
+        AgentStep::GiveUp(call)
+    } else if call == VolumeCall::DeleteRejected && !rejected(volume).is_some_and(|r| r.may_delete) {
+        // The leader looks first whether it is somebody else's.
+        AgentStep::Idle
+    } else {
+        AgentStep::Call(call)
+    }
 }
 
 /// What live reads say of a call.

@@ -21,7 +21,7 @@ fn volume(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Volu
 }
 
 fn reject(volume: &mut Volume) {
-    let rejected = Rejected { volume_handle: "made".into(), reason: "too small".into() };
+    let rejected = Rejected { volume_handle: "made".into(), reason: "too small".into(), may_delete: true };
     volume.status.as_mut().unwrap().rejected = Some(rejected);
 }
 
@@ -59,6 +59,9 @@ fn what_nobody_can_use_is_deleted_before_anything_else_is_made() {
         reject(&mut volume);
         assert_eq!(plan(&volume, "me"), AgentStep::Call(VolumeCall::DeleteRejected));
         assert_eq!(id_to_delete(VolumeCall::DeleteRejected, &volume), Some("made"));
+        // Not before the leader has looked whose it is.
+        volume.status.as_mut().unwrap().rejected.as_mut().unwrap().may_delete = false;
+        assert_eq!(plan(&volume, "me"), AgentStep::Idle);
     }
 }
 

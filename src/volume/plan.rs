@@ -4,7 +4,7 @@
 //! Pending --Assign--> (agent: Create | Validate) --> Created --MakeHandle, ReportReady--> Ready
 //! deleted: wait for Attachments --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
-//! made and unusable: stays Pending while its agent deletes it again and then calls CreateVolume anew (`calls.rs`)
+//! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
 //! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
 //!          (design R3)
 //! ```
@@ -62,6 +62,8 @@ pub enum VolumeStep {
     MakeHandle,
     /// The VolumeHandle names another Volume: GET that one; if it is gone take over, else DuplicateHandle.
     ContestHandle,
+    /// List PersistentVolumes: if none names what CreateVolume made and nobody can use, write that it may be deleted.
+    JudgeRejected,
     /// Write that the Volume is Ready.
     ReportReady,
     /// Write closing and epoch + 1 on the VolumeHandle.
@@ -101,6 +103,12 @@ fn state(seen: &Seen<'_>) -> VolumeState {
     seen.volume.status.as_ref().map_or_else(VolumeState::default, |s| s.state)
 }
 
+/// CreateVolume made what nobody can use, and its agent waits for the word that it may be deleted.
+fn is_unjudged(seen: &Seen<'_>) -> bool {
+    let rejected = seen.volume.status.as_ref().and_then(|s| s.rejected.as_ref());
+    rejected.is_some_and(|rejected| !rejected.may_delete)
+}
+
 fn places<'a>(seen: &'a Seen<'_>) -> &'a [Segments] {
     let known = seen.volume.status.as_ref().map_or(&[][..], |s| &s.accessible_topology);
     match &seen.volume.spec.topology {
@@ -137,6 +145,7 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
                 operation: assignment.operation,
                 controller: Some(next.to_ref()),
             }),
+            None if is_unjudged(seen) => VolumeStep::JudgeRejected,
             None => VolumeStep::Idle,
         },
         VolumeState::Created => handle_or_ready(seen, balancing, key),
@@ -289,7 +298,9 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
             (true, true, VolumeState::Deleted, _) | (true, false, ..) => VolumeStep::RemoveHandle,
             // A status that was lost: the VolumeHandle was made because the storage was. A creation that is repeated since
             // ends first, as DeleteVolume by another instance could come before its end.
-            (true, true, VolumeState::Pending, Some(VolumeOperation::Create)) => open_creation(heir_of_call),
+            (true, true, VolumeState::Pending, Some(VolumeOperation::Create)) => {
+                open_creation(seen, heir_of_call)
+            }
             (true, true, VolumeState::Pending, Some(VolumeOperation::Delete)) => VolumeStep::RestoreStatus,
             (true, true, _, Some(VolumeOperation::Delete)) => match heir_of_call {
                 Some(next) => VolumeStep::AssignDelete(Some(next.to_ref())),
@@ -299,7 +310,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         };
     }
     match (operation, state) {
-        (Some(VolumeOperation::Create), VolumeState::Pending) => open_creation(heir_of_call),
+        (Some(VolumeOperation::Create), VolumeState::Pending) => open_creation(seen, heir_of_call),
         // Made but not locked yet: without the lock another Volume could be using the same storage.
         (
             Some(VolumeOperation::Create | VolumeOperation::Validate),
@@ -317,12 +328,13 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
 }
 
 /// Of a deleted Volume an outcome is open: the agent repeats the call until it knows, then says Created or Deleted.
-fn open_creation(heir: Option<&InstanceSeen>) -> VolumeStep {
+fn open_creation(seen: &Seen<'_>, heir: Option<&InstanceSeen>) -> VolumeStep {
     match heir {
         Some(next) => VolumeStep::Assign(VolumeAssignment {
             operation: VolumeOperation::Create,
             controller: Some(next.to_ref()),
         }),
+        None if is_unjudged(seen) && seen.volume.spec.deletes_storage() => VolumeStep::JudgeRejected,
         None => VolumeStep::Idle,
     }
 }

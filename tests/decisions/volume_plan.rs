@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
 use moor::api::plugin::Balancing;
-use moor::api::volume::{DeletionPolicy, VolumeAssignment, VolumeOperation, VolumeStatus};
+use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation, VolumeStatus};
 use moor::api::{AccessMode, Volume, VolumeState};
 use moor::attachment::HandleSeen;
 use moor::plugin::allow::{NotAllowed, Right};
@@ -238,6 +238,25 @@ fn a_driver_without_controller_service_only_registers() {
 fn while_the_agent_is_at_it_the_leader_does_nothing() {
     assert_eq!(row(Pending, Some(Create)).plan(), VolumeStep::Idle);
     assert_eq!(row(Ready, Some(Delete)).deleted().handle("v-uid", true).plan(), VolumeStep::Idle);
+}
+
+/// Agents do not know who else has it.
+#[test]
+fn what_nobody_can_use_is_judged_before_it_is_deleted() {
+    let plan_of = |deleted: bool, policy: DeletionPolicy, may_delete: bool| {
+        let mut row = row(Pending, Some(Create));
+        let status = row.volume.status.as_mut().unwrap();
+        status.rejected = Some(Rejected { volume_handle: "made".into(), reason: "small".into(), may_delete });
+        row.volume.spec.deletion_policy = Some(policy);
+        if deleted { row.deleted().plan() } else { row.plan() }
+    };
+    for deleted in [false, true] {
+        assert_eq!(plan_of(deleted, DeletionPolicy::Delete, false), VolumeStep::JudgeRejected);
+        assert_eq!(plan_of(deleted, DeletionPolicy::Delete, true), VolumeStep::Idle);
+    }
+    assert_eq!(plan_of(false, DeletionPolicy::Retain, false), VolumeStep::JudgeRejected);
+    // Its agent gives it up.
+    assert_eq!(plan_of(true, DeletionPolicy::Retain, false), VolumeStep::Idle);
 }
 
 #[test]

@@ -22,4 +22,5 @@ pub const CASES: &[Case] = cases![
     leaving::the_lease_of_a_node_that_is_gone_goes_with_the_last_object_that_names_it,
     storage::what_a_persistent_volume_names_is_neither_taken_nor_deleted,
     storage::what_a_persistent_volume_names_by_now_is_left,
+    storage::what_is_of_no_use_to_moor_is_left_to_a_persistent_volume,
 ];

@@ -51,7 +51,8 @@ pub(super) struct Question {
 pub(super) async fn find(question: Question, node: &MountNamespace) -> Result<Users, MountError> {
     let survey = take_survey().await?;
     let asked = question.clone();
-    let Some(tables) = bounded(&HostPath::recorded(PROC), move |_| Ok(asked.ask_tables(&survey))).await? else {
+    let Some(tables) = bounded(&HostPath::recorded(PROC), move |_| Ok(asked.ask_tables(&survey))).await?
+    else {
         return Ok(Users::default());
     };
     let mut users = tables.users;

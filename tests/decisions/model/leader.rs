@@ -329,7 +329,7 @@ fn handle_step(
             let to = node_ids().find(|i| instance_name(*i) == to.instance).expect("an instance of the model");
             Some(LeaderDoes::MoveHandle(view.handle, to))
         }
-        VolumeStep::AssignDelete(_) | VolumeStep::RestoreStatus => {
+        VolumeStep::AssignDelete(_) | VolumeStep::RestoreStatus | VolumeStep::JudgeRejected => {
             unreachable!("a registered Volume keeps its storage")
         }
     }

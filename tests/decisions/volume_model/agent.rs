@@ -93,9 +93,9 @@ pub fn conclude(state: &mut State, at: usize) {
         (VolumeCall::Validate, Answer::Ok) => Vol { state: VolumeState::Created, ..seen },
         (VolumeCall::Delete, Answer::Ok) => Vol { state: VolumeState::Deleted, ..seen },
         (VolumeCall::DeleteRejected, Answer::Ok) if seen.deleted => {
-            Vol { state: VolumeState::Deleted, rejected: false, ..seen }
+            Vol { state: VolumeState::Deleted, rejected: false, may_delete: false, ..seen }
         }
-        (VolumeCall::DeleteRejected, Answer::Ok) => Vol { rejected: false, ..seen },
+        (VolumeCall::DeleteRejected, Answer::Ok) => Vol { rejected: false, may_delete: false, ..seen },
         (VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected, _) => return,
     };
     write(state, by, v, seen, new);

@@ -50,6 +50,8 @@ pub fn act(state: &mut State, v: u8, seen: Vol, step: VolumeStep) {
             state.handle.get_or_insert(Handle { owner: v, closing: false, controller });
         }
         VolumeStep::ContestHandle => contest(state, v, seen),
+        // The storage has one owner here: no PersistentVolume names it.
+        VolumeStep::JudgeRejected => write(state, v, seen, Vol { may_delete: true, ..seen }),
         VolumeStep::ReportReady => {
             write(state, v, seen, Vol { state: moor::api::VolumeState::Ready, ..seen });
         }

@@ -53,6 +53,7 @@ pub struct Vol {
     pub assigned: Option<(VolumeOperation, u8)>,
     pub state: VolumeState,
     pub rejected: bool,
+    pub may_delete: bool,
     pub may_exist: bool,
 }
 
@@ -66,6 +67,7 @@ impl Vol {
             assigned: None,
             state: VolumeState::Pending,
             rejected: false,
+            may_delete: false,
             may_exist: false,
         }
     }
@@ -232,7 +234,8 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
     status.state = vol.state;
     status.volume_handle =
         matches!(vol.state, VolumeState::Created | VolumeState::Ready).then(|| ID.to_owned());
-    status.rejected = vol.rejected.then(|| Rejected { volume_handle: ID.into(), reason: "small".into() });
+    let (reason, may_delete) = ("small".to_owned(), vol.may_delete);
+    status.rejected = vol.rejected.then(|| Rejected { volume_handle: ID.into(), reason, may_delete });
     status.may_exist = vol.may_exist;
     volume
 }

@@ -161,9 +161,7 @@ async fn deleted(rig: &Arc<Rig>, cell: Cell) -> Checked {
     let trace = rig.journal.trace_of(&key);
     let has = |name: &str| trace.contains(&name);
     let expected: &[(&str, bool)] = match cell.rpc {
-        Rpc::CreateVolume => {
-            &[("ControllerPublishVolume", false), ("DeleteVolume", cell.leaves_open())]
-        }
+        Rpc::CreateVolume => &[("ControllerPublishVolume", false), ("DeleteVolume", cell.leaves_open())],
         Rpc::ControllerPublishVolume => &[("NodeStageVolume", false), ("ControllerUnpublishVolume", true)],
         // csi.md 5.4: unknown outcome, must be unstaged; final error, must not. A lie is seen in the mount table.
         Rpc::NodeStageVolume => &[

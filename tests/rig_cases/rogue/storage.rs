@@ -10,6 +10,7 @@ use moor::csi::Rpc;
 use serde_json::json;
 
 use crate::rig::fake::DRIVER;
+use crate::rig::fake::backend::Answers;
 use crate::rig::{CONTROLLER, Cluster, Options, Rig, volume};
 
 async fn make_persistent_volume(cluster: &Cluster, name: &str, handle: &str) {
@@ -97,4 +98,24 @@ pub(super) async fn what_a_persistent_volume_names_by_now_is_left(cluster: Arc<C
     assert!(rig.fake.backend().volumes.contains_key("given"));
     rig.assert_nothing_left().await;
     remove_persistent_volume(&cluster, "given").await;
+}
+
+/// The agent would delete what CreateVolume made and nobody can use. That it may is the leader's word.
+pub(super) async fn what_is_of_no_use_to_moor_is_left_to_a_persistent_volume(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    make_persistent_volume(&cluster, "small", "vol-small").await;
+    let answers = Answers { capacity_bytes: Some(1), ..Answers::default() };
+    rig.fake.backend().answers.insert("small".to_owned(), answers);
+    rig.make_volume(&volume("small")).await;
+    rig.until_volume_says("small", "HandleInPersistentVolume", &["PersistentVolume small"]).await;
+    let lie = json!({"rejected": {"mayDelete": true}});
+    let refused = rig.rogue("node-1").await.say_of_volume("small", lie).await.unwrap_err().to_string();
+    assert!(refused.contains("mayDelete"), "{refused}");
+    rig.delete_volume("small").await;
+    rig.until_volume_gone("small").await;
+    assert!(was_said(&rig, "small", "StorageLeft"));
+    assert_eq!(deletions(&rig, "small"), 0);
+    assert!(rig.fake.backend().volumes.contains_key("small"));
+    rig.assert_nothing_left().await;
+    remove_persistent_volume(&cluster, "small").await;
 }
