@@ -20,8 +20,9 @@ pub struct Allow {
     /// everything the driver reaches. Unset: none.
     #[serde(default)]
     pub register: Namespaces,
-    /// Who may speak to the driver in its own words: spec.parameters, spec.volumeContext and spec.mountOptions of
-    /// Volumes, spec.mountOptions of claims. A StorageClass leaves these to administrators. Unset: every namespace.
+    /// Who may speak to the driver in its own words: spec.parameters, spec.volumeContext, spec.secrets and
+    /// spec.mountOptions of Volumes, spec.mountOptions of claims. A StorageClass leaves these to administrators. Unset:
+    /// every namespace.
     #[serde(default = "Namespaces::every")]
     pub parameterise: Namespaces,
     /// Who may have storage deleted that it has only registered: deletionPolicy Delete beside spec.volumeHandle.

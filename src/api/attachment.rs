@@ -166,6 +166,14 @@ pub struct SecretRefs {
     pub node_publish: Option<String>,
 }
 
+impl SecretRefs {
+    /// It names none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Why a node's part is skipped (design R4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

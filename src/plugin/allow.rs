@@ -111,6 +111,7 @@ pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volum
             (registers, Right::Register, "spec.volumeHandle"),
             (!spec.parameters.is_empty(), Right::Parameterise, "spec.parameters"),
             (!spec.volume_context.is_empty(), Right::Parameterise, "spec.volumeContext"),
+            (spec.secrets.as_ref().is_some_and(|s| !s.is_empty()), Right::Parameterise, "spec.secrets"),
             (options.is_some_and(|o| o.fs_type.is_some()), Right::Parameterise, "spec.mountOptions.fsType"),
             (options.is_some_and(|o| !o.mount_flags.is_empty()), Right::Parameterise, MOUNT_FLAGS),
             delete,

@@ -65,6 +65,12 @@ fn each_field_asks_for_its_right() {
         ),
         ("parameterise", Right::Parameterise, "spec.mountOptions.mountFlags", with(&created(), &flags)),
         (
+            "parameterise",
+            Right::Parameterise,
+            "spec.secrets",
+            with(&created(), &json!({ "secrets": { "nodeStage": "s" } })),
+        ),
+        (
             "deleteRegistered",
             Right::DeleteRegistered,
             "spec.deletionPolicy",
@@ -84,7 +90,7 @@ fn each_field_asks_for_its_right() {
         }
     }
     // What is there and empty asks for nothing, nor does the policy that leaves storage alone.
-    let empty = json!({ "parameters": {}, "mountOptions": { "mountFlags": [] } });
+    let empty = json!({ "parameters": {}, "mountOptions": { "mountFlags": [] }, "secrets": {} });
     assert_eq!(asks(&without("parameterise"), &with(&created(), &empty)), None);
     for policy in ["Delete", "Retain"] {
         let policy = json!({ "deletionPolicy": policy });
