@@ -11,7 +11,7 @@ use super::concern::{Concern, nobody};
 use super::context::Context;
 use super::instances::InstancesByPlugin;
 use super::machines;
-use super::observe::{PUBLISH_READONLY, handle_of};
+use super::observe::handle_of;
 use super::room::Room;
 use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -212,11 +212,6 @@ fn connect_instances(
     });
 }
 
-/// Its driver attaches read-only where it is asked to, as its status says.
-fn reads_only(plugin: &Arc<Plugin>) -> bool {
-    plugin.status.as_ref().is_some_and(|s| s.capabilities.controller_has(PUBLISH_READONLY))
-}
-
 fn connect_plugins(plugins: &Arc<Cache<Plugin>>, of_plugin: OfPlugin) {
     let others = Arc::downgrade(plugins);
     plugins.on_change(move |before, after| {
@@ -231,9 +226,6 @@ fn connect_plugins(plugins: &Arc<Cache<Plugin>>, of_plugin: OfPlugin) {
                 of_plugin.wake(other);
                 of_plugin.queue.sweep(Key::Plugin(other.to_owned()));
             }
-            of_plugin.wake(&name);
-        } else if before.map(reads_only) != after.map(reads_only) {
-            // Whether a volume may have a second node goes by what all its instances can do.
             of_plugin.wake(&name);
         }
         of_plugin.queue.sweep(Key::Plugin(name));

@@ -152,10 +152,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         handle: id.unwrap_or_default(),
         uses: v.spec.capabilities.clone(),
         unprepared: unprepared(&v.spec.plugin_name, plugin.is_some(), handle.as_deref(), &instances),
-        attaches_read_only: plugin
-            .as_ref()
-            .and_then(|p| p.status.as_ref())
-            .is_some_and(|s| s.capabilities.controller_has(PUBLISH_READONLY)),
+        attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
     });
     let reported = handle_name.as_ref().map(|name| reports(ctx, &instances, name)).unwrap_or_default();
     Observed {
@@ -212,6 +209,14 @@ pub(crate) fn capabilities_of(instance: &PluginInstance) -> Option<&Capabilities
         status.is_healthy_for(Service::Controller) || !status.capabilities.controller.is_empty()
     };
     instance.status.as_ref().filter(said).map(|status| &status.capabilities)
+}
+
+/// Whether Attachments that only read are made so: as the instance of the handle's calls has said, which is also what they
+/// copy. What it said once still holds, whoever is healthy; what it has not said yet may be so.
+fn attaches_read_only(handle: Option<&VolumeHandle>, instances: &Instances) -> bool {
+    let Some(controller) = handle.and_then(|h| h.spec.controller.as_ref()) else { return false };
+    let said = instances.named(&controller.instance).and_then(|i| capabilities_of(i));
+    said.is_none_or(|capabilities| capabilities.controller_has(PUBLISH_READONLY))
 }
 
 /// The nodes that admission asks about: where the volume is and those that waiting claims name. None where a claim waits
@@ -343,37 +348,5 @@ fn controllers(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::attachment::ControllerRef;
-
-    #[test]
-    fn an_attachment_waits_for_what_it_has_to_copy() {
-        let mut handle = VolumeHandle::default();
-        assert!(
-            unprepared("p", false, Some(&handle), &Instances::default())
-                .is_some_and(|why| why.contains("Plugin p does not"))
-        );
-        assert_eq!(
-            unprepared("p", true, Some(&handle), &Instances::default()),
-            None,
-            "no controller service, nothing to ask"
-        );
-        handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
-        let waits = |instances: &[PluginInstance]| {
-            let instances = Instances::of(instances.iter().cloned().map(Arc::new).collect());
-            unprepared("p", true, Some(&handle), &instances)
-        };
-        assert!(waits(&[]).is_some_and(|why| why.contains("PluginInstance i on node node-1")));
-        let mut instance = PluginInstance::default();
-        instance.metadata.name = Some("i".into());
-        assert!(waits(&[instance.clone()]).is_some(), "it has no status");
-        instance.status = Some(crate::api::instance::PluginInstanceStatus::default());
-        assert!(waits(&[instance.clone()]).is_some(), "it has not probed its driver");
-        let mut probed = instance.clone();
-        probed.status.as_mut().unwrap().healthy = true;
-        assert_eq!(waits(&[probed]), None);
-        instance.status.as_mut().unwrap().capabilities.controller.push("PUBLISH_UNPUBLISH_VOLUME".into());
-        assert_eq!(waits(&[instance]), None, "what it said once still holds");
-    }
-}
+#[path = "observe_tests.rs"]
+mod tests;

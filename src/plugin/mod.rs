@@ -51,7 +51,7 @@ pub fn aggregate(
     let status = PluginStatus {
         driver_name: (!seen.is_empty()).then(|| plugin.driver_name().to_owned()),
         version: (!version.is_empty()).then_some(version),
-        capabilities: common_capabilities(healthy.iter().map(|seen| of_the_healthy(seen.1, controls(seen)))),
+        capabilities: common_capabilities(&healthy, controls),
         controllers: Some(format!("{controllers_healthy}/{controllers_expected}")),
         nodes: Some(format!("{nodes_healthy}/{nodes_expected}")),
         controllers_healthy,
@@ -117,35 +117,35 @@ fn failing(seen: &[Seen<'_>]) -> Option<String> {
     failing.min().map(|(node, error)| format!("on node {node}: {error}"))
 }
 
-/// What an instance lists for the services that are healthy: of two processes one may not be. Of the Controller service
-/// only where it `controls`.
-fn of_the_healthy(status: &PluginInstanceStatus, controls: bool) -> Capabilities {
-    let mut capabilities = status.capabilities.clone();
-    if status.controller && !(controls && status.is_healthy_for(Service::Controller)) {
-        capabilities.plugin.clear();
-        capabilities.controller.clear();
+/// What every healthy instance lists: during an upgrade only the common part may be relied on. Of two processes on a node
+/// one may not be healthy, and of the Controller service only those count that `controls` selects.
+fn common_capabilities(healthy: &[&Seen<'_>], controls: impl Fn(&Seen<'_>) -> bool) -> Capabilities {
+    let (mut controllers, mut nodes, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for seen in healthy {
+        let (status, said) = (seen.1, &seen.1.capabilities);
+        if status.node && status.is_healthy_for(Service::Node) {
+            nodes.push(&said.node);
+        }
+        if controls(seen) && status.is_healthy_for(Service::Controller) {
+            controllers.push(said);
+        }
+        // One that does not serve the Controller service mostly says nothing about it.
+        if !status.controller && !said.plugin.is_empty() {
+            others.push(&said.plugin);
+        }
     }
-    if status.node && !status.is_healthy_for(Service::Node) {
-        capabilities.node.clear();
+    Capabilities {
+        plugin: common(controllers.iter().map(|said| &said.plugin).chain(others)),
+        controller: common(controllers.iter().map(|said| &said.controller)),
+        node: common(nodes.into_iter()),
     }
-    capabilities
 }
 
-/// What every healthy instance lists: during an upgrade only the common part may be relied on.
-fn common_capabilities(mut all: impl Iterator<Item = Capabilities>) -> Capabilities {
-    let Some(first) = all.next() else { return Capabilities::default() };
-    let keep = |mine: &mut Vec<String>, theirs: &[String]| {
-        // An instance that does not serve this service says nothing about it.
-        if mine.is_empty() {
-            *mine = theirs.to_vec();
-        } else if !theirs.is_empty() {
-            mine.retain(|c| theirs.contains(c));
-        }
-    };
-    all.fold(first, |mut common, next| {
-        keep(&mut common.plugin, &next.plugin);
-        keep(&mut common.controller, &next.controller);
-        keep(&mut common.node, &next.node);
+/// What is in each of these lists.
+fn common<'a>(mut lists: impl Iterator<Item = &'a Vec<String>>) -> Vec<String> {
+    let first = lists.next().cloned().unwrap_or_default();
+    lists.fold(first, |mut common, next| {
+        common.retain(|capability| next.contains(capability));
         common
     })
 }
@@ -289,6 +289,10 @@ mod tests {
         assert_eq!(common(&[instance("1", true, &old), instance("2", true, &new)]), old);
         assert_eq!(common(&[instance("1", true, &new), instance("2", true, &old)]), old);
         assert_eq!(common(&[instance("1", false, &old), instance("2", true, &new)]), new);
+        let apart = [instance("1", true, &old), instance("2", true, &["LIST_VOLUMES"])];
+        assert!(common(&apart).is_empty(), "they have nothing in common");
+        let third = [apart[0].clone(), apart[1].clone(), instance("3", true, &old)];
+        assert!(common(&third).is_empty(), "and one more does not change that");
         assert_eq!(
             common(&[instance("1", true, &new), instance("2", true, &[])]),
             new,

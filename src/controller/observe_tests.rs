@@ -1,0 +1,62 @@
+//! What is collected from the caches for one Volume.
+
+use super::*;
+use crate::api::attachment::ControllerRef;
+
+#[test]
+fn an_attachment_waits_for_what_it_has_to_copy() {
+    let mut handle = VolumeHandle::default();
+    assert!(
+        unprepared("p", false, Some(&handle), &Instances::default())
+            .is_some_and(|why| why.contains("Plugin p does not"))
+    );
+    assert_eq!(
+        unprepared("p", true, Some(&handle), &Instances::default()),
+        None,
+        "no controller service, nothing to ask"
+    );
+    handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
+    let waits = |instances: &[PluginInstance]| {
+        let instances = Instances::of(instances.iter().cloned().map(Arc::new).collect());
+        unprepared("p", true, Some(&handle), &instances)
+    };
+    assert!(waits(&[]).is_some_and(|why| why.contains("PluginInstance i on node node-1")));
+    let mut instance = PluginInstance::default();
+    instance.metadata.name = Some("i".into());
+    assert!(waits(&[instance.clone()]).is_some(), "it has no status");
+    instance.status = Some(crate::api::instance::PluginInstanceStatus::default());
+    assert!(waits(&[instance.clone()]).is_some(), "it has not probed its driver");
+    let mut probed = instance.clone();
+    probed.status.as_mut().unwrap().healthy = true;
+    assert_eq!(waits(&[probed]), None);
+    instance.status.as_mut().unwrap().capabilities.controller.push("PUBLISH_UNPUBLISH_VOLUME".into());
+    assert_eq!(waits(&[instance]), None, "what it said once still holds");
+}
+
+/// CSI MULTI_NODE_SINGLE_WRITER: whether one node or several may be attached for writing.
+#[test]
+fn what_readers_are_attached_with_is_not_forgotten_while_nobody_is_healthy() {
+    let mut handle = VolumeHandle::default();
+    handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
+    let said = |healthy: bool, capabilities: &[&str]| {
+        let mut instance = PluginInstance::default();
+        instance.metadata.name = Some("i".into());
+        let status = instance.status.get_or_insert_default();
+        (status.controller, status.healthy) = (true, healthy);
+        status.capabilities.controller = capabilities.iter().map(|&c| c.to_owned()).collect();
+        let mut other = instance.clone();
+        other.metadata.name = Some("other".into());
+        other.status.as_mut().unwrap().capabilities.controller.clear();
+        let instances = Instances::of([instance, other].map(Arc::new).into());
+        attaches_read_only(Some(&handle), &instances)
+    };
+    for healthy in [true, false] {
+        assert!(said(healthy, &[PUBLISH_UNPUBLISH, PUBLISH_READONLY]), "healthy={healthy}");
+        assert!(!said(healthy, &[PUBLISH_UNPUBLISH]), "healthy={healthy}");
+    }
+    assert!(said(false, &[]), "it has not said anything: one node may be all that the driver lets write");
+    assert!(attaches_read_only(Some(&handle), &Instances::default()), "nor has one that is gone");
+    handle.spec.controller = None;
+    assert!(!attaches_read_only(Some(&handle), &Instances::default()), "nothing is attached");
+    assert!(!attaches_read_only(None, &Instances::default()));
+}
