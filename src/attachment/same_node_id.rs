@@ -8,9 +8,11 @@
 //! the look and the call no other Attachment gets attached, because one agent makes all calls of a VolumeHandle, one by
 //! one.
 
+use std::sync::Arc;
+
 use super::controller_side::ControllerStep;
 use super::observed::AttachmentSeen;
-use crate::api::AttachmentState;
+use crate::api::{Attachment, AttachmentState};
 
 /// Whether the other Attachments of the volume have to be looked at before this call.
 #[must_use]
@@ -43,10 +45,23 @@ pub fn in_the_way<'a>(
     locks.iter().filter(twin).find(attached)
 }
 
+/// Another node on which the volume is attached under the id that this node has now. The driver there may call it by
+/// another id since: what was attached is detached by the recorded one. `locks` are the volume's Attachments.
+#[must_use]
+pub fn attached_as<'a>(node: &str, node_id: &str, locks: &'a [Arc<Attachment>]) -> Option<&'a str> {
+    let taken = |lock: &&Arc<Attachment>| {
+        let spec = &lock.spec;
+        spec.access_mode.is_multi_node() && spec.node_name != node && spec.fixed.node_id == node_id
+    };
+    let other = locks.iter().filter(|_| !node_id.is_empty()).find(taken)?;
+    Some(&other.spec.node_name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{AccessMode, Attachment};
+    use crate::api::AccessMode;
+    use crate::api::attachment::{AttachmentSpec, Fixed};
     use AttachmentState::{Attached, ControllerDetached, NodeDetached, Taken};
     use ControllerStep::{Idle, Publish, Unpublish};
 
@@ -104,6 +119,25 @@ mod tests {
                 assert!(!stuck, "{one:?} {other:?}");
             }
         }
+    }
+
+    /// A node id is one node's for as long as something is attached by it, whatever its driver says since.
+    #[test]
+    fn a_node_that_has_the_id_by_which_another_is_attached_is_its_twin() {
+        let lock = |node: &str, id: &str, access_mode| {
+            let fixed = Fixed { node_id: id.into(), ..Fixed::default() };
+            let spec =
+                AttachmentSpec { node_name: node.into(), access_mode, fixed, ..AttachmentSpec::default() };
+            Arc::new(Attachment::new(node, spec))
+        };
+        let several = AccessMode::MultiNodeMultiWriter;
+        let locks = [lock("a", "1", several), lock("b", "2", several)];
+        assert_eq!(attached_as("c", "1", &locks), Some("a"));
+        assert_eq!(attached_as("b", "2", &locks), None, "itself");
+        assert_eq!(attached_as("c", "3", &locks), None);
+        assert_eq!(attached_as("c", "", &[lock("a", "", several)]), None, "not known yet");
+        // There the Attachment keeps every other node off anyway, and says who holds it.
+        assert_eq!(attached_as("c", "1", &[lock("a", "1", AccessMode::SingleNodeWriter)]), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::mapping::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
+use crate::attachment::same_node_id::attached_as;
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
@@ -159,7 +160,14 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
-        nodes: nodes(ctx, volume.as_deref(), &driver, handle_name.as_deref(), &instances, wanted.as_ref()),
+        nodes: nodes(
+            ctx,
+            volume.as_deref(),
+            (&driver, handle_name.as_deref()),
+            &instances,
+            wanted.as_ref(),
+            &locks,
+        ),
         controllers: controllers(ctx, &instances, &controlling, &named, is_assigned),
         forgotten: reported.mounts,
         ended: reported.ended,
@@ -203,20 +211,20 @@ fn unprepared(
     })
 }
 
-/// What the driver behind a controller instance can do, once it has said so.
-pub(crate) fn capabilities_of(instance: &PluginInstance) -> Option<&Capabilities> {
-    let said = |status: &&PluginInstanceStatus| {
-        status.is_healthy_for(Service::Controller) || !status.capabilities.controller.is_empty()
-    };
-    instance.status.as_ref().filter(said).map(|status| &status.capabilities)
-}
-
 /// Whether Attachments that only read are made so: as the instance of the handle's calls has said, which is also what they
 /// copy. What it said once still holds, whoever is healthy; what it has not said yet may be so.
 fn attaches_read_only(handle: Option<&VolumeHandle>, instances: &Instances) -> bool {
     let Some(controller) = handle.and_then(|h| h.spec.controller.as_ref()) else { return false };
     let said = instances.named(&controller.instance).and_then(|i| capabilities_of(i));
     said.is_none_or(|capabilities| capabilities.controller_has(PUBLISH_READONLY))
+}
+
+/// What the driver behind a controller instance can do, once it has said so.
+pub(crate) fn capabilities_of(instance: &PluginInstance) -> Option<&Capabilities> {
+    let said = |status: &&PluginInstanceStatus| {
+        status.is_healthy_for(Service::Controller) || !status.capabilities.controller.is_empty()
+    };
+    instance.status.as_ref().filter(said).map(|status| &status.capabilities)
 }
 
 /// The nodes that admission asks about: where the volume is and those that waiting claims name. None where a claim waits
@@ -229,10 +237,10 @@ fn wanted_nodes(claims: &[ClaimSeen], locks: &[Arc<Attachment>]) -> Option<BTree
 fn nodes(
     ctx: &Context,
     volume: Option<&Volume>,
-    driver: &str,
-    handle_name: Option<&str>,
+    (driver, handle_name): (&str, Option<&str>),
     instances: &Instances,
     wanted: Option<&BTreeSet<String>>,
+    locks: &[Arc<Attachment>],
 ) -> Vec<NodeSeen> {
     let accessible =
         volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
@@ -242,16 +250,16 @@ fn nodes(
     let serving = all.filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
     serving
         .map(|(i, status)| {
-            let load = ctx.load(driver, &i.spec.node_name);
+            let node = i.spec.node_name.as_str();
+            let load = ctx.load(driver, node);
+            let twin = twins.get(node).copied().or_else(|| attached_as(node, &status.node_id, locks));
             NodeSeen {
-                name: i.spec.node_name.clone(),
+                name: node.to_owned(),
                 uid: i.spec.node_uid.clone(),
-                healthy: status.is_healthy_for(Service::Node)
-                    && is_heard(ctx, i)
-                    && in_service(ctx, &i.spec.node_name),
+                healthy: status.is_healthy_for(Service::Node) && is_heard(ctx, i) && in_service(ctx, node),
                 reachable: reaches(accessible, &status.topology),
                 unclean: handle_name.is_some_and(|name| is_unclean(ctx, i, name)),
-                twin: twins.get(i.spec.node_name.as_str()).map(|&other| other.to_owned()),
+                twin: twin.map(str::to_owned),
                 has_room: has_room(status.max_volumes, load),
                 load,
             }
