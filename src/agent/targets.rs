@@ -44,15 +44,22 @@ pub enum TargetsError {
 /// The folder, on which a tmpfs is mounted before the first target is made in it.
 #[derive(Debug)]
 pub(super) struct Targets {
-    folder: HostPath,
-    is_ready: Mutex<bool>,
+    paths: Paths,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_ready: bool,
+    /// Targets with content on the node's disk, under the folder.
+    hidden: BTreeSet<PathBuf>,
 }
 
 impl Targets {
     /// Makes the folder ready, and removes what earlier agents have left. A disk that takes no writes stops neither the
     /// agent, which has to undo what is mounted, nor the undo.
     pub async fn prepare(paths: &Paths, records: &Records, boot_id: &str) -> Self {
-        let targets = Self { folder: paths.targets(), is_ready: Mutex::new(false) };
+        let targets = Self { paths: paths.clone(), state: Mutex::default() };
         if let Err(error) = targets.make_ready().await {
             tracing::error!("{error}; nothing is published before that succeeds");
         }
@@ -63,42 +70,68 @@ impl Targets {
 
     /// Makes the folder ready, if it is not yet: before a target is made.
     pub async fn make_ready(&self) -> Result<(), TargetsError> {
-        let mut is_ready = self.is_ready.lock().await;
-        if !*is_ready {
-            mount_folder(&self.folder).await?;
-            *is_ready = true;
+        let mut state = self.state.lock().await;
+        if !state.is_ready {
+            state.hidden = mount_folder(&self.paths).await?;
+            state.is_ready = true;
         }
         Ok(())
     }
 
+    /// What there is to tell about this target, once: it is on the node's disk too, under the folder and with content.
+    pub async fn hidden(&self, target: &HostPath) -> Option<String> {
+        let hides = self.state.lock().await.hidden.remove(target.as_path());
+        hides.then(|| told(&self.paths, target))
+    }
+
     /// Unmounts the folder if no record speaks of anything in it, as before an uninstall. The next agent mounts it again.
     pub async fn leave(&self, records: &Records) {
-        let path = self.folder.as_path();
+        let folder = self.paths.targets();
+        let path = folder.as_path();
         let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-        if *self.is_ready.lock().await && records.is_empty() && is_empty() {
+        if self.state.lock().await.is_ready && records.is_empty() && is_empty() {
             // One that somebody looks into now stays, for the next agent or the reboot.
             match unmount(path, UnmountFlags::NOFOLLOW) {
-                Ok(()) => tracing::info!(path = %self.folder, "unmounted the folder of the targets"),
+                Ok(()) => tracing::info!(path = %folder, "unmounted the folder of the targets"),
                 Err(errno) => {
-                    tracing::warn!(path = %self.folder, "the folder of the targets stays mounted: {errno}")
+                    tracing::warn!(path = %folder, "the folder of the targets stays mounted: {errno}");
                 }
             }
         }
     }
 }
 
-/// Unless an earlier agent of this boot has.
-async fn mount_folder(folder: &HostPath) -> Result<(), TargetsError> {
+fn told(paths: &Paths, target: &HostPath) -> String {
+    let folder = paths.targets();
+    let above = folder.as_path().parent().unwrap_or(folder.as_path()).display();
+    format!(
+        "{target} was written to on the node's own disk while nothing was mounted there; that is not in the volume, is kept, \
+         and hidden under the folder of the targets: `mount --bind {above} /mnt` on the node shows it below /mnt"
+    )
+}
+
+/// Unless an earlier agent of this boot has. Returns the targets that lie under it with content: of a Pod whose path was
+/// made for it after a reboot, before there was an agent.
+async fn mount_folder(paths: &Paths) -> Result<BTreeSet<PathBuf>, TargetsError> {
+    let folder = &paths.targets();
+    let mut hidden = BTreeSet::new();
     directories::make_folder(folder)?;
     if mounts::look(folder).await?.is_some() {
-        return Ok(());
+        return Ok(hidden);
     }
-    for entry in fs::read_dir(folder.as_path()).into_iter().flatten().flatten() {
-        let target = Paths::target_in(folder, &entry.file_name());
-        if mounts::look(&target).await?.is_some() {
+    let entries = fs::read_dir(folder.as_path()).into_iter().flatten().flatten();
+    let under: Vec<_> = entries.map(|entry| Paths::target_in(folder, &entry.file_name())).collect();
+    for target in &under {
+        if mounts::look(target).await?.is_some() {
             // Somebody has taken the tmpfs away, or mounted something over it, and claims have been mounted since.
             tracing::warn!(path = %target, "is mounted, so no folder of the targets is mounted over it before the next boot");
-            return Ok(());
+            return Ok(hidden);
+        }
+    }
+    for target in under {
+        if directories::remove_target(paths, &target)? == Left::Content {
+            tracing::error!("{}", told(paths, &target));
+            hidden.insert(target.as_path().to_owned());
         }
     }
     let path = folder.as_path();
@@ -106,7 +139,7 @@ async fn mount_folder(folder: &HostPath) -> Result<(), TargetsError> {
     mount("moor", path, "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, OPTIONS)
         .map_err(|errno| TargetsError::Mount { path: path.to_owned(), source: errno.into() })?;
     tracing::info!(path = %folder, "mounted the folder of the targets");
-    Ok(())
+    Ok(hidden)
 }
 
 /// Removes what earlier boots have left of targets that an earlier version kept on the node's disk: a Pod finds them

@@ -4,13 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kube::ResourceExt as _;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, ResourceExt as _};
 use moor::api::conditions::READY;
 use moor::csi::Rpc;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::cases;
-use crate::rig::{Case, Cluster, Consumer, DriverIn, Options, Rig, volume, volume_claim};
+use crate::rig::{Case, Cluster, Consumer, DriverIn, LOOK, Options, Rig, SPACE, volume, volume_claim};
 
 const NODE: &str = "node-2";
 
@@ -172,11 +174,53 @@ async fn a_path_that_has_lost_its_mount_goes(cluster: Arc<Cluster>) {
     rig.remove(&[""; 0], &["data"]).await;
 }
 
+/// A Pod that asked for the path to be made was there before the agent after a reboot.
+async fn what_lies_under_the_folder_of_the_targets_is_told_and_kept(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.make_volume(&volume("data")).await;
+    rig.make_claim(&volume_claim("data", "data", NODE)).await;
+    let path = rig.until_ready("data").await;
+    let uid = rig.read_claim("data").await.uid().unwrap();
+    rig.crash_node(NODE);
+    let folder = rig.targets_dir(NODE);
+    let empty = folder.join("00000000-0000-4000-8000-000000000000/target");
+    for target in [Path::new(&path), &empty] {
+        fs::create_dir_all(target).unwrap();
+    }
+    fs::write(format!("{path}/file"), "on the node's own disk").unwrap();
+    rig.boot_node(NODE, false);
+    let again = || (rig.count("data", Rpc::NodePublishVolume) > 1).then_some(());
+    cluster.until("the volume is being published again", again, || rig.story("data")).await;
+    rig.until_ready("data").await;
+    let events: Api<Event> = Api::namespaced(cluster.admin.clone(), SPACE);
+    let about = |e: &Event| e.regarding.as_ref().is_some_and(|r| r.uid.as_deref() == Some(&uid));
+    let look = async {
+        loop {
+            let all = events.list(&ListParams::default()).await.unwrap();
+            let mut orphans = all.into_iter().filter(|e| e.reason.as_deref() == Some("Orphan") && about(e));
+            if let Some(note) = orphans.find_map(|e| e.note) {
+                return note;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let note = tokio::time::timeout(crate::rig::PATIENCE, look).await.expect("it is told");
+    assert!(note.contains(&path) && note.contains("mount --bind"), "{note}");
+    rig.delete_claim("data").await;
+    rig.until_claim_gone("data").await;
+    rig.stop(NODE).await;
+    assert!(Path::new(&path).join("file").exists() && !empty.exists());
+    fs::remove_dir_all(&folder).unwrap();
+    rig.run(NODE);
+    rig.remove(&[""; 0], &["data"]).await;
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     a_failed_publish_leaves_no_path,
     a_path_on_which_somebody_else_has_a_mount_stays,
     a_path_that_has_lost_its_mount_goes,
+    what_lies_under_the_folder_of_the_targets_is_told_and_kept,
     after_a_reboot_there_is_no_target_before_its_mount,
     the_folder_of_the_targets_is_handed_on_and_goes_with_the_last_agent,
     no_folder_is_mounted_over_what_is_in_use,

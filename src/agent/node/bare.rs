@@ -4,13 +4,18 @@
 //! goes through closed parents, so a Pod would start on it and write into nothing.
 
 use std::fs;
+use std::sync::Arc;
 
+use super::make::local;
 use super::observe::View;
 use super::{Pass, Trouble};
 use crate::agent::directories::{self, Left};
+use crate::agent::failure::Failure;
 use crate::agent::mounts::{self, MountError, bounded};
 use crate::agent::paths::HostPath;
 use crate::agent::users;
+use crate::api::VolumeClaim;
+use crate::csi::Rpc;
 use crate::k8s::events::Reason;
 
 impl Pass {
@@ -21,6 +26,21 @@ impl Pass {
             self.remove_bare(claim, uid, view).await;
         }
         published
+    }
+
+    /// Makes the folder of the targets, and the target's parent in it. The target itself is the driver's to make.
+    pub(super) async fn make_place(
+        &self,
+        target: &HostPath,
+        claim: &Arc<VolumeClaim>,
+    ) -> Result<(), Failure> {
+        const RPC: Rpc = Rpc::NodePublishVolume;
+        let ready = self.agent.targets.make_ready().await;
+        ready.map_err(|error| Failure::local("NodePathFailed", RPC, error.to_string()))?;
+        if let Some(note) = self.agent.targets.hidden(target).await {
+            self.agent.tell(claim, Reason::Orphan, "Publish", note);
+        }
+        directories::make_parent(target).map_err(|error| local(RPC, &error))
     }
 
     /// Removes the target of a claim if there is one and nobody has anything mounted on it. A Pod that came in between

@@ -92,9 +92,7 @@ impl Pass {
         if stored.record != before.record {
             self.agent.records.put(stored.clone()).await?;
         }
-        let ready = self.agent.targets.make_ready().await;
-        ready.map_err(|error| Failure::local("NodePathFailed", RPC, error.to_string()))?;
-        directories::make_parent(&target).map_err(|error| local(RPC, &error))?;
+        self.make_place(&target, claim).await?;
 
         let staging = HostPath::recorded(&stored.record.staging_path);
         let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
