@@ -13,12 +13,12 @@
 //!
 //! A node goes away as its agent's Lease expires: it starts no call and writes nothing until it is back, and calls that
 //! were running go on. What a lost Attachment has mounted reaches the storage as long as it is attached, or, without
-//! ControllerPublish, as long as the machine is on. So only a machine that is off is deleted or tainted there.
+//! ControllerPublish, as long as the machine is on. So only a machine that is off is deleted or tainted there. The
+//! watches of its agent may wake later than its Lease.
 //!
 //! A reply comes once, late, or never: gRPC and HTTP match it to its call, and a write that was sent twice is refused by
 //! its resourceVersion. What the model leaves out: CreateVolume and DeleteVolume and a watch of Volumes that is behind
-//! (those are in `volume_model.rs`; here Volumes are registered), a lost node that has the only instance, a watch of Nodes
-//! that is behind, Pods.
+//! (those are in `volume_model.rs`; here Volumes are registered), a lost node that has the only instance, Pods.
 
 #![allow(
     clippy::print_stdout,
@@ -52,6 +52,7 @@ const L1: Actor = Actor::Leader(1);
 const L2: Actor = Actor::Leader(2);
 const C1: Actor = Actor::Controller(0);
 const N1: Actor = Actor::Node(0);
+const N2: Actor = Actor::Node(1);
 
 const NONE: Budget = Budget::NONE;
 const OLD_LEADER: &[(Actor, Kind)] = &[(L1, Kind::Claims), (L1, Kind::Attachments), (L1, Kind::Handle)];
@@ -372,6 +373,48 @@ fn a_leader_pauses_before_it_declares_a_loss() {
     check("a leader pauses before it declares a loss", config);
 }
 
+/// A leader's watch of Nodes is behind: it misses that one was deleted or marked, or that one is back. On that word it
+/// looks, and the look is live. B7, R4.
+#[test]
+fn a_leader_whose_watch_of_nodes_is_behind() {
+    let mut config = Config::new(SingleNodeWriter, [1, 0]);
+    (config.stage, config.leaves, config.kept) = (false, Some(1), &[0, 1]);
+    config.lagging = &[(L1, Kind::Nodes)];
+    config.budget = bounds(
+        Budget { away: 2, word: 1, lag: 1, ..NONE },
+        Budget { away: 2, word: 2, lag: 1, crash: 1, ..NONE },
+    );
+    check("a watch of Nodes is behind", config);
+}
+
+/// The same where nothing fences the node.
+#[test]
+fn a_leader_whose_watch_of_nodes_is_behind_and_nothing_fences() {
+    let mut config = Config::new(SingleNodeWriter, [1, 0]);
+    (config.attach, config.stage, config.leaves) = (false, false, Some(1));
+    config.kept = &[0, 1];
+    config.lagging = &[(L1, Kind::Nodes)];
+    config.habits.slow_loss = true;
+    config.budget = bounds(
+        Budget { away: 2, word: 1, lag: 1, ..NONE },
+        Budget { away: 2, word: 2, lag: 1, crash: 1, ..NONE },
+    );
+    check("a watch of Nodes is behind, nothing fences", config);
+}
+
+/// The Lease of an agent wakes before its watches do: what it has in its caches was given to others meanwhile. N13.
+#[test]
+fn a_node_comes_back_before_its_watches() {
+    let mut config = Config::new(SingleNodeWriter, [1, 0]);
+    (config.stage, config.leaves, config.kept) = (false, Some(1), &[1]);
+    config.lagging = &[(N2, Kind::Claims), (N2, Kind::Attachments)];
+    config.budget = bounds(
+        Budget { away: 1, word: 1, lag: 1, ..NONE },
+        Budget { away: 1, word: 1, lag: 2, late: 1, ..NONE },
+    );
+    check("a node comes back before its watches", config);
+}
+
 /// The writer's node is lost: the next one waits until it is cut off. N13.
 #[test]
 fn the_writer_is_on_a_node_that_goes_away() {
@@ -534,6 +577,20 @@ fn open_the_storage_goes_on_after_the_plugin_died() {
     config.backend = true;
     config.budget = Budget { kill: 1, ..NONE };
     check("the storage goes on", config);
+}
+
+/// ASSUMED of leaders: both looks at a node that seems lost are live. A watch that has not seen a deleted Node come back
+/// takes its next silence for a loss, and another node gets the volume. R4.
+#[test]
+#[should_panic(expected = "does not hold: never mounted on two nodes in a single-node mode")]
+fn assumed_a_leader_looks_before_it_declares_a_loss() {
+    let mut config = Config::new(SingleNodeWriter, [1, 0]);
+    (config.attach, config.stage, config.leaves) = (false, false, Some(1));
+    config.kept = &[0, 1];
+    config.lagging = &[(L1, Kind::Nodes)];
+    config.habits.blind_loss = true;
+    config.budget = Budget { away: 2, word: 1, lag: 1, ..NONE };
+    check("a leader that does not look", config);
 }
 
 /// ASSUMED of drivers: while a call for a volume runs, another one is answered ABORTED or waits. B19.

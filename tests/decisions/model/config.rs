@@ -89,6 +89,8 @@ pub struct Habits {
     /// A leader can pause between finding a node lost and writing it, and between looking again and freeing what was
     /// lost.
     pub slow_loss: bool,
+    /// A leader declares a node lost, and frees what was lost, on the word of its caches.
+    pub blind_loss: bool,
     /// A node's agent goes on with its live reads after it wrote to the API.
     pub keeps_reads: bool,
 }

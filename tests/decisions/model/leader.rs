@@ -31,7 +31,10 @@ pub struct LeaderView {
     pub alive: [bool; NODES],
     /// The node whose plugin is not healthy.
     pub sick: Option<u8>,
+    /// What Leases and instances say.
     pub machines: [Machine; NODES],
+    /// What the Node objects say.
+    pub nodes: [Machine; NODES],
     pub volumes: [Option<Vol>; 2],
     /// By node: the Attachment of a mount that it reports as forgotten.
     pub forgotten: [Option<Uid>; NODES],
@@ -83,6 +86,7 @@ pub fn view(state: &State, who: Actor) -> LeaderView {
         alive: state.controllers.map(|c| c.alive),
         sick: state.sick,
         machines: state.machines,
+        nodes: state.nodes_of(who),
         volumes: state.volumes,
         forgotten: state.nodes.each_ref().map(|n| n.records.iter().find(|r| r.forgotten).map(|r| r.uid)),
         unclean: state.nodes.each_ref().map(|n| n.records.iter().any(|r| is_left_over(state, r))),
@@ -224,10 +228,11 @@ fn behind(view: &LeaderView, then: Follow, writes: bool) -> LeaderDoes {
 }
 
 fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {
+    let (machine, node) = (&view.machines[usize::from(n)], &view.nodes[usize::from(n)]);
     NodeSeen {
         name: node_name(n).into(),
-        uid: node_uid(n, view.machines[usize::from(n)].uid),
-        healthy: view.sick != Some(n) && !view.machines[usize::from(n)].away,
+        uid: node_uid(n, machine.uid),
+        healthy: view.sick != Some(n) && !machine.away && !node.tainted && !node.unregistered,
         reachable: true,
         unclean: view.unclean[usize::from(n)],
         twin: None,

@@ -31,7 +31,7 @@ pub fn plans(config: &Config, view: &LeaderView, own: &[Att], claims: &[ClaimSee
 
 /// Looks again, live, before the write.
 pub fn look(config: &Config, state: &mut State, att: Att) {
-    let live = view(state, Actor::Leader(0));
+    let live = looked_at(state);
     let claims: Vec<_> = (0..)
         .zip(&live.claims)
         .filter_map(|(c, claim)| claim.as_ref().map(|k| claim_seen(config, c, k)))
@@ -46,7 +46,7 @@ pub fn look(config: &Config, state: &mut State, att: Att) {
 
 /// Looks once more, after the Attachment was seen as lost.
 pub fn look_before_free(config: &Config, state: &mut State, who: Actor, att: Att) {
-    let live = view(state, Actor::Leader(0));
+    let live = looked_at(state);
     let seen = att_seen(config, &att);
     if with_facts(&live, &att, &seen, &[], loss::is_still_out) {
         state.freeing = Some((who, att));
@@ -54,6 +54,11 @@ pub fn look_before_free(config: &Config, state: &mut State, who: Actor, att: Att
             finish_free(state);
         }
     }
+}
+
+/// What live reads show, or, where that is a habit, the caches of an old leader.
+fn looked_at(state: &State) -> LeaderView {
+    view(state, Actor::Leader(u8::from(state.habits.blind_loss)))
 }
 
 /// Design R4, by what this leader sees.
@@ -69,13 +74,13 @@ fn with_facts<T>(
     claims: &[ClaimSeen],
     ask: impl Fn(&loss::Seen<'_>) -> T,
 ) -> T {
-    let now = &view.machines[usize::from(att.node)];
-    let node = if now.unregistered {
+    let (now, object) = (&view.machines[usize::from(att.node)], &view.nodes[usize::from(att.node)]);
+    let node = if object.unregistered {
         NodeNow::Gone
     } else {
         NodeNow::There {
-            uid: node_uid(att.node, now.uid),
-            out_of_service: now.tainted,
+            uid: node_uid(att.node, object.uid),
+            out_of_service: object.tainted,
             boot_id: String::new(),
             node_id: Some(node_name(att.node).into()),
         }
@@ -89,7 +94,7 @@ fn with_facts<T>(
         },
         node: &node,
         silent: now.away || now.uid != att.node_uid,
-        heard_now: !now.away && !now.unregistered,
+        heard_now: !now.away && !object.unregistered && now.uid == object.uid,
         claims: &claims.iter().filter(|c| c.uses() == Some(&seen.uid)).cloned().collect::<Vec<_>>(),
     })
 }

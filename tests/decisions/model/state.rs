@@ -30,6 +30,7 @@ pub enum Kind {
     Claims,
     Attachments,
     Handle,
+    Nodes,
 }
 
 /// A VolumeClaim.
@@ -112,6 +113,7 @@ pub enum Cached {
     Claims([Option<Claim>; CLAIMS]),
     Attachments(Vec<Att>),
     Handle(Handle),
+    Nodes([Machine; NODES]),
 }
 
 /// A node's record of one Attachment.
@@ -212,6 +214,13 @@ pub struct Machine {
     pub tainted: bool,
     /// Counts the Nodes of this name.
     pub uid: u8,
+}
+
+impl Machine {
+    /// What the Node object says; Leases and instances have watches of their own.
+    pub const fn node(self) -> Self {
+        Self { away: false, off: false, ..self }
+    }
 }
 
 /// What must never happen.
@@ -373,6 +382,13 @@ impl State {
         }
     }
 
+    pub fn nodes_of(&self, who: Actor) -> [Machine; NODES] {
+        match self.cached(who, Kind::Nodes) {
+            Some(Cached::Nodes(nodes)) => *nodes,
+            _ => self.machines.map(Machine::node),
+        }
+    }
+
     pub fn att(&self, uid: Uid) -> Option<&Att> {
         self.atts.iter().find(|a| a.uid == uid)
     }
@@ -423,6 +439,7 @@ impl State {
                 Cached::Claims(all) => claims(all),
                 Cached::Attachments(all) => atts(all),
                 Cached::Handle(cached) => handle(cached),
+                Cached::Nodes(_) => false,
             })
             || self.nodes.iter().any(|n| {
                 n.att_backs_off == Some(uid)

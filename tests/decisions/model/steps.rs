@@ -32,9 +32,13 @@ impl System {
             What::Node(n, step) => {
                 let view = node::view(s, *n);
                 node::act(s, &view, *step);
-                // Else no Attachment of the model goes before its node has undone its part.
+                // Else no Attachment of the model goes before its node has undone its part, unless it was lost. An agent
+                // that does not see that the claim has ended takes that for a lock which was removed, until it does.
                 let by_hand = self.config.removed == Some(Removed::Attachment);
-                if matches!(step, NodeDoes::MarkForgotten(_)) && !by_hand {
+                if let NodeDoes::MarkForgotten(uid) = step
+                    && !by_hand
+                    && !s.truth.cut.contains(uid)
+                {
                     s.harmed(Harm::FreedInUse);
                 }
             }
@@ -204,6 +208,7 @@ pub fn changed(old: &State, new: &State, who: Actor, kind: Kind) -> bool {
         (Actor::Leader(_), Kind::Claims) => old.claims_of(who) != new.claims_of(who),
         (Actor::Leader(_), Kind::Attachments) => old.atts_of(who) != new.atts_of(who),
         (Actor::Leader(_), Kind::Handle) => old.handle_of(who) != new.handle_of(who),
+        (Actor::Leader(_), Kind::Nodes) => old.nodes_of(who) != new.nodes_of(who),
         (Actor::Node(n), Kind::Claims) => {
             let here = |s: &State| {
                 s.claims_of(who).map(|c| c.filter(|k| k.assigned.is_some_and(|(_, node)| node == n)))
@@ -295,19 +300,21 @@ fn boot(s: &mut State, n: u8) {
     restart(s, Actor::Node(n));
 }
 
-/// The Node is there again, under another UID if it was deleted; the agent registers anew and lists.
+/// The Node is there again, under another UID if it was deleted; then the agent registers anew and lists, as one does that
+/// has just started. Else its Lease wakes, and its watches when they like.
 fn come_back(s: &mut State, n: u8) {
     let machine = &mut s.machines[usize::from(n)];
     let uid = machine.uid + u8::from(machine.unregistered);
-    let anew = machine.unregistered;
+    let (anew, off) = (machine.unregistered, machine.off);
     *machine = Machine { uid, ..Machine::default() };
     if anew {
         for call in s.calls.iter_mut().filter(|c| c.by == Actor::Node(n)) {
             call.waiting = false;
         }
+    }
+    if anew || off {
         restart(s, Actor::Node(n));
     }
-    s.frozen.retain(|(w, ..)| *w != Actor::Node(n));
     give_up(s, n);
     wake(s, Actor::Node(n));
     wake(s, Actor::Controller(n));

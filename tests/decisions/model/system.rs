@@ -10,7 +10,7 @@ use super::config::{CLAIMS, Config, Removed, claim_ids, node_ids};
 use super::controller::{self, ControllerView};
 use super::leader::{self, LeaderDoes, LeaderView};
 use super::seen::{Memo, NodeDoes, NodeView, node_plan};
-use super::state::{Actor, Att, Cached, Harm, Kind, Rpc, State, Uid};
+use super::state::{Actor, Att, Cached, Harm, Kind, Machine, Rpc, State, Uid};
 use super::steps::changed;
 use super::{calm, node};
 
@@ -280,6 +280,10 @@ fn writes(what: &What) -> bool {
         | What::FinishFollow(_)
         | What::FinishDeclare
         | What::FinishFree
+        | What::ComeBack(_)
+        | What::ComeAnother(_)
+        | What::DeleteNode(_)
+        | What::Taint(_)
         | What::CallEnds(_, End::Ok)
         | What::Controller(_, _, ControllerStep::ReportDetached) => true,
         What::Node(_, step) => matches!(
@@ -387,6 +391,7 @@ impl Model for System {
                 Kind::Claims => Cached::Claims(old.claims),
                 Kind::Attachments => Cached::Attachments(old.atts.clone()),
                 Kind::Handle => Cached::Handle(old.handle),
+                Kind::Nodes => Cached::Nodes(old.machines.map(Machine::node)),
             };
             new.budget.lag -= 1;
             new.frozen.push((who, kind, cached));
