@@ -142,9 +142,8 @@ impl Pass<'_> {
             let desired = not_ready("Creating", message);
             waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
         }
-        let volumes = &self.agent.volumes;
-        self.agent.write_status(&api(self.agent, &volume), volumes, &*volume, &before, &after).await?;
-        let written = volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
+        write(self.agent, &volume, &before, &after).await?;
+        let written = self.agent.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
         let standing = calls::standing(self.call, &volume, written.as_deref(), None);
         Ok(written.filter(|_| standing == Standing::Valid))
     }
@@ -163,8 +162,7 @@ impl Pass<'_> {
         let rejects = matches!(answer, Answer::Unusable(..));
         let desired = answer.take_in(volume, &mut after);
         went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-        let written = self.write(volume, &before, &after).await;
-        match (written, id) {
+        match (write(self.agent, volume, &before, &after).await, id) {
             (Ok(()), _) if rejects => Ok(Next::Again),
             (Ok(()), _) => {
                 self.agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
@@ -200,16 +198,6 @@ impl Pass<'_> {
             return self.done(volume, Answer::NotMade).await;
         }
         self.failed(volume, failure, |status| status.may_exist = may_exist).await
-    }
-
-    async fn write(
-        &self,
-        volume: &Arc<Volume>,
-        before: &VolumeStatus,
-        after: &VolumeStatus,
-    ) -> Result<(), ApiError> {
-        let api = api(self.agent, volume);
-        self.agent.write_status(&api, &self.agent.volumes, &**volume, before, after).await
     }
 
     /// Counts a failure and writes it where people look, with what else it changes.
@@ -269,13 +257,22 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
     );
     let desired = not_ready("Retained", message);
     went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-    match agent.write_status(&api(agent, volume), &agent.volumes, &**volume, &before, &after).await {
+    match write(agent, volume, &before, &after).await {
         Ok(()) => {
             agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
             Next::Done
         }
         Err(error) => again(volume, &error),
     }
+}
+
+async fn write(
+    agent: &Agent,
+    volume: &Volume,
+    before: &VolumeStatus,
+    after: &VolumeStatus,
+) -> Result<(), ApiError> {
+    agent.write_status(&api(agent, volume), &agent.volumes, volume, before, after).await
 }
 
 fn again(volume: &Volume, error: &ApiError) -> Next {
