@@ -9,6 +9,9 @@ use crate::claim::ClaimSeen;
 pub enum ClosingStep {
     /// Delete the Attachment: its deletionTimestamp is what closes it.
     Close,
+    /// The same, if a live look at the claims finds none that uses it. Who used it is not known: a claim that was assigned
+    /// a moment ago, perhaps by an earlier leader, is not in a cache that is behind.
+    CloseIfUnused,
     /// Take the last finalizer off: everything is undone.
     Free,
     /// Take it off if live looks, made now, find the node out of the game ([`super::loss::is_still_out`]).
@@ -20,8 +23,8 @@ pub enum ClosingStep {
     FreeIfStillOut,
 }
 
-/// Plans for one Attachment. `claims` are all claims of its Volume as the cache has them; a stale cache
-/// only closes too early, and the node gives such a claim back.
+/// Plans for one Attachment. `claims` are all claims of its Volume as the cache has them. A stale cache only closes too
+/// early: the node gives back a claim that is not mounted yet, and keeps a mount until its claim goes.
 #[must_use]
 pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<ClosingStep> {
     let undone = attachment.is_undone();
@@ -34,5 +37,12 @@ pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<Closing
         || attachment.lost
         || undone
         || attachment.is_undo_only();
-    (leaving || !used).then_some(ClosingStep::Close)
+    // Of one that has left, its node's answer or its deletion is later than its assignment.
+    let known = claims.iter().any(|c| c.names(&attachment.uid));
+    match (leaving, used) {
+        (true, _) => Some(ClosingStep::Close),
+        (false, true) => None,
+        (false, false) if known => Some(ClosingStep::Close),
+        (false, false) => Some(ClosingStep::CloseIfUnused),
+    }
 }

@@ -69,6 +69,12 @@ impl ClaimSeen {
         (self.yielded.as_deref() != Some(uid)).then_some(uid)
     }
 
+    /// It was assigned to this Attachment last, whatever has become of that.
+    #[must_use]
+    pub fn names(&self, attachment_uid: &str) -> bool {
+        self.assignment.as_ref().is_some_and(|a| a.attachment_uid == attachment_uid)
+    }
+
     /// It asks to be granted: alive and without a grant in force.
     #[must_use]
     pub fn wants_grant(&self) -> bool {

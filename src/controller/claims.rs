@@ -18,7 +18,7 @@ use crate::claim::ClaimSeen;
 use crate::claim::admission::{Grant, Verdict, attaches_read_only, is_exclusive, shares_node};
 use crate::claim::observed::has_room;
 use crate::claim::release::ReleaseStep;
-use crate::k8s::read::get_live;
+use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Created, Deleted, Target};
 
 /// Creates the Attachment: the compare-and-swap that grants.
@@ -193,6 +193,21 @@ pub(crate) async fn close(ctx: &Context, attachment: &Attachment) -> Result<Did,
     }
     tracing::info!(attachment = target.name, node = attachment.spec.node_name, "closing");
     Ok(Did::Step)
+}
+
+/// The same, unless a claim uses it, by a quorum LIST made now (design R1).
+pub(crate) async fn close_if_unused(ctx: &Context, attachment: &Attachment) -> Result<Did, ApiError> {
+    let volume = &attachment.spec.volume;
+    let of_volume = format!("spec.volumeName={}", volume.name);
+    let listed = list_live(&ctx.claim_api(&volume.namespace), Some(&of_volume)).await?;
+    let uses = |claim: &VolumeClaim| ClaimSeen::of(claim).uses() == attachment.metadata.uid.as_deref();
+    match listed.items.into_iter().find(uses) {
+        Some(user) => {
+            ctx.claims.apply(user);
+            Ok(Did::Step)
+        }
+        None => close(ctx, attachment).await,
+    }
 }
 
 /// Takes the last finalizer off an Attachment of which everything is undone: the lock is free.

@@ -251,6 +251,11 @@ async fn listen(ctx: Arc<Context>) {
         if ctx.caution.is_on() && !ctx.instances.all().iter().any(|i| ctx.awaits(i)) {
             ctx.caution.end();
             ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(mapping::key_of_volume(volume)));
+            // Also those of Volumes that were removed by hand.
+            for attachment in ctx.attachments.all() {
+                let of = &attachment.spec.volume;
+                ctx.queue.sweep(mapping::key_of(&of.namespace, &of.name));
+            }
         }
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);

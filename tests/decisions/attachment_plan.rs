@@ -205,18 +205,23 @@ fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
     user.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
     let gone = ClaimSeen { deleted: true, ..user.clone() };
     let gave_back = ClaimSeen { yielded: Some("u".into()), ..user.clone() };
+    let waits = ClaimSeen { assignment: None, state: ClaimState::Pending, ..user.clone() };
     let mut another = user.clone();
     another.assignment.as_mut().unwrap().attachment_uid = "another".into();
     for state in [Taken, Attached] {
         let open = attachment(state);
         assert_eq!(closing::plan(&open, std::slice::from_ref(&user)), None, "{state:?}");
         assert_eq!(closing::plan(&open, &[gone.clone(), user.clone()]), None, "{state:?}");
-        for idle in [&gone, &gave_back, &another] {
+        for left in [&gone, &gave_back] {
             assert_eq!(
-                closing::plan(&open, std::slice::from_ref(idle)),
+                closing::plan(&open, std::slice::from_ref(left)),
                 Some(ClosingStep::Close),
-                "{idle:?}"
+                "{left:?}"
             );
+        }
+        // That nobody has used it is what a cache says that is behind.
+        for unknown in [&[][..], std::slice::from_ref(&another), std::slice::from_ref(&waits)] {
+            assert_eq!(closing::plan(&open, unknown), Some(ClosingStep::CloseIfUnused), "{unknown:?}");
         }
         let lost = AttachmentSeen { lost: true, ..open.clone() };
         assert_eq!(closing::plan(&lost, std::slice::from_ref(&user)), Some(ClosingStep::Close), "{state:?}");

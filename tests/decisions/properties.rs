@@ -191,11 +191,15 @@ proptest! {
                 prop_assert!(attachment.deleted && attachment.lost && !attachment.attach);
                 prop_assert!(attachment.state < AttachmentState::NodeDetached);
             }
-            Some(ClosingStep::Close) => {
+            Some(close @ (ClosingStep::Close | ClosingStep::CloseIfUnused)) => {
                 prop_assert!(!attachment.deleted);
                 let used = claims.iter().any(|c| !c.deleted && c.uses() == Some("u1"));
                 let leaving = attachment.lost || attachment.state >= AttachmentState::NodeDetached;
                 prop_assert!(leaving || !used || attachment.is_undo_only());
+                // Who left is known, or is looked for.
+                let of_it = |c: &ClaimSeen| c.assignment.as_ref().is_some_and(|a| a.attachment_uid == "u1");
+                let known = leaving || attachment.is_undo_only() || claims.iter().any(of_it);
+                prop_assert_eq!(close == ClosingStep::Close, known);
             }
             None => prop_assert!(attachment.deleted || !attachment.is_undo_only(), "kept to be used"),
         }

@@ -3,6 +3,7 @@
 use moor::api::capability::VolumeUse;
 use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, ClaimState};
+use moor::attachment::AttachmentSeen;
 use moor::attachment::closing::{self, ClosingStep};
 use moor::claim::ClaimSeen;
 use moor::claim::admission::{Grant, Verdict};
@@ -144,9 +145,12 @@ impl Run {
                 _ => None,
             };
             let claims = self.world.claims.clone();
-            let mut unused = self.world.attachments.iter_mut().filter(|a| {
-                Some(&a.uid) != joined.as_ref() && closing::plan(a, &claims) == Some(ClosingStep::Close)
-            });
+            let closes = |a: &AttachmentSeen| {
+                let step = closing::plan(a, &claims);
+                matches!(step, Some(ClosingStep::Close | ClosingStep::CloseIfUnused))
+            };
+            let all = self.world.attachments.iter_mut();
+            let mut unused = all.filter(|a| Some(&a.uid) != joined.as_ref() && closes(a));
             if let Some(unused) = unused.next() {
                 unused.deleted = true;
                 continue;

@@ -212,14 +212,14 @@ impl System {
             actions.push(Action::Grant(l));
         }
         match closing(view.lock) {
-            Some(ClosingStep::Close) => actions.push(Action::Close(l)),
+            Some(ClosingStep::Close | ClosingStep::CloseIfUnused) => actions.push(Action::Close(l)),
             Some(ClosingStep::Free) => actions.push(Action::Free(l)),
             Some(ClosingStep::FreeIfStillOut) | None => {}
         }
         match closing(view.undo) {
             Some(ClosingStep::Close) => actions.push(Action::CloseUndo(l)),
             Some(ClosingStep::Free) => actions.push(Action::End(l)),
-            Some(ClosingStep::FreeIfStillOut) | None => {}
+            Some(ClosingStep::CloseIfUnused | ClosingStep::FreeIfStillOut) | None => {}
         }
         match view.handle.open() {
             None if s.begun < self.begun => actions.push(Action::Begin(l)),

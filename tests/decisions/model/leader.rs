@@ -191,7 +191,10 @@ fn pass(config: &Config, view: &LeaderView, name: &Name) -> Vec<LeaderDoes> {
     if !(grants && config.ordered) {
         for (att, seen) in own.iter().zip(&atts) {
             match closing::plan(seen, &claims) {
-                Some(ClosingStep::Close) => steps.push(LeaderDoes::Close(att.uid)),
+                // Without the look it closes too early, which costs time and is no harm: that is what is checked here.
+                Some(ClosingStep::Close | ClosingStep::CloseIfUnused) => {
+                    steps.push(LeaderDoes::Close(att.uid));
+                }
                 Some(ClosingStep::Free) => steps.push(LeaderDoes::FreeAttachment(*att)),
                 Some(ClosingStep::FreeIfStillOut) => steps.push(LeaderDoes::LookBeforeFree(*att)),
                 None => {}
