@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::arguments;
 use super::audit;
 use super::budgets::{Budget, Busy, Direction, LATER, Parked, Service, Turn};
-use super::context::{Agent, BY_HANDLE};
+use super::context::{Agent, BY_HANDLE, Watched as _};
 use super::failure::Failure;
 use super::proof::{self, Earlier};
 use super::retry::Step;
@@ -169,6 +169,9 @@ async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome,
     let namespace = &attachment.spec.volume.namespace;
     let secret = fixed.secrets.controller_publish.as_deref();
     let secrets = agent.secrets(RPC, namespace, secret).await.map_err(fail)?;
+    if let Some(moved_on) = look(agent, attachment).await? {
+        return Ok(moved_on);
+    }
     let args = arguments::controller_publish(attachment, secrets);
     let call = serving.plugin.controller_publish_volume(args);
     let called = agent.call(&fixed.driver_name, RPC, call).await;
@@ -192,6 +195,9 @@ async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcom
     let namespace = &attachment.spec.volume.namespace;
     let secret = fixed.secrets.controller_publish.as_deref();
     let (secrets, note) = agent.secrets_for_undo(RPC, namespace, secret).await.map_err(fail)?;
+    if let Some(moved_on) = look(agent, attachment).await? {
+        return Ok(moved_on);
+    }
     let args = arguments::controller_unpublish(attachment, secrets);
     let call = serving.plugin.controller_unpublish_volume(args);
     let called = agent.call(&fixed.driver_name, RPC, call).await;
@@ -207,6 +213,27 @@ async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcom
     let message = format!("detached from node {}", attachment.spec.node_name);
     detached(agent, attachment, note.map_or(message.clone(), |note| format!("{message}; {note}"))).await?;
     Ok(Outcome::Went)
+}
+
+/// The last look before a call, after all that takes time (docs/adr/0012): what it comes to if the Attachment is not as it
+/// was when the call was planned. The VolumeHandle alone does not say that it is still there: a watch may be behind by any
+/// time, and who made the Attachment free meanwhile, by hand or because this agent was given up, has left no trace in it.
+async fn look(agent: &Agent, attachment: &Attachment) -> Result<Option<Outcome>, Trouble> {
+    let (name, uid) = (attachment.metadata.name.as_deref(), attachment.metadata.uid.as_deref());
+    let live = agent.get_live::<Attachment>(name.unwrap_or_default()).await?;
+    let live = live.filter(|live| live.metadata.uid.as_deref() == uid);
+    let Some(live) = live else {
+        agent.attachments.remove_confirmed(uid.unwrap_or_default());
+        return Ok(Some(Outcome::Went));
+    };
+    if AttachmentSeen::of(&live) == AttachmentSeen::of(attachment) {
+        let may_call = agent.may_call_controller(&attachment.spec.fixed.driver_name);
+        return if may_call { Ok(None) } else { Err(Trouble::NotNow) };
+    }
+    // One that is another agent's now is not for this one's cache, and what the watch brings wakes.
+    let moved_on = if live.is_watched_by(&agent.node_name) { Outcome::Went } else { Outcome::Idle };
+    agent.take_in(&agent.attachments, live);
+    Ok(Some(moved_on))
 }
 
 async fn already_gone(agent: &Agent, attachment: &Attachment, error: &CallError) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ mod rig;
 
 mod allow;
 mod answers;
+mod attachment_calls;
 mod backup;
 mod bad_input;
 mod behind;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     rig::main(&[
         allow::CASES,
         answers::CASES,
+        attachment_calls::CASES,
         backup::CASES,
         bad_input::CASES,
         bounds::CASES,
