@@ -4,12 +4,15 @@
 use std::fs;
 use std::path::Path;
 
+use super::mount_namespace::MountNamespace;
 use super::mount_table::{Mount, Table};
 use super::mounts::{self, MountError, TABLE, bounded};
 use super::paths::HostPath;
 use super::recent::Recent;
 use crate::attachment::record::Imprint;
 
+/// The table of the mount namespace in which the calling thread is.
+const OF_THREAD: &str = "/proc/thread-self/mountinfo";
 /// What the kernel adds to the root of a mount whose directory was removed.
 const REMOVED: &str = "//deleted";
 
@@ -46,6 +49,32 @@ pub(super) async fn of(
     let nowhere = Imprint { device: String::new(), root: String::new(), source: None, disk: None, raw };
     let node = topmost(&table, path).unwrap_or(nowhere);
     Ok(Some(Imprint { disk: Some(device.text().to_owned()), source: None, raw, ..node }))
+}
+
+/// Where else on the node these, or parts of them, are mounted. What is below kubelet's directory is left out.
+pub(super) async fn elsewhere(
+    node: &MountNamespace,
+    kubelet: HostPath,
+    imprints: Vec<Imprint>,
+) -> Result<Vec<String>, MountError> {
+    let node = node.clone();
+    let look = move |path: &Path| {
+        let failed = |source| MountError::Look { path: path.to_owned(), source };
+        let read = || {
+            let kubelet = fs::canonicalize(kubelet.as_path()).map_err(failed)?;
+            Ok((fs::read(path).map_err(failed)?, kubelet))
+        };
+        let (table, kubelet) = node.run(read)?;
+        Ok(outside(&Table::read(&String::from_utf8_lossy(&table)), &kubelet, &imprints))
+    };
+    bounded(&HostPath::recorded(OF_THREAD), look).await
+}
+
+fn outside(table: &Table, kubelet: &Path, imprints: &[Imprint]) -> Vec<String> {
+    let is_of_them = |mount: &&Mount| imprints.iter().any(|imprint| mount.is_part_of(imprint));
+    let is_outside = |mount: &&Mount| !mount.point.starts_with(kubelet) && mount.point != Path::new("/");
+    let found = table.all().iter().filter(is_of_them).filter(is_outside);
+    found.map(|mount| mount.point.to_string_lossy().into_owned()).collect()
 }
 
 async fn own_table() -> Result<std::sync::Arc<String>, MountError> {
@@ -138,6 +167,15 @@ mod tests {
         assert!(is_copy(4, 2));
         assert!(!is_copy(1, 0) && !is_copy(7, 5));
         assert!(table.all()[0].is_below("staging") && !table.all()[0].is_below("stag"));
+    }
+
+    #[test]
+    fn what_is_mounted_elsewhere_is_told_by_its_place() {
+        let table = Table::read(SAMPLE);
+        let of = |at: usize, kubelet: &str| outside(&table, Path::new(kubelet), &[table.all()[at].imprint()]);
+        assert_eq!(of(0, "/k"), ["/var/data"]);
+        assert_eq!(of(2, "/x"), ["/z"]);
+        assert_eq!(of(1, "/var"), [""; 0]);
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::{io, thread};
+use std::{fs, io, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
@@ -46,6 +46,15 @@ impl MountNamespace {
     }
 }
 
+impl MountNamespace {
+    /// The kernel's name of it, as the links of its processes have it.
+    pub(super) fn name(&self) -> Result<PathBuf, MountError> {
+        let link = Path::new("/proc/thread-self/ns/mnt");
+        let failed = |source| MountError::Look { path: link.to_owned(), source };
+        self.run(|| fs::read_link(link).map_err(failed))
+    }
+}
+
 /// Moves the calling thread.
 fn enter(file: &Path) -> io::Result<()> {
     let namespace = File::open(file)?;
@@ -57,8 +66,6 @@ fn enter(file: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]

@@ -34,6 +34,7 @@ pub enum PathError {
 /// The directories of one node.
 #[derive(Clone, Debug)]
 pub struct Paths {
+    kubelet: PathBuf,
     root: PathBuf,
 }
 
@@ -41,7 +42,13 @@ impl Paths {
     /// For kubelet's directory on the host.
     #[must_use]
     pub fn below(kubelet_dir: &Path) -> Self {
-        Self { root: kubelet_dir.join(ROOT) }
+        Self { kubelet: kubelet_dir.to_owned(), root: kubelet_dir.join(ROOT) }
+    }
+
+    /// kubelet's directory.
+    #[must_use]
+    pub fn kubelet(&self) -> HostPath {
+        HostPath(self.kubelet.clone())
     }
 
     /// Where an Attachment is staged: one directory, also for a raw block volume (CSI NodeStageVolume).

@@ -4,7 +4,55 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::records::{RecordError, Stored};
+use super::records::Stored;
+
+/// A record cannot be stored, read or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Making or listing the directory failed.
+    #[error("open the records in {path}: {source}")]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The disk does not give a file. What is in it may be all that is known of a mount, so nothing is done without it.
+    #[error(
+        "read the record {path}: {source}; the agent does not start without it and tries again; if it stays so, repair \
+         the disk, or move the file away and reboot the node, which ends the mounts that it speaks of"
+    )]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Storing failed; the call that the record speaks of must not be made.
+    #[error("store the record {path}: {source}")]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Removing failed.
+    #[error("remove the record {path}: {source}")]
+    Remove {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The task that does the file work ended early.
+    #[error("the task that writes the record {uid} ended: {source}")]
+    Task {
+        /// UID of the Attachment.
+        uid: String,
+        /// Why.
+        source: tokio::task::JoinError,
+    },
+}
 
 /// Extension of a record.
 const RECORD: &str = "json";

@@ -20,60 +20,12 @@ use tokio::sync::Semaphore;
 
 use super::doubts::Doubts;
 use super::record_files;
-pub use super::record_files::Unreadable;
+pub use super::record_files::{RecordError, Unreadable};
 use super::state_disk::StateDisk;
 use crate::attachment::record::{Done, Imprint, Record};
 
 /// Records that are written at a time.
 const WRITES: usize = 32;
-
-/// A record cannot be stored, read or removed.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// Making or listing the directory failed.
-    #[error("open the records in {path}: {source}")]
-    Open {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The disk does not give a file. What is in it may be all that is known of a mount, so nothing is done without it.
-    #[error(
-        "read the record {path}: {source}; the agent does not start without it and tries again; if it stays so, repair \
-         the disk, or move the file away and reboot the node, which ends the mounts that it speaks of"
-    )]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Storing failed; the call that the record speaks of must not be made.
-    #[error("store the record {path}: {source}")]
-    Store {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Removing failed.
-    #[error("remove the record {path}: {source}")]
-    Remove {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The task that does the file work ended early.
-    #[error("the task that writes the record {uid} ended: {source}")]
-    Task {
-        /// UID of the Attachment.
-        uid: String,
-        /// Why.
-        source: tokio::task::JoinError,
-    },
-}
 
 /// A record as it is stored: what decides, and what the agent itself needs beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +48,10 @@ pub struct Stored {
     /// UIDs of claims whose mounts were seen with the flags that they are to have. An earlier version did not look.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub flags_seen: BTreeSet<String>,
+    /// Where else on the node it was mounted before its first claim could be used: by the driver, for itself. Nothing if
+    /// nobody has looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_by_driver: Option<Vec<String>>,
 }
 
 impl Stored {
@@ -119,6 +75,7 @@ impl Stored {
         self.staging_device = None;
         self.staging_imprint = None;
         self.staged_once = false;
+        self.kept_by_driver = None;
         true
     }
 

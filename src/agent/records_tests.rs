@@ -36,6 +36,7 @@ pub(crate) fn stored(uid: &str) -> Stored {
         staging_imprint: None,
         staged_once: true,
         flags_seen: BTreeSet::new(),
+        kept_by_driver: None,
     }
 }
 

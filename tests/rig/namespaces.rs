@@ -89,10 +89,14 @@ impl Parted {
 
     /// Lets what the node has mounted at a path be written to.
     pub fn let_write(&self, path: &str) {
+        self.run_on_node(&["mount", "-o", "remount,bind,rw", path]);
+    }
+
+    /// Runs a program in the node's own mount namespace.
+    pub fn run_on_node(&self, program: &[&str]) {
         let namespace = format!("--mount={}", self.process().join("ns/mnt").display());
-        let remounted =
-            Command::new("nsenter").args([&namespace, "mount", "-o", "remount,bind,rw", path]).status();
-        assert!(remounted.unwrap().success());
+        let done = Command::new("nsenter").arg(namespace).args(program).status();
+        assert!(done.unwrap().success(), "{program:?}");
     }
 
     /// One mount namespace for all again.

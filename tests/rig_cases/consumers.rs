@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::cases;
 use crate::rig::fake::backend::Medium;
-use crate::rig::{Case, Cluster, Consumer, Disk, Fault, Options, Rig, SPACE, volume, volume_claim};
+use crate::rig::{Case, Cluster, Consumer, Disk, DriverIn, Fault, Options, Rig, SPACE, volume, volume_claim};
 
 /// Where it is in use.
 const NODE: &str = "node-2";
@@ -286,6 +286,27 @@ pub async fn a_mount_of_the_drivers_own_holds_nothing(cluster: Arc<Cluster>) {
     rig.remove(&["kept"], &["kept"]).await;
 }
 
+/// A driver that enters the node's namespace to mount there what is not for one claim alone.
+pub async fn a_mount_that_the_driver_keeps_on_the_node_holds_nothing(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let parted = rig.part(NODE, DriverIn::Pod);
+    rig.make_volume(&volume("shares")).await;
+    rig.until_volume_ready("shares").await;
+    let content = rig.fake.backend().content("shares");
+    let content = content.to_str().unwrap();
+    parted.run_on_node(&["mount", "--bind", content, content]);
+    rig.make_claim(&volume_claim("shares", "shares", NODE)).await;
+    rig.until_ready("shares").await;
+    // A bind of somebody else's at another place is a user's.
+    parted.run_on_node(&["mount", "--bind", content, "/mnt"]);
+    rig.delete_claim("shares").await;
+    rig.until_says("shares", IN_USE, &["the mount at /mnt on the node itself"]).await;
+    parted.run_on_node(&["umount", "/mnt"]);
+    rig.until_claim_gone("shares").await;
+    parted.join();
+    rig.remove(&["shares"], &["shares"]).await;
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     a_copy_of_the_mount_holds_the_volume,
@@ -298,4 +319,5 @@ pub const CASES: &[Case] = cases![
     a_device_of_an_earlier_version_holds_the_volume,
     a_file_system_that_lives_on_holds_the_volume,
     a_mount_of_the_drivers_own_holds_nothing,
+    a_mount_that_the_driver_keeps_on_the_node_holds_nothing,
 ];

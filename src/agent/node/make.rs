@@ -116,6 +116,10 @@ impl Pass {
             stored.saw_flags(&claim_uid(claim), wanted);
         }
         let seen = imprint::of(&target, &device, raw).await?;
+        if stored.kept_by_driver.is_none() && stored.record.targets.len() == 1 {
+            // Nobody but the driver can have it yet.
+            stored.kept_by_driver = self.elsewhere(seen.iter().chain(&stored.staging_imprint)).await;
+        }
         directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
         if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
             recorded.published = Done::Yes;
@@ -205,8 +209,8 @@ impl Pass {
             revision: 0,
             forgotten: None,
         };
-        let (staging_device, staging_imprint, flags_seen) = Default::default();
-        Ok(Stored { record, staging_device, staging_imprint, staged_once: false, flags_seen })
+        let (staging_device, staging_imprint, kept_by_driver, flags_seen) = Default::default();
+        Ok(Stored { record, staging_device, staging_imprint, staged_once: false, kept_by_driver, flags_seen })
     }
 
     /// Raises a record's revision to what is known now, if the object is newer than that.

@@ -9,6 +9,7 @@ use super::forgotten::way_of_force;
 use super::observe::View;
 use super::{Pass, Trouble};
 use crate::agent::failure::{Failure, Fence};
+use crate::agent::imprint;
 use crate::agent::mounts::MountError;
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
@@ -42,6 +43,7 @@ impl Pass {
             by_right: targets.chain(staged).collect(),
             staged: stored.record.staged != Done::No && stored.staging_imprint.is_some(),
             writers: claim.is_some(),
+            kept_by_driver: stored.kept_by_driver.clone().unwrap_or_default(),
             driver: self.driver_process(&stored.record.driver_name).await,
         };
         // A container of one writer looks like that of another.
@@ -84,6 +86,13 @@ impl Pass {
         let way = "spec.forceDetach is set on all deleted claims that wait for it".to_owned();
         let given = concerned.iter().all(|claim| claim.spec.force_detach);
         Order { by: "spec.forceDetach", way, given }
+    }
+
+    /// Where else on the node these are mounted, which nobody but the driver can have yet; nothing if that cannot be seen.
+    pub(super) async fn elsewhere(&self, imprints: impl Iterator<Item = &Imprint>) -> Option<Vec<String>> {
+        let (node, kubelet) = (&self.agent.node_mounts, self.agent.paths.kubelet());
+        let found = imprint::elsewhere(node, kubelet, imprints.cloned().collect()).await;
+        found.inspect_err(|error| tracing::warn!("{error}")).ok()
     }
 
     /// The process of the driver that mounts on this node, if it runs and can be seen.

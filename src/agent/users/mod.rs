@@ -42,6 +42,8 @@ pub(super) struct Question {
     pub staged: bool,
     /// Only who can write is meant: those who have it by right beside him only read.
     pub writers: bool,
+    /// Where the driver has the same mounted for itself on the node.
+    pub kept_by_driver: Vec<String>,
     /// The driver's process.
     pub driver: Option<i32>,
 }
@@ -50,9 +52,12 @@ pub(super) struct Question {
 /// What may be kept by a dead one is asked for each volume by itself.
 pub(super) async fn find(question: Question, node: &MountNamespace) -> Result<Users, MountError> {
     let survey = take_survey().await?;
-    let asked = question.clone();
-    let Some(tables) = bounded(&HostPath::recorded(PROC), move |_| Ok(asked.ask_tables(&survey))).await?
-    else {
+    let (asked, of_node) = (question.clone(), node.clone());
+    let ask = move |_: &Path| {
+        let node = of_node.name().inspect_err(|error| tracing::warn!("{error}")).ok();
+        Ok(asked.ask_tables(&survey, node.as_deref()))
+    };
+    let Some(tables) = bounded(&HostPath::recorded(PROC), ask).await? else {
         return Ok(Users::default());
     };
     let mut users = tables.users;
@@ -96,16 +101,22 @@ struct Copy<'a> {
 
 impl Question {
     /// The users by their mounts; nothing where they cannot be told from others.
-    fn ask_tables(&self, survey: &[Space]) -> Option<Tables> {
+    fn ask_tables(&self, survey: &[Space], node: Option<&Path>) -> Option<Tables> {
         let proc = Path::new(PROC);
         let me = fs::read_link("/proc/self/ns/mnt").ok();
         let driver = self.driver.and_then(|process| survey::namespace(proc, process));
         let own: Vec<PathBuf> = me.into_iter().chain(driver).collect();
         let mut users = Users::default();
         for copy in self.copies(survey, &own)? {
-            let namespace = &copy.space.namespace;
-            let process = (!own.contains(namespace)).then_some(copy.space.process);
-            users.add_mount(proc, &copy.mount.point, process);
+            let (namespace, point) = (&copy.space.namespace, &copy.mount.point);
+            if copy.mount.is_below(OF_PODS) {
+                users.add_sub_path(point);
+            } else if node == Some(namespace) {
+                users.add_mount_of_node(point);
+            } else {
+                let process = (!own.contains(namespace)).then_some(copy.space.process);
+                users.add_mount(proc, point, process);
+            }
         }
         Some(Tables { users, own })
     }
@@ -122,13 +133,18 @@ impl Question {
                 && !mount.is_below(OF_PODS)
                 && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
         };
+        // Also as a container has it that has mounted the node's tree.
+        let kept = |mount: &&Mount| {
+            let mut places = self.kept_by_driver.iter().map(|place| place.trim_start_matches('/'));
+            places.any(|place| mount.point.ends_with(place))
+        };
         let part = |mount: &&Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
         let mut known = survey.iter().filter(|space| own.contains(&space.namespace));
         if known.any(|space| space.table.all().iter().filter(meant).any(foreign)) {
             return None;
         }
         let of = |space: &'a Space| {
-            let found = space.table.all().iter().filter(meant).filter(part);
+            let found = space.table.all().iter().filter(meant).filter(part).filter(|mount| !kept(mount));
             found.map(|mount| Copy { space, mount }).collect::<Vec<_>>()
         };
         Some(survey.iter().flat_map(of).collect())
@@ -212,7 +228,14 @@ mod tests {
             Imprint { device: "8:1".into(), root: "/vol".into(), source: None, disk: None, raw: false };
         let left = Left { path: "/k/claims/c-1/target".into(), imprint };
         let left = [(CLAIM.to_owned(), left)].into();
-        Question { left, by_right: BTreeSet::new(), staged: false, writers: false, driver: None }
+        Question {
+            left,
+            by_right: BTreeSet::new(),
+            staged: false,
+            writers: false,
+            kept_by_driver: Vec::new(),
+            driver: None,
+        }
     }
 
     /// The places of what counts; `own` is the namespace of the agent and the driver.
@@ -258,6 +281,20 @@ mod tests {
         let survey =
             [space("own", &[("/vol", "/driver/keeps rw")]), space("container", &[("/vol", "/data rw")])];
         assert!(question().copies(&survey, &[PathBuf::from("own")]).is_none());
+    }
+
+    /// A driver that mounts on the node itself, as for several volumes at once, at a place that was seen in time.
+    #[test]
+    fn what_the_driver_keeps_on_the_node_is_no_user_and_hides_none() {
+        let survey = [
+            space("node", &[("/vol", "/driver/shares rw"), ("/vol", "/mnt rw")]),
+            space("collector", &[("/vol", "/host/driver/shares ro")]),
+            space("container", &[("/vol", "/data rw")]),
+        ];
+        let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
+        assert_eq!(points(&told, &survey), ["/mnt", "/data"]);
+        let users = told.ask_tables(&survey, Some(Path::new("node"))).unwrap().users.to_string();
+        assert!(users.contains("/mnt on the node itself") && !users.contains("shares"), "{users}");
     }
 
     /// A driver into whose namespace the unmounting has not come.

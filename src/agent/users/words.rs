@@ -31,10 +31,21 @@ impl Users {
 
     /// A mount, in the mount namespace of a process or on the node itself.
     pub(super) fn add_mount(&mut self, proc: &Path, point: &Path, process: Option<i32>) {
-        let point: String = point.display().to_string().chars().map(plain).collect();
+        let point = shown(point);
         let whose = process.map(|process| named(proc, process));
         self.0
             .insert(whose.map_or_else(|| format!("the mount at {point}"), |who| format!("{who} at {point}")));
+    }
+
+    /// A mount in the node's own mount namespace, which no process there has to itself.
+    pub(super) fn add_mount_of_node(&mut self, point: &Path) {
+        let point = shown(point);
+        self.0.insert(format!("the mount at {point} on the node itself (whoever made it has to unmount it)"));
+    }
+
+    /// What kubelet has bound for a container.
+    pub(super) fn add_sub_path(&mut self, point: &Path) {
+        self.0.insert(format!("a Pod's subPath, mounted at {}", shown(point)));
     }
 
     /// The kernel says that a device is in use, and by whom is not to be seen.
@@ -59,6 +70,10 @@ fn named(proc: &Path, process: i32) -> String {
     let program: String = read("comm").trim().chars().map(plain).collect();
     let pod = pod_uid(&read("cgroup")).map(|uid| format!(" of Pod {uid}")).unwrap_or_default();
     format!("pid {process} ({program}){pod}")
+}
+
+fn shown(point: &Path) -> String {
+    point.display().to_string().chars().map(plain).collect()
 }
 
 /// A process names itself.
