@@ -160,10 +160,10 @@ mod tests {
         Err(MountError::Hangs { path: "/sys/dev/block/8:16".into() })
     }
 
-    fn used() -> Result<Users, MountError> {
+    fn used() -> Users {
         let mut users = Users::default();
         users.add_unseen("8:16");
-        Ok(users)
+        users
     }
 
     fn order(given: bool) -> Order {
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn force_says_what_keeps_this_node_from_writing() {
         for (fence, word) in [(Fence::None, "no call follows"), (Fence::Detach, "only if its driver")] {
-            let failure = given_up("/t", used(), fence, &order(false)).unwrap_err();
-            let note = given_up("/t", used(), fence, &order(true)).unwrap().unwrap();
+            let failure = given_up("/t", Ok(used()), fence, &order(false)).unwrap_err();
+            let note = given_up("/t", Ok(used()), fence, &order(true)).unwrap().unwrap();
             assert!(failure.message.contains(word), "{failure}");
             assert!(note.contains(word) && note.contains("8:16"), "{note}");
         }
