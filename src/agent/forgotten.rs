@@ -13,7 +13,7 @@ use crate::api::instance::{
     UNDO_FORGOTTEN,
 };
 use crate::attachment::record::Lapse;
-use crate::k8s::lease::agent_lease_name;
+use crate::k8s::lease::{Forgotten as Handles, agent_lease_name};
 use crate::k8s::{ApiError, read};
 
 /// Why a mount is reported, as it is printed.
@@ -110,6 +110,13 @@ fn named_in(instance: &PluginInstance, annotation: &str) -> Vec<String> {
 }
 
 impl Agent {
+    /// The VolumeHandles of all that is reported, of whichever driver.
+    pub fn forgotten_handles(&self) -> Handles {
+        let recorded = self.records.forgotten().into_iter().map(|stored| stored.record.handle_name);
+        let unreadable = self.records.unreadable().into_iter().map(|file| of_file(&file).handle_name);
+        Handles::of(recorded.chain(unreadable))
+    }
+
     /// A revision that the API server had reached for moor's kinds, as far as this node knows. Leases may have an etcd of
     /// their own, which counts for itself: a Lease is compared with a Lease only.
     pub fn known_revision(&self) -> u64 {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::context::Agent;
 use crate::admin::Check;
 use crate::api::Attachment;
-use crate::k8s::lease::{Leftovers, Word};
+use crate::k8s::lease::{Forgotten, Leftovers, Word};
 use crate::k8s::{ApiError, read};
 
 /// What this asks of an Attachment. One that a newer controller has written in words of its own must not hide the others.
@@ -49,7 +49,8 @@ impl Default for Taken {
 }
 
 impl Taken {
-    /// They have changed: the Lease is renewed now and not only when that is due.
+    /// They, or the mounts that the API server does not account for, have changed: the Lease is renewed now and not only
+    /// when that is due.
     pub fn tell(&self) {
         self.changed.notify_one();
     }
@@ -82,6 +83,10 @@ impl Word for LeaseWord {
         let now = self.agent.leftovers(caught_up);
         self.agent.taken.said().clone_from(&now);
         now
+    }
+
+    fn forgotten(&self) -> Forgotten {
+        self.agent.forgotten_handles()
     }
 
     async fn changed(&self) {

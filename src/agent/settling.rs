@@ -42,7 +42,7 @@ impl Agent {
             self.records.forgotten().into_iter().map(|stored| stored.record.driver_name).collect();
         for driver in drivers {
             let instance = self.instances.get("", &instance_name(&self.node_name, &driver));
-            // Without Plugin or instance nothing of the driver is granted anywhere.
+            // Without Plugin or instance only the Lease says it, and that is what waits here.
             let (Some(_), Some(instance)) = (self.plugin_of(&driver), instance) else { continue };
             let said = instance.status.as_ref().map(|status| &status.forgotten);
             if said != Some(&report(&self.records, &driver)) {

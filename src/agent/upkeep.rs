@@ -100,6 +100,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         match agent.records.dismiss(&uid) {
             Ok(true) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
+                agent.taken.tell();
             }
             Ok(false) => {}
             Err(error) => tracing::error!("{error}"),

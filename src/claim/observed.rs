@@ -142,7 +142,7 @@ pub struct NodeSeen {
 pub struct ForgottenSeen {
     /// Node on which it is.
     pub node: String,
-    /// PluginInstance that reports it.
+    /// PluginInstance that reports it, or the Lease of its agent.
     pub instance: String,
     /// What is known of it.
     pub mount: Mount,
@@ -155,6 +155,8 @@ pub enum Mount {
     Reported(String),
     /// The volume is named, and no more.
     Named,
+    /// The same, by the Lease of the node's agent: no PluginInstance says so.
+    InLease,
     /// etcd may have been restored, and the node has yet to say what it has mounted.
     NotSaid,
 }

@@ -92,6 +92,14 @@ impl ForgottenSeen {
                      say what it has mounted, at most until its Lease has expired"
                 );
             }
+            Mount::InLease => {
+                return format!(
+                    "the volume may be in use on node {node}, by a mount that the API server does not account for, says \
+                     Lease {instance} of its agent, and the PluginInstance that described it is gone; it is granted after \
+                     a reboot of that node, or when the node is off and its Node deleted or marked out-of-service. When \
+                     Node and Plugin are there again, so is a PluginInstance that says more"
+                );
+            }
             Mount::Named => {
                 return format!(
                     "node {node} has more mounts that the API server has forgotten than PluginInstance {instance} can \

@@ -1,24 +1,76 @@
 //! Mounts that agents report and the API server does not account for (design R7): whom they keep a volume from, and when
 //! that ends.
+//!
+//! A PluginInstance describes them, and is gone with its Node, its socket or its Plugin while they are in use. So the Lease
+//! of the agent names their volumes too, and one of both is enough.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt as _;
 
 use super::context::Context;
 use super::instances::Instances;
-use super::observe::is_in_service;
-use crate::api::PluginInstance;
+use super::mapping::{Key, key_of, node_of_lease};
+use crate::api::{PluginInstance, VolumeHandle};
 use crate::claim::{ForgottenSeen, Mount};
-use crate::k8s::ApiError;
-use crate::k8s::lease::agent_lease_name;
+use crate::k8s::lease::agent::NODE_UID;
+use crate::k8s::lease::{AGENTS, Forgotten, agent_lease_name};
 use crate::k8s::read::get_live;
+use crate::k8s::{ApiError, Cache, Queue};
+
+/// Leases of agents by the VolumeHandles of which they name mounts.
+const BY_FORGOTTEN: &str = "forgotten";
+
+pub(crate) fn lease_cache() -> Cache<Lease> {
+    Cache::new(&["leases"]).with_index(BY_FORGOTTEN, |lease: &Lease| {
+        let said = Forgotten::said_in(lease);
+        let of_agent = lease.metadata.name.as_deref().is_some_and(|name| name.starts_with(AGENTS));
+        said.names().filter(|_| of_agent).map(str::to_owned).collect()
+    })
+}
+
+/// The agent that reports something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reporter {
+    /// Name of its Node. The longest cannot be read from a Lease where no Node of that name is known; then the Lease's.
+    node: String,
+    node_uid: String,
+    lease: String,
+}
+
+impl Reporter {
+    fn of_instance(instance: &PluginInstance) -> Self {
+        let spec = &instance.spec;
+        let lease = agent_lease_name(&spec.agent);
+        Self { node: spec.node_name.clone(), node_uid: spec.node_uid.clone(), lease }
+    }
+
+    fn of_lease(ctx: &Context, lease: &Lease) -> Self {
+        let name = lease.name_any();
+        let node = node_of_lease(&ctx.nodes, lease).unwrap_or_else(|| name.clone());
+        Self { node, node_uid: lease.annotations().get(NODE_UID).cloned().unwrap_or_default(), lease: name }
+    }
+
+    /// Its node is gone or off, and it is silent, as far as the caches know: see [`have_ended`]. A report ends with its
+    /// node: nothing is mounted on a machine that is off, and nobody else could say so.
+    fn has_ended(&self, ctx: &Context) -> bool {
+        let node = ctx.nodes.get("", &self.node).filter(|node| node.uid() == self.node_uid);
+        let in_service = node.is_some_and(|node| !node.is_out_of_service());
+        let silent = ctx.leases.expired_on_node_for(&self.lease, &self.node_uid).is_some();
+        // Of a Node whose name is not known nobody can be asked whether it is gone.
+        silent && !in_service && self.node != self.lease
+    }
+}
 
 /// What the agents report about one VolumeHandle.
 #[derive(Default)]
 pub(crate) struct Reports {
     /// Where it is mounted, or may be.
     pub(crate) mounts: Vec<ForgottenSeen>,
-    /// Instances that report it and whose node is gone or off, as far as the caches know: see [`have_ended`].
-    pub(crate) ended: Vec<Arc<PluginInstance>>,
+    /// Who reports it from a node that is gone or off, as far as the caches know: see [`have_ended`].
+    pub(crate) ended: Vec<Reporter>,
 }
 
 /// Collects what is reported. An agent stages no more than it can report, so what is not reported is not there.
@@ -29,18 +81,44 @@ pub(crate) fn reports(ctx: &Context, instances: &Instances, handle_name: &str) -
         if ctx.caution.is_on() { Box::new(instances.iter()) } else { Box::new(instances.forgetful()) };
     for instance in speaking {
         let Some(mount) = mount(ctx, instance, handle_name) else { continue };
-        // A report ends with its node: nothing is mounted on a machine that is off, and nobody else could say so.
-        if ctx.silent_for(instance).is_some() && !is_in_service(ctx, instance) {
-            reports.ended.push(instance.clone());
-            continue;
-        }
-        reports.mounts.push(ForgottenSeen {
-            node: instance.spec.node_name.clone(),
-            instance: instance.metadata.name.clone().unwrap_or_default(),
-            mount,
-        });
+        reports.add(ctx, Reporter::of_instance(instance), instance.name_any(), mount);
+    }
+    for lease in ctx.lease_cache.by_index(BY_FORGOTTEN, handle_name) {
+        reports.add(ctx, Reporter::of_lease(ctx, &lease), lease.name_any(), Mount::InLease);
     }
     reports
+}
+
+impl Reports {
+    /// Of one agent the first counts, which says most.
+    fn add(&mut self, ctx: &Context, by: Reporter, instance: String, mount: Mount) {
+        if self.ended.contains(&by) || self.mounts.iter().any(|known| known.node == by.node) {
+            return;
+        }
+        if by.has_ended(ctx) {
+            self.ended.push(by);
+        } else {
+            self.mounts.push(ForgottenSeen { node: by.node, instance, mount });
+        }
+    }
+}
+
+/// Asks for a look at the volumes that Leases name when what is known of the agent or its node is another than `before`.
+/// Returns what it is now, by the name of the Lease.
+pub(crate) fn listen(ctx: &Context, before: &HashMap<String, bool>) -> HashMap<String, bool> {
+    let mut now = HashMap::new();
+    for lease in ctx.lease_cache.all() {
+        let said = Forgotten::said_in(&lease);
+        if said.is_empty() {
+            continue;
+        }
+        let ended = Reporter::of_lease(ctx, &lease).has_ended(ctx);
+        if before.get(&lease.name_any()) != Some(&ended) {
+            said.names().for_each(|handle| wake(&ctx.queue, &ctx.handles, handle));
+        }
+        now.insert(lease.name_any(), ended);
+    }
+    now
 }
 
 fn mount(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> Option<Mount> {
@@ -53,18 +131,34 @@ fn mount(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> Option<
         .or_else(|| ctx.awaits(instance).then_some(Mount::NotSaid))
 }
 
+/// Asks for a look at the volumes that a Lease has ceased to name.
+pub(crate) fn eased(
+    queue: &Queue<Key>,
+    handles: &Cache<VolumeHandle>,
+    before: Option<&Arc<Lease>>,
+    after: Option<&Arc<Lease>>,
+) {
+    let named = |lease: Option<&Arc<Lease>>| lease.map(|l| Forgotten::said_in(l)).unwrap_or_default();
+    let (said, says) = (named(before), named(after));
+    said.names().filter(|handle| !says.has(handle)).for_each(|handle| wake(queue, handles, handle));
+}
+
+fn wake(queue: &Queue<Key>, handles: &Cache<VolumeHandle>, handle: &str) {
+    if let Some(handle) = handles.get("", handle) {
+        queue.sweep(key_of(&handle.spec.volume.namespace, &handle.spec.volume.name));
+    }
+}
+
 /// Whether the nodes of reports that are not heeded any more are really out of the game, by live reads: before anything
 /// is granted or deleted that such a report spoke of (design R1, R4).
-pub(crate) async fn have_ended(ctx: &Context, ended: &[Arc<PluginInstance>]) -> Result<bool, ApiError> {
-    for instance in ended {
-        let spec = &instance.spec;
-        let node = get_live(&ctx.node_api(), &spec.node_name).await?;
-        if node.is_some_and(|node| node.uid() == spec.node_uid && !node.is_out_of_service()) {
+pub(crate) async fn have_ended(ctx: &Context, ended: &[Reporter]) -> Result<bool, ApiError> {
+    for by in ended {
+        let node = get_live(&ctx.node_api(), &by.node).await?;
+        if node.is_some_and(|node| node.uid() == by.node_uid && !node.is_out_of_service()) {
             return Ok(false);
         }
         // Last, because the agent may come back at any moment.
-        let lease = agent_lease_name(&spec.agent);
-        if ctx.leases.confirm_expired(&ctx.lease_api, &lease, Some(&spec.node_uid)).await?.is_none() {
+        if ctx.leases.confirm_expired(&ctx.lease_api, &by.lease, Some(&by.node_uid)).await?.is_none() {
             return Ok(false);
         }
     }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Namespace;
 
 use super::concern::{Concern, nobody};
 use super::context::Context;
+use super::forgotten;
 use super::instances::InstancesByPlugin;
 use super::machines;
 use super::observe::handle_of;
@@ -248,10 +249,12 @@ fn connect_namespaces(ctx: &Context) {
 fn connect_leases(ctx: &Context) {
     let (q, room, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room), Arc::clone(&ctx.attachments));
     let (observer, nodes) = (Arc::clone(&ctx.leases), Arc::clone(&ctx.nodes));
+    let handles = Arc::clone(&ctx.handles);
     ctx.lease_cache.on_change(move |before, after| {
         let was_heard = after.is_some_and(|after| observer.has_heard(after));
         // First, so that whoever is woken finds it counted.
         observer.changed(before, after);
+        forgotten::eased(&q, &handles, before, after);
         let Some(after) = after else { return };
         let says_less = before.is_none_or(|before| {
             let (said, says) = (Leftovers::said_in(before), Leftovers::said_in(after));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::allow::{Refused, refused};
 use super::context::Context;
-use super::forgotten::reports;
+use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
 use super::mapping::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
@@ -60,8 +60,8 @@ pub(crate) struct Observed {
     pub(crate) forgotten: Vec<ForgottenSeen>,
     /// What is asked for and the namespace may not.
     pub(crate) refused: Refused,
-    /// Instances that report such a mount on a node that is gone or off, as far as the caches know.
-    pub(crate) ended: Vec<Arc<PluginInstance>>,
+    /// Who reports such a mount from a node that is gone or off, as far as the caches know.
+    pub(crate) ended: Vec<Reporter>,
 }
 
 impl Observed {

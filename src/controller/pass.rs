@@ -12,10 +12,10 @@ use super::{claims, drift, forgotten, handles, losses, record, refusals, unsettl
 use crate::api::conditions::READY;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::attachment::closing::{self, ClosingStep};
-use crate::claim::ClaimSeen;
 use crate::claim::admission::{self, Grant, Verdict};
 use crate::claim::release::{self, ReleaseStep};
 use crate::claim::writer::retire;
+use crate::claim::{ClaimSeen, Mount};
 use crate::k8s::{ApiError, Next};
 use crate::volume::{self, VolumeStep};
 
@@ -147,7 +147,12 @@ fn in_use_by(seen: &Observed) -> Option<String> {
     granted
         .map(|c| format!("claim {}", c.key()))
         .or_else(|| locked.map(|a| format!("Attachment {} on node {}", a.name, a.node)))
-        .or_else(|| mounted.map(|m| format!("a mount on node {} (PluginInstance {})", m.node, m.instance)))
+        .or_else(|| {
+            mounted.map(|m| {
+                let kind = if m.mount == Mount::InLease { "Lease" } else { "PluginInstance" };
+                format!("a mount on node {} ({kind} {})", m.node, m.instance)
+            })
+        })
 }
 
 /// Does the first thing that is due. Leaving comes before arriving, the Volume before its claims.

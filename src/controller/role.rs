@@ -17,7 +17,7 @@ use super::context::Context;
 use super::mapping::{self, Key};
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
-use super::{agent_leases, losses, pass, plugins};
+use super::{agent_leases, forgotten, losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
@@ -80,7 +80,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         nodes: Arc::new(Cache::new(&["nodes"])),
         namespaces: Arc::new(Cache::new(&["namespaces"])),
         leases: Arc::default(),
-        lease_cache: Arc::new(Cache::new(&["leases"])),
+        lease_cache: Arc::new(forgotten::lease_cache()),
         namespace: args.namespace.clone(),
         caution,
         room: Arc::default(),
@@ -230,6 +230,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut before = HashMap::new();
     let mut nodes_before = Degrees::new();
     let mut ghosts_before = HashMap::new();
+    let mut reporters_before = HashMap::new();
     let mut told = Told::new();
     let concern = Concern::new(&ctx);
     let mut tick = tokio::time::interval(TICK);
@@ -260,6 +261,7 @@ async fn listen(ctx: Arc<Context>) {
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);
         ghosts_before = listen_to_ghosts(&ctx, &ghosts_before);
+        reporters_before = forgotten::listen(&ctx, &reporters_before);
         told = unreadable::tell(&ctx, &told);
         count(&ctx);
     }

@@ -22,6 +22,7 @@ mod dead_folder;
 mod drift;
 mod events;
 mod fault_matrix;
+mod forgotten;
 mod leases_apart;
 mod leaving;
 mod node_loss;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         drift::CASES,
         events::CASES,
         fault_matrix::CASES,
+        forgotten::CASES,
         leaving::CASES,
         leases_apart::CASES,
         node_loss::CASES,

@@ -28,6 +28,7 @@ impl Pass {
         let note = said(&record, &self.agent.node_name, why);
         tracing::error!("{note}");
         self.agent.queues.instances.add(record.driver_name.clone());
+        self.agent.taken.tell();
         if let Some(instance) = self.instance(&record.driver_name) {
             self.agent.tell(&instance, Reason::Orphan, "Report", note);
         }
@@ -40,6 +41,7 @@ impl Pass {
         tracing::info!(attachment = stored.record.attachment_name, "the API server has it again");
         self.agent.queues.instances.add(stored.record.driver_name.clone());
         self.agent.records.put_or_defer(stored).await;
+        self.agent.taken.tell();
         Ok(())
     }
 

@@ -156,6 +156,7 @@ impl Pass {
                 "what the API server had forgotten is undone"
             );
             self.agent.queues.instances.add(stored.record.driver_name.clone());
+            self.agent.taken.tell();
         }
         self.went(uid, &stored.record);
         Ok(())

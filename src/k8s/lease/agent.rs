@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::{History, Leases, Leftovers, agent_lease_name, holder, wall_clock};
+use super::{Forgotten, History, Leases, Leftovers, agent_lease_name, holder, wall_clock};
 use crate::k8s::{ApiError, Created};
 
 /// How long the leader waits after the last renewal it saw.
@@ -108,6 +108,8 @@ pub trait Word {
     fn catch_up(&self) -> impl Future<Output = Result<(), ApiError>> + Send;
     /// What it still has mounted of them. Where it has not caught up yet that may be anything.
     fn leftovers(&self, caught_up: bool) -> Leftovers;
+    /// What it has mounted and the API server does not account for.
+    fn forgotten(&self) -> Forgotten;
     /// Returns when they have changed since they were asked for.
     fn changed(&self) -> impl Future<Output = ()> + Send;
 }
@@ -139,6 +141,12 @@ async fn catch_up(
             }
         }
     }
+}
+
+/// What a renewal says of the node's mounts.
+struct Mounts {
+    leftovers: Leftovers,
+    forgotten: Forgotten,
 }
 
 /// What became of a renewal.
@@ -216,8 +224,8 @@ impl<L: Leases> AgentLease<L> {
                 silences += 1;
             }
             let caught_up = *known.borrow_and_update() == silences;
-            let leftovers = word.leftovers(caught_up);
-            let pause = match timeout(ATTEMPT, self.renew(&leftovers)).await {
+            let mounts = Mounts { leftovers: word.leftovers(caught_up), forgotten: word.forgotten() };
+            let pause = match timeout(ATTEMPT, self.renew(&mounts)).await {
                 Ok(Ok(Renewed::Held)) => {
                     self.renewed.send_replace(Some(sent));
                     ask.send_if_modified(|last| std::mem::replace(last, silences) != silences);
@@ -250,13 +258,13 @@ impl<L: Leases> AgentLease<L> {
                     sleep_until(sent + SPACING).await;
                 } => {}
                 // Says at once what it is. The sender lives as long as this runs.
-                Ok(()) = known.changed(), if leftovers == Leftovers::Any => {}
+                Ok(()) = known.changed(), if mounts.leftovers == Leftovers::Any => {}
             }
         }
     }
 
     /// One renewal.
-    async fn renew(&mut self, leftovers: &Leftovers) -> Result<Renewed, ApiError> {
+    async fn renew(&mut self, mounts: &Mounts) -> Result<Renewed, ApiError> {
         let held = self.renewed.borrow().is_some();
         // Taken: after anything but success the next attempt reads first.
         let before = match self.lease.take() {
@@ -265,11 +273,11 @@ impl<L: Leases> AgentLease<L> {
         };
         let Some(before) = before else {
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            let lease = self.next(Lease { metadata, spec: None }, leftovers);
+            let lease = self.next(Lease { metadata, spec: None }, mounts);
             if let Created::New(created) = self.leases.create(&lease).await? {
                 return Ok(self.keep(created));
             }
-            return Box::pin(self.renew(leftovers)).await;
+            return Box::pin(self.renew(mounts)).await;
         };
         if self.history.is_behind(&before) {
             return Ok(Renewed::WentBack);
@@ -280,7 +288,7 @@ impl<L: Leases> AgentLease<L> {
         if self.is_of_another_machine(&before) {
             self.inherited.send_replace(Some(Instant::now()));
         }
-        let replaced = self.leases.replace(&self.next(before, leftovers)).await?;
+        let replaced = self.leases.replace(&self.next(before, mounts)).await?;
         Ok(self.keep(replaced))
     }
 
@@ -302,7 +310,7 @@ impl<L: Leases> AgentLease<L> {
             && said(BOOT_ID).is_some_and(|boot| *boot != self.holder.boot_id)
     }
 
-    fn next(&self, mut lease: Lease, leftovers: &Leftovers) -> Lease {
+    fn next(&self, mut lease: Lease, mounts: &Mounts) -> Lease {
         let Holder { identity, node_uid, boot_id } = &self.holder;
         let now = wall_clock();
         let same = holder(&lease) == identity;
@@ -321,7 +329,8 @@ impl<L: Leases> AgentLease<L> {
         let annotations = lease.metadata.annotations.get_or_insert_default();
         annotations.insert(NODE_UID.into(), node_uid.clone());
         annotations.insert(BOOT_ID.into(), boot_id.clone());
-        leftovers.say_in(&mut lease);
+        mounts.leftovers.say_in(&mut lease);
+        mounts.forgotten.say_in(&mut lease);
         lease
     }
 

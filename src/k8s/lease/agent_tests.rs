@@ -24,6 +24,7 @@ struct Node {
     leases: FakeLeases,
     progress: AtomicBool,
     mounted: Mutex<BTreeSet<String>>,
+    forgotten: Mutex<BTreeSet<String>>,
     changed: Notify,
     /// How long it takes to find out.
     slow: Mutex<Duration>,
@@ -47,6 +48,10 @@ impl Word for Arc<Node> {
     fn leftovers(&self, caught_up: bool) -> Leftovers {
         let mounted = self.mounted.lock().unwrap().clone();
         if caught_up || mounted.is_empty() { Leftovers::Of(mounted) } else { Leftovers::Any }
+    }
+
+    fn forgotten(&self) -> Forgotten {
+        Forgotten::of(self.forgotten.lock().unwrap().iter().cloned())
     }
 
     async fn changed(&self) {
@@ -77,6 +82,7 @@ fn agent_with(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str,
         leases: leases.clone(),
         progress: AtomicBool::new(true),
         mounted: Mutex::new(mounted.iter().map(|&handle| handle.to_owned()).collect()),
+        forgotten: Mutex::default(),
         changed: Notify::new(),
         slow: Mutex::default(),
         said: Mutex::default(),
@@ -103,6 +109,22 @@ async fn it_is_created_renewed_every_ten_seconds_and_says_who_and_where() {
     assert_eq!(lease.annotations()[NODE_UID], "node-1-uid");
     assert_eq!(lease.annotations()[BOOT_ID], "boot-1");
     assert_eq!(lease.spec.unwrap().lease_duration_seconds, Some(40));
+}
+
+/// Also by the next process, which finds it in its records: its first renewal says it.
+#[tokio::test(start_paused = true)]
+async fn it_names_what_the_api_server_has_forgotten_until_that_is_undone() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    agent.renewal.first().await;
+    let said = || Forgotten::said_in(&agent.leases.lease().unwrap());
+    assert!(said().is_empty());
+    agent.node.forgotten.lock().unwrap().insert("handle".into());
+    agent.node.changed.notify_one();
+    sleep(2 * SECOND).await;
+    assert_eq!(said().names().collect::<Vec<_>>(), ["handle"]);
+    agent.node.forgotten.lock().unwrap().clear();
+    sleep(RENEW).await;
+    assert!(said().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

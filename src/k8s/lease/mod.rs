@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod election;
+pub mod forgotten;
 pub mod history;
 pub mod leftovers;
 pub mod observer;
@@ -18,6 +19,7 @@ use super::{ApiError, Created, Writer, read};
 pub use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
 pub use agent::{AgentEnd, AgentLease, Holder, Renewal, Word};
 pub use election::{Election, ElectionEnd, Handover, Leadership, Timing};
+pub use forgotten::Forgotten;
 pub use history::History;
 pub use leftovers::Leftovers;
 pub use observer::LeaseObserver;

@@ -1,0 +1,105 @@
+//! A mount that the API server has forgotten, and whose report goes too.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use moor::api::names::instance_name;
+use moor::api::{Attachment, PluginInstance};
+use moor::k8s::lease::{Forgotten, agent_lease_name};
+use serde_json::{Value, json};
+
+use crate::cases;
+use crate::rig::fake::DRIVER;
+use crate::rig::{CONTROLLER, Case, Cluster, LOOK, NAMESPACE, Options, PATIENCE, Rig, volume, volume_claim};
+
+const HERE: &str = "node-1";
+const THERE: &str = "node-2";
+
+/// The object goes, and nobody undoes anything: first the finalizer is taken off, so it is never seen closing.
+macro_rules! tear_away {
+    ($api:expr, $name:expr) => {{
+        let (api, name) = ($api, $name);
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        api.patch(name, &PatchParams::default(), &free).await.unwrap();
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+    }};
+}
+
+/// The agent says it in a moment, in its Lease too.
+async fn until_the_lease_says_so(rig: &Rig, node: &str) {
+    let leases: Api<Lease> = Api::namespaced(rig.cluster.admin.clone(), NAMESPACE);
+    let (name, end) = (agent_lease_name(node), Instant::now() + PATIENCE);
+    while Forgotten::said_in(&leases.get(&name).await.unwrap()).is_empty() {
+        assert!(Instant::now() < end, "the Lease {name} names nothing");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What another version may have written: of the node's only record no more can be read than which volume it is of.
+fn make_unreadable(rig: &Rig, node: &str) {
+    let records = rig.records(node);
+    let [record] = &records[..] else { panic!("{records:?}") };
+    let file = rig.state_dir(node).join("records").join(record);
+    let mut text: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    text.as_object_mut()
+        .unwrap()
+        .retain(|key, _| ["driverName", "handleName", "volumeHandle"].contains(&&**key));
+    fs::write(&file, text.to_string()).unwrap();
+}
+
+/// Somebody deletes a Node whose machine goes on, and its PluginInstance goes with it by garbage collection. What is
+/// mounted there keeps the volume from other nodes, whoever leads, until the machine is gone too.
+async fn a_mount_is_reported_for_as_long_as_its_agent_lives(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("user", "v", THERE)).await;
+    let path = rig.until_ready("user").await;
+    fs::write(format!("{path}/data"), "precious").unwrap();
+    let lock = rig.read_attachment_of("user").await.metadata.name.unwrap();
+    let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
+    rig.kill(THERE);
+    make_unreadable(&rig, THERE);
+    tear_away!(&attachments, &lock);
+    tear_away!(rig.claim_api(), "user");
+    rig.run(THERE);
+    let name = instance_name(THERE, DRIVER);
+    let reported = || {
+        let all = cluster.instances.state();
+        let instance = all.into_iter().find(|i| i.metadata.name.as_ref() == Some(&name))?;
+        (!instance.status.as_ref()?.forgotten.is_empty()).then_some(())
+    };
+    cluster.until("the mount is reported", reported, || rig.story("v")).await;
+    rig.make_claim(&volume_claim("rival", "v", HERE)).await;
+    rig.until_says("rival", "Forgotten", &[THERE, "PluginInstance"]).await;
+
+    until_the_lease_says_so(&rig, THERE).await;
+    rig.delete_node(THERE).await;
+    // As garbage collection does, which is not here.
+    let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
+    instances.delete(&name, &DeleteParams::default()).await.unwrap();
+    rig.until_says("rival", "Forgotten", &[THERE, "Lease"]).await;
+    // Another leader knows it too.
+    rig.restart(CONTROLLER);
+    rig.delete_claim("rival").await;
+    rig.until_claim_gone("rival").await;
+    rig.make_claim(&volume_claim("later", "v", HERE)).await;
+    rig.until_says("later", "Forgotten", &[THERE, "Lease"]).await;
+    assert_eq!(fs::read_to_string(format!("{path}/data")).unwrap(), "precious");
+
+    rig.crash_node(THERE);
+    rig.expire_lease(THERE).await;
+    // Nobody detaches from a machine of which nothing is known: that is the storage's.
+    rig.fake.backend().volumes.get_mut("v").unwrap().attached.remove(THERE);
+    rig.until_ready("later").await;
+    rig.delete_claim("later").await;
+    rig.until_claim_gone("later").await;
+    rig.delete_volume("v").await;
+    rig.until_volume_gone("v").await;
+}
+
+/// The cases of this module.
+pub const CASES: &[Case] = cases![a_mount_is_reported_for_as_long_as_its_agent_lives];
