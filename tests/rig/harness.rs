@@ -5,15 +5,18 @@
 //! ends, the kernel ends everything that it has started: etcd, the API server, every moor.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::Write as _;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 
 use super::cluster::Cluster;
 
@@ -115,7 +118,24 @@ fn outer() -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// What other tests had mounted when this namespace was made is mounted here too, and would keep their devices for as long
+/// as this process runs, after they have unmounted it. Nothing of theirs is unmounted elsewhere.
+fn forget_others(own: &Path) {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let of_tests = std::env::temp_dir().join("moor-");
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let of_others =
+        |point: &&str| point.starts_with(of_tests.to_str().unwrap()) && !Path::new(point).starts_with(own);
+    // Those on top first.
+    for point in points.filter(of_others).collect::<Vec<_>>().into_iter().rev() {
+        let done = unmount(point, UnmountFlags::DETACH);
+        // One that lay on another has gone with it.
+        assert!(matches!(done, Ok(()) | Err(Errno::INVAL | Errno::NOENT)), "{point}: {done:?}");
+    }
+}
+
 fn inner(cases: &[&Case], directory: &OsString) -> ExitCode {
+    forget_others(Path::new(directory));
     let loopback = Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(loopback.expect("ip (iproute2) has to be installed").success());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
