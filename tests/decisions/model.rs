@@ -26,12 +26,14 @@
     reason = "a test; objects are passed like objects, small as they are here"
 )]
 
+pub mod actions;
 pub mod api;
 pub mod arbitrary;
 pub mod calm;
 pub mod config;
 pub mod controller;
 pub mod driver;
+pub mod harm;
 pub mod leader;
 pub mod losses;
 pub mod node;
@@ -40,6 +42,7 @@ pub mod seen;
 pub mod state;
 pub mod steps;
 pub mod system;
+pub mod uids;
 pub mod volumes;
 
 use config::{Budget, Config, Removed, Volumes};

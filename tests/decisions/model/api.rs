@@ -7,7 +7,8 @@
 use moor::api::{AttachmentState, ClaimState};
 
 use super::config::name_index;
-use super::state::{Actor, Att, Cached, Claim, Handle, Harm, Kind, Rpc, State, Uid};
+use super::harm::Harm;
+use super::state::{Actor, Att, Cached, Claim, Handle, Kind, Rpc, State, Uid};
 
 impl State {
     /// POST: the name must be free. The UID is given here.

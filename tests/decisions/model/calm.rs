@@ -7,9 +7,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use moor::api::{AttachmentState, ClaimState};
 
+use super::actions::{End, What};
 use super::config::{Budget, CLAIMS, Config, NODES, Volumes, node_ids};
-use super::state::{Actor, Claim, Harm, Rec, State};
-use super::system::{End, System, What};
+use super::harm::Harm;
+use super::state::{Actor, Claim, Rec, State};
+use super::system::System;
 
 /// Longest calm run that is taken for one that comes to rest.
 const MAX_STEPS: usize = 400;

@@ -4,7 +4,8 @@ use moor::api::{AccessMode, ClaimState};
 use moor::claim::admission::is_exclusive;
 
 use super::config::Config;
-use super::state::{Call, Harm, Rpc, State};
+use super::harm::Harm;
+use super::state::{Call, Rpc, State};
 
 /// The call takes effect. A caller that is still there made it now, so its order is checked; a call that
 /// outlived its caller just fails where the node does not have what it needs.

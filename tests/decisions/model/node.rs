@@ -6,8 +6,9 @@ use moor::attachment::record::Done;
 
 use super::api::later;
 use super::config::{CLAIMS, name_index};
+use super::harm::Harm;
 use super::seen::{NodeDoes, NodeView};
-use super::state::{Actor, Att, Cached, Call, Claim, Harm, Kind, NodeAgent, Pass, Rec, Rpc, State, Uid};
+use super::state::{Actor, Att, Cached, Call, Claim, Kind, NodeAgent, Pass, Rec, Rpc, State, Uid};
 
 /// What the agent sees. A target counts as mounted when the record says so and the node shows it.
 pub fn view(state: &State, n: u8) -> NodeView {

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 
+use super::actions::Action;
 use super::calm;
 use super::config::Config;
 use super::state::State;
-use super::system::{Action, System};
+use super::system::System;
 
 /// Explores every reachable state within the budget.
 ///

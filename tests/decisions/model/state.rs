@@ -9,6 +9,7 @@ use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::record::Done;
 
 use super::config::{Budget, CLAIMS, Habits, NODES, Volumes};
+use super::harm::Harm;
 use super::leader::Follow;
 
 /// UID of an Attachment. The smallest that nothing refers to is given next, so there is no end of them.
@@ -223,57 +224,6 @@ impl Machine {
     }
 }
 
-/// What must never happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Harm {
-    AttachedTwice,
-    AttachedUnderLeftovers,
-    PublishedOnTwoNodes,
-    SecondTarget,
-    TwoWriters,
-    DetachedUnderMount,
-    DetachedUnderSibling,
-    StagedUnattached,
-    StagedTwice,
-    UnstagedUnderTarget,
-    PublishedUnready,
-    UnmountedWhileReady,
-    ClaimGoneWithTarget,
-    ClaimGoneStaged,
-    FreedInUse,
-    StateWentBack,
-    SwitchedWhileAttached,
-    ReadInCircles,
-    HandleGoneInUse,
-}
-
-impl Harm {
-    /// The invariant that it breaks.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AttachedTwice => "never attached on two nodes in a single-node mode",
-            Self::AttachedUnderLeftovers => "never attached again under what a lost Attachment left mounted",
-            Self::PublishedOnTwoNodes => "never mounted on two nodes in a single-node mode",
-            Self::SecondTarget => "never a second target in an exclusive mode",
-            Self::TwoWriters => "never two writers in MultiNodeSingleWriter",
-            Self::DetachedUnderMount => "never detached from a node that has it staged or mounted",
-            Self::DetachedUnderSibling => "never detached under another Attachment of the node",
-            Self::StagedUnattached => "never staged while not attached",
-            Self::StagedTwice => "never staged at two paths of a node",
-            Self::UnstagedUnderTarget => "never unstaged under a target",
-            Self::PublishedUnready => "never mounted while not attached and staged",
-            Self::UnmountedWhileReady => "never unmounted under a claim that is Ready and wanted",
-            Self::ClaimGoneWithTarget => "a claim is gone only when its target is",
-            Self::ClaimGoneStaged => "the last claim is gone only when its volume is unstaged",
-            Self::FreedInUse => "an Attachment is gone only when nothing of it is left",
-            Self::StateWentBack => "an Attachment's state never goes back",
-            Self::SwitchedWhileAttached => "a mode switch ends only when nothing older is attached",
-            Self::HandleGoneInUse => "a VolumeHandle is gone or another's only when nothing is attached",
-            Self::ReadInCircles => "no live read repeats itself for ever",
-        }
-    }
-}
-
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
@@ -414,50 +364,5 @@ impl State {
 
     pub fn harmed(&mut self, harm: Harm) {
         self.harm.get_or_insert(harm);
-    }
-
-    /// The smallest UID that nothing refers to any more.
-    pub fn fresh_uid(&self) -> Uid {
-        (1..=Uid::MAX).find(|uid| !self.refers_to(*uid)).expect("UIDs do not run out")
-    }
-
-    fn refers_to(&self, uid: Uid) -> bool {
-        let claim = |c: &Claim| c.assigned.is_some_and(|(u, _)| u == uid) || c.yielded == Some(uid);
-        let claims = |all: &[Option<Claim>]| all.iter().flatten().any(claim);
-        let atts = |all: &[Att]| all.iter().any(|a| a.uid == uid);
-        let handle = |h: &Handle| {
-            h.writer.is_some_and(|w| w.holder.1 == uid || w.after.is_some_and(|(_, after)| after == uid))
-        };
-        claims(&self.claims)
-            || handle(&self.handle)
-            || self.following.iter().any(|(_, then)| match then {
-                Follow::Join { uid: joined, .. } => *joined == uid,
-                Follow::Name(seen, new) => handle(seen) || new.holder.1 == uid,
-            })
-            || atts(&self.atts)
-            || self.frozen.iter().any(|(_, _, cached)| match cached {
-                Cached::Claims(all) => claims(all),
-                Cached::Attachments(all) => atts(all),
-                Cached::Handle(cached) => handle(cached),
-                Cached::Nodes(_) => false,
-            })
-            || self.nodes.iter().any(|n| {
-                n.att_backs_off == Some(uid)
-                    || n.records.iter().any(|r| r.uid == uid)
-                    || n.pass.iter().any(|p| {
-                        p.attachments.iter().any(|(u, _)| *u == uid)
-                            || p.handle.is_some_and(|(_, read)| handle(&read))
-                    })
-            })
-            || self
-                .controllers
-                .iter()
-                .any(|c| c.read.is_some_and(|(u, _)| u == uid) || c.call.is_some_and(|a| a.uid == uid))
-            || self.calls.iter().any(|c| c.uid == uid)
-            || self.declaring.is_some_and(|a| a.uid == uid)
-            || self.freeing.is_some_and(|(_, a)| a.uid == uid)
-            || self.truth.attached.iter().flatten().any(|(u, _)| *u == uid)
-            || self.truth.staged.iter().flatten().any(|u| *u == uid)
-            || self.truth.published.iter().flatten().flatten().any(|u| *u == uid)
     }
 }

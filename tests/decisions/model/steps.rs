@@ -2,11 +2,13 @@
 
 use moor::attachment::controller_side::ControllerStep;
 
+use super::actions::{End, What};
 use super::config::{Budget, CLAIMS, Removed, node_ids};
+use super::harm::Harm;
 use super::node::give_up;
 use super::seen::NodeDoes;
-use super::state::{Actor, Claim, Handle, Harm, Kind, Machine, State, Vol};
-use super::system::{End, System, What};
+use super::state::{Actor, Claim, Handle, Kind, Machine, State, Vol};
+use super::system::System;
 use super::{controller, driver, leader, losses, node};
 
 impl System {

@@ -7,11 +7,12 @@ use moor::api::volume::{VolumeAssignment, VolumeOperation, VolumeState};
 use moor::api::{Volume, VolumeState::Ready};
 use moor::volume::VolumeStep;
 
+use super::actions::What;
 use super::config::{Config, VOLUME_ID, Volumes, claim_ids};
+use super::harm::Harm;
 use super::leader::heir_without_volume;
 use super::seen::{NAMESPACE, VOLUME, controller_ref, handle_seen, volume_uid};
-use super::state::{Actor, Cached, Handle, Harm, Kind, State, Vol};
-use super::system::What;
+use super::state::{Actor, Cached, Handle, Kind, State, Vol};
 
 /// What hangs on one Volume's name.
 #[derive(Clone, Debug)]
