@@ -202,8 +202,8 @@ pub(crate) async fn close_if_unused(ctx: &Context, attachment: &Attachment) -> R
     let listed = list_live(&ctx.claim_api(&volume.namespace), Some(&of_volume)).await?;
     let uses = |claim: &VolumeClaim| ClaimSeen::of(claim).uses() == attachment.metadata.uid.as_deref();
     match listed.items.into_iter().find(uses) {
-        Some(user) => {
-            ctx.claims.apply(user);
+        Some(claim) => {
+            ctx.claims.apply(claim);
             Ok(Did::Step)
         }
         None => close(ctx, attachment).await,

@@ -28,8 +28,8 @@ impl Rig {
     /// It takes a free port and logs which. The last line is of the process that runs.
     fn admin_address(&self, actor: &str) -> String {
         let log = fs::read_to_string(self.logs().join(format!("{actor}.log"))).unwrap();
-        let lines = log.lines().filter(|line| line.contains("/metrics"));
-        let address = lines.filter_map(|line| line.split_once("address=")).last().unwrap().1;
+        let mut lines = log.lines().rev().filter(|line| line.contains("/metrics"));
+        let (_, address) = lines.find_map(|line| line.split_once("address=")).unwrap();
         address.split_whitespace().next().unwrap().to_owned()
     }
 }

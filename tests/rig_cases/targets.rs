@@ -114,7 +114,7 @@ async fn a_failed_publish_leaves_no_path(cluster: Arc<Cluster>) {
     rig.make_claim(&volume_claim("data", "data", NODE)).await;
     rig.until_told("data", READY, "False", "NodePublishFailed").await;
     let path = target_of(&rig, "data").await;
-    assert!(!path.exists(), "{path:?} is there and nothing is mounted on it");
+    assert!(!path.exists(), "{} is there and nothing is mounted on it", path.display());
     rig.fake.backend().unmountable.clear();
     // The next attempt comes at once.
     rig.restart(NODE);
@@ -136,7 +136,7 @@ async fn a_path_on_which_somebody_else_has_a_mount_stays(cluster: Arc<Cluster>) 
     let other = Consumer::mounting_at(&cluster, path.to_str().unwrap()).await;
     rig.fake.let_go("data", Rpc::NodePublishVolume);
     rig.until_told("data", READY, "False", "MountNotVisible").await;
-    assert!(path.exists(), "{path:?} was removed under a mount");
+    assert!(path.exists(), "{} was removed under a mount", path.display());
     drop(other);
     rig.restart(NODE);
     let gone = || (!path.exists()).then_some(());
