@@ -1,4 +1,4 @@
-"""API writes, as the API server's audit log has them. Writes per claim are moor's currency (design section 7)."""
+"""API writes, as the API server's audit log has them. Writes per claim are moor's currency."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whether recorded CSI calls obey CSI's order (csi.md 2.2 and 2.3). Pure: calls in, violations out.
+"""Whether recorded CSI calls obey CSI's order. Pure: calls in, violations out.
 
 What the orchestrator may know is followed call by call. An outcome that it cannot know (an error, a killed
 driver, a call whose caller was killed) is "perhaps", and has to be repeated or reversed before anything else.
 Only a NodeStageVolume that the driver has refused for certain counts as not done, as Kubernetes' own tests have
-it (csi.md 5.4): it may be given up, and must not be unstaged.
+it: it may be given up, and must not be unstaged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNKNOWN_OUTCOME = frozenset({"Cancelled", "DeadlineExceeded", "Unavailable", "Ab
 NO, PERHAPS, YES = "no", "perhaps", "yes"
 
 # Kills of a whole node. After a reboot no mount of it is there: what was done is uncertain until it is repeated or
-# undone. A node that was declared lost may be detached as it is (design R4), and undoes its part when it is back.
+# undone. A node that was declared lost may be detached as it is (rule R4), and undoes its part when it is back.
 REBOOT, LOST = "reboot", "lost"
 
 

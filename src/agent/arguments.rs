@@ -79,7 +79,7 @@ pub fn node_stage(attachment: &Attachment, staging: &HostPath, secrets: Secrets)
     }
 }
 
-/// The mount flags of a claim's own mount: the claim's count here and nowhere else (interleavings B22).
+/// The mount flags of a claim's own mount: the claim's count here and nowhere else (trap B22).
 #[must_use]
 pub fn publish_flags<'a>(attachment: &'a Attachment, claim: &'a VolumeClaim) -> &'a [String] {
     let own = claim.spec.mount_options.as_ref().map(|o| o.mount_flags.as_slice());

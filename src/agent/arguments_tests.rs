@@ -62,7 +62,7 @@ fn claim() -> VolumeClaim {
     VolumeClaim::new("c", VolumeClaimSpec::default())
 }
 
-/// The names that the driver gave, in every call; those of our objects in none (T1, T2, L2).
+/// The names that the driver gave, in every call; those of our objects in none (trap T1, T2, L2).
 #[test]
 fn every_call_names_the_volume_and_the_node_as_the_driver_does() {
     let (attachment, record, path) = (attachment(), record(), HostPath::recorded("/p"));
@@ -94,7 +94,7 @@ fn every_call_carries_the_contexts_of_the_volume() {
     assert_eq!(*asked.volume_context, map("registered"));
 }
 
-/// What is computed today may be another path than the one at which it was mounted (T21, T62).
+/// What is computed today may be another path than the one at which it was mounted (trap T21, T62).
 #[test]
 fn undo_goes_to_the_recorded_paths() {
     let record = record();
@@ -193,7 +193,7 @@ fn a_volume_is_created_under_its_uid() {
     assert_eq!(args.capabilities.len(), 1);
 }
 
-/// A driver may take a range of zeroes for a size of zero (T27).
+/// A driver may take a range of zeroes for a size of zero (trap T27).
 #[test]
 fn no_size_asks_for_no_range() {
     let mut volume = volume();

@@ -1,4 +1,4 @@
-//! The audit: what a driver lists as attached, compared with the Attachments (design R11, interleavings B15).
+//! The audit: what a driver lists as attached, compared with the Attachments (rule R11, trap B15).
 //!
 //! Only for the VolumeHandles whose calls are this agent's, and only where the driver says that it lists published
 //! nodes. A listing makes suspects; one that is a suspect in two listings in a row is looked at again with live reads,
@@ -221,7 +221,7 @@ fn cached_locks(agent: &Agent, handle: &str) -> Vec<AttachmentSeen> {
     agent.attachments.by_index(BY_HANDLE, handle).iter().map(|a| AttachmentSeen::of(a)).collect()
 }
 
-/// The handle's Attachments, by a quorum LIST made now (design R1).
+/// The handle's Attachments, by a quorum LIST made now (rule R1).
 pub(super) async fn live_locks(agent: &Agent, handle: &str) -> Result<Vec<AttachmentSeen>, ApiError> {
     let fields = format!("spec.fixed.handleName={handle}");
     let listed = read::list_live(&agent.api::<Attachment>(), Some(&fields)).await?;

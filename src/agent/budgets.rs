@@ -1,5 +1,5 @@
 //! Calls at a time: per driver, service and direction, so that a driver that hangs holds up nobody but its own volumes,
-//! and what it is slow to make does not hold up what is to be undone (interleavings B32).
+//! and what it is slow to make does not hold up what is to be undone (trap B32).
 //!
 //! Whoever waits for a turn holds a worker. So only a few of each budget do; the others are parked as keys, which cost
 //! nothing, and are woken when a place among those that wait is free. A thousand volumes of one driver that hangs take

@@ -81,7 +81,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Whether a CSI call may be started: not while ending, and not on the word of an old Lease (design R2).
+    /// Whether a CSI call may be started: not while ending, and not on the word of an old Lease (rule R2).
     pub fn may_call(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed) && self.renewal.may_call()
     }
@@ -112,7 +112,7 @@ impl Agent {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// A live read (design R1).
+    /// A live read (rule R1).
     pub async fn get_live<K>(&self, name: &str) -> Result<Option<K>, ApiError>
     where
         K: Cached + Resource<Scope = ClusterResourceScope>,
@@ -137,7 +137,7 @@ impl Agent {
     }
 
     /// The process that answers with this driver name and serves what the call needs, or why there is none. A Plugin that
-    /// is gone does not matter: undo goes on as long as the recorded driver answers (design R9).
+    /// is gone does not matter: undo goes on as long as the recorded driver answers (rule R9).
     pub fn serving(&self, rpc: Rpc, driver: &str) -> Result<Serving, Failure> {
         let socket = self.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
         self.registry
@@ -155,7 +155,7 @@ impl Agent {
             .map_err(|error| Failure::secret(rpc, namespace, &error))
     }
 
-    /// The secrets of an undo call: one whose Secret is gone is made without (design R12). Says so in words.
+    /// The secrets of an undo call: one whose Secret is gone is made without (rule R12). Says so in words.
     pub async fn secrets_for_undo(
         &self,
         rpc: Rpc,
@@ -170,7 +170,7 @@ impl Agent {
                 Ok((Secrets::none(), Some(format!("Secret {secret} is gone, {rpc} was called without it"))))
             }
             // A namespace that is being deleted loses roles and Secrets in any order, and nothing can be put back
-            // into it: what may not be read there will not be readable again (interleavings B31).
+            // into it: what may not be read there will not be readable again (trap B31).
             Err(SecretError::Unreadable(ApiError::Forbidden { .. })) if self.is_ending(namespace).await => {
                 tracing::warn!(%rpc, namespace, secret = name, "its namespace is being deleted; the call is made without the Secret");
                 let note = format!(

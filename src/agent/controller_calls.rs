@@ -1,6 +1,6 @@
 //! The worker for Attachments whose controller instance is on this node: attaches and detaches.
 //!
-//! A pass works on one VolumeHandle, and is the only one that does: one call per handle (design section 2).
+//! A pass works on one VolumeHandle, and is the only one that does: one call per handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Making and removing the few directories that are ours: rmdir only, never recursive (design R11).
+//! Making and removing the few directories that are ours: rmdir only, never recursive (rule R11).
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::paths::{HostPath, Paths};
 /// For the plugin alone.
 const STAGING: u32 = 0o750;
 /// A target's parent while nothing is mounted on the target: nobody but root gets through, so nobody writes to the
-/// node's own disk by mistake (interleavings B10).
+/// node's own disk by mistake (trap B10).
 const CLOSED: u32 = 0o000;
 /// A target's parent while something is.
 const OPEN: u32 = 0o755;

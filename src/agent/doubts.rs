@@ -1,4 +1,4 @@
-//! What the node knew when the API server's history went back (design R7, interleavings B2 and N15).
+//! What the node knew when the API server's history went back (rule R7, trap B2 and N15).
 //!
 //! A restored etcd soon passes the revision at which it was stopped, so it has to be written down at once which objects
 //! it may have forgotten: all that records speak of. Whoever is seen again is believed again.

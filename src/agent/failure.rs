@@ -150,7 +150,7 @@ impl Failure {
         Self::local(reason, rpc, format!("{error}{remedy}"))
     }
 
-    /// The driver said OK and the mounts say otherwise (design R8).
+    /// The driver said OK and the mounts say otherwise (rule R8).
     #[must_use]
     pub fn contradicted(reason: &'static str, rpc: Rpc, message: String) -> Self {
         Self { meaning: Meaning::StillRunning, ..Self::local(reason, rpc, message) }

@@ -1,4 +1,4 @@
-//! What a plugin process says about itself, read once per connection (reference csi.md 2.5: after a restart
+//! What a plugin process says about itself, read once per connection (after a restart
 //! capabilities and node id come before anything else).
 
 use crate::api::instance::Capabilities;

@@ -1,4 +1,4 @@
-//! Mounts that the API server does not account for: found out, reported, and undone on order (design R7).
+//! Mounts that the API server does not account for: found out, reported, and undone on order (rule R7).
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

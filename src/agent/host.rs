@@ -33,13 +33,13 @@ pub enum HostError {
     },
 }
 
-/// Id of this boot of the node; with it a mount of an earlier boot is told from one of now (design R8).
+/// Id of this boot of the node; with it a mount of an earlier boot is told from one of now (rule R8).
 pub fn boot_id(file: &Path) -> Result<String, HostError> {
     fs::read_to_string(file).map(|id| id.trim().to_owned()).map_err(HostError::BootId)
 }
 
 /// The right to speak to this node's drivers, held until it is dropped or the process ends, however it ends
-/// (interleavings B26: locks per volume are worth nothing if two agents hold them).
+/// (trap B26: locks per volume are worth nothing if two agents hold them).
 #[derive(Debug)]
 pub struct NodeLock {
     _file: File,

@@ -1,4 +1,4 @@
-//! Mounts of volumes that were taken from this node while it was silent (design R4, interleavings B8).
+//! Mounts of volumes that were taken from this node while it was silent (rule R4, trap B8).
 //!
 //! The node undoes them by its records. Until it has, those volumes must not be attached to it again: what a mount of
 //! that time still has to write would go into a volume that others have used since. The agent's Lease says which they
@@ -115,7 +115,7 @@ impl Agent {
     }
 
     /// VolumeHandles with mounts here whose Attachment is gone or lost. What the API server has forgotten is another
-    /// matter (design R7).
+    /// matter (rule R7).
     fn leftovers(&self, caught_up: bool) -> Leftovers {
         let mounted = self.records.with_traces();
         if !caught_up && !mounted.is_empty() {

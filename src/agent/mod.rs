@@ -1,7 +1,7 @@
 //! The agent: the hands of the leader on one node.
 //!
 //! It finds the CSI drivers of its node, makes the calls that objects assign to it, and writes every step into their
-//! status (design sections 2 and 4).
+//! status.
 //!
 //! | | |
 //! |---|---|

@@ -42,7 +42,7 @@ enum Work {
     Unmount,
 }
 
-/// The device behind a mount or a device file, as it is recorded and compared (design R8). Opaque.
+/// The device behind a mount or a device file, as it is recorded and compared (rule R8). Opaque.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device(String);
 
@@ -58,7 +58,7 @@ impl Device {
     }
 
     /// A raw device. The kernel gives numbers again once a device is free, so its own count of disks is added where
-    /// there is one: a loop device that was detached and attached to another file is another device (B12).
+    /// there is one: a loop device that was detached and attached to another file is another device (trap B12).
     fn raw(devices: &Path, major: u32, minor: u32) -> Self {
         let device = devices.join(format!("{major}:{minor}"));
         let sequence = fs::read_to_string(device.join("diskseq"))
@@ -145,7 +145,7 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// The forced unmount of design R4 failed.
+    /// The forced unmount of rule R4 failed.
     #[error("unmount {path} by force: {source}")]
     Unmount {
         /// The path.

@@ -1,6 +1,6 @@
 //! Where volumes are staged and published on this node. Pure.
 //!
-//! Paths hold UIDs and no names (design section 1): what a user chooses never becomes a path, and two objects of one
+//! Paths hold UIDs and no names: what a user chooses never becomes a path, and two objects of one
 //! name never share one.
 
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ impl Paths {
         HostPath(folder.0.join(name).join(TARGET))
     }
 
-    /// Whether a path is one of those that this module makes; nothing else is ever removed (design R11).
+    /// Whether a path is one of those that this module makes; nothing else is ever removed (rule R11).
     #[must_use]
     pub fn owns(&self, path: &HostPath) -> bool {
         let plain = path.0.components().all(|part| !matches!(part, std::path::Component::ParentDir));
@@ -101,8 +101,7 @@ impl HostPath {
         Ok(Self(path))
     }
 
-    /// A path that a record holds: after an upgrade the recorded one counts, not the one computed now
-    /// (interleavings section 3).
+    /// A path that a record holds: after an upgrade the recorded one counts, not the one computed now.
     #[must_use]
     pub fn recorded(path: &str) -> Self {
         Self(PathBuf::from(path))

@@ -1,4 +1,4 @@
-//! What NOT_FOUND from a driver proves (design R9, interleavings B21).
+//! What NOT_FOUND from a driver proves (rule R9, trap B21).
 
 use super::context::Agent;
 use super::failure::Failure;
@@ -20,7 +20,7 @@ pub(super) struct Earlier<'a> {
 
 /// Whether the failure of an undo call says that nothing is left to undo. NOT_FOUND says so only from the driver that did
 /// it: under the name of a Plugin that was made anew another backend may answer. Where no Plugin has the name, the
-/// recorded driver's word counts. The Plugin is read live: a cache may not know yet that it is another one (design R1).
+/// recorded driver's word counts. The Plugin is read live: a cache may not know yet that it is another one (rule R1).
 pub(super) async fn is_gone(agent: &Agent, error: &CallError, earlier: Earlier<'_>) -> Result<(), Failure> {
     if error.meaning() != Meaning::AlreadyGone {
         return Err(Failure::of_call(error));

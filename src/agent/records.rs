@@ -1,4 +1,4 @@
-//! The node's own records: one file per Attachment, on disk before the first call it speaks of (design R7).
+//! The node's own records: one file per Attachment, on disk before the first call it speaks of (rule R7).
 //!
 //! A file is replaced as a whole (write aside, fsync, rename, fsync of the directory), so after a crash there is the
 //! old one or the new one. What cannot be read is reported and kept: it may be all that is known of a mount.
@@ -56,7 +56,7 @@ pub struct Stored {
 
 impl Stored {
     /// Nothing that the record says of another boot is certain: what may have been mounted has to be made or undone
-    /// again (design R8). What was never called stays so.
+    /// again (rule R8). What was never called stays so.
     pub fn enter_boot(&mut self, boot_id: &str) -> bool {
         if self.record.boot_id == boot_id {
             return false;

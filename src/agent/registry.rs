@@ -28,7 +28,7 @@ const SETTLED: Duration = Duration::from_secs(20);
 pub struct Health {
     /// It answers Probe.
     pub healthy: bool,
-    /// There is no socket, or nobody accepts on it: the process is proven dead (design R2).
+    /// There is no socket, or nobody accepts on it: the process is proven dead (rule R2).
     pub gone: bool,
     /// Why it is not healthy.
     pub error: Option<String>,
@@ -165,7 +165,7 @@ impl Registry {
     }
 
     /// The process that serves this driver's service: of those that answer, a healthy one before another, the newest
-    /// before others. Unhealthy alone stops no call: that is for whoever assigns (design R2).
+    /// before others. Unhealthy alone stops no call: that is for whoever assigns (rule R2).
     #[must_use]
     pub fn client_for(&self, driver: &str, service: Service) -> Option<Serving> {
         self.best(driver, service, None).and_then(|endpoint| endpoint.serving)
@@ -228,7 +228,7 @@ impl Registry {
         let mut folders = Folders::of(self.directory.clone());
         loop {
             let mut named = self.surroundings.named_sockets();
-            // The Plugin that named one may be gone, and undo goes on (design R9).
+            // The Plugin that named one may be gone, and undo goes on (rule R9).
             named.extend(self.state().sockets.keys().cloned());
             let scan = folders.look(named).await;
             self.surroundings.unanswered(scan.unanswered.len());

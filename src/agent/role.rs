@@ -264,7 +264,7 @@ impl Caches {
             claim.spec.assignment.iter().map(|a| a.attachment_uid.clone()).collect::<Vec<_>>()
         };
         let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
-        // Two watches of one kind feed one cache: the same Attachment may be in both (interleavings B25).
+        // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
         let attachments = Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle);
         Self {
             claims: Arc::new(Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned)),
@@ -327,7 +327,7 @@ fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     set.spawn(queue::run(queues.audits.clone(), 1, work, panics(), shutdown.clone().begun()));
 }
 
-/// The watches are heard from and the workers turn: the Lease is renewed only then (interleavings B27).
+/// The watches are heard from and the workers turn: the Lease is renewed only then (trap B27).
 fn progress_check(agent: &Arc<Agent>) -> Check {
     let turning = turning_check(agent);
     let agent = agent.clone();

@@ -1,5 +1,5 @@
 //! After the API server's history went back: nobody may take this node's volumes for free before it has said which of
-//! them it has mounted. So the Lease is not renewed until then (design R7); the leader waits for that.
+//! them it has mounted. So the Lease is not renewed until then (rule R7); the leader waits for that.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! What the agent writes into the status of claims, Attachments and Volumes. Pure.
 //!
 //! A change is made to a copy of the observed status and sent as the difference (RFC 7386), so that only own fields are
-//! written and fields of a newer version stay (interleavings B24).
+//! written and fields of a newer version stay (trap B24).
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

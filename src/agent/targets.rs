@@ -1,4 +1,4 @@
-//! The folder of the targets, which no reboot outlives (interleavings B10).
+//! The folder of the targets, which no reboot outlives (trap B10).
 //!
 //! A target that stayed on the node's disk would be there before its volume is mounted again: a container runtime is root
 //! and goes through closed parents, so a Pod would start on it and write to the node's own disk. In a tmpfs the path does

@@ -1,6 +1,6 @@
 //! Keeps this node's PluginInstance objects as the registry sees the processes.
 //!
-//! Compared is always the observed object, never what was written last (interleavings B27): what an agent that is just
+//! Compared is always the observed object, never what was written last (trap B27): what an agent that is just
 //! ending writes late is put right.
 
 use std::path::Path;
@@ -193,7 +193,7 @@ fn spec(agent: &Agent, plugin: &Plugin, driver: &str, socket_path: String) -> Pl
 }
 
 fn object(agent: &Agent, plugin: &Plugin, driver: &str, name: &str, socket: String) -> PluginInstance {
-    // Goes with its Node (design section 1), by garbage collection.
+    // Goes with its Node, by garbage collection.
     let node = OwnerReference {
         api_version: "v1".into(),
         kind: "Node".into(),

@@ -293,7 +293,7 @@ fn state_of(volume: &Volume) -> VolumeState {
 }
 
 /// The driver behind the assigned instance. Its name is a hash of the driver's, so this also works when the Plugin is
-/// gone (design R9).
+/// gone (rule R9).
 fn driver(agent: &Agent, volume: &Volume) -> String {
     let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     let instance = assigned.map(|c| c.instance.as_str()).unwrap_or_default();

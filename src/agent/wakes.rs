@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Until a driver's Plugin is known.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the node's worker works on, one worker per key: that is the mutex of design R5.
+/// What the node's worker works on, one worker per key: that is the mutex of rule R5.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum NodeKey {
     /// Everything on this node of the VolumeHandle with this name.

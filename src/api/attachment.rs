@@ -68,7 +68,7 @@ pub struct AttachmentSpec {
     pub lost: Option<Lost>,
 }
 
-/// The controller instance that makes an Attachment's or a Volume's calls. It is a lock (design R2).
+/// The controller instance that makes an Attachment's or a Volume's calls. It is a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerRef {
@@ -93,13 +93,13 @@ pub struct Fixed {
     /// Name of the Plugin.
     #[schemars(length(max = 253))]
     pub plugin_name: String,
-    /// UID of the Plugin (design R9).
+    /// UID of the Plugin.
     #[serde(rename = "pluginUID")]
     #[schemars(length(max = 63))]
     pub plugin_uid: String,
-    /// Epoch of the VolumeHandle under which this Attachment may act (design R3).
+    /// Epoch of the VolumeHandle under which this Attachment may act.
     pub epoch: i64,
-    /// UID of the Node (design R9).
+    /// UID of the Node.
     #[serde(rename = "nodeUID")]
     #[schemars(length(max = 63))]
     pub node_uid: String,
@@ -107,7 +107,7 @@ pub struct Fixed {
     #[serde(rename = "nodeID")]
     #[schemars(length(max = 256))]
     pub node_id: String,
-    /// Boot of the node at creation: by it a node that was registered anew is recognised (design R4).
+    /// Boot of the node at creation: by it a node that was registered anew is recognised.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub boot_id: String,
@@ -137,7 +137,7 @@ pub struct Fixed {
     /// The driver takes SINGLE_NODE_MULTI_WRITER, so SingleNodeWriter is sent as that.
     #[serde(default)]
     pub single_node_multi_writer: bool,
-    /// Made only to be closed: undoes what the storage has on the node and nobody claims (design R11). The token of the
+    /// Made only to be closed: undoes what the storage has on the node and nobody claims. The token of the
     /// entry in the VolumeHandle's spec.undoing that allows its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
@@ -174,7 +174,7 @@ impl SecretRefs {
     }
 }
 
-/// Why a node's part is skipped (design R4).
+/// Why a node's part is skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Lost {

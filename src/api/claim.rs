@@ -96,7 +96,7 @@ impl std::fmt::Debug for ClaimMountOptions {
     }
 }
 
-/// The grant: which Attachment the claim uses, by name and UID (design R6, R9).
+/// The grant: which Attachment the claim uses, by name and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Assignment {
@@ -171,7 +171,7 @@ pub struct VolumeClaimStatus {
     /// Path on the node at which the volume can be used. Only meaningful while the claim is Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_path: Option<String>,
-    /// Boot of the node in which the mount was made; after a reboot the claim is not Ready (design R8).
+    /// Boot of the node in which the mount was made; after a reboot the claim is not Ready.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "bootID")]
     pub boot_id: Option<String>,
     /// UID of the Attachment that the node gave back without having used it for this claim.

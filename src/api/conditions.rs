@@ -125,7 +125,7 @@ mod tests {
         Desired { type_: READY, status, reason: "Reason", message: message.into() }
     }
 
-    /// Since when something holds must not be lost to a later word about it (L15).
+    /// Since when something holds must not be lost to a later word about it.
     #[test]
     fn the_transition_time_moves_only_with_the_status() {
         let mut all = Vec::new();

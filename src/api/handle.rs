@@ -9,7 +9,7 @@ use super::attachment::ControllerRef;
 use super::capability::AccessMode;
 
 /// The volume as its driver knows it. Made before a Volume is Ready, removed last; only the moor
-/// controller writes it. It decides who is allowed: owner, mode and epoch (design R3).
+/// controller writes it. It decides who is allowed: owner, mode and epoch.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "moor.dev",
@@ -61,7 +61,7 @@ pub struct VolumeHandleSpec {
     /// The only claim that may write, in mode MultiNodeSingleWriter. Its node reads this before the first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<Writer>,
-    /// Nodes to which the storage says it is attached and moor says it is not: what is there is undone (design R11).
+    /// Nodes to which the storage says it is attached and moor says it is not: what is there is undone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub undoing: Vec<Undoing>,
@@ -131,7 +131,7 @@ pub struct Undoing {
     pub done: bool,
 }
 
-/// A Volume by name and UID (design R9).
+/// A Volume by name and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRef {
@@ -169,7 +169,7 @@ pub struct Drift {
     /// By node id; of more than fit the first ones.
     #[schemars(length(max = 32))]
     pub nodes: Vec<DriftedNode>,
-    /// The listing had so many unexpected attachments that none of them is touched (design R11).
+    /// The listing had so many unexpected attachments that none of them is touched.
     #[serde(default)]
     pub many: bool,
 }

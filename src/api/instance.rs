@@ -63,7 +63,7 @@ pub struct PluginInstanceStatus {
     /// stops new assignments and nothing else.
     #[serde(default)]
     pub healthy: bool,
-    /// Its process is proven dead: no socket, or nobody accepts on it (design R2). Of two processes both are.
+    /// Its process is proven dead: no socket, or nobody accepts on it. Of two processes both are.
     #[serde(default)]
     pub gone: bool,
     /// It serves the CSI Controller service.

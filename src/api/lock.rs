@@ -1,4 +1,4 @@
-//! Names that are locks: an Attachment's and a VolumeHandle's (design section 1).
+//! Names that are locks: an Attachment's and a VolumeHandle's.
 //!
 //! A name is a full SHA-256 over length-prefixed parts, so no two different tuples can meet, written in
 //! 52 characters of lowercase base32hex, which fits a DNS label.
@@ -34,7 +34,7 @@ pub fn attachment_name(driver: &str, handle: &str, mode: AccessMode, node: &str)
     }
 }
 
-/// Name of the Attachment that undoes what nobody claims of a handle on a node (design R11). It locks nothing: who may
+/// Name of the Attachment that undoes what nobody claims of a handle on a node. It locks nothing: who may
 /// attach there meanwhile is up to the VolumeHandle.
 #[must_use]
 pub fn undo_name(driver: &str, handle: &str, node: &str) -> String {

@@ -33,7 +33,7 @@ pub use volume::{Volume, VolumeSpec, VolumeState, VolumeStatus};
 pub const GROUP: &str = "moor.dev";
 
 /// Our finalizer. It keeps an object until everything it stands for has been undone; only the
-/// controller takes it off (design R6).
+/// controller takes it off.
 pub const FINALIZER: &str = "moor.dev/detach";
 
 /// Every CRD, in the order in which `moor crd` prints them.

@@ -201,7 +201,7 @@ pub struct VolumeStatus {
     /// Where it can be reached from; empty means everywhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accessible_topology: Vec<Segments>,
-    /// UID of the Plugin with which it was made or validated: of another one NOT_FOUND does not mean deleted (design R9).
+    /// UID of the Plugin with which it was made or validated: of another one NOT_FOUND does not mean deleted.
     #[serde(rename = "pluginUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub plugin_uid: Option<String>,

@@ -37,7 +37,7 @@ pub enum HandleRead<'a> {
 
 /// Plans the next controller-side step for an Attachment that names `instance`.
 ///
-/// `handle` must come from a live GET made after `attachment` was seen (design R1).
+/// `handle` must come from a live GET made after `attachment` was seen (rule R1).
 #[must_use]
 pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>) -> ControllerStep {
     if attachment.is_undo_only() {
@@ -70,7 +70,7 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
 }
 
 /// A controller call of this Attachment is due, or being made, and its handle's calls have moved to another instance: the
-/// leader has to name that one on the Attachment too (design R2).
+/// leader has to name that one on the Attachment too (rule R2).
 #[must_use]
 pub fn is_misplaced(attachment: &AttachmentSeen, handle: &HandleSeen) -> bool {
     let due = match attachment.state {

@@ -1,5 +1,5 @@
 //! Where the storage differs from the Attachments: what an agent reports of a listing, and what the leader does about
-//! it (design R11).
+//! it (rule R11).
 //!
 //! A listing is a hint. It takes minutes, its order and consistency are up to the driver (CSI ListVolumes), and what it
 //! names may be another cluster's. So a difference is reported only when two listings show it and the objects, read

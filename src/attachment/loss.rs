@@ -1,4 +1,4 @@
-//! When a node counts as lost, and what a person can do until then (design R4).
+//! When a node counts as lost, and what a person can do until then (rule R4).
 //!
 //! Time alone never says it: a machine that is silent may still write. So ownership passes from a node's agent to the
 //! controller only when the agent's Lease has expired **and** somebody or something else says that the machine is out of
@@ -107,7 +107,7 @@ pub enum Verdict {
 }
 
 /// Judges the node of one Attachment. Every fact of a `Lost` must come from live reads made after the Attachment was
-/// seen (design R1).
+/// seen (rule R1).
 #[must_use]
 pub fn judge(seen: &Seen<'_>) -> Verdict {
     if seen.attachment.lost || seen.attachment.state >= AttachmentState::NodeDetached {
@@ -190,7 +190,7 @@ fn excludes_other_nodes(mode: AccessMode) -> bool {
 }
 
 /// Whether a lost Attachment goes without ControllerUnpublishVolume: its instance is dead, no other could ever make the
-/// call, and the Node is gone for good (design R4, interleavings N8).
+/// call, and the Node is gone for good (rule R4, trap N8).
 ///
 /// `heirs` says whether some other instance, healthy or not, could serve the volume.
 #[must_use]

@@ -1,7 +1,7 @@
 //! What a node's agent does next about one volume handle on its node.
 //!
 //! One call at a time: the agent holds a mutex per handle, asks for the next step, does it, and asks
-//! again. "Last on node" and exclusivity on a node are decided here and nowhere else (design R5).
+//! again. "Last on node" and exclusivity on a node are decided here and nowhere else (rule R5).
 
 mod undo;
 
@@ -26,11 +26,11 @@ pub enum NodeStep {
     ReadHandle { claim: String, attachment: String },
     /// LIST: the API server's present revision, to tell what was deleted from what it has forgotten.
     ReadRevision { attachment: String },
-    /// Write into the record that the API server does not account for it (design R7).
+    /// Write into the record that the API server does not account for it (rule R7).
     MarkForgotten { attachment: String, why: Lapse },
     /// Write into the record that the API server accounts for it again.
     Recall { attachment: String },
-    /// Write that a claim is not Ready: its mount was of an earlier boot (design R8).
+    /// Write that a claim is not Ready: its mount was of an earlier boot (rule R8).
     ReportNotReady { claim: String },
     /// Write status.yielded: the claim cannot use this Attachment.
     Yield { claim: String, attachment: String },
@@ -214,7 +214,7 @@ fn make(seen: &Seen) -> Option<NodeStep> {
 /// The checks that stand before the first call for a claim, then the call.
 fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Option<NodeStep> {
     let uid = &attachment.uid;
-    // Another Attachment of the same handle was here: its traces go first (design R7).
+    // Another Attachment of the same handle was here: its traces go first (rule R7).
     if seen.records.iter().any(|r| &r.attachment_uid != uid && r.has_traces()) {
         return None;
     }

@@ -45,7 +45,7 @@ pub struct AttachmentSeen {
     pub state: AttachmentState,
     /// The node's part is skipped.
     pub lost: bool,
-    /// Made only to be closed, with the token that allows its call (design R11).
+    /// Made only to be closed, with the token that allows its call (rule R11).
     pub undo_only: Option<String>,
 }
 
@@ -78,13 +78,13 @@ impl AttachmentSeen {
         }
     }
 
-    /// Nobody may ever use it: it only undoes (design R11).
+    /// Nobody may ever use it: it only undoes (rule R11).
     #[must_use]
     pub fn is_undo_only(&self) -> bool {
         self.undo_only.is_some()
     }
 
-    /// It is about this node, by name or as the driver knows it (design R9).
+    /// It is about this node, by name or as the driver knows it (rule R9).
     #[must_use]
     pub fn is_on(&self, node: &str, node_id: &str) -> bool {
         self.node == node || self.node_id == node_id
@@ -111,7 +111,7 @@ impl AttachmentSeen {
     }
 
     /// Its node was declared lost, has not said that it is done, and no call cuts it off: the lock may go only while the
-    /// node is out of the game (design R4).
+    /// node is out of the game (rule R4).
     #[must_use]
     pub fn is_lost_unfenced(&self) -> bool {
         self.lost && !self.attach && self.state < AttachmentState::NodeDetached
@@ -190,14 +190,13 @@ impl Fence {
     }
 }
 
-/// What a live read of the VolumeHandle says about an Attachment's right to act (design section 2, "the
-/// two reads that close every race").
+/// What a live read of the VolumeHandle says about an Attachment's right to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// The first call may be made.
     Valid,
     /// The calls of this handle belong to another controller instance now; the leader will say so on the
-    /// Attachment too (design R2).
+    /// Attachment too (rule R2).
     NotMine,
     /// Being closed at the next epoch, or gone: no new call, but one may have run, so the inverse is due.
     MayHaveRun,
@@ -216,7 +215,7 @@ pub fn is_mine(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> bool
 /// Compares an Attachment with its VolumeHandle as just read from the API server.
 ///
 /// Why `NeverRan` is certain: whoever raised the epoch listed the Attachments by quorum afterwards and
-/// waited for all it saw (design R3). An Attachment that was not seen was created later, so its agent's
+/// waited for all it saw (rule R3). An Attachment that was not seen was created later, so its agent's
 /// read, which comes after its creation, already found the raised epoch.
 ///
 /// A VolumeHandle that is gone proves nothing: one that somebody removed by hand may have been open for the Attachment.

@@ -1,4 +1,4 @@
-//! The node's own record of an Attachment: what undo needs when the API objects are gone (design R7).
+//! The node's own record of an Attachment: what undo needs when the API objects are gone (rule R7).
 //!
 //! It is written and fsynced before the first call it speaks of, used only to undo and to recognise what
 //! is mounted, and it never grants. `node/records.rs` of the agent stores it.
@@ -74,7 +74,7 @@ pub struct TargetRecord {
     /// are taken off as soon as they are found.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub covered: bool,
-    /// Device behind the target as `major:minor`, once seen; for adoption after a restart (design R8).
+    /// Device behind the target as `major:minor`, once seen; for adoption after a restart (rule R8).
     pub device: Option<String>,
     /// What was seen at the target, by which the copies of it are found that outlive it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,9 +88,9 @@ pub struct TargetRecord {
 /// Why a record stands alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Lapse {
-    /// The API server's history went back behind it: what is gone there may be in use here (interleavings B2, N15).
+    /// The API server's history went back behind it: what is gone there may be in use here (trap B2, N15).
     WentBack,
-    /// Its Attachment was removed by hand while a claim that uses it is mounted (interleavings N9).
+    /// Its Attachment was removed by hand while a claim that uses it is mounted (trap N9).
     LockRemoved,
 }
 
@@ -113,7 +113,7 @@ pub struct Record {
     pub attachment_name: String,
     /// Name of the VolumeHandle, by which calls on this node are kept apart.
     pub handle_name: String,
-    /// Driver name: another driver at the socket must not answer for this volume (design R9).
+    /// Driver name: another driver at the socket must not answer for this volume (rule R9).
     pub driver_name: String,
     /// Name of the Plugin.
     pub plugin_name: String,

@@ -1,4 +1,4 @@
-//! What the agent of the controller instance does about an Attachment that was made only to be closed (design R11).
+//! What the agent of the controller instance does about an Attachment that was made only to be closed (rule R11).
 //!
 //! The storage said that the volume is attached to a node where moor has no Attachment. The leader wrote an entry into
 //! the VolumeHandle's spec.undoing, made this Attachment with the entry's token and deleted it; the node has said that
@@ -19,7 +19,7 @@ use super::observed::{AttachmentSeen, is_mine};
 use crate::api::AttachmentState;
 
 /// Plans the next step. `handle` must come from a live GET made after `attachment` was seen, `locks` from a quorum LIST
-/// of the handle's Attachments made after that (design R1).
+/// of the handle's Attachments made after that (rule R1).
 #[must_use]
 pub fn plan(
     attachment: &AttachmentSeen,

@@ -2,7 +2,7 @@
 //!
 //! Creating or joining the Attachment is what grants; this module only proposes. Two leaders that both
 //! propose meet at the Attachment's name, and the node's agent refuses what still slips through, so a
-//! stale view here costs time and never safety (design section 1).
+//! stale view here costs time and never safety.
 
 use super::line::FRONT;
 use super::observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
@@ -58,7 +58,7 @@ pub enum Grant {
         /// Its UID.
         uid: String,
     },
-    /// Change the volume's mode first (design R3).
+    /// Change the volume's mode first (rule R3).
     SwitchMode {
         /// The mode it needs.
         mode: AccessMode,
@@ -249,7 +249,7 @@ fn join(
     existing: &AttachmentSeen,
     node: &str,
 ) -> Result<Grant, Waiting> {
-    // A Node that was registered anew is another one: what was granted under the old UID ends first (design R9).
+    // A Node that was registered anew is another one: what was granted under the old UID ends first (rule R9).
     let same_node = seen.nodes.iter().any(|n| n.name == node && n.uid == existing.node_uid);
     let agrees = existing.node == node
         && same_node

@@ -1,6 +1,6 @@
 //! Decisions about claims: who is granted, who waits, and for whom.
 //!
-//! Pure: data in, data out. No client, no clock, no async (design section 5).
+//! Pure: data in, data out. No client, no clock, no async.
 //!
 //! ```text
 //! Pending --Assign--> Taken --stage, publish--> Ready --deleted--> NodeDetached --> gone

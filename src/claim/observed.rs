@@ -126,7 +126,7 @@ pub struct NodeSeen {
     pub healthy: bool,
     /// The volume can be reached from it.
     pub reachable: bool,
-    /// It has, or may have, mounts of the volume from before it was lost, and has yet to undo them (design R4,
+    /// It has, or may have, mounts of the volume from before it was lost, and has yet to undo them (rule R4,
     /// interleaving B8).
     pub unclean: bool,
     /// Another node that the driver knows by the same id.
@@ -137,7 +137,7 @@ pub struct NodeSeen {
     pub load: usize,
 }
 
-/// A mount of the volume on a node for which the API server has no Attachment (design R7).
+/// A mount of the volume on a node for which the API server has no Attachment (rule R7).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ForgottenSeen {
     /// Node on which it is.

@@ -10,7 +10,7 @@ pub enum ReleaseStep {
     /// The node has undone its part and others stay, or it never used the grant: take the finalizer off.
     Free,
     /// The cache no longer has the Attachment: GET it, and take the finalizer off only if it is gone or
-    /// another object has its name (design R1).
+    /// another object has its name (rule R1).
     FreeIfAttachmentGone,
 }
 

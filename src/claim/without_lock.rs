@@ -10,7 +10,7 @@ use crate::api::{ClaimState, lock};
 
 /// Claims that use an Attachment of this handle which is not there: somebody removed it by hand (interleaving N9). Their
 /// nodes may have the volume mounted until they have given the grant back; what is mounted and Ready they report as
-/// forgotten (design R7).
+/// forgotten (rule R7).
 ///
 /// The grant's name says that it is of this handle: a Volume that was made anew under its name may have another one.
 pub(super) fn uses_without_lock<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {

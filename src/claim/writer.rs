@@ -3,7 +3,7 @@
 //! In this mode each node has an Attachment of its own, so no Attachment's name keeps a second writer out. The
 //! VolumeHandle does: it names one claim on one Attachment, and that claim's node reads the name before its first
 //! call. Who replaces it writes its successor's name first, looks at it then, and assigns the successor last (as
-//! design R3 closes, lists and opens): a node that read the old name did so before the look, which found its claim.
+//! rule R3 closes, lists and opens): a node that read the old name did so before the look, which found its claim.
 
 use super::observed::ClaimSeen;
 use super::reason::{Holder, Waiting};

@@ -1,4 +1,4 @@
-//! Caution after a time without a leader: etcd may have been set back to a backup meanwhile (design R7, interleavings N15).
+//! Caution after a time without a leader: etcd may have been set back to a backup meanwhile (rule R7, trap N15).
 //!
 //! A controller keeps nothing on disk, so a new process cannot tell. Agents can, and an agent that has found it out renews
 //! its Lease only after it has reported what it has mounted. So nothing is granted beside a node before its agent was

@@ -195,7 +195,7 @@ pub(crate) async fn close(ctx: &Context, attachment: &Attachment) -> Result<Did,
     Ok(Did::Step)
 }
 
-/// The same, unless a claim uses it, by a quorum LIST made now (design R1).
+/// The same, unless a claim uses it, by a quorum LIST made now (rule R1).
 pub(crate) async fn close_if_unused(ctx: &Context, attachment: &Attachment) -> Result<Did, ApiError> {
     let volume = &attachment.spec.volume;
     let of_volume = format!("spec.volumeName={}", volume.name);
@@ -265,7 +265,7 @@ fn forget_claim(ctx: &Context, claim: &VolumeClaim) {
     ctx.claims.remove_confirmed(claim.metadata.uid.as_deref().unwrap_or_default());
 }
 
-/// Names the handle's controller instance on an Attachment that still names a dead one (design R2).
+/// Names the handle's controller instance on an Attachment that still names a dead one (rule R2).
 pub(crate) async fn move_controller(
     ctx: &Context,
     seen: &Observed,

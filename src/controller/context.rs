@@ -52,7 +52,7 @@ pub(crate) struct Context {
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
     pub(crate) recorder: Recorder,
-    /// Longest time that one CSI call may take (design R2).
+    /// Longest time that one CSI call may take (rule R2).
     pub(crate) longest_call: Duration,
 }
 
@@ -112,7 +112,7 @@ impl Context {
         Api::all(self.client.clone())
     }
 
-    /// Volumes of a driver that are attached to a node, or may be: one that leaves counts until it is gone (L9).
+    /// Volumes of a driver that are attached to a node, or may be: one that leaves counts until it is gone (trap L9).
     pub(crate) fn load(&self, driver: &str, node: &str) -> usize {
         self.attachments.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len()
     }
@@ -136,14 +136,14 @@ impl Context {
     }
 
     /// Whether no call of a controller instance can be running, as the caches say: its agent has been silent for longer
-    /// than any call takes, or is silent on a machine of which somebody vouches that it is off (design R2).
+    /// than any call takes, or is silent on a machine of which somebody vouches that it is off (rule R2).
     pub(crate) fn looks_dead(&self, node: &str, silent: Option<Duration>) -> bool {
         let off = || self.nodes.get("", node).is_some_and(|n| n.is_out_of_service());
         silent.is_some_and(|s| s > self.longest_call || off())
     }
 
     /// An instance has had no Controller service for longer than any call takes, as far as this process has seen: its
-    /// process is proven dead, or has none (design R2).
+    /// process is proven dead, or has none (rule R2).
     pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
         self.gone.gone_for(instance).is_some_and(|gone| gone > self.longest_call)
     }

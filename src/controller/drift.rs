@@ -1,4 +1,4 @@
-//! Acts on what the audits found (design R11): undoes an attachment that nobody claims, and tells about it.
+//! Acts on what the audits found (rule R11): undoes an attachment that nobody claims, and tells about it.
 //!
 //! The order is what makes it safe (`attachment/undo_only.rs`): the entry in the VolumeHandle's spec.undoing, then the
 //! Attachment with its token, then its deletion; at the end the entry is done, then the Attachment is freed. An entry
@@ -100,7 +100,7 @@ fn node_of(ctx: &Context, instance: &PluginInstance) -> Option<NodeIdSeen> {
     })
 }
 
-/// Writes the entry, after live reads of all that the decision stands on (design R11).
+/// Writes the entry, after live reads of all that the decision stands on (rule R11).
 async fn begin_undo(
     ctx: &Context,
     seen: &Observed,

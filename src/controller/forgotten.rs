@@ -1,4 +1,4 @@
-//! Mounts that agents report and the API server does not account for (design R7): whom they keep a volume from, and when
+//! Mounts that agents report and the API server does not account for (rule R7): whom they keep a volume from, and when
 //! that ends.
 //!
 //! A PluginInstance describes them, and is gone with its Node, its socket or its Plugin while they are in use. So the Lease
@@ -150,7 +150,7 @@ fn wake(queue: &Queue<Key>, handles: &Cache<VolumeHandle>, handle: &str) {
 }
 
 /// Whether the nodes of reports that are not heeded any more are really out of the game, by live reads: before anything
-/// is granted or deleted that such a report spoke of (design R1, R4).
+/// is granted or deleted that such a report spoke of (rule R1, R4).
 pub(crate) async fn have_ended(ctx: &Context, ended: &[Reporter]) -> Result<bool, ApiError> {
     for by in ended {
         let node = get_live(&ctx.node_api(), &by.node).await?;

@@ -1,4 +1,4 @@
-//! How long controller processes have been proven dead, or without their service, while their agents live (design R2).
+//! How long controller processes have been proven dead, or without their service, while their agents live (rule R2).
 //!
 //! A driver's controller may leave a node for good, as a Deployment's Pod does that is scheduled elsewhere, or be started
 //! anew without its Controller service. Most that end are back in a moment, and a call of the process before may be running

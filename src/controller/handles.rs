@@ -1,4 +1,4 @@
-//! Acts on VolumeHandles. What changes who is allowed first closes, then lists, then opens (design R3).
+//! Acts on VolumeHandles. What changes who is allowed first closes, then lists, then opens (rule R3).
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Created, Deleted, Target};
 use crate::volume::{self, VolumeWaiting};
 
-/// Every Attachment of the handle, by a quorum LIST made now (design R1).
+/// Every Attachment of the handle, by a quorum LIST made now (rule R1).
 pub(crate) async fn live_attachments(ctx: &Context, handle: &str) -> Result<Vec<Attachment>, ApiError> {
     let fields = format!("spec.fixed.handleName={handle}");
     let listed = list_live(&ctx.attachment_api(), Some(&fields)).await?;
@@ -249,7 +249,7 @@ pub(crate) async fn remove(ctx: &Context, seen: &Observed) -> Result<Did, ApiErr
     Ok(Did::Step)
 }
 
-/// Names another controller instance: the old one is dead (design R2).
+/// Names another controller instance: the old one is dead (rule R2).
 pub(crate) async fn move_to(ctx: &Context, seen: &Observed, to: &ControllerRef) -> Result<Did, ApiError> {
     let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
     let Some(from) = &handle.spec.controller else { return Ok(Did::Nothing) };

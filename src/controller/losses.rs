@@ -1,4 +1,4 @@
-//! Nodes that are not heard of: declares them lost where design R4 allows it, and says what a person can do where not.
+//! Nodes that are not heard of: declares them lost where rule R4 allows it, and says what a person can do where not.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -145,7 +145,7 @@ pub(crate) async fn is_still_out(
     Ok(loss::is_still_out(&seen))
 }
 
-/// Looks again, live, and writes `spec.lost` if that still says so (design R1, R4).
+/// Looks again, live, and writes `spec.lost` if that still says so (rule R1, R4).
 async fn declare(
     ctx: &Context,
     seen: &Observed,

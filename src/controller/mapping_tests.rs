@@ -32,7 +32,7 @@ fn attachment(name: &str, driver: &str, node: &str) -> Attachment {
     attachment
 }
 
-/// Neither a beginning nor the other namespace's Volume of that name (T24, T51, T58).
+/// Neither a beginning nor the other namespace's Volume of that name (trap T24, T51, T58).
 #[test]
 fn claims_are_found_by_the_whole_name_and_namespace_of_their_volume() {
     let cache = claim_cache();
@@ -51,7 +51,7 @@ fn claims_are_found_by_the_whole_name_and_namespace_of_their_volume() {
     assert!(names("b", "testing").is_empty());
 }
 
-/// Also a Volume that is not there yet (L18, T67).
+/// Also a Volume that is not there yet (trap L18, T67).
 #[tokio::test]
 async fn a_claim_wakes_its_own_volume_only() {
     let (cache, queue) = (claim_cache(), Arc::default());
@@ -127,7 +127,7 @@ fn plugins_of_one_driver_wake_each_other() {
     assert_eq!(woken(&|plugins| plugins.apply(learnt.clone())), itself, "what all instances have in common");
 }
 
-/// What a node's limit is compared with: every volume of that driver there once, also while it leaves (L9).
+/// What a node's limit is compared with: every volume of that driver there once, also while it leaves (trap L9).
 #[test]
 fn the_volumes_of_a_driver_on_a_node_are_counted_by_their_attachments() {
     let cache = attachment_cache();

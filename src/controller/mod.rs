@@ -1,4 +1,4 @@
-//! The controller role: it decides and never speaks CSI (design section 2).
+//! The controller role: it decides and never speaks CSI.
 //!
 //! One queue of Volumes and Plugins. A pass over a Volume settles everything that hangs on it: its
 //! VolumeHandle, its Attachments and its claims, oldest first. Only the holder of the Lease decides; two

@@ -2,7 +2,7 @@
 //!
 //! There can be very many, and moor has to know of none but those that collide. So they are neither watched nor kept:
 //! they are read when it matters, page by page, and one reading serves everybody who waits when it begins. One that had
-//! begun before does not: that nothing stands for a volume is only true of a moment after the question (design R1).
+//! begun before does not: that nothing stands for a volume is only true of a moment after the question (rule R1).
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;

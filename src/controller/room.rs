@@ -59,7 +59,7 @@ impl Room {
         doors.retain(|(_, of), door| of != node || Arc::strong_count(door) > 1);
     }
 
-    /// One at a time for each driver and node: who counts its volumes there and adds one must not be overtaken (L9).
+    /// One at a time for each driver and node: who counts its volumes there and adds one must not be overtaken (trap L9).
     pub(crate) async fn enter(&self, driver: &str, node: &str) -> Entry {
         let door = {
             let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);

@@ -49,7 +49,7 @@ pub(crate) async fn assign(
     Ok(Did::Step)
 }
 
-/// The instance that an unfinished operation is taken from: it may still be making the call (design R2).
+/// The instance that an unfinished operation is taken from: it may still be making the call (rule R2).
 fn moves_from<'a>(volume: &'a Volume, to: &VolumeAssignment) -> Option<&'a ControllerRef> {
     let now = volume.spec.assignment.as_ref().filter(|now| now.operation == to.operation)?;
     now.controller.as_ref().filter(|from| to.controller.as_ref() != Some(from))

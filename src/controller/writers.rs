@@ -54,7 +54,7 @@ pub(crate) async fn write(ctx: &Context, seen: &Observed, writer: &Writer) -> Re
     handles::write(ctx, handle, json!({ "spec": { "writer": fields } })).await
 }
 
-/// Whom the named writer replaced is done, by live reads: made after the name was seen in the VolumeHandle (design R1).
+/// Whom the named writer replaced is done, by live reads: made after the name was seen in the VolumeHandle (rule R1).
 pub(crate) async fn may_follow(ctx: &Context, seen: &Observed) -> Result<bool, ApiError> {
     match seen.handle.as_deref().and_then(predecessor) {
         None => Ok(true),

@@ -164,7 +164,7 @@ impl SingleNode {
 }
 
 /// The mode as it is sent. A driver without the newer modes gets SINGLE_NODE_WRITER for all three; that only one claim
-/// uses the volume is then kept by moor alone (design R5).
+/// uses the volume is then kept by moor alone (rule R5).
 #[must_use]
 pub fn mode(mode: AccessMode, single_node: SingleNode) -> Mode {
     match (mode, single_node) {

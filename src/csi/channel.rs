@@ -92,7 +92,7 @@ struct Socket {
 ///
 /// The handle is good for one process. Underneath, a lost connection is dialled again, but once the socket file is
 /// another one every call fails as never sent, and the owner has to connect anew: after a restart capabilities and
-/// node id have to be read before anything else (CSI, reference csi.md 2.5).
+/// node id have to be read before anything else (CSI).
 #[derive(Clone, Debug)]
 pub struct Plugin {
     channel: Channel,

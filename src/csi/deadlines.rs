@@ -108,7 +108,7 @@ impl Deadlines {
         }
     }
 
-    /// No call of a lost agent is still running after this time (design R2).
+    /// No call of a lost agent is still running after this time (rule R2).
     #[must_use]
     pub fn longest(&self) -> Duration {
         Rpc::ALL.into_iter().map(|rpc| self.of(rpc)).max().unwrap_or_default()

@@ -1,7 +1,7 @@
 //! What an answer means for the one who called: the only place where gRPC codes are read.
 //!
 //! Sources: the CSI spec's general error scheme and the error table of each call, and, where the spec leaves a code
-//! open, what the stock sidecars and kubelet do (reference csi.md 1.0). For calls that change something:
+//! open, what the stock sidecars and kubelet do. For calls that change something:
 //!
 //! | code | meaning |
 //! |---|---|
@@ -28,7 +28,7 @@ pub enum Meaning {
     /// Done.
     Success,
     /// The driver does not know what an inverse call was to undo. That is the wished state only if the caller has its
-    /// own evidence: the plugin is the one that did it (design R9), or the mount table is empty there (design R8).
+    /// own evidence: the plugin is the one that did it (rule R9), or the mount table is empty there (rule R8).
     /// The spec asks for OK in this case, and some drivers answer NOT_FOUND when they look at the wrong backend.
     AlreadyGone,
     /// This request never left this process; another plugin instance may be asked instead. An earlier attempt whose

@@ -1,4 +1,4 @@
-//! Whether the secrets of a call reach the driver: it quotes them, and what comes back is hidden (T26, L12).
+//! Whether the secrets of a call reach the driver: it quotes them, and what comes back is hidden (trap T26, L12).
 
 use std::collections::BTreeMap;
 

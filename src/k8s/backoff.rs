@@ -12,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Per object: 1 s doubling to 5 min, without a limit on attempts (design section 2).
+    /// Per object: 1 s doubling to 5 min, without a limit on attempts.
     pub const OBJECT: Self = Self::new(Duration::from_secs(1), Duration::from_secs(300));
     /// Per watch: as client-go's reflector, 800 ms doubling to 30 s.
     pub const WATCH: Self = Self::new(Duration::from_millis(800), Duration::from_secs(30));

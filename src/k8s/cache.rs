@@ -1,7 +1,7 @@
 //! A cache of one kind: fed by watches and by the responses to our own writes, read by every decision.
 //!
 //! What is in it may be old, what is not in it may exist: presence may be acted on, because every write
-//! carries a resourceVersion; absence is confirmed by [`super::read`] (design R1).
+//! carries a resourceVersion; absence is confirmed by [`super::read`] (rule R1).
 
 use std::{
     collections::HashSet,
@@ -164,7 +164,7 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Time since the slowest feeding watch last heard from the API server: a list page, an opened
-    /// stream, an event or a bookmark (interleavings B27).
+    /// stream, an event or a bookmark (trap B27).
     #[must_use]
     pub fn stalled_for(&self) -> Duration {
         self.sources.iter().map(|source| source.state().progress.elapsed()).max().unwrap_or_default()

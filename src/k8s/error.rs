@@ -52,11 +52,11 @@ pub enum ApiError {
         /// The API server's words.
         message: String,
     },
-    /// The credentials were refused (401): the Pod of this process is gone (interleavings B26). No write
+    /// The credentials were refused (401): the Pod of this process is gone (trap B26). No write
     /// was made, and no new CSI call may be started.
     #[error("{0}: our credentials are no longer accepted")]
     Unauthorized(Request),
-    /// A write was asked for without the UID or resourceVersion that would guard it (design R6). It
+    /// A write was asked for without the UID or resourceVersion that would guard it (rule R6). It
     /// was not sent.
     #[error("{0}: not sent, the object to write has no uid or no resourceVersion")]
     Unguarded(Request),

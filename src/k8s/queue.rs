@@ -151,7 +151,7 @@ impl<T: Key> Queue<T> {
     }
 
     /// Time since the key that has been worked on for longest was handed out. Beyond the longest call
-    /// deadline it means that workers do not turn (interleavings B27).
+    /// deadline it means that workers do not turn (trap B27).
     #[must_use]
     pub fn oldest_in_work(&self) -> Option<Duration> {
         let state = self.state();

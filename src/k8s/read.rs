@@ -1,4 +1,4 @@
-//! Live reads: the only ones from which absence may be concluded (design R1).
+//! Live reads: the only ones from which absence may be concluded (rule R1).
 
 use std::{fmt::Debug, ops::ControlFlow, time::Duration};
 

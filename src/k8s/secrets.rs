@@ -33,7 +33,7 @@ impl fmt::Debug for SecretData {
 /// Why a Secret cannot be had. No variant carries content.
 #[derive(Debug, Error)]
 pub enum SecretError {
-    /// There is no such Secret. An undo call is made without it (design R12).
+    /// There is no such Secret. An undo call is made without it (rule R12).
     #[error("Secret {0} does not exist")]
     NotFound(String),
     /// It could not be read.

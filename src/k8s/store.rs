@@ -1,6 +1,6 @@
 //! The data structure under a cache: objects by UID, fed by several streams and by our own writes.
 //!
-//! Rules (interleavings B25, design R12):
+//! Rules (trap B25, rule R12):
 //! - the newest resourceVersion of a UID wins, whoever delivers it;
 //! - another UID under a known name means that the old object is gone and a new one is there;
 //! - an object leaves when it is in none of the streams, and the resourceVersion at which it left is

@@ -1,7 +1,7 @@
 //! LIST, then WATCH, for ever: what feeds a cache.
 //!
 //! kube's own watcher hides bookmarks, which are the only sign of life of a quiet stream; the Lease of
-//! an agent depends on them (interleavings B27). So the loop is written out here.
+//! an agent depends on them (trap B27). So the loop is written out here.
 
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The only way to write (design R6).
+//! The only way to write (rule R6).
 //!
 //! Every write is guarded: a patch and a PUT by UID and resourceVersion, a deletion by UID, a creation by
 //! its name. So each of them is safe to repeat: one that had been made turns the repetition into
@@ -149,7 +149,7 @@ impl Writer {
 
     /// Takes `finalizer` off an object that is being deleted. As the last one it goes by PUT, so that
     /// what the API server then removes is exactly what was read; beside foreign finalizers by patch,
-    /// because the object lives on and a PUT would drop what our types do not know (interleavings B24).
+    /// because the object lives on and a PUT would drop what our types do not know (trap B24).
     /// None if the object is gone with it or was gone already.
     pub async fn remove_finalizer<K>(
         &self,

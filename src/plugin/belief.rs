@@ -1,4 +1,4 @@
-//! Which PluginInstances count, and for what.
+//! Which PluginInstances count, and for what (rule R13).
 //!
 //! A PluginInstance is written by the agent beside it, so it is believed only as far as it can be checked: that it is of
 //! the node that its agent is on is the admission policy's word, its name is computed, its driver has to be the one that

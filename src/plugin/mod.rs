@@ -215,7 +215,7 @@ mod tests {
         assert!(said.message.contains("Plugin a is older") && said.message.contains("delete one of the two"));
     }
 
-    /// One process, one object: neither role outlives the other (T5).
+    /// One process, one object: neither role outlives the other (trap T5).
     #[test]
     fn both_roles_of_a_process_end_together() {
         let attach = ["PUBLISH_UNPUBLISH_VOLUME"];
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Counted anew from what is there, never added up (T10).
+    /// Counted anew from what is there, never added up (trap T10).
     #[test]
     fn what_is_expected_is_what_is_known() {
         let attach = ["PUBLISH_UNPUBLISH_VOLUME"];
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(counts(&all), counts(&all));
     }
 
-    /// Only what all healthy instances have: during an upgrade, and in whatever order they come (L15, B20).
+    /// Only what all healthy instances have: during an upgrade, and in whatever order they come (trap L15, B20).
     #[test]
     fn a_capability_counts_only_if_every_healthy_instance_has_it() {
         let (old, new) = (["CREATE_DELETE_VOLUME"], ["CREATE_DELETE_VOLUME", "CLONE_VOLUME"]);

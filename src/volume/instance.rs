@@ -1,4 +1,4 @@
-//! Which controller instance makes a volume's calls (design section 2, "Balancing", and rule R2).
+//! Which controller instance makes a volume's calls (rule R2).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct InstanceSeen {
     /// The same, also where its Plugin does not want it to be given any: what it was given it does.
     pub serving: bool,
     /// Its agent's Lease expired longer ago than the longest call may take, or has expired on a machine
-    /// of which somebody vouches that it is off: its work may move (design R2).
+    /// of which somebody vouches that it is off: its work may move (rule R2).
     pub dead: bool,
     /// Where it is.
     pub topology: BTreeMap<String, String>,

@@ -6,7 +6,7 @@
 //!          --RemoveHandle--> FreeVolume --> gone
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
 //! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
-//!          (design R3)
+//!          (rule R3)
 //! ```
 
 use super::instance::{InstanceSeen, choose, successor};
@@ -83,7 +83,7 @@ pub enum VolumeStep {
     RemoveHandle,
     /// GET the VolumeHandle; if it is gone or another Volume's take the finalizer off.
     FreeVolume,
-    /// Write another controller instance on the VolumeHandle: the old one is dead (design R2).
+    /// Write another controller instance on the VolumeHandle: the old one is dead (rule R2).
     MoveHandle(ControllerRef),
 }
 
@@ -278,7 +278,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     let operation = spec.assignment.as_ref().map(|a| a.operation);
     let controller = spec.assignment.as_ref().and_then(|a| a.controller.clone());
     // An order to delete stands whatever the policy says since: the lock goes only after its agent has said that no call
-    // is running any more (design R3).
+    // is running any more (rule R3).
     let ordered = operation == Some(VolumeOperation::Delete);
     let of_handle = own_handle(seen).and_then(|own| own.controller.as_ref());
     let storage_goes = (controller.is_some() || of_handle.is_some()) && (ordered || spec.deletes_storage());

@@ -65,7 +65,7 @@ fn step(attachment: &AttachmentSeen, handle: &HandleSeen) -> ControllerStep {
     plan(attachment, "mine", &HandleRead::Read(Some(handle)))
 }
 
-/// Design R3 and section 2, "the two reads that close every race".
+/// Rule R3 and section 2, "the two reads that close every race".
 #[test]
 fn a_first_call_needs_the_handle_as_it_was() {
     let taken = attachment(Taken);
@@ -108,7 +108,7 @@ fn a_volume_is_attached_only_by_who_stands() {
     assert_eq!(step(&bare, &handle()), ControllerStep::Idle);
 }
 
-/// Design R11: also where the node has another name by now.
+/// Rule R11: also where the node has another name by now.
 #[test]
 fn nothing_is_attached_where_something_is_being_undone() {
     let taken = attachment(Taken);
@@ -124,7 +124,7 @@ fn nothing_is_attached_where_something_is_being_undone() {
     assert_eq!(step(&unwanted, &fenced("node", "id-of-node")), ControllerStep::Unpublish);
 }
 
-/// After its node, or instead of a lost one; whatever became of the handle, but only by its instance (design R2).
+/// After its node, or instead of a lost one; whatever became of the handle, but only by its instance (rule R2).
 #[test]
 fn a_volume_is_detached_after_its_node() {
     for (state, lost, due) in [
@@ -146,7 +146,7 @@ fn a_volume_is_detached_after_its_node() {
     }
 }
 
-/// Design R2: the Attachment follows its handle only while a call is due.
+/// Rule R2: the Attachment follows its handle only while a call is due.
 #[test]
 fn an_attachment_follows_its_handle_when_a_call_is_due() {
     for (state, lost, due) in [
@@ -234,7 +234,7 @@ fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
     }
 }
 
-/// Design R11: what hinders the one call of an undo-only Attachment, and what does not.
+/// Rule R11: what hinders the one call of an undo-only Attachment, and what does not.
 #[test]
 fn an_undo_is_hindered_only_by_who_may_use_the_volume_there() {
     let undo = AttachmentSeen {

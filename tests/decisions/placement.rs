@@ -114,7 +114,7 @@ fn a_full_node_gets_no_further_volume() {
     assert_eq!(granted(&claim("a", Some("node-1")), &[node("node-1")]), Some("node-1".into()));
 }
 
-/// The volume is counted already: a claim more costs the node nothing (L9).
+/// The volume is counted already: a claim more costs the node nothing (trap L9).
 #[test]
 fn a_full_node_takes_another_claim_on_a_volume_that_it_has() {
     let full = NodeSeen { has_room: false, ..node("node-1") };

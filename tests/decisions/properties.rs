@@ -1,4 +1,4 @@
-//! Properties of the pure decisions on arbitrary input (style.md 3.5: P1 total, P2 order, P4 safety of
+//! Properties of the pure decisions on arbitrary input (P1 total, P2 order, P4 safety of
 
 //! detach, P5 crash, P6 quiescence, P9 JSON). What needs more than one step is in `model.rs`.
 
@@ -146,7 +146,7 @@ proptest! {
         prop_assert!(answered == wanting || (passed && answered <= wanting));
     }
 
-    /// Fairness (B30): whoever is granted has no older claim waiting for the same volume.
+    /// Fairness (trap B30): whoever is granted has no older claim waiting for the same volume.
     #[test]
     fn nobody_overtakes_a_claim_that_waits_for_the_volume(
         scene in scene(),

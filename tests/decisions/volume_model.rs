@@ -5,7 +5,7 @@
 //! another one. Two agents may make the calls. An agent is cut off for as long as it likes, and its watch of Volumes
 //! falls behind for as long as it likes: it may wake later than the Lease, or be old without any silence. The leader's
 //! watch of Volumes may fall behind too. A call outlives its agent's Lease, and the leader waits for its end, as it does
-//! by time (design R2); an answer that comes to an agent that was cut off waits for it.
+//! by time (rule R2); an answer that comes to an agent that was cut off waits for it.
 //!
 //! What a status says can be lost, while the VolumeHandle says it too.
 //!

@@ -320,7 +320,7 @@ fn deletion_closes_deletes_removes_and_frees_in_this_order() {
     assert_eq!(gone().plan(), VolumeStep::FreeVolume);
 }
 
-/// Whoever is to make the calls was written down before (T49).
+/// Whoever is to make the calls was written down before (trap T49).
 #[test]
 fn a_volume_is_deleted_although_its_plugin_is_gone() {
     let orphan = |state, operation| {
@@ -412,7 +412,7 @@ fn the_mode_that_it_has_is_not_switched_to() {
     assert_eq!(row.plan(), VolumeStep::Idle);
 }
 
-/// Nobody else could detach what a deleted Volume still waits for (design R2).
+/// Nobody else could detach what a deleted Volume still waits for (rule R2).
 #[test]
 fn a_deleted_volume_moves_away_from_a_dead_instance_before_it_waits() {
     let mut row = row(Ready, Some(Create)).handle("v-uid", false).deleted();

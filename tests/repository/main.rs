@@ -6,3 +6,5 @@ mod crds;
 mod descriptors;
 mod known_traps;
 mod layering;
+mod proofs;
+mod rules;

@@ -1,4 +1,4 @@
-//! The storage says otherwise than moor's objects: what is found, told and undone (design R11, interleavings B15).
+//! The storage says otherwise than moor's objects: what is found, told and undone (rule R11, trap B15).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Nodes that fall silent, are lost, come back, or are replaced, with real processes (design R4).
+//! Nodes that fall silent, are lost, come back, or are replaced, with real processes (rule R4).
 //!
 
 //! A machine that is cut off is an agent that was killed: its mounts stay. One that crashes loses them.

@@ -1,4 +1,4 @@
-//! etcd is set back to a backup while volumes are in use (interleavings B2, N15).
+//! etcd is set back to a backup while volumes are in use (trap B2, N15).
 //!
 
 //! One case on its own API server: what follows its objects does not survive it.

@@ -1,4 +1,4 @@
-//! The paths at which claims are mounted, over restarts of their agent and of their node (interleavings B10).
+//! The paths at which claims are mounted, over restarts of their agent and of their node (trap B10).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-"""What using a volume costs in API writes (design section 7), counted in the API server's audit log."""
+"""What using a volume costs in API writes, counted in the API server's audit log."""
 
 from __future__ import annotations
 

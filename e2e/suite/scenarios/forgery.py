@@ -1,4 +1,4 @@
-"""Who may not write what: users, and agents beyond their own node (design R6). All attempts are dry runs."""
+"""Who may not write what: users, and agents beyond their own node (rule R6). All attempts are dry runs."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ WEIGHTS: Mapping[str, int] = {
     CRASH: 4,
     BLACKOUT: 1,
     START: 60,
-    # A node that is down is given up: claims on it are Lost, and the volumes go elsewhere (design R4).
+    # A node that is down is given up: claims on it are Lost, and the volumes go elsewhere (rule R4).
     LOSE: 10,
     UNTAINT: 30,
 }

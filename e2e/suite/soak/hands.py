@@ -104,7 +104,7 @@ class Hands:
                     raise
 
     def expect_losses(self, claims: list[Object]) -> None:
-        """A claim deleted by force on a node that is down may be taken from it as it is (design R4)."""
+        """A claim deleted by force on a node that is down may be taken from it as it is (rule R4)."""
         down = {node.name for node in self.world.cluster.nodes if not node.running}
         for claim in claims:
             granted = claim["spec"].get("assignment", {})

@@ -110,7 +110,7 @@ impl Pass {
             return Err(writable_device(&target).into());
         }
         if let Some(wanted) = flags(attachment, claim) {
-            // Half a publish (B11).
+            // Half a publish (trap B11).
             let set = mount_flags::ensure(&self.agent.node_mounts, &target, wanted).await;
             set.map_err(|error| without_flags(&target, wanted, &error))?;
             stored.saw_flags(&claim_uid(claim), wanted);
@@ -245,9 +245,9 @@ impl Pass {
     }
 }
 
-/// What is known after a failed NodeStageVolume (reference csi.md 5.4): a final answer means that there is nothing to
+/// What is known after a failed NodeStageVolume: a final answer means that there is nothing to
 /// unstage, unless it was staged before; a call that was never sent changes nothing; else nobody knows. What is mounted
-/// is believed more than any answer (design R9): it is unstaged before the volume is detached.
+/// is believed more than any answer (rule R9): it is unstaged before the volume is detached.
 fn after_failed_stage(before: &Stored, error: Option<&CallError>, mounted: bool) -> Done {
     let told = match error {
         None => before.record.staged,
@@ -258,7 +258,7 @@ fn after_failed_stage(before: &Stored, error: Option<&CallError>, mounted: bool)
     if told == Done::No && mounted { Done::Maybe } else { told }
 }
 
-/// Not Ready before the host sees it (design R8): the driver's word is about its own mount namespace (B13).
+/// Not Ready before the host sees it (rule R8): the driver's word is about its own mount namespace (trap B13).
 fn visible(found: Option<Device>, target: &HostPath) -> Result<Device, Failure> {
     found.ok_or_else(|| {
         let message = format!(

@@ -244,7 +244,7 @@ impl Pass {
 
     async fn read_attachment(&mut self, attachment: &str, name: &str) -> Result<(), Trouble> {
         let found = self.agent.get_live::<Attachment>(name).await?;
-        // A VolumeHandle that was read earlier says nothing about an Attachment that may be younger (design R3).
+        // A VolumeHandle that was read earlier says nothing about an Attachment that may be younger (rule R3).
         self.live_handle = None;
         let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment));
         if let Some(found) = &same {

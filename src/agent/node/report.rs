@@ -43,7 +43,7 @@ impl Pass {
         Ok(())
     }
 
-    /// The claim was Ready, and its mount is of an earlier boot or gone (design R8).
+    /// The claim was Ready, and its mount is of an earlier boot or gone (rule R8).
     pub(super) async fn report_not_ready(&self, claim: &str, view: &View) -> Result<(), Trouble> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let uid = claim_uid(claim);
@@ -200,7 +200,7 @@ impl Pass {
         }
     }
 
-    /// A mount of another Attachment that is not undone by itself, and so is in the way (design R7).
+    /// A mount of another Attachment that is not undone by itself, and so is in the way (rule R7).
     fn traces(&self, view: &View, uid: &str) -> Option<Wait> {
         let mut others = view.seen.records.iter().filter(|r| r.attachment_uid != uid && r.has_traces());
         let record = others.find(|r| r.forgotten.is_some())?;

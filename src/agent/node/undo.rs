@@ -1,4 +1,4 @@
-//! Unpublishing and unstaging, from the record: the objects may be gone (design R7).
+//! Unpublishing and unstaging, from the record: the objects may be gone (rule R7).
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Pass {
                 if !forced {
                     return Err(failure.into());
                 }
-                // Design R4: with a live agent forceDetach is an order to unmount even while busy.
+                // Rule R4: with a live agent forceDetach is an order to unmount even while busy.
                 if let Some(note) = self.detach(&target, &failure).await?
                     && let Some(claim) = ordered
                 {
@@ -102,7 +102,7 @@ impl Pass {
             stored.staging_imprint = imprint::of_mount(&staging).await?;
         }
         if stored.record.staged == Done::Yes || seen != stored.staging_imprint.is_some() {
-            // From here on it may be half undone: a claim that comes back has to be staged again (csi.md 5.4).
+            // From here on it may be half undone: a claim that comes back has to be staged again.
             stored.record.staged = Done::Maybe;
             let attachment = view.attachments.get(uid);
             if attachment.is_some_and(|a| a.metadata.deletion_timestamp.is_none() && a.spec.lost.is_none()) {
@@ -136,7 +136,7 @@ impl Pass {
         Ok(())
     }
 
-    /// The second look (design R7, interleavings B19): a stage call that was given up may have finished since.
+    /// The second look (rule R7, trap B19): a stage call that was given up may have finished since.
     pub(super) async fn forget(&mut self, uid: &str, view: &View) -> Result<(), Trouble> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let staging = HostPath::recorded(&stored.record.staging_path);
@@ -194,8 +194,8 @@ impl Pass {
         self.accept(called, record, target).await
     }
 
-    /// NOT_FOUND counts as undone only with evidence of our own: it is the recorded driver that says so (design R9,
-    /// interleavings B21), and nothing is mounted.
+    /// NOT_FOUND counts as undone only with evidence of our own: it is the recorded driver that says so (rule R9,
+    /// trap B21), and nothing is mounted.
     async fn accept(
         &self,
         called: Result<(), CallError>,
@@ -229,7 +229,7 @@ impl Pass {
     }
 }
 
-/// The volume was taken away from this node (design R4): its Attachment is lost or gone. The device may be gone too, so
+/// The volume was taken away from this node (rule R4): its Attachment is lost or gone. The device may be gone too, so
 /// that no call of the driver can succeed while the mount is there. Not where the mount may be in proper use.
 fn is_abandoned(view: &View, stored: &Stored) -> bool {
     let attachment = view.attachments.get(&stored.record.attachment_uid);

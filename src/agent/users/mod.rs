@@ -1,5 +1,5 @@
 //! Who uses a volume on this node after it was unmounted: whoever has a mount namespace of his own, as a container has,
-//! keeps his copies of the mounts ([ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
+//! keeps his copies of the mounts (rule R14, [ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
 
 mod device;
 mod survey;

@@ -1,7 +1,7 @@
 //! Undo: what the record says was done for claims and Attachments that are going.
 //!
 //! What is gone was deleted, or the API server has forgotten it: etcd was restored from a backup while the mounts are
-//! in use (design R7, interleavings B2 and N15). Only the first is undone.
+//! in use (rule R7, trap B2 and N15). Only the first is undone.
 
 use super::{LiveAttachment, NodeStep, Seen};
 use crate::api::{AttachmentState, ClaimState};
@@ -124,7 +124,7 @@ fn undo_target(
     // A target that is not there when its Attachment closes never will be: without this the claim
     // would wait for the target and the Attachment for the claim.
     let unfinished = (gone || seen.is_closed(uid)) && !seen.is_mounted(record, claim_uid);
-    // A lost node's part is over (design R4): who comes back cleans up, whatever its claims still say.
+    // A lost node's part is over (rule R4): who comes back cleans up, whatever its claims still say.
     let lost = seen.attachment(uid).is_some_and(|a| a.lost);
     match seen.claims.iter().find(|c| &c.uid == claim_uid) {
         Some(claim) if claim.deleted || claim.state == ClaimState::Lost || lost => return Some(unpublish()),
@@ -187,13 +187,13 @@ fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
     }
 }
 
-/// Whether somebody waits for this node's word. A lost node that is cut off has none (design R4); where no call cuts it
+/// Whether somebody waits for this node's word. A lost node that is cut off has none (rule R4); where no call cuts it
 /// off, the leader that finds it back waits for it.
 fn is_awaited(attachment: &AttachmentSeen) -> bool {
     !attachment.lost || attachment.is_lost_unfenced()
 }
 
-/// Nobody knows what it is that an undo-only Attachment undoes, so no trace of the handle may be left here (design R7,
+/// Nobody knows what it is that an undo-only Attachment undoes, so no trace of the handle may be left here (rule R7,
 /// R11).
 fn may_hand_on(seen: &Seen, attachment: &AttachmentSeen) -> bool {
     !attachment.is_undo_only() || seen.records.iter().all(Record::is_clean)

@@ -1,7 +1,7 @@
 //! The Lease of an agent: its sign of life.
 //!
-//! It is renewed only while the agent makes progress (interleavings B27), and the agent starts no call
-//! when its own renewal is older than half the duration (design R2). So when the leader has seen
+//! It is renewed only while the agent makes progress (trap B27), and the agent starts no call
+//! when its own renewal is older than half the duration (rule R2). So when the leader has seen
 //! the Lease expired for longer than the longest call deadline, no call of this agent is running.
 
 use std::{sync::Arc, time::Duration};
@@ -62,7 +62,7 @@ impl Renewal {
         self.renewed.borrow().map(|renewed| renewed.elapsed())
     }
 
-    /// Whether a CSI call may be started (design R2).
+    /// Whether a CSI call may be started (rule R2).
     #[must_use]
     pub fn may_call(&self) -> bool {
         self.age().is_some_and(|age| age < DURATION / 2)
@@ -72,7 +72,7 @@ impl Renewal {
     ///
     /// An agent that has taken the Lease from another machine under its Node's name waits until no call of that one can
     /// be running any more: it may have been cut off and not ended, and it made its calls by the same instance's name
-    /// (design R2, R9).
+    /// (rule R2, R9).
     #[must_use]
     pub fn may_call_controller(&self, longest: Duration) -> bool {
         let over = self.inherited.borrow().is_none_or(|since| since.elapsed() > longest + DURATION / 2);
@@ -98,12 +98,12 @@ pub enum AgentEnd {
 
 /// What an agent says with its Lease.
 pub trait Word {
-    /// Whether the agent makes progress; if not, what has stalled (interleavings B27).
+    /// Whether the agent makes progress; if not, what has stalled (trap B27).
     ///
     /// # Errors
     /// What has stalled, in words. The Lease is not renewed then.
     fn progress(&self) -> Result<(), String>;
-    /// The agent is heard again after a time in which volumes may have been taken from its node (design R4): finds out
+    /// The agent is heard again after a time in which volumes may have been taken from its node (rule R4): finds out
     /// which.
     fn catch_up(&self) -> impl Future<Output = Result<(), ApiError>> + Send;
     /// What it still has mounted of them. Where it has not caught up yet that may be anything.
@@ -156,7 +156,7 @@ enum Renewed {
     WentBack,
 }
 
-/// The Lease of this agent. To be taken only with the node's lock in hand (interleavings B26).
+/// The Lease of this agent. To be taken only with the node's lock in hand (trap B26).
 pub struct AgentLease<L> {
     leases: L,
     name: String,

@@ -6,7 +6,7 @@
 //! waits longer. So [`Leadership::is_leading`] turns false before anybody else can lead, also if
 //! this process was frozen. A machine that was suspended is the exception: its monotonic clock stood still, and a leader
 //! that wakes on it believes for up to the rest of its deadline that it leads. Writes that are under way then, or begin
-//! then, are guarded by resourceVersion and by names (design R6), so nothing of what another leader did is undone.
+//! then, are guarded by resourceVersion and by names (rule R6), so nothing of what another leader did is undone.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -244,7 +244,7 @@ async fn whatever_the_weather_there_are_never_two_leaders() {
     assert!(led > 5_000 && changes > 2, "led {led} steps, {changes} changes: the test shows nothing");
 }
 
-/// The backup's Lease stays as old as it is: the next leader sees by it that nobody led for a while (N15).
+/// The backup's Lease stays as old as it is: the next leader sees by it that nobody led for a while (trap N15).
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_a_backup_is_not_renewed() {
     for gone in [false, true] {

@@ -1,4 +1,4 @@
-//! Mounts of an agent that the API server does not account for, as its Lease names them (design R7).
+//! Mounts of an agent that the API server does not account for, as its Lease names them (rule R7).
 //!
 //! They are described in the status of a PluginInstance, which goes with its Node, its socket and its Plugin while the mounts
 //! stay. The Lease stays for as long as its agent can be there, so it says as much as must not be lost: which volumes. It

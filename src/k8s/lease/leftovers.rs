@@ -1,4 +1,4 @@
-//! What an agent still has mounted of volumes that were taken from its node while it was silent (design R4).
+//! What an agent still has mounted of volumes that were taken from its node while it was silent (rule R4).
 //!
 //! It is said in the agent's Lease itself: who reads that the agent is heard again reads in the same object what has to
 //! be undone first, and saying it costs no write of its own.

@@ -20,7 +20,7 @@ use crate::k8s::ApiError;
 /// started has seen nothing expire yet.
 ///
 /// Agents are told apart by their name and the UID of their Node: under the name of a node that was
-/// replaced, the new machine's renewals say nothing about the old one (design R4, R9).
+/// replaced, the new machine's renewals say nothing about the old one (rule R4, R9).
 #[derive(Debug, Default)]
 pub struct LeaseObserver {
     seen: Mutex<HashMap<String, Agents>>,
@@ -81,7 +81,7 @@ impl LeaseObserver {
     }
 
     /// As [`LeaseObserver::expired_for`], for the agent on the Node with this UID: what another machine
-    /// under the same name renews does not count (design R4).
+    /// under the same name renews does not count (rule R4).
     #[must_use]
     pub fn expired_on_node_for(&self, lease: &str, node_uid: &str) -> Option<Duration> {
         self.expired(lease, Some(node_uid))
@@ -110,7 +110,7 @@ impl LeaseObserver {
         self.seen().get(lease).map_or(0, |agents| agents.silences)
     }
 
-    /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (design R1).
+    /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (rule R1).
     pub async fn confirm_expired(
         &self,
         leases: &impl Leases,
@@ -124,7 +124,7 @@ impl LeaseObserver {
     }
 
     /// Whether the last holder has released the Lease: it has ended in order and none of its calls is
-    /// running, so the wait for the longest call deadline (design R2) is not needed. Mounts it made are
+    /// running, so the wait for the longest call deadline (rule R2) is not needed. Mounts it made are
     /// still there.
     #[must_use]
     pub fn is_released(&self, lease: &str) -> bool {

@@ -255,7 +255,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nobody younger overtakes an older feasible claim, an infeasible one blocks nobody (B30), whoever fits in gets
+    /// Nobody younger overtakes an older feasible claim, an infeasible one blocks nobody (trap B30), whoever fits in gets
     /// in at once, no two holders contradict their mode, and when everybody has left nobody waits.
     #[test]
     fn grants_are_fair_and_prompt(
@@ -281,7 +281,7 @@ proptest! {
     }
 }
 
-/// An older writer closes the door: readers that come later wait behind it, so it gets its turn (B30).
+/// An older writer closes the door: readers that come later wait behind it, so it gets its turn (trap B30).
 #[test]
 fn an_older_writer_closes_the_door_for_younger_readers() {
     use AccessMode::{MultiNodeReader, SingleNodeWriter};

@@ -1,4 +1,4 @@
-//! A volume that is mounted somewhere without an Attachment (design R7).
+//! A volume that is mounted somewhere without an Attachment (rule R7).
 
 use moor::api::AccessMode;
 use moor::claim::admission::{Grant, Verdict};

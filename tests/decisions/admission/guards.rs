@@ -80,7 +80,7 @@ fn a_volume_that_gets_its_first_controller_is_granted_to_nobody_beside_its_users
 }
 
 /// An Attachment under the name that the claim needs is joined only if it is what the claim needs. Most of this cannot
-/// happen while the epochs are kept (design R3); that it is compared makes no difference of a cache dangerous.
+/// happen while the epochs are kept (rule R3); that it is compared makes no difference of a cache dangerous.
 #[test]
 fn an_attachment_that_differs_in_one_thing_is_not_joined() {
     let mut other_mode = held(Snmw);
@@ -107,7 +107,7 @@ fn what_its_node_gave_back_is_not_granted_again() {
     assert!(is_held(&world));
 }
 
-/// The fence keeps claims from that node and from no other (design R11).
+/// The fence keeps claims from that node and from no other (rule R11).
 #[test]
 fn what_is_being_undone_on_one_node_holds_up_no_other() {
     for mode in [Snw, Mnmw] {

@@ -222,7 +222,7 @@ fn free(
     })
 }
 
-/// Design R3's order: the name was seen in the VolumeHandle, now whom it replaced is looked at.
+/// Rule R3's order: the name was seen in the VolumeHandle, now whom it replaced is looked at.
 fn behind(view: &LeaderView, then: Follow, writes: bool) -> LeaderDoes {
     match view.handle.writer.and_then(|w| w.after) {
         Some(before) if writes => LeaderDoes::LookBehind(before, then),
@@ -262,7 +262,7 @@ fn create(config: &Config, view: &LeaderView, of: &Name, claim: &str, name: &str
     })
 }
 
-/// Design R2: the assignment on an Attachment follows the VolumeHandle's when a controller step is due.
+/// Rule R2: the assignment on an Attachment follows the VolumeHandle's when a controller step is due.
 fn move_attachment(view: &LeaderView, att: &Att) -> Option<LeaderDoes> {
     let due = matches!(att.state, AttachmentState::Taken | AttachmentState::NodeDetached)
         || (att.lost && att.state == AttachmentState::Attached);

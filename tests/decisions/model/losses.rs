@@ -61,7 +61,7 @@ fn looked_at(state: &State) -> LeaderView {
     view(state, Actor::Leader(u8::from(state.habits.blind_loss)))
 }
 
-/// Design R4, by what this leader sees.
+/// Rule R4, by what this leader sees.
 fn judge(view: &LeaderView, att: &Att, seen: &AttachmentSeen, claims: &[ClaimSeen]) -> loss::Verdict {
     with_facts(view, att, seen, claims, loss::judge)
 }

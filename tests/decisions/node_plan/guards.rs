@@ -277,7 +277,7 @@ fn what_was_never_used_is_handed_on_by_whose_turn_it_is() {
         assert_eq!(of(AttachmentState::ControllerDetached, attach, false), NodeStep::Idle);
     }
     assert_eq!(plan(&seen(&[], &[attachment("u")], &[])), NodeStep::Idle, "it does not close");
-    // Nobody knows what an undo-only one undoes, so nothing of the handle may be here (design R11).
+    // Nobody knows what an undo-only one undoes, so nothing of the handle may be here (rule R11).
     let undo = AttachmentSeen { undo_only: Some("t".into()), state: AttachmentState::Taken, ..closing };
     assert_eq!(plan(&seen(&[], std::slice::from_ref(&undo), &[])), detached());
     let mut traces = seen(&[], &[undo], &[record("old", Done::Maybe, &[])]);

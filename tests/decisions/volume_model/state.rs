@@ -169,7 +169,7 @@ impl State {
         }
     }
 
-    /// Long silent, so no call of it runs (design R2).
+    /// Long silent, so no call of it runs (rule R2).
     pub fn is_dead(&self, agent: u8) -> bool {
         self.away[usize::from(agent)] && !self.calls.iter().any(|c| c.by == agent && c.answer.is_none())
     }

@@ -56,7 +56,7 @@ pub struct Backend {
     pub volumes: BTreeMap<String, Stored>,
     /// What callers did that CSI forbids: key and words.
     pub violations: Vec<(String, String)>,
-    /// Nodes that are down for good: to detach what they have staged is right (design R4).
+    /// Nodes that are down for good: to detach what they have staged is right (rule R4).
     pub lost: BTreeSet<String>,
     /// By key.
     pub answers: BTreeMap<String, Answers>,

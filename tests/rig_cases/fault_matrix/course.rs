@@ -112,7 +112,7 @@ fn every_attempt_is_told(rig: &Rig, cell: Cell, shown: &Shown) -> Checked {
     Ok(())
 }
 
-/// Nothing is undone that somebody still wants (csi.md 5.4: the call is made again).
+/// Nothing is undone that somebody still wants: the call is made again.
 fn still_wanted(rig: &Rig, cell: Cell) -> Checked {
     if cell.rpc.is_inverse() {
         return Ok(());
@@ -163,7 +163,7 @@ async fn deleted(rig: &Arc<Rig>, cell: Cell) -> Checked {
     let expected: &[(&str, bool)] = match cell.rpc {
         Rpc::CreateVolume => &[("ControllerPublishVolume", false), ("DeleteVolume", cell.leaves_open())],
         Rpc::ControllerPublishVolume => &[("NodeStageVolume", false), ("ControllerUnpublishVolume", true)],
-        // csi.md 5.4: unknown outcome, must be unstaged; final error, must not. A lie is seen in the mount table.
+        // CSI: unknown outcome, must be unstaged; final error, must not. A lie is seen in the mount table.
         Rpc::NodeStageVolume => &[
             ("NodePublishVolume", false),
             ("NodeUnstageVolume", cell.meaning() == Meaning::StillRunning || cell.is_lie()),

@@ -88,7 +88,7 @@ impl Cell {
         matches!(self.fault, Fault::CodeAfter(_) | Fault::HangAfter)
     }
 
-    /// What moor knows after the failure (reference csi.md 1.0). A question that hangs leaves nothing running.
+    /// What moor knows after the failure. A question that hangs leaves nothing running.
     pub fn meaning(self) -> Meaning {
         match self.code() {
             Some(code) => meaning(self.rpc, code),
@@ -110,7 +110,7 @@ impl Cell {
     }
 
     /// The driver says that there is nothing to undo, and moor has no evidence against it: what a mount table shows it
-    /// believes more (design R9), so only an unmounted path or a call of the Controller service lets it pass.
+    /// believes more (rule R9), so only an unmounted path or a call of the Controller service lets it pass.
     pub fn is_believed_gone(self) -> bool {
         let visible = matches!(self.rpc, Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume);
         self.meaning() == Meaning::AlreadyGone && (self.has_effect() || !visible)

@@ -1,4 +1,4 @@
-//! A mount that is in use, and the order to take it away all the same (design R4).
+//! A mount that is in use, and the order to take it away all the same (rule R4).
 
 use std::fs::{self, File};
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! A driver that answers with OK what it has not done: its word is not enough (design R8).
+//! A driver that answers with OK what it has not done: its word is not enough (rule R8).
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

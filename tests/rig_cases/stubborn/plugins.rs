@@ -1,4 +1,4 @@
-//! The Plugin of a volume in use is deleted, or made anew: another one under the same name (interleavings B21).
+//! The Plugin of a volume in use is deleted, or made anew: another one under the same name (trap B21).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Secrets that are gone when they are needed to undo (design R12).
+//! Secrets that are gone when they are needed to undo (rule R12).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

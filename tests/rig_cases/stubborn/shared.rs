@@ -1,4 +1,4 @@
-//! Two claims on one node share an Attachment (reference nomad.md L6).
+//! Two claims on one node share an Attachment (trap L6).
 
 use std::fs;
 use std::path::Path;

@@ -49,7 +49,7 @@ pub async fn a_controller_that_comes_later_attaches_for_the_next_claim(cluster: 
     rig.remove_volume("late").await;
 }
 
-/// Design R2. A Deployment's controller Pod may go to another node for good, and both nodes are as well as before.
+/// Rule R2. A Deployment's controller Pod may go to another node for good, and both nodes are as well as before.
 pub async fn calls_move_when_a_controller_has_left_its_node(cluster: Arc<Cluster>) {
     const LEFT: &str = "node-3";
     let nodes = vec![("node-1", true), (NODE, false), (LEFT, true)];
