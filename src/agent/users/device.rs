@@ -89,12 +89,11 @@ pub(super) async fn who_has(
 ) -> Result<BTreeSet<i32>, MountError> {
     let looks = files.into_iter().map(async |(mount, files)| {
         let wanted = wanted.clone();
-        let key = HostPath::recorded(&format!("/proc/*/fd (mount {mount})"));
         let look = move |_: &Path| {
             let found = files.into_iter().filter(|file| wanted(&file.link)).map(|file| file.process);
             Ok(found.collect::<BTreeSet<i32>>())
         };
-        match bounded(&key, look).await {
+        match bounded(&key_of(mount), look).await {
             Err(error @ MountError::Hangs { .. }) => {
                 tracing::warn!("{error}");
                 Ok(BTreeSet::new())
@@ -104,6 +103,11 @@ pub(super) async fn who_has(
     });
     let found = futures::future::try_join_all(looks).await?;
     Ok(found.into_iter().flatten().collect())
+}
+
+/// Stands for a look at the files that were opened by a mount.
+fn key_of(mount: u64) -> HostPath {
+    HostPath::recorded(&format!("/proc/*/fd (mount {mount})"))
 }
 
 fn links_of(process: &Path) -> Vec<PathBuf> {
@@ -136,12 +140,11 @@ fn look_at(link: &Path) -> Option<Statx> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
-    use std::sync::{Arc, Mutex};
-
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    use std::os::fd::AsFd as _;
 
     use super::*;
+    use crate::agent::mounts::tests::hang_at;
 
     const PROC: &str = "/proc";
 
@@ -172,24 +175,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_mount_that_hangs_hides_no_user_of_the_others() {
         let open = |process: i32| vec![OpenFile { process, link: PathBuf::from(process.to_string()) }];
-        let files = || BTreeMap::from([(1, open(11)), (2, open(12)), (3, open(13))]);
-        let (come_back, held) = std::sync::mpsc::channel::<()>();
-        let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
-        let held = Arc::new(Mutex::new(held));
-        let wanted = move |link: &Path| {
-            if link == Path::new("12") {
-                let _ = begins.send(());
-                let _ = held.lock().unwrap().recv();
-            }
-            true
-        };
-        let first = tokio::spawn(who_has(files(), wanted.clone()));
-        begun.recv().await.unwrap();
-        tokio::time::advance(std::time::Duration::from_secs(60)).await;
-        assert_eq!(first.await.unwrap().unwrap(), BTreeSet::from([11, 13]));
-        assert_eq!(who_has(files(), wanted).await.unwrap(), BTreeSet::from([11, 13]));
-        assert!(begun.is_empty(), "it has one thread and no more");
-        drop(come_back);
+        // No mount has such numbers.
+        let [one, dead, other] = [u64::MAX - 3, u64::MAX - 2, u64::MAX - 1];
+        let files = BTreeMap::from([(one, open(11)), (dead, open(12)), (other, open(13))]);
+        let _hanging = hang_at(&key_of(dead)).await;
+        assert_eq!(who_has(files, |_: &Path| true).await.unwrap(), BTreeSet::from([11, 13]));
     }
 
     /// As in a container, whose /dev has the devices of the time when it was started.
