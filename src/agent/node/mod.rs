@@ -136,6 +136,11 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
         let done = Box::pin(pass.act(&step, &view)).await;
         match done.map_err(|trouble| trouble.shown(&step, &pass.agent.node_name)) {
             Ok(()) => {}
+            // There is nowhere to write it, and no step of its own to wait for.
+            Err(Trouble::Failed(failure)) if subject(&step).is_none() => {
+                tracing::warn!(key = ?pass.key, ?step, "{failure}");
+                return Next::Retry;
+            }
             Err(Trouble::Failed(failure)) => {
                 pass.looked();
                 return match pass.record_failure(&step, &view, &failure).await {
