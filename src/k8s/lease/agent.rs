@@ -179,7 +179,7 @@ impl<L: Leases> AgentLease<L> {
     }
 
     /// Takes the Lease from whoever had it and renews it while there is progress. End all calls before `shutdown`: then
-    /// the Lease is released, which tells the leader that none is running and that it need not wait.
+    /// the Lease is released, which tells the next agent of the node that none is running and that it need not wait.
     pub async fn run(mut self, word: impl Word, shutdown: impl Future<Output = ()>) -> AgentEnd {
         let mut shutdown = std::pin::pin!(shutdown);
         let ended = tokio::select! {

@@ -123,17 +123,6 @@ impl LeaseObserver {
         Ok(self.expired(lease, node_uid))
     }
 
-    /// Whether the last holder has released the Lease: it has ended in order and none of its calls is
-    /// running, so the wait for the longest call deadline (rule R2) is not needed. Mounts it made are
-    /// still there.
-    #[must_use]
-    pub fn is_released(&self, lease: &str) -> bool {
-        let seen = self.seen();
-        let last = seen.get(lease).and_then(Agents::last);
-        let spec = last.and_then(|last| last.spec.as_ref());
-        spec.is_some_and(|spec| spec.holder_identity.as_deref().unwrap_or_default().is_empty())
-    }
-
     /// Forgets under this name all Nodes but those that are `known` and whoever was seen last. Who is asked about once more
     /// is silent only from then on, so nothing is concluded too early.
     pub fn keep(&self, lease: &str, known: impl Fn(&str) -> bool) {

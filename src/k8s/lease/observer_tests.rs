@@ -93,16 +93,6 @@ async fn a_live_read_corrects_a_stalled_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_lease_shows() {
-    let observer = LeaseObserver::default();
-    assert!(!observer.is_released(N1));
-    observer.observe(&lease("u1", "pod", 1));
-    assert!(!observer.is_released(N1));
-    observer.observe(&lease("u1", "", 1));
-    assert!(observer.is_released(N1));
-}
-
-#[tokio::test(start_paused = true)]
 async fn without_a_node_the_last_holder_counts() {
     let observer = LeaseObserver::default();
     observer.observe(&lease("u1", "pod", 1));
