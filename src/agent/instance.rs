@@ -21,9 +21,12 @@ const HEALTHY: Duration = Duration::from_secs(30);
 /// Time between attempts to connect.
 const CONNECT: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
+/// A connection that is lost sooner was not worth the asking.
+const SHORT: Duration = Duration::from_secs(1);
+
 /// Watches the process behind one socket file until the registry aborts it.
 pub(super) async fn watch(registry: Arc<Registry>, path: PathBuf, serial: u64, poke: Arc<Notify>) {
-    let mut failures = 0;
+    let (mut failures, mut short) = (0, 0);
     loop {
         match connect(&registry, &path).await {
             Ok((serving, health)) => {
@@ -31,8 +34,14 @@ pub(super) async fn watch(registry: Arc<Registry>, path: PathBuf, serial: u64, p
                 let driver = serving.fingerprint.driver.clone();
                 tracing::info!(socket = %path.display(), driver, healthy = health.healthy, "plugin connected");
                 registry.report(&path, serial, Seen::Serving(serving.clone()), health.clone());
+                let began = Instant::now();
                 attend(&registry, &path, serial, &poke, serving, health).await;
                 tracing::info!(socket = %path.display(), driver, "plugin connection lost");
+                // A server that keeps no connection open is asked like one that cannot be.
+                short = if began.elapsed() < SHORT { short + 1 } else { 0 };
+                if short > 1 {
+                    sleep(CONNECT.delay(short)).await;
+                }
             }
             Err((seen, health)) => {
                 failures += 1;

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::context::Agent;
-use super::forgotten::report;
+use super::forgotten::{report, say};
+use crate::api::PluginInstanceStatus;
+use crate::api::instance::ForgottenMount;
 use crate::api::names::instance_name;
 
 /// VolumeHandles whose records have yet to be compared with the API server. None: nothing went back, or all is said.
@@ -44,8 +46,7 @@ impl Agent {
             let instance = self.instances.get("", &instance_name(&self.node_name, &driver));
             // Without Plugin or instance only the Lease says it, and that is what waits here.
             let (Some(_), Some(instance)) = (self.plugin_of(&driver), instance) else { continue };
-            let said = instance.status.as_ref().map(|status| &status.forgotten);
-            if said != Some(&report(&self.records, &driver)) {
+            if !instance.status.as_ref().is_some_and(|status| says(status, report(&self.records, &driver))) {
                 return Err(format!("what a restored etcd has forgotten of {driver} is yet to be reported"));
             }
         }
@@ -54,9 +55,31 @@ impl Agent {
     }
 }
 
+/// Whether a status says what a report is cut and sorted to.
+fn says(status: &PluginInstanceStatus, report: Vec<ForgottenMount>) -> bool {
+    let mut said = PluginInstanceStatus::default();
+    say(report, &mut said);
+    (&status.forgotten, &status.forgotten_handles) == (&said.forgotten, &said.forgotten_handles)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::instance::MAX_FORGOTTEN;
+
+    /// Else the Lease is never renewed again, and nothing on the node is made or undone.
+    #[test]
+    fn what_a_status_has_room_for_counts_as_said() {
+        let mount =
+            |name: usize| ForgottenMount { handle_name: format!("h{name}"), ..ForgottenMount::default() };
+        let nameless = ForgottenMount { reason: "Unreadable".into(), ..ForgottenMount::default() };
+        for report in [vec![mount(1), nameless], (0..=MAX_FORGOTTEN).map(mount).collect()] {
+            let mut status = PluginInstanceStatus::default();
+            assert!(!says(&status, report.clone()));
+            say(report.clone(), &mut status);
+            assert!(says(&status, report));
+        }
+    }
 
     #[test]
     fn every_handle_is_looked_at() {
