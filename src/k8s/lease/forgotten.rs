@@ -11,7 +11,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 /// Annotation with the names of the VolumeHandles, separated by commas.
 const FORGOTTEN: &str = "moor.dev/forgotten";
 /// Most names that are written, and that are believed: with what else a Lease says they fit into the 256 KiB that an
-/// object's annotations may have. An agent stages as many volumes of a driver.
+/// object's annotations may have. An agent stages as many volumes of one driver; of more drivers' the rest is said by
+/// their PluginInstances alone.
 pub const MOST: usize = 2048;
 
 /// VolumeHandles of which a node has, or may have, a mount that the API server does not account for.
