@@ -201,11 +201,23 @@ pub(super) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync)
 }
 
-/// Removes a file; that is on disk when this returns. None is success.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
+/// Removes the record of an Attachment; that is on disk when this returns. None is success. Files of it that could not be
+/// read go first: one that outlived the record would be taken back as one.
+pub(super) fn remove(directory: &Path, uid: &str) -> io::Result<()> {
+    let mut had_more = false;
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == UNREADABLE) && uid_of(&path) == uid {
+            fs::remove_file(&path)?;
+            had_more = true;
+        }
+    }
+    if had_more {
+        sync(directory)?;
+    }
+    match fs::remove_file(file_of(directory, uid)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => path.parent().map_or(Ok(()), sync),
+        _ => sync(directory),
     }
 }
 

@@ -266,13 +266,22 @@ impl Records {
         self.known().insert(stored.record.attachment_uid.clone(), stored);
     }
 
-    /// Removes a record. None is success. What the disk does not take is left to [`Self::catch_up`].
-    pub async fn remove(&self, attachment_uid: &str) {
+    /// Removes a record, for its Attachment is undone, and with it what could not be read of the same Attachment: a
+    /// version that can would undo it again, under the mounts of another one. None is success. What the disk does not take
+    /// is left to [`Self::catch_up`]. Returns whether there was a file that could not be read.
+    pub async fn remove(&self, attachment_uid: &str) -> bool {
         let handle = self.get(attachment_uid).map(|stored| stored.record.handle_name);
         self.known().remove(attachment_uid);
+        let had_more = {
+            let mut all = self.lock_unreadable();
+            let before = all.len();
+            all.retain(|unreadable| unreadable.attachment_uid != attachment_uid);
+            all.len() < before
+        };
         if let Err(error) = self.unlink(attachment_uid, handle.unwrap_or_default()).await {
             tracing::warn!("{error}; it is removed when the disk takes it");
         }
+        had_more
     }
 
     /// Brings the files of a VolumeHandle to what is in memory. Called by whoever may store its records.
@@ -304,10 +313,9 @@ impl Records {
     }
 
     async fn unlink(&self, uid: &str, handle: String) -> Result<(), RecordError> {
-        let path = self.file(uid);
-        let file = path.clone();
-        let done = self.on_disk(uid, handle, move || record_files::remove(&file)).await?;
-        done.map_err(|source| RecordError::Remove { path, source })
+        let (directory, of) = (self.directory.clone(), uid.to_owned());
+        let done = self.on_disk(uid, handle, move || record_files::remove(&directory, &of)).await?;
+        done.map_err(|source| RecordError::Remove { path: self.file(uid), source })
     }
 
     /// Changes the file of a record. One that this fails for may say anything between before and after.

@@ -135,6 +135,40 @@ async fn a_file_that_can_be_read_again_is_a_record_again() {
     assert_eq!(Records::open(dir.path()).unwrap().get("a"), Some(stored("a")));
 }
 
+/// It could not be read, was presumed, and all that it could speak of is undone. A version that can read it must not undo
+/// that again, under the mounts of a later Attachment.
+#[tokio::test]
+async fn what_is_undone_does_not_become_a_record_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = |uid: &str| serde_json::to_vec(&stored(uid)).unwrap();
+    for name in ["a.1.unreadable", "a.3.unreadable", "ab.1.unreadable"] {
+        fs::write(dir.path().join(name), "{\"of\":\"another version\"}").unwrap();
+    }
+    let records = Records::open(dir.path()).unwrap();
+    records.put(stored("a")).await.unwrap();
+    records.remove("a").await;
+    let left: Vec<_> = records.unreadable().into_iter().map(|u| u.attachment_uid).collect();
+    assert_eq!(left, ["ab"]);
+    assert!(!dir.path().join("a.1.unreadable").exists() && !dir.path().join("a.3.unreadable").exists());
+    assert!(dir.path().join("ab.1.unreadable").exists());
+
+    // A disk that takes no writes has them for longer, and nothing of the volume is begun before they are gone.
+    let (here, away) = (dir.path().join("records"), dir.path().join("away"));
+    fs::create_dir(&here).unwrap();
+    fs::write(here.join("b.1.unreadable"), "{\"half\":").unwrap();
+    let records = Records::open(&here).unwrap();
+    records.put(stored("b")).await.unwrap();
+    fs::rename(&here, &away).unwrap();
+    records.remove("b").await;
+    assert!(records.put(stored("c")).await.is_err());
+    fs::rename(&away, &here).unwrap();
+    fs::write(here.join("b.1.unreadable"), text("b")).unwrap();
+    records.put(stored("c")).await.unwrap();
+    let again = Records::open(&here).unwrap();
+    assert_eq!((again.get("b"), again.len()), (None, 1));
+    assert!(records.unreadable().is_empty() && again.unreadable().is_empty());
+}
+
 #[test]
 fn another_boot_leaves_nothing_certain() {
     let mut stored = stored("a");

@@ -149,7 +149,14 @@ impl Pass {
             return Ok(());
         }
         self.clear_staging(&staging)?;
-        self.agent.records.remove(uid).await;
+        let was_unreadable = self.agent.records.remove(uid).await;
+        if was_unreadable {
+            // A file that names no driver is reported for each.
+            for instance in self.agent.instances.all() {
+                self.agent.queues.instances.add(instance.spec.driver_name.clone());
+            }
+            self.agent.taken.tell();
+        }
         if stored.record.forgotten.is_some() {
             tracing::info!(
                 volume = stored.record.volume_handle,

@@ -21,7 +21,9 @@ enum Fate {
 
 /// The next step of undoing, if there is one.
 pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
-    if let Some(step) = seen.records.iter().find_map(|r| undo_record(seen, r)) {
+    let allowed = |record: &Record, step: &NodeStep| !is_call(step) || !is_under_another(seen, record);
+    let mut steps = seen.records.iter().filter_map(|r| undo_record(seen, r).filter(|step| allowed(r, step)));
+    if let Some(step) = steps.next() {
         return Some(step);
     }
     for attachment in seen.attachments.iter().filter_map(|a| seen.attachment(&a.uid)) {
@@ -47,6 +49,44 @@ pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
                 })
         })
         .map(|c| NodeStep::ReportClaimDetached { claim: c.uid.clone() })
+}
+
+/// The driver is asked to undo something.
+fn is_call(step: &NodeStep) -> bool {
+    matches!(step, NodeStep::Unpublish { .. } | NodeStep::Unstage { .. })
+}
+
+/// The volume is mounted here for an Attachment that has more right to it. A driver that goes by the volume id would take
+/// that mount away, or the device from under it. It happens where a record was away while the volume was granted anew.
+pub(super) fn is_under_another(seen: &Seen, record: &Record) -> bool {
+    let is_mounted = |other: &Record| {
+        let is_published = other.targets.values().any(|target| target.published == Done::Yes);
+        other.boot_id == seen.boot_id && (other.staged == Done::Yes || is_published)
+    };
+    let mut others = seen.records.iter().filter(|other| other.attachment_uid != record.attachment_uid);
+    others.any(|other| is_mounted(other) && right_of(seen, other) > right_of(seen, record))
+}
+
+/// What a record's mounts are there for; the order keeps two records from waiting for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Right {
+    /// Its Attachment is gone or lost.
+    Nothing,
+    /// The API server does not account for it; it may be in use.
+    Forgotten,
+    /// An Attachment, or nobody has looked for it yet.
+    Attachment,
+}
+
+fn right_of(seen: &Seen, record: &Record) -> Right {
+    let uid = &record.attachment_uid;
+    let is_over =
+        seen.live(uid) == Some(&LiveAttachment::Gone) || seen.attachment(uid).is_some_and(|a| a.lost);
+    match (is_over, record.forgotten) {
+        (false, _) => Right::Attachment,
+        (true, Some(_)) => Right::Forgotten,
+        (true, None) => Right::Nothing,
+    }
 }
 
 fn undo_record(seen: &Seen, record: &Record) -> Option<NodeStep> {

@@ -338,3 +338,78 @@ fn what_an_unreadable_record_may_speak_of_is_undone_before_the_volume_is_handed_
     let written = Seen { records: vec![record()], ..unreadable(&closing, vec![claim()]) };
     assert_eq!(plan(&written), unpublish());
 }
+
+const LATER: &str = "later";
+
+/// The record of A is there again, as of a version that can read it: its Attachment is gone, and the volume has been
+/// granted here anew since.
+fn under_a_later_one() -> Seen {
+    let mut later = Record { attachment_uid: LATER.into(), targets: BTreeMap::new(), ..record() };
+    later.targets.insert("other".into(), target());
+    let mut using = ClaimSeen { uid: "other".into(), ..claim() };
+    using.assignment.as_mut().unwrap().attachment_uid = LATER.into();
+    Seen {
+        records: vec![record(), later],
+        claims: vec![using],
+        attachments: vec![AttachmentSeen { uid: LATER.into(), ..attachment() }],
+        mounted: vec!["other".into()],
+        revision: Some(200),
+        ..both_gone()
+    }
+}
+
+#[test]
+fn nothing_is_undone_under_a_later_attachment() {
+    let seen = under_a_later_one();
+    assert_eq!(plan(&seen), NodeStep::Idle, "a target of the same volume id");
+    let mut staged = seen.clone();
+    staged.records[0].targets.clear();
+    assert_eq!(plan(&staged), NodeStep::Idle, "by the volume id");
+    staged.records[1].targets.clear();
+    staged.claims[0].state = ClaimState::Taken;
+    assert_eq!(plan(&staged), NodeStep::Idle, "it is staged");
+
+    let mut ordered = lapsed(seen.clone(), Lapse::WentBack);
+    ordered.orders = vec![A.into()];
+    assert_eq!(plan(&ordered), NodeStep::Idle, "an order is about the old mount");
+    let unknown = Seen { attachments: Vec::new(), ..seen.clone() };
+    let read = NodeStep::ReadAttachment { attachment: LATER.into(), name: "name".into() };
+    assert_eq!(plan(&unknown), read, "it may be there");
+}
+
+#[test]
+fn what_is_later_goes_first_and_then_what_was_before() {
+    let mut seen = under_a_later_one();
+    seen.attachments[0].deleted = true;
+    seen.claims[0].deleted = true;
+    let unpublish_later = NodeStep::Unpublish { claim: "other".into(), attachment: LATER.into() };
+    assert_eq!(plan(&seen), unpublish_later);
+    seen.records[1].targets.clear();
+    assert_eq!(plan(&seen), NodeStep::Unstage { attachment: LATER.into() });
+    seen.records[1].staged = Done::No;
+    assert_eq!(plan(&seen), unpublish());
+    // A mount that the API server does not account for is in use too.
+    let mut kept = under_a_later_one();
+    kept.attachments.clear();
+    kept.live_attachments.push((LATER.into(), LiveAttachment::Gone));
+    kept.records[1].forgotten = Some(Forgotten { why: Lapse::WentBack, since: 0 });
+    assert_eq!(plan(&kept), NodeStep::Idle);
+}
+
+/// Of two that are both in doubt neither may wait for the other.
+#[test]
+fn what_is_not_mounted_any_more_holds_nothing_up() {
+    let mut seen = under_a_later_one();
+    for record in &mut seen.records {
+        record.staged = Done::Maybe;
+        record.targets.values_mut().for_each(|target| target.published = Done::Maybe);
+    }
+    seen.mounted.clear();
+    assert_eq!(plan(&seen), unpublish());
+    let mut both = under_a_later_one();
+    both.claims.clear();
+    both.attachments.clear();
+    both.gone_claims.push("other".into());
+    both.live_attachments.push((LATER.into(), LiveAttachment::Gone));
+    assert_eq!(plan(&both), unpublish(), "neither is of an Attachment");
+}
