@@ -52,9 +52,20 @@ pub struct Stored {
     /// nobody has looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_by_driver: Option<Vec<String>>,
+    /// The record was made before anything of it was, and no claim was published by it since: nobody but the driver can
+    /// have any of it. Not said by an earlier version, nor of a record that stands for one that cannot be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unused: bool,
 }
 
 impl Stored {
+    /// A record of which nothing was seen yet.
+    pub(super) fn of(record: Record) -> Self {
+        let (staging_device, staging_imprint, kept_by_driver, flags_seen) = Default::default();
+        let (staged_once, unused) = (false, false);
+        Self { record, staging_device, staging_imprint, staged_once, flags_seen, kept_by_driver, unused }
+    }
+
     /// Nothing that the record says of another boot is certain: what may have been mounted has to be made or undone
     /// again (rule R8). What was never called stays so.
     pub fn enter_boot(&mut self, boot_id: &str) -> bool {
@@ -76,7 +87,13 @@ impl Stored {
         self.staging_imprint = None;
         self.staged_once = false;
         self.kept_by_driver = None;
+        self.unused = true;
         true
+    }
+
+    /// What is mounted elsewhere on the node is the driver's own, for nobody else can have it yet.
+    pub(super) fn is_driver_alone(&self) -> bool {
+        self.unused && self.record.left.is_empty()
     }
 
     /// UIDs of the Attachment and of the claims.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::attachment::record::TargetRecord;
+use crate::attachment::record::{Left, TargetRecord};
 
 pub(crate) fn stored(uid: &str) -> Stored {
     let target = TargetRecord {
@@ -37,7 +37,25 @@ pub(crate) fn stored(uid: &str) -> Stored {
         staged_once: true,
         flags_seen: BTreeSet::new(),
         kept_by_driver: None,
+        unused: false,
     }
+}
+
+/// What a user has mounted by then would pass for the driver's own for ever.
+#[test]
+fn what_the_driver_keeps_is_looked_for_before_anybody_can_have_it() {
+    let new = Stored { unused: true, ..stored("a") };
+    assert!(new.is_driver_alone());
+    let mut emptied = new.clone();
+    let imprint = Imprint { device: "7:1".into(), root: "/".into(), source: None, disk: None, raw: false };
+    emptied.record.left.insert("gone".into(), Left { path: "/k/claims/gone/target".into(), imprint });
+    assert!(!emptied.is_driver_alone(), "another claim has left it, perhaps with a user");
+
+    let mut text = serde_json::to_value(&new).unwrap();
+    text.as_object_mut().unwrap().remove("unused").unwrap();
+    let mut earlier: Stored = serde_json::from_value(text).unwrap();
+    assert!(!earlier.is_driver_alone(), "an earlier version has published, and not looked");
+    assert!(earlier.enter_boot("boot-2") && earlier.is_driver_alone(), "a reboot leaves no mount to anybody");
 }
 
 #[tokio::test]

@@ -116,10 +116,11 @@ impl Pass {
             stored.saw_flags(&claim_uid(claim), wanted);
         }
         let seen = imprint::of(&target, &device, raw).await?;
-        if stored.kept_by_driver.is_none() && stored.record.targets.len() == 1 {
-            // Nobody but the driver can have it yet.
+        if stored.is_driver_alone() {
             stored.kept_by_driver = self.elsewhere(seen.iter().chain(&stored.staging_imprint)).await;
         }
+        // A look that failed is not made up for: by then a user can have it.
+        stored.unused = false;
         directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
         if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
             recorded.published = Done::Yes;
@@ -184,7 +185,7 @@ impl Pass {
             let node = &self.agent.node_name;
             return Err(Failure::too_many_volumes(Rpc::NodeStageVolume, node, driver));
         }
-        self.new_record(attachment)
+        Ok(Stored { unused: true, ..self.new_record(attachment)? })
     }
 
     pub(super) fn new_record(&self, attachment: &Attachment) -> Result<Stored, Failure> {
@@ -209,8 +210,7 @@ impl Pass {
             revision: 0,
             forgotten: None,
         };
-        let (staging_device, staging_imprint, kept_by_driver, flags_seen) = Default::default();
-        Ok(Stored { record, staging_device, staging_imprint, staged_once: false, kept_by_driver, flags_seen })
+        Ok(Stored::of(record))
     }
 
     /// Raises a record's revision to what is known now, if the object is newer than that.
