@@ -107,7 +107,7 @@ impl Question {
         let driver = self.driver.and_then(|process| survey::namespace(proc, process));
         let own: Vec<PathBuf> = me.into_iter().chain(driver).collect();
         let mut users = Users::default();
-        for copy in self.copies(survey, &own)? {
+        for copy in self.copies(survey, &own, node)? {
             let (namespace, point) = (&copy.space.namespace, &copy.mount.point);
             if copy.mount.is_below(OF_PODS) {
                 users.add_sub_path(point);
@@ -123,7 +123,7 @@ impl Question {
 
     /// The copies that there are; nothing where they cannot be told from those of others: the driver has the same
     /// mounted for itself, or for somebody else's volume that is the same tree.
-    fn copies<'a>(&self, survey: &'a [Space], own: &[PathBuf]) -> Option<Vec<Copy<'a>>> {
+    fn copies<'a>(&self, survey: &'a [Space], own: &[PathBuf], node: Option<&Path>) -> Option<Vec<Copy<'a>>> {
         let meant = |mount: &&Mount| {
             !self.by_right.iter().any(|uid| mount.is_below(uid)) && (!self.writers || mount.has("rw"))
         };
@@ -133,18 +133,26 @@ impl Question {
                 && !mount.is_below(OF_PODS)
                 && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
         };
-        // Also as a container has it that has mounted the node's tree.
-        let kept = |mount: &&Mount| {
-            let mut places = self.kept_by_driver.iter().map(|place| place.trim_start_matches('/'));
-            places.any(|place| mount.point.ends_with(place))
+        let root_of_node = survey
+            .iter()
+            .filter(|space| node == Some(&space.namespace))
+            .find_map(|space| space.table.at(Path::new("/")).pop());
+        let kept = |space: &Space, mount: &Mount| {
+            let known = own.contains(&space.namespace) || node == Some(&space.namespace);
+            self.kept_by_driver.iter().map(Path::new).any(|place| {
+                known && mount.point == place
+                    || root_of_node.is_some_and(|root| is_seen_through(space, root, place, &mount.point))
+            })
         };
-        let part = |mount: &&Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
+        let part = |mount: &Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
         let mut known = survey.iter().filter(|space| own.contains(&space.namespace));
-        if known.any(|space| space.table.all().iter().filter(meant).any(foreign)) {
+        let hides = |space: &Space, mount: &Mount| foreign(mount) && !kept(space, mount);
+        if known.any(|space| space.table.all().iter().filter(meant).any(|mount| hides(space, mount))) {
             return None;
         }
         let of = |space: &'a Space| {
-            let found = space.table.all().iter().filter(meant).filter(part).filter(|mount| !kept(mount));
+            let counts = |mount: &&Mount| part(mount) && !kept(space, mount);
+            let found = space.table.all().iter().filter(meant).filter(counts);
             found.map(|mount| Copy { space, mount }).collect::<Vec<_>>()
         };
         Some(survey.iter().flat_map(of).collect())
@@ -193,6 +201,14 @@ impl Question {
     }
 }
 
+/// Whether `point` is a place of the node's as it is seen by who has mounted the node's tree, and not a place of his own
+/// with the same name.
+fn is_seen_through(space: &Space, root_of_node: &Mount, place: &Path, point: &Path) -> bool {
+    let is_root = |mount: &&Mount| mount.device == root_of_node.device && mount.root == root_of_node.root;
+    let below = place.strip_prefix("/").unwrap_or(place);
+    space.table.all().iter().filter(is_root).any(|mount| mount.point.join(below) == point)
+}
+
 /// Whether the kernel has the device in use, and not only for a moment more.
 fn is_kept(number: (u32, u32), node: &MountNamespace) -> bool {
     let number = text_of(number);
@@ -207,142 +223,5 @@ fn text_of((major, minor): (u32, u32)) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::mount_table::Table;
-    use super::super::mounts::tests::hang_at;
-    use super::*;
-
-    const CLAIM: &str = "c-1";
-
-    fn space(namespace: &str, mounts: &[(&str, &str)]) -> Space {
-        let line = |(root, at): &(&str, &str)| format!("1 1 8:1 {root} {at} - ext4 /dev/sda1 rw\n");
-        Space {
-            namespace: namespace.into(),
-            process: 7,
-            table: Table::read(&mounts.iter().map(line).collect::<String>()),
-        }
-    }
-
-    fn question() -> Question {
-        let imprint =
-            Imprint { device: "8:1".into(), root: "/vol".into(), source: None, disk: None, raw: false };
-        let left = Left { path: "/k/claims/c-1/target".into(), imprint };
-        let left = [(CLAIM.to_owned(), left)].into();
-        Question {
-            left,
-            by_right: BTreeSet::new(),
-            staged: false,
-            writers: false,
-            kept_by_driver: Vec::new(),
-            driver: None,
-        }
-    }
-
-    /// The places of what counts; `own` is the namespace of the agent and the driver.
-    fn points(question: &Question, survey: &[Space]) -> Vec<String> {
-        let copies = question.copies(survey, &[PathBuf::from("own")]).unwrap_or_default();
-        copies.into_iter().map(|copy| copy.mount.point.display().to_string()).collect()
-    }
-
-    #[test]
-    fn a_copy_counts_wherever_it_is_mounted() {
-        let survey = [
-            space("own", &[("/", "/ rw"), ("/other", "/k/claims/c-2/target rw")]),
-            space("container", &[("/vol", "/data rw"), ("/vol/sub", "/sub ro"), ("/vol2", "/no rw")]),
-        ];
-        assert_eq!(points(&question(), &survey), ["/data", "/sub"]);
-    }
-
-    #[test]
-    fn what_is_mounted_by_right_is_no_copy() {
-        let survey = [
-            space("own", &[("/vol", "/k/staging/a-1 rw")]),
-            space("container", &[("/vol", "/host/k/staging/a-1 rw")]),
-        ];
-        let staged = Question { by_right: ["a-1".to_owned()].into(), ..question() };
-        assert!(points(&staged, &survey).is_empty());
-    }
-
-    #[test]
-    fn beside_readers_only_who_can_write_is_meant() {
-        let survey = [
-            space("own", &[("/vol", "/k/staging/a-1 rw"), ("/vol", "/k/claims/c-2/target ro")]),
-            space("writer", &[("/vol", "/writes rw")]),
-            space("reader", &[("/vol", "/reads ro,relatime")]),
-        ];
-        let by_right = ["a-1".to_owned(), "c-2".to_owned()].into();
-        let beside_readers = Question { by_right, writers: true, ..question() };
-        assert_eq!(points(&beside_readers, &survey), ["/writes"]);
-    }
-
-    /// A driver that binds from a mount of its own, or the mount of somebody else whose volume is the same tree.
-    #[test]
-    fn where_others_have_the_same_nothing_can_be_told() {
-        let survey =
-            [space("own", &[("/vol", "/driver/keeps rw")]), space("container", &[("/vol", "/data rw")])];
-        assert!(question().copies(&survey, &[PathBuf::from("own")]).is_none());
-    }
-
-    /// A driver that mounts on the node itself, as for several volumes at once, at a place that was seen in time.
-    #[test]
-    fn what_the_driver_keeps_on_the_node_is_no_user_and_hides_none() {
-        let survey = [
-            space("node", &[("/vol", "/driver/shares rw"), ("/vol", "/mnt rw")]),
-            space("collector", &[("/vol", "/host/driver/shares ro")]),
-            space("container", &[("/vol", "/data rw")]),
-        ];
-        let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
-        assert_eq!(points(&told, &survey), ["/mnt", "/data"]);
-        let users = told.ask_tables(&survey, Some(Path::new("node"))).unwrap().users.to_string();
-        assert!(users.contains("/mnt on the node itself") && !users.contains("shares"), "{users}");
-    }
-
-    /// A driver into whose namespace the unmounting has not come.
-    #[test]
-    fn what_is_still_at_its_path_for_the_driver_is_a_copy() {
-        let survey = [space("own", &[("/vol", "/k/claims/c-1/target rw")])];
-        assert_eq!(points(&question(), &survey), ["/k/claims/c-1/target"]);
-    }
-
-    /// The kernel would end it with the directory, and tell nobody.
-    #[test]
-    fn what_anybody_has_mounted_at_a_target_is_seen() {
-        let survey = [
-            space("own", &[("/", "/ rw"), ("/vol", "/k/targets/c-2/target rw")]),
-            // Bound from what is not mounted any more: it is somewhere else.
-            space("container", &[("/c-1/target", "/data rw")]),
-        ];
-        assert!(!is_mounted_in(&survey, CLAIM));
-        let driver = [space("own", &[]), space("driver", &[("/vol", "/host/k/targets/c-1/target rw")])];
-        assert!(is_mounted_in(&driver, CLAIM));
-    }
-
-    /// As kubelet makes it for a subPath, which may be all of the volume.
-    #[test]
-    fn what_a_pod_has_of_it_in_our_own_namespace_is_no_excuse() {
-        for root in ["/vol/sub", "/vol"] {
-            let survey = [
-                space("own", &[(root, "/k/pods/p/volume-subpaths/x rw")]),
-                space("container", &[(root, "/data rw")]),
-            ];
-            assert_eq!(points(&question(), &survey), ["/k/pods/p/volume-subpaths/x", "/data"], "{root}");
-        }
-    }
-
-    /// A disk that is dead, and a file of a dead file system that some process has open.
-    #[tokio::test(start_paused = true)]
-    async fn what_hangs_for_one_volume_holds_up_no_other() {
-        let of_disk = |number: &str| {
-            let disk = Some(number.to_owned());
-            let imprint = Imprint { device: number.into(), root: "/".into(), source: None, disk, raw: false };
-            let left = Left { path: "/k/claims/c-1/target".into(), imprint };
-            Question { left: [(CLAIM.to_owned(), left)].into(), ..question() }
-        };
-        let (dead, node) = ("4095:1048575", MountNamespace::default());
-        let _hanging =
-            [hang_at(&folder_of(dead).unwrap()).await, hang_at(&HostPath::recorded(OPEN_FILES)).await];
-        let refused = find(of_disk(dead), &node).await;
-        assert!(matches!(refused, Err(MountError::Hangs { .. })), "{refused:?}");
-        assert!(find(of_disk("4095:1048574"), &node).await.unwrap().is_empty());
-    }
-}
+#[path = "users_tests.rs"]
+mod tests;

@@ -1,0 +1,160 @@
+use super::super::mount_table::Table;
+use super::super::mounts::tests::hang_at;
+use super::*;
+
+const CLAIM: &str = "c-1";
+
+fn space(namespace: &str, mounts: &[(&str, &str)]) -> Space {
+    let line = |(root, at): &(&str, &str)| format!("2 1 8:1 {root} {at} - ext4 /dev/sda1 rw\n");
+    Space {
+        namespace: namespace.into(),
+        process: 7,
+        table: Table::read(&mounts.iter().map(line).collect::<String>()),
+    }
+}
+
+fn question() -> Question {
+    let imprint = Imprint { device: "8:1".into(), root: "/vol".into(), source: None, disk: None, raw: false };
+    let left = Left { path: "/k/claims/c-1/target".into(), imprint };
+    let left = [(CLAIM.to_owned(), left)].into();
+    Question {
+        left,
+        by_right: BTreeSet::new(),
+        staged: false,
+        writers: false,
+        kept_by_driver: Vec::new(),
+        driver: None,
+    }
+}
+
+/// The places of what counts; `own` is the namespace of the agent and the driver.
+fn points(question: &Question, survey: &[Space]) -> Vec<String> {
+    let copies =
+        question.copies(survey, &[PathBuf::from("own")], Some(Path::new("node"))).unwrap_or_default();
+    copies.into_iter().map(|copy| copy.mount.point.display().to_string()).collect()
+}
+
+#[test]
+fn a_copy_counts_wherever_it_is_mounted() {
+    let survey = [
+        space("own", &[("/", "/ rw"), ("/other", "/k/claims/c-2/target rw")]),
+        space("container", &[("/vol", "/data rw"), ("/vol/sub", "/sub ro"), ("/vol2", "/no rw")]),
+    ];
+    assert_eq!(points(&question(), &survey), ["/data", "/sub"]);
+}
+
+#[test]
+fn what_is_mounted_by_right_is_no_copy() {
+    let survey = [
+        space("own", &[("/vol", "/k/staging/a-1 rw")]),
+        space("container", &[("/vol", "/host/k/staging/a-1 rw")]),
+    ];
+    let staged = Question { by_right: ["a-1".to_owned()].into(), ..question() };
+    assert!(points(&staged, &survey).is_empty());
+}
+
+#[test]
+fn beside_readers_only_who_can_write_is_meant() {
+    let survey = [
+        space("own", &[("/vol", "/k/staging/a-1 rw"), ("/vol", "/k/claims/c-2/target ro")]),
+        space("writer", &[("/vol", "/writes rw")]),
+        space("reader", &[("/vol", "/reads ro,relatime")]),
+    ];
+    let by_right = ["a-1".to_owned(), "c-2".to_owned()].into();
+    let beside_readers = Question { by_right, writers: true, ..question() };
+    assert_eq!(points(&beside_readers, &survey), ["/writes"]);
+}
+
+/// A driver that binds from a mount of its own, or the mount of somebody else whose volume is the same tree.
+#[test]
+fn where_others_have_the_same_nothing_can_be_told() {
+    let survey = [space("own", &[("/vol", "/driver/keeps rw")]), space("container", &[("/vol", "/data rw")])];
+    assert!(question().copies(&survey, &[PathBuf::from("own")], None).is_none());
+}
+
+/// A driver that mounts on the node itself, as for several volumes at once, at a place that was seen in time.
+#[test]
+fn what_the_driver_keeps_on_the_node_is_no_user_and_hides_none() {
+    let survey = [
+        space("node", &[("/", "/ rw"), ("/vol", "/driver/shares rw"), ("/vol", "/mnt rw")]),
+        space("collector", &[("/", "/host ro"), ("/vol", "/host/driver/shares ro")]),
+        space("container", &[("/vol", "/data rw")]),
+    ];
+    let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
+    assert_eq!(points(&told, &survey), ["/mnt", "/data"]);
+    let users = told.ask_tables(&survey, Some(Path::new("node"))).unwrap().users.to_string();
+    assert!(users.contains("/mnt on the node itself") && !users.contains("shares"), "{users}");
+}
+
+/// Whoever makes a Pod chooses where its containers have a volume.
+#[test]
+fn a_container_with_a_place_of_the_drivers_name_is_a_user() {
+    let survey = [
+        space("node", &[("/", "/ rw"), ("/vol", "/driver/shares rw")]),
+        space("container", &[("/vol", "/driver/shares rw")]),
+        space("other", &[("/", "/host ro"), ("/vol", "/x/driver/shares rw")]),
+    ];
+    let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
+    assert_eq!(points(&told, &survey), ["/driver/shares", "/x/driver/shares"]);
+}
+
+#[test]
+fn what_a_driver_keeps_in_a_namespace_that_it_shares_with_the_node_hides_no_user() {
+    let survey = [
+        space("own", &[("/", "/ rw"), ("/vol", "/driver/shares rw")]),
+        space("container", &[("/vol", "/data rw")]),
+    ];
+    let own = [PathBuf::from("own")];
+    let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
+    let copies = told.copies(&survey, &own, Some(&own[0])).unwrap();
+    let [copy] = copies.as_slice() else { panic!("{copies:?}") };
+    assert_eq!(copy.mount.point, Path::new("/data"));
+}
+
+/// A driver into whose namespace the unmounting has not come.
+#[test]
+fn what_is_still_at_its_path_for_the_driver_is_a_copy() {
+    let survey = [space("own", &[("/vol", "/k/claims/c-1/target rw")])];
+    assert_eq!(points(&question(), &survey), ["/k/claims/c-1/target"]);
+}
+
+/// The kernel would end it with the directory, and tell nobody.
+#[test]
+fn what_anybody_has_mounted_at_a_target_is_seen() {
+    let survey = [
+        space("own", &[("/", "/ rw"), ("/vol", "/k/targets/c-2/target rw")]),
+        // Bound from what is not mounted any more: it is somewhere else.
+        space("container", &[("/c-1/target", "/data rw")]),
+    ];
+    assert!(!is_mounted_in(&survey, CLAIM));
+    let driver = [space("own", &[]), space("driver", &[("/vol", "/host/k/targets/c-1/target rw")])];
+    assert!(is_mounted_in(&driver, CLAIM));
+}
+
+/// As kubelet makes it for a subPath, which may be all of the volume.
+#[test]
+fn what_a_pod_has_of_it_in_our_own_namespace_is_no_excuse() {
+    for root in ["/vol/sub", "/vol"] {
+        let survey = [
+            space("own", &[(root, "/k/pods/p/volume-subpaths/x rw")]),
+            space("container", &[(root, "/data rw")]),
+        ];
+        assert_eq!(points(&question(), &survey), ["/k/pods/p/volume-subpaths/x", "/data"], "{root}");
+    }
+}
+
+/// A disk that is dead, and a file of a dead file system that some process has open.
+#[tokio::test(start_paused = true)]
+async fn what_hangs_for_one_volume_holds_up_no_other() {
+    let of_disk = |number: &str| {
+        let disk = Some(number.to_owned());
+        let imprint = Imprint { device: number.into(), root: "/".into(), source: None, disk, raw: false };
+        let left = Left { path: "/k/claims/c-1/target".into(), imprint };
+        Question { left: [(CLAIM.to_owned(), left)].into(), ..question() }
+    };
+    let (dead, node) = ("4095:1048575", MountNamespace::default());
+    let _hanging = [hang_at(&folder_of(dead).unwrap()).await, hang_at(&HostPath::recorded(OPEN_FILES)).await];
+    let refused = find(of_disk(dead), &node).await;
+    assert!(matches!(refused, Err(MountError::Hangs { .. })), "{refused:?}");
+    assert!(find(of_disk("4095:1048574"), &node).await.unwrap().is_empty());
+}
