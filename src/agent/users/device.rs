@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, major, minor};
@@ -44,6 +45,39 @@ fn is_busy(path: &Path, number: &str) -> bool {
             && format!("{}:{}", major(found.st_rdev), minor(found.st_rdev)) == number
     });
     right && rustix::fs::open(path, flags, Mode::empty()).is_err_and(|errno| errno == Errno::BUSY)
+}
+
+/// A disk or one of its partitions.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Its `major:minor`.
+    pub number: String,
+    /// The devices that are made of it.
+    pub holders: Vec<String>,
+}
+
+/// A block device and its partitions, by the kernel's folder of it.
+pub(super) fn parts(folder: &Path, (major, minor): (u32, u32)) -> Result<Vec<Part>, MountError> {
+    let names = |folder: &Path| -> io::Result<Vec<String>> {
+        let all = match fs::read_dir(folder) {
+            // A disk that has gone meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            all => all?,
+        };
+        all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    };
+    let read = || {
+        let whole = Part { number: format!("{major}:{minor}"), holders: names(&folder.join("holders"))? };
+        let mut found = vec![whole];
+        for below in names(folder)?.into_iter().map(|name| folder.join(name)) {
+            if below.join("partition").exists() {
+                let number = fs::read_to_string(below.join("dev"))?.trim().to_owned();
+                found.push(Part { number, holders: names(&below.join("holders"))? });
+            }
+        }
+        Ok(found)
+    };
+    read().map_err(|source| MountError::Look { path: folder.to_owned(), source })
 }
 
 /// The processes that have a file or directory of the file system with this `major` and `minor` open. A file of another
@@ -217,6 +251,26 @@ mod tests {
         drop(held);
         run("losetup", &["--detach", &device]);
         assert_eq!((free, taken), (false, true));
+    }
+
+    #[test]
+    fn what_is_made_of_a_device_or_of_its_partitions_is_named() {
+        let sys = tempfile::tempdir().unwrap();
+        for folder in ["holders/dm-3", "part1/holders/md0", "part2/holders", "queue"] {
+            fs::create_dir_all(sys.path().join(folder)).unwrap();
+        }
+        for (part, number) in [("part1", "8:17\n"), ("part2", "8:18\n")] {
+            fs::write(sys.path().join(part).join("partition"), "1\n").unwrap();
+            fs::write(sys.path().join(part).join("dev"), number).unwrap();
+        }
+        let mut found = parts(sys.path(), (8, 16)).unwrap();
+        found.sort_by(|one, other| one.number.cmp(&other.number));
+        let found: Vec<_> = found.into_iter().map(|part| (part.number, part.holders.join(","))).collect();
+        let wanted = [("8:16", "dm-3"), ("8:17", "md0"), ("8:18", "")];
+        assert_eq!(found, wanted.map(|(number, holders)| (number.to_owned(), holders.to_owned())));
+        assert!(
+            !parts(&sys.path().join("gone"), (8, 16)).unwrap().iter().any(|part| !part.holders.is_empty())
+        );
     }
 
     #[test]

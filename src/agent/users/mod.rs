@@ -52,18 +52,18 @@ pub(super) struct Question {
 /// What may be kept by a dead one is asked for each volume by itself.
 pub(super) async fn find(question: Question, node: &MountNamespace) -> Result<Users, MountError> {
     let survey = take_survey().await?;
-    let (asked, of_node) = (question.clone(), node.clone());
+    let (asked, of_node, all) = (question.clone(), node.clone(), survey.clone());
     let ask = move |_: &Path| {
         let node = of_node.name().inspect_err(|error| tracing::warn!("{error}")).ok();
-        Ok(asked.ask_tables(&survey, node.as_deref()))
+        Ok(asked.ask_tables(&all, node.as_deref()))
     };
-    let Some(tables) = bounded(&HostPath::recorded(PROC), ask).await? else {
+    let Some(mut tables) = bounded(&HostPath::recorded(PROC), ask).await? else {
         return Ok(Users::default());
     };
-    let mut users = tables.users;
+    let mut users = std::mem::take(&mut tables.users);
     if users.is_empty() && !question.writers {
         for left in question.left.values() {
-            question.ask_device(&left.imprint, &tables.own, node, &mut users).await?;
+            question.ask_device(&left.imprint, &survey, &tables, node, &mut users).await?;
         }
     }
     Ok(users)
@@ -90,6 +90,8 @@ struct Tables {
     users: Users,
     /// The mount namespaces of the agent and of the driver.
     own: Vec<PathBuf>,
+    /// That of the node, if it can be told.
+    node: Option<PathBuf>,
 }
 
 /// One copy of a mount.
@@ -108,17 +110,9 @@ impl Question {
         let own: Vec<PathBuf> = me.into_iter().chain(driver).collect();
         let mut users = Users::default();
         for copy in self.copies(survey, &own, node)? {
-            let (namespace, point) = (&copy.space.namespace, &copy.mount.point);
-            if copy.mount.is_below(OF_PODS) {
-                users.add_sub_path(point);
-            } else if node == Some(namespace) {
-                users.add_mount_of_node(point);
-            } else {
-                let process = (!own.contains(namespace)).then_some(copy.space.process);
-                users.add_mount(proc, point, process);
-            }
+            add_mount(&mut users, copy.space, copy.mount, &own, node);
         }
-        Some(Tables { users, own })
+        Some(Tables { users, own, node: node.map(Path::to_owned) })
     }
 
     /// The copies that there are; nothing where they cannot be told from those of others: the driver has the same
@@ -158,11 +152,36 @@ impl Question {
         Some(survey.iter().flat_map(of).collect())
     }
 
+    /// Who has a raw device, or a part of it, without a file that is open: by a mount of what is on it, wherever that is,
+    /// or as a part of another device (device mapper, RAID).
+    fn add_holders(
+        &self,
+        survey: &[Space],
+        parts: &[device::Part],
+        own: &[PathBuf],
+        node: Option<&Path>,
+        users: &mut Users,
+    ) {
+        let by_right = |mount: &Mount| self.by_right.iter().any(|uid| mount.is_below(uid));
+        for part in parts {
+            for space in survey {
+                let of_it = |mount: &&Mount| mount.device == part.number && !by_right(mount);
+                for mount in space.table.all().iter().filter(of_it) {
+                    add_mount(users, space, mount, own, node);
+                }
+            }
+            for holder in &part.holders {
+                users.add_holder(holder, &part.number);
+            }
+        }
+    }
+
     /// Whether the device is in use, if it is still the same and all of it is the volume.
     async fn ask_device(
         &self,
         imprint: &Imprint,
-        own: &[PathBuf],
+        survey: &Arc<Vec<Space>>,
+        tables: &Tables,
         node: &MountNamespace,
         users: &mut Users,
     ) -> Result<(), MountError> {
@@ -173,8 +192,19 @@ impl Question {
         let node = node.clone();
         let state = move |_: &Path| Ok(same_disk(&disk).filter(|number| raw || is_kept(*number, &node)));
         let Some(number) = bounded(&folder, state).await? else { return Ok(()) };
+        if raw {
+            let (asked, survey) = (self.clone(), survey.clone());
+            let (own, node) = (tables.own.clone(), tables.node.clone());
+            let mut named = std::mem::take(users);
+            let holding = move |folder: &Path| {
+                let parts = device::parts(folder, number)?;
+                asked.add_holders(&survey, &parts, &own, node.as_deref(), &mut named);
+                Ok(named)
+            };
+            *users = bounded(&folder, holding).await?;
+        }
         let (found, busy) = if raw {
-            let own = own.to_owned();
+            let own = tables.own.clone();
             let list = move |proc: &Path| Ok(device::open_files(proc, &own));
             let files = bounded(&HostPath::recorded(PROC), list).await?;
             (device::who_has(files, move |link| device::is_device(link, number)).await?, None)
@@ -198,6 +228,18 @@ impl Question {
         };
         *users = bounded(&HostPath::recorded(PROC), naming).await?;
         Ok(())
+    }
+}
+
+/// Names who has a mount. `own` and `node` are the namespaces of no one process.
+fn add_mount(users: &mut Users, space: &Space, mount: &Mount, own: &[PathBuf], node: Option<&Path>) {
+    let (namespace, point) = (&space.namespace, &mount.point);
+    if mount.is_below(OF_PODS) {
+        users.add_sub_path(point);
+    } else if node == Some(namespace) {
+        users.add_mount_of_node(point);
+    } else {
+        users.add_mount(Path::new(PROC), point, (!own.contains(namespace)).then_some(space.process));
     }
 }
 

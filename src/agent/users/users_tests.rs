@@ -1,4 +1,5 @@
 use super::super::mount_table::Table;
+use super::super::mounts::disk;
 use super::super::mounts::tests::hang_at;
 use super::*;
 
@@ -157,4 +158,23 @@ async fn what_hangs_for_one_volume_holds_up_no_other() {
     let refused = find(of_disk(dead), &node).await;
     assert!(matches!(refused, Err(MountError::Hangs { .. })), "{refused:?}");
     assert!(find(of_disk("4095:1048574"), &node).await.unwrap().is_empty());
+}
+
+/// A Pod that is privileged has mounted the file system that it has made on its raw device: no file is open.
+#[tokio::test]
+async fn a_raw_device_with_a_mounted_file_system_is_in_use() {
+    // Any disk of this machine: what is asked of it changes nothing.
+    let all = std::fs::read_dir("/sys/dev/block").unwrap().map(|entry| entry.unwrap().file_name());
+    let number = all.map(|name| name.into_string().unwrap()).find(|number| disk(number).is_some()).unwrap();
+    let imprint =
+        Imprint { device: "0:6".into(), root: "/sdb".into(), source: None, disk: disk(&number), raw: true };
+    let line = |at: &str| format!("2 1 {number} / {at} rw - ext4 /dev/sdb rw\n");
+    let table = Table::read(&(line("/k/staging/a-1") + &line("/inside")));
+    let survey = Arc::new(vec![Space { namespace: "container".into(), process: 0, table }]);
+    let asked = Question { by_right: ["a-1".to_owned()].into(), ..question() };
+    let tables = Tables { users: Users::default(), own: Vec::new(), node: None };
+    let mut users = Users::default();
+    asked.ask_device(&imprint, &survey, &tables, &MountNamespace::default(), &mut users).await.unwrap();
+    let said = users.to_string();
+    assert!(said.contains("/inside") && !said.contains("staging"), "{said}");
 }

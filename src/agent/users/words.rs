@@ -48,6 +48,11 @@ impl Users {
         self.0.insert(format!("a Pod's subPath, mounted at {}", shown(point)));
     }
 
+    /// Another device of the kernel's that is made of this one.
+    pub(super) fn add_holder(&mut self, holder: &str, number: &str) {
+        self.0.insert(format!("the block device {holder} on this node, which is made of device {number}"));
+    }
+
     /// The kernel says that a device is in use, and by whom is not to be seen.
     pub fn add_unseen(&mut self, number: &str) {
         self.0.insert(format!("somebody who cannot be seen from here (device {number} is busy)"));
