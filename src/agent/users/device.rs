@@ -17,24 +17,28 @@ use crate::agent::paths::HostPath;
 const KINDS: [&str; 4] = ["/sys/fs/ext4", "/sys/fs/xfs", "/sys/fs/f2fs", "/sys/fs/nilfs2"];
 const DEVICES: &str = "/sys/dev/block";
 
-/// Whether a file system or something else of the kernel's has the device, mounted or not. What cannot be asked is no.
-pub(super) fn is_taken(number: &str, node: &MountNamespace) -> bool {
+/// Whether a file system or something else of the kernel's has the device, mounted or not. A disk that is gone is in nobody's
+/// use, and one that has no file in /dev cannot be asked.
+pub(super) fn is_taken(number: &str, node: &MountNamespace) -> Result<bool, MountError> {
     let folder = Path::new(DEVICES).join(number);
     let name = fs::canonicalize(&folder).ok().and_then(|path| Some(path.file_name()?.to_owned()));
-    let Some(name) = name else { return false };
-    KINDS.iter().any(|kind| Path::new(kind).join(&name).exists()) || refuses_a_second(&folder, number, node)
+    let Some(name) = name else { return Ok(false) };
+    if KINDS.iter().any(|kind| Path::new(kind).join(&name).exists()) {
+        return Ok(true);
+    }
+    refuses_a_second(&folder, number, node)
 }
 
 /// A file system opens its device so that nobody else can have it for himself. Its file is looked for in the node's own
-/// /dev: a container has the devices of the time when it was started.
-fn refuses_a_second(folder: &Path, number: &str, node: &MountNamespace) -> bool {
+/// /dev: a container has the devices of the time when it was started, and says of a later one that it is free. An agent to
+/// which no such namespace was named has its own.
+fn refuses_a_second(folder: &Path, number: &str, node: &MountNamespace) -> Result<bool, MountError> {
     let told = fs::read_to_string(folder.join("uevent")).unwrap_or_default();
-    let Some(name) = told.lines().find_map(|line| line.strip_prefix("DEVNAME=")) else { return false };
+    let Some(name) = told.lines().find_map(|line| line.strip_prefix("DEVNAME=")) else {
+        return Ok(false);
+    };
     let path = Path::new("/dev").join(name);
-    node.run(|| Ok(is_busy(&path, number))).unwrap_or_else(|error| {
-        tracing::warn!("{error}");
-        is_busy(&path, number)
-    })
+    node.run(|| Ok(is_busy(&path, number)))
 }
 
 fn is_busy(path: &Path, number: &str) -> bool {
@@ -82,13 +86,13 @@ pub(super) fn parts(folder: &Path, (major, minor): (u32, u32)) -> Result<Vec<Par
 
 /// The processes that have a file or directory of the file system with this `major` and `minor` open. A file of another
 /// one, of which the file system is dead, may keep whoever asks.
-pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Vec<i32> {
+pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Result<Vec<i32>, MountError> {
     let has_open = |process: &i32| {
         let folder = proc.join(process.to_string());
         let links = links_of(&folder).into_iter().chain([folder.join("cwd"), folder.join("root")]);
         links.into_iter().any(|link| is_of_file_system(&link, device))
     };
-    processes(proc).unwrap_or_default().into_iter().filter(has_open).collect()
+    Ok(all_of(proc)?.into_iter().filter(has_open).collect())
 }
 
 /// An open file of a process.
@@ -100,10 +104,13 @@ pub(super) struct OpenFile {
 
 /// The open files of all processes but those in the mount namespaces `except`, by the kernel's number of the mount by which
 /// they were opened. No file system is asked.
-pub(super) fn open_files(proc: &Path, except: &[PathBuf]) -> BTreeMap<u64, Vec<OpenFile>> {
+pub(super) fn open_files(
+    proc: &Path,
+    except: &[PathBuf],
+) -> Result<BTreeMap<u64, Vec<OpenFile>>, MountError> {
     let mut found: BTreeMap<u64, Vec<OpenFile>> = BTreeMap::new();
     let others = |process: &i32| namespace(proc, *process).is_none_or(|found| !except.contains(&found));
-    for process in processes(proc).unwrap_or_default().into_iter().filter(others) {
+    for process in all_of(proc)?.into_iter().filter(others) {
         let folder = proc.join(process.to_string());
         for link in links_of(&folder) {
             let info = link.file_name().map(|number| folder.join("fdinfo").join(number));
@@ -112,7 +119,12 @@ pub(super) fn open_files(proc: &Path, except: &[PathBuf]) -> BTreeMap<u64, Vec<O
             }
         }
     }
-    found
+    Ok(found)
+}
+
+/// Without them nobody can say that a device is free.
+fn all_of(proc: &Path) -> Result<Vec<i32>, MountError> {
+    processes(proc).map_err(|source| MountError::Look { path: proc.to_owned(), source })
 }
 
 /// Of open files by their mounts, the processes of those that `wanted` is true of. Each mount is asked by itself: one whose
@@ -191,7 +203,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let found = rustix::fs::fstat(file.as_fd()).unwrap();
         let device = (major(found.st_dev), minor(found.st_dev));
-        assert!(users_of_file_system(Path::new(PROC), device).contains(&me()));
+        assert!(users_of_file_system(Path::new(PROC), device).unwrap().contains(&me()));
     }
 
     #[tokio::test]
@@ -199,10 +211,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_owned();
         let is_it = move |link: &Path| fs::read_link(link).is_ok_and(|found| found == path);
-        let all = open_files(Path::new(PROC), &[]);
+        let all = open_files(Path::new(PROC), &[]).unwrap();
         assert!(who_has(all, is_it.clone()).await.unwrap().contains(&me()));
         let mine = [fs::read_link("/proc/self/ns/mnt").unwrap()];
-        let others = open_files(Path::new(PROC), &mine);
+        let others = open_files(Path::new(PROC), &mine).unwrap();
         assert!(!who_has(others, is_it).await.unwrap().contains(&me()));
     }
 
@@ -245,9 +257,9 @@ mod tests {
                 container.join().unwrap()
             })
         };
-        let free = in_a_container(&|| is_taken(&number, &node));
+        let free = in_a_container(&|| is_taken(&number, &node).unwrap());
         let held = rustix::fs::open(&device, OFlags::RDONLY | OFlags::EXCL, Mode::empty());
-        let taken = in_a_container(&|| is_taken(&number, &node));
+        let taken = in_a_container(&|| is_taken(&number, &node).unwrap());
         drop(held);
         run("losetup", &["--detach", &device]);
         assert_eq!((free, taken), (false, true));
@@ -273,9 +285,23 @@ mod tests {
         );
     }
 
+    /// "Free" would give the volume on while somebody has it.
+    #[test]
+    fn what_cannot_be_asked_is_not_answered_free() {
+        let sys = tempfile::tempdir().unwrap();
+        fs::write(sys.path().join("uevent"), "MAJOR=8\nMINOR=16\nDEVNAME=sdb\n").unwrap();
+        let missing = MountNamespace::of(Some("/proc/none/ns/mnt".into()));
+        let refused = refuses_a_second(sys.path(), "8:16", &missing);
+        assert!(matches!(refused, Err(MountError::Enter { .. })), "{refused:?}");
+        assert!(!refuses_a_second(sys.path(), "8:16", &MountNamespace::default()).unwrap(), "its own /dev");
+        let no_proc = sys.path().join("proc");
+        assert!(matches!(open_files(&no_proc, &[]), Err(MountError::Look { .. })));
+        assert!(matches!(users_of_file_system(&no_proc, (8, 16)), Err(MountError::Look { .. })));
+    }
+
     #[test]
     fn a_device_that_is_not_there_is_not_taken() {
         let node = MountNamespace::default();
-        assert!(!is_taken("0:0", &node) && !is_taken("4095:1048575", &node));
+        assert!(!is_taken("0:0", &node).unwrap() && !is_taken("4095:1048575", &node).unwrap());
     }
 }

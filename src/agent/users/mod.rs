@@ -190,7 +190,10 @@ impl Question {
         let Some(folder) = folder_of(&disk) else { return Ok(()) };
         // A disk that is dead may keep whoever opens it.
         let node = node.clone();
-        let state = move |_: &Path| Ok(same_disk(&disk).filter(|number| raw || is_kept(*number, &node)));
+        let state = move |_: &Path| match same_disk(&disk) {
+            Some(number) if raw || is_kept(number, &node)? => Ok(Some(number)),
+            _ => Ok(None),
+        };
         let Some(number) = bounded(&folder, state).await? else { return Ok(()) };
         if raw {
             let (asked, survey) = (self.clone(), survey.clone());
@@ -205,11 +208,11 @@ impl Question {
         }
         let (found, busy) = if raw {
             let own = tables.own.clone();
-            let list = move |proc: &Path| Ok(device::open_files(proc, &own));
+            let list = move |proc: &Path| device::open_files(proc, &own);
             let files = bounded(&HostPath::recorded(PROC), list).await?;
             (device::who_has(files, move |link| device::is_device(link, number)).await?, None)
         } else {
-            let look = move |_: &Path| Ok(device::users_of_file_system(Path::new(PROC), number));
+            let look = move |_: &Path| device::users_of_file_system(Path::new(PROC), number);
             let found = bounded(&HostPath::recorded(OPEN_FILES), look).await;
             // Who it is is for people: what they have to wait for is known without.
             let found = found.unwrap_or_else(|error| {
@@ -252,12 +255,13 @@ fn is_seen_through(space: &Space, root_of_node: &Mount, place: &Path, point: &Pa
 }
 
 /// Whether the kernel has the device in use, and not only for a moment more.
-fn is_kept(number: (u32, u32), node: &MountNamespace) -> bool {
+fn is_kept(number: (u32, u32), node: &MountNamespace) -> Result<bool, MountError> {
     let number = text_of(number);
-    device::is_taken(&number, node) && {
-        std::thread::sleep(ENDING);
-        device::is_taken(&number, node)
+    if !device::is_taken(&number, node)? {
+        return Ok(false);
     }
+    std::thread::sleep(ENDING);
+    device::is_taken(&number, node)
 }
 
 fn text_of((major, minor): (u32, u32)) -> String {
