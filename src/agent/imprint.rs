@@ -25,7 +25,11 @@ pub(super) async fn of_mount(path: &HostPath) -> Result<Option<Imprint>, MountEr
     let mount = topmost(&table, path);
     let Some(found) = mount else { return Ok(None) };
     let number = found.device.clone();
-    let disk = bounded(path, move |_| Ok(mounts::disk(&number))).await?;
+    // The kernel's own folder answers also where what is mounted does not.
+    let disk = match mounts::folder_of(&number) {
+        Some(folder) => bounded(&folder, move |_| Ok(mounts::disk(&number))).await?,
+        None => None,
+    };
     Ok(Some(Imprint { disk, ..found }))
 }
 
@@ -133,6 +137,7 @@ fn is_within(path: &str, whole: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::mounts::tests::hang_at;
 
     const SAMPLE: &str = "\
 40 22 8:16 / /k/staging/a rw,relatime shared:9 master:3 - ext4 /dev/sdb rw
@@ -176,6 +181,19 @@ mod tests {
         assert_eq!(of(0, "/k"), ["/var/data"]);
         assert_eq!(of(2, "/x"), ["/z"]);
         assert_eq!(of(1, "/var"), [""; 0]);
+    }
+
+    /// What users have of it is found by this when it is unmounted by force.
+    #[tokio::test(start_paused = true)]
+    async fn a_mount_that_hangs_has_an_imprint_all_the_same() {
+        let table = fs::read_to_string(TABLE).unwrap();
+        let table = Table::read(&table);
+        let is_apart = |mount: &&Mount| mount.point != Path::new("/") && !mount.point.starts_with("/proc");
+        let mounted = table.all().iter().rev().find(is_apart).unwrap();
+        let path = HostPath::recorded(mounted.point.to_str().unwrap());
+        let _hanging = hang_at(&path).await;
+        let found = of_whatever(&path).await.unwrap().unwrap();
+        assert_eq!((&found.device, found.raw), (&table.at(&mounted.point).pop().unwrap().device, false));
     }
 
     #[tokio::test]

@@ -170,11 +170,14 @@ pub async fn look(path: &HostPath) -> Result<Option<Device>, MountError> {
 /// Whether a raw device is at `path`. What cannot be looked at is a file system whose server is dead.
 pub(super) async fn is_device(path: &HostPath) -> Result<bool, MountError> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    bounded(path, move |path| {
+    let look = move |path: &Path| {
         let found = rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE);
         Ok(found.is_ok_and(|found| FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice))
-    })
-    .await
+    };
+    match bounded(path, look).await {
+        Err(MountError::Hangs { .. }) => Ok(false),
+        answered => answered,
+    }
 }
 
 /// Whether the raw device at `path` takes writes, by the kernel's own word. A device that it does not know is not said to.

@@ -10,11 +10,11 @@ use crate::agent::budgets::Direction;
 use crate::agent::directories::{self, Left};
 use crate::agent::failure::Failure;
 use crate::agent::imprint;
-use crate::agent::mounts;
+use crate::agent::mounts::{self, MountError};
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
 use crate::api::VolumeClaim;
-use crate::attachment::record::{Done, Record};
+use crate::attachment::record::{Done, Imprint, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
 use crate::k8s::events::Reason;
 
@@ -37,7 +37,8 @@ impl Pass {
             if recorded.imprint.is_none() {
                 // Of an earlier version, or of a publish that was cut off. An agent that dies in the call must not have
                 // the one after it ask who uses nothing.
-                recorded.imprint = imprint::of_whatever(&target).await?;
+                let ordered = ordered.is_some() || self.is_forced(&stored.record);
+                recorded.imprint = seen_or_ordered(ordered, imprint::of_whatever(&target).await)?;
                 if recorded.imprint.is_some() {
                     stored.record.targets.insert(claim.to_owned(), recorded.clone());
                     self.agent.records.put_or_defer(stored.clone()).await;
@@ -99,7 +100,8 @@ impl Pass {
         let serving = self.agent.serving(RPC, &driver)?;
         let seen = stored.staging_imprint.is_some();
         if !seen {
-            stored.staging_imprint = imprint::of_mount(&staging).await?;
+            let ordered = self.is_forced(&stored.record);
+            stored.staging_imprint = seen_or_ordered(ordered, imprint::of_mount(&staging).await)?;
         }
         if stored.record.staged == Done::Yes || seen != stored.staging_imprint.is_some() {
             // From here on it may be half undone: a claim that comes back has to be staged again.
@@ -236,6 +238,18 @@ impl Pass {
     }
 }
 
+/// By what its copies would be found. An order that waits for no user does not wait for this either.
+fn seen_or_ordered(
+    ordered: bool,
+    seen: Result<Option<Imprint>, MountError>,
+) -> Result<Option<Imprint>, MountError> {
+    if let (true, Err(error)) = (ordered, &seen) {
+        tracing::warn!("its users cannot be found, and it is undone by force all the same: {error}");
+        return Ok(None);
+    }
+    seen
+}
+
 /// The volume was taken away from this node (rule R4): its Attachment is lost or gone. The device may be gone too, so
 /// that no call of the driver can succeed while the mount is there. Not where the mount may be in proper use.
 fn is_abandoned(view: &View, stored: &Stored) -> bool {
@@ -247,5 +261,17 @@ impl Stored {
     /// Whether a claim has, or may have, a target on this Attachment.
     pub(super) fn has_target(&self, claim: &str) -> bool {
         self.record.targets.contains_key(claim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_order_goes_on_without_what_its_users_are_found_by() {
+        let hangs = || Err(MountError::Hangs { path: "/k/claims/c/target".into() });
+        assert!(matches!(seen_or_ordered(true, hangs()), Ok(None)));
+        assert!(matches!(seen_or_ordered(false, hangs()), Err(MountError::Hangs { .. })));
     }
 }
