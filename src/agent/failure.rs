@@ -98,9 +98,14 @@ impl Failure {
         let way = match rpc {
             Rpc::NodeUnpublishVolume => {
                 "; the undo goes on when one does, and spec.forceDetach of the deleted claim has it unmounted without \
-                 waiting for that"
+                 waiting for that; where no claim is left, or the driver does not come back, moor.dev/force-undo on the \
+                 PluginInstance of the driver on this node has it undone without the driver"
             }
-            Rpc::NodeUnstageVolume | Rpc::ControllerUnpublishVolume => "; the undo goes on when one does",
+            Rpc::NodeUnstageVolume => {
+                "; the undo goes on when one does, and moor.dev/force-undo on the PluginInstance of the driver on this \
+                 node has it undone without the driver"
+            }
+            Rpc::ControllerUnpublishVolume => "; the undo goes on when one does",
             _ => "",
         };
         let message = format!(

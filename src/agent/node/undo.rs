@@ -14,6 +14,7 @@ use crate::agent::mounts::{self, MountError};
 use crate::agent::paths::HostPath;
 use crate::agent::records::Stored;
 use crate::api::VolumeClaim;
+use crate::api::instance::FORCE_UNDO;
 use crate::attachment::record::{Done, Imprint, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
 use crate::k8s::events::Reason;
@@ -70,8 +71,15 @@ impl Pass {
                 {
                     self.agent.tell(claim, Reason::Forced, "Unpublish", note);
                 }
-                let Some(plugin) = plugin else { return Err(failure.into()) };
-                self.call_unpublish(&plugin, &stored.record, &target, view.claims.get(claim)).await?;
+                let again = match plugin {
+                    Some(plugin) => {
+                        self.call_unpublish(&plugin, &stored.record, &target, view.claims.get(claim)).await
+                    }
+                    None => Err(failure),
+                };
+                if let Err(failure) = again {
+                    self.pass_over(&stored.record, &target, failure).await?;
+                }
             }
         }
         self.require_unmounted(RPC, &target, "NodeUnpublishVolume").await?;
@@ -97,7 +105,11 @@ impl Pass {
         let staging = HostPath::recorded(&stored.record.staging_path);
         let driver = stored.record.driver_name.clone();
         let _turn = self.turn(&driver, Direction::Undo).await?;
-        let serving = self.agent.serving(RPC, &driver)?;
+        let plugin = match self.agent.serving(RPC, &driver) {
+            Ok(serving) => Ok(serving.plugin),
+            Err(failure) if !self.is_forced(&stored.record) => return Err(failure.into()),
+            Err(failure) => Err(failure),
+        };
         let seen = stored.staging_imprint.is_some();
         if !seen {
             let ordered = self.is_forced(&stored.record);
@@ -114,17 +126,15 @@ impl Pass {
                 self.agent.records.put_or_defer(stored.clone()).await;
             }
         }
-        let args = arguments::node_unstage(&stored.record);
-        let call = Box::pin(self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)));
-        let waiting = view.waiting_for(&super::NodeStep::Unstage { attachment: uid.to_owned() });
-        let called = self.patiently(call, &waiting, "Unstaging", RPC).await;
-        if let Err(failure) = self.accept(called, &stored.record, &staging).await {
-            if !self.gives_up(view, &stored) || self.detach(&staging, &failure).await?.is_none() {
-                return Err(failure.into());
-            }
-            let args = arguments::node_unstage(&stored.record);
-            let called = self.agent.call(&driver, RPC, serving.plugin.node_unstage_volume(args)).await;
-            self.accept(called, &stored.record, &staging).await?;
+        let mut called = self.call_unstage(&plugin, &stored.record, &staging, view).await;
+        if let Err(failure) = &called
+            && self.gives_up(view, &stored)
+            && self.detach(&staging, failure).await?.is_some()
+        {
+            called = self.call_unstage(&plugin, &stored.record, &staging, view).await;
+        }
+        if let Err(failure) = called {
+            self.pass_over(&stored.record, &staging, failure).await?;
         }
         self.require_unmounted(RPC, &staging, "NodeUnstageVolume").await?;
         self.clear_staging(&staging)?;
@@ -203,6 +213,34 @@ impl Pass {
         self.accept(called, record, target).await
     }
 
+    async fn call_unstage(
+        &self,
+        plugin: &Result<Plugin, Failure>,
+        record: &Record,
+        staging: &HostPath,
+        view: &View,
+    ) -> Result<(), Failure> {
+        const RPC: Rpc = Rpc::NodeUnstageVolume;
+        let plugin = plugin.as_ref().map_err(Failure::clone)?;
+        let args = arguments::node_unstage(record);
+        let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unstage_volume(args)));
+        let step = super::NodeStep::Unstage { attachment: record.attachment_uid.clone() };
+        let called = self.patiently(call, &view.waiting_for(&step), "Unstaging", RPC).await;
+        self.accept(called, record, staging).await
+    }
+
+    /// After a call that failed or that no plugin was there for: the order that does not wait takes the step as undone
+    /// once nothing is mounted there, and says so.
+    async fn pass_over(&self, record: &Record, path: &HostPath, failure: Failure) -> Result<(), Trouble> {
+        let mounted = mounts::look(path).await?.is_some();
+        let note = passed_over(record, path, failure, self.is_forced(record), mounted)?;
+        tracing::warn!("{note}");
+        if let Some(instance) = self.instance(&record.driver_name) {
+            self.agent.tell(&instance, Reason::Forced, "Undo", note);
+        }
+        Ok(())
+    }
+
     /// NOT_FOUND counts as undone only with evidence of our own: it is the recorded driver that says so (rule R9,
     /// trap B21), and nothing is mounted.
     async fn accept(
@@ -238,6 +276,24 @@ impl Pass {
     }
 }
 
+/// What is said of a step that is taken as undone without the driver's word; the failure where it is not.
+fn passed_over(
+    record: &Record,
+    path: &HostPath,
+    failure: Failure,
+    forced: bool,
+    mounted: bool,
+) -> Result<String, Failure> {
+    if !forced || mounted {
+        return Err(failure);
+    }
+    Ok(format!(
+        "{FORCE_UNDO}: nothing is mounted at {path}, and that counts as undone for volume {}; what the driver itself \
+         may have left on this node is not undone: {failure}",
+        record.volume_handle
+    ))
+}
+
 /// By what its copies would be found. An order that waits for no user does not wait for this either.
 fn seen_or_ordered(
     ordered: bool,
@@ -267,6 +323,21 @@ impl Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::records::tests::stored;
+
+    /// A driver that was uninstalled, or that fails for ever, would keep the volume from going for ever.
+    #[test]
+    fn an_order_passes_over_a_driver_when_nothing_is_mounted() {
+        let record = stored("a").record;
+        let path = HostPath::recorded("/k/staging/a");
+        let missing = || Failure::plugin_not_running(Rpc::NodeUnstageVolume, "driver", "node-1");
+        let said = passed_over(&record, &path, missing(), true, false).unwrap();
+        for word in ["/k/staging/a", "vol", "node-1", FORCE_UNDO] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert_eq!(passed_over(&record, &path, missing(), true, true), Err(missing()), "still mounted");
+        assert_eq!(passed_over(&record, &path, missing(), false, false), Err(missing()), "not ordered");
+    }
 
     #[test]
     fn only_an_order_goes_on_without_what_its_users_are_found_by() {
