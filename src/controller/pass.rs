@@ -121,6 +121,7 @@ pub(crate) fn volume_step(seen: &Observed, verdicts: &[(String, Verdict)]) -> Vo
         plugin: seen.plugin.as_ref().map(|p| p.spec.balancing),
         older_plugin: seen.older_plugin.as_deref(),
         not_allowed: seen.refused.volume.clone(),
+        same_driver: volumes::is_of_driver(object, &seen.driver),
         controllers: &seen.controllers,
         names_controllers: seen.plugin.as_ref().is_some_and(|p| p.spec.controller_nodes.is_some()),
         any_healthy: seen
@@ -246,6 +247,7 @@ async fn volume_action(ctx: &Context, seen: &Observed, step: VolumeStep) -> Resu
         VolumeStep::MakeHandle => handles::make(ctx, seen, object).await,
         VolumeStep::ContestHandle => handles::contest(ctx, seen, object).await,
         VolumeStep::JudgeRejected => volumes::judge_rejected(ctx, seen, object).await,
+        VolumeStep::JudgeAnew => volumes::judge_anew(ctx, object).await,
         VolumeStep::ReportReady => volumes::report_ready(ctx, seen, object).await,
         VolumeStep::BeginClosing => handles::begin_closing(ctx, seen).await,
         VolumeStep::FinishClosing { mode, first_controller } => {

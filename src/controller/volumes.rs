@@ -66,9 +66,13 @@ pub(crate) async fn assign_delete(
     if !live_attachments(ctx, &name).await?.is_empty() || !forgotten::have_ended(ctx, &seen.ended).await? {
         return Ok(Did::Nothing);
     }
-    // An order that was given stands: its call may be running.
-    let ordered = volume.spec.assignment.as_ref().is_some_and(|a| a.operation == VolumeOperation::Delete);
-    if let Some(handle) = seen.handle.as_ref().filter(|_| !ordered) {
+    let order = VolumeAssignment { operation: VolumeOperation::Delete, controller: to };
+    if let Some(from) = moves_from(volume, &order)
+        && !ctx.is_dead(seen, from).await?
+    {
+        return Ok(Did::Nothing);
+    }
+    if let Some(handle) = seen.handle.as_ref().filter(|_| is_new_order(volume, &order)) {
         let spec = &handle.spec;
         let naming =
             handles::persistent_volume_naming(ctx, volume, &spec.driver_name, &spec.volume_handle).await?;
@@ -76,7 +80,14 @@ pub(crate) async fn assign_delete(
             return leave_storage(ctx, seen, volume, naming.name).await;
         }
     }
-    assign(ctx, seen, volume, &VolumeAssignment { operation: VolumeOperation::Delete, controller: to }).await
+    assign(ctx, seen, volume, &order).await
+}
+
+/// An order that was given stands: its call may be running. To another instance it is given anew, after what may have come
+/// since.
+fn is_new_order(volume: &Volume, order: &VolumeAssignment) -> bool {
+    let ordered = volume.spec.assignment.as_ref().is_some_and(|now| now.operation == order.operation);
+    !ordered || moves_from(volume, order).is_some()
 }
 
 /// Lets the agent delete what CreateVolume made and nobody can use, after a quorum LIST found no PersistentVolume that
@@ -88,15 +99,14 @@ pub(crate) async fn judge_rejected(
 ) -> Result<Did, ApiError> {
     let rejected = volume.status.as_ref().and_then(|s| s.rejected.as_ref());
     let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-    let (Some(rejected), Some(caller)) = (rejected, controller) else { return Ok(Did::Nothing) };
+    let (Some(rejected), Some(_)) = (rejected, controller) else { return Ok(Did::Nothing) };
     let plugin = volume.spec.plugin_name.clone();
     if seen.plugin.is_none() {
         return wait(ctx, volume, &VolumeWaiting::PluginNotFound { plugin }).await;
     }
     // The Plugin may have been made anew for another driver, which knows other volumes by such handles.
-    if instance_name(&caller.agent, &seen.driver) != caller.instance {
-        let needs = "has the driver that made this volume";
-        return wait(ctx, volume, &VolumeWaiting::NoInstance { plugin, needs }).await;
+    if !is_of_driver(volume, &seen.driver) {
+        return wait(ctx, volume, &VolumeWaiting::DriverNotThere { plugin }).await;
     }
     let id = &rejected.volume_handle;
     if let Some(naming) = handles::persistent_volume_naming(ctx, volume, &seen.driver, id).await? {
@@ -105,6 +115,21 @@ pub(crate) async fn judge_rejected(
     let fields = json!({ "rejected": { "mayDelete": true } });
     let api = ctx.volume_api(volume.metadata.namespace.as_deref().unwrap_or_default());
     ctx.volumes.apply(ctx.writer.patch_status(&api, &Target::of(volume.as_ref()), fields).await?);
+    Ok(Did::Step)
+}
+
+/// Whether the instance that a Volume's own calls are assigned to is one of this driver: its name is made of the driver's.
+pub(crate) fn is_of_driver(volume: &Volume, driver: &str) -> bool {
+    let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
+    controller.is_none_or(|c| instance_name(&c.agent, driver) == c.instance)
+}
+
+/// Takes back that what CreateVolume made may be deleted: it was looked at for an instance that is dead. After that the
+/// calls move, and the next look is for the one that has them then.
+pub(crate) async fn judge_anew(ctx: &Context, volume: &Volume) -> Result<Did, ApiError> {
+    let fields = json!({ "rejected": { "mayDelete": false } });
+    let api = ctx.volume_api(volume.metadata.namespace.as_deref().unwrap_or_default());
+    ctx.volumes.apply(ctx.writer.patch_status(&api, &Target::of(volume), fields).await?);
     Ok(Did::Step)
 }
 
@@ -258,3 +283,7 @@ pub(crate) async fn free(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -
     tracing::info!(namespace = seen.namespace, volume = seen.name, "released");
     Ok(Did::Step)
 }
+
+#[cfg(test)]
+#[path = "volumes_tests.rs"]
+mod tests;

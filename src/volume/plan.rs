@@ -13,7 +13,7 @@ use super::instance::{InstanceSeen, choose, successor};
 use super::reason::VolumeWaiting;
 use crate::api::attachment::ControllerRef;
 use crate::api::plugin::Balancing;
-use crate::api::volume::{Segments, VolumeAssignment, VolumeOperation};
+use crate::api::volume::{Rejected, Segments, VolumeAssignment, VolumeOperation};
 use crate::api::{AccessMode, Volume, VolumeState};
 use crate::attachment::HandleSeen;
 use crate::plugin::allow::NotAllowed;
@@ -31,6 +31,9 @@ pub struct Seen<'a> {
     pub older_plugin: Option<&'a str>,
     /// What it asks for and its namespace may not. Counts for what has not been granted yet.
     pub not_allowed: Option<NotAllowed>,
+    /// The instance that its own calls are assigned to is of the driver that would be asked now. It is not where the Plugin
+    /// was made anew for another one, which knows other volumes by the same handles.
+    pub same_driver: bool,
     /// Instances of the Plugin that serve the Controller service.
     pub controllers: &'a [InstanceSeen],
     /// The Plugin says on which nodes these are: the driver has a Controller service, even if there is no instance of it.
@@ -64,6 +67,8 @@ pub enum VolumeStep {
     ContestHandle,
     /// List PersistentVolumes: if none names what CreateVolume made and nobody can use, write that it may be deleted.
     JudgeRejected,
+    /// Write that it may not be deleted yet: another instance is to delete it, and it is judged again for that one.
+    JudgeAnew,
     /// Write that the Volume is Ready.
     ReportReady,
     /// Write closing and epoch + 1 on the VolumeHandle.
@@ -103,10 +108,9 @@ fn state(seen: &Seen<'_>) -> VolumeState {
     seen.volume.status.as_ref().map_or_else(VolumeState::default, |s| s.state)
 }
 
-/// CreateVolume made what nobody can use, and its agent waits for the word that it may be deleted.
-fn is_unjudged(seen: &Seen<'_>) -> bool {
-    let rejected = seen.volume.status.as_ref().and_then(|s| s.rejected.as_ref());
-    rejected.is_some_and(|rejected| !rejected.may_delete)
+/// What CreateVolume made and nobody can use.
+fn rejected<'a>(seen: &Seen<'a>) -> Option<&'a Rejected> {
+    seen.volume.status.as_ref().and_then(|s| s.rejected.as_ref())
 }
 
 fn places<'a>(seen: &'a Seen<'_>) -> &'a [Segments] {
@@ -140,14 +144,7 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
             first_assignment(seen, balancing, key)
         }
         VolumeState::Pending if current.is_none() => handle_or_ready(seen, balancing, key),
-        VolumeState::Pending => match moved {
-            Some(next) => VolumeStep::Assign(VolumeAssignment {
-                operation: assignment.operation,
-                controller: Some(next.to_ref()),
-            }),
-            None if is_unjudged(seen) => VolumeStep::JudgeRejected,
-            None => VolumeStep::Idle,
-        },
+        VolumeState::Pending => open_call(seen, assignment.operation, moved),
         VolumeState::Created => handle_or_ready(seen, balancing, key),
         VolumeState::Ready => open_handle(seen, balancing, key),
         VolumeState::Deleted => VolumeStep::Idle,
@@ -299,7 +296,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
             // A status that was lost: the VolumeHandle was made because the storage was. A creation that is repeated since
             // ends first, as DeleteVolume by another instance could come before its end.
             (true, true, VolumeState::Pending, Some(VolumeOperation::Create)) => {
-                open_creation(seen, heir_of_call)
+                open_call(seen, VolumeOperation::Create, heir_of_call)
             }
             (true, true, VolumeState::Pending, Some(VolumeOperation::Delete)) => VolumeStep::RestoreStatus,
             (true, true, _, Some(VolumeOperation::Delete)) => match heir_of_call {
@@ -310,7 +307,9 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         };
     }
     match (operation, state) {
-        (Some(VolumeOperation::Create), VolumeState::Pending) => open_creation(seen, heir_of_call),
+        (Some(VolumeOperation::Create), VolumeState::Pending) => {
+            open_call(seen, VolumeOperation::Create, heir_of_call)
+        }
         // Made but not locked yet: without the lock another Volume could be using the same storage.
         (
             Some(VolumeOperation::Create | VolumeOperation::Validate),
@@ -327,14 +326,24 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     }
 }
 
-/// Of a deleted Volume an outcome is open: the agent repeats the call until it knows, then says Created or Deleted.
-fn open_creation(seen: &Seen<'_>, heir: Option<&InstanceSeen>) -> VolumeStep {
-    match heir {
-        Some(next) => VolumeStep::Assign(VolumeAssignment {
-            operation: VolumeOperation::Create,
-            controller: Some(next.to_ref()),
-        }),
-        None if is_unjudged(seen) && seen.volume.spec.deletes_storage() => VolumeStep::JudgeRejected,
-        None => VolumeStep::Idle,
+/// An outcome is open, or what was made and nobody can use is to be deleted again: the agent goes on until it knows, also
+/// for a deleted Volume, and after a dead instance its heir. That the storage may be deleted is said to one instance, and
+/// never to one of another driver, to which the same handle is another volume.
+fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<&InstanceSeen>) -> VolumeStep {
+    let given_up = seen.volume.metadata.deletion_timestamp.is_some() && !seen.volume.spec.deletes_storage();
+    match (heir, rejected(seen)) {
+        (Some(_), Some(_)) if !seen.same_driver && given_up => VolumeStep::FreeVolume,
+        (Some(_), Some(_)) if !seen.same_driver => {
+            let plugin = seen.volume.spec.plugin_name.clone();
+            VolumeStep::Wait(VolumeWaiting::DriverNotThere { plugin })
+        }
+        (Some(_), Some(rejected)) if rejected.may_delete => VolumeStep::JudgeAnew,
+        (Some(next), _) => {
+            VolumeStep::Assign(VolumeAssignment { operation, controller: Some(next.to_ref()) })
+        }
+        // Its agent gives it up.
+        (None, Some(_)) if given_up => VolumeStep::Idle,
+        (None, Some(rejected)) if !rejected.may_delete => VolumeStep::JudgeRejected,
+        (None, _) => VolumeStep::Idle,
     }
 }

@@ -26,6 +26,11 @@ pub enum VolumeWaiting {
         /// What is needed of it.
         needs: &'static str,
     },
+    /// CreateVolume made what is of no use, and whose driver that was is not known, or it is not there any more.
+    DriverNotThere {
+        /// Name of the Plugin.
+        plugin: String,
+    },
     /// The driver cannot create volumes.
     CannotCreate {
         /// Name of the Plugin.
@@ -70,7 +75,7 @@ impl VolumeWaiting {
             Self::PluginNotFound { .. } => "PluginNotFound",
             Self::DuplicateDriver { .. } => "DuplicateDriver",
             Self::NotAllowed(_) => NotAllowed::REASON,
-            Self::NoInstance { .. } => "NoInstance",
+            Self::NoInstance { .. } | Self::DriverNotThere { .. } => "NoInstance",
             Self::CannotCreate { .. } => "CannotCreate",
             Self::DuplicateHandle { .. } => "DuplicateHandle",
             Self::HandleInPersistentVolume { .. } | Self::AnswerInPersistentVolume { .. } => {
@@ -95,6 +100,11 @@ impl VolumeWaiting {
             Self::NotAllowed(lack) => lack.message(),
             Self::NoInstance { plugin, needs } => format!(
                 "no instance of Plugin {plugin} is healthy and {needs}; see `kubectl get plugininstances`"
+            ),
+            Self::DriverNotThere { plugin } => format!(
+                "CreateVolume made a volume that is of no use, and no instance of Plugin {plugin} has the driver that made \
+                 it and could delete it (see status.rejected); create the Plugin with that driver again, or delete this \
+                 Volume with spec.deletionPolicy Retain, which leaves that volume in the storage"
             ),
             Self::CannotCreate { plugin } => format!(
                 "the driver of Plugin {plugin} cannot create volumes (no CREATE_DELETE_VOLUME); \

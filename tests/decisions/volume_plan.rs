@@ -30,6 +30,7 @@ struct Row {
     plugin: bool,
     older_plugin: Option<&'static str>,
     not_allowed: Option<NotAllowed>,
+    same_driver: bool,
     controllers: Vec<InstanceSeen>,
     names_controllers: bool,
     can_create: bool,
@@ -53,6 +54,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         plugin: true,
         older_plugin: None,
         not_allowed: None,
+        same_driver: true,
         controllers: vec![instance(&c1(), true, false)],
         names_controllers: false,
         can_create: true,
@@ -103,6 +105,7 @@ impl Row {
             plugin: self.plugin.then_some(Balancing::Spread),
             older_plugin: self.older_plugin,
             not_allowed: self.not_allowed.clone(),
+            same_driver: self.same_driver,
             controllers: &self.controllers,
             names_controllers: self.names_controllers,
             any_healthy: true,
@@ -257,6 +260,35 @@ fn what_nobody_can_use_is_judged_before_it_is_deleted() {
     assert_eq!(plan_of(false, DeletionPolicy::Retain, false), VolumeStep::JudgeRejected);
     // Its agent gives it up.
     assert_eq!(plan_of(true, DeletionPolicy::Retain, false), VolumeStep::Idle);
+}
+
+/// Made by one driver it is nothing to another one, and what was true for one instance may not be for the next.
+#[test]
+fn what_nobody_can_use_is_judged_for_the_instance_that_deletes_it() {
+    let retain = std::cell::Cell::new(None);
+    let plan_of = |deleted: bool, same_driver: bool, may_delete: bool| {
+        let mut row = row(Pending, Some(Create));
+        row.volume.spec.deletion_policy = retain.get();
+        let status = row.volume.status.as_mut().unwrap();
+        status.rejected = Some(Rejected { volume_handle: "made".into(), reason: "small".into(), may_delete });
+        row.same_driver = same_driver;
+        row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+        if deleted { row.deleted().plan() } else { row.plan() }
+    };
+    let moved = VolumeStep::Assign(VolumeAssignment { operation: Create, controller: Some(c2()) });
+    for deleted in [false, true] {
+        assert_eq!(plan_of(deleted, true, true), VolumeStep::JudgeAnew, "deleted={deleted}");
+        assert_eq!(plan_of(deleted, true, false), moved, "deleted={deleted}");
+        for may_delete in [false, true] {
+            let VolumeStep::Wait(why) = plan_of(deleted, false, may_delete) else {
+                panic!("it is not kept from the other driver: deleted={deleted}");
+            };
+            assert!(why.message().contains("spec.deletionPolicy Retain"), "{why:?}");
+        }
+    }
+    retain.set(Some(DeletionPolicy::Retain));
+    assert_eq!(plan_of(true, false, true), VolumeStep::FreeVolume, "no driver is asked");
+    assert_eq!(plan_of(true, true, false), moved, "its agent gives it up");
 }
 
 #[test]

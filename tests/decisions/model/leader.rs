@@ -311,6 +311,7 @@ fn handle_step(
         plugin: Some(Balancing::SingleActive),
         older_plugin: None,
         not_allowed: None,
+        same_driver: true,
         controllers: &instances,
         names_controllers: false,
         any_healthy: true,
@@ -337,7 +338,10 @@ fn handle_step(
             let to = node_ids().find(|i| instance_name(*i) == to.instance).expect("an instance of the model");
             Some(LeaderDoes::MoveHandle(view.handle, to))
         }
-        VolumeStep::AssignDelete(_) | VolumeStep::RestoreStatus | VolumeStep::JudgeRejected => {
+        VolumeStep::AssignDelete(_)
+        | VolumeStep::RestoreStatus
+        | VolumeStep::JudgeRejected
+        | VolumeStep::JudgeAnew => {
             unreachable!("a registered Volume keeps its storage")
         }
     }

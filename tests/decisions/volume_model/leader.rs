@@ -22,6 +22,7 @@ pub fn plan(state: &State, v: u8) -> Option<(Vol, VolumeStep)> {
         older_plugin: None,
         not_allowed: None,
         names_controllers: false,
+        same_driver: true,
         controllers: &instances,
         any_healthy: true,
         can_create: true,
@@ -52,6 +53,7 @@ pub fn act(state: &mut State, v: u8, seen: Vol, step: VolumeStep) {
         VolumeStep::ContestHandle => contest(state, v, seen),
         // The storage has one owner here: no PersistentVolume names it.
         VolumeStep::JudgeRejected => write(state, v, seen, Vol { may_delete: true, ..seen }),
+        VolumeStep::JudgeAnew => write(state, v, seen, Vol { may_delete: false, ..seen }),
         VolumeStep::ReportReady => {
             write(state, v, seen, Vol { state: moor::api::VolumeState::Ready, ..seen });
         }
