@@ -226,7 +226,10 @@ async fn look(agent: &Agent, attachment: &Attachment) -> Result<Option<Outcome>,
         agent.attachments.remove_confirmed(uid.unwrap_or_default());
         return Ok(Some(Outcome::Went));
     };
-    if AttachmentSeen::of(&live) == AttachmentSeen::of(attachment) {
+    let planned = AttachmentSeen::of(attachment);
+    // One that is closed in this moment is attached and detached again, as if the watch had told of it a moment later: the
+    // call that reverses it could not be told from one for what was never called.
+    if (AttachmentSeen { deleted: planned.deleted, ..AttachmentSeen::of(&live) }) == planned {
         let may_call = agent.may_call_controller(&attachment.spec.fixed.driver_name);
         return if may_call { Ok(None) } else { Err(Trouble::NotNow) };
     }
