@@ -292,13 +292,15 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     if let Some(own) = own_handle(seen) {
         return match (own.closing, storage_goes, state, operation) {
             (false, ..) => VolumeStep::BeginClosing,
-            (true, true, VolumeState::Deleted, _) | (true, false, ..) => VolumeStep::RemoveHandle,
             // A status that was lost: the VolumeHandle was made because the storage was. A creation that is repeated since
-            // ends first, as DeleteVolume by another instance could come before its end.
-            (true, true, VolumeState::Pending, Some(VolumeOperation::Create)) => {
+            // ends first, as DeleteVolume by another instance could come before its end. However it ends, also in that
+            // nothing is made, or nothing that can be used, the storage is there.
+            (true, true, VolumeState::Pending, Some(VolumeOperation::Create)) if rejected(seen).is_none() => {
                 open_call(seen, VolumeOperation::Create, heir_of_call)
             }
-            (true, true, VolumeState::Pending, Some(VolumeOperation::Delete)) => VolumeStep::RestoreStatus,
+            (true, true, VolumeState::Pending | VolumeState::Deleted, Some(VolumeOperation::Create))
+            | (true, true, VolumeState::Pending, Some(VolumeOperation::Delete)) => VolumeStep::RestoreStatus,
+            (true, true, VolumeState::Deleted, _) | (true, false, ..) => VolumeStep::RemoveHandle,
             (true, true, _, Some(VolumeOperation::Delete)) => match heir_of_call {
                 Some(next) => VolumeStep::AssignDelete(Some(next.to_ref())),
                 None => VolumeStep::Idle,

@@ -97,7 +97,7 @@ fn a_leader_whose_watch_of_volumes_is_behind() {
 /// Somebody wipes the status, at any moment from the VolumeHandle on.
 #[test]
 fn a_status_is_lost() {
-    let usual = Budget { wiped: 2, away: 1, lag: 1, retain: 1, ..NONE };
+    let usual = Budget { wiped: 2, away: 1, lag: 1, fail: 1, retain: 1, ..NONE };
     check("a lost status", bounds(usual, Budget { lost: 1, old_leader: 1, ..usual }));
 }
 

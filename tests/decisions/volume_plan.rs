@@ -394,6 +394,16 @@ fn a_status_that_was_lost_while_storage_is_deleted_is_written_again() {
     creating.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
     let again = VolumeAssignment { operation: Create, controller: Some(c2()) };
     assert_eq!(creating.plan(), VolumeStep::Assign(again));
+    // The repeated call was refused, or answered with what nobody can use: no call is running, and the storage is there.
+    assert_eq!(
+        row(Deleted, Some(Create)).deleted().handle("v-uid", true).plan(),
+        VolumeStep::RestoreStatus,
+        "what was not made anew was made before"
+    );
+    let mut rejected = row(Pending, Some(Create)).deleted().handle("v-uid", true);
+    let (volume_handle, reason, may_delete) = ("made".into(), "small".into(), false);
+    rejected.volume.status.as_mut().unwrap().rejected = Some(Rejected { volume_handle, reason, may_delete });
+    assert_eq!(rejected.plan(), VolumeStep::RestoreStatus, "its agent deletes nothing that has a lock");
     // After the lock went.
     assert_eq!(row(Pending, Some(Delete)).deleted().plan(), VolumeStep::FreeVolume);
 }

@@ -119,7 +119,8 @@ fn step(config: &Config, s: &mut State, action: Action) {
         Action::LoseStatus => {
             s.budget.wiped -= 1;
             if let Some(vol) = &mut s.volumes[0] {
-                *vol = Vol { state: VolumeState::Pending, rejected: false, may_exist: false, ..*vol };
+                let (rejected, may_delete, may_exist) = (false, false, false);
+                *vol = Vol { state: VolumeState::Pending, rejected, may_delete, may_exist, ..*vol };
             }
         }
         Action::Register => {
