@@ -159,14 +159,14 @@ impl Records {
         self.lock_unreadable().clone()
     }
 
-    /// Somebody has looked after the mounts of a file that cannot be read: it is kept, and no longer spoken of.
-    pub fn dismiss(&self, attachment_uid: &str) -> Result<bool, RecordError> {
+    /// Somebody has looked after the mounts of a file that cannot be read: it is kept, and no longer spoken of. Returns
+    /// what it was.
+    pub fn dismiss(&self, attachment_uid: &str) -> Result<Option<Unreadable>, RecordError> {
         let mut all = self.lock_unreadable();
-        let Some(at) = all.iter().position(|u| u.attachment_uid == attachment_uid) else { return Ok(false) };
+        let Some(at) = all.iter().position(|u| u.attachment_uid == attachment_uid) else { return Ok(None) };
         let path = &all[at].path;
         record_files::dismiss(path).map_err(|source| RecordError::Store { path: path.clone(), source })?;
-        all.remove(at);
-        Ok(true)
+        Ok(Some(all.remove(at)))
     }
 
     /// The API server's history went back: whatever the records speak of may be forgotten there. On disk when this

@@ -243,8 +243,8 @@ fn a_dismissed_file_is_kept_and_not_spoken_of() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
     let records = Records::open(dir.path()).unwrap();
-    assert!(!records.dismiss("b").unwrap());
-    assert!(records.dismiss("a").unwrap());
+    assert_eq!(records.dismiss("b").unwrap(), None);
+    assert_eq!(records.dismiss("a").unwrap().unwrap().attachment_uid, "a");
     for records in [records, Records::open(dir.path()).unwrap()] {
         assert!(records.unreadable().is_empty());
     }

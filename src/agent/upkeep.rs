@@ -14,6 +14,7 @@ use super::forgotten;
 use super::processes::{self, Processes};
 use super::state_disk;
 use super::status::{difference, not_ready, ready};
+use super::wakes::NodeKey;
 use crate::api::conditions::{self, Desired, UNDONE};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::names::instance_name;
@@ -98,11 +99,12 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     }
     for uid in forgotten::orders(&observed) {
         match agent.records.dismiss(&uid) {
-            Ok(true) => {
+            Ok(Some(file)) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
                 agent.taken.tell();
+                agent.queues.nodes.add(NodeKey::Handle(file.handle_name));
             }
-            Ok(false) => {}
+            Ok(None) => {}
             Err(error) => tracing::error!("{error}"),
         }
     }

@@ -98,6 +98,8 @@ pub struct Seen {
     pub orders: Vec<String>,
     /// UIDs of Attachments whose record cannot be read: what of them is mounted here is not known.
     pub unreadable: Vec<String>,
+    /// UIDs of Attachments, of whichever volume, whose file cannot be read as a record and names this VolumeHandle.
+    pub unreadable_here: Vec<String>,
     /// UIDs of claims and Attachments whose next call failed and is not due yet. It is left out, so that
     /// it holds up nobody else on the handle.
     pub backing_off: Vec<String>,
@@ -216,6 +218,10 @@ fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Op
     let uid = &attachment.uid;
     // Another Attachment of the same handle was here: its traces go first (rule R7).
     if seen.records.iter().any(|r| &r.attachment_uid != uid && r.has_traces()) {
+        return None;
+    }
+    // Neither is anything made beside a mount of which only a file speaks that nobody can read.
+    if seen.unreadable_here.iter().any(|other| other != uid) {
         return None;
     }
     let record = seen.record(uid);

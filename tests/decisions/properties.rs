@@ -298,6 +298,8 @@ proptest! {
                 let mut traces = seen.records.iter().filter(|r| r.has_traces());
                 let other = traces.any(|r| &r.attachment_uid != attachment);
                 prop_assert!(!other, "staged beside the traces of another Attachment");
+                let unknown = seen.unreadable_here.iter().any(|uid| uid != attachment);
+                prop_assert!(!unknown, "staged beside what nobody can read");
             }
             NodeStep::Publish { claim: uid, attachment } => {
                 let live = freshest(&seen, attachment).expect("a publish without an Attachment");

@@ -108,3 +108,26 @@ pub(super) fn ways_out(record: &Record, node: &str) -> String {
         record.attachment_uid
     )
 }
+
+/// What a claim waits for while a file that cannot be read names its volume, and what ends that.
+pub(super) fn beside_unreadable(driver: &str, node: &str, uid: &str) -> String {
+    format!(
+        "the record of Attachment {uid} on node {node} cannot be read and names this volume, so that an earlier mount of it \
+         may be left there; a version of moor that can read it undoes that, or see to it that nothing of the volume is \
+         mounted there and dismiss the file by \
+         `kubectl annotate --overwrite plugininstance {} {UNDO_FORGOTTEN}={uid}`",
+        instance_name(node, driver)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_beside_a_file_that_nobody_can_read_says_what_to_do() {
+        let told = beside_unreadable("driver", "node-1", "uid-1");
+        let order = format!("plugininstance {} {UNDO_FORGOTTEN}=uid-1`", instance_name("node-1", "driver"));
+        assert!(told.ends_with(&order), "{told}");
+    }
+}

@@ -9,7 +9,7 @@ use super::Pass;
 use crate::agent::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
 use crate::agent::mounts::{self, MountError};
 use crate::agent::paths::HostPath;
-use crate::agent::records::Stored;
+use crate::agent::records::{Stored, Unreadable};
 use crate::agent::wakes::NodeKey;
 use crate::api::{Attachment, VolumeClaim};
 use crate::attachment::AttachmentSeen;
@@ -47,6 +47,9 @@ impl Pass {
             (uid.clone(), seen)
         });
         let gone = self.live_claims.iter().filter(|(_, found)| found.is_none());
+        let unreadable = agent.records.unreadable();
+        let names =
+            |file: &&Unreadable| matches!(&self.key, NodeKey::Handle(handle) if *handle == file.handle_name);
         let seen = Seen {
             node_uid: agent.node_uid.clone(),
             boot_id: agent.boot_id.clone(),
@@ -60,7 +63,12 @@ impl Pass {
             doubted: self.doubted(&stored, &attachments, &claims),
             revision: self.revision,
             orders: self.orders(&stored),
-            unreadable: agent.records.unreadable().into_iter().map(|u| u.attachment_uid).collect(),
+            unreadable: unreadable.iter().map(|file| file.attachment_uid.clone()).collect(),
+            unreadable_here: unreadable
+                .iter()
+                .filter(names)
+                .map(|file| file.attachment_uid.clone())
+                .collect(),
             backing_off: Vec::new(),
         };
         Ok(View { seen, claims, attachments, stored })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::forgotten::ways_out;
+use super::forgotten::{beside_unreadable, ways_out};
 use super::make::claim_uid;
 use super::observe::View;
 use super::{CONCURRENCY, PATIENCE, Pass, Trouble, attachment_of};
@@ -203,7 +203,11 @@ impl Pass {
     /// A mount of another Attachment that is not undone by itself, and so is in the way (rule R7).
     fn traces(&self, view: &View, uid: &str) -> Option<Wait> {
         let mut others = view.seen.records.iter().filter(|r| r.attachment_uid != uid && r.has_traces());
-        let record = others.find(|r| r.forgotten.is_some())?;
+        let Some(record) = others.find(|r| r.forgotten.is_some()) else {
+            let file = view.seen.unreadable_here.iter().find(|other| *other != uid)?;
+            let driver = &view.attachments.get(uid)?.spec.fixed.driver_name;
+            return Some(Wait::new("Forgotten", beside_unreadable(driver, &self.agent.node_name, file)));
+        };
         let (node, ways_out) = (&self.agent.node_name, ways_out(record, &self.agent.node_name));
         let message = format!(
             "an earlier mount of the volume on node {node} is not accounted for by the API server; {ways_out}"

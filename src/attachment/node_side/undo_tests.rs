@@ -413,3 +413,27 @@ fn what_is_not_mounted_any_more_holds_nothing_up() {
     both.live_attachments.push((LATER.into(), LiveAttachment::Gone));
     assert_eq!(plan(&both), unpublish(), "neither is of an Attachment");
 }
+
+/// Its Attachment is gone: the file is all that speaks of its mounts.
+#[test]
+fn nothing_is_made_beside_what_nobody_can_read() {
+    let waiting = ClaimSeen { state: ClaimState::Taken, ..claim() };
+    let beside = |file: &str| Seen {
+        records: Vec::new(),
+        mounted: Vec::new(),
+        claims: vec![waiting.clone()],
+        attachments: vec![attachment()],
+        live_attachments: vec![(A.into(), LiveAttachment::Present(attachment()))],
+        unreadable: vec![file.into()],
+        unreadable_here: vec![file.into()],
+        ..both_gone()
+    };
+    assert_eq!(plan(&beside("earlier")), NodeStep::Idle);
+    let elsewhere = Seen { unreadable_here: Vec::new(), ..beside("earlier") };
+    assert_eq!(plan(&elsewhere), NodeStep::Stage { attachment: A.into() }, "of another volume");
+    assert_eq!(plan(&beside(A)), NodeStep::Presume { attachment: A.into() });
+    let mut presumed = Record { staged: Done::Maybe, ..record() };
+    presumed.targets.clear();
+    let presumed = Seen { records: vec![presumed], gone_claims: Vec::new(), ..beside(A) };
+    assert_eq!(plan(&presumed), NodeStep::Stage { attachment: A.into() });
+}

@@ -293,7 +293,8 @@ prop_compose! {
         (claims, attachments, records) in (claims(), attachments(), records()),
         (live_attachments, live_handle) in (live(), of((select(CLAIMS.to_vec()), of(handle())))),
         (gone_claims, mounted, backing_off) in (some_claims(), some_claims(), some_claims()),
-        (doubted, revision, orders, unreadable) in (some_uids(), of(0..3_u64), some_uids(), some_uids()),
+        (doubted, revision, orders) in (some_uids(), of(0..3_u64), some_uids()),
+        (unreadable, unreadable_here) in (some_uids(), some_uids()),
     ) -> node_side::Seen {
         node_side::Seen {
             node_uid: NODES[0].into(),
@@ -309,6 +310,7 @@ prop_compose! {
             revision,
             orders,
             unreadable,
+            unreadable_here,
             backing_off,
         }
     }

@@ -266,6 +266,7 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         revision: None,
         orders: Vec::new(),
         unreadable: Vec::new(),
+        unreadable_here: Vec::new(),
         backing_off: named(&view.claims_back_off)
             .into_iter()
             .chain(view.att_backs_off.map(uid_name))
