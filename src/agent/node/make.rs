@@ -229,6 +229,12 @@ impl Pass {
             return Ok(HostPath::recorded(&target.path));
         }
         let path = self.agent.paths.target(&uid).map_err(|error| path_failure(&error))?;
+        self.add_target_at(stored, claim, &path);
+        Ok(path)
+    }
+
+    /// Puts a target of a claim that has none yet into the record.
+    pub(super) fn add_target_at(&self, stored: &mut Stored, claim: &VolumeClaim, path: &HostPath) {
         let mut target = TargetRecord {
             namespace: claim.metadata.namespace.clone().unwrap_or_default(),
             name: claim.metadata.name.clone().unwrap_or_default(),
@@ -240,8 +246,7 @@ impl Pass {
             revision: 0,
         };
         self.know(&mut target.revision, claim);
-        stored.record.targets.insert(uid, target);
-        Ok(path)
+        stored.record.targets.insert(claim_uid(claim), target);
     }
 }
 
@@ -314,7 +319,7 @@ pub(super) fn local(rpc: Rpc, error: &DirectoryError) -> Failure {
     Failure::local("NodePathFailed", rpc, error.to_string())
 }
 
-fn path_failure(error: &PathError) -> Failure {
+pub(super) fn path_failure(error: &PathError) -> Failure {
     Failure::arguments(Rpc::NodePublishVolume, error)
 }
 

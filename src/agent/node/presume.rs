@@ -2,11 +2,25 @@
 
 use std::sync::Arc;
 
+use super::make::{claim_uid, path_failure};
 use super::observe::View;
 use super::{Pass, Trouble};
+use crate::agent::paths::{HostPath, PathError, Paths};
 use crate::api::VolumeClaim;
 use crate::attachment::record::Done;
 use crate::claim::ClaimSeen;
+
+/// Where a claim's target may be: where its status says, if that is a place of this claim, as another version may have
+/// published it elsewhere.
+fn target_of(paths: &Paths, claim: &VolumeClaim) -> Result<HostPath, PathError> {
+    let uid = claim_uid(claim);
+    let computed = paths.target(&uid)?;
+    let said = claim.status.as_ref().and_then(|status| status.target_path.as_deref()).map(HostPath::recorded);
+    let is_its_own = |path: &HostPath| {
+        paths.owns(path) && path.as_path().components().any(|part| part.as_os_str() == uid.as_str())
+    };
+    Ok(said.filter(is_its_own).unwrap_or(computed))
+}
 
 impl Pass {
     /// Writes a record in place of one that cannot be read, of all that it could speak of: the undo finds out what of it
@@ -18,7 +32,8 @@ impl Pass {
         self.know(&mut stored.record.revision, &**attachment);
         let used_by = |claim: &&Arc<VolumeClaim>| ClaimSeen::of(claim).uses() == Some(uid);
         for claim in view.claims.values().filter(used_by) {
-            self.add_target(&mut stored, claim)?;
+            let path = target_of(&self.agent.paths, claim).map_err(|error| path_failure(&error))?;
+            self.add_target_at(&mut stored, claim, &path);
         }
         tracing::warn!(
             attachment = uid,
@@ -26,5 +41,39 @@ impl Pass {
         );
         self.agent.records.put(stored).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::api::VolumeClaimStatus;
+
+    #[test]
+    fn a_target_is_looked_for_where_its_claim_says_that_it_is() {
+        let paths = Paths::below(Path::new("/k"));
+        let now = paths.target("c-1").unwrap().text();
+        let before = Paths::target_in(&paths.old_targets(), std::ffi::OsStr::new("c-1")).text();
+        let of = |said: Option<&str>| {
+            let mut claim = VolumeClaim::default();
+            claim.metadata.uid = Some("c-1".into());
+            let target_path = said.map(str::to_owned);
+            claim.status = Some(VolumeClaimStatus { target_path, ..VolumeClaimStatus::default() });
+            target_of(&paths, &claim).unwrap().text()
+        };
+        assert_eq!(of(None), now);
+        assert_eq!(of(Some(&now)), now);
+        assert_eq!(of(Some(&before)), before, "published by an earlier version");
+        // Nothing else that a status says is touched.
+        let others = paths.target("c-2").unwrap().text();
+        let outside = format!("{now}/../../../c-1/target");
+        for said in ["/etc/c-1/target", others.as_str(), outside.as_str()] {
+            assert_eq!(of(Some(said)), now);
+        }
+        let mut bad = VolumeClaim::default();
+        bad.metadata.uid = Some("..".into());
+        assert!(target_of(&paths, &bad).is_err());
     }
 }
