@@ -1,5 +1,7 @@
 //! Mounts that the API server does not account for: found out, reported, and undone on order (rule R7).
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -69,6 +71,12 @@ fn of_file(unreadable: &Unreadable) -> ForgottenMount {
     }
 }
 
+/// Something of a driver is mounted here of which only its PluginInstance can tell, and by which it is ordered undone.
+pub(super) fn needs_instance(records: &Records, driver: &str) -> bool {
+    let has_traces = || records.with_traces().iter().any(|stored| stored.record.driver_name == driver);
+    !report(records, driver).is_empty() || has_traces()
+}
+
 /// What waits to be undone on this node for a driver and has no claim that could say so.
 pub(super) fn untold(records: &Records, retries: &Retries, driver: &str) -> Vec<String> {
     let of_driver = records.with_traces().into_iter().filter(|stored| stored.record.driver_name == driver);
@@ -77,7 +85,7 @@ pub(super) fn untold(records: &Records, retries: &Retries, driver: &str) -> Vec<
         let words = stored.uids().filter_map(|uid| retries.word(&uid));
         words.map(|word| format!("volume {handle}: {word}")).collect::<Vec<_>>()
     });
-    let sorted: std::collections::BTreeSet<String> = words.collect();
+    let sorted: BTreeSet<String> = words.collect();
     sorted.into_iter().collect()
 }
 
@@ -224,6 +232,21 @@ mod tests {
         assert!(said().status);
     }
 
+    /// Also before anything has failed: the failure could not be told without it.
+    #[tokio::test]
+    async fn an_instance_is_needed_until_all_is_undone() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::open(dir.path()).unwrap();
+        assert!(!needs_instance(&records, "driver"));
+        records.put(stored("a")).await.unwrap();
+        assert!(needs_instance(&records, "driver") && !needs_instance(&records, "other"));
+        let mut clean = stored("a");
+        clean.record.staged = crate::attachment::record::Done::No;
+        clean.record.targets.clear();
+        records.put(clean).await.unwrap();
+        assert!(!needs_instance(&records, "driver"));
+    }
+
     fn mount(handle_name: String) -> ForgottenMount {
         ForgottenMount { handle_name, ..ForgottenMount::default() }
     }
@@ -236,7 +259,7 @@ mod tests {
         let unknown = (0..MAX_FORGOTTEN / 2).map(|_| mount(String::new()));
         say(staged.chain(unknown).collect(), &mut status);
         let described = status.forgotten.iter().map(|m| &m.handle_name);
-        let all: std::collections::BTreeSet<_> = described.chain(&status.forgotten_handles).collect();
+        let all: BTreeSet<_> = described.chain(&status.forgotten_handles).collect();
         assert!((0..MAX_STAGED).all(|n| all.contains(&format!("volume-{n}"))));
         assert!(
             status.forgotten.len() == MAX_FORGOTTEN

@@ -45,12 +45,16 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     let name = instance_name(&agent.node_name, driver);
     let observed = agent.instances.get("", &name);
     let Some(plugin) = agent.plugin_of(driver) else {
-        // What is reported on it has to stay known: without it its volumes could be granted elsewhere.
-        if let Some(observed) = observed
-            && forgotten::report(&agent.records, driver).is_empty()
-        {
-            remove(agent, &observed).await?;
+        let Some(observed) = observed else { return Ok(Next::Done) };
+        dismiss_on_order(agent, &observed);
+        // What is reported on it has to stay known: without it its volumes could be granted elsewhere, and what waits to
+        // be undone could neither be told nor be ordered.
+        if forgotten::needs_instance(&agent.records, driver) {
+            let mut after = observed.status.clone().unwrap_or_default();
+            say_what_is_left(agent, &observed, &mut after, Timestamp::now());
+            return write(agent, &observed, &after).await;
         }
+        remove(agent, &observed).await?;
         return Ok(Next::Done);
     };
     let socket = agent.named_socket(&plugin);
@@ -97,7 +101,43 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         remove(agent, &observed).await?;
         return Ok(Next::Again);
     }
-    for uid in forgotten::orders(&observed) {
+    dismiss_on_order(agent, &observed);
+    let after = status(agent, &plugin, &observed, &processes, Timestamp::now());
+    write(agent, &observed, &after).await
+}
+
+/// Writes a status, if it is news.
+async fn write(
+    agent: &Agent,
+    observed: &PluginInstance,
+    after: &PluginInstanceStatus,
+) -> Result<Next, ApiError> {
+    let before = observed.status.clone().unwrap_or_default();
+    let Some(patch) = difference(&before, after) else { return Ok(Next::Done) };
+    let uid = observed.metadata.uid.as_deref().unwrap_or_default();
+    let api = agent.api::<PluginInstance>();
+    match agent.writer.patch_status(&api, &Target::of(observed), patch).await {
+        Ok(written) => agent.instances.apply(written),
+        Err(ApiError::Gone(_)) => {
+            agent.instances.remove_confirmed(uid);
+            return Ok(Next::Again);
+        }
+        Err(ApiError::Conflict(request)) => {
+            let name = observed.metadata.name.as_deref().unwrap_or_default();
+            match agent.get_live::<PluginInstance>(name).await? {
+                Some(found) => agent.instances.apply(found),
+                None => agent.instances.remove_confirmed(uid),
+            }
+            return Err(ApiError::Conflict(request));
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(Next::Done)
+}
+
+/// Files that cannot be read are put away as somebody ordered. What waited beside them goes on.
+fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) {
+    for uid in forgotten::orders(observed) {
         match agent.records.dismiss(&uid) {
             Ok(Some(file)) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
@@ -108,32 +148,6 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
             Err(error) => tracing::error!("{error}"),
         }
     }
-    let before = observed.status.clone().unwrap_or_default();
-    let after = status(agent, &plugin, &observed, &processes, Timestamp::now());
-    if let Some(patch) = difference(&before, &after) {
-        let api = agent.api::<PluginInstance>();
-        let written = agent.writer.patch_status(&api, &Target::of(&*observed), patch).await;
-        match written {
-            Ok(written) => agent.instances.apply(written),
-            Err(ApiError::Gone(_)) => {
-                agent.instances.remove_confirmed(observed.metadata.uid.as_deref().unwrap_or_default());
-                return Ok(Next::Again);
-            }
-            Err(ApiError::Conflict(request)) => {
-                match agent.get_live::<PluginInstance>(&name).await? {
-                    Some(found) => agent.instances.apply(found),
-                    None => {
-                        agent
-                            .instances
-                            .remove_confirmed(observed.metadata.uid.as_deref().unwrap_or_default());
-                    }
-                }
-                return Err(ApiError::Conflict(request));
-            }
-            Err(other) => return Err(other),
-        }
-    }
-    Ok(Next::Done)
 }
 
 /// Our Node is there, under the UID by which we name it. Without it what is made for it would be collected as garbage,
@@ -229,18 +243,29 @@ fn status(
         state_disk::report(&mut status, &spec.socket_path, problem);
     }
     status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
-    forgotten::say(forgotten::report(&agent.records, &observed.spec.driver_name), &mut status);
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
     status.observed_generation = observed.metadata.generation;
     let desired = condition(&status, unwritable.is_some());
     conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
-    let untold = forgotten::untold(&agent.records, &agent.retries, &spec.driver_name);
+    say_what_is_left(agent, observed, &mut status, now);
+    status
+}
+
+/// What is mounted here and has no other object that could tell of it. It is told although the Plugin is gone.
+fn say_what_is_left(
+    agent: &Agent,
+    observed: &PluginInstance,
+    status: &mut PluginInstanceStatus,
+    now: Timestamp,
+) {
+    let driver = &observed.spec.driver_name;
+    forgotten::say(forgotten::report(&agent.records, driver), status);
+    let untold = forgotten::untold(&agent.records, &agent.retries, driver);
     if !untold.is_empty() || status.conditions.iter().any(|condition| condition.type_ == UNDONE) {
         let desired = forgotten::undone(&untold);
         conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
     }
-    status
 }
 
 fn condition(status: &PluginInstanceStatus, unwritable: bool) -> Desired {

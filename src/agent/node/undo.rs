@@ -174,9 +174,10 @@ impl Pass {
                 volume = stored.record.volume_handle,
                 "what the API server had forgotten is undone"
             );
-            self.agent.queues.instances.add(stored.record.driver_name.clone());
             self.agent.taken.tell();
         }
+        // It may be there for this record only.
+        self.agent.queues.instances.add(stored.record.driver_name.clone());
         self.went(uid, &stored.record);
         Ok(())
     }
