@@ -82,11 +82,20 @@ pub(super) fn untold(records: &Records, retries: &Retries, driver: &str) -> Vec<
     let of_driver = records.with_traces().into_iter().filter(|stored| stored.record.driver_name == driver);
     let words = of_driver.flat_map(|stored| {
         let handle = &stored.record.volume_handle;
-        let words = stored.uids().filter_map(|uid| retries.word(&uid));
+        let words = stored.waiting().into_iter().filter_map(|uid| retries.word(&uid));
         words.map(|word| format!("volume {handle}: {word}")).collect::<Vec<_>>()
     });
     let sorted: BTreeSet<String> = words.collect();
     sorted.into_iter().collect()
+}
+
+/// Forgets why steps of an object failed. Returns the drivers whose PluginInstance shows it.
+pub(super) fn clear(retries: &Retries, records: &Records, uid: &str) -> BTreeSet<String> {
+    if !retries.clear(uid) {
+        return BTreeSet::new();
+    }
+    let shown = records.with_traces().into_iter().filter(|stored| stored.waiting().contains(uid));
+    shown.map(|stored| stored.record.driver_name).collect()
 }
 
 /// The condition that says it.
@@ -165,7 +174,7 @@ mod tests {
     use crate::agent::records::tests::stored;
     use crate::agent::retry::Step;
     use crate::api::instance::MAX_STAGED;
-    use crate::attachment::record::Forgotten;
+    use crate::attachment::record::{Forgotten, Imprint, Left};
     use crate::csi::Rpc;
 
     #[tokio::test]
@@ -245,6 +254,44 @@ mod tests {
         clean.record.targets.clear();
         records.put(clean).await.unwrap();
         assert!(!needs_instance(&records, "driver"));
+    }
+
+    /// Its claim was removed by hand, and a process still has what it had.
+    #[tokio::test]
+    async fn what_was_unmounted_and_is_in_use_is_told_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (records, retries) = (Records::open(dir.path()).unwrap(), Retries::default());
+        let imprint =
+            Imprint { device: "7:1".into(), root: "/".into(), source: None, disk: None, raw: false };
+        let mut one = stored("a");
+        one.record.targets.clear();
+        one.record.left.insert("removed".into(), Left { path: "/target".into(), imprint });
+        records.put(one).await.unwrap();
+        let step = Step { uid: "removed", rpc: Rpc::NodeUnpublishVolume, generation: 0 };
+        let failure = Failure::local("StillInUse", Rpc::NodeUnpublishVolume, "is in use".into());
+        retries.failed(&step, &failure, None, "driver");
+        retries.keep_word("removed", failure.message);
+        assert_eq!(untold(&records, &retries, "driver"), ["volume vol: is in use"]);
+    }
+
+    #[tokio::test]
+    async fn a_word_that_nobody_means_any_more_is_taken_from_where_it_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let (records, retries) = (Records::open(dir.path()).unwrap(), Retries::default());
+        records.put(stored("a")).await.unwrap();
+        let fails = |uid: &str| {
+            let failure = Failure::plugin_not_running(Rpc::NodeUnpublishVolume, "driver", "node");
+            let step = Step { uid, rpc: Rpc::NodeUnpublishVolume, generation: 0 };
+            retries.failed(&step, &failure, None, "driver");
+        };
+        fails("a");
+        assert!(clear(&retries, &records, "a").is_empty(), "nothing was shown");
+        for uid in ["a", "claim-uid"] {
+            fails(uid);
+            retries.keep_word(uid, "is in use".into());
+            assert_eq!(clear(&retries, &records, uid), ["driver".to_owned()].into());
+            assert_eq!(retries.word(uid), None);
+        }
     }
 
     fn mount(handle_name: String) -> ForgottenMount {

@@ -102,6 +102,11 @@ impl Stored {
         std::iter::once(&record.attachment_uid).chain(record.targets.keys()).cloned()
     }
 
+    /// UIDs of all that may wait to be undone: also of claims of which only what they had is left, in use.
+    pub(super) fn waiting(&self) -> BTreeSet<String> {
+        self.uids().chain(self.record.left.keys().cloned()).collect()
+    }
+
     /// A claim's mount is not there any more: stage and publish are repeated before anybody relies on them.
     pub fn doubt(&mut self, claim_uid: &str) {
         // One that was in doubt already, since a reboot, says nothing new of a stage that may have been repeated since.

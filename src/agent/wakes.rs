@@ -95,7 +95,7 @@ impl Wakes {
             }
             if let (Some(gone), None) = (old, new) {
                 let uid = gone.metadata.uid.as_deref().unwrap_or_default();
-                me.retries.clear(uid);
+                me.clear(uid);
                 me.first_seen.forget(uid);
             }
         });
@@ -116,7 +116,7 @@ impl Wakes {
             }
             if let (Some(gone), None) = (old, new) {
                 let uid = gone.metadata.uid.as_deref().unwrap_or_default();
-                me.retries.clear(uid);
+                me.clear(uid);
                 // Of one without a record nothing but its claims is left to go by.
                 for claim in me.claims.by_index(BY_ATTACHMENT, uid) {
                     me.claim(&claim);
@@ -153,7 +153,7 @@ impl Wakes {
                 for uid in new.map(|instance| forgotten::orders(instance)).unwrap_or_default() {
                     if let Some(stored) = me.records.get(&uid) {
                         // What failed before is another step under this order.
-                        for uid in stored.uids() {
+                        for uid in stored.waiting() {
                             me.retries.clear(&uid);
                         }
                         me.queues.nodes.add(NodeKey::Handle(stored.record.handle_name));
@@ -182,6 +182,13 @@ impl Wakes {
             for uid in self.retries.reason_is_over(state_disk::REASON) {
                 self.due(&uid);
             }
+        }
+    }
+
+    /// An object is gone, and why its steps failed with it.
+    fn clear(&self, uid: &str) {
+        for driver in forgotten::clear(&self.retries, &self.records, uid) {
+            self.queues.instances.add(driver);
         }
     }
 
