@@ -306,6 +306,8 @@ impl Pass {
 /// What a call is about and which call it is, for its backoff; nothing for steps that do not fail.
 fn subject(step: &NodeStep) -> Option<(String, Rpc)> {
     match step {
+        // The first call that it is written for.
+        NodeStep::Presume { attachment } => Some((attachment.clone(), Rpc::NodeUnpublishVolume)),
         NodeStep::Stage { attachment } => Some((attachment.clone(), Rpc::NodeStageVolume)),
         NodeStep::Publish { claim, .. } => Some((claim.clone(), Rpc::NodePublishVolume)),
         NodeStep::Unpublish { claim, .. } => Some((claim.clone(), Rpc::NodeUnpublishVolume)),
@@ -320,7 +322,8 @@ fn subject(step: &NodeStep) -> Option<(String, Rpc)> {
 /// UID of the Attachment that a call is about.
 fn attachment_of(step: &NodeStep) -> Option<&str> {
     match step {
-        NodeStep::Stage { attachment }
+        NodeStep::Presume { attachment }
+        | NodeStep::Stage { attachment }
         | NodeStep::Publish { attachment, .. }
         | NodeStep::Unpublish { attachment, .. }
         | NodeStep::FindUsersOfTarget { attachment, .. }
@@ -362,6 +365,11 @@ impl View {
             open.filter_map(|c| self.claims.get(&c.uid).cloned()).collect()
         };
         match step {
+            NodeStep::Presume { attachment } => {
+                let mut all: Vec<_> = wanted(attachment, true);
+                all.extend(wanted(attachment, false));
+                all
+            }
             NodeStep::Stage { attachment } => wanted(attachment, false),
             NodeStep::Unstage { attachment } | NodeStep::FindUsers { attachment } => wanted(attachment, true),
             NodeStep::Publish { claim, .. }

@@ -40,6 +40,7 @@ impl Pass {
             "its record cannot be read: all that it could speak of is undone or made again"
         );
         self.agent.records.put(stored).await?;
+        self.agent.retries.clear(uid);
         Ok(())
     }
 }

@@ -32,7 +32,9 @@ pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
         }
         // Nothing is made for one that only undoes, so no record of it was ever written.
         if seen.unreadable.contains(&attachment.uid) && !attachment.is_undo_only() {
-            return Some(NodeStep::Presume { attachment: attachment.uid.clone() });
+            let presume = NodeStep::Presume { attachment: attachment.uid.clone() };
+            // While it cannot be written nothing else of the volume is safe: not to make, and not to hand on.
+            return Some(if seen.backs_off(&attachment.uid) { NodeStep::Idle } else { presume });
         }
         if let Some(step) = leave_unused(seen, attachment) {
             return Some(step);

@@ -437,3 +437,23 @@ fn nothing_is_made_beside_what_nobody_can_read() {
     let presumed = Seen { records: vec![presumed], gone_claims: Vec::new(), ..beside(A) };
     assert_eq!(plan(&presumed), NodeStep::Stage { attachment: A.into() });
 }
+
+/// On a full disk: what it may have mounted is not known to be gone, so nothing goes on without it.
+#[test]
+fn nothing_is_handed_on_while_a_record_cannot_be_presumed() {
+    let closing = AttachmentSeen { deleted: true, ..attachment() };
+    let leaving = ClaimSeen { deleted: true, ..claim() };
+    let waiting = ClaimSeen { state: ClaimState::Taken, ..claim() };
+    for (attachment, claim) in [(&closing, &leaving), (&closing, &waiting), (&attachment(), &waiting)] {
+        let seen = Seen {
+            records: Vec::new(),
+            mounted: Vec::new(),
+            claims: vec![claim.clone()],
+            attachments: vec![attachment.clone()],
+            unreadable: vec![A.into()],
+            backing_off: vec![A.into()],
+            ..in_use()
+        };
+        assert_eq!(plan(&seen), NodeStep::Idle);
+    }
+}
