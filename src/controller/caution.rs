@@ -5,7 +5,7 @@
 //! heard, or has been silent for as long as its Lease lasts.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
 
 use crate::k8s::ApiError;
-use crate::k8s::lease::Handover;
+use crate::k8s::lease::{AGENTS, Handover};
 use crate::k8s::read::list_live;
 
 /// A leader renews every two seconds, and a new one takes over from it within seconds. etcd is not restored in that time.
@@ -65,6 +65,16 @@ impl Caution {
         self.versions().as_ref().is_some_and(|at_start| at_start.get(lease).map(String::as_str) == version)
     }
 
+    /// Those of these Leases whose agents have yet to be heard, whatever PluginInstances a backup has of them: one that was
+    /// made after it is missing there, and what its node has mounted since is not.
+    pub(crate) fn awaited(&self, mut leases: Vec<Arc<Lease>>) -> Vec<Arc<Lease>> {
+        leases.retain(|lease| {
+            let (name, version) = (lease.name_any(), lease.resource_version());
+            name.starts_with(AGENTS) && self.awaits(&name, version.as_deref())
+        });
+        leases
+    }
+
     /// Whether there is caution.
     pub(crate) fn is_on(&self) -> bool {
         self.versions().is_some()
@@ -92,6 +102,7 @@ fn is_gap(renewed: Timestamp, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::k8s::lease::agent_lease_name;
 
     #[test]
     fn only_a_gap_in_leadership_asks_for_caution() {
@@ -112,6 +123,29 @@ mod tests {
         cautious.end();
         cautious.tell(&mut lease);
         assert!(!is_cautious(&lease) && calm.knows(&lease));
+    }
+
+    #[test]
+    fn every_agent_with_a_lease_is_waited_for() {
+        let lease = |name: &str, version: &str| {
+            let mut lease = Lease::default();
+            lease.metadata.name = Some(name.to_owned());
+            lease.metadata.resource_version = Some(version.to_owned());
+            Arc::new(lease)
+        };
+        let (a, b) = (agent_lease_name("a"), agent_lease_name("b"));
+        let caution = Caution::default();
+        let awaited = |leases: &[&Arc<Lease>]| -> Vec<String> {
+            let leases = leases.iter().map(|lease| Arc::clone(lease)).collect();
+            caution.awaited(leases).iter().map(|lease| lease.name_any()).collect()
+        };
+        let all = [&lease(&a, "5"), &lease(&b, "6"), &lease("moor-controller", "7")];
+        assert!(awaited(&all).is_empty(), "there is no need");
+        let at_start = all.map(|lease| (lease.name_any(), lease.resource_version().unwrap_or_default()));
+        *caution.versions() = Some(at_start.into());
+        assert_eq!(awaited(&all), [a.clone(), b.clone()]);
+        assert_eq!(awaited(&[&lease(&a, "8"), all[1]]), [b], "the other one was heard");
+        assert!(awaited(&[&lease(&agent_lease_name("c"), "9")]).is_empty(), "it came since");
     }
 
     #[test]

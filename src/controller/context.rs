@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 
 use super::caution::Caution;
 use super::gone::GoneObserver;
@@ -19,6 +19,7 @@ use super::unsettled::Unsettled;
 use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::events::{Reason, Recorder};
+use crate::k8s::lease::agent::NODE_UID;
 use crate::k8s::lease::{ApiLeases, Leadership, LeaseObserver, agent_lease_name};
 use crate::k8s::node::LeanNode;
 use crate::k8s::read::get_live;
@@ -154,6 +155,19 @@ impl Context {
         let lease = self.lease_cache.get(&self.namespace, &name);
         let version = lease.as_ref().and_then(|lease| lease.metadata.resource_version.as_deref());
         self.caution.awaits(&name, version) && self.silent_for(instance).is_none()
+    }
+
+    /// The Leases of agents that have yet to say what they have mounted, also of those without a PluginInstance.
+    pub(crate) fn awaited_leases(&self) -> Vec<Arc<Lease>> {
+        if !self.caution.is_on() {
+            return Vec::new();
+        }
+        let mut awaited = self.caution.awaited(self.lease_cache.all());
+        awaited.retain(|lease| {
+            let node_uid = lease.annotations().get(NODE_UID).map(String::as_str).unwrap_or_default();
+            self.leases.expired_on_node_for(&lease.name_any(), node_uid).is_none()
+        });
+        awaited
     }
 
     /// Whether no call of a controller instance can be running, by live reads: a stalled watch looks like an expired

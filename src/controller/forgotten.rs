@@ -86,6 +86,10 @@ pub(crate) fn reports(ctx: &Context, instances: &Instances, handle_name: &str) -
     for lease in ctx.lease_cache.by_index(BY_FORGOTTEN, handle_name) {
         reports.add(ctx, Reporter::of_lease(ctx, &lease), lease.name_any(), Mount::InLease);
     }
+    // A backup may have the agent's Lease and not its PluginInstance.
+    for lease in ctx.awaited_leases() {
+        reports.add(ctx, Reporter::of_lease(ctx, &lease), lease.name_any(), Mount::NotSaid);
+    }
     reports
 }
 

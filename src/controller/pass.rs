@@ -149,9 +149,12 @@ fn in_use_by(seen: &Observed) -> Option<String> {
         .map(|c| format!("claim {}", c.key()))
         .or_else(|| locked.map(|a| format!("Attachment {} on node {}", a.name, a.node)))
         .or_else(|| {
-            mounted.map(|m| {
-                let kind = if m.mount == Mount::InLease { "Lease" } else { "PluginInstance" };
-                format!("a mount on node {} ({kind} {})", m.node, m.instance)
+            mounted.map(|m| match m.mount {
+                Mount::NotSaid => format!("node {}, which has yet to say what it has mounted", m.node),
+                Mount::InLease => format!("a mount on node {} (Lease {})", m.node, m.instance),
+                Mount::Reported(_) | Mount::Named => {
+                    format!("a mount on node {} (PluginInstance {})", m.node, m.instance)
+                }
             })
         })
 }

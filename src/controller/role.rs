@@ -249,7 +249,8 @@ async fn listen(ctx: Arc<Context>) {
             }
             now.insert(name, degree);
         }
-        if ctx.caution.is_on() && !ctx.instances.all().iter().any(|i| ctx.awaits(i)) {
+        let awaits = || ctx.instances.all().iter().any(|i| ctx.awaits(i)) || !ctx.awaited_leases().is_empty();
+        if ctx.caution.is_on() && !awaits() {
             ctx.caution.end();
             ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(mapping::key_of_volume(volume)));
             // Also those of Volumes that were removed by hand.
