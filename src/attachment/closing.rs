@@ -33,16 +33,27 @@ pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<Closing
         return if undone { Some(ClosingStep::Free) } else { unfenced };
     }
     let used = claims.iter().any(|c| !c.deleted && c.uses() == Some(&attachment.uid));
-    let leaving = attachment.state >= AttachmentState::NodeDetached
-        || attachment.lost
-        || undone
-        || attachment.is_undo_only();
     // Of one that has left, its node's answer or its deletion is later than its assignment.
     let known = claims.iter().any(|c| c.names(&attachment.uid));
-    match (leaving, used) {
+    match (is_leaving(attachment), used) {
         (true, _) => Some(ClosingStep::Close),
         (false, true) => None,
         (false, false) if known => Some(ClosingStep::Close),
         (false, false) => Some(ClosingStep::CloseIfUnused),
     }
+}
+
+/// As [`plan`], while etcd may have been restored: that nobody uses an Attachment does not count. A claim that has joined it
+/// may not be there, or not be assigned to it, whoever else is known to have used it; its node says so first.
+#[must_use]
+pub fn plan_with_caution(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<ClosingStep> {
+    plan(attachment, claims).filter(|_| attachment.deleted || is_leaving(attachment))
+}
+
+/// It can be used no more, whoever uses it.
+fn is_leaving(attachment: &AttachmentSeen) -> bool {
+    attachment.state >= AttachmentState::NodeDetached
+        || attachment.lost
+        || attachment.is_undone()
+        || attachment.is_undo_only()
 }

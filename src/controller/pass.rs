@@ -173,13 +173,12 @@ async fn step(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
         })
         .collect();
     for (attachment, object) in seen.attachments_seen.iter().zip(&seen.attachments) {
-        match closing::plan(attachment, &seen.claims_seen) {
+        let plan = if ctx.caution.is_on() { closing::plan_with_caution } else { closing::plan };
+        match plan(attachment, &seen.claims_seen) {
             // About to be joined: closing it would only make the claim come back.
             Some(ClosingStep::Close | ClosingStep::CloseIfUnused)
                 if joined.contains(&attachment.uid.as_str()) => {}
             Some(ClosingStep::Close) => return claims::close(ctx, object).await,
-            // In a restored etcd it may be in use by a claim that is not assigned to it there: its node says so first.
-            Some(ClosingStep::CloseIfUnused) if ctx.caution.is_on() => {}
             Some(ClosingStep::CloseIfUnused) => return claims::close_if_unused(ctx, object).await,
             Some(ClosingStep::Free) => return claims::free_attachment(ctx, object).await,
             Some(ClosingStep::FreeIfStillOut) if losses::is_still_out(ctx, attachment, object).await? => {

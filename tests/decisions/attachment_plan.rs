@@ -234,6 +234,26 @@ fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
     }
 }
 
+/// A claim that joined it may be missing in the backup, beside one that is known and has left.
+#[test]
+fn an_unused_attachment_is_not_closed_where_etcd_may_have_been_restored() {
+    let mut gone = ClaimSeen::of(&VolumeClaim::default());
+    (gone.uid, gone.state, gone.deleted) = ("a".into(), ClaimState::Ready, true);
+    gone.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
+    for state in [Taken, Attached] {
+        let open = attachment(state);
+        for claims in [&[][..], std::slice::from_ref(&gone)] {
+            assert_eq!(closing::plan_with_caution(&open, claims), None, "{state:?} {claims:?}");
+        }
+        let lost = AttachmentSeen { lost: true, ..open };
+        assert_eq!(closing::plan_with_caution(&lost, &[]), Some(ClosingStep::Close), "{state:?}");
+    }
+    let left = attachment(NodeDetached);
+    assert_eq!(closing::plan_with_caution(&left, &[]), Some(ClosingStep::Close));
+    let undone = AttachmentSeen { deleted: true, ..attachment(ControllerDetached) };
+    assert_eq!(closing::plan_with_caution(&undone, &[]), Some(ClosingStep::Free));
+}
+
 /// Rule R11: what hinders the one call of an undo-only Attachment, and what does not.
 #[test]
 fn an_undo_is_hindered_only_by_who_may_use_the_volume_there() {
