@@ -99,23 +99,29 @@ pub(crate) async fn judge_rejected(
 ) -> Result<Did, ApiError> {
     let rejected = volume.status.as_ref().and_then(|s| s.rejected.as_ref());
     let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-    let (Some(rejected), Some(_)) = (rejected, controller) else { return Ok(Did::Nothing) };
+    let (Some(rejected), Some(caller)) = (rejected, controller) else { return Ok(Did::Nothing) };
     let plugin = volume.spec.plugin_name.clone();
-    if seen.plugin.is_none() {
-        return wait(ctx, volume, &VolumeWaiting::PluginNotFound { plugin }).await;
-    }
-    // The Plugin may have been made anew for another driver, which knows other volumes by such handles.
-    if !is_of_driver(volume, &seen.driver) {
+    // The Plugin may be gone, or made anew for another driver, which knows other volumes by such handles. A PluginInstance
+    // is believed only under the name that is made of its driver.
+    let instance = ctx.instances.get("", &caller.instance);
+    let of_instance = instance.as_ref().map(|i| i.spec.driver_name.as_str());
+    let Some(driver) = driver_of_calls(volume, std::iter::once(seen.driver.as_str()).chain(of_instance))
+    else {
         return wait(ctx, volume, &VolumeWaiting::DriverNotThere { plugin }).await;
-    }
+    };
     let id = &rejected.volume_handle;
-    if let Some(naming) = handles::persistent_volume_naming(ctx, volume, &seen.driver, id).await? {
+    if let Some(naming) = handles::persistent_volume_naming(ctx, volume, driver, id).await? {
         return handles::keep_off(ctx, seen, volume, naming).await;
     }
     let fields = json!({ "rejected": { "mayDelete": true } });
     let api = ctx.volume_api(volume.metadata.namespace.as_deref().unwrap_or_default());
     ctx.volumes.apply(ctx.writer.patch_status(&api, &Target::of(volume.as_ref()), fields).await?);
     Ok(Did::Step)
+}
+
+/// The first of these drivers of which the instance is that a Volume's own calls are assigned to.
+fn driver_of_calls<'a>(volume: &Volume, drivers: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    drivers.into_iter().find(|driver| is_of_driver(volume, driver))
 }
 
 /// Whether the instance that a Volume's own calls are assigned to is one of this driver: its name is made of the driver's.

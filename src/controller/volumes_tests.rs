@@ -26,3 +26,12 @@ fn an_instance_is_of_the_driver_that_its_name_is_made_of() {
     let volume = assigned(VolumeOperation::Create, "node-1", "d1");
     assert!(is_of_driver(&volume, "d1") && !is_of_driver(&volume, "d2"));
 }
+
+/// Of a Plugin that is gone the instance is left, and says whose it is; any other driver's name is not believed.
+#[test]
+fn what_nobody_can_use_is_judged_without_the_plugin() {
+    let volume = assigned(VolumeOperation::Create, "node-1", "d1");
+    assert_eq!(driver_of_calls(&volume, ["", "d1"]), Some("d1"));
+    assert_eq!(driver_of_calls(&volume, ["d2", "d1"]), Some("d1"), "it was made anew");
+    assert_eq!(driver_of_calls(&volume, ["", "d2"]), None);
+}
