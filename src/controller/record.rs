@@ -15,6 +15,7 @@ use super::losses;
 use super::observe::Observed;
 use super::refresh::refresh;
 use crate::api::VolumeClaim;
+use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{self, Desired, READY};
 use crate::claim::admission::Verdict;
 use crate::claim::leaving::{self, Telling};
@@ -22,6 +23,7 @@ use crate::claim::line::told;
 use crate::claim::reason::{Holder, Waiting};
 use crate::k8s::error::Request;
 use crate::k8s::{ApiError, Next};
+use crate::volume::InstanceSeen;
 
 /// A wait that moor itself ends is only written when it lasts: most are over before anybody looks, and
 /// each write costs the API server as much as a grant.
@@ -152,8 +154,7 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
         let closing = on.metadata.deletion_timestamp.as_ref().map_or(Duration::ZERO, |t| {
             Duration::try_from(Timestamp::now().duration_since(t.0)).unwrap_or(leaving::PATIENCE)
         });
-        let by = attachment.controller.as_ref().map(|c| &c.instance);
-        let served = seen.controllers.iter().any(|c| Some(&c.name) == by && c.healthy);
+        let served = is_served(&seen.controllers, attachment.controller.as_ref());
         let status = on.status.clone().unwrap_or_default();
         match leaving::of(claim, attachment, &status, closing, served) {
             Telling::Nothing => {}
@@ -180,9 +181,30 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
     Ok(next)
 }
 
+/// The instance that an Attachment's calls are assigned to makes them, also where its Plugin selects others for new work.
+fn is_served(controllers: &[InstanceSeen], by: Option<&ControllerRef>) -> bool {
+    controllers.iter().any(|c| Some(&c.name) == by.map(|by| &by.instance) && c.serving)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instance_that_is_not_selected_still_serves_what_it_was_given() {
+        let instance = InstanceSeen {
+            name: "i".into(),
+            agent: "node-1".into(),
+            healthy: false,
+            serving: true,
+            dead: false,
+            topology: std::collections::BTreeMap::new(),
+        };
+        let by = instance.to_ref();
+        assert!(is_served(std::slice::from_ref(&instance), Some(&by)));
+        assert!(!is_served(&[InstanceSeen { serving: false, ..instance.clone() }], Some(&by)));
+        assert!(!is_served(&[instance], None));
+    }
 
     #[test]
     fn a_clock_that_jumps_holds_no_condition_back() {

@@ -57,8 +57,8 @@ fn not_selected(counted: &[&Arc<PluginInstance>], may_control: impl Fn(&PluginIn
     let left_out = counted.iter().filter(|i| serves(i) && !may_control(i));
     let nodes = list(left_out.map(|i| i.spec.node_name.as_str()))?;
     let message = format!(
-        "node {nodes} serves the Controller service and is not selected by spec.controllerNodes: it is asked for nothing \
-         new, and what it was asked for before stays with it until its driver is gone or started there without that service"
+        "node {nodes} serves the Controller service and is not selected by spec.controllerNodes: it is given no new \
+         volumes, and what it was given before stays with it until its driver is gone or started there without that service"
     );
     Some(("NotSelected", message))
 }
