@@ -81,7 +81,7 @@ fn every_rule_says_why_and_names_tests_that_exist() {
         match text.split_once("*Tests.*") {
             None => wrong.push(format!("{id} has no tests")),
             Some((_, tests)) => {
-                wrong.extend(proofs.wrong_in(tests).into_iter().map(|what| format!("{id}: {what}")))
+                wrong.extend(proofs.wrong_in(tests).into_iter().map(|what| format!("{id}: {what}")));
             }
         }
     }

@@ -269,8 +269,8 @@ pub async fn a_file_system_that_lives_on_holds_the_volume(cluster: Arc<Cluster>)
     until_handed_on(&rig, "alive", "next").await;
 }
 
-/// What the driver has mounted for itself is there for good, and a container's copy of it may be meant for others: no
-/// undo waits for either.
+/// What the driver has mounted for itself before the first claim is there for good, and no undo waits for it. Who has a copy
+/// of the claim's mount is told from it.
 pub async fn a_mount_of_the_drivers_own_holds_nothing(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     rig.make_volume(&volume("kept")).await;
@@ -279,8 +279,9 @@ pub async fn a_mount_of_the_drivers_own_holds_nothing(cluster: Arc<Cluster>) {
     mount_bind(&content, &content).unwrap();
     rig.make_claim(&volume_claim("kept", "kept", NODE)).await;
     let target = rig.until_ready("kept").await;
-    let _consumer = Consumer::sleeping(&cluster, &target).await;
-    rig.delete_claim("kept").await;
+    let consumer = Consumer::sleeping(&cluster, &target).await;
+    deleted_in_use(&rig, "kept", &consumer.pid(), "sleep").await;
+    drop(consumer);
     rig.until_claim_gone("kept").await;
     unmount(&content, UnmountFlags::empty()).unwrap();
     rig.remove(&["kept"], &["kept"]).await;
