@@ -60,7 +60,7 @@ fn is_call(step: &NodeStep) -> bool {
 
 /// The volume is mounted here for an Attachment that has more right to it. A driver that goes by the volume id would take
 /// that mount away, or the device from under it. It happens where a record was away while the volume was granted anew.
-pub(super) fn is_under_another(seen: &Seen, record: &Record) -> bool {
+fn is_under_another(seen: &Seen, record: &Record) -> bool {
     let is_mounted = |other: &Record| {
         let is_published = other.targets.values().any(|target| target.published == Done::Yes);
         other.boot_id == seen.boot_id && (other.staged == Done::Yes || is_published)
