@@ -297,9 +297,27 @@ fn state_of(volume: &Volume) -> VolumeState {
 fn driver(agent: &Agent, volume: &Volume) -> String {
     let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     let instance = assigned.map(|c| c.instance.as_str()).unwrap_or_default();
-    let mut answering = agent.registry.drivers().into_iter();
-    answering.find(|driver| instance_name(&agent.node_name, driver) == instance).unwrap_or_else(|| {
-        let plugin = agent.plugins.get("", &volume.spec.plugin_name);
-        plugin.map_or_else(|| volume.spec.plugin_name.clone(), |p| p.driver_name().to_owned())
-    })
+    let plugin = agent.plugins.get("", &volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
+    driver_of(instance, &agent.node_name, agent.registry.drivers().into_iter().chain(plugin))
+}
+
+/// Of these drivers that of the instance. If it is none of them its Plugin was made anew for another one, and that one is
+/// asked for nothing: no driver has the name of an instance, so the call fails and says so.
+fn driver_of(instance: &str, node: &str, known: impl Iterator<Item = String>) -> String {
+    let mut known = known.filter(|driver| instance_name(node, driver) == instance);
+    known.next().unwrap_or_else(|| instance.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It would delete what has the same id there, and is somebody else's.
+    #[test]
+    fn another_driver_than_the_assigned_instance_has_is_not_asked() {
+        let known = || ["d1", "d2"].map(str::to_owned).into_iter();
+        let assigned = instance_name("node-1", "d1");
+        assert_eq!(driver_of(&assigned, "node-1", known()), "d1");
+        assert_eq!(driver_of(&assigned, "node-1", known().skip(1)), assigned);
+    }
 }
