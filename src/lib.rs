@@ -17,6 +17,7 @@ pub mod cli;
 pub mod controller;
 pub mod csi;
 pub mod k8s;
+pub mod leader;
 pub mod loop_driver;
 pub mod metrics;
 pub mod plugin;

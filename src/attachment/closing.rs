@@ -25,8 +25,11 @@ pub enum ClosingStep {
 
 /// Plans for one Attachment. `claims` are all claims of its Volume as the cache has them. A stale cache only closes too
 /// early: the node gives back a claim that is not mounted yet, and keeps a mount until its claim goes.
+///
+/// While etcd may have been restored (`cautious`) it does not count that nobody uses an Attachment: a claim that has joined
+/// it may not be there, or not be assigned to it, whoever else is known to have used it; its node says so first.
 #[must_use]
-pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<ClosingStep> {
+pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen], cautious: bool) -> Option<ClosingStep> {
     let undone = attachment.is_undone();
     if attachment.deleted {
         let unfenced = attachment.is_lost_unfenced().then_some(ClosingStep::FreeIfStillOut);
@@ -38,16 +41,10 @@ pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<Closing
     match (is_leaving(attachment), used) {
         (true, _) => Some(ClosingStep::Close),
         (false, true) => None,
+        (false, false) if cautious => None,
         (false, false) if known => Some(ClosingStep::Close),
         (false, false) => Some(ClosingStep::CloseIfUnused),
     }
-}
-
-/// As [`plan`], while etcd may have been restored: that nobody uses an Attachment does not count. A claim that has joined it
-/// may not be there, or not be assigned to it, whoever else is known to have used it; its node says so first.
-#[must_use]
-pub fn plan_with_caution(attachment: &AttachmentSeen, claims: &[ClaimSeen]) -> Option<ClosingStep> {
-    plan(attachment, claims).filter(|_| attachment.deleted || is_leaving(attachment))
 }
 
 /// It can be used no more, whoever uses it.

@@ -37,20 +37,27 @@ pub enum NodeNow {
     },
 }
 
+/// What is known of the node of an Attachment: from the caches, or from live reads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeFacts {
+    /// Where the Attachment was made.
+    pub machine: Machine,
+    /// What is there now.
+    pub now: NodeNow,
+    /// The Lease of the agent on the Node with the recorded UID has expired.
+    pub silent: bool,
+    /// The Lease of an agent under the Node's present UID is fresh.
+    pub heard_now: bool,
+}
+
 /// Everything the decision looks at, for one Attachment.
 #[derive(Clone, Debug)]
 pub struct Seen<'a> {
     /// The Attachment.
     pub attachment: &'a AttachmentSeen,
-    /// Where it was made.
-    pub machine: &'a Machine,
-    /// What is there now.
-    pub node: &'a NodeNow,
-    /// The Lease of the agent on the Node with the recorded UID has expired.
-    pub silent: bool,
-    /// The Lease of an agent under the Node's present UID is fresh.
-    pub heard_now: bool,
-    /// Every claim that uses the Attachment.
+    /// Its node.
+    pub node: &'a NodeFacts,
+    /// Claims, among them every one that uses the Attachment.
     pub claims: &'a [ClaimSeen],
 }
 
@@ -114,9 +121,11 @@ pub fn judge(seen: &Seen<'_>) -> Verdict {
         return Verdict::Well;
     }
     let cause = by_node(seen);
-    match (seen.silent, cause) {
+    match (seen.node.silent, cause) {
         (false, None) => Verdict::Well,
-        (true, None) if seen.heard_now && machine_now(seen) == MachineNow::RegisteredAnew => Verdict::Well,
+        (true, None) if seen.node.heard_now && machine_now(seen) == MachineNow::RegisteredAnew => {
+            Verdict::Well
+        }
         (false, Some(cause)) => Verdict::Contradiction(cause),
         (true, Some(cause)) => Verdict::Lost(cause),
         (true, None) => by_order(seen),
@@ -130,12 +139,12 @@ pub fn judge(seen: &Seen<'_>) -> Verdict {
 /// it back by then, as whoever started the machine has.
 #[must_use]
 pub fn is_still_out(seen: &Seen<'_>) -> bool {
-    seen.silent && (by_node(seen).is_some() || !excludes_other_nodes(seen.attachment.mode))
+    seen.node.silent && (by_node(seen).is_some() || !excludes_other_nodes(seen.attachment.mode))
 }
 
 /// What the Node object says.
 fn by_node(seen: &Seen<'_>) -> Option<Cause> {
-    match seen.node {
+    match &seen.node.now {
         NodeNow::Gone => Some(Cause::NodeDeleted),
         NodeNow::There { out_of_service: true, .. } => Some(Cause::OutOfService),
         NodeNow::There { .. } => (machine_now(seen) == MachineNow::Another).then_some(Cause::NodeReplaced),
@@ -157,12 +166,13 @@ enum MachineNow {
 
 /// A machine that was registered anew has another UID and keeps its boot, or its driver's name for it.
 fn machine_now(seen: &Seen<'_>) -> MachineNow {
-    let NodeNow::There { uid, boot_id, node_id, .. } = seen.node else { return MachineNow::Unknown };
-    let same_boot = !boot_id.is_empty() && *boot_id == seen.machine.boot_id;
+    let NodeNow::There { uid, boot_id, node_id, .. } = &seen.node.now else { return MachineNow::Unknown };
+    let machine = &seen.node.machine;
+    let same_boot = !boot_id.is_empty() && *boot_id == machine.boot_id;
     match node_id {
-        _ if *uid == seen.machine.node_uid => MachineNow::Same,
+        _ if *uid == machine.node_uid => MachineNow::Same,
         _ if same_boot => MachineNow::RegisteredAnew,
-        Some(id) if *id == seen.machine.node_id => MachineNow::RegisteredAnew,
+        Some(id) if *id == machine.node_id => MachineNow::RegisteredAnew,
         Some(_) => MachineNow::Another,
         None => MachineNow::Unknown,
     }
@@ -171,10 +181,11 @@ fn machine_now(seen: &Seen<'_>) -> MachineNow {
 /// The word of the users whose claims it concerns: all of them.
 fn by_order(seen: &Seen<'_>) -> Verdict {
     let is_forced = |c: &&ClaimSeen| c.deleted && c.force;
-    if !seen.claims.iter().any(|c| is_forced(&c)) {
+    let users = || seen.claims.iter().filter(|c| c.uses() == Some(&seen.attachment.uid));
+    if !users().any(|c| is_forced(&c)) {
         return Verdict::Silent { forced: None };
     }
-    let others: Vec<String> = seen.claims.iter().filter(|c| !is_forced(c)).map(ClaimSeen::key).collect();
+    let others: Vec<String> = users().filter(|c| !is_forced(c)).map(ClaimSeen::key).collect();
     if !others.is_empty() {
         return Verdict::Silent { forced: Some(Refusal::OthersStay(others)) };
     }

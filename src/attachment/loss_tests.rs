@@ -1,6 +1,7 @@
 //! Every way in which a node is, or is not, lost.
 
 use super::*;
+use crate::api::claim::Assignment;
 use crate::api::{Attachment, VolumeClaim};
 
 fn attachment(attach: bool, mode: AccessMode, state: AttachmentState) -> AttachmentSeen {
@@ -20,6 +21,7 @@ fn usual() -> AttachmentSeen {
 fn claim(name: &str, deleted: bool, force: bool) -> ClaimSeen {
     let mut claim = ClaimSeen::of(&VolumeClaim::default());
     (claim.name, claim.deleted, claim.force) = (name.into(), deleted, force);
+    claim.assignment = Some(Assignment { attachment_uid: "att".into(), ..Assignment::default() });
     claim
 }
 
@@ -35,9 +37,13 @@ fn tainted() -> NodeNow {
     NodeNow::There { uid: "uid".into(), out_of_service: true, boot_id: "boot".into(), node_id: None }
 }
 
-fn verdict(attachment: &AttachmentSeen, node: &NodeNow, silent: bool, claims: &[ClaimSeen]) -> Verdict {
+fn facts(now: &NodeNow, silent: bool, heard_now: bool) -> NodeFacts {
     let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: "boot".into() };
-    judge(&Seen { attachment, machine: &machine, node, silent, heard_now: true, claims })
+    NodeFacts { machine, now: now.clone(), silent, heard_now }
+}
+
+fn verdict(attachment: &AttachmentSeen, node: &NodeNow, silent: bool, claims: &[ClaimSeen]) -> Verdict {
+    judge(&Seen { attachment, node: &facts(node, silent, true), claims })
 }
 
 #[test]
@@ -70,11 +76,9 @@ fn only_a_provably_other_machine_is_a_replacement() {
     assert_eq!(verdict(&usual(), &known_as("uid-2", "boot", "id-2"), true, &[]), Verdict::Well);
     assert_eq!(verdict(&usual(), &known_as("uid-2", "boot-2", "id"), true, &[]), Verdict::Well);
     // Two machines that do not say which boot it is are not the same for that.
-    let (attachment, node) = (usual(), known_as("uid-2", "", "id-2"));
-    let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: String::new() };
-    let (machine, node, attachment) = (&machine, &node, &attachment);
-    let mute = Seen { attachment, machine, node, silent: true, heard_now: true, claims: &[] };
-    assert_eq!(judge(&mute), replaced);
+    let mut mute = facts(&known_as("uid-2", "", "id-2"), true, true);
+    mute.machine.boot_id.clear();
+    assert_eq!(judge(&Seen { attachment: &usual(), node: &mute, claims: &[] }), replaced);
     // Nobody knows yet.
     assert_eq!(verdict(&usual(), &there("uid-2"), true, &[]), Verdict::Silent { forced: None });
 }
@@ -82,17 +86,9 @@ fn only_a_provably_other_machine_is_a_replacement() {
 /// B7: after `spec.lost` was written, before what nothing fences is freed.
 #[test]
 fn a_lost_node_stays_out_until_it_is_heard_or_its_word_is_taken_back() {
-    let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: "boot".into() };
     let out = |mode, node: &NodeNow, silent| {
         let attachment = AttachmentSeen { lost: true, ..attachment(false, mode, AttachmentState::Taken) };
-        is_still_out(&Seen {
-            attachment: &attachment,
-            machine: &machine,
-            node,
-            silent,
-            heard_now: !silent,
-            claims: &[],
-        })
+        is_still_out(&Seen { attachment: &attachment, node: &facts(node, silent, !silent), claims: &[] })
     };
     let single = AccessMode::SingleNodeWriter;
     for node in [NodeNow::Gone, tainted(), known_as("uid-2", "boot-2", "id-2")] {
@@ -108,16 +104,9 @@ fn a_lost_node_stays_out_until_it_is_heard_or_its_word_is_taken_back() {
 
 #[test]
 fn the_same_machine_that_is_not_heard_either_stays_silent() {
-    let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: "boot".into() };
-    let (attachment, node) = (usual(), known_as("uid-2", "boot", "id"));
-    let seen = Seen {
-        attachment: &attachment,
-        machine: &machine,
-        node: &node,
-        silent: true,
-        heard_now: false,
-        claims: &[],
-    };
+    let node = facts(&known_as("uid-2", "boot", "id"), true, false);
+    let attachment = usual();
+    let seen = Seen { attachment: &attachment, node: &node, claims: &[] };
     assert_eq!(judge(&seen), Verdict::Silent { forced: None });
 }
 

@@ -121,6 +121,12 @@ impl AttachmentSeen {
 /// A VolumeHandle as a decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HandleSeen {
+    /// Its name, which is made of driver and handle.
+    pub name: String,
+    /// The volume as the driver knows it.
+    pub volume_handle: String,
+    /// `namespace/name` of the Volume that owns it.
+    pub owner: String,
     /// UID of the Volume that owns it.
     pub volume_uid: String,
     /// Mode in which it is used.
@@ -154,6 +160,9 @@ impl HandleSeen {
     pub fn of(handle: &VolumeHandle) -> Self {
         let spec = &handle.spec;
         Self {
+            name: handle.metadata.name.clone().unwrap_or_default(),
+            volume_handle: spec.volume_handle.clone(),
+            owner: format!("{}/{}", spec.volume.namespace, spec.volume.name),
             volume_uid: spec.volume.uid.clone(),
             mode: spec.mode,
             epoch: spec.epoch,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
-use crate::api::{AttachmentMode, ClaimState};
+use crate::api::{AttachmentMode, ClaimState, VolumeHandle};
 
 const MODE: AccessMode = AccessMode::MultiNodeSingleWriter;
 
@@ -65,10 +65,7 @@ fn verdict(attaches_read_only: bool, claims: &[ClaimSeen], attachments: &[Attach
         volume_uid: "volume".into(),
         mode: MODE,
         epoch: 1,
-        closing: false,
-        controller: None,
-        writer: None,
-        fences: Vec::new(),
+        ..HandleSeen::of(&VolumeHandle::default())
     };
     let nodes = ["a", "b"].map(|name| NodeSeen {
         name: name.into(),

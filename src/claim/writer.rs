@@ -141,15 +141,7 @@ mod tests {
     #[test]
     fn readers_wait_for_no_writer() {
         let reader = ClaimSeen { read_only: true, ..claim("b", None) };
-        let handle = HandleSeen {
-            volume_uid: String::new(),
-            mode: AccessMode::MultiNodeSingleWriter,
-            epoch: 1,
-            closing: false,
-            controller: None,
-            writer: None,
-            fences: Vec::new(),
-        };
+        let handle = HandleSeen::of(&VolumeHandle::default());
         let claims = [claim("a", Some("u1"))];
         assert!(wait_for_writer(&reader, &handle, &claims, &[]).is_ok());
         assert!(wait_for_writer(&claim("b", None), &handle, &claims, &[]).is_err());

@@ -12,18 +12,15 @@ use super::caution::Caution;
 use super::gone::GoneObserver;
 use super::instances::InstancesByPlugin;
 use super::mapping::{BY_DRIVER_NODE, Key, is_out_of_date, volume_key};
-use super::observe::Observed;
 use super::persistent_volumes::PersistentVolumes;
 use super::room::Room;
 use super::unsettled::Unsettled;
-use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::events::{Reason, Recorder};
 use crate::k8s::lease::agent::NODE_UID;
 use crate::k8s::lease::{ApiLeases, Leadership, LeaseObserver, agent_lease_name};
 use crate::k8s::node::LeanNode;
-use crate::k8s::read::get_live;
-use crate::k8s::{ApiError, Cache, Queue, Writer};
+use crate::k8s::{Cache, Queue, Writer};
 use crate::metrics::Metrics;
 
 /// Caches, clients and leadership.
@@ -168,41 +165,6 @@ impl Context {
             self.leases.expired_on_node_for(&lease.name_any(), node_uid).is_none()
         });
         awaited
-    }
-
-    /// Whether no call of a controller instance can be running, by live reads: a stalled watch looks like an expired
-    /// Lease.
-    pub(crate) async fn is_dead(
-        &self,
-        seen: &Observed,
-        controller: &ControllerRef,
-    ) -> Result<bool, ApiError> {
-        if self.is_cut_off(seen, controller).await? {
-            return Ok(true);
-        }
-        let Some(live) = get_live(&self.instance_api(), &controller.instance).await? else {
-            return Ok(false);
-        };
-        self.gone.observe(&live);
-        Ok(self.has_left(&live))
-    }
-
-    /// As [`Self::looks_dead`], by live reads.
-    pub(crate) async fn is_cut_off(
-        &self,
-        seen: &Observed,
-        controller: &ControllerRef,
-    ) -> Result<bool, ApiError> {
-        let known = seen.instances.named(&controller.instance);
-        let node_uid = known.map(|i| i.spec.node_uid.as_str());
-        let lease = agent_lease_name(&controller.agent);
-        let silent = self.leases.confirm_expired(&self.lease_api, &lease, node_uid).await?;
-        let Some(silent) = silent else { return Ok(false) };
-        if silent > self.longest_call {
-            return Ok(true);
-        }
-        let node = get_live(&self.node_api(), &controller.agent).await?;
-        Ok(node.is_some_and(|n| n.is_out_of_service() && node_uid.is_none_or(|uid| uid == n.uid())))
     }
 
     /// Publishes an Event without waiting for it.

@@ -1,97 +1,64 @@
-//! Acts on VolumeHandles. What changes who is allowed first closes, then lists, then opens (rule R3).
+//! Writes VolumeHandles. What changes who is allowed first closes, then lists, then opens (rule R3). Each is one side
+//! effect.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::context::Context;
-use super::observe::{Observed, handle_of};
 use super::pass::Did;
-use super::volumes;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{self, Desired, READY};
-use crate::api::handle::VolumeRef;
-use crate::api::{AccessMode, Attachment, FINALIZER, Volume, VolumeHandle, VolumeHandleSpec, lock};
-use crate::attachment::controller_side::is_misplaced;
-use crate::k8s::persistent_volume::Naming;
-use crate::k8s::read::{get_live, list_live};
+use crate::api::handle::{VolumeRef, Writer, WriterRef};
+use crate::api::{AccessMode, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock};
+use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Created, Deleted, Target};
-use crate::volume::{self, VolumeWaiting};
+use crate::volume::handle_of;
 
-/// Every Attachment of the handle, by a quorum LIST made now (rule R1).
-pub(crate) async fn live_attachments(ctx: &Context, handle: &str) -> Result<Vec<Attachment>, ApiError> {
-    let fields = format!("spec.fixed.handleName={handle}");
-    let listed = list_live(&ctx.attachment_api(), Some(&fields)).await?;
-    for attachment in &listed.items {
-        ctx.attachments.apply(attachment.clone());
-    }
-    Ok(listed.items)
-}
-
-/// Creates the VolumeHandle, the lock on the driver's volume.
-pub(crate) async fn make(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
-    let Some(id) = handle_of(volume) else { return Ok(Did::Nothing) };
-    let driver = seen.driver.clone();
-    // Also a handle that CreateVolume answered: the node that made the call may lie, and whoever has the VolumeHandle has
-    // the storage deleted.
-    if let Some(naming) = persistent_volume_naming(ctx, volume, &driver, &id).await? {
-        return keep_off(ctx, seen, volume, naming).await;
-    }
-    let name = lock::handle_name(&driver, &id);
-    // Attachments that outlived an earlier VolumeHandle still lock the storage: start closed behind them, with the
-    // instance that has them to detach.
-    let left = live_attachments(ctx, &name).await?;
-    let latest = left.iter().max_by_key(|a| a.spec.fixed.epoch);
-    let epoch = latest.map_or(1, |latest| latest.spec.fixed.epoch + 1);
-    let controller = latest.and_then(|latest| latest.spec.controller.clone());
-    let handle = VolumeHandle {
+/// The VolumeHandle of a Volume, to be created.
+pub(crate) fn new_of(
+    volume: &Volume,
+    driver: &str,
+    epoch: i64,
+    closing: bool,
+    controller: Option<ControllerRef>,
+) -> Option<VolumeHandle> {
+    let id = handle_of(volume)?;
+    Some(VolumeHandle {
         metadata: ObjectMeta {
-            name: Some(name.clone()),
+            name: Some(lock::handle_name(driver, id)),
             finalizers: Some(vec![FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
         spec: VolumeHandleSpec {
-            driver_name: driver,
-            volume_handle: id,
+            driver_name: driver.to_owned(),
+            volume_handle: id.to_owned(),
             volume: reference(volume),
-            mode: volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default(),
+            mode: first_mode(volume),
             epoch,
-            closing: !left.is_empty(),
-            controller: volume.spec.assignment.as_ref().and_then(|a| a.controller.clone()).or(controller),
+            closing,
+            controller,
             writer: None,
             undoing: Vec::new(),
         },
         status: None,
-    };
-    match ctx.writer.create(&ctx.handle_api(), &handle).await? {
+    })
+}
+
+/// Creates the VolumeHandle, the lock on the driver's volume.
+pub(crate) async fn create(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
+    match ctx.writer.create(&ctx.handle_api(), handle).await? {
         Created::New(made) => ctx.handles.apply(made),
         Created::Exists => {
-            if let Some(live) = get_live(&ctx.handle_api(), &name).await? {
+            let name = handle.metadata.name.as_deref().unwrap_or_default();
+            if let Some(live) = get_live(&ctx.handle_api(), name).await? {
                 ctx.handles.apply(live);
             }
         }
     }
     Ok(Did::Step)
-}
-
-/// Another orchestrator has the storage: says so, and lets the Volume go without it if it is to be deleted.
-pub(crate) async fn keep_off(
-    ctx: &Context,
-    seen: &Observed,
-    volume: &Arc<Volume>,
-    naming: Naming,
-) -> Result<Did, ApiError> {
-    let Naming { name, field, certain } = naming;
-    if volume.metadata.deletion_timestamp.is_some() {
-        return volumes::leave_storage(ctx, seen, volume, name).await;
-    }
-    let why = match volume.spec.volume_handle {
-        None => VolumeWaiting::AnswerInPersistentVolume { name },
-        Some(_) => VolumeWaiting::HandleInPersistentVolume { name, field, certain },
-    };
-    volumes::wait(ctx, volume, &why).await
 }
 
 fn reference(volume: &Volume) -> VolumeRef {
@@ -103,76 +70,8 @@ fn reference(volume: &Volume) -> VolumeRef {
     }
 }
 
-/// The PersistentVolume that keeps this Volume off its storage. One that only may stand for the same does so for a handle
-/// that somebody named, and not for what the driver has just made.
-pub(crate) async fn persistent_volume_naming(
-    ctx: &Context,
-    volume: &Volume,
-    driver: &str,
-    id: &str,
-) -> Result<Option<Naming>, ApiError> {
-    let naming = ctx.persistent_volumes.naming(driver, id).await?;
-    Ok(naming.filter(|naming| naming.certain || volume.spec.volume_handle.is_some()))
-}
-
-/// The VolumeHandle names another Volume. Takes it over if that one is gone, by closing first.
-pub(crate) async fn contest(ctx: &Context, seen: &Observed, volume: &Arc<Volume>) -> Result<Did, ApiError> {
-    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
-    let owner = &handle.spec.volume;
-    let live = get_live(&ctx.volume_api(&owner.namespace), &owner.name).await?;
-    if live.is_some_and(|v| v.metadata.uid.as_deref() == Some(owner.uid.as_str())) {
-        let owner = format!("{}/{}", owner.namespace, owner.name);
-        return volumes::wait(ctx, volume, &VolumeWaiting::DuplicateHandle { owner }).await;
-    }
-    if let Some(to) = heir_without_volume(seen) {
-        return move_to(ctx, seen, &to).await;
-    }
-    let spec = &handle.spec;
-    if let Some(naming) =
-        persistent_volume_naming(ctx, volume, &spec.driver_name, &spec.volume_handle).await?
-    {
-        return keep_off(ctx, seen, volume, naming).await;
-    }
-    if !handle.spec.closing {
-        return begin_closing(ctx, seen).await;
-    }
-    if let Some(left) = earlier_than(ctx, handle, |_| false).await? {
-        let by =
-            format!("Attachment {} on node {}", left.metadata.name.unwrap_or_default(), left.spec.node_name);
-        return volumes::wait(ctx, volume, &VolumeWaiting::InUse { by }).await;
-    }
-    let mode = volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default();
-    let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
-    let fields = json!({ "spec": {
-        "closing": false, "volume": reference(volume), "mode": mode, "controller": controller, "writer": null } });
-    write(ctx, handle, fields).await
-}
-
-/// Who is to make the calls for a VolumeHandle whose Volume is gone, if it cannot be the one that it names.
-pub(crate) fn heir_without_volume(seen: &Observed) -> Option<ControllerRef> {
-    let balancing = seen.plugin.as_ref()?.spec.balancing;
-    volume::heir_without_volume(seen.handle_seen.as_ref()?, &seen.controllers, balancing)
-}
-
-/// An Attachment of an earlier epoch that is still there, by a quorum LIST, beside those that `may_stay`.
-async fn earlier_than(
-    ctx: &Context,
-    handle: &VolumeHandle,
-    may_stay: impl Fn(&Attachment) -> bool,
-) -> Result<Option<Attachment>, ApiError> {
-    let name = handle.metadata.name.as_deref().unwrap_or_default();
-    let live = live_attachments(ctx, name).await?;
-    Ok(live.into_iter().find(|a| a.spec.fixed.epoch < handle.spec.epoch && !may_stay(a)))
-}
-
-pub(crate) async fn write(
-    ctx: &Context,
-    handle: &VolumeHandle,
-    fields: serde_json::Value,
-) -> Result<Did, ApiError> {
-    let written = ctx.writer.patch_main(&ctx.handle_api(), &Target::of(handle), fields).await?;
-    ctx.handles.apply(written);
-    Ok(Did::Step)
+fn first_mode(volume: &Volume) -> AccessMode {
+    volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default()
 }
 
 /// Says on the VolumeHandle that it is held, once.
@@ -193,53 +92,103 @@ pub(crate) async fn report(ctx: &Context, handle: &VolumeHandle) -> Result<Did, 
     Ok(Did::Step)
 }
 
-/// No new use from here on: raises the epoch.
-pub(crate) async fn begin_closing(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
-    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
-    write(ctx, handle, json!({ "spec": { "closing": true, "epoch": handle.spec.epoch + 1 } })).await
+async fn write(ctx: &Context, handle: &VolumeHandle, spec: Value) -> Result<Did, ApiError> {
+    let fields = json!({ "spec": spec });
+    let written = ctx.writer.patch_main(&ctx.handle_api(), &Target::of(handle), fields).await?;
+    ctx.handles.apply(written);
+    Ok(Did::Step)
 }
 
-/// Opens the handle again at the same epoch, in this mode, once nothing of an earlier epoch is left. One that had no
-/// controller instance may get its first.
+/// No new use from here on: raises the epoch.
+pub(crate) async fn begin_closing(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
+    write(ctx, handle, json!({ "closing": true, "epoch": handle.spec.epoch + 1 })).await
+}
+
+/// Opens the VolumeHandle again at the same epoch, in this mode. One that had no controller instance may get its first.
 pub(crate) async fn finish_closing(
     ctx: &Context,
-    seen: &Observed,
+    handle: &VolumeHandle,
     mode: AccessMode,
     first_controller: Option<&ControllerRef>,
 ) -> Result<Did, ApiError> {
-    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
-    // Claims may use it for long, and the watch tells when they have left.
-    if seen.locks_seen.iter().any(|a| a.epoch < handle.spec.epoch && !a.is_undo_only()) {
-        return Ok(Did::Nothing);
-    }
-    // One that only undoes is kept apart by the entry in spec.undoing, in whatever mode.
-    let fenced = |a: &Attachment| {
-        let token = a.spec.fixed.undo_only.as_ref();
-        token.is_some_and(|token| handle.spec.undoing.iter().any(|u| &u.token == token && !u.done))
-    };
-    if earlier_than(ctx, handle, fenced).await?.is_some() {
-        return Ok(Did::Nothing);
-    }
     let mut spec = json!({ "closing": false, "mode": mode, "writer": null });
     if let Some(first) = first_controller {
         tracing::info!(handle = handle.metadata.name, to = first.instance, "first controller instance");
         spec["controller"] = json!(first);
     }
-    write(ctx, handle, json!({ "spec": spec })).await
+    write(ctx, handle, spec).await
 }
 
-/// Removes the VolumeHandle, after a quorum LIST found no Attachment.
-pub(crate) async fn remove(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
-    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
-    let target = Target::of(handle.as_ref());
-    if !live_attachments(ctx, &target.name).await?.is_empty() {
-        return Ok(Did::Nothing);
+/// Names this Volume in place of one that is gone, and opens the VolumeHandle for it.
+pub(crate) async fn take_over(
+    ctx: &Context,
+    handle: &VolumeHandle,
+    volume: &Volume,
+) -> Result<Did, ApiError> {
+    let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
+    let (volume, mode) = (reference(volume), first_mode(volume));
+    let spec = json!({
+        "closing": false, "volume": volume, "mode": mode, "controller": controller, "writer": null
+    });
+    write(ctx, handle, spec).await
+}
+
+/// Names another controller instance: the old one is dead (rule R2).
+pub(crate) async fn move_to(
+    ctx: &Context,
+    handle: &VolumeHandle,
+    to: &ControllerRef,
+) -> Result<Did, ApiError> {
+    tracing::warn!(handle = handle.metadata.name, to = to.instance, "controller instance is dead; moving");
+    write(ctx, handle, json!({ "controller": to })).await
+}
+
+/// Names the claim as the writer of mode MultiNodeSingleWriter, in place of whoever is named (`claim/writer.rs`).
+pub(crate) async fn name_writer(
+    ctx: &Context,
+    handle: &VolumeHandle,
+    claim: &VolumeClaim,
+    (attachment, attachment_uid): (&str, &str),
+) -> Result<Did, ApiError> {
+    let meta = &claim.metadata;
+    let key = |m: &Option<String>| m.clone().unwrap_or_default();
+    let before = handle.spec.writer.as_ref();
+    let writer = Writer {
+        holder: WriterRef {
+            claim: format!("{}/{}", key(&meta.namespace), key(&meta.name)),
+            claim_uid: key(&meta.uid),
+            attachment: attachment.to_owned(),
+            attachment_uid: attachment_uid.to_owned(),
+        },
+        grant: before.map_or(1, |w| w.grant + 1),
+        released: false,
+        after: before.filter(|w| !w.released).map(|w| w.holder.clone()),
+    };
+    write_writer(ctx, handle, &writer).await
+}
+
+/// Writes the writer's lock, guarded by the version that was seen.
+pub(crate) async fn write_writer(
+    ctx: &Context,
+    handle: &VolumeHandle,
+    writer: &Writer,
+) -> Result<Did, ApiError> {
+    let mut fields = json!(writer);
+    // A merge patch keeps what it does not mention.
+    if writer.after.is_none() {
+        fields["after"] = Value::Null;
     }
+    write(ctx, handle, json!({ "writer": fields })).await
+}
+
+/// Deletes the VolumeHandle, and at the next time takes its finalizer off.
+pub(crate) async fn remove(ctx: &Context, handle: &Arc<VolumeHandle>) -> Result<Did, ApiError> {
+    let target = Target::of(handle.as_ref());
     if handle.metadata.deletion_timestamp.is_none() {
         match ctx.writer.delete(&ctx.handle_api(), &target.name, &target.uid, None).await? {
             Deleted::Gone => ctx.handles.remove_confirmed(&target.uid),
             Deleted::Marked(marked) => ctx.handles.apply(*marked),
-        }
+        };
         return Ok(Did::Step);
     }
     match ctx.writer.remove_finalizer(&ctx.handle_api(), handle.as_ref(), FINALIZER).await? {
@@ -247,22 +196,4 @@ pub(crate) async fn remove(ctx: &Context, seen: &Observed) -> Result<Did, ApiErr
         Some(left) => ctx.handles.apply(left),
     }
     Ok(Did::Step)
-}
-
-/// Names another controller instance: the old one is dead (rule R2).
-pub(crate) async fn move_to(ctx: &Context, seen: &Observed, to: &ControllerRef) -> Result<Did, ApiError> {
-    let Some(handle) = &seen.handle else { return Ok(Did::Nothing) };
-    let Some(from) = &handle.spec.controller else { return Ok(Did::Nothing) };
-    if !ctx.is_dead(seen, from).await? {
-        return Ok(Did::Nothing);
-    }
-    tracing::warn!(handle = handle.metadata.name, to = to.instance, "controller instance is dead; moving");
-    write(ctx, handle, json!({ "spec": { "controller": to } })).await
-}
-
-/// An Attachment that is due for a controller call and still names another instance than its handle.
-pub(crate) fn misplaced(seen: &Observed) -> Option<&Arc<Attachment>> {
-    let (handle, name) = (seen.handle_seen.as_ref()?, seen.handle.as_ref()?.metadata.name.as_deref()?);
-    let mut all = seen.attachments_seen.iter().zip(&seen.attachments);
-    all.find(|(a, _)| a.handle_name == name && is_misplaced(a, handle)).map(|(_, object)| object)
 }

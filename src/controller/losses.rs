@@ -1,12 +1,11 @@
-//! Nodes that are not heard of: declares them lost where rule R4 allows it, and says what a person can do where not.
+//! Nodes that are not heard of: what is known of them, what is written where the plan counts one as lost, and what a person
+//! can do where it does not.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use serde_json::json;
 
 use super::claims::patch_status;
@@ -15,60 +14,35 @@ use super::observe::Observed;
 use super::pass::Did;
 use crate::api::attachment::Lost;
 use crate::api::conditions::{self, Desired, READY};
-use crate::api::plugin::Balancing;
 use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim};
 use crate::attachment::AttachmentSeen;
-use crate::attachment::loss::{self, Cause, Machine, NodeNow, Verdict};
-use crate::claim::observed::reaches;
+use crate::attachment::loss::{self, Cause, Machine, NodeFacts, NodeNow, Verdict};
 use crate::claim::{ClaimSeen, loss as story};
 use crate::k8s::events::Reason;
 use crate::k8s::lease::agent_lease_name;
 use crate::k8s::node::LeanNode;
-use crate::k8s::read::{get_live, look_through};
 use crate::k8s::{ApiError, Target};
 use crate::plugin;
 
-/// Does the first thing that is due about a node of this Volume's Attachments.
-pub(crate) async fn settle(ctx: &Context, seen: &Observed) -> Result<Did, ApiError> {
-    for (attachment, object) in seen.attachments_seen.iter().zip(&seen.attachments) {
-        let did = if attachment.lost {
-            after_loss(ctx, seen, attachment, object).await?
-        } else if let Verdict::Lost(cause) = verdict(ctx, seen, attachment, object) {
-            declare(ctx, seen, attachment, object, cause).await?
-        } else {
-            Did::Nothing
-        };
-        if matches!(did, Did::Step) {
-            return Ok(did);
-        }
-    }
-    Ok(Did::Nothing)
-}
-
-/// What the caches say of an Attachment's node. Good enough to wait and to tell, not to declare.
-fn verdict(ctx: &Context, seen: &Observed, attachment: &AttachmentSeen, object: &Attachment) -> Verdict {
-    let node = ctx.nodes.get("", &attachment.node);
-    let lease = agent_lease_name(&attachment.node);
-    let silent = ctx.leases.expired_on_node_for(&lease, &attachment.node_uid).is_some();
-    // Nearly every node is heard, in every pass, and then nobody asks for them.
-    let claims = if silent { users(&seen.claims_seen, attachment) } else { Vec::new() };
-    loss::judge(&loss::Seen {
-        attachment,
-        machine: &machine(object),
-        node: &node_now(ctx, object, node.as_deref()),
-        silent,
-        heard_now: node.is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
-        claims: &claims,
-    })
-}
-
-fn machine(attachment: &Attachment) -> Machine {
+/// What is known of an Attachment's node, with `node` as it was read last.
+pub(crate) fn node_facts(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeFacts {
     let fixed = &attachment.spec.fixed;
-    Machine {
-        node_uid: fixed.node_uid.clone(),
-        node_id: fixed.node_id.clone(),
-        boot_id: fixed.boot_id.clone(),
+    let lease = agent_lease_name(&attachment.spec.node_name);
+    NodeFacts {
+        machine: Machine {
+            node_uid: fixed.node_uid.clone(),
+            node_id: fixed.node_id.clone(),
+            boot_id: fixed.boot_id.clone(),
+        },
+        now: node_now(ctx, attachment, node),
+        silent: ctx.leases.expired_on_node_for(&lease, &fixed.node_uid).is_some(),
+        heard_now: node.is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
     }
+}
+
+/// The same from the caches alone.
+pub(crate) fn cached_facts(ctx: &Context, attachment: &Attachment) -> NodeFacts {
+    node_facts(ctx, attachment, ctx.nodes.get("", &attachment.spec.node_name).as_deref())
 }
 
 fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeNow {
@@ -94,157 +68,58 @@ fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> 
     }
 }
 
-fn users(claims: &[ClaimSeen], attachment: &AttachmentSeen) -> Vec<ClaimSeen> {
-    claims.iter().filter(|c| c.uses() == Some(&attachment.uid)).cloned().collect()
-}
-
-/// The same by a quorum LIST. A namespace may have very many claims, so no others are kept.
-async fn live_users(api: &Api<VolumeClaim>, attachment: &AttachmentSeen) -> Result<Vec<ClaimSeen>, ApiError> {
-    let mut found = BTreeMap::new();
-    look_through(api, |page: Vec<VolumeClaim>| {
-        for claim in page.iter().map(ClaimSeen::of) {
-            // It may have been shown before, as it was then.
-            found.remove(&claim.uid);
-            if claim.uses() == Some(&attachment.uid) {
-                found.insert(claim.uid.clone(), claim);
-            }
-        }
-        ControlFlow::Continue(())
-    })
-    .await?;
-    Ok(found.into_values().collect())
-}
-
-/// What live reads say of an Attachment's node.
-struct Look {
-    node: NodeNow,
-    silent: bool,
-    heard_now: bool,
-}
-
-async fn look(ctx: &Context, attachment: &AttachmentSeen, object: &Attachment) -> Result<Look, ApiError> {
-    let node = get_live(&ctx.node_api(), &attachment.node).await?;
-    let lease = agent_lease_name(&attachment.node);
-    let silent = ctx.leases.confirm_expired(&ctx.lease_api, &lease, Some(&attachment.node_uid)).await?;
-    Ok(Look {
-        silent: silent.is_some(),
-        heard_now: node.as_ref().is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
-        node: node_now(ctx, object, node.as_ref()),
-    })
-}
-
-/// Looks once more, after `spec.lost` was written: the node of this lost Attachment is still out of the game.
-pub(crate) async fn is_still_out(
-    ctx: &Context,
-    attachment: &AttachmentSeen,
-    object: &Attachment,
-) -> Result<bool, ApiError> {
-    let Look { node, silent, heard_now } = look(ctx, attachment, object).await?;
-    let machine = machine(object);
-    let seen = loss::Seen { attachment, machine: &machine, node: &node, silent, heard_now, claims: &[] };
-    Ok(loss::is_still_out(&seen))
-}
-
-/// Looks again, live, and writes `spec.lost` if that still says so (rule R1, R4).
-async fn declare(
+/// Writes `spec.lost`.
+pub(crate) async fn declare(
     ctx: &Context,
     seen: &Observed,
-    attachment: &AttachmentSeen,
-    object: &Attachment,
+    attachment: &Attachment,
     cause: Cause,
 ) -> Result<Did, ApiError> {
-    // What the Node says needs no word of the claims, and a node that is lost may have thousands.
-    let claims = match cause {
-        Cause::ForceDetach => live_users(&ctx.claim_api(&attachment.namespace), attachment).await?,
-        _ => Vec::new(),
-    };
-    // Last, because the agent may come back at any moment.
-    let Look { node, silent, heard_now } = look(ctx, attachment, object).await?;
-    let verdict = loss::judge(&loss::Seen {
-        attachment,
-        machine: &machine(object),
-        node: &node,
-        silent,
-        heard_now,
-        claims: &claims,
-    });
-    let Verdict::Lost(cause) = verdict else { return Ok(Did::Nothing) };
     let lost = Lost {
-        node_uid: attachment.node_uid.clone(),
+        node_uid: attachment.spec.fixed.node_uid.clone(),
         reason: cause.as_str().to_owned(),
         since: Time(Timestamp::now()),
     };
     // The resourceVersion of what was judged guards it: a step of the node since then makes this a conflict.
     let fields = json!({ "spec": { "lost": lost } });
-    let written = ctx.writer.patch_main(&ctx.attachment_api(), &Target::of(object), fields).await?;
-    tracing::warn!(
-        attachment = attachment.name,
-        node = attachment.node,
-        cause = cause.as_str(),
-        "node is lost"
-    );
+    let written = ctx.writer.patch_main(&ctx.attachment_api(), &Target::of(attachment), fields).await?;
+    let (name, node) = (&attachment.metadata.name, &attachment.spec.node_name);
+    tracing::warn!(attachment = name, node, cause = cause.as_str(), "node is lost");
     ctx.attachments.apply(written);
-    let words = story::lost(cause.as_str(), &attachment.node, attachment.attach);
-    for claim in seen.claims.iter().filter(|c| ClaimSeen::of(c).uses() == Some(&attachment.uid)) {
+    let words = story::lost(cause.as_str(), node, attachment.spec.fixed.attach);
+    let uid = attachment.metadata.uid.as_deref();
+    for claim in seen.claims.iter().filter(|c| ClaimSeen::of(c).uses() == uid) {
         ctx.tell(claim, Reason::NodeLost, "Detach", words.clone());
     }
     Ok(Did::Step)
 }
 
-/// What a lost Attachment needs of the leader: its living claims end, and a call that nobody can make is left out.
-async fn after_loss(
+/// Ends a claim that nobody has deleted, with its node.
+pub(crate) async fn end_claim(
     ctx: &Context,
-    seen: &Observed,
-    attachment: &AttachmentSeen,
-    object: &Attachment,
+    claim: &VolumeClaim,
+    attachment: &Attachment,
 ) -> Result<Did, ApiError> {
-    let Some(lost) = &object.spec.lost else { return Ok(Did::Nothing) };
-    for (claim, claim_object) in seen.claims_seen.iter().zip(&seen.claims) {
-        let uses = claim.uses() == Some(&attachment.uid);
-        if uses && !claim.deleted && !is_final(claim.state) {
-            let message = story::ended(&lost.reason, &attachment.node);
-            let desired = Desired { type_: READY, status: false, reason: "NodeLost", message };
-            let state = json!({ "state": ClaimState::Lost, "targetPath": null, "bootID": null });
-            let silent = story::of_loss(&lost.reason, &attachment.node, attachment.attach);
-            return write(ctx, claim_object, &[desired, silent], &[], state).await;
-        }
-    }
-    abandon(ctx, seen, attachment, object).await
+    let Some(lost) = &attachment.spec.lost else { return Ok(Did::Nothing) };
+    let node = &attachment.spec.node_name;
+    let message = story::ended(&lost.reason, node);
+    let desired = Desired { type_: READY, status: false, reason: "NodeLost", message };
+    let state = json!({ "state": ClaimState::Lost, "targetPath": null, "bootID": null });
+    let silent = story::of_loss(&lost.reason, node, attachment.spec.fixed.attach);
+    write(ctx, claim, &[desired, silent], &[], state).await
 }
 
 /// Writes ControllerDetached without a call where nobody could ever make it.
-async fn abandon(
-    ctx: &Context,
-    seen: &Observed,
-    attachment: &AttachmentSeen,
-    object: &Attachment,
-) -> Result<Did, ApiError> {
-    let Some(controller) = &attachment.controller else { return Ok(Did::Nothing) };
-    let dead = seen.controllers.iter().any(|c| c.name == controller.instance && c.dead);
-    let places =
-        seen.volume.as_ref().and_then(|v| v.status.as_ref()).map(|s| s.accessible_topology.as_slice());
-    let bound = seen.plugin.as_ref().is_some_and(|p| p.spec.balancing == Balancing::PerTopology);
-    let heirs = !bound
-        || seen.controllers.iter().any(|c| {
-            c.name != controller.instance && !c.dead && reaches(places.unwrap_or_default(), &c.topology)
-        });
-    let node = ctx.nodes.get("", &attachment.node);
-    if !loss::is_abandoned(attachment, &node_now(ctx, object, node.as_deref()), dead, heirs) {
-        return Ok(Did::Nothing);
-    }
-    let live = get_live(&ctx.node_api(), &attachment.node).await?;
-    // Not one that has only left its node: it may come back and detach.
-    let dead = ctx.is_cut_off(seen, controller).await?;
-    if !loss::is_abandoned(attachment, &node_now(ctx, object, live.as_ref()), dead, heirs) {
-        return Ok(Did::Nothing);
-    }
-    let message = story::abandoned(&controller.instance, &attachment.node);
-    tracing::warn!(attachment = attachment.name, "{message}");
+pub(crate) async fn abandon(ctx: &Context, attachment: &Arc<Attachment>) -> Result<Did, ApiError> {
+    let Some(controller) = &attachment.spec.controller else { return Ok(Did::Nothing) };
+    let message = story::abandoned(&controller.instance, &attachment.spec.node_name);
+    tracing::warn!(attachment = attachment.metadata.name, "{message}");
     let desired = Desired { type_: READY, status: false, reason: "Abandoned", message };
-    let mut all = object.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-    conditions::set(&mut all, &desired, object.metadata.generation, Timestamp::now());
+    let mut all = attachment.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+    conditions::set(&mut all, &desired, attachment.metadata.generation, Timestamp::now());
     let fields = json!({ "state": AttachmentState::ControllerDetached, "conditions": all });
-    let written = ctx.writer.patch_status(&ctx.attachment_api(), &Target::of(object), fields).await?;
+    let target = Target::of(attachment.as_ref());
+    let written = ctx.writer.patch_status(&ctx.attachment_api(), &target, fields).await?;
     ctx.attachments.apply(written);
     Ok(Did::Step)
 }
@@ -279,7 +154,11 @@ async fn silence(
     (claim, object): (&ClaimSeen, &VolumeClaim),
     (attachment, on): (&AttachmentSeen, &Attachment),
 ) -> Result<Option<Desired>, ApiError> {
-    let by_caches = || story::of(&verdict(ctx, seen, attachment, on), claim, &attachment.node);
+    let by_caches = || {
+        let node = cached_facts(ctx, on);
+        let judged: Verdict = loss::judge(&loss::Seen { attachment, node: &node, claims: &seen.claims_seen });
+        story::of(&judged, claim, &attachment.node)
+    };
     let wanted = by_caches();
     let said = object
         .status
@@ -344,7 +223,3 @@ pub(crate) fn degree(silent: Option<Duration>, longest_call: Duration) -> u8 {
         Some(_) => 2,
     }
 }
-
-#[cfg(test)]
-#[path = "losses_tests.rs"]
-mod tests;

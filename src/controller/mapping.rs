@@ -12,7 +12,6 @@ use super::context::Context;
 use super::forgotten;
 use super::instances::InstancesByPlugin;
 use super::machines;
-use super::observe::handle_of;
 use super::room::Room;
 use crate::api::attachment::ControllerRef;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -21,6 +20,7 @@ use crate::k8s::lease::{AGENTS, Leftovers, agent_lease_name, agent_of_lease};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 use crate::plugin::change::Change;
+use crate::volume::handle_of;
 
 /// What a pass is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -95,7 +95,7 @@ pub(crate) fn attachment_cache() -> Cache<Attachment> {
 pub(crate) fn volume_cache() -> Cache<Volume> {
     Cache::new(&["volumes"])
         .with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
-        .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().collect())
+        .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().map(str::to_owned).collect())
         .with_index(BY_NAMESPACE, |v: &Volume| v.metadata.namespace.iter().cloned().collect())
         .with_index(BY_CONTROLLER, |v: &Volume| {
             name_of(v.spec.assignment.as_ref().and_then(|a| a.controller.as_ref()))
@@ -147,7 +147,7 @@ pub(crate) fn connect(ctx: &Context) {
     volumes.on_change(move |before, after| {
         // Removed by force it leaves its VolumeHandle to whoever waits for it.
         if let (Some(id), None) = (before.and_then(|v| handle_of(v)), after) {
-            add_contenders(&q, &all, &id);
+            add_contenders(&q, &all, id);
         }
         if let Some(v) = after.or(before) {
             q.add(key_of_volume(v));

@@ -4,9 +4,11 @@
 //! VolumeHandle, its Attachments and its claims, oldest first. Only the holder of the Lease decides; two
 //! that both believe to be it meet at names and resourceVersions.
 
+mod act;
 mod agent_leases;
 mod allow;
 mod args;
+mod attachments;
 mod caution;
 mod claims;
 mod concern;
@@ -16,6 +18,7 @@ mod forgotten;
 mod gone;
 mod handles;
 mod instances;
+mod looks;
 mod losses;
 mod machines;
 mod mapping;
@@ -31,7 +34,6 @@ mod room;
 mod unreadable;
 mod unsettled;
 mod volumes;
-mod writers;
 
 pub use args::ControllerArgs;
 pub use role::{Error, run};

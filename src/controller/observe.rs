@@ -1,6 +1,6 @@
 //! Observe: everything that hangs on one Volume, from the caches. Reads only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,17 +8,20 @@ use super::allow::{Refused, refused};
 use super::context::Context;
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
+use super::losses::cached_facts;
 use super::mapping::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
+use crate::attachment::loss::NodeFacts;
 use crate::attachment::same_node_id::attached_as;
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::k8s::lease::{Leftovers, agent_lease_name};
+use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
-use crate::volume::InstanceSeen;
+use crate::volume::{InstanceSeen, handle_of};
 
 /// The capability that lets a driver take several targets of one volume on a node.
 pub(crate) const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
@@ -46,18 +49,26 @@ pub(crate) struct Observed {
     pub(crate) controllers: Vec<InstanceSeen>,
     pub(crate) handle: Option<Arc<VolumeHandle>>,
     pub(crate) handle_seen: Option<HandleSeen>,
+    /// The name that the VolumeHandle has or would have, once that is known.
+    pub(crate) handle_name: Option<String>,
     /// Every claim that names the Volume.
     pub(crate) claims: Vec<Arc<VolumeClaim>>,
     pub(crate) claims_seen: Vec<ClaimSeen>,
     /// Attachments made for a Volume of this name.
     pub(crate) attachments: Vec<Arc<Attachment>>,
     pub(crate) attachments_seen: Vec<AttachmentSeen>,
+    /// What is known of the nodes of these, by their UIDs.
+    pub(crate) nodes_of: BTreeMap<String, NodeFacts>,
     /// Attachments of the handle, whoever they were made for: these lock it.
     pub(crate) locks_seen: Vec<AttachmentSeen>,
     /// Nodes that a claim could be placed on: all of the driver, or where each claim names its own, those.
     pub(crate) nodes: Vec<NodeSeen>,
     /// Mounts of the handle that nodes report and no Attachment stands for.
     pub(crate) forgotten: Vec<ForgottenSeen>,
+    /// etcd may have been restored.
+    pub(crate) cautious: bool,
+    /// The driver of the instance that makes the Volume's own calls, if it is known.
+    pub(crate) driver_of_caller: Option<String>,
     /// What is asked for and the namespace may not.
     pub(crate) refused: Refused,
     /// Who reports such a mount from a node that is gone or off, as far as the caches know.
@@ -68,6 +79,45 @@ impl Observed {
     /// The claim with this UID.
     pub(crate) fn claim(&self, uid: &str) -> Option<&Arc<VolumeClaim>> {
         self.claims.iter().find(|c| c.metadata.uid.as_deref() == Some(uid))
+    }
+
+    /// The Attachment with this UID, of those that were made for a Volume of this name.
+    pub(crate) fn attachment(&self, uid: &str) -> Option<&Arc<Attachment>> {
+        self.attachments.iter().find(|a| a.metadata.uid.as_deref() == Some(uid))
+    }
+
+    /// What the plan looks at.
+    pub(crate) fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
+        let statuses = || self.instances.iter().filter_map(|i| i.status.as_ref());
+        Scene {
+            namespace: &self.namespace,
+            name: &self.name,
+            volume: self.volume.as_deref(),
+            volume_seen: self.volume_seen.as_ref(),
+            plugin: self.plugin.as_ref().map(|p| p.spec.balancing),
+            older_plugin: self.older_plugin.as_deref(),
+            driver: &self.driver,
+            driver_of_caller: self.driver_of_caller.as_deref(),
+            controllers: &self.controllers,
+            names_controllers: self.plugin.as_ref().is_some_and(|p| p.spec.controller_nodes.is_some()),
+            any_healthy: statuses().any(PluginInstanceStatus::is_healthy_for_any),
+            can_create: self.controlling.iter().filter_map(|i| i.status.as_ref()).any(|s| {
+                s.is_healthy_for(Service::Controller) && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
+            }),
+            attaches: self.attaches(),
+            handle: self.handle_seen.as_ref(),
+            claims: &self.claims_seen,
+            attachments: &self.attachments_seen,
+            nodes_of: &self.nodes_of,
+            locks: &self.locks_seen,
+            nodes: &self.nodes,
+            forgotten: &self.forgotten,
+            ended_reports: !self.ended.is_empty(),
+            volume_not_allowed: self.refused.volume.as_ref(),
+            claims_not_allowed: &self.refused.claims,
+            cautious: self.cautious,
+            looked,
+        }
     }
 
     /// A controller instance has said that its driver attaches.
@@ -96,12 +146,6 @@ pub(crate) fn is_selected(ctx: &Context, plugin: &Plugin, instance: &PluginInsta
     plugin::may_control(plugin, name, node.as_ref().and_then(|node| node.metadata.labels.as_ref()))
 }
 
-/// The handle that a Volume has or is to have.
-pub(crate) fn handle_of(volume: &Volume) -> Option<String> {
-    let known = volume.status.as_ref().and_then(|s| s.volume_handle.clone());
-    known.or_else(|| volume.spec.volume_handle.clone())
-}
-
 /// The VolumeHandle that says it is this Volume's: it alone is the lock. A status can be lost or edited, and what it says
 /// then must neither hide the lock nor point at another's.
 fn own_handle(ctx: &Context, volume_uid: Option<&str>) -> Option<Arc<VolumeHandle>> {
@@ -123,7 +167,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         None => own_handle(ctx, left.map(|a| a.spec.volume.uid.as_str())),
     };
     let id = recorded.as_ref().map(|h| h.spec.volume_handle.clone());
-    let id = id.or_else(|| volume.as_deref().and_then(handle_of));
+    let id = id.or_else(|| volume.as_deref().and_then(handle_of).map(str::to_owned));
     // Of a Plugin that is gone, or was made anew for another driver, only what was made before knows whose volume it is.
     // No PluginInstance is asked: each of them could say something else.
     let driver = recorded.as_ref().map(|h| h.spec.driver_name.clone());
@@ -156,7 +200,11 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
     });
     let reported = handle_name.as_ref().map(|name| reports(ctx, &instances, name)).unwrap_or_default();
+    let caller = volume.as_ref().and_then(|v| v.spec.assignment.as_ref()?.controller.as_ref());
+    let caller = caller.and_then(|c| ctx.instances.get("", &c.instance));
     Observed {
+        cautious: ctx.caution.is_on(),
+        driver_of_caller: caller.map(|i| i.spec.driver_name.clone()),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
@@ -180,9 +228,14 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         controlling,
         handle_seen: handle.as_deref().map(HandleSeen::of),
         handle,
+        handle_name,
         claims_seen,
         claims,
         attachments_seen: attachments.iter().map(|a| AttachmentSeen::of(a)).collect(),
+        nodes_of: attachments
+            .iter()
+            .filter_map(|a| Some((a.metadata.uid.clone()?, cached_facts(ctx, a))))
+            .collect(),
         attachments,
         locks_seen: locks.iter().map(|a| AttachmentSeen::of(a)).collect(),
     }

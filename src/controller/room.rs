@@ -65,19 +65,22 @@ impl Room {
             let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
             doors.entry((driver.to_owned(), node.to_owned())).or_default().clone()
         };
-        match door.clone().try_lock_owned() {
-            Ok(door) => Entry { waited: false, _door: door },
-            Err(_) => Entry { waited: true, _door: door.lock_owned().await },
-        }
+        Entry { place: (driver.to_owned(), node.to_owned()), _door: door.lock_owned().await }
     }
 }
 
-/// Nobody else is there until this is dropped.
+/// The mutex of a driver and a node, held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Somebody was there: what was seen before may be long ago.
-    pub(crate) waited: bool,
+    place: Place,
     _door: OwnedMutexGuard<()>,
+}
+
+impl Entry {
+    /// It is the mutex of these.
+    pub(crate) fn is_of(&self, driver: &str, node: &str) -> bool {
+        self.place.0 == driver && self.place.1 == node
+    }
 }
 
 /// What becomes of its node can end the claim's wait, or the wait of those behind it in line.
@@ -157,13 +160,13 @@ mod tests {
     async fn a_place_is_entered_by_one_at_a_time() {
         let room = Room::default();
         let inside = room.enter("driver", "node-1").await;
-        assert!(!inside.waited);
-        assert!(!room.enter("driver", "node-2").await.waited);
-        assert!(!room.enter("other", "node-1").await.waited);
+        assert!(inside.is_of("driver", "node-1"));
+        assert!(!inside.is_of("driver", "node-2") && !inside.is_of("other", "node-1"));
+        drop((room.enter("driver", "node-2").await, room.enter("other", "node-1").await));
         let mut next = Box::pin(room.enter("driver", "node-1"));
         assert!(futures::poll!(&mut next).is_pending());
         drop(inside);
-        assert!(next.await.waited);
-        assert!(!room.enter("driver", "node-1").await.waited);
+        drop(next.await);
+        drop(room.enter("driver", "node-1").await);
     }
 }

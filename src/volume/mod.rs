@@ -8,6 +8,14 @@ pub mod instance;
 pub mod plan;
 pub mod reason;
 
+use crate::api::Volume;
 pub use instance::InstanceSeen;
 pub use plan::{Seen, VolumeStep, heir_without_volume, plan};
 pub use reason::VolumeWaiting;
+
+/// The volume as the driver knows it, once that is known: what CreateVolume answered, or what was registered.
+#[must_use]
+pub fn handle_of(volume: &Volume) -> Option<&str> {
+    let known = volume.status.as_ref().and_then(|status| status.volume_handle.as_deref());
+    known.or(volume.spec.volume_handle.as_deref())
+}

@@ -193,7 +193,7 @@ fn the_lock_is_free_when_both_sides_are_undone() {
                 NodeDetached => (!attach).then_some(ClosingStep::Free),
                 Taken | Attached => (lost && !attach).then_some(ClosingStep::FreeIfStillOut),
             };
-            assert_eq!(closing::plan(&seen, &[]), step, "{state:?} attach={attach} lost={lost}");
+            assert_eq!(closing::plan(&seen, &[], false), step, "{state:?} attach={attach} lost={lost}");
         }
     }
 }
@@ -210,27 +210,39 @@ fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
     another.assignment.as_mut().unwrap().attachment_uid = "another".into();
     for state in [Taken, Attached] {
         let open = attachment(state);
-        assert_eq!(closing::plan(&open, std::slice::from_ref(&user)), None, "{state:?}");
-        assert_eq!(closing::plan(&open, &[gone.clone(), user.clone()]), None, "{state:?}");
+        assert_eq!(closing::plan(&open, std::slice::from_ref(&user), false), None, "{state:?}");
+        assert_eq!(closing::plan(&open, &[gone.clone(), user.clone()], false), None, "{state:?}");
         for left in [&gone, &gave_back] {
             assert_eq!(
-                closing::plan(&open, std::slice::from_ref(left)),
+                closing::plan(&open, std::slice::from_ref(left), false),
                 Some(ClosingStep::Close),
                 "{left:?}"
             );
         }
         // That nobody has used it is what a cache says that is behind.
         for unknown in [&[][..], std::slice::from_ref(&another), std::slice::from_ref(&waits)] {
-            assert_eq!(closing::plan(&open, unknown), Some(ClosingStep::CloseIfUnused), "{unknown:?}");
+            assert_eq!(closing::plan(&open, unknown, false), Some(ClosingStep::CloseIfUnused), "{unknown:?}");
         }
         let lost = AttachmentSeen { lost: true, ..open.clone() };
-        assert_eq!(closing::plan(&lost, std::slice::from_ref(&user)), Some(ClosingStep::Close), "{state:?}");
+        assert_eq!(
+            closing::plan(&lost, std::slice::from_ref(&user), false),
+            Some(ClosingStep::Close),
+            "{state:?}"
+        );
         let undo = AttachmentSeen { undo_only: Some("token".into()), ..open };
-        assert_eq!(closing::plan(&undo, std::slice::from_ref(&user)), Some(ClosingStep::Close), "{state:?}");
+        assert_eq!(
+            closing::plan(&undo, std::slice::from_ref(&user), false),
+            Some(ClosingStep::Close),
+            "{state:?}"
+        );
     }
     for state in [NodeDetached, ControllerDetached] {
         let left = attachment(state);
-        assert_eq!(closing::plan(&left, std::slice::from_ref(&user)), Some(ClosingStep::Close), "{state:?}");
+        assert_eq!(
+            closing::plan(&left, std::slice::from_ref(&user), false),
+            Some(ClosingStep::Close),
+            "{state:?}"
+        );
     }
 }
 
@@ -243,15 +255,15 @@ fn an_unused_attachment_is_not_closed_where_etcd_may_have_been_restored() {
     for state in [Taken, Attached] {
         let open = attachment(state);
         for claims in [&[][..], std::slice::from_ref(&gone)] {
-            assert_eq!(closing::plan_with_caution(&open, claims), None, "{state:?} {claims:?}");
+            assert_eq!(closing::plan(&open, claims, true), None, "{state:?} {claims:?}");
         }
         let lost = AttachmentSeen { lost: true, ..open };
-        assert_eq!(closing::plan_with_caution(&lost, &[]), Some(ClosingStep::Close), "{state:?}");
+        assert_eq!(closing::plan(&lost, &[], true), Some(ClosingStep::Close), "{state:?}");
     }
     let left = attachment(NodeDetached);
-    assert_eq!(closing::plan_with_caution(&left, &[]), Some(ClosingStep::Close));
+    assert_eq!(closing::plan(&left, &[], true), Some(ClosingStep::Close));
     let undone = AttachmentSeen { deleted: true, ..attachment(ControllerDetached) };
-    assert_eq!(closing::plan_with_caution(&undone, &[]), Some(ClosingStep::Free));
+    assert_eq!(closing::plan(&undone, &[], true), Some(ClosingStep::Free));
 }
 
 /// Rule R11: what hinders the one call of an undo-only Attachment, and what does not.

@@ -35,9 +35,9 @@ pub mod controller;
 pub mod driver;
 pub mod harm;
 pub mod leader;
-pub mod losses;
 pub mod node;
 pub mod report;
+pub mod scene;
 pub mod seen;
 pub mod state;
 pub mod steps;
@@ -99,16 +99,6 @@ fn two_old_leaders_and_one_node() {
     config.lagging = &[(L1, Kind::Claims), (L1, Kind::Attachments), (L2, Kind::Claims)];
     config.budget = bounds(Budget { lag: 1, ..NONE }, Budget { lag: 2, ..NONE });
     check("two old leaders, one node", config);
-}
-
-/// The leader closes in the same pass in which it grants: costs time, not safety. N1.
-#[test]
-fn a_leader_that_closes_what_it_just_created() {
-    let mut config = Config::new(SingleNodeWriter, [0, 0]);
-    config.ordered = false;
-    config.lagging = OLD_LEADER;
-    config.budget = bounds(NONE, Budget { lag: 1, ..NONE });
-    check("a hasty leader, one node", config);
 }
 
 /// Two claims share an Attachment; the last one on the node undoes it. B4, B18, B19, B22 and T-cases of sharing.

@@ -78,6 +78,9 @@ impl Row {
 
     fn handle(mut self, volume_uid: &str, closing: bool) -> Self {
         self.handle = Some(HandleSeen {
+            name: "handle".into(),
+            volume_handle: "vol-1".into(),
+            owner: "ns/volume".into(),
             volume_uid: volume_uid.into(),
             mode: AccessMode::SingleNodeWriter,
             epoch: 3,

@@ -146,7 +146,7 @@ impl Run {
             };
             let claims = self.world.claims.clone();
             let closes = |a: &AttachmentSeen| {
-                let step = closing::plan(a, &claims);
+                let step = closing::plan(a, &claims, false);
                 matches!(step, Some(ClosingStep::Close | ClosingStep::CloseIfUnused))
             };
             let all = self.world.attachments.iter_mut();

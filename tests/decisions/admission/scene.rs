@@ -61,6 +61,9 @@ impl World {
                 attaches_read_only: false,
             },
             handle: HandleSeen {
+                name: "handle".into(),
+                volume_handle: "vol-1".into(),
+                owner: "ns/volume".into(),
                 volume_uid: "volume".into(),
                 mode,
                 epoch: 1,

@@ -203,7 +203,7 @@ impl System {
 
     fn leader(&self, s: &State, l: usize, actions: &mut Vec<Action>) {
         let view = view(s, l);
-        let closing = |att: Option<Att>| att.and_then(|a| closing::plan(&seen(a), &[]));
+        let closing = |att: Option<Att>| att.and_then(|a| closing::plan(&seen(a), &[], false));
         if s.intents[l].is_some() {
             actions.push(Action::Write(l));
             return;

@@ -74,6 +74,9 @@ pub fn handle(fence: Option<(&str, &str)>) -> HandleSeen {
         token: token.into(),
     });
     HandleSeen {
+        name: "handle".into(),
+        volume_handle: "vol-1".into(),
+        owner: "ns/volume".into(),
         volume_uid: "volume".into(),
         mode: AccessMode::SingleNodeWriter,
         epoch: 1,
@@ -475,7 +478,7 @@ mod undoing {
             }),
             ..claim("node-2")
         };
-        assert_eq!(closing::plan(&made, std::slice::from_ref(&using)), Some(ClosingStep::Close));
+        assert_eq!(closing::plan(&made, std::slice::from_ref(&using), false), Some(ClosingStep::Close));
         for state in STATES {
             let it = AttachmentSeen { state, ..made.clone() };
             assert!(!it.is_usable(), "{state:?}");

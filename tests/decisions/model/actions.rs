@@ -24,9 +24,8 @@ pub enum What {
     DeleteClaim(u8),
     RemoveClaimByForce(u8),
     Leader(u8, LeaderDoes),
-    FinishClosing,
-    FinishMove,
-    FinishFollow(usize),
+    /// A write that a leader's looks have allowed.
+    Finish(usize),
     Controller(u8, Att, ControllerStep),
     Node(u8, NodeDoes),
     /// The driver is still busy with an older call: ABORTED.
@@ -60,8 +59,6 @@ pub enum What {
     MakeVolumeAgain,
     RemoveHandleByForce,
     RemoveAttachmentByForce(Uid),
-    FinishDeclare,
-    FinishFree,
 }
 
 /// A step, and whose watch of what misses the write in it.
@@ -88,11 +85,7 @@ pub fn writes(what: &What) -> bool {
         | What::RemoveClaimByForce(_)
         | What::Leader(..)
         | What::DeleteVolume(_)
-        | What::FinishClosing
-        | What::FinishMove
-        | What::FinishFollow(_)
-        | What::FinishDeclare
-        | What::FinishFree
+        | What::Finish(_)
         | What::ComeBack(_)
         | What::ComeAnother(_)
         | What::DeleteNode(_)

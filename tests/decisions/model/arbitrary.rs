@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use moor::api::VolumeHandle;
 use moor::api::attachment::{ControllerRef, SecretRefs};
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
@@ -161,7 +162,8 @@ prop_compose! {
             token: token.into(),
         };
         let fences = fenced.map(fence).into_iter().collect();
-        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, controller, writer, fences }
+        let known = HandleSeen::of(&VolumeHandle::default());
+        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, controller, writer, fences, ..known }
     }
 }
 

@@ -82,23 +82,11 @@ fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
     for (at, call) in state.calls.iter().enumerate() {
         all.push(if call.waiting { What::CallEnds(at, End::Ok) } else { What::LateCall(at, true) });
     }
-    if state.declaring.is_some() {
-        all.push(What::FinishDeclare);
-    }
-    if state.freeing.is_some() {
-        all.push(What::FinishFree);
-    }
     all.extend((0..).zip(&state.machines).filter(|(_, m)| m.away).map(|(n, _)| What::ComeBack(n)));
     if let Some(n) = state.sick.filter(|_| heals) {
         all.push(What::Heal(n));
     }
-    if state.moving.is_some() {
-        all.push(What::FinishMove);
-    }
-    all.extend((0..state.following.len()).map(What::FinishFollow));
-    if state.finishing.is_some() {
-        all.push(What::FinishClosing);
-    }
+    all.extend((0..state.pending.len()).map(What::Finish));
     all.extend(system.leader_steps(state, 0).into_iter().map(|step| What::Leader(0, step)));
     for n in node_ids() {
         system.controller_actions(state, n, &mut all);

@@ -142,8 +142,6 @@ pub struct Config {
     pub sick: Option<u8>,
     /// Epochs beyond this one are not looked at.
     pub max_epoch: u8,
-    /// The leader closes nothing in a pass in which it grants.
-    pub ordered: bool,
     /// A lock that is removed by hand instead of a claim or a Volume.
     pub removed: Option<Removed>,
     /// Which Volumes there are.
@@ -173,7 +171,6 @@ impl Config {
             habits: Habits::default(),
             sick: None,
             max_epoch: 3,
-            ordered: true,
             removed: None,
             volumes: Volumes::Stays,
             leaves: None,

@@ -128,6 +128,9 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
 
 pub fn handle_seen(config: &Config, handle: &Handle) -> Option<HandleSeen> {
     handle.there.then(|| HandleSeen {
+        name: "handle".into(),
+        volume_handle: VOLUME_ID.into(),
+        owner: format!("{NAMESPACE}/{VOLUME}"),
         volume_uid: volume_uid(handle.owner),
         mode: handle.mode,
         epoch: i64::from(handle.epoch),
@@ -152,7 +155,8 @@ pub fn writer_ref((claim, uid): (u8, Uid)) -> WriterRef {
     WriterRef {
         claim: format!("{NAMESPACE}/{}", claim_name(claim)),
         claim_uid: claim_name(claim).into(),
-        attachment: String::new(),
+        // Its name is that of its node, which the model leaves out.
+        attachment: uid_name(uid),
         attachment_uid: uid_name(uid),
     }
 }

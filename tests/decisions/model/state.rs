@@ -10,7 +10,7 @@ use moor::attachment::record::Done;
 
 use super::config::{Budget, CLAIMS, Habits, NODES, Volumes};
 use super::harm::Harm;
-use super::leader::Follow;
+use super::leader::LeaderDoes;
 
 /// UID of an Attachment. The smallest that nothing refers to is given next, so there is no end of them.
 pub type Uid = u8;
@@ -232,16 +232,8 @@ pub struct State {
     pub atts: Vec<Att>,
     pub handle: Handle,
     pub volumes: [Option<Vol>; 2],
-    /// A leader's LIST found no older Attachment: the write that ends the closing is on its way.
-    pub finishing: Option<(Handle, AccessMode)>,
-    /// A leader found the handle's instance dead: the write that names another is on its way.
-    pub moving: Option<(Handle, u8)>,
-    /// Leaders looked behind the writer's lock and found nobody: the writes that follow are on their way.
-    pub following: Vec<(Actor, Follow)>,
-    /// A leader found that a node is lost, by live reads: the write that says so is on its way.
-    pub declaring: Option<Att>,
-    /// A leader found that the node of a lost Attachment is still out: the write that frees it is on its way.
-    pub freeing: Option<(Actor, Att)>,
+    /// Live looks of leaders have allowed these writes: they are on their way.
+    pub pending: Vec<(Actor, LeaderDoes)>,
     pub frozen: Vec<(Actor, Kind, Cached)>,
     pub machines: [Machine; NODES],
     pub nodes: [NodeAgent; NODES],
@@ -287,11 +279,7 @@ impl State {
                     ready: false,
                 }),
             ],
-            finishing: None,
-            moving: None,
-            following: Vec::new(),
-            declaring: None,
-            freeing: None,
+            pending: Vec::new(),
             machines: Default::default(),
             frozen: Vec::new(),
             nodes: Default::default(),

@@ -9,7 +9,7 @@ use super::node::give_up;
 use super::seen::NodeDoes;
 use super::state::{Actor, Claim, Handle, Kind, Machine, State, Vol};
 use super::system::System;
-use super::{controller, driver, leader, losses, node};
+use super::{controller, driver, leader, node};
 
 impl System {
     /// The step alone, without its effect on caches.
@@ -27,9 +27,7 @@ impl System {
                 }
                 leader::act(&self.config, s, Actor::Leader(*l), *step);
             }
-            What::FinishClosing => leader::finish(s),
-            What::FinishMove => leader::finish_move(s),
-            What::FinishFollow(at) => leader::finish_follow(s, *at),
+            What::Finish(at) => leader::finish(&self.config, s, *at),
             What::Controller(i, att, step) => controller::act(s, *i, *att, *step),
             What::Node(n, step) => {
                 let view = node::view(s, *n);
@@ -80,8 +78,6 @@ impl System {
                 s.budget.reboot -= 1;
                 boot(s, *n);
             }
-            What::FinishDeclare => losses::finish(s),
-            What::FinishFree => losses::finish_free(s),
             What::Aborted(Actor::Leader(_) | Actor::Backend) => unreachable!("they make no calls"),
             outside => by_hand(s, outside),
         }

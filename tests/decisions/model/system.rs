@@ -222,27 +222,18 @@ impl Model for System {
         let fresh = self.leader_steps(s, 0);
         for l in [1, 2] {
             if s.budget.old_steps > 0 && s.frozen.iter().any(|(who, ..)| *who == Actor::Leader(l)) {
-                let old = self.leader_steps(s, l).into_iter().filter(|step| !fresh.contains(step));
+                // What looks lead to goes by all that is seen.
+                let differs =
+                    |step: &LeaderDoes| matches!(step, LeaderDoes::Look(_)) || !fresh.contains(step);
+                let old = self.leader_steps(s, l).into_iter().filter(differs);
                 all.extend(old.map(|step| What::Leader(l, step)));
             }
         }
         all.extend(fresh.into_iter().map(|step| What::Leader(0, step)));
-        if s.finishing.is_some() {
-            all.push(What::FinishClosing);
-        }
-        if s.moving.is_some() {
-            all.push(What::FinishMove);
-        }
-        if s.declaring.is_some() {
-            all.push(What::FinishDeclare);
-        }
-        if s.freeing.is_some() {
-            all.push(What::FinishFree);
-        }
         if s.budget.again > 0 && s.claims == [None; CLAIMS] {
             all.push(What::MakeAgain);
         }
-        all.extend((0..s.following.len()).map(What::FinishFollow));
+        all.extend((0..s.pending.len()).map(What::Finish));
         if let Some(n) = s.sick {
             all.push(What::Heal(n));
         }

@@ -1,6 +1,6 @@
 //! Which UIDs of Attachments are in use.
 
-use super::leader::Follow;
+use super::leader::LeaderDoes;
 use super::state::{Att, Cached, Claim, Handle, State, Uid};
 
 impl State {
@@ -18,9 +18,11 @@ impl State {
         };
         claims(&self.claims)
             || handle(&self.handle)
-            || self.following.iter().any(|(_, then)| match then {
-                Follow::Join { uid: joined, .. } => *joined == uid,
-                Follow::Name(seen, new) => handle(seen) || new.holder.1 == uid,
+            || self.pending.iter().any(|(_, step)| match step {
+                LeaderDoes::Assign { uid: joined, .. } => *joined == uid,
+                LeaderDoes::Writer(seen, new) => handle(seen) || new.holder.1 == uid,
+                LeaderDoes::DeclareLost(att) | LeaderDoes::FreeAttachment(att) => att.uid == uid,
+                _ => false,
             })
             || atts(&self.atts)
             || self.frozen.iter().any(|(_, _, cached)| match cached {
@@ -42,8 +44,6 @@ impl State {
                 .iter()
                 .any(|c| c.read.is_some_and(|(u, _)| u == uid) || c.call.is_some_and(|a| a.uid == uid))
             || self.calls.iter().any(|c| c.uid == uid)
-            || self.declaring.is_some_and(|a| a.uid == uid)
-            || self.freeing.is_some_and(|(_, a)| a.uid == uid)
             || self.truth.attached.iter().flatten().any(|(u, _)| *u == uid)
             || self.truth.staged.iter().flatten().any(|u| *u == uid)
             || self.truth.published.iter().flatten().flatten().any(|u| *u == uid)

@@ -4,14 +4,12 @@
 //! No watch of Volumes falls behind: their UIDs stand in everything that a decision compares.
 
 use moor::api::volume::{VolumeAssignment, VolumeOperation, VolumeState};
-use moor::api::{Volume, VolumeState::Ready};
-use moor::volume::VolumeStep;
+use moor::api::{FINALIZER, Volume, VolumeState::Ready};
 
 use super::actions::What;
 use super::config::{Config, VOLUME_ID, Volumes, claim_ids};
 use super::harm::Harm;
-use super::leader::heir_without_volume;
-use super::seen::{NAMESPACE, VOLUME, controller_ref, handle_seen, volume_uid};
+use super::seen::{NAMESPACE, VOLUME, controller_ref, volume_uid};
 use super::state::{Actor, Cached, Handle, Kind, State, Vol};
 
 /// What hangs on one Volume's name.
@@ -39,7 +37,7 @@ pub fn names(config: &Config, volumes: &[Option<Vol>; 2]) -> Vec<Name> {
     }
 }
 
-/// The object that [`moor::volume::plan`] looks at.
+/// The object that [`moor::leader::plan`] looks at.
 pub fn object(config: &Config, v: u8, vol: &Vol) -> Volume {
     let mut volume = Volume::default();
     volume.metadata.name = Some(VOLUME.into());
@@ -58,35 +56,25 @@ pub fn object(config: &Config, v: u8, vol: &Vol) -> Volume {
         (true, false) => VolumeState::Created,
         (false, false) => VolumeState::Pending,
     };
-    volume.status.get_or_insert_default().state = state;
+    let status = volume.status.get_or_insert_default();
+    status.state = state;
+    status.volume_handle = vol.held.then(|| VOLUME_ID.into());
+    volume.metadata.finalizers = vol.held.then(|| vec![FINALIZER.into()]);
     volume
 }
 
-/// A [`VolumeStep`] that changes a Volume or the VolumeHandle.
+/// A step that changes a Volume or the VolumeHandle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeDoes {
     Assign,
-    Make,
-    Contest,
+    Make { epoch: u8, closing: bool, controller: u8 },
+    TakeOver,
     ReportReady,
     Remove,
     Free,
 }
 
-/// In the model's words.
-pub fn kind(step: &VolumeStep) -> VolumeDoes {
-    match step {
-        VolumeStep::Assign(_) => VolumeDoes::Assign,
-        VolumeStep::MakeHandle => VolumeDoes::Make,
-        VolumeStep::ContestHandle => VolumeDoes::Contest,
-        VolumeStep::ReportReady => VolumeDoes::ReportReady,
-        VolumeStep::RemoveHandle => VolumeDoes::Remove,
-        VolumeStep::FreeVolume => VolumeDoes::Free,
-        other => unreachable!("{other:?} has a word of its own"),
-    }
-}
-
-/// Does the step: live looks first, then the write, guarded by what was seen.
+/// Does the step: the write, guarded by what was seen.
 pub fn act(
     config: &Config,
     state: &mut State,
@@ -97,54 +85,30 @@ pub fn act(
 ) {
     let at = usize::from(v);
     let same = state.volumes[at] == Some(seen);
+    let mode = config.mode;
     match does {
         VolumeDoes::Assign if same => state.volumes[at] = Some(Vol { held: true, ..seen }),
         VolumeDoes::ReportReady if same => state.volumes[at] = Some(Vol { ready: true, ..seen }),
-        VolumeDoes::Free if same && !(state.handle.there && state.handle.owner == v) => {
-            state.volumes[at] = None;
-        }
+        VolumeDoes::Free if same => state.volumes[at] = None,
         VolumeDoes::Assign | VolumeDoes::ReportReady | VolumeDoes::Free => {}
-        VolumeDoes::Make => make(config, state, who, v),
-        VolumeDoes::Contest => contest(config, state, who, v, handle),
+        // The one that is there is read.
+        VolumeDoes::Make { .. } if state.handle.there => put(state, who, state.handle),
+        VolumeDoes::Make { epoch, closing, controller } => {
+            put(state, who, Handle { there: true, owner: v, mode, epoch, closing, controller, writer: None });
+        }
+        VolumeDoes::TakeOver => {
+            if state.handle == *handle {
+                in_use(state);
+            }
+            let new = Handle { closing: false, owner: v, mode, controller: 0, writer: None, ..*handle };
+            state.update_handle(who, handle, new);
+        }
         VolumeDoes::Remove => {
-            if state.atts.is_empty() && state.handle == *handle {
+            if state.handle == *handle {
                 in_use(state);
                 put(state, who, Handle { there: false, ..*handle });
             }
         }
-    }
-}
-
-/// `controller/handles.rs`, `make`: closed behind Attachments that are left.
-fn make(config: &Config, state: &mut State, who: Actor, v: u8) {
-    if state.handle.there {
-        let live = state.handle;
-        put(state, who, live);
-        return;
-    }
-    let epoch = state.atts.iter().map(|a| a.epoch).max().map_or(1, |latest| latest + 1);
-    let closing = !state.atts.is_empty();
-    let mode = config.mode;
-    let new = Handle { there: true, owner: v, mode, epoch, closing, controller: 0, writer: None };
-    put(state, who, new);
-}
-
-/// `controller/handles.rs`, `contest`: closes first, takes over when nothing older is left.
-fn contest(config: &Config, state: &mut State, who: Actor, v: u8, seen: &Handle) {
-    if state.volumes[usize::from(seen.owner)].is_some() {
-        return;
-    }
-    let alive = state.controllers.map(|c| c.alive);
-    let heir = handle_seen(config, seen).and_then(|seen| heir_without_volume(config, &seen, &alive));
-    if let Some(controller) = heir {
-        state.update_handle(who, seen, Handle { controller, ..*seen });
-    } else if !seen.closing {
-        state.update_handle(who, seen, Handle { closing: true, epoch: seen.epoch + 1, ..*seen });
-    } else if state.atts.iter().all(|a| a.epoch >= seen.epoch) && state.handle == *seen {
-        in_use(state);
-        let new =
-            Handle { closing: false, owner: v, mode: config.mode, controller: 0, writer: None, ..*seen };
-        state.update_handle(who, seen, new);
     }
 }
 

@@ -1,13 +1,15 @@
-//! The leader: one step at a time, with the live looks and guards of `controller/volumes.rs` and `handles.rs`.
+//! The leader: one step at a time, as [`moor::leader::plan`] says, on its view of Volumes and with its live looks.
+
+use std::collections::BTreeMap;
 
 use moor::api::plugin::Balancing;
 use moor::api::volume::VolumeAssignment;
-use moor::volume::{self, VolumeStep};
+use moor::leader::{CallerNow, LeaderStep, Look, Looked, Scene, plan as leader_plan};
 
-use super::state::{Handle, State, Vol, agent_of, handle_seen, object};
+use super::state::{DRIVER, Handle, State, Vol, agent_of, handle_seen, object, uid};
 
-/// The step that is due for a Volume, as the leader sees it.
-pub fn plan(state: &State, v: u8) -> Option<(Vol, VolumeStep)> {
+/// The step that is due for a Volume, as the leader sees it, with the looks that it asks for.
+pub fn plan(state: &State, v: u8) -> Option<(Vol, LeaderStep)> {
     let vol = state.old.unwrap_or(state.volumes)[usize::from(v)]?;
     let instances = state.instances();
     // One that owns the VolumeHandle is found by that, any other by the id, which only a status or spec names.
@@ -15,98 +17,109 @@ pub fn plan(state: &State, v: u8) -> Option<(Vol, VolumeStep)> {
     let names = volume.status.as_ref().is_some_and(|s| s.volume_handle.is_some())
         || volume.spec.volume_handle.is_some();
     let handle = state.handle.filter(|h| names || h.owner == v).map(handle_seen);
-    let seen = volume::Seen {
-        volume: &volume,
-        held: vol.held,
-        plugin: Some(Balancing::SingleActive),
-        older_plugin: None,
-        not_allowed: None,
-        names_controllers: false,
-        same_driver: true,
-        controllers: &instances,
-        any_healthy: true,
-        can_create: true,
-        attaches: true,
-        handle: handle.as_ref(),
-        in_use_by: None,
-        wanted_mode: None,
-    };
-    match volume::plan(&seen) {
-        VolumeStep::Idle | VolumeStep::Wait(_) => None,
-        step => Some((vol, step)),
+    let mut looked = Looked::default();
+    loop {
+        let scene = Scene {
+            namespace: "",
+            name: "data",
+            volume: Some(&volume),
+            volume_seen: None,
+            plugin: Some(Balancing::SingleActive),
+            older_plugin: None,
+            driver: DRIVER,
+            driver_of_caller: None,
+            controllers: &instances,
+            names_controllers: false,
+            any_healthy: true,
+            can_create: true,
+            attaches: true,
+            handle: handle.as_ref(),
+            claims: &[],
+            attachments: &[],
+            nodes_of: &BTreeMap::new(),
+            locks: &[],
+            nodes: &[],
+            forgotten: &[],
+            ended_reports: false,
+            volume_not_allowed: None,
+            claims_not_allowed: &[],
+            cautious: false,
+            looked: &looked,
+        };
+        match leader_plan(&scene).step {
+            LeaderStep::Rest => return None,
+            LeaderStep::Look(look) => answer(state, look, &mut looked),
+            step => return Some((vol, step)),
+        }
+    }
+}
+
+fn answer(state: &State, look: Look, looked: &mut Looked) {
+    match look {
+        Look::Locks => looked.locks = Some(Vec::new()),
+        Look::Caller(controller) => {
+            let dead = state.is_dead(agent_of(&controller));
+            let now = if dead { CallerNow::CutOff } else { CallerNow::MayCall };
+            looked.callers.insert(controller.instance, now);
+        }
+        Look::Owner => {
+            let owner = state.handle.map(|h| usize::from(h.owner));
+            looked.owner_exists = Some(owner.is_some_and(|owner| state.volumes[owner].is_some()));
+        }
+        // The storage has one owner here: no PersistentVolume names it.
+        Look::PersistentVolumes { .. } => looked.named_by = Some(None),
+        Look::Handle { name } => {
+            let owner = state.handle.map(|h| uid(h.owner).to_owned());
+            looked.owners.insert(name, owner);
+        }
+        Look::Node { .. }
+        | Look::Users { .. }
+        | Look::Attachment { .. }
+        | Look::Claim { .. }
+        | Look::EndedReports => unreachable!("{look:?}: there are no Attachments and no claims"),
     }
 }
 
 /// Does it.
-pub fn act(state: &mut State, v: u8, seen: Vol, step: VolumeStep) {
+pub fn act(state: &mut State, v: u8, seen: Vol, step: LeaderStep) {
     match step {
-        VolumeStep::Idle | VolumeStep::Wait(_) => {}
-        VolumeStep::Assign(to) => assign(state, v, seen, &to),
-        VolumeStep::AssignDelete(controller) => {
-            let operation = moor::api::volume::VolumeOperation::Delete;
-            assign(state, v, seen, &VolumeAssignment { operation, controller });
+        LeaderStep::AssignVolume(to) => assign(state, v, seen, &to),
+        LeaderStep::CreateHandle { epoch: _, closing, controller } => {
+            let controller = controller.as_ref().map_or(0, agent_of);
+            state.handle.get_or_insert(Handle { owner: v, closing, controller });
         }
-        VolumeStep::MakeHandle => {
-            let controller = seen.assigned.map_or(0, |(_, agent)| agent);
-            state.handle.get_or_insert(Handle { owner: v, closing: false, controller });
-        }
-        VolumeStep::ContestHandle => contest(state, v, seen),
-        // The storage has one owner here: no PersistentVolume names it.
-        VolumeStep::JudgeRejected => write(state, v, seen, Vol { may_delete: true, ..seen }),
-        VolumeStep::JudgeAnew => write(state, v, seen, Vol { may_delete: false, ..seen }),
-        VolumeStep::ReportReady => {
+        LeaderStep::AllowDeletion(may_delete) => write(state, v, seen, Vol { may_delete, ..seen }),
+        LeaderStep::ReportReady => {
             write(state, v, seen, Vol { state: moor::api::VolumeState::Ready, ..seen });
         }
-        VolumeStep::RestoreStatus => {
+        LeaderStep::RestoreStatus { state_too: true } => {
             write(state, v, seen, Vol { state: moor::api::VolumeState::Created, ..seen });
         }
-        VolumeStep::BeginClosing => change(state, |h| h.closing = true),
-        VolumeStep::FinishClosing { first_controller, .. } => change(state, |h| {
+        LeaderStep::BeginClosing => change(state, |h| h.closing = true),
+        LeaderStep::FinishClosing { first_controller, .. } => change(state, |h| {
             h.closing = false;
             h.controller = first_controller.as_ref().map_or(h.controller, agent_of);
         }),
-        VolumeStep::RemoveHandle => state.handle = None,
-        VolumeStep::FreeVolume => {
-            if state.handle.is_none_or(|h| h.owner != v) && state.volumes[usize::from(v)] == Some(seen) {
+        LeaderStep::TakeOver => {
+            let controller = seen.assigned.map_or(0, |(_, agent)| agent);
+            state.handle = Some(Handle { owner: v, closing: false, controller });
+        }
+        LeaderStep::MoveHandle(to) => change(state, |h| h.controller = agent_of(&to)),
+        LeaderStep::RemoveHandle => state.handle = None,
+        LeaderStep::FreeVolume => {
+            if state.volumes[usize::from(v)] == Some(seen) {
                 state.kept |= v == 0 && seen.retain;
                 state.volumes[usize::from(v)] = None;
                 state.old = None;
             }
         }
-        VolumeStep::MoveHandle(to) => {
-            if state.handle.is_some_and(|h| state.is_dead(h.controller)) {
-                change(state, |h| h.controller = agent_of(&to));
-            }
-        }
+        other => unreachable!("{other:?}: there are no Attachments, no claims and no PersistentVolumes"),
     }
 }
 
 fn assign(state: &mut State, v: u8, seen: Vol, to: &VolumeAssignment) {
     let agent = to.controller.as_ref().map_or(0, agent_of);
-    if let Some((operation, from)) = seen.assigned
-        && operation == to.operation
-        && from != agent
-        && !state.is_dead(from)
-    {
-        return;
-    }
     write(state, v, seen, Vol { held: true, assigned: Some((to.operation, agent)), ..seen });
-}
-
-fn contest(state: &mut State, v: u8, seen: Vol) {
-    let Some(handle) = state.handle else { return };
-    if state.volumes[usize::from(handle.owner)].is_some() {
-        return;
-    }
-    if state.is_dead(handle.controller) {
-        let living = [0, 1].into_iter().find(|agent| !state.away[usize::from(*agent)]);
-        change(state, |h| h.controller = living.unwrap_or(h.controller));
-    } else if handle.closing {
-        let controller = seen.assigned.map_or(0, |(_, agent)| agent);
-        state.handle = Some(Handle { owner: v, closing: false, controller });
-    } else {
-        change(state, |h| h.closing = true);
-    }
 }
 
 /// The leader's view of the VolumeHandle is never old here, so its guard always holds.

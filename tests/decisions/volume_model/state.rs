@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use moor::api::attachment::ControllerRef;
 use moor::api::handle::VolumeRef;
+use moor::api::names::instance_name;
 use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
-use moor::api::{Volume, VolumeHandle, VolumeState};
+use moor::api::{FINALIZER, Volume, VolumeHandle, VolumeState};
 use moor::attachment::HandleSeen;
 use moor::volume::InstanceSeen;
 use moor::volume::calls::VolumeCall;
 
 /// The agents, by number. Each has one controller instance beside it.
 pub const AGENTS: usize = 2;
-/// The one volume that the driver ever has.
+/// The driver.
+pub const DRIVER: &str = "driver";
+/// The one volume that it ever has.
 const ID: &str = "vol-1";
 
 /// How often each kind of trouble may happen.
@@ -176,7 +179,7 @@ impl State {
 
     pub fn instances(&self) -> Vec<InstanceSeen> {
         let seen = |agent: u8| InstanceSeen {
-            name: instance(agent).into(),
+            name: instance(agent),
             agent: node(agent).into(),
             healthy: !self.away[usize::from(agent)],
             serving: !self.away[usize::from(agent)],
@@ -195,8 +198,9 @@ pub fn node(agent: u8) -> &'static str {
     ["node-1", "node-2"][usize::from(agent)]
 }
 
-pub fn instance(agent: u8) -> &'static str {
-    ["c1", "c2"][usize::from(agent)]
+/// The name of a PluginInstance, which is made of its driver's.
+pub fn instance(agent: u8) -> String {
+    instance_name(node(agent), DRIVER)
 }
 
 pub fn agent_of(controller: &ControllerRef) -> u8 {
@@ -208,7 +212,7 @@ pub fn uid(v: u8) -> &'static str {
 }
 
 fn reference(agent: u8) -> ControllerRef {
-    ControllerRef { instance: instance(agent).into(), agent: node(agent).into() }
+    ControllerRef { instance: instance(agent), agent: node(agent).into() }
 }
 
 /// The object that the decisions look at. Its generation is made of all that raises it.
@@ -224,6 +228,7 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
         volume.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
     }
+    volume.metadata.finalizers = vol.held.then(|| vec![FINALIZER.into()]);
     volume.spec.volume_handle = (v == 1).then(|| ID.into());
     volume.spec.deletion_policy =
         Some(if vol.retain { DeletionPolicy::Retain } else { DeletionPolicy::Delete });
@@ -243,6 +248,7 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
 pub fn lock(handle: Handle) -> VolumeHandle {
     let mut lock = VolumeHandle::default();
     lock.spec.volume = VolumeRef { uid: uid(handle.owner).into(), ..VolumeRef::default() };
+    lock.metadata.name = Some("handle".into());
     lock.spec.volume_handle = ID.into();
     lock.spec.closing = handle.closing;
     lock.spec.controller = Some(reference(handle.controller));

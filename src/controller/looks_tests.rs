@@ -34,10 +34,9 @@ async fn claims_are_read_page_by_page_and_count_as_they_were_last() {
         page(&[claim("late", "u", false)], ""),
     ])
     .await;
-    let mut attachment = AttachmentSeen::of(&Attachment::default());
-    attachment.uid = "u".into();
-    let users = live_users(&Api::namespaced(client, "ns"), &attachment).await.unwrap();
-    let seen: Vec<_> = users.iter().map(|c| (c.name.as_str(), c.force)).collect();
+    let users = live_users(&Api::namespaced(client, "ns"), "u").await.unwrap();
+    let seen: Vec<_> = users.iter().map(|c| (c.name_any(), c.spec.force_detach)).collect();
+    let seen: Vec<_> = seen.iter().map(|(name, force)| (name.as_str(), *force)).collect();
     assert_eq!(seen, [("late", false), ("stays", true)]);
     let asked = server.asked();
     assert!(asked.len() == 4 && asked.iter().all(|asked| asked.uri.contains("limit=500")), "{asked:?}");

@@ -1,0 +1,76 @@
+//! Acts: one write for each step of the plan.
+
+use super::context::Context;
+use super::observe::Observed;
+use super::pass::Did;
+use super::room::Entry;
+use super::{attachments, claims, handles, losses, volumes};
+use crate::k8s::ApiError;
+use crate::leader::LeaderStep;
+
+/// Makes the write that a step asks for.
+pub(crate) async fn act(
+    ctx: &Context,
+    seen: &Observed,
+    step: &LeaderStep,
+    entry: &mut Option<Entry>,
+) -> Result<Did, ApiError> {
+    // A plan names only what was observed.
+    write(ctx, seen, step, entry).await.unwrap_or(Ok(Did::Nothing))
+}
+
+async fn write(
+    ctx: &Context,
+    seen: &Observed,
+    step: &LeaderStep,
+    entry: &mut Option<Entry>,
+) -> Option<Result<Did, ApiError>> {
+    let (volume, handle) = (seen.volume.as_ref(), seen.handle.as_ref());
+    Some(match step {
+        LeaderStep::Rest | LeaderStep::Look(_) => Ok(Did::Nothing),
+        LeaderStep::DeclareLost { attachment, cause } => {
+            losses::declare(ctx, seen, seen.attachment(attachment)?, *cause).await
+        }
+        LeaderStep::EndClaim { claim, attachment } => {
+            losses::end_claim(ctx, seen.claim(claim)?, seen.attachment(attachment)?).await
+        }
+        LeaderStep::Abandon { attachment } => losses::abandon(ctx, seen.attachment(attachment)?).await,
+        LeaderStep::Close { attachment } => attachments::close(ctx, seen.attachment(attachment)?).await,
+        LeaderStep::FreeAttachment { attachment } => {
+            attachments::free(ctx, seen.attachment(attachment)?).await
+        }
+        LeaderStep::MoveAttachment { attachment } => {
+            attachments::move_to(ctx, seen.attachment(attachment)?, handle?.spec.controller.as_ref()?).await
+        }
+        LeaderStep::CreateAttachment { claim, name, node } => {
+            attachments::create(ctx, seen, seen.claim(claim)?, (name, node), entry).await
+        }
+        LeaderStep::AssignClaim { claim, attachment } => {
+            claims::assign(ctx, seen.claim(claim)?, attachment).await
+        }
+        LeaderStep::FreeClaim { claim } => claims::free(ctx, seen.claim(claim)?).await,
+        LeaderStep::NameWriter { claim, attachment, attachment_uid } => {
+            handles::name_writer(ctx, handle?, seen.claim(claim)?, (attachment, attachment_uid)).await
+        }
+        LeaderStep::RetireWriter(writer) => handles::write_writer(ctx, handle?, writer).await,
+        LeaderStep::CreateHandle { epoch, closing, controller } => {
+            let new = handles::new_of(volume?, &seen.driver, *epoch, *closing, controller.clone())?;
+            handles::create(ctx, &new).await
+        }
+        LeaderStep::BeginClosing => handles::begin_closing(ctx, handle?).await,
+        LeaderStep::FinishClosing { mode, first_controller } => {
+            handles::finish_closing(ctx, handle?, *mode, first_controller.as_ref()).await
+        }
+        LeaderStep::TakeOver => handles::take_over(ctx, handle?, volume?).await,
+        LeaderStep::MoveHandle(to) => handles::move_to(ctx, handle?, to).await,
+        LeaderStep::RemoveHandle => handles::remove(ctx, handle?).await,
+        LeaderStep::AssignVolume(to) => volumes::assign(ctx, volume?, to).await,
+        LeaderStep::AllowDeletion(may_delete) => volumes::allow_deletion(ctx, volume?, *may_delete).await,
+        LeaderStep::ReportReady => volumes::report_ready(ctx, volume?, handle).await,
+        LeaderStep::RestoreStatus { state_too } => {
+            volumes::restore_status(ctx, volume?, handle?, *state_too).await
+        }
+        LeaderStep::TellStorageLeft(why) => volumes::tell_storage_left(ctx, volume?, why).await,
+        LeaderStep::FreeVolume => volumes::free(ctx, volume?).await,
+    })
+}

@@ -1,0 +1,154 @@
+//! Writes Attachments: grant, close, free. Each is one side effect.
+
+use std::sync::Arc;
+
+use kube::api::ObjectMeta;
+use serde_json::json;
+
+use super::context::Context;
+use super::observe::{
+    Observed, PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of,
+};
+use super::pass::Did;
+use super::room::Entry;
+use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
+use crate::api::handle::VolumeRef;
+use crate::api::{Attachment, FINALIZER, VolumeClaim};
+use crate::claim::ClaimSeen;
+use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
+use crate::k8s::read::get_live;
+use crate::k8s::{ApiError, Created, Deleted, Target};
+
+/// Creates an Attachment: the compare-and-swap that grants. On a node with a limit of volumes that is done at its door:
+/// Volumes are worked on side by side, and each counts. So the plan is made once more when the door was entered, and the
+/// `entry` stays with the pass.
+pub(crate) async fn create(
+    ctx: &Context,
+    seen: &Observed,
+    claim: &VolumeClaim,
+    (name, node): (&str, &str),
+    entry: &mut Option<Entry>,
+) -> Result<Did, ApiError> {
+    let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(Did::Nothing) };
+    let limit = seen.node_instance(node).and_then(|i| i.status.as_ref()).map_or(0, |s| s.max_volumes);
+    let driver = &spec.fixed.driver_name;
+    if limit > 0 && !entry.as_ref().is_some_and(|entry| entry.is_of(driver, node)) {
+        // The one before is left first: nobody waits at a door while holding another.
+        *entry = None;
+        *entry = Some(ctx.room.enter(driver, node).await);
+        return Ok(Did::Step);
+    }
+    let attachment = Attachment {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            finalizers: Some(vec![FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    };
+    let api = ctx.attachment_api();
+    match ctx.writer.create(&api, &attachment).await? {
+        Created::New(made) => {
+            ctx.attachments.apply(made);
+            tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
+        }
+        // By the other leader's grant, or an Attachment that our cache has not seen.
+        Created::Exists => {
+            if let Some(live) = get_live(&api, name).await? {
+                ctx.attachments.apply(live);
+            }
+        }
+    }
+    Ok(Did::Step)
+}
+
+/// Everything the Attachment's life needs, copied from where it is now. `None` while an instance it
+/// depends on has not said what it can do (interleaving B20).
+fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<AttachmentSpec> {
+    let (volume, handle, plugin) = (seen.volume.as_ref()?, seen.handle.as_ref()?, seen.plugin.as_ref()?);
+    let on_node = seen.node_instance(node).filter(|i| i.spec.driver_name == handle.spec.driver_name)?;
+    let node_status = on_node.status.as_ref()?;
+    let controller = handle.spec.controller.clone();
+    let controller_capabilities = match &controller {
+        None => None,
+        Some(c) => Some(capabilities_of(seen.instances.named(&c.instance)?)?),
+    };
+    let controller_has = |name| controller_capabilities.is_some_and(|c| c.controller_has(name));
+    let attach = controller_has(PUBLISH_UNPUBLISH);
+    let on_node_multi_writer = node_status.capabilities.node_has(SINGLE_NODE_MULTI_WRITER);
+    let single_node_multi_writer =
+        on_node_multi_writer && (!attach || controller_has(SINGLE_NODE_MULTI_WRITER));
+    let mode = claim.spec.access_mode;
+    let shares_node = shares_node(mode, single_node_multi_writer, plugin.spec.tolerates_second_target);
+    let status = volume.status.as_ref()?;
+    let metadata = &volume.metadata;
+    Some(AttachmentSpec {
+        volume: VolumeRef {
+            namespace: metadata.namespace.clone()?,
+            name: metadata.name.clone()?,
+            uid: metadata.uid.clone()?,
+        },
+        volume_handle: handle.spec.volume_handle.clone(),
+        node_name: node.to_owned(),
+        access_mode: mode,
+        controller: if attach { controller } else { None },
+        fixed: Fixed {
+            handle_name: handle.metadata.name.clone()?,
+            driver_name: handle.spec.driver_name.clone(),
+            plugin_name: plugin.metadata.name.clone()?,
+            plugin_uid: plugin.metadata.uid.clone()?,
+            epoch: handle.spec.epoch,
+            node_uid: on_node.spec.node_uid.clone(),
+            node_id: node_status.node_id.clone(),
+            boot_id: node_status.boot_id.clone(),
+            attachment_mode: claim.spec.attachment_mode,
+            read_only: attaches_read_only(&ClaimSeen::of(claim)) && controller_has(PUBLISH_READONLY),
+            mount_options: volume.spec.mount_options.clone().unwrap_or_default(),
+            volume_context: status.volume_context.clone(),
+            secrets: volume.spec.secrets.clone().unwrap_or_default(),
+            attach,
+            stage: node_status.capabilities.node_has("STAGE_UNSTAGE_VOLUME"),
+            exclusive: is_exclusive(mode, shares_node),
+            single_node_multi_writer,
+            undo_only: None,
+        },
+        lost: None,
+    })
+}
+
+/// Deletes an Attachment that nobody uses. Its finalizer keeps it until all is undone.
+pub(crate) async fn close(ctx: &Context, attachment: &Attachment) -> Result<Did, ApiError> {
+    let target = Target::of(attachment);
+    match ctx.writer.delete(&ctx.attachment_api(), &target.name, &target.uid, None).await? {
+        Deleted::Gone => ctx.attachments.remove_confirmed(&target.uid),
+        Deleted::Marked(marked) => ctx.attachments.apply(*marked),
+    }
+    tracing::info!(attachment = target.name, node = attachment.spec.node_name, "closing");
+    Ok(Did::Step)
+}
+
+/// Takes the last finalizer off an Attachment of which everything is undone: the lock is free.
+pub(crate) async fn free(ctx: &Context, attachment: &Arc<Attachment>) -> Result<Did, ApiError> {
+    let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
+    match ctx.writer.remove_finalizer(&ctx.attachment_api(), attachment.as_ref(), FINALIZER).await? {
+        None => ctx.attachments.remove_confirmed(uid),
+        Some(left) => ctx.attachments.apply(left),
+    }
+    tracing::info!(attachment = attachment.metadata.name, "freed");
+    Ok(Did::Step)
+}
+
+/// Names the VolumeHandle's controller instance on an Attachment that still names a dead one (rule R2).
+pub(crate) async fn move_to(
+    ctx: &Context,
+    attachment: &Arc<Attachment>,
+    to: &ControllerRef,
+) -> Result<Did, ApiError> {
+    let fields = json!({ "spec": { "controller": to } });
+    let target = Target::of(attachment.as_ref());
+    let moved = ctx.writer.patch_main(&ctx.attachment_api(), &target, fields).await?;
+    tracing::info!(attachment = attachment.metadata.name, to = to.instance, "controller calls moved");
+    ctx.attachments.apply(moved);
+    Ok(Did::Step)
+}

@@ -1,0 +1,179 @@
+//! Looks: the live reads that the plan asks for. What they find is in the caches afterwards, where those hold the object.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use kube::{Api, ResourceExt as _};
+
+use super::context::Context;
+use super::forgotten;
+use super::losses::node_facts;
+use super::observe::Observed;
+use crate::api::attachment::ControllerRef;
+use crate::api::{Attachment, VolumeClaim};
+use crate::attachment::AttachmentSeen;
+use crate::attachment::loss::NodeFacts;
+use crate::claim::ClaimSeen;
+use crate::k8s::cache::Cached;
+use crate::k8s::lease::agent_lease_name;
+use crate::k8s::read::{get_live, list_live, look_through};
+use crate::k8s::{ApiError, Cache};
+use crate::leader::{CallerNow, Look, Looked, NamedBy};
+
+/// Whether a look found what the caches did not have. Then the plan was made without knowing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Some,
+    None,
+}
+
+impl News {
+    fn if_any(any: bool) -> Self {
+        if any { Self::Some } else { Self::None }
+    }
+
+    /// Takes an object into the cache.
+    fn of<K: Cached>(cache: &Cache<K>, live: K) -> Self {
+        let uid = live.meta().uid.clone().unwrap_or_default();
+        let version = || cache.by_uid(&uid).and_then(|known| known.meta().resource_version.clone());
+        let before = version();
+        cache.apply(live);
+        Self::if_any(version() != before)
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self::if_any(self == Self::Some || other == Self::Some)
+    }
+}
+
+/// Reads what a look asks for, and keeps the answer in `looked`.
+pub(crate) async fn answer(
+    ctx: &Context,
+    seen: &Observed,
+    look: &Look,
+    looked: &mut Looked,
+) -> Result<News, ApiError> {
+    match look {
+        Look::Node { attachment } => {
+            let Some(object) = seen.attachment(attachment) else { return Ok(News::Some) };
+            looked.nodes.insert(attachment.clone(), live_facts(ctx, object).await?);
+            Ok(News::None)
+        }
+        Look::Users { attachment } => {
+            let api = ctx.claim_api(&seen.namespace);
+            let live = live_users(&api, attachment).await?;
+            looked.users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
+            Ok(live.into_iter().fold(News::None, |news, claim| news.or(News::of(&ctx.claims, claim))))
+        }
+        Look::Attachment { name } => {
+            let live = get_live(&ctx.attachment_api(), name).await?;
+            looked.attachments.insert(name.clone(), live.as_ref().and_then(|a| a.metadata.uid.clone()));
+            Ok(live.map_or(News::None, |live| News::of(&ctx.attachments, live)))
+        }
+        Look::Locks => {
+            let name = seen.handle_name.clone().unwrap_or_default();
+            let fields = format!("spec.fixed.handleName={name}");
+            let live: Vec<Attachment> = list_live(&ctx.attachment_api(), Some(&fields)).await?.items;
+            looked.locks = Some(live.iter().map(AttachmentSeen::of).collect());
+            Ok(live.into_iter().fold(News::None, |news, a| news.or(News::of(&ctx.attachments, a))))
+        }
+        Look::Claim { key, uid } => {
+            let (namespace, name) = key.split_once('/').unwrap_or_default();
+            let live = get_live(&ctx.claim_api(namespace), name).await?;
+            let live = live.filter(|claim| claim.metadata.uid.as_deref() == Some(uid));
+            looked.claims.insert(uid.clone(), live.as_ref().map(ClaimSeen::of));
+            Ok(match live {
+                Some(live) => News::of(&ctx.claims, live),
+                None => {
+                    let known = ctx.claims.by_uid(uid).is_some();
+                    ctx.claims.remove_confirmed(uid);
+                    News::if_any(known)
+                }
+            })
+        }
+        Look::Caller(controller) => {
+            looked.callers.insert(controller.instance.clone(), caller_now(ctx, seen, controller).await?);
+            Ok(News::None)
+        }
+        Look::Owner => {
+            let Some(handle) = &seen.handle else { return Ok(News::Some) };
+            let owner = &handle.spec.volume;
+            let live = get_live(&ctx.volume_api(&owner.namespace), &owner.name).await?;
+            looked.owner_exists = Some(live.is_some_and(|volume| volume.uid().as_ref() == Some(&owner.uid)));
+            Ok(News::None)
+        }
+        Look::PersistentVolumes { driver, volume_handle } => {
+            let naming = ctx.persistent_volumes.naming(driver, volume_handle).await?;
+            looked.named_by = Some(naming.map(|naming| NamedBy {
+                name: naming.name,
+                field: naming.field,
+                certain: naming.certain,
+            }));
+            Ok(News::None)
+        }
+        Look::EndedReports => {
+            looked.reports_have_ended = Some(forgotten::have_ended(ctx, &seen.ended).await?);
+            Ok(News::None)
+        }
+        Look::Handle { name } => {
+            let live = get_live(&ctx.handle_api(), name).await?;
+            looked.owners.insert(name.clone(), live.as_ref().map(|handle| handle.spec.volume.uid.clone()));
+            Ok(live.map_or(News::None, |live| News::of(&ctx.handles, live)))
+        }
+    }
+}
+
+/// What is known of an Attachment's node by live reads. The Lease last, because the agent may come back at any moment.
+async fn live_facts(ctx: &Context, attachment: &Attachment) -> Result<NodeFacts, ApiError> {
+    let (name, uid) = (&attachment.spec.node_name, &attachment.spec.fixed.node_uid);
+    let node = get_live(&ctx.node_api(), name).await?;
+    ctx.leases.confirm_expired(&ctx.lease_api, &agent_lease_name(name), Some(uid)).await?;
+    Ok(node_facts(ctx, attachment, node.as_ref()))
+}
+
+/// The claims that use an Attachment, by a quorum LIST. A namespace may have very many, so no others are kept.
+async fn live_users(api: &Api<VolumeClaim>, attachment: &str) -> Result<Vec<VolumeClaim>, ApiError> {
+    let mut found = BTreeMap::new();
+    look_through(api, |page: Vec<VolumeClaim>| {
+        for claim in page {
+            let uid = claim.uid().unwrap_or_default();
+            // It may have been shown before, as it was then.
+            found.remove(&uid);
+            if ClaimSeen::of(&claim).uses() == Some(attachment) {
+                found.insert(uid, claim);
+            }
+        }
+        ControlFlow::Continue(())
+    })
+    .await?;
+    Ok(found.into_values().collect())
+}
+
+/// Whether an instance can be making a call, by live reads: a stalled watch looks like an expired Lease (rule R2).
+async fn caller_now(
+    ctx: &Context,
+    seen: &Observed,
+    controller: &ControllerRef,
+) -> Result<CallerNow, ApiError> {
+    let known = seen.instances.named(&controller.instance);
+    let node_uid = known.map(|i| i.spec.node_uid.as_str());
+    let lease = agent_lease_name(&controller.agent);
+    if let Some(silent) = ctx.leases.confirm_expired(&ctx.lease_api, &lease, node_uid).await? {
+        if silent > ctx.longest_call {
+            return Ok(CallerNow::CutOff);
+        }
+        let node = get_live(&ctx.node_api(), &controller.agent).await?;
+        if node.is_some_and(|n| n.is_out_of_service() && node_uid.is_none_or(|uid| uid == n.uid())) {
+            return Ok(CallerNow::CutOff);
+        }
+    }
+    let Some(live) = get_live(&ctx.instance_api(), &controller.instance).await? else {
+        return Ok(CallerNow::MayCall);
+    };
+    ctx.gone.observe(&live);
+    Ok(if ctx.has_left(&live) { CallerNow::Left } else { CallerNow::MayCall })
+}
+
+#[cfg(test)]
+#[path = "looks_tests.rs"]
+mod tests;

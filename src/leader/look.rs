@@ -1,0 +1,117 @@
+//! Live reads that the leader's plan asks for, and their answers.
+
+use std::collections::BTreeMap;
+
+use crate::api::attachment::ControllerRef;
+use crate::attachment::AttachmentSeen;
+use crate::attachment::loss::NodeFacts;
+use crate::claim::ClaimSeen;
+
+/// One live read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// GET the Node of this Attachment and the Lease of its agent. The Lease last: an agent may come back at any moment.
+    Node {
+        /// UID of the Attachment.
+        attachment: String,
+    },
+    /// LIST, by quorum, the claims that use this Attachment.
+    Users {
+        /// UID of the Attachment.
+        attachment: String,
+    },
+    /// GET the Attachment of this name.
+    Attachment {
+        /// Its name.
+        name: String,
+    },
+    /// LIST the Attachments of the VolumeHandle by quorum.
+    Locks,
+    /// GET this claim.
+    Claim {
+        /// `namespace/name`.
+        key: String,
+        /// The UID that it has to have.
+        uid: String,
+    },
+    /// Whether this controller instance can still be making a call (rule R2).
+    Caller(ControllerRef),
+    /// GET the Volume that the VolumeHandle names.
+    Owner,
+    /// LIST the PersistentVolumes for one that stands for this volume of the Volume's driver.
+    PersistentVolumes {
+        /// The driver.
+        driver: String,
+        /// The volume as the driver knows it.
+        volume_handle: String,
+    },
+    /// GET the Nodes and Leases of all who reported a mount from a node that is gone or off.
+    EndedReports,
+    /// GET the VolumeHandle of this name.
+    Handle {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Whether a controller instance can be making a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallerNow {
+    /// As far as anybody can know it may.
+    MayCall,
+    /// Its agent has been silent for longer than any call takes, or on a machine that is off.
+    CutOff,
+    /// It has had no Controller service for longer than any call takes. It may have again.
+    Left,
+}
+
+/// That a PersistentVolume stands for a volume, which the stock stack then has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamedBy {
+    /// Name of the PersistentVolume.
+    pub name: String,
+    /// The field of its spec that says so.
+    pub field: &'static str,
+    /// It names the same volume, and not only one that may be the same.
+    pub certain: bool,
+}
+
+/// The answers so far. They are forgotten with the scene that they were asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Looked {
+    /// Of [`Look::Node`], by UID of the Attachment.
+    pub nodes: BTreeMap<String, NodeFacts>,
+    /// Of [`Look::Users`], by UID of the Attachment.
+    pub users: BTreeMap<String, Vec<ClaimSeen>>,
+    /// Of [`Look::Attachment`]: the UID that the name has now, by name.
+    pub attachments: BTreeMap<String, Option<String>>,
+    /// Of [`Look::Locks`].
+    pub locks: Option<Vec<AttachmentSeen>>,
+    /// Of [`Look::Claim`], by UID; nothing if it is gone.
+    pub claims: BTreeMap<String, Option<ClaimSeen>>,
+    /// Of [`Look::Caller`], by name of the instance.
+    pub callers: BTreeMap<String, CallerNow>,
+    /// Of [`Look::Owner`]: whether the Volume exists that the VolumeHandle names.
+    pub owner_exists: Option<bool>,
+    /// Of [`Look::PersistentVolumes`].
+    pub named_by: Option<Option<NamedBy>>,
+    /// Of [`Look::EndedReports`]: they have all ended.
+    pub reports_have_ended: Option<bool>,
+    /// Of [`Look::Handle`]: UID of the Volume that owns it, by name.
+    pub owners: BTreeMap<String, Option<String>>,
+}
+
+impl Looked {
+    /// Whether anything was read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { nodes, users, attachments, locks, claims, callers, owner_exists, named_by, .. } = self;
+        let of_objects = nodes.is_empty() && users.is_empty() && attachments.is_empty() && claims.is_empty();
+        let of_handle = locks.is_none() && owner_exists.is_none() && self.owners.is_empty();
+        of_objects
+            && of_handle
+            && callers.is_empty()
+            && named_by.is_none()
+            && self.reports_have_ended.is_none()
+    }
+}

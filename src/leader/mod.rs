@@ -1,0 +1,24 @@
+//! The leader's plan: one pass over one Volume, with all that hangs on it.
+//!
+//! Pure: data in, data out. [`plan`] is total, and what it cannot know from the caches it asks for: a [`LeaderStep::Look`]
+//! is a live read whose answer comes back in [`Scene::looked`], and the same scene is planned again with it. So every answer
+//! is younger than all that it is compared with (rule R1), and whoever reads this module reads every decision of the leader.
+//!
+//! ```text
+//! observe (caches) -> plan -> Look --> plan -> ... -> one write, guarded by what was observed -> observe
+//!                      |                                                       |
+//!                      +-- the same scene until something is written ----------+
+//! ```
+
+mod closing;
+mod grants;
+mod look;
+mod lost;
+mod plan;
+mod scene;
+mod storage;
+mod volume;
+
+pub use look::{CallerNow, Look, Looked, NamedBy};
+pub use plan::{LeaderStep, Plan, plan};
+pub use scene::Scene;

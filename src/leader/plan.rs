@@ -1,0 +1,158 @@
+//! What the leader does next for one Volume.
+
+use super::look::Look;
+use super::scene::Scene;
+use super::{closing, grants, lost, volume};
+use crate::api::AccessMode;
+use crate::api::attachment::ControllerRef;
+use crate::api::handle::Writer;
+use crate::api::volume::VolumeAssignment;
+use crate::attachment::loss::Cause;
+use crate::claim::Verdict;
+use crate::claim::admission::admit;
+use crate::volume::VolumeWaiting;
+
+/// One step: a live read, or at most one write. Objects are named by UID.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LeaderStep {
+    /// Nothing is to be done until something changes.
+    Rest,
+    /// Read this live and plan again with the answer.
+    Look(Look),
+
+    /// Write spec.lost on an Attachment: its node is out of the game (rule R4).
+    DeclareLost {
+        /// UID of the Attachment.
+        attachment: String,
+        /// By what it is.
+        cause: Cause,
+    },
+    /// Write state Lost on a claim that nobody has deleted and whose node was lost.
+    EndClaim {
+        /// UID of the claim.
+        claim: String,
+        /// UID of its Attachment.
+        attachment: String,
+    },
+    /// Write ControllerDetached without a call: nobody could ever make it (trap N8).
+    Abandon {
+        /// UID of the Attachment.
+        attachment: String,
+    },
+    /// Delete an Attachment: its deletionTimestamp is what closes it.
+    Close {
+        /// UID of the Attachment.
+        attachment: String,
+    },
+    /// Take the last finalizer off an Attachment: the lock is free.
+    FreeAttachment {
+        /// UID of the Attachment.
+        attachment: String,
+    },
+    /// Write the VolumeHandle's controller instance on an Attachment that still names a dead one (rule R2).
+    MoveAttachment {
+        /// UID of the Attachment.
+        attachment: String,
+    },
+
+    /// Take our finalizer off a claim.
+    FreeClaim {
+        /// UID of the claim.
+        claim: String,
+    },
+    /// Create an Attachment: the compare-and-swap that grants.
+    CreateAttachment {
+        /// UID of the claim that it is made for.
+        claim: String,
+        /// Name of the Attachment.
+        name: String,
+        /// Its node.
+        node: String,
+    },
+    /// Write finalizer and assignment on a claim.
+    AssignClaim {
+        /// UID of the claim.
+        claim: String,
+        /// UID of the Attachment that it joins.
+        attachment: String,
+    },
+    /// Name a claim as the writer in the VolumeHandle.
+    NameWriter {
+        /// UID of the claim.
+        claim: String,
+        /// Name of its Attachment.
+        attachment: String,
+        /// UID of its Attachment.
+        attachment_uid: String,
+    },
+    /// Write into the VolumeHandle that a writer is done.
+    RetireWriter(Writer),
+
+    /// Write finalizer and assignment on the Volume.
+    AssignVolume(VolumeAssignment),
+    /// Write whether what CreateVolume made and nobody can use may be deleted.
+    AllowDeletion(bool),
+    /// Write that the Volume is Ready, after the same on the VolumeHandle.
+    ReportReady,
+    /// Write into the Volume's status what its VolumeHandle says, and that the storage was made if that was lost too.
+    RestoreStatus {
+        /// The state was lost too.
+        state_too: bool,
+    },
+    /// Say that the storage stays because a PersistentVolume names it.
+    TellStorageLeft(VolumeWaiting),
+    /// Take our finalizer off the Volume.
+    FreeVolume,
+
+    /// Create the VolumeHandle.
+    CreateHandle {
+        /// Its epoch: later than that of every Attachment that is left.
+        epoch: i64,
+        /// Closed, because some are left.
+        closing: bool,
+        /// The instance that has them to detach.
+        controller: Option<ControllerRef>,
+    },
+    /// Write closing and epoch + 1 on the VolumeHandle: no new use from here on (rule R3).
+    BeginClosing,
+    /// Open the VolumeHandle again.
+    FinishClosing {
+        /// Mode in which it is used from now on.
+        mode: AccessMode,
+        /// The instance of all its controller calls, if it had none.
+        first_controller: Option<ControllerRef>,
+    },
+    /// Write this Volume into the VolumeHandle in place of one that is gone, and open it.
+    TakeOver,
+    /// Write another controller instance on the VolumeHandle: the old one is dead (rule R2).
+    MoveHandle(ControllerRef),
+    /// Delete the VolumeHandle, then take its finalizer off.
+    RemoveHandle,
+}
+
+/// What is done next, and what is said once nothing is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The step.
+    pub step: LeaderStep,
+    /// What the Volume waits for.
+    pub volume_waits: Option<VolumeWaiting>,
+    /// What admission says of every claim that wants a grant, by UID.
+    pub verdicts: Vec<(String, Verdict)>,
+}
+
+/// Plans the next step. Leaving comes before arriving, the Volume before its claims.
+#[must_use]
+pub fn plan(scene: &Scene<'_>) -> Plan {
+    let verdicts = admit(&scene.admission());
+    let volume = volume::plan(scene, &verdicts);
+    let step = lost::plan(scene)
+        .or_else(|| closing::attachments(scene, &verdicts))
+        .or_else(|| closing::claims(scene))
+        .or_else(|| volume::mend(scene))
+        .or_else(|| volume.step())
+        .or_else(|| closing::misplaced(scene))
+        .or_else(|| grants::plan(scene, &verdicts))
+        .unwrap_or(LeaderStep::Rest);
+    Plan { step, volume_waits: volume.waits(), verdicts }
+}

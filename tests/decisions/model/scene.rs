@@ -1,0 +1,212 @@
+//! What a leader's plan looks at, in the words of the product, and the answers to its live looks.
+
+use std::collections::BTreeMap;
+
+use moor::api::capability::VolumeUse;
+use moor::api::plugin::Balancing;
+use moor::api::{AttachmentMode, Volume};
+use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
+use moor::attachment::{AttachmentSeen, HandleSeen};
+use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
+use moor::leader::{CallerNow, Look, Looked, Scene};
+use moor::volume::InstanceSeen;
+
+use super::config::{Config, DRIVER, NODES, VOLUME_ID, instance_name, node_ids, node_name};
+use super::leader::{LeaderView, view};
+use super::seen::{NAMES, NAMESPACE, VOLUME, att_seen, claim_of, claim_seen, handle_seen};
+use super::seen::{node_uid, uid_name, uid_of, volume_uid};
+use super::state::{Actor, Att, State, Uid};
+use super::volumes::{self, Name};
+
+/// Everything that a leader has observed about one name of a Volume.
+#[derive(Debug)]
+pub struct Observed {
+    volume: Option<Volume>,
+    volume_seen: Option<VolumeSeen>,
+    instances: Vec<InstanceSeen>,
+    handle: Option<HandleSeen>,
+    claims: Vec<ClaimSeen>,
+    attachments: Vec<AttachmentSeen>,
+    nodes_of: BTreeMap<String, NodeFacts>,
+    locks: Vec<AttachmentSeen>,
+    nodes: Vec<NodeSeen>,
+    forgotten: Vec<ForgottenSeen>,
+    attaches: bool,
+}
+
+impl Observed {
+    pub fn of(config: &Config, view: &LeaderView, name: &Name) -> Self {
+        let own: Vec<&Att> = view.atts.iter().filter(|a| name.volumes.contains(&a.volume)).collect();
+        let reported = |(n, uid): (u8, Option<Uid>)| {
+            let mount = Mount::Reported(uid_name(uid?));
+            Some(ForgottenSeen { node: node_name(n).into(), instance: instance_name(n).into(), mount })
+        };
+        let handle = handle_seen(config, &view.handle);
+        // A Volume that was removed by hand leaves its VolumeHandle to be found by what was made for it.
+        let found = name.current.is_some() || (!own.is_empty() && name.volumes.contains(&view.handle.owner));
+        Self {
+            volume: name.current.map(|(v, vol)| volumes::object(config, v, &vol)),
+            volume_seen: volume_seen(config, name),
+            instances: instances(config, &view.alive),
+            handle: handle.filter(|_| found),
+            claims: claims(config, view, |c| name.claims.contains(&c)),
+            attachments: own.iter().map(|a| att_seen(config, a)).collect(),
+            nodes_of: own.iter().map(|a| (uid_name(a.uid), node_facts(view, a))).collect(),
+            locks: view.atts.iter().map(|a| att_seen(config, a)).collect(),
+            nodes: node_ids().map(|n| node_seen(view, n)).collect(),
+            forgotten: (0..).zip(view.forgotten).filter_map(reported).collect(),
+            attaches: config.attach,
+        }
+    }
+
+    pub fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
+        Scene {
+            namespace: NAMESPACE,
+            name: VOLUME,
+            volume: self.volume.as_ref(),
+            volume_seen: self.volume_seen.as_ref(),
+            plugin: Some(Balancing::SingleActive),
+            older_plugin: None,
+            driver: DRIVER,
+            driver_of_caller: None,
+            controllers: &self.instances,
+            names_controllers: false,
+            any_healthy: true,
+            can_create: false,
+            attaches: self.attaches,
+            handle: self.handle.as_ref(),
+            claims: &self.claims,
+            attachments: &self.attachments,
+            nodes_of: &self.nodes_of,
+            locks: &self.locks,
+            nodes: &self.nodes,
+            forgotten: &self.forgotten,
+            ended_reports: false,
+            volume_not_allowed: None,
+            claims_not_allowed: &[],
+            cautious: false,
+            looked,
+        }
+    }
+}
+
+/// Answers a look as the world is now.
+pub fn answer(config: &Config, state: &State, seen: &LeaderView, look: Look, looked: &mut Looked) {
+    match look {
+        Look::Node { attachment } => {
+            let uid = uid_of(&attachment);
+            if let Some(att) = seen.atts.iter().find(|a| a.uid == uid) {
+                looked.nodes.insert(attachment, node_facts(&looked_at(state), att));
+            }
+        }
+        Look::Users { attachment } => {
+            let mut users = claims(config, &looked_at(state), |_| true);
+            users.retain(|claim| claim.uses() == Some(&attachment));
+            looked.users.insert(attachment, users);
+        }
+        // The writer's lock names an Attachment by its UID here.
+        Look::Attachment { name } => {
+            let is_it = |a: &&Att| NAMES.of(a.mode, a.node) == name || uid_name(a.uid) == name;
+            let live = state.atts.iter().find(is_it).map(|a| uid_name(a.uid));
+            looked.attachments.insert(name, live);
+        }
+        Look::Locks => looked.locks = Some(state.atts.iter().map(|a| att_seen(config, a)).collect()),
+        Look::Claim { key: _, uid } => {
+            let c = claim_of(&uid);
+            let live = state.claims[usize::from(c)].map(|claim| claim_seen(config, c, &claim));
+            looked.claims.insert(uid, live);
+        }
+        Look::Caller(controller) => {
+            let is_it = |i: &u8| instance_name(*i) == controller.instance;
+            let alive = node_ids().find(is_it).is_some_and(|i| state.controllers[usize::from(i)].alive);
+            let now = if alive { CallerNow::MayCall } else { CallerNow::CutOff };
+            looked.callers.insert(controller.instance, now);
+        }
+        Look::Owner => {
+            looked.owner_exists = Some(state.volumes[usize::from(seen.handle.owner)].is_some());
+        }
+        // No stock stack is here.
+        Look::PersistentVolumes { .. } => looked.named_by = Some(None),
+        Look::EndedReports => looked.reports_have_ended = Some(true),
+        Look::Handle { name } => {
+            let owner = state.handle.there.then(|| volume_uid(state.handle.owner));
+            looked.owners.insert(name, owner);
+        }
+    }
+}
+
+/// What live reads show of nodes and claims, or, where that is a habit, the caches of an old leader.
+fn looked_at(state: &State) -> LeaderView {
+    view(state, Actor::Leader(u8::from(state.habits.blind_loss)))
+}
+
+fn claims(config: &Config, view: &LeaderView, which: impl Fn(u8) -> bool) -> Vec<ClaimSeen> {
+    let all = (0..).zip(&view.claims).filter(|(c, _)| which(*c));
+    all.filter_map(|(c, claim)| claim.as_ref().map(|k| claim_seen(config, c, k))).collect()
+}
+
+fn volume_seen(config: &Config, name: &Name) -> Option<VolumeSeen> {
+    let (v, vol) = name.current?;
+    let uses = config
+        .claims
+        .iter()
+        .map(|c| VolumeUse { access_mode: c.mode, attachment_mode: AttachmentMode::FileSystem });
+    Some(VolumeSeen {
+        uid: volume_uid(v),
+        deleted: vol.deleted,
+        ready: vol.ready,
+        driver: DRIVER.into(),
+        handle: VOLUME_ID.into(),
+        uses: uses.collect(),
+        unprepared: None,
+        attaches_read_only: false,
+    })
+}
+
+/// The controller instances, as a leader sees them.
+fn instances(config: &Config, alive: &[bool; NODES]) -> Vec<InstanceSeen> {
+    let seen = |(i, alive): (u8, &bool)| InstanceSeen {
+        name: instance_name(i).into(),
+        agent: node_name(i).into(),
+        healthy: *alive,
+        serving: *alive,
+        dead: !alive,
+        topology: BTreeMap::new(),
+    };
+    (0..).zip(alive).filter(|_| config.attach).map(seen).collect()
+}
+
+fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {
+    let (machine, node) = (&view.machines[usize::from(n)], &view.nodes[usize::from(n)]);
+    NodeSeen {
+        name: node_name(n).into(),
+        uid: node_uid(n, machine.uid),
+        healthy: view.sick != Some(n) && !machine.away && !node.tainted && !node.unregistered,
+        reachable: true,
+        unclean: view.unclean[usize::from(n)],
+        twin: None,
+        has_room: true,
+        load: view.atts.iter().filter(|a| a.node == n).count(),
+    }
+}
+
+/// A machine keeps its name for the driver.
+fn node_facts(view: &LeaderView, att: &Att) -> NodeFacts {
+    let (now, object) = (&view.machines[usize::from(att.node)], &view.nodes[usize::from(att.node)]);
+    let there = NodeNow::There {
+        uid: node_uid(att.node, object.uid),
+        out_of_service: object.tainted,
+        boot_id: String::new(),
+        node_id: Some(node_name(att.node).into()),
+    };
+    NodeFacts {
+        machine: Machine {
+            node_uid: node_uid(att.node, att.node_uid),
+            node_id: node_name(att.node).into(),
+            boot_id: String::new(),
+        },
+        now: if object.unregistered { NodeNow::Gone } else { there },
+        silent: now.away || now.uid != att.node_uid,
+        heard_now: !now.away && !object.unregistered && now.uid == object.uid,
+    }
+}
