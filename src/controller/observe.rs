@@ -199,7 +199,10 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         unprepared: unprepared(&v.spec.plugin_name, plugin.is_some(), handle.as_deref(), &instances),
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
     });
-    let reported = handle_name.as_ref().map(|name| reports(ctx, &instances, name)).unwrap_or_default();
+    let rejected = volume.as_ref().and_then(|v| v.status.as_ref()?.rejected.as_ref());
+    let rejected = rejected.map(|rejected| lock::handle_name(&driver, &rejected.volume_handle));
+    let reported = handle_name.as_ref().or(rejected.as_ref());
+    let reported = reported.map(|name| reports(ctx, &instances, name)).unwrap_or_default();
     let caller = volume.as_ref().and_then(|v| v.spec.assignment.as_ref()?.controller.as_ref());
     let caller = caller.and_then(|c| ctx.instances.get("", &c.instance));
     Observed {

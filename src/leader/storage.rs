@@ -105,6 +105,10 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Due {
     let rejected = volume.status.as_ref().and_then(|status| status.rejected.as_ref());
     let caller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     let (Some(rejected), Some(_)) = (rejected, caller) else { return Due::Nothing };
+    // A restored etcd may have forgotten that it was of use since, and a node that uses it says so.
+    if scene.cautious || !scene.forgotten.is_empty() {
+        return Due::Nothing;
+    }
     // The Plugin may be gone, or made anew for another driver, which knows other volumes by such handles. A PluginInstance
     // is believed only under the name that is made of its driver.
     let known = std::iter::once(scene.driver).chain(scene.driver_of_caller);

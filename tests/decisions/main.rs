@@ -5,8 +5,10 @@
 mod admission;
 mod attachment_plan;
 mod audit;
+mod leader_plan;
 mod model;
 mod node_plan;
+mod observed;
 mod placement;
 mod properties;
 mod volume_model;

@@ -5,7 +5,7 @@ use moor::attachment::record::Done;
 use moor::leader::{LeaderStep, Looked, plan};
 
 use super::config::{CLAIMS, Config, NODES, instance_name, node_ids, node_name};
-use super::scene::{Observed, answer};
+use super::scene::{answer, observed};
 use super::seen::{NAMES, claim_of, lock_of, uid_of};
 use super::state::{Actor, Att, Claim, Handle, Lock, Machine, Rec, State, Uid, Vol};
 use super::volumes::{self, Name, VolumeDoes};
@@ -84,7 +84,7 @@ fn is_left_over(state: &State, rec: &Rec) -> bool {
 pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
     let names = volumes::names(config, &view.volumes);
     let due = |(at, name): (usize, &Name)| {
-        let observed = Observed::of(config, view, name);
+        let observed = observed(config, view, name);
         match plan(&observed.scene(&Looked::default())).step {
             LeaderStep::Rest => None,
             LeaderStep::Look(_) => Some(LeaderDoes::Look(at)),
@@ -96,7 +96,7 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
 
 /// Looks live until the plan looks no more, and returns what it leads to.
 fn looked(config: &Config, state: &State, view: &LeaderView, name: &Name) -> Option<LeaderDoes> {
-    let observed = Observed::of(config, view, name);
+    let observed = observed(config, view, name);
     let mut looked = Looked::default();
     loop {
         match plan(&observed.scene(&looked)).step {

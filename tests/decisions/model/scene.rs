@@ -2,91 +2,44 @@
 
 use std::collections::BTreeMap;
 
+use moor::api::AttachmentMode;
 use moor::api::capability::VolumeUse;
-use moor::api::plugin::Balancing;
-use moor::api::{AttachmentMode, Volume};
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
-use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
-use moor::leader::{CallerNow, Look, Looked, Scene};
+use moor::leader::{CallerNow, Look, Looked};
 use moor::volume::InstanceSeen;
 
+use super::super::observed::Observed;
 use super::config::{Config, DRIVER, NODES, VOLUME_ID, instance_name, node_ids, node_name};
 use super::leader::{LeaderView, view};
-use super::seen::{NAMES, NAMESPACE, VOLUME, att_seen, claim_of, claim_seen, handle_seen};
+use super::seen::{NAMES, att_seen, claim_of, claim_seen, handle_seen};
 use super::seen::{node_uid, uid_name, uid_of, volume_uid};
 use super::state::{Actor, Att, State, Uid};
 use super::volumes::{self, Name};
 
 /// Everything that a leader has observed about one name of a Volume.
-#[derive(Debug)]
-pub struct Observed {
-    volume: Option<Volume>,
-    volume_seen: Option<VolumeSeen>,
-    instances: Vec<InstanceSeen>,
-    handle: Option<HandleSeen>,
-    claims: Vec<ClaimSeen>,
-    attachments: Vec<AttachmentSeen>,
-    nodes_of: BTreeMap<String, NodeFacts>,
-    locks: Vec<AttachmentSeen>,
-    nodes: Vec<NodeSeen>,
-    forgotten: Vec<ForgottenSeen>,
-    attaches: bool,
-}
-
-impl Observed {
-    pub fn of(config: &Config, view: &LeaderView, name: &Name) -> Self {
-        let own: Vec<&Att> = view.atts.iter().filter(|a| name.volumes.contains(&a.volume)).collect();
-        let reported = |(n, uid): (u8, Option<Uid>)| {
-            let mount = Mount::Reported(uid_name(uid?));
-            Some(ForgottenSeen { node: node_name(n).into(), instance: instance_name(n).into(), mount })
-        };
-        let handle = handle_seen(config, &view.handle);
-        // A Volume that was removed by hand leaves its VolumeHandle to be found by what was made for it.
-        let found = name.current.is_some() || (!own.is_empty() && name.volumes.contains(&view.handle.owner));
-        Self {
-            volume: name.current.map(|(v, vol)| volumes::object(config, v, &vol)),
-            volume_seen: volume_seen(config, name),
-            instances: instances(config, &view.alive),
-            handle: handle.filter(|_| found),
-            claims: claims(config, view, |c| name.claims.contains(&c)),
-            attachments: own.iter().map(|a| att_seen(config, a)).collect(),
-            nodes_of: own.iter().map(|a| (uid_name(a.uid), node_facts(view, a))).collect(),
-            locks: view.atts.iter().map(|a| att_seen(config, a)).collect(),
-            nodes: node_ids().map(|n| node_seen(view, n)).collect(),
-            forgotten: (0..).zip(view.forgotten).filter_map(reported).collect(),
-            attaches: config.attach,
-        }
-    }
-
-    pub fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
-        Scene {
-            namespace: NAMESPACE,
-            name: VOLUME,
-            volume: self.volume.as_ref(),
-            volume_seen: self.volume_seen.as_ref(),
-            plugin: Some(Balancing::SingleActive),
-            older_plugin: None,
-            driver: DRIVER,
-            driver_of_caller: None,
-            controllers: &self.instances,
-            names_controllers: false,
-            any_healthy: true,
-            can_create: false,
-            attaches: self.attaches,
-            handle: self.handle.as_ref(),
-            claims: &self.claims,
-            attachments: &self.attachments,
-            nodes_of: &self.nodes_of,
-            locks: &self.locks,
-            nodes: &self.nodes,
-            forgotten: &self.forgotten,
-            ended_reports: false,
-            volume_not_allowed: None,
-            claims_not_allowed: &[],
-            cautious: false,
-            looked,
-        }
+pub fn observed(config: &Config, view: &LeaderView, name: &Name) -> Observed {
+    let own: Vec<&Att> = view.atts.iter().filter(|a| name.volumes.contains(&a.volume)).collect();
+    let reported = |(n, uid): (u8, Option<Uid>)| {
+        let mount = Mount::Reported(uid_name(uid?));
+        Some(ForgottenSeen { node: node_name(n).into(), instance: instance_name(n).into(), mount })
+    };
+    // A Volume that was removed by hand leaves its VolumeHandle to be found by what was made for it.
+    let found = name.current.is_some() || (!own.is_empty() && name.volumes.contains(&view.handle.owner));
+    Observed {
+        volume: name.current.map(|(v, vol)| volumes::object(config, v, &vol)),
+        volume_seen: volume_seen(config, name),
+        instances: instances(config, &view.alive),
+        can_create: false,
+        attaches: config.attach,
+        handle: handle_seen(config, &view.handle).filter(|_| found),
+        claims: claims(config, view, |c| name.claims.contains(&c)),
+        attachments: own.iter().map(|a| att_seen(config, a)).collect(),
+        nodes_of: own.iter().map(|a| (uid_name(a.uid), node_facts(view, a))).collect(),
+        locks: view.atts.iter().map(|a| att_seen(config, a)).collect(),
+        nodes: node_ids().map(|n| node_seen(view, n)).collect(),
+        forgotten: (0..).zip(view.forgotten).filter_map(reported).collect(),
+        ..Observed::default()
     }
 }
 

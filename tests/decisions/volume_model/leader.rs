@@ -1,52 +1,27 @@
 //! The leader: one step at a time, as [`moor::leader::plan`] says, on its view of Volumes and with its live looks.
 
-use std::collections::BTreeMap;
-
-use moor::api::plugin::Balancing;
 use moor::api::volume::VolumeAssignment;
-use moor::leader::{CallerNow, LeaderStep, Look, Looked, Scene, plan as leader_plan};
+use moor::leader::{CallerNow, LeaderStep, Look, Looked, plan as leader_plan};
 
-use super::state::{DRIVER, Handle, State, Vol, agent_of, handle_seen, object, uid};
+use super::super::observed::Observed;
+use super::state::{Handle, State, Vol, agent_of, handle_seen, object, uid};
 
 /// The step that is due for a Volume, as the leader sees it, with the looks that it asks for.
 pub fn plan(state: &State, v: u8) -> Option<(Vol, LeaderStep)> {
     let vol = state.old.unwrap_or(state.volumes)[usize::from(v)]?;
-    let instances = state.instances();
     // One that owns the VolumeHandle is found by that, any other by the id, which only a status or spec names.
     let volume = object(v, &vol);
     let names = volume.status.as_ref().is_some_and(|s| s.volume_handle.is_some())
         || volume.spec.volume_handle.is_some();
-    let handle = state.handle.filter(|h| names || h.owner == v).map(handle_seen);
+    let observed = Observed {
+        volume: Some(volume),
+        instances: state.instances(),
+        handle: state.handle.filter(|h| names || h.owner == v).map(handle_seen),
+        ..Observed::default()
+    };
     let mut looked = Looked::default();
     loop {
-        let scene = Scene {
-            namespace: "",
-            name: "data",
-            volume: Some(&volume),
-            volume_seen: None,
-            plugin: Some(Balancing::SingleActive),
-            older_plugin: None,
-            driver: DRIVER,
-            driver_of_caller: None,
-            controllers: &instances,
-            names_controllers: false,
-            any_healthy: true,
-            can_create: true,
-            attaches: true,
-            handle: handle.as_ref(),
-            claims: &[],
-            attachments: &[],
-            nodes_of: &BTreeMap::new(),
-            locks: &[],
-            nodes: &[],
-            forgotten: &[],
-            ended_reports: false,
-            volume_not_allowed: None,
-            claims_not_allowed: &[],
-            cautious: false,
-            looked: &looked,
-        };
-        match leader_plan(&scene).step {
+        match leader_plan(&observed.scene(&looked)).step {
             LeaderStep::Rest => return None,
             LeaderStep::Look(look) => answer(state, look, &mut looked),
             step => return Some((vol, step)),

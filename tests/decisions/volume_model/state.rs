@@ -1,6 +1,7 @@
 //! The world at one moment, and the objects that the decisions look at.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use moor::api::attachment::ControllerRef;
 use moor::api::handle::VolumeRef;
@@ -11,11 +12,11 @@ use moor::attachment::HandleSeen;
 use moor::volume::InstanceSeen;
 use moor::volume::calls::VolumeCall;
 
+use super::super::observed::DRIVER;
+
 /// The agents, by number. Each has one controller instance beside it.
 pub const AGENTS: usize = 2;
-/// The driver.
-pub const DRIVER: &str = "driver";
-/// The one volume that it ever has.
+/// The one volume that the driver ever has.
 const ID: &str = "vol-1";
 
 /// How often each kind of trouble may happen.
@@ -179,7 +180,7 @@ impl State {
 
     pub fn instances(&self) -> Vec<InstanceSeen> {
         let seen = |agent: u8| InstanceSeen {
-            name: instance(agent),
+            name: instance(agent).into(),
             agent: node(agent).into(),
             healthy: !self.away[usize::from(agent)],
             serving: !self.away[usize::from(agent)],
@@ -199,8 +200,10 @@ pub fn node(agent: u8) -> &'static str {
 }
 
 /// The name of a PluginInstance, which is made of its driver's.
-pub fn instance(agent: u8) -> String {
-    instance_name(node(agent), DRIVER)
+pub fn instance(agent: u8) -> &'static str {
+    static NAMES: LazyLock<[String; AGENTS]> =
+        LazyLock::new(|| [0, 1].map(|agent| instance_name(node(agent), DRIVER)));
+    &NAMES[usize::from(agent)]
 }
 
 pub fn agent_of(controller: &ControllerRef) -> u8 {
@@ -212,7 +215,7 @@ pub fn uid(v: u8) -> &'static str {
 }
 
 fn reference(agent: u8) -> ControllerRef {
-    ControllerRef { instance: instance(agent), agent: node(agent).into() }
+    ControllerRef { instance: instance(agent).into(), agent: node(agent).into() }
 }
 
 /// The object that the decisions look at. Its generation is made of all that raises it.

@@ -1,0 +1,221 @@
+//! What holds of the leader's plan, whatever it sees and whatever is answered.
+
+use std::collections::BTreeMap;
+
+use moor::api::AttachmentState;
+use moor::attachment::loss::{self, Machine, NodeFacts, NodeNow, Verdict};
+use moor::leader::{CallerNow, LeaderStep, Look, Looked, plan};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::super::model::arbitrary::{Scene, attachments, claims, scene};
+use super::{Observed, caller, instance, leaving, lock};
+use moor::api::VolumeState;
+use moor::api::volume::VolumeOperation;
+use moor::claim::ClaimSeen;
+
+/// More looks than one step can need.
+const MOST_LOOKS: usize = 16;
+
+fn facts() -> impl Strategy<Value = NodeFacts> {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(gone, silent, heard_now)| {
+        let node = NodeNow::There {
+            uid: "node-1".into(),
+            out_of_service: heard_now && silent,
+            boot_id: String::new(),
+            node_id: None,
+        };
+        let now = if gone { NodeNow::Gone } else { node };
+        NodeFacts {
+            machine: Machine { node_uid: "node-1".into(), ..Machine::default() },
+            now,
+            silent,
+            heard_now,
+        }
+    })
+}
+
+/// Every answer that could be asked for.
+#[derive(Clone, Debug)]
+struct Answers {
+    node: NodeFacts,
+    claims: Vec<ClaimSeen>,
+    locks: Vec<moor::attachment::AttachmentSeen>,
+    exists: bool,
+    caller: CallerNow,
+}
+
+prop_compose! {
+    fn answers()(
+        node in facts(),
+        claims in claims().boxed(),
+        locks in attachments().boxed(),
+        exists in any::<bool>(),
+        caller in select(vec![CallerNow::MayCall, CallerNow::CutOff, CallerNow::Left]),
+    ) -> Answers {
+        Answers { node, claims, locks, exists, caller }
+    }
+}
+
+prop_compose! {
+    fn observed()(
+        Scene { volume, handle, claims, attachments, nodes, forgotten } in scene().boxed(),
+        node in facts(),
+        operation in select(vec![VolumeOperation::Create, VolumeOperation::Validate, VolumeOperation::Delete]),
+        state in select(vec![VolumeState::Pending, VolumeState::Created, VolumeState::Ready, VolumeState::Deleted]),
+        (stays, owns, locked, dead) in (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
+        (ended_reports, cautious) in (any::<bool>(), prop::bool::weighted(0.1)),
+    ) -> Observed {
+        let mut object = leaving(operation, "node-1", state);
+        object.metadata.uid = Some(if owns { "volume" } else { "other" }.into());
+        if stays {
+            object.metadata.deletion_timestamp = None;
+        }
+        let handle = handle.map(|seen| moor::attachment::HandleSeen {
+            name: "handle".into(),
+            volume_handle: "vol-1".into(),
+            controller: lock(false, "node-1").controller,
+            ..seen
+        });
+        let nodes_of: BTreeMap<_, _> = attachments.iter().map(|a| (a.uid.clone(), node.clone())).collect();
+        Observed {
+            volume: volume.is_some().then_some(object),
+            volume_seen: volume,
+            instances: vec![instance("node-1", dead), instance("node-2", false)],
+            handle: handle.filter(|_| locked),
+            claims,
+            locks: attachments.clone(),
+            attachments,
+            nodes_of,
+            nodes,
+            forgotten,
+            ended_reports,
+            cautious,
+            ..Observed::default()
+        }
+    }
+}
+
+/// Answers once; a second time is a circle.
+fn answer(answers: &Answers, look: Look, looked: &mut Looked) -> bool {
+    match look {
+        Look::Node { attachment } => looked.nodes.insert(attachment, answers.node.clone()).is_none(),
+        Look::Users { attachment } => {
+            let mut users = answers.claims.clone();
+            users.retain(|claim| claim.uses() == Some(&attachment));
+            looked.users.insert(attachment, users).is_none()
+        }
+        Look::Attachment { name } => {
+            let live = answers.locks.first().map(|a| a.uid.clone());
+            looked.attachments.insert(name, live).is_none()
+        }
+        Look::Locks => looked.locks.replace(answers.locks.clone()).is_none(),
+        Look::Claim { key: _, uid } => {
+            let live = answers.claims.iter().find(|c| c.uid == uid).cloned();
+            looked.claims.insert(uid, live).is_none()
+        }
+        Look::Caller(controller) => looked.callers.insert(controller.instance, answers.caller).is_none(),
+        Look::Owner => looked.owner_exists.replace(answers.exists).is_none(),
+        Look::PersistentVolumes { .. } => looked.named_by.replace(None).is_none(),
+        Look::EndedReports => looked.reports_have_ended.replace(answers.exists).is_none(),
+        Look::Handle { name } => {
+            let owner = answers.exists.then(|| "volume".to_owned());
+            looked.owners.insert(name, owner).is_none()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// It comes to a write or to rest, asks nothing twice, and what it writes is allowed by what was read live.
+    #[test]
+    fn every_write_follows_from_what_was_read(
+        observed in observed().prop_map(Box::new).boxed(),
+        answers in answers().prop_map(Box::new).boxed(),
+    ) {
+        let mut looked = Looked::default();
+        let mut looks = 0;
+        let step = loop {
+            let next = plan(&observed.scene(&looked));
+            prop_assert_eq!(&next, &plan(&observed.scene(&looked)));
+            let LeaderStep::Look(look) = next.step else { break next.step };
+            prop_assert!(answer(&answers, look.clone(), &mut looked), "{:?} is asked for again", look);
+            looks += 1;
+            prop_assert!(looks < MOST_LOOKS);
+        };
+        let attachment = |uid: &str| observed.attachments.iter().find(|a| a.uid == uid).unwrap();
+        let dead = |name: &str| looked.callers.get(name).is_some_and(|now| *now != CallerNow::MayCall);
+        let handle = observed.handle.as_ref();
+        match step {
+            LeaderStep::DeclareLost { attachment: uid, cause } => {
+                let (node, none) = (looked.nodes.get(&uid).unwrap(), Vec::new());
+                let claims = looked.users.get(&uid).unwrap_or(&none);
+                let seen = loss::Seen { attachment: attachment(&uid), node, claims };
+                prop_assert_eq!(loss::judge(&seen), Verdict::Lost(cause));
+            }
+            LeaderStep::EndClaim { claim, attachment: uid } => {
+                prop_assert!(attachment(&uid).lost);
+                prop_assert!(observed.claims.iter().any(|c| c.uid == claim && !c.deleted));
+            }
+            LeaderStep::Abandon { attachment: uid } => {
+                prop_assert!(attachment(&uid).lost && answers.caller == CallerNow::CutOff);
+            }
+            LeaderStep::Close { attachment: uid } => {
+                let closed = attachment(&uid);
+                let ends = closed.lost || closed.state >= AttachmentState::NodeDetached || closed.is_undo_only();
+                let used = observed.claims.iter().any(|c| !c.deleted && c.uses() == Some(&uid));
+                prop_assert!(!closed.deleted && (ends || (!used && !observed.cautious)));
+                let known = observed.claims.iter().any(|c| c.names(&uid));
+                prop_assert!(ends || known || looked.users.get(&uid).is_some_and(Vec::is_empty));
+            }
+            LeaderStep::FreeAttachment { attachment: uid } => {
+                let freed = attachment(&uid);
+                let out = || looked.nodes.get(&uid).is_some_and(|node| node.silent) && freed.is_lost_unfenced();
+                prop_assert!(freed.deleted && (freed.is_undone() || out()));
+            }
+            LeaderStep::FreeClaim { claim } => {
+                prop_assert!(observed.claims.iter().any(|c| c.uid == claim && c.deleted && c.held));
+            }
+            LeaderStep::CreateAttachment { claim, .. } | LeaderStep::AssignClaim { claim, .. } | LeaderStep::NameWriter { claim, .. } => {
+                prop_assert!(observed.claims.iter().any(|c| c.uid == claim && c.wants_grant()));
+                prop_assert!(!observed.ended_reports || looked.reports_have_ended == Some(true));
+            }
+            LeaderStep::MoveHandle(to) => {
+                prop_assert!(to == caller("node-2") && dead(&caller("node-1").instance), "{:?}", looked.callers);
+            }
+            LeaderStep::AssignVolume(to) => {
+                let now = observed.volume.as_ref().unwrap().spec.assignment.as_ref().unwrap();
+                let moves = now.operation == to.operation && now.controller != to.controller;
+                prop_assert!(!moves || dead(&caller("node-1").instance));
+                let orders = to.operation == VolumeOperation::Delete && now.operation != to.operation;
+                prop_assert!(!orders || looked.locks.as_ref().is_some_and(Vec::is_empty));
+            }
+            LeaderStep::RemoveHandle => prop_assert!(looked.locks.as_ref().is_some_and(Vec::is_empty)),
+            LeaderStep::FinishClosing { .. } | LeaderStep::TakeOver => {
+                let epoch = handle.unwrap().epoch;
+                prop_assert!(looked.locks.as_ref().unwrap().iter().all(|a| a.epoch >= epoch));
+            }
+            LeaderStep::CreateHandle { epoch, closing, .. } => {
+                let left = looked.locks.as_ref().unwrap();
+                prop_assert!(left.iter().all(|a| a.epoch < epoch) && closing != left.is_empty());
+            }
+            LeaderStep::FreeVolume => {
+                let uid = observed.volume.as_ref().unwrap().metadata.uid.as_ref();
+                prop_assert!(looked.owners.values().all(|owner| owner.as_ref() != uid));
+            }
+            LeaderStep::AllowDeletion(true) => {
+                prop_assert!(!observed.cautious && observed.forgotten.is_empty() && looked.named_by.is_some());
+            }
+            LeaderStep::Rest
+            | LeaderStep::Look(_)
+            | LeaderStep::MoveAttachment { .. }
+            | LeaderStep::RetireWriter(_)
+            | LeaderStep::AllowDeletion(false)
+            | LeaderStep::ReportReady
+            | LeaderStep::RestoreStatus { .. }
+            | LeaderStep::TellStorageLeft(_)
+            | LeaderStep::BeginClosing => {}
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a leader has observed, owned, so that tests and models can build it.
+
+use std::collections::BTreeMap;
+
+use moor::api::Volume;
+use moor::api::plugin::Balancing;
+use moor::attachment::loss::NodeFacts;
+use moor::attachment::{AttachmentSeen, HandleSeen};
+use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
+use moor::leader::{Looked, Scene};
+use moor::volume::InstanceSeen;
+
+/// The driver of everything.
+pub const DRIVER: &str = "driver";
+
+/// A Volume with all that hangs on it. The default is nothing, of a Plugin that exists and whose driver attaches.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub volume: Option<Volume>,
+    pub volume_seen: Option<VolumeSeen>,
+    pub plugin: Option<Balancing>,
+    pub driver: &'static str,
+    pub driver_of_caller: Option<&'static str>,
+    pub instances: Vec<InstanceSeen>,
+    pub can_create: bool,
+    pub attaches: bool,
+    pub handle: Option<HandleSeen>,
+    pub claims: Vec<ClaimSeen>,
+    pub attachments: Vec<AttachmentSeen>,
+    pub nodes_of: BTreeMap<String, NodeFacts>,
+    pub locks: Vec<AttachmentSeen>,
+    pub nodes: Vec<NodeSeen>,
+    pub forgotten: Vec<ForgottenSeen>,
+    pub ended_reports: bool,
+    pub cautious: bool,
+}
+
+impl Default for Observed {
+    fn default() -> Self {
+        Self {
+            volume: None,
+            volume_seen: None,
+            plugin: Some(Balancing::SingleActive),
+            driver: DRIVER,
+            driver_of_caller: None,
+            instances: Vec::new(),
+            can_create: true,
+            attaches: true,
+            handle: None,
+            claims: Vec::new(),
+            attachments: Vec::new(),
+            nodes_of: BTreeMap::new(),
+            locks: Vec::new(),
+            nodes: Vec::new(),
+            forgotten: Vec::new(),
+            ended_reports: false,
+            cautious: false,
+        }
+    }
+}
+
+impl Observed {
+    pub fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
+        Scene {
+            namespace: "default",
+            name: "volume",
+            volume: self.volume.as_ref(),
+            volume_seen: self.volume_seen.as_ref(),
+            plugin: self.plugin,
+            older_plugin: None,
+            driver: self.driver,
+            driver_of_caller: self.driver_of_caller,
+            controllers: &self.instances,
+            names_controllers: false,
+            any_healthy: true,
+            can_create: self.can_create,
+            attaches: self.attaches,
+            handle: self.handle.as_ref(),
+            claims: &self.claims,
+            attachments: &self.attachments,
+            nodes_of: &self.nodes_of,
+            locks: &self.locks,
+            nodes: &self.nodes,
+            forgotten: &self.forgotten,
+            ended_reports: self.ended_reports,
+            volume_not_allowed: None,
+            claims_not_allowed: &[],
+            cautious: self.cautious,
+            looked,
+        }
+    }
+}
