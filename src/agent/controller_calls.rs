@@ -175,7 +175,7 @@ async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome,
     let args = arguments::controller_publish(attachment, secrets);
     let call = serving.plugin.controller_publish_volume(args);
     let called = agent.call(&fixed.driver_name, RPC, call).await;
-    let context = called.map_err(|error| fail(Failure::of_call(&error)))?;
+    let context = called.map_err(|error| fail(Failure::of_attach(&error)))?;
     match attached(agent, attachment, context).await {
         Ok(()) => Ok(Outcome::Went),
         Err(ApiError::Invalid { message, .. }) => Err(fail(Failure::unstorable(RPC, &message))),

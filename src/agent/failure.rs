@@ -80,6 +80,20 @@ impl Failure {
         }
     }
 
+    /// ControllerPublishVolume failed. Where the driver says that something else has the volume, moor does not know of it:
+    /// what moor attaches is kept apart by its Attachments.
+    #[must_use]
+    pub fn of_attach(error: &CallError) -> Self {
+        let failure = Self::of_call(error);
+        if failure.meaning != Meaning::Blocked {
+            return failure;
+        }
+        let way = "; if the volume is attached to another node, where moor has not attached it, and nobody uses it there, \
+                   detach it with the storage's own tools, or delete this claim, and create one with that node as \
+                   spec.nodeName and delete it when it is Ready";
+        Self { message: format!("{}{way}", failure.message), ..failure }
+    }
+
     /// A call that undoes a mount failed, and it is there still.
     #[must_use]
     pub fn of_undo(error: &CallError) -> Self {
@@ -306,6 +320,17 @@ mod tests {
         assert!(told(Rpc::NodeUnpublishVolume).contains("spec.forceDetach"));
         assert!(!told(Rpc::NodeUnstageVolume).contains("forceDetach"), "it waits for the driver in any case");
         assert!(!told(Rpc::NodePublishVolume).contains("undo"));
+    }
+
+    #[test]
+    fn a_volume_that_the_driver_says_is_attached_elsewhere_comes_with_the_steps() {
+        let told = |code| {
+            let rpc = Rpc::ControllerPublishVolume;
+            Failure::of_attach(&CallError { rpc, ..error(code, Origin::Driver) }).message
+        };
+        let message = told(tonic::Code::FailedPrecondition);
+        assert!(message.starts_with("words; ") && message.contains("spec.nodeName"), "{message}");
+        assert_eq!(told(tonic::Code::Internal), "words");
     }
 
     #[test]
