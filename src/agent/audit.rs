@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use super::context::{Agent, BY_HANDLE};
 use super::failure::Failure;
 use crate::api::conditions::whole_second;
-use crate::api::handle::DriftKind;
 use crate::api::names::instance_name;
 use crate::api::{Attachment, VolumeHandle};
 use crate::attachment::AttachmentSeen;
@@ -57,7 +56,6 @@ struct Look {
     published: Vec<String>,
     before: Vec<AttachmentSeen>,
     earlier: BTreeSet<Finding>,
-    many: bool,
 }
 
 /// A VolumeHandle whose calls are ours, from before the listing: what is attached or detached while the listing is made
@@ -101,6 +99,11 @@ impl Audits {
         let state = drivers.entry(driver.to_owned()).or_default();
         state.quiet = if state.found == found { state.quiet.saturating_add(1) } else { 0 };
         std::mem::replace(&mut state.found, found)
+    }
+
+    /// The last listing of the driver differed from the Attachments of this VolumeHandle.
+    pub fn differed(&self, driver: &str, handle: &str) -> bool {
+        self.drivers().get(driver).is_some_and(|state| state.found.contains_key(handle))
     }
 
     fn failed(&self, driver: &str) {
@@ -161,7 +164,7 @@ async fn list(agent: &Agent, driver: &str) -> Result<(), Trouble> {
         let Some(published) = published.remove(&id) else { continue };
         let differs = drift::compare(&published, &before, &cached_locks(agent, &name));
         if reported || !differs.is_empty() {
-            let look = Look { published, before, earlier: BTreeSet::new(), many: false };
+            let look = Look { published, before, earlier: BTreeSet::new() };
             looks.push((name.clone(), reported, look));
         }
         if !differs.is_empty() {
@@ -174,7 +177,6 @@ async fn list(agent: &Agent, driver: &str) -> Result<(), Trouble> {
 
 /// Has those looked at again that two listings in a row show, and those that are reported.
 fn second_looks(agent: &Agent, driver: &str, found: &Found, mut looks: Vec<(String, bool, Look)>) {
-    let unexpected = found.values().flatten().filter(|f| f.kind == DriftKind::Unexpected).count();
     let again = |name: &String, earlier: &Found| {
         found.get(name).zip(earlier.get(name)).is_some_and(|(now, then)| !now.is_disjoint(then))
     };
@@ -191,7 +193,6 @@ fn second_looks(agent: &Agent, driver: &str, found: &Found, mut looks: Vec<(Stri
     }
     for (name, _, mut look) in looks {
         look.earlier = earlier.get(&name).cloned().unwrap_or_default();
-        look.many = unexpected > drift::MANY;
         agent.audits.looks().insert(name.clone(), look);
         agent.queues.handles.add(name);
     }
@@ -247,7 +248,7 @@ async fn report(agent: &Agent, name: &str, look: &Look) -> Result<(), ApiError> 
     let found = drift::compare(&look.published, &look.before, &live_locks(agent, name).await?);
     let reported = handle.status.as_ref().and_then(|s| s.drift.as_ref());
     let now = whole_second(Timestamp::now());
-    let wanted = drift::report(&found, &look.earlier, reported, look.many, &now);
+    let wanted = drift::report(&found, &look.earlier, reported, &now);
     if wanted.as_ref() == reported {
         return Ok(());
     }
@@ -258,6 +259,7 @@ async fn report(agent: &Agent, name: &str, look: &Look) -> Result<(), ApiError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::handle::DriftKind;
 
     fn found(handle: &str) -> Found {
         let finding = Finding { node_id: "n".into(), kind: DriftKind::Unexpected };
@@ -287,6 +289,16 @@ mod tests {
         within(2.0);
         assert!(audits.listed("other", HashMap::new()).is_empty());
         within(2.0);
+    }
+
+    #[test]
+    fn what_the_last_listing_showed_is_known() {
+        let audits = Audits::new(Duration::from_secs(1));
+        assert!(!audits.differed("d", "h"));
+        audits.listed("d", found("h"));
+        assert!(audits.differed("d", "h") && !audits.differed("d", "other") && !audits.differed("e", "h"));
+        audits.listed("d", HashMap::new());
+        assert!(!audits.differed("d", "h"));
     }
 
     #[test]

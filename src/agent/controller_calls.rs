@@ -14,11 +14,12 @@ use super::failure::Failure;
 use super::proof::{self, Earlier};
 use super::retry::Step;
 use super::status::{failed, not_ready, ready, went};
+use crate::api::attachment::Fixed;
 use crate::api::conditions::Desired;
 use crate::api::names::instance_name;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
-use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id, undo_only};
+use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
 use crate::csi::{CallError, Context, Rpc};
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
@@ -49,9 +50,6 @@ impl From<ApiError> for Trouble {
         Self::Api(error)
     }
 }
-
-/// Time until a VolumeHandle is read again that keeps a volume off a node.
-const FENCED: Duration = Duration::from_secs(1);
 
 /// Works on the Attachments of one VolumeHandle.
 pub(super) async fn work(agent: Arc<Agent>, handle: String) -> Next {
@@ -110,12 +108,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Tr
             return Ok(Outcome::Waits(left));
         }
         let found = agent.get_live::<VolumeHandle>(&seen.handle_name).await?.map(|h| HandleSeen::of(&h));
-        let handle = HandleRead::Read(found.as_ref());
-        planned = controller_side::plan(&seen, &instance, &handle);
-        if planned == ControllerStep::ListLocks {
-            let locks = audit::live_locks(agent, &seen.handle_name).await?;
-            planned = undo_only::plan(&seen, &instance, &handle, Some(&locks));
-        }
+        planned = controller_side::plan(&seen, &instance, &HandleRead::Read(found.as_ref()));
     }
     if same_node_id::matters(&seen, planned) {
         let rpc = match planned {
@@ -132,8 +125,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Tr
     }
     tracing::debug!(attachment = seen.name, step = ?planned, "next step");
     match planned {
-        ControllerStep::Idle | ControllerStep::ReadHandle | ControllerStep::ListLocks => Ok(Outcome::Idle),
-        ControllerStep::WaitForUndo => Ok(Outcome::Waits(FENCED)),
+        ControllerStep::Idle | ControllerStep::ReadHandle => Ok(Outcome::Idle),
         ControllerStep::Publish => publish(agent, attachment).await,
         ControllerStep::Unpublish => unpublish(agent, attachment).await,
         ControllerStep::ReportDetached => {
@@ -297,6 +289,11 @@ async fn conclude(
     agent.write_outcome(&agent.api(), &agent.attachments, attachment, change, still).await?;
     // A step that was done: the next one has its own count.
     agent.retries.clear(attachment.metadata.uid.as_deref().unwrap_or_default());
+    let Fixed { driver_name, handle_name, .. } = &attachment.spec.fixed;
+    if agent.audits.differed(driver_name, handle_name) {
+        // It may be as the driver lists it now, and somebody may wait to read that.
+        agent.queues.audits.add(driver_name.clone());
+    }
     Ok(())
 }
 

@@ -121,10 +121,6 @@ impl Wakes {
                 for claim in me.claims.by_index(BY_ATTACHMENT, uid) {
                     me.claim(&claim);
                 }
-                if gone.spec.fixed.undo_only.is_some() {
-                    // Whether that helped is to be seen in a new listing.
-                    me.audit(&gone.spec.fixed.driver_name, SETTLE);
-                }
             }
         });
         let me = self.clone();

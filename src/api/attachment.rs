@@ -137,11 +137,6 @@ pub struct Fixed {
     /// The driver takes SINGLE_NODE_MULTI_WRITER, so SingleNodeWriter is sent as that.
     #[serde(default)]
     pub single_node_multi_writer: bool,
-    /// Made only to be closed: undoes what the storage has on the node and nobody claims. The token of the
-    /// entry in the VolumeHandle's spec.undoing that allows its call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63))]
-    pub undo_only: Option<String>,
 }
 
 /// Names of Secrets in the Volume's namespace, one per kind of call. Only their names are ever stored.

@@ -61,10 +61,6 @@ pub struct VolumeHandleSpec {
     /// The only claim that may write, in mode MultiNodeSingleWriter. Its node reads this before the first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<Writer>,
-    /// Nodes to which the storage says it is attached and moor says it is not: what is there is undone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
-    pub undoing: Vec<Undoing>,
 }
 
 /// The writer's lock: one claim on one Attachment. Replacing it is a guarded write, so no two leaders can name two.
@@ -105,32 +101,6 @@ pub struct WriterRef {
     pub attachment_uid: String,
 }
 
-/// An attachment that nobody claims and that is being undone. While it is not done nothing is attached to its node:
-/// whoever attaches reads the VolumeHandle first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Undoing {
-    /// The node.
-    #[schemars(length(max = 253))]
-    pub node_name: String,
-    /// UID of its Node object.
-    #[serde(rename = "nodeUID")]
-    #[schemars(length(max = 63))]
-    pub node_uid: String,
-    /// The node as the driver knows it. At most 256 bytes.
-    #[serde(rename = "nodeID")]
-    #[schemars(length(max = 256))]
-    pub node_id: String,
-    /// Never used twice: the Attachment that carries it may make the call, no other.
-    #[schemars(length(max = 63))]
-    pub token: String,
-    /// Since when the finding was reported: it is undone once.
-    pub found: Time,
-    /// Its Attachment is detached. Kept for as long as the finding is reported.
-    #[serde(default)]
-    pub done: bool,
-}
-
 /// A Volume by name and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -169,9 +139,6 @@ pub struct Drift {
     /// By node id; of more than fit the first ones.
     #[schemars(length(max = 32))]
     pub nodes: Vec<DriftedNode>,
-    /// The listing had so many unexpected attachments that none of them is touched.
-    #[serde(default)]
-    pub many: bool,
 }
 
 /// One difference.

@@ -34,13 +34,6 @@ pub fn attachment_name(driver: &str, handle: &str, mode: AccessMode, node: &str)
     }
 }
 
-/// Name of the Attachment that undoes what nobody claims of a handle on a node. It locks nothing: who may
-/// attach there meanwhile is up to the VolumeHandle.
-#[must_use]
-pub fn undo_name(driver: &str, handle: &str, node: &str) -> String {
-    name_of("undo-only", &[driver, handle, node])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,15 +50,6 @@ mod tests {
         let on = |node| attachment_name("d", "h", AccessMode::MultiNodeReader, node);
         assert_ne!(on("node-1"), on("node-2"));
         assert_ne!(on("node-1"), attachment_name("d", "h", AccessMode::SingleNodeReader, "node-1"));
-    }
-
-    #[test]
-    fn an_undo_takes_no_name_that_grants() {
-        let undo = undo_name("d", "h", "node-1");
-        for mode in AccessMode::ALL {
-            assert_ne!(undo, attachment_name("d", "h", mode, "node-1"));
-        }
-        assert_ne!(undo, undo_name("d", "h", "node-2"));
     }
 
     #[test]

@@ -49,8 +49,5 @@ pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen], cautious: bool) -
 
 /// It can be used no more, whoever uses it.
 fn is_leaving(attachment: &AttachmentSeen) -> bool {
-    attachment.state >= AttachmentState::NodeDetached
-        || attachment.lost
-        || attachment.is_undone()
-        || attachment.is_undo_only()
+    attachment.state >= AttachmentState::NodeDetached || attachment.lost || attachment.is_undone()
 }

@@ -4,7 +4,6 @@
 //! everything between belongs to the node.
 
 use super::observed::{AttachmentSeen, HandleSeen, Standing, is_mine, standing};
-use super::undo_only;
 use crate::api::AttachmentState;
 
 /// One step. Every variant is at most one side effect.
@@ -20,10 +19,6 @@ pub enum ControllerStep {
     Unpublish,
     /// Write ControllerDetached without a call: none has ever run.
     ReportDetached,
-    /// LIST the Attachments of the handle by quorum and decide again (only for an undo-only Attachment).
-    ListLocks,
-    /// Not now: what nobody claims on this node is being undone. GET the VolumeHandle again in a while.
-    WaitForUndo,
 }
 
 /// The VolumeHandle, if it was read since the decision was last taken.
@@ -40,9 +35,6 @@ pub enum HandleRead<'a> {
 /// `handle` must come from a live GET made after `attachment` was seen (rule R1).
 #[must_use]
 pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>) -> ControllerStep {
-    if attachment.is_undo_only() {
-        return undo_only::plan(attachment, instance, handle, None);
-    }
     if attachment.controller.as_ref().is_none_or(|c| c.instance != instance) || !attachment.attach {
         return ControllerStep::Idle;
     }
@@ -61,7 +53,6 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
     }
     match standing(attachment, *handle) {
         Standing::Valid if attachment.deleted => ControllerStep::Unpublish,
-        Standing::Valid if handle.is_some_and(|h| h.fences_off(attachment)) => ControllerStep::WaitForUndo,
         Standing::Valid => ControllerStep::Publish,
         Standing::NotMine => ControllerStep::Idle,
         Standing::MayHaveRun => ControllerStep::Unpublish,

@@ -11,6 +11,5 @@ pub mod node_side;
 pub mod observed;
 pub mod record;
 pub mod same_node_id;
-pub mod undo_only;
 
 pub use observed::{AttachmentSeen, HandleSeen};

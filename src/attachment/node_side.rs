@@ -168,9 +168,7 @@ fn give_back(seen: &Seen) -> Option<NodeStep> {
             continue;
         }
         match seen.attachment(uid) {
-            Some(a)
-                if a.deleted || a.state >= AttachmentState::NodeDetached || a.lost || a.is_undo_only() =>
-            {
+            Some(a) if a.deleted || a.state >= AttachmentState::NodeDetached || a.lost => {
                 return Some(NodeStep::Yield { claim: claim.uid.clone(), attachment: uid.to_owned() });
             }
             Some(_) => {}

@@ -1,7 +1,7 @@
 //! What decisions about Attachments look at.
 
 use crate::api::attachment::ControllerRef;
-use crate::api::handle::{Undoing, Writer};
+use crate::api::handle::Writer;
 use crate::api::{AccessMode, Attachment, AttachmentMode, AttachmentState, VolumeHandle};
 
 /// An Attachment as a decision sees it.
@@ -45,8 +45,6 @@ pub struct AttachmentSeen {
     pub state: AttachmentState,
     /// The node's part is skipped.
     pub lost: bool,
-    /// Made only to be closed, with the token that allows its call (rule R11).
-    pub undo_only: Option<String>,
 }
 
 impl AttachmentSeen {
@@ -74,20 +72,7 @@ impl AttachmentSeen {
             exclusive: spec.fixed.exclusive,
             state: attachment.status.as_ref().map_or_else(Default::default, |s| s.state),
             lost: spec.lost.is_some(),
-            undo_only: spec.fixed.undo_only.clone(),
         }
-    }
-
-    /// Nobody may ever use it: it only undoes (rule R11).
-    #[must_use]
-    pub fn is_undo_only(&self) -> bool {
-        self.undo_only.is_some()
-    }
-
-    /// It is about this node, by name or as the driver knows it (rule R9).
-    #[must_use]
-    pub fn is_on(&self, node: &str, node_id: &str) -> bool {
-        self.node == node || self.node_id == node_id
     }
 
     /// Its node may use it: attached, or nothing to attach.
@@ -95,7 +80,6 @@ impl AttachmentSeen {
     pub fn is_usable(&self) -> bool {
         !self.deleted
             && !self.lost
-            && !self.is_undo_only()
             && (self.state == AttachmentState::Attached
                 || (!self.attach && self.state == AttachmentState::Taken))
     }
@@ -139,19 +123,6 @@ pub struct HandleSeen {
     pub controller: Option<ControllerRef>,
     /// The only claim that may write, where the mode has one writer for all nodes.
     pub writer: Option<Writer>,
-    /// Nodes to which nothing is attached until what is there is undone.
-    pub fences: Vec<Fence>,
-}
-
-/// An entry of the VolumeHandle's spec.undoing that is not done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Fence {
-    /// Name of the node.
-    pub node: String,
-    /// The node as the driver knows it.
-    pub node_id: String,
-    /// The Attachment that carries it may make the call.
-    pub token: String,
 }
 
 impl HandleSeen {
@@ -169,7 +140,6 @@ impl HandleSeen {
             closing: spec.closing,
             controller: spec.controller.clone(),
             writer: spec.writer.clone(),
-            fences: spec.undoing.iter().filter(|u| !u.done).map(Fence::of).collect(),
         }
     }
 
@@ -178,24 +148,6 @@ impl HandleSeen {
     pub fn names_writer(&self, claim: &str, attachment: &str) -> bool {
         let named = self.writer.as_ref().map(|w| &w.holder);
         named.is_some_and(|h| h.claim_uid == claim && h.attachment_uid == attachment)
-    }
-
-    /// Nothing may be attached to this node now.
-    #[must_use]
-    pub fn fences_off(&self, attachment: &AttachmentSeen) -> bool {
-        self.fences.iter().any(|f| attachment.is_on(&f.node, &f.node_id))
-    }
-}
-
-impl Fence {
-    /// Reduces an entry.
-    #[must_use]
-    pub fn of(undoing: &Undoing) -> Self {
-        Self {
-            node: undoing.node_name.clone(),
-            node_id: undoing.node_id.clone(),
-            token: undoing.token.clone(),
-        }
     }
 }
 

@@ -164,11 +164,3 @@ impl Record {
         self.forgotten.is_some_and(|f| f.why == Lapse::WentBack)
     }
 }
-
-impl Record {
-    /// Nothing of the Attachment is left on this node, as far as it knows.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        !self.has_traces()
-    }
-}

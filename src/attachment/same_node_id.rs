@@ -18,8 +18,7 @@ use crate::api::{Attachment, AttachmentState};
 #[must_use]
 pub fn matters(attachment: &AttachmentSeen, step: ControllerStep) -> bool {
     let calls = matches!(step, ControllerStep::Publish | ControllerStep::Unpublish);
-    // One that only undoes has looked at them by its own rule.
-    calls && attachment.mode.is_multi_node() && !attachment.is_undo_only()
+    calls && attachment.mode.is_multi_node()
 }
 
 /// The Attachment for another node because of which the call is not made. `locks` comes from a quorum LIST of the volume's

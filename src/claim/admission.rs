@@ -155,8 +155,7 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<
         );
     }
     if handle.mode != claim.mode {
-        // One that only undoes is fenced by the VolumeHandle whatever the mode is.
-        if let Some(holding) = seen.attachments.iter().find(|a| !a.is_undo_only()) {
+        if let Some(holding) = seen.attachments.first() {
             return Err(Waiting::Held(holder_of(seen, holding, claim)));
         }
         keeps_off(unlocked.first())?;
@@ -164,14 +163,9 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<
     }
     let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
     let Some(existing) = seen.attachments.iter().find(|a| a.name == name) else {
-        let anywhere = |a: &AttachmentSeen| !claim.mode.is_multi_node() && !a.is_undo_only();
-        let on_node = seen.attachments.iter().find(|a| a.node == node || anywhere(a));
+        let on_node = seen.attachments.iter().find(|a| a.node == node || !claim.mode.is_multi_node());
         if let Some(other) = on_node {
             return Err(Waiting::Held(holder_of(seen, other, claim)));
-        }
-        if handle.fences.iter().any(|f| f.node == node) {
-            let who = format!("Attachment/{}", lock::undo_name(&volume.driver, &volume.handle, &node));
-            return Err(Waiting::Held(Holder { who, node, state: "leaving".into() }));
         }
         let beside = |c: &ClaimSeen| c.mode.is_multi_node() && claim.mode.is_multi_node();
         keeps_off(unlocked.iter().find(|c| is_granted_on(c, &node) || !beside(c)))?;
@@ -256,8 +250,7 @@ fn join(
         && existing.mode == claim.mode
         && existing.attachment_mode == claim.attachment_mode
         && existing.epoch == handle.epoch
-        && existing.volume_uid == volume.uid
-        && !existing.is_undo_only();
+        && existing.volume_uid == volume.uid;
     let users = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).count();
     let may_write = claim.read_only || !existing.read_only;
     // What its node gave back stays given back: an assignment to it would change nothing.
@@ -304,9 +297,7 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> R
     }
     let able = |n: &&NodeSeen| n.healthy && n.reachable && !n.unclean && n.twin.is_none();
     // One that leaves, or is used as the other of file system and block, would only have to be waited for.
-    let joinable = |a: &&AttachmentSeen| {
-        !is_leaving(a) && !a.is_undo_only() && a.attachment_mode == claim.attachment_mode
-    };
+    let joinable = |a: &&AttachmentSeen| !is_leaving(a) && a.attachment_mode == claim.attachment_mode;
     let holding = seen
         .attachments
         .iter()

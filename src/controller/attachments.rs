@@ -111,7 +111,6 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
             stage: node_status.capabilities.node_has("STAGE_UNSTAGE_VOLUME"),
             exclusive: is_exclusive(mode, shares_node),
             single_node_multi_writer,
-            undo_only: None,
         },
         lost: None,
     })

@@ -41,7 +41,6 @@ pub(crate) fn new_of(
             closing,
             controller,
             writer: None,
-            undoing: Vec::new(),
         },
         status: None,
     })

@@ -48,9 +48,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
                 drift::report(ctx, &seen).await;
                 let recheck = waits_for_others(&seen).then_some(RECHECK);
                 return match record::waiting(ctx, &seen, &plan.verdicts).await {
-                    Next::Done => {
-                        recheck.or_else(|| drift::again(ctx, &seen)).map_or(Next::Done, Next::After)
-                    }
+                    Next::Done => recheck.map_or(Next::Done, Next::After),
                     next => next,
                 };
             }

@@ -60,10 +60,9 @@ pub(crate) fn waits_for(seen: &Observed, verdicts: &[(String, Verdict)]) -> Opti
     let is_ready = volume.metadata.deletion_timestamp.is_none()
         && volume.status.as_ref().is_some_and(|s| s.state == VolumeState::Ready);
     let opened = seen.handle_seen.as_ref().is_some_and(|h| !h.closing);
-    let drifts = seen
-        .handle
-        .as_ref()
-        .is_some_and(|h| !h.spec.undoing.is_empty() || h.status.as_ref().is_some_and(|s| s.drift.is_some()));
+    // What is told of them names the nodes whose instances have the node ids.
+    let drifts =
+        seen.handle.as_ref().and_then(|h| h.status.as_ref()).is_some_and(|status| status.drift.is_some());
     let of_handle = seen.handle.as_ref().and_then(|h| h.spec.controller.as_ref());
     let of_locks = seen.attachments.iter().filter_map(|a| a.spec.controller.as_ref());
     let served = are_served(of_handle.into_iter().chain(of_locks), &seen.controllers);

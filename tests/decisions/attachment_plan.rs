@@ -1,14 +1,12 @@
 //! What the leader and the agent of the controller instance do next about one Attachment, case by case.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
 use moor::api::claim::Assignment;
-use moor::api::handle::Undoing;
 use moor::api::{AccessMode, Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeHandle};
 use moor::attachment::closing::{self, ClosingStep};
 use moor::attachment::controller_side::{ControllerStep, HandleRead, is_misplaced, plan};
-use moor::attachment::observed::{Fence, Standing, standing};
-use moor::attachment::{AttachmentSeen, HandleSeen, undo_only};
+use moor::attachment::observed::{Standing, standing};
+use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::ClaimSeen;
 
 use AttachmentState::{Attached, ControllerDetached, NodeDetached, Taken};
@@ -108,22 +106,6 @@ fn a_volume_is_attached_only_by_who_stands() {
     assert_eq!(step(&bare, &handle()), ControllerStep::Idle);
 }
 
-/// Rule R11: also where the node has another name by now.
-#[test]
-fn nothing_is_attached_where_something_is_being_undone() {
-    let taken = attachment(Taken);
-    let fenced = |node: &str, node_id: &str| {
-        let (node, node_id) = (node.into(), node_id.into());
-        HandleSeen { fences: vec![Fence { node, node_id, token: "t".into() }], ..handle() }
-    };
-    assert_eq!(step(&taken, &fenced("node", "id-of-node")), ControllerStep::WaitForUndo);
-    assert_eq!(step(&taken, &fenced("renamed", "id-of-node")), ControllerStep::WaitForUndo);
-    assert_eq!(step(&taken, &fenced("node", "another-id")), ControllerStep::WaitForUndo);
-    assert_eq!(step(&taken, &fenced("another", "another-id")), ControllerStep::Publish);
-    let unwanted = AttachmentSeen { deleted: true, ..taken };
-    assert_eq!(step(&unwanted, &fenced("node", "id-of-node")), ControllerStep::Unpublish);
-}
-
 /// After its node, or instead of a lost one; whatever became of the handle, but only by its instance (rule R2).
 #[test]
 fn a_volume_is_detached_after_its_node() {
@@ -176,8 +158,6 @@ fn a_node_uses_only_what_is_attached_and_stays() {
             assert_eq!(seen.is_usable(), expected, "{state:?} attach={attach}");
             assert!(!AttachmentSeen { deleted: true, ..seen.clone() }.is_usable(), "{state:?} closing");
             assert!(!AttachmentSeen { lost: true, ..seen.clone() }.is_usable(), "{state:?} lost");
-            let undo = AttachmentSeen { undo_only: Some("token".into()), ..seen };
-            assert!(!undo.is_usable(), "{state:?} undo-only");
         }
     }
 }
@@ -223,15 +203,9 @@ fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
         for unknown in [&[][..], std::slice::from_ref(&another), std::slice::from_ref(&waits)] {
             assert_eq!(closing::plan(&open, unknown, false), Some(ClosingStep::CloseIfUnused), "{unknown:?}");
         }
-        let lost = AttachmentSeen { lost: true, ..open.clone() };
+        let lost = AttachmentSeen { lost: true, ..open };
         assert_eq!(
             closing::plan(&lost, std::slice::from_ref(&user), false),
-            Some(ClosingStep::Close),
-            "{state:?}"
-        );
-        let undo = AttachmentSeen { undo_only: Some("token".into()), ..open };
-        assert_eq!(
-            closing::plan(&undo, std::slice::from_ref(&user), false),
             Some(ClosingStep::Close),
             "{state:?}"
         );
@@ -264,44 +238,4 @@ fn an_unused_attachment_is_not_closed_where_etcd_may_have_been_restored() {
     assert_eq!(closing::plan(&left, &[], true), Some(ClosingStep::Close));
     let undone = AttachmentSeen { deleted: true, ..attachment(ControllerDetached) };
     assert_eq!(closing::plan(&undone, &[], true), Some(ClosingStep::Free));
-}
-
-/// Rule R11: what hinders the one call of an undo-only Attachment, and what does not.
-#[test]
-fn an_undo_is_hindered_only_by_who_may_use_the_volume_there() {
-    let undo = AttachmentSeen {
-        uid: "undo".into(),
-        undo_only: Some("t".into()),
-        deleted: true,
-        ..attachment(NodeDetached)
-    };
-    let fence = Fence { node: "node".into(), node_id: "id-of-node".into(), token: "t".into() };
-    let fenced = HandleSeen { fences: vec![fence], ..handle() };
-    let read = HandleRead::Read(Some(&fenced));
-    let of = |undo: &AttachmentSeen, other: AttachmentSeen| {
-        undo_only::plan(undo, "mine", &read, Some(&[undo.clone(), other]))
-    };
-    assert_eq!(of(&undo, attachment(Attached)), ControllerStep::ReportDetached);
-    assert_eq!(of(&undo, attachment(ControllerDetached)), ControllerStep::Unpublish, "its own undo is over");
-    let second = AttachmentSeen { undo_only: Some("another".into()), ..attachment(NodeDetached) };
-    assert_eq!(of(&undo, second), ControllerStep::Unpublish, "nobody may use it");
-    let bare = AttachmentSeen { attach: false, ..undo };
-    assert_eq!(of(&bare, attachment(ControllerDetached)), ControllerStep::Idle);
-}
-
-#[test]
-fn an_entry_that_is_done_fences_nothing() {
-    let mut object = VolumeHandle::default();
-    let entry = |done| Undoing {
-        node_name: "node".into(),
-        node_uid: "uid-of-node".into(),
-        node_id: "id-of-node".into(),
-        token: "t".into(),
-        found: Time(jiff::Timestamp::UNIX_EPOCH),
-        done,
-    };
-    object.spec.undoing = vec![entry(true)];
-    assert_eq!(HandleSeen::of(&object).fences, []);
-    object.spec.undoing.push(entry(false));
-    assert_eq!(HandleSeen::of(&object).fences.len(), 1);
 }

@@ -103,8 +103,7 @@ proptest! {
             match grant {
                 Grant::SwitchMode { mode } => {
                     prop_assert_ne!(*mode, handle.mode);
-                    let fenced = attachments.iter().all(AttachmentSeen::is_undo_only);
-                    prop_assert!(fenced, "a mode is switched under an Attachment");
+                    prop_assert!(attachments.is_empty(), "a mode is switched under an Attachment");
                     let unlocked = claims.iter().any(|c| uses_without_lock(c, &attachments));
                     prop_assert!(!unlocked, "a mode is switched under a claim whose Attachment was removed");
                 }
@@ -113,9 +112,7 @@ proptest! {
                     prop_assert!(claim.node.as_ref().is_none_or(|n| n == node));
                     prop_assert!(nodes.iter().any(|n| &n.name == node && n.healthy && n.reachable && !n.unclean));
                     prop_assert!(attachments.iter().all(|a| &a.name != attachment && &a.node != node));
-                    let elsewhere = attachments.iter().all(AttachmentSeen::is_undo_only);
-                    prop_assert!(claim.mode.is_multi_node() || elsewhere);
-                    prop_assert!(handle.fences.iter().all(|f| &f.node != node), "granted behind a fence");
+                    prop_assert!(claim.mode.is_multi_node() || attachments.is_empty());
                     let in_the_way = claims.iter().any(|c| {
                         let beside = c.mode.is_multi_node() && claim.mode.is_multi_node();
                         let here = c.assignment.as_ref().is_some_and(|a| &a.node_name == node);
@@ -130,7 +127,7 @@ proptest! {
                     prop_assert_ne!(claim.yielded.as_ref(), Some(uid));
                     let joined = attachments.iter().find(|a| &a.uid == uid).unwrap();
                     prop_assert_eq!(&joined.name, attachment);
-                    prop_assert!(!joined.deleted && !joined.lost && !joined.is_undo_only());
+                    prop_assert!(!joined.deleted && !joined.lost);
                     prop_assert!(joined.state < AttachmentState::NodeDetached);
                     prop_assert!(claim.node.as_ref().is_none_or(|n| n == &joined.node));
                     prop_assert_eq!((joined.mode, joined.epoch), (claim.mode, handle.epoch));
@@ -199,13 +196,13 @@ proptest! {
                 prop_assert!(!attachment.deleted);
                 let used = claims.iter().any(|c| !c.deleted && c.uses() == Some("u1"));
                 let leaving = attachment.lost || attachment.state >= AttachmentState::NodeDetached;
-                prop_assert!(leaving || !used || attachment.is_undo_only());
+                prop_assert!(leaving || !used);
                 // Who left is known, or is looked for.
                 let of_it = |c: &ClaimSeen| c.assignment.as_ref().is_some_and(|a| a.attachment_uid == "u1");
-                let known = leaving || attachment.is_undo_only() || claims.iter().any(of_it);
+                let known = leaving || claims.iter().any(of_it);
                 prop_assert_eq!(close == ClosingStep::Close, known);
             }
-            None => prop_assert!(attachment.deleted || !attachment.is_undo_only(), "kept to be used"),
+            None => {}
         }
     }
 
@@ -241,12 +238,6 @@ proptest! {
         let step = controller_side::plan(&attachment, instance, &read);
         prop_assert_eq!(step, controller_side::plan(&attachment, instance, &read));
         let mine = attachment.controller.as_ref().is_some_and(|c| c.instance == instance);
-        if attachment.is_undo_only() {
-            let until = [ControllerStep::Idle, ControllerStep::ReadHandle, ControllerStep::ListLocks,
-                ControllerStep::ReportDetached];
-            prop_assert!(until.contains(&step), "{:?} without a look at the other Attachments", step);
-            return Ok(());
-        }
         if step != ControllerStep::Idle {
             prop_assert!(mine && attachment.attach);
             prop_assert!(attachment.state != AttachmentState::ControllerDetached);
@@ -261,8 +252,6 @@ proptest! {
             }
             ControllerStep::Publish => {
                 prop_assert!(valid && !attachment.deleted && !attachment.lost);
-                let fenced = matches!(&read, HandleRead::Read(Some(h)) if h.fences_off(&attachment));
-                prop_assert!(!fenced, "attached where something is being undone");
                 prop_assert_eq!(attachment.state, AttachmentState::Taken);
             }
             ControllerStep::ReportDetached => {
@@ -270,8 +259,6 @@ proptest! {
                 prop_assert!(!valid && read != HandleRead::Read(None), "a call may have run");
             }
             ControllerStep::ReadHandle => prop_assert_eq!(&read, &HandleRead::Unread),
-            ControllerStep::WaitForUndo => prop_assert!(valid && !attachment.deleted),
-            ControllerStep::ListLocks => prop_assert!(false, "only an undo-only Attachment needs a LIST"),
             ControllerStep::Idle => {}
         }
     }
@@ -352,14 +339,8 @@ proptest! {
                 let clean = |r: &Record| !r.has_traces();
                 prop_assert!(record(attachment).is_none_or(clean));
                 let freshest = freshest(&seen, attachment);
-                // Nothing is made for one that only undoes, so no record of it was ever written.
-                let is_known = !seen.unreadable.contains(attachment) || freshest.is_some_and(AttachmentSeen::is_undo_only);
-                prop_assert!(record(attachment).is_some() || is_known);
+                prop_assert!(record(attachment).is_some() || !seen.unreadable.contains(attachment));
                 prop_assert!(freshest.is_none_or(|a| a.state < AttachmentState::NodeDetached));
-                if freshest.is_some_and(|a| a.is_undo_only() && a.state == AttachmentState::Taken) {
-                    let others = seen.records.iter().filter(|r| &r.attachment_uid != attachment);
-                    prop_assert!(others.clone().all(clean) , "handed on over traces of the handle");
-                }
             }
             NodeStep::ReportClaimDetached { claim: uid } => {
                 let claim = claim(uid).unwrap();

@@ -87,7 +87,6 @@ impl Row {
             closing,
             controller: Some(c1()),
             writer: None,
-            fences: Vec::new(),
         });
         self
     }

@@ -1,15 +1,14 @@
-//! The storage says otherwise than moor's objects: what is found, told and undone (rule R11, trap B15).
+//! The storage says otherwise than moor's objects: what is found and told, and that nothing is done (rule R11, trap B15).
 
 use std::sync::Arc;
 
 use crate::cases;
-use crate::rig::{CONTROLLER, Case, Cluster, Fault, Options, Rig, registered, volume, volume_claim};
+use crate::rig::{Case, Cluster, Options, Rig, registered, volume, volume_claim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use moor::api::conditions::DRIFTED;
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1::ControllerUnpublishVolumeRequest;
 use prost::Message as _;
-use tonic::Code;
 
 const HERE: &str = "node-1";
 const THERE: &str = "node-2";
@@ -58,12 +57,6 @@ async fn until_condition(rig: &Rig, name: &str, status: &str) -> Condition {
     rig.cluster.until(&format!("{name} is Drifted={status}"), look, || rig.story(name)).await
 }
 
-fn is_reported(rig: &Rig, key: &str) -> bool {
-    let handles = rig.cluster.handles.state();
-    let of = handles.iter().find(|handle| handle.spec.volume_handle == format!("vol-{key}"));
-    of.is_some_and(|handle| handle.status.as_ref().is_some_and(|s| s.drift.is_some()))
-}
-
 async fn remove(rig: &Rig, names: &[&str]) {
     for name in names {
         rig.delete_claim(name).await;
@@ -74,24 +67,22 @@ async fn remove(rig: &Rig, names: &[&str]) {
     rig.assert_nothing_left().await;
 }
 
-/// In use on one node, and attached to another one too: detached there, once, and nothing else happens.
-async fn an_attachment_that_nobody_claims_is_detached_once(cluster: Arc<Cluster>) {
+/// In use on one node, and attached to another one too: told, with what to do, and left to people.
+async fn an_attachment_that_nobody_claims_is_only_reported(cluster: Arc<Cluster>) {
     let rig = start(&cluster).await;
     rig.make_volume(&volume("twice")).await;
     rig.make_claim(&volume_claim("twice", "twice", HERE)).await;
     rig.until_ready("twice").await;
-    // Until it was seen what is told.
-    rig.fake.hold("twice", Rpc::ControllerUnpublishVolume);
+    let calls = rig.journal.calls_of("twice").len();
     attach_by_hand(&rig, "twice", THERE);
     let told = until_condition(&rig, "twice", "True").await;
     assert_eq!(told.reason, "AttachmentUnexpected", "{}", told.message);
-    assert!(told.message.contains(THERE), "{}", told.message);
-    until_listed(&rig, 2).await;
-    until_condition(&rig, "twice", "True").await;
-    rig.fake.let_go("twice", Rpc::ControllerUnpublishVolume);
+    assert!(told.message.contains(&format!("spec.nodeName {THERE}")), "{}", told.message);
+    until_listed(&rig, 3).await;
+    assert_eq!(rig.journal.calls_of("twice").len(), calls, "{}", rig.story("twice"));
+    assert!(is_attached(&rig, "twice", THERE) && is_attached(&rig, "twice", HERE));
+    rig.fake.backend().volumes.get_mut("twice").unwrap().attached.remove(THERE);
     until_condition(&rig, "twice", "False").await;
-    assert!(!is_attached(&rig, "twice", THERE) && is_attached(&rig, "twice", HERE));
-    assert_eq!((detachments(&rig, "twice", THERE), detachments(&rig, "twice", HERE)), (1, 0));
 
     // Nothing differs any more: listings go on and nothing is written.
     until_listed(&rig, 2).await;
@@ -99,30 +90,47 @@ async fn an_attachment_that_nobody_claims_is_detached_once(cluster: Arc<Cluster>
     until_listed(&rig, 3).await;
     let writes = rig.journal.since(since, |e| e.write().is_some_and(|w| w.kind != "leases"));
     assert!(writes.is_empty(), "{}", crate::rig::Journal::text(&writes));
-    assert_eq!(detachments(&rig, "twice", THERE), 1);
     remove(&rig, &["twice"]).await;
 }
 
-/// The driver says OK and goes on listing it: moor does not go on detaching.
-async fn a_driver_that_lists_it_still_is_not_asked_again(cluster: Arc<Cluster>) {
+/// What the condition says: a claim for that node takes the attachment over, and its end detaches it.
+async fn a_claim_for_that_node_detaches_it(cluster: Arc<Cluster>) {
     let rig = start(&cluster).await;
-    rig.make_volume(&volume("stuck")).await;
-    rig.until_volume_ready("stuck").await;
-    rig.fake.backend().stuck.insert("stuck".to_owned());
-    attach_by_hand(&rig, "stuck", THERE);
-    let told = || {
-        let conditions = rig.cluster.volume("stuck")?.status.clone()?.conditions;
-        let drifted = conditions.into_iter().find(|c| c.type_ == DRIFTED)?;
-        drifted.message.contains("it was detached there").then_some(())
-    };
-    cluster.until("it says that it was detached", told, || rig.story("stuck")).await;
-    until_listed(&rig, 3).await;
-    assert!(is_reported(&rig, "stuck"));
-    assert_eq!(detachments(&rig, "stuck", THERE), 1);
-    rig.fake.backend().volumes.get_mut("stuck").unwrap().attached.clear();
-    until_condition(&rig, "stuck", "False").await;
-    rig.delete_volume("stuck").await;
-    rig.until_volume_gone("stuck").await;
+    rig.make_volume(&volume("left")).await;
+    rig.until_volume_ready("left").await;
+    attach_by_hand(&rig, "left", THERE);
+    until_condition(&rig, "left", "True").await;
+    rig.make_claim(&volume_claim("sweeper", "left", THERE)).await;
+    rig.until_ready("sweeper").await;
+    until_condition(&rig, "left", "False").await;
+    assert_eq!(detachments(&rig, "left", THERE), 0);
+    rig.delete_claim("sweeper").await;
+    rig.until_claim_gone("sweeper").await;
+    assert!(!is_attached(&rig, "left", THERE));
+    assert_eq!(detachments(&rig, "left", THERE), 1);
+    rig.delete_volume("left").await;
+    rig.until_volume_gone("left").await;
+    rig.assert_nothing_left().await;
+}
+
+/// The driver attaches a volume of one node to no second one. A claim for another node waits for what the driver names,
+/// says what to do, and is attached when that is over.
+async fn a_claim_elsewhere_waits_for_what_the_driver_names(cluster: Arc<Cluster>) {
+    let rig = start(&cluster).await;
+    rig.make_volume(&volume("taken")).await;
+    rig.until_volume_ready("taken").await;
+    attach_by_hand(&rig, "taken", THERE);
+    rig.make_claim(&volume_claim("waits", "taken", HERE)).await;
+    let words = ["FailedPrecondition", "taken is attached to node-2", "storage's own tools", "spec.nodeName"];
+    rig.until_says("waits", "Attaching", &words).await;
+    until_listed(&rig, 2).await;
+    assert_eq!(rig.journal.trace_of("taken").iter().filter(|call| **call == "NodeStageVolume").count(), 0);
+    rig.fake.backend().volumes.get_mut("taken").unwrap().attached.remove(THERE);
+    rig.until_ready("waits").await;
+    rig.delete_claim("waits").await;
+    rig.until_claim_gone("waits").await;
+    rig.delete_volume("taken").await;
+    rig.until_volume_gone("taken").await;
     rig.assert_nothing_left().await;
 }
 
@@ -163,60 +171,11 @@ async fn an_attachment_that_vanished_is_only_reported(cluster: Arc<Cluster>) {
     remove(&rig, &["vanished"]).await;
 }
 
-/// Reported while nobody leads, then a claim for that very node: it has the attachment, and nothing is undone.
-async fn a_claim_that_arrives_first_wins(cluster: Arc<Cluster>) {
-    let rig = start(&cluster).await;
-    rig.make_volume(&volume("won")).await;
-    rig.until_volume_ready("won").await;
-    rig.stop(CONTROLLER).await;
-    attach_by_hand(&rig, "won", THERE);
-    let reported = || is_reported(&rig, "won").then_some(());
-    cluster.until("the agent reports", reported, || rig.story("won")).await;
-    rig.make_claim(&volume_claim("won", "won", THERE)).await;
-    rig.run(CONTROLLER);
-    rig.until_ready("won").await;
-    until_listed(&rig, 3).await;
-    let gone = || (!is_reported(&rig, "won")).then_some(());
-    cluster.until("nothing differs any more", gone, || rig.story("won")).await;
-    assert!(is_attached(&rig, "won", THERE));
-    assert_eq!(detachments(&rig, "won", THERE), 0);
-    remove(&rig, &["won"]).await;
-}
-
-/// The driver takes its time to detach: a claim for that node waits for it and is attached after it.
-async fn a_claim_that_comes_later_waits_for_the_undo(cluster: Arc<Cluster>) {
-    let rig = start(&cluster).await;
-    rig.make_volume(&volume("later")).await;
-    rig.until_volume_ready("later").await;
-    rig.fake.fail("later", Rpc::ControllerUnpublishVolume, Fault::CodeBefore(Code::Unavailable));
-    attach_by_hand(&rig, "later", THERE);
-    let tried = || (detachments(&rig, "later", THERE) > 0).then_some(());
-    cluster.until("it is being detached", tried, || rig.story("later")).await;
-    rig.make_claim(&volume_claim("later", "later", THERE)).await;
-    let waits = || {
-        let waiting = rig.cluster.claim("later")?.status.clone()?.waiting_for?;
-        waiting.holder.starts_with("Attachment/").then_some(())
-    };
-    cluster.until("the claim says whom it waits for", waits, || rig.story("later")).await;
-    rig.restart(HERE);
-    rig.restart(CONTROLLER);
-    rig.fake.heal("later", Rpc::ControllerUnpublishVolume);
-    rig.until_ready("later").await;
-    let trace = rig.journal.trace_of("later");
-    let last = |name: &str| trace.iter().rposition(|call| *call == name);
-    let (undone, attached) = (last("ControllerUnpublishVolume"), last("ControllerPublishVolume"));
-    assert!(undone < attached, "{trace:?}");
-    until_condition(&rig, "later", "False").await;
-    assert!(is_attached(&rig, "later", THERE));
-    remove(&rig, &["later"]).await;
-}
-
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
-    an_attachment_that_nobody_claims_is_detached_once,
-    a_driver_that_lists_it_still_is_not_asked_again,
+    an_attachment_that_nobody_claims_is_only_reported,
+    a_claim_for_that_node_detaches_it,
+    a_claim_elsewhere_waits_for_what_the_driver_names,
     a_registered_volume_is_only_reported,
     an_attachment_that_vanished_is_only_reported,
-    a_claim_that_arrives_first_wins,
-    a_claim_that_comes_later_waits_for_the_undo,
 ];

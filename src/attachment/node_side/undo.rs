@@ -30,8 +30,7 @@ pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
         if seen.record(&attachment.uid).is_some() {
             continue;
         }
-        // Nothing is made for one that only undoes, so no record of it was ever written.
-        if seen.unreadable.contains(&attachment.uid) && !attachment.is_undo_only() {
+        if seen.unreadable.contains(&attachment.uid) {
             let presume = NodeStep::Presume { attachment: attachment.uid.clone() };
             // While it cannot be written nothing else of the volume is safe: not to make, and not to hand on.
             return Some(if seen.backs_off(&attachment.uid) { NodeStep::Idle } else { presume });
@@ -220,7 +219,7 @@ fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
         return (free && !seen.backs_off(uid)).then(|| NodeStep::Unstage { attachment: uid.clone() });
     }
     match seen.attachment(uid) {
-        Some(a) if a.state < AttachmentState::NodeDetached && is_awaited(a) && may_hand_on(seen, a) => {
+        Some(a) if a.state < AttachmentState::NodeDetached && is_awaited(a) => {
             Some(NodeStep::ReportDetached { attachment: uid.clone() })
         }
         // Kept until the Attachment is gone: it is what a later look at the paths goes by.
@@ -235,17 +234,10 @@ fn is_awaited(attachment: &AttachmentSeen) -> bool {
     !attachment.lost || attachment.is_lost_unfenced()
 }
 
-/// Nobody knows what it is that an undo-only Attachment undoes, so no trace of the handle may be left here (rule R7,
-/// R11).
-fn may_hand_on(seen: &Seen, attachment: &AttachmentSeen) -> bool {
-    !attachment.is_undo_only() || seen.records.iter().all(Record::is_clean)
-}
-
 /// A closing Attachment of which this node never had anything.
 fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
     let mine = match attachment.state {
         AttachmentState::Attached => true,
-        AttachmentState::Taken if attachment.is_undo_only() => may_hand_on(seen, attachment),
         // Nothing was attached, so nobody else will ever say that it is done.
         AttachmentState::Taken => !attachment.attach,
         AttachmentState::NodeDetached | AttachmentState::ControllerDetached => false,

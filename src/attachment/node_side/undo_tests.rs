@@ -91,7 +91,6 @@ fn attachment() -> AttachmentSeen {
         exclusive: true,
         state: AttachmentState::Attached,
         lost: false,
-        undo_only: None,
     }
 }
 

@@ -2,12 +2,11 @@
 //! grant, or alone in what another guard must not keep.
 
 use moor::api::handle::{Writer, WriterRef};
-use moor::api::{AccessMode, AttachmentMode, ClaimState, lock};
-use moor::attachment::observed::Fence;
+use moor::api::{AccessMode, AttachmentMode, ClaimState};
 use moor::claim::admission::{Grant, Seen, Verdict, admit, attaches_read_only, wanted_mode};
 use moor::claim::reason::Waiting;
 
-use super::scene::{DRIVER, Driver, HERE, THERE, VOLUME_ID, World};
+use super::scene::{Driver, HERE, THERE, World};
 
 use AccessMode::{
     MultiNodeMultiWriter as Mnmw, MultiNodeReader as Mnr, MultiNodeSingleWriter as Mnsw,
@@ -21,17 +20,6 @@ fn held(mode: AccessMode) -> World {
     world.hold("holder", "held", true);
     world.ask("asking", mode, true, Some(HERE));
     assert!(matches!(world.verdict("asking"), Verdict::Grant(Grant::Join { .. })), "{mode}");
-    world
-}
-
-/// What is attached on [`HERE`] and nobody claims is being undone there.
-fn undoing(mode: AccessMode) -> World {
-    let mut world = World::idle(mode);
-    world.attach("undo", HERE, mode, AttachmentMode::FileSystem, Driver::Plain);
-    world.attachments[0].name = lock::undo_name(DRIVER, VOLUME_ID, HERE);
-    world.attachments[0].undo_only = Some("token".into());
-    let (node, node_id) = (HERE.to_owned(), HERE.to_owned());
-    world.handle.fences = vec![Fence { node, node_id, token: "token".into() }];
     world
 }
 
@@ -89,9 +77,6 @@ fn an_attachment_that_differs_in_one_thing_is_not_joined() {
     let mut other_volume = held(Snmw);
     other_volume.attachments[0].volume_uid = "before it was made again".into();
     assert!(is_held(&other_volume));
-    let mut undo = held(Snmw);
-    undo.attachments[0].undo_only = Some("token".into());
-    assert!(is_held(&undo));
     let mut older = held(Snmw);
     older.handle.epoch += 1;
     assert!(is_held(&older));
@@ -105,37 +90,6 @@ fn what_its_node_gave_back_is_not_granted_again() {
     let asking = world.claims.iter_mut().find(|c| c.uid == "asking").unwrap();
     (asking.assignment, asking.yielded) = (assignment, Some("held".into()));
     assert!(is_held(&world));
-}
-
-/// The fence keeps claims from that node and from no other (rule R11).
-#[test]
-fn what_is_being_undone_on_one_node_holds_up_no_other() {
-    for mode in [Snw, Mnmw] {
-        for (node, free) in [(HERE, false), (THERE, true)] {
-            let mut world = undoing(mode);
-            world.ask("asking", mode, false, Some(node));
-            assert_eq!(
-                matches!(world.verdict("asking"), Verdict::Grant(Grant::Create { .. })),
-                free,
-                "{node}"
-            );
-            assert_eq!(is_held(&world), !free, "{node}");
-            // The Attachment is gone, and the entry is not done yet.
-            world.attachments.clear();
-            assert_eq!(is_held(&world), !free, "{node} without the Attachment");
-        }
-        let mut world = undoing(mode);
-        world.ask("asking", mode, false, None);
-        let Verdict::Grant(Grant::Create { node, .. }) = world.verdict("asking") else { panic!("{mode}") };
-        assert_eq!(node, THERE, "{mode}");
-    }
-}
-
-#[test]
-fn what_is_being_undone_does_not_keep_the_volume_in_its_mode() {
-    let mut world = undoing(Snw);
-    world.ask("asking", Mnr, true, Some(THERE));
-    assert_eq!(world.verdict("asking"), Verdict::Grant(Grant::SwitchMode { mode: Mnr }));
 }
 
 /// The volume is not opened in a mode that nobody could be granted in.

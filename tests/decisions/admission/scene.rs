@@ -70,7 +70,6 @@ impl World {
                 closing: false,
                 controller: None,
                 writer: None,
-                fences: Vec::new(),
             },
             claims: Vec::new(),
             attachments: Vec::new(),
@@ -132,7 +131,6 @@ impl World {
             exclusive: driver.is_exclusive(mode),
             state: AttachmentState::Attached,
             lost: false,
-            undo_only: None,
         });
     }
 

@@ -9,7 +9,6 @@ use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::node_side::{self, LiveAttachment};
-use moor::attachment::observed::Fence;
 use moor::attachment::record::{Done, Forgotten, Imprint, Lapse, Left, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
@@ -22,7 +21,6 @@ const VOLUME_ID: &str = "volume-1";
 const NODES: [&str; 2] = ["node-1", "node-2"];
 const CLAIMS: [&str; 4] = ["a", "b", "c", "d"];
 const UIDS: [&str; 3] = ["u1", "u2", "u3"];
-const TOKENS: [&str; 2] = ["t1", "t2"];
 pub const INSTANCES: [&str; 2] = ["c1", "c2"];
 pub const STATES: [AttachmentState; 4] = [
     AttachmentState::Taken,
@@ -96,14 +94,10 @@ prop_compose! {
         (epoch, controller) in (1..4_i64, controller()),
         (attach, stage, read_only, exclusive) in any::<(bool, bool, bool, bool)>(),
         (deleted, lost) in any::<(bool, bool)>(),
-        undo_only in prop::option::weighted(0.2, select(TOKENS.to_vec())),
         state in select(STATES.to_vec()),
     ) -> AttachmentSeen {
         AttachmentSeen {
-            name: match undo_only {
-                None => moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, node),
-                Some(_) => moor::api::lock::undo_name(DRIVER, VOLUME_ID, node),
-            },
+            name: moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, node),
             uid: uid.into(),
             deleted,
             namespace: "default".into(),
@@ -122,7 +116,6 @@ prop_compose! {
             exclusive,
             state,
             lost,
-            undo_only: undo_only.map(Into::into),
         }
     }
 }
@@ -154,16 +147,9 @@ prop_compose! {
         closing in prop_oneof![3 => Just(false), 1 => Just(true)],
         controller in controller(),
         writer in of(writer()),
-        fenced in of((select(NODES.to_vec()), select(TOKENS.to_vec()))),
     ) -> HandleSeen {
-        let fence = |(node, token): (&str, &str)| Fence {
-            node: node.into(),
-            node_id: format!("id-of-{node}"),
-            token: token.into(),
-        };
-        let fences = fenced.map(fence).into_iter().collect();
         let known = HandleSeen::of(&VolumeHandle::default());
-        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, controller, writer, fences, ..known }
+        HandleSeen { volume_uid: volume_uid.into(), mode, epoch, closing, controller, writer, ..known }
     }
 }
 
@@ -360,10 +346,8 @@ prop_compose! {
                     attachment.mode = mode;
                     attachment.attachment_mode = AttachmentMode::FileSystem;
                     attachment.epoch = handle.epoch;
-                    if attachment.undo_only.is_none() {
-                        attachment.name =
-                            moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, &attachment.node);
-                    }
+                    attachment.name =
+                        moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, &attachment.node);
                 }
             }
         }

@@ -122,7 +122,6 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
         exclusive: is_exclusive(att.mode, config.shares_node),
         state: att.state,
         lost: att.lost,
-        undo_only: None,
     }
 }
 
@@ -142,7 +141,6 @@ pub fn handle_seen(config: &Config, handle: &Handle) -> Option<HandleSeen> {
             released: w.released,
             after: w.after.map(writer_ref),
         }),
-        fences: Vec::new(),
     })
 }
 

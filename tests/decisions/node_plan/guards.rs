@@ -22,13 +22,12 @@ fn deleted(claim: ClaimSeen) -> ClaimSeen {
 }
 
 /// Attachments that no node may use any more.
-fn unusable() -> [AttachmentSeen; 5] {
+fn unusable() -> [AttachmentSeen; 4] {
     [
         AttachmentSeen { deleted: true, ..attachment("u") },
         AttachmentSeen { lost: true, ..attachment("u") },
         AttachmentSeen { state: AttachmentState::NodeDetached, ..attachment("u") },
         AttachmentSeen { state: AttachmentState::ControllerDetached, ..attachment("u") },
-        AttachmentSeen { undo_only: Some("token".into()), ..attachment("u") },
     ]
 }
 
@@ -218,7 +217,7 @@ fn nobody_else_keeps_a_volume_staged() {
 fn a_target_that_can_never_be_finished_is_undone() {
     let half = record("u", Done::Yes, &[("a", Done::Maybe)]);
     let claims = [claim("a", "u", ClaimState::Taken)];
-    for gone in unusable().into_iter().filter(|a| !a.is_undo_only()) {
+    for gone in unusable() {
         let cut = looked(seen(&claims, std::slice::from_ref(&gone), std::slice::from_ref(&half)));
         assert_eq!(plan(&cut), unpublish("a"), "{gone:?}");
     }
@@ -277,11 +276,4 @@ fn what_was_never_used_is_handed_on_by_whose_turn_it_is() {
         assert_eq!(of(AttachmentState::ControllerDetached, attach, false), NodeStep::Idle);
     }
     assert_eq!(plan(&seen(&[], &[attachment("u")], &[])), NodeStep::Idle, "it does not close");
-    // Nobody knows what an undo-only one undoes, so nothing of the handle may be here (rule R11).
-    let undo = AttachmentSeen { undo_only: Some("t".into()), state: AttachmentState::Taken, ..closing };
-    assert_eq!(plan(&seen(&[], std::slice::from_ref(&undo), &[])), detached());
-    let mut traces = seen(&[], &[undo], &[record("old", Done::Maybe, &[])]);
-    traces.live_attachments = vec![("old".into(), LiveAttachment::Gone)];
-    traces.backing_off = vec!["old".into()];
-    assert_eq!(plan(&traces), NodeStep::Idle);
 }

@@ -62,8 +62,6 @@ pub struct Backend {
     pub answers: BTreeMap<String, Answers>,
     /// Ids of nodes that are not their names, by name; taken when the driver is next asked for them.
     pub node_ids: BTreeMap<String, String>,
-    /// Keys of volumes that stay attached whatever they answer.
-    pub stuck: BTreeSet<String>,
     /// Keys of volumes whose read-only mounts can be written to.
     pub writable: BTreeSet<String>,
     /// Keys of volumes that cannot be mounted at their targets, which are made before that is found out.
@@ -84,7 +82,6 @@ impl Backend {
             lost: BTreeSet::new(),
             answers: BTreeMap::new(),
             node_ids: BTreeMap::new(),
-            stuck: BTreeSet::new(),
             writable: BTreeSet::new(),
             unmountable: BTreeSet::new(),
             media: BTreeMap::new(),
@@ -186,7 +183,12 @@ impl Backend {
                 self.forbidden(key, format!("ControllerPublishVolume of {key} to {node}, which is full"))
             );
         }
-        if let Some(other) = volume.attached.keys().find(|other| *other != node && !many).cloned() {
+        let elsewhere = volume.attached.iter().find(|(other, _)| *other != node && !many);
+        if let Some((other, arguments)) = elsewhere.map(|(other, arguments)| (other.clone(), arguments)) {
+            // moor cannot know of it.
+            if arguments.is_empty() {
+                return Err(Status::failed_precondition(format!("{key} is attached to {other}")));
+            }
             return Err(self.forbidden(
                 key,
                 format!("ControllerPublishVolume of {key} to {node} while it is attached to {other}"),
@@ -210,9 +212,6 @@ impl Backend {
     }
 
     pub(super) fn detach(&mut self, key: &str, node: &str) {
-        if self.stuck.contains(key) {
-            return;
-        }
         let fenced = self.lost.contains(node);
         let Some(volume) = self.volumes.get_mut(key) else { return };
         volume.attached.remove(node);
