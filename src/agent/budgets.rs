@@ -13,8 +13,6 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::wakes::NodeKey;
-
 /// Longest wait for a turn at a plugin. Whoever does not get one lets others go first.
 const TURN: Duration = Duration::from_secs(30);
 /// Passes of one budget that wait with a worker in hand. Enough to follow each other without a gap.
@@ -43,7 +41,8 @@ pub(super) enum Direction {
 /// The key of a pass, to be put into its queue again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Parked {
-    Node(NodeKey),
+    /// The node's calls of a VolumeHandle.
+    Node(String),
     /// Controller calls of a VolumeHandle.
     Handle(String),
     /// A Volume's own calls.

@@ -14,7 +14,6 @@ use super::forgotten;
 use super::processes::{self, Processes};
 use super::state_disk;
 use super::status::{difference, not_ready, ready};
-use super::wakes::NodeKey;
 use crate::api::conditions::{self, Desired, UNDONE};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::names::instance_name;
@@ -142,7 +141,7 @@ fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) {
             Ok(Some(file)) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
                 agent.taken.tell();
-                agent.queues.nodes.add(NodeKey::Handle(file.handle_name));
+                agent.queues.nodes.add(file.handle_name);
             }
             Ok(None) => {}
             Err(error) => tracing::error!("{error}"),

@@ -17,6 +17,7 @@ use super::records::Records;
 use super::registry::Surroundings;
 use super::retry::Retries;
 use super::state_disk;
+use crate::api::claim::Assignment;
 use crate::api::{
     Attachment, AttachmentState, ClaimState, Plugin, PluginInstance, Volume, VolumeClaim, VolumeState,
     VolumeStatus,
@@ -29,20 +30,12 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Until a driver's Plugin is known.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the node's worker works on, one worker per key: that is the mutex of rule R5.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum NodeKey {
-    /// Everything on this node of the VolumeHandle with this name.
-    Handle(String),
-    /// The claim with this UID, whose Attachment is not known yet.
-    Claim(String),
-}
-
 /// The work of this agent.
 #[derive(Default)]
 pub(super) struct Queues {
-    /// Staging and publishing.
-    pub nodes: Arc<Queue<NodeKey>>,
+    /// Staging and publishing, by VolumeHandle: one worker for all that this node has of one, which is the mutex of
+    /// rule R5.
+    pub nodes: Arc<Queue<String>>,
     /// Attaching and detaching, by VolumeHandle: one call per handle.
     pub handles: Arc<Queue<String>>,
     /// Volumes' own calls, by UID.
@@ -57,7 +50,7 @@ impl Queues {
     /// There may be a turn for a pass that was turned away.
     pub fn wake(&self, parked: Parked) {
         match parked {
-            Parked::Node(key) => self.nodes.add(key),
+            Parked::Node(handle) => self.nodes.add(handle),
             Parked::Handle(handle) => self.handles.add(handle),
             Parked::Volume(uid) => self.volumes.add(uid),
         }
@@ -152,7 +145,7 @@ impl Wakes {
                         for uid in stored.waiting() {
                             me.retries.clear(&uid);
                         }
-                        me.queues.nodes.add(NodeKey::Handle(stored.record.handle_name));
+                        me.queues.nodes.add(stored.record.handle_name);
                     }
                 }
             }
@@ -162,7 +155,7 @@ impl Wakes {
     /// What no event will speak of: records whose Attachment went while the agent was away. After the first lists.
     pub fn wake_records(&self) {
         for handle in self.records.handles() {
-            self.queues.nodes.add(NodeKey::Handle(handle));
+            self.queues.nodes.add(handle);
         }
     }
 
@@ -173,7 +166,7 @@ impl Wakes {
         }
         if writable {
             for handle in self.records.deferred_handles() {
-                self.queues.nodes.add(NodeKey::Handle(handle));
+                self.queues.nodes.add(handle);
             }
             for uid in self.retries.reason_is_over(state_disk::REASON) {
                 self.due(&uid);
@@ -199,14 +192,10 @@ impl Wakes {
         else {
             return;
         };
-        let uid = &assignment.attachment_uid;
-        let known = self.attachments.by_uid(uid).map(|a| a.spec.fixed.handle_name.clone());
-        let handle = known.or_else(|| self.records.get(uid).map(|stored| stored.record.handle_name));
-        let key = match handle {
-            Some(handle) => NodeKey::Handle(handle),
-            None => NodeKey::Claim(claim.metadata.uid.clone().unwrap_or_default()),
-        };
-        self.queues.nodes.add(key);
+        let recorded = |uid: &str| self.records.get(uid).map(|stored| stored.record.handle_name);
+        if let Some(handle) = handle_of(assignment, &self.attachments, recorded) {
+            self.queues.nodes.add(handle);
+        }
     }
 
     /// It is lost or gone. What this node still has of it has to be known before the volume is granted here again.
@@ -227,7 +216,7 @@ impl Wakes {
 
     fn attachment_on_node(&self, attachment: &Attachment) {
         if attachment.spec.node_name == self.node_name {
-            self.queues.nodes.add(NodeKey::Handle(attachment.spec.fixed.handle_name.clone()));
+            self.queues.nodes.add(attachment.spec.fixed.handle_name.clone());
         }
     }
 
@@ -238,7 +227,7 @@ impl Wakes {
         if let Some(attachment) = self.attachments.by_uid(uid).filter(|a| a.is_watched_by(&self.node_name)) {
             self.attachment(&attachment);
         } else if let Some(stored) = self.records.get(uid) {
-            self.queues.nodes.add(NodeKey::Handle(stored.record.handle_name));
+            self.queues.nodes.add(stored.record.handle_name);
         }
         if self.volumes.by_uid(uid).is_some() {
             self.queues.volumes.add(uid.to_owned());
@@ -270,6 +259,21 @@ impl Surroundings for Wakes {
             }
         }
     }
+}
+
+/// Name of the VolumeHandle that a claim is about. Where an earlier version assigned the claim, its Attachment says it,
+/// or what this node has recorded of that. Without either nothing is here for the claim, and the Attachment wakes its
+/// worker when it comes.
+fn handle_of(
+    assignment: &Assignment,
+    attachments: &Cache<Attachment>,
+    recorded: impl FnOnce(&str) -> Option<String>,
+) -> Option<String> {
+    if !assignment.handle_name.is_empty() {
+        return Some(assignment.handle_name.clone());
+    }
+    let uid = &assignment.attachment_uid;
+    attachments.by_uid(uid).map(|a| a.spec.fixed.handle_name.clone()).or_else(|| recorded(uid))
 }
 
 /// An object arrived, left, changed in what decides, or may have left one of two watches.
@@ -347,6 +351,30 @@ mod tests {
         assert!(!wakes(of_volume, &volume, |v| {
             failed(v.status.get_or_insert_default(), &failure, attempt(2), "here", Some(1), now);
         }));
+    }
+
+    /// Whoever sees the claim first works under the same key: there is one mutex for each VolumeHandle.
+    #[test]
+    fn a_claim_is_about_the_handle_that_its_assignment_names() {
+        let (attachments, nothing) = (Cache::new(&["node"]), |_: &str| None);
+        let named = Assignment { handle_name: "h".into(), ..Assignment::default() };
+        assert_eq!(handle_of(&named, &attachments, nothing).as_deref(), Some("h"));
+    }
+
+    #[test]
+    fn what_an_earlier_version_assigned_is_about_the_handle_of_its_attachment() {
+        let attachments = Cache::new(&["node"]);
+        let old = Assignment { attachment_uid: "u".into(), ..Assignment::default() };
+        assert_eq!(handle_of(&old, &attachments, |_| None), None, "its Attachment wakes the worker");
+        let recorded = |uid: &str| (uid == "u").then(|| "recorded".to_owned());
+        assert_eq!(handle_of(&old, &attachments, recorded).as_deref(), Some("recorded"));
+        let mut attachment = Attachment::default();
+        attachment.metadata.uid = Some("u".into());
+        attachment.metadata.name = Some("a".into());
+        attachment.metadata.resource_version = Some("1".into());
+        attachment.spec.fixed.handle_name = "h".into();
+        attachments.apply(attachment);
+        assert_eq!(handle_of(&old, &attachments, |_| None).as_deref(), Some("h"));
     }
 
     #[test]

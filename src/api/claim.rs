@@ -107,6 +107,10 @@ pub struct Assignment {
     #[serde(rename = "attachmentUID")]
     #[schemars(length(max = 63))]
     pub attachment_uid: String,
+    /// Name of the VolumeHandle of that Attachment. An earlier version of moor did not write it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub handle_name: String,
     /// Node whose agent acts on the claim.
     #[schemars(length(max = 253))]
     pub node_name: String,

@@ -45,7 +45,6 @@ fn attachment(uid: &str, node: &str, read_only: bool) -> AttachmentSeen {
         state: AttachmentState::Attached,
         lost: false,
         node_id: String::new(),
-        undo_only: None,
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) async fn assign(ctx: &Context, claim: &VolumeClaim, attachment: &str)
         "spec": { "assignment": {
             "attachment": granted.metadata.name,
             "attachmentUID": attachment,
+            "handleName": granted.spec.fixed.handle_name,
             "nodeName": granted.spec.node_name,
             "nodeUID": granted.spec.fixed.node_uid,
         } },

@@ -152,6 +152,7 @@ fn claim(node: &str) -> ClaimSeen {
         assignment: Some(Assignment {
             attachment: "u9".into(),
             attachment_uid: "u9".into(),
+            handle_name: "handle".into(),
             node_name: node.into(),
             node_uid: node.into(),
         }),

@@ -23,6 +23,7 @@ fn claim(name: &str, uid: &str, state: ClaimState) -> ClaimSeen {
     claim.assignment = Some(Assignment {
         attachment: format!("name-{uid}"),
         attachment_uid: uid.into(),
+        handle_name: "handle".into(),
         node_name: "node".into(),
         node_uid: NODE.into(),
     });

@@ -135,7 +135,7 @@ impl Pass {
     /// A turn at the plugin, if a call may be started at all.
     pub(super) async fn turn(&self, driver: &str, direction: Direction) -> Result<Turn<'_>, Trouble> {
         let budget = Budget { driver: driver.to_owned(), service: Service::Node, direction };
-        let turn = self.agent.budgets.turn(&budget, CONCURRENCY, Parked::Node(self.key.clone())).await;
+        let turn = self.agent.budgets.turn(&budget, CONCURRENCY, Parked::Node(self.handle.clone())).await;
         let turn = turn.map_err(|Busy| Trouble::Busy)?;
         if self.agent.may_call_driver(driver, crate::csi::Service::Node) {
             Ok(turn)

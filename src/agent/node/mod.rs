@@ -25,7 +25,6 @@ use super::failure::Failure;
 use super::mounts::MountError;
 use super::records::RecordError;
 use super::retry::Step;
-use super::wakes::NodeKey;
 use crate::api::{Attachment, VolumeClaim, VolumeHandle};
 use crate::attachment::HandleSeen;
 use crate::attachment::node_side::{self, NodeStep};
@@ -46,7 +45,8 @@ const CONCURRENCY: usize = 32;
 /// One pass over a VolumeHandle.
 struct Pass {
     agent: Arc<Agent>,
-    key: NodeKey,
+    /// Name of the VolumeHandle.
+    handle: String,
     /// Attachments read live, by UID; None is gone.
     live: HashMap<String, Option<Arc<Attachment>>>,
     /// Claims read live, by UID; None is gone.
@@ -63,9 +63,6 @@ enum Trouble {
     /// The driver, a path or a Secret: recorded in the status and tried again later.
     #[error("{0}")]
     Failed(Box<Failure>),
-    /// The claim's VolumeHandle is known now, and who holds that key goes on.
-    #[error("another key goes on with it")]
-    Elsewhere,
     /// No call may be started now.
     #[error("no call may be started now")]
     NotNow,
@@ -102,19 +99,17 @@ impl Trouble {
     }
 }
 
-/// Works on one key until there is nothing to do.
-pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
+/// Works on one VolumeHandle until there is nothing to do.
+pub(super) async fn work(agent: Arc<Agent>, handle: String) -> Next {
     let mut pass = Pass {
         agent,
-        key,
+        handle,
         live: HashMap::new(),
         live_claims: HashMap::new(),
         live_handle: None,
         revision: None,
     };
-    if let NodeKey::Handle(handle) = &pass.key
-        && let Err(error) = pass.agent.records.catch_up(handle).await
-    {
+    if let Err(error) = pass.agent.records.catch_up(&pass.handle).await {
         tracing::debug!("{error}");
     }
     let started = Instant::now();
@@ -122,7 +117,7 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
         let view = match pass.observe().await {
             Ok(view) => view,
             Err(error) => {
-                tracing::warn!(key = ?pass.key, "{error}");
+                tracing::warn!(handle = pass.handle, "{error}");
                 return Next::Retry;
             }
         };
@@ -131,14 +126,14 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
             pass.looked();
             return pass.rest(&view, wait).await;
         }
-        tracing::debug!(key = ?pass.key, ?step, "next step");
+        tracing::debug!(handle = pass.handle, ?step, "next step");
         // Boxed: a thousand passes that only look, as after a restart, stay small.
         let done = Box::pin(pass.act(&step, &view)).await;
         match done.map_err(|trouble| trouble.shown(&step, &pass.agent.node_name)) {
             Ok(()) => {}
             // There is nowhere to write it, and no step of its own to wait for.
             Err(Trouble::Failed(failure)) if subject(&step).is_none() => {
-                tracing::warn!(key = ?pass.key, ?step, "{failure}");
+                tracing::warn!(handle = pass.handle, ?step, "{failure}");
                 return Next::Retry;
             }
             Err(Trouble::Failed(failure)) => {
@@ -147,12 +142,11 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
                     // Others on the handle may go on, with fresh reads and behind whoever waits.
                     Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
                     Err(error) => {
-                        tracing::warn!(key = ?pass.key, %failure, "the failure cannot be written: {error}");
+                        tracing::warn!(handle = pass.handle, %failure, "the failure cannot be written: {error}");
                         Next::Retry
                     }
                 };
             }
-            Err(Trouble::Elsewhere) => return Next::Done,
             Err(Trouble::NotNow) => {
                 pass.looked();
                 return Next::After(PAUSE);
@@ -164,7 +158,7 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
             }
             Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
             Err(trouble) => {
-                tracing::warn!(key = ?pass.key, ?step, "{trouble}");
+                tracing::warn!(handle = pass.handle, ?step, "{trouble}");
                 return Next::Retry;
             }
         }
@@ -175,10 +169,8 @@ pub(super) async fn work(agent: Arc<Agent>, key: NodeKey) -> Next {
 impl Pass {
     /// What there is to find out about the handle is found out.
     fn looked(&self) {
-        if let NodeKey::Handle(handle) = &self.key {
-            self.agent.settling.looked(handle);
-            self.agent.review_leftovers();
-        }
+        self.agent.settling.looked(&self.handle);
+        self.agent.review_leftovers();
     }
 
     /// The next step that is not backing off, and how long the shortest of those that are still waits.
@@ -254,11 +246,6 @@ impl Pass {
         let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment));
         if let Some(found) = &same {
             self.agent.take_in(&self.agent.attachments, found.clone());
-            if matches!(self.key, NodeKey::Claim(_)) && found.spec.node_name == self.agent.node_name {
-                let handle = found.spec.fixed.handle_name.clone();
-                self.agent.queues.nodes.add(NodeKey::Handle(handle));
-                return Err(Trouble::Elsewhere);
-            }
         } else {
             self.agent.attachments.remove_confirmed(attachment);
             self.revision = None;
@@ -288,7 +275,7 @@ impl Pass {
         let generation = view.generation(&uid);
         let attempt =
             self.agent.retries.failed(&Step { uid: &uid, rpc, generation }, failure, before, &driver);
-        tracing::warn!(key = ?self.key, attempt = attempt.number, next = ?attempt.next, "{failure}");
+        tracing::warn!(handle = self.handle, attempt = attempt.number, next = ?attempt.next, "{failure}");
         for claim in &claims {
             self.report_failure(claim, failure, attempt).await?;
         }

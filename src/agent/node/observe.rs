@@ -10,7 +10,6 @@ use crate::agent::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
 use crate::agent::mounts::{self, MountError};
 use crate::agent::paths::HostPath;
 use crate::agent::records::{Stored, Unreadable};
-use crate::agent::wakes::NodeKey;
 use crate::api::{Attachment, VolumeClaim};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::node_side::{LiveAttachment, Seen};
@@ -48,8 +47,7 @@ impl Pass {
         });
         let gone = self.live_claims.iter().filter(|(_, found)| found.is_none());
         let unreadable = agent.records.unreadable();
-        let names =
-            |file: &&Unreadable| matches!(&self.key, NodeKey::Handle(handle) if *handle == file.handle_name);
+        let names = |file: &&Unreadable| self.handle == file.handle_name;
         let seen = Seen {
             node_uid: agent.node_uid.clone(),
             boot_id: agent.boot_id.clone(),
@@ -97,10 +95,7 @@ impl Pass {
 
     /// Attachments of the handle on this node: the newer of cache and live read.
     fn attachments(&self) -> HashMap<String, Arc<Attachment>> {
-        let cached = match &self.key {
-            NodeKey::Handle(handle) => self.agent.attachments.by_index(BY_HANDLE, handle),
-            NodeKey::Claim(_) => Vec::new(),
-        };
+        let cached = self.agent.attachments.by_index(BY_HANDLE, &self.handle);
         let mine = cached.into_iter().filter(|a| a.spec.node_name == self.agent.node_name);
         let mut found: HashMap<String, Arc<Attachment>> = mine.map(|a| (uid(&*a), a)).collect();
         for (uid, live) in &self.live {
@@ -116,10 +111,9 @@ impl Pass {
 
     /// Records of the handle, as far as the mounts bear them out, and UIDs of the claims that are mounted as recorded.
     async fn records(&self, agent: &Agent) -> Result<(HashMap<String, Stored>, Vec<String>), MountError> {
-        let NodeKey::Handle(handle) = &self.key else { return Ok((HashMap::new(), Vec::new())) };
         let mut found = HashMap::new();
         let mut mounted = Vec::new();
-        for mut stored in agent.records.of_handle(handle) {
+        for mut stored in agent.records.of_handle(&self.handle) {
             let mut changed = stored.enter_boot(&agent.boot_id);
             if changed {
                 agent.records.settle_all(&stored);
@@ -159,11 +153,9 @@ impl Pass {
         let assigned = attachments.iter().flat_map(|uid| agent.claims.by_index(BY_ATTACHMENT, uid));
         let recorded = stored.values().flat_map(|s| s.record.targets.keys());
         let recorded = recorded.filter_map(|uid| agent.claims.by_uid(uid));
-        let own = match &self.key {
-            NodeKey::Claim(uid) => agent.claims.by_uid(uid),
-            NodeKey::Handle(_) => None,
-        };
-        let cached = assigned.chain(recorded).chain(own);
+        // Also one whose Attachment is not known yet.
+        let named = agent.claims.by_index(BY_HANDLE, &self.handle);
+        let cached = assigned.chain(recorded).chain(named);
         let mut found: HashMap<String, Arc<VolumeClaim>> = cached.map(|c| (uid(&*c), c)).collect();
         for (uid, live) in &self.live_claims {
             match live {

@@ -63,6 +63,7 @@ fn claim() -> ClaimSeen {
         assignment: Some(Assignment {
             attachment: "name".into(),
             attachment_uid: A.into(),
+            handle_name: "handle".into(),
             node_name: "node".into(),
             node_uid: "node-uid".into(),
         }),

@@ -178,6 +178,7 @@ pub fn grant(attachment: &AttachmentSeen) -> Assignment {
     Assignment {
         attachment: attachment.name.clone(),
         attachment_uid: attachment.uid.clone(),
+        handle_name: "handle".into(),
         node_name: attachment.node.clone(),
         node_uid: attachment.node_uid.clone(),
     }

@@ -163,7 +163,7 @@ proptest! {
             }
             LeaderStep::Close { attachment: uid } => {
                 let closed = attachment(&uid);
-                let ends = closed.lost || closed.state >= AttachmentState::NodeDetached || closed.is_undo_only();
+                let ends = closed.lost || closed.state >= AttachmentState::NodeDetached;
                 let used = observed.claims.iter().any(|c| !c.deleted && c.uses() == Some(&uid));
                 prop_assert!(!closed.deleted && (ends || (!used && !observed.cautious)));
                 let known = observed.claims.iter().any(|c| c.names(&uid));

@@ -73,6 +73,7 @@ pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
                     "h".into()
                 },
                 attachment_uid: uid.into(),
+                handle_name: "handle".into(),
                 node_name: node.into(),
                 node_uid: node.into(),
             }),

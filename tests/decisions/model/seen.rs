@@ -94,6 +94,7 @@ pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {
         assignment: claim.assigned.map(|(uid, node)| Assignment {
             attachment: NAMES.of(spec.mode, node).into(),
             attachment_uid: uid_name(uid),
+            handle_name: "handle".into(),
             node_name: node_name(node).into(),
             node_uid: node_name(node).into(),
         }),
