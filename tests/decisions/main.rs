@@ -5,6 +5,7 @@
 mod admission;
 mod attachment_plan;
 mod audit;
+mod hashing;
 mod leader_plan;
 mod model;
 mod node_plan;

@@ -35,7 +35,7 @@ const NONE: Budget =
 
 /// Explores every reachable state within the budget, and panics with the way to where something breaks.
 fn check(title: &str, config: Config) {
-    let checker = System { config }.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let checker = System::new(config).checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     println!("{title}: {} states, depth {}", checker.unique_state_count(), checker.max_depth());
     let found = checker.discoveries();
     for property in checker.model().properties() {
@@ -45,7 +45,7 @@ fn check(title: &str, config: Config) {
                     println!("{at:3} {action:?}");
                 }
                 println!("{:#?}", path.last_state());
-                println!("{:?}", system::calm(&config, path.last_state()));
+                println!("{:?}", system::calm(checker.model(), path.last_state()));
                 panic!("{title}: does not hold: {}", property.name);
             }
             (None, Expectation::Sometimes) => panic!("{title}: never happens: {}", property.name),

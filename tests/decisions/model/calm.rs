@@ -3,7 +3,7 @@
 //! Checked from every reachable state: that run must come to rest, and at rest the world must be exactly
 //! what the living claims ask for. This is stronger than "no stuck state": it also finds circles.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use moor::api::{AttachmentState, ClaimState};
 
@@ -12,6 +12,7 @@ use super::config::{Budget, CLAIMS, Config, NODES, Volumes, node_ids};
 use super::harm::Harm;
 use super::state::{Actor, Claim, Rec, State};
 use super::system::System;
+use crate::hashing::Folding;
 
 /// Longest calm run that is taken for one that comes to rest.
 const MAX_STEPS: usize = 400;
@@ -71,7 +72,7 @@ pub fn younger_first(system: &System, mut state: State) -> State {
 }
 
 fn fingerprint(state: &State) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Folding::default();
     state.hash(&mut hasher);
     hasher.finish()
 }

@@ -2,7 +2,7 @@
 //!
 //! Decisions are pure, so each distinct view is asked about once and the answer kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::{LazyLock, Mutex};
 
@@ -20,6 +20,7 @@ use super::config::{
     CLAIMS, Config, DRIVER, Names, VOLUME_ID, claim_ids, claim_name, instance_name, node_name,
 };
 use super::state::{Att, Claim, Handle, Lock, Pass, Rec, Uid};
+use crate::hashing::HashMap;
 
 /// The Volume's UID and name.
 pub const VOLUME: &str = "volume";
@@ -34,7 +35,7 @@ pub struct Memo<K, V>(Mutex<HashMap<K, V>>);
 
 impl<K, V> Default for Memo<K, V> {
     fn default() -> Self {
-        Self(Mutex::new(HashMap::new()))
+        Self(Mutex::new(HashMap::default()))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The model: which actions a state allows, and what each does.
 
-use stateright::{Model, Property};
-use std::collections::HashSet;
 use std::sync::Mutex;
+
+use stateright::{Model, Property};
 
 use moor::attachment::controller_side::ControllerStep;
 
@@ -15,6 +15,7 @@ use super::seen::{Memo, NodeDoes, NodeView, node_plan};
 use super::state::{Actor, Att, Cached, Kind, Machine, Rpc, State};
 use super::steps::changed;
 use super::{calm, node};
+use crate::hashing::HashSet;
 
 /// A configuration under check.
 #[derive(Debug)]

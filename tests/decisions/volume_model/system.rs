@@ -1,11 +1,14 @@
 //! Which steps a state allows, and what has to hold.
 
+use std::sync::Mutex;
+
 use moor::api::VolumeState;
 use moor::volume::calls::VolumeCall;
 use stateright::{Model, Property};
 
 use super::state::{AGENTS, Answer, Budget, Config, Harm, State, Vol};
 use super::{agent, leader};
+use crate::hashing::HashSet;
 
 /// Longest run without trouble that is taken for one that comes to rest.
 const MAX_STEPS: usize = 200;
@@ -33,6 +36,14 @@ pub enum Action {
 #[derive(Debug)]
 pub struct System {
     pub config: Config,
+    /// States from which a run without trouble is known to end well.
+    calm: Mutex<HashSet<State>>,
+}
+
+impl System {
+    pub fn new(config: Config) -> Self {
+        Self { config, calm: Mutex::default() }
+    }
 }
 
 fn agents() -> impl Iterator<Item = u8> {
@@ -162,28 +173,34 @@ fn step(config: &Config, s: &mut State, action: Action) {
 }
 
 /// Why a run without trouble ends badly; nothing if it ends well.
-pub fn calm(config: &Config, from: &State) -> Option<String> {
+pub fn calm(system: &System, from: &State) -> Option<String> {
     let none = Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0 };
     let mut s =
         State { budget: none, away: [false; AGENTS], caches: [None; AGENTS], old: None, ..from.clone() };
-    for _ in 0..MAX_STEPS {
+    let mut passed = Vec::new();
+    // One that harms is a step of the model's too, and has its own name there.
+    while s.harm.is_none() && !system.calm.lock().expect("no check panics").contains(&s) {
+        if passed.len() > MAX_STEPS {
+            return Some(format!("it goes in circles: {s:?}"));
+        }
         let mut all = Vec::new();
         usual(&s, &mut all);
         let next = all.into_iter().find_map(|action| {
             let mut new = s.clone();
-            step(config, &mut new, action);
+            step(&system.config, &mut new, action);
             (new != s).then_some(new)
         });
-        match next {
-            Some(new) => s = new,
-            None => return bad_rest(&s),
-        }
-        // That step is one of the model's too, and has its own name there.
-        if s.harm.is_some() {
-            return None;
-        }
+        let Some(new) = next else {
+            if let Some(why) = bad_rest(&s) {
+                return Some(why);
+            }
+            passed.push(s);
+            break;
+        };
+        passed.push(std::mem::replace(&mut s, new));
     }
-    Some(format!("it goes in circles: {s:?}"))
+    system.calm.lock().expect("no check panics").extend(passed);
+    None
 }
 
 fn bad_rest(s: &State) -> Option<String> {
@@ -250,7 +267,7 @@ impl Model for System {
                 s.harm != Some(Harm::MadeForNobody)
             }),
             Property::always("once trouble ends, every run ends well", |model: &Self, s: &State| {
-                s.harm.is_some() || calm(&model.config, s).is_none()
+                s.harm.is_some() || calm(model, s).is_none()
             }),
             Property::sometimes("the Volume is Ready", |_, s: &State| {
                 s.volumes[0].is_some_and(|vol| vol.state == VolumeState::Ready)
