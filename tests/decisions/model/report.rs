@@ -9,6 +9,7 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 use super::actions::Action;
 use super::calm;
 use super::config::Config;
+use super::harm::Harm;
 use super::state::State;
 use super::system::System;
 
@@ -43,12 +44,11 @@ pub fn check(title: &str, config: Config) {
     }
 }
 
-/// A run without trouble may break another invariant first; that one says more.
+/// The invariant that is broken at the end of a path, or by the run without trouble that follows; else the property.
 fn broken(path: &Path<State, Action>, name: &'static str, system: &System) -> &'static str {
-    match calm::run(system, path.last_state()) {
-        Err((_, _, Some(harm))) => harm.name(),
-        _ => name,
-    }
+    let at_the_end = path.last_state().harm;
+    let harm = at_the_end.or_else(|| calm::run(system, path.last_state()).err()?.2);
+    harm.map_or(name, Harm::name)
 }
 
 fn explain(system: &System, path: &Path<State, Action>) {
