@@ -182,6 +182,8 @@ pub const UNDO_FORGOTTEN: &str = "moor.dev/undo-forgotten";
 /// Annotation on a PluginInstance: UID of the Attachment whose mounts its agent is to undo by force, of which no claim is
 /// left that could say so: it does not wait for who still uses them.
 pub const FORCE_UNDO: &str = "moor.dev/force-undo";
+/// Reason of a mount in `status.forgotten` that a node's record may tell of and that cannot be read: no reboot ends it.
+pub const UNREADABLE: &str = "Unreadable";
 /// Longest `status.forgotten`.
 pub const MAX_FORGOTTEN: usize = 256;
 /// Longest `status.forgottenHandles`.
@@ -194,8 +196,8 @@ pub const MAX_CLAIMS: usize = 8;
 
 /// A volume that is, or may be, mounted on the node, and for which the API server has no Attachment or no claim:
 /// etcd was restored from a backup, or an object was removed by hand. It is not undone by itself. A reboot of the node
-/// ends it, or the annotation moor.dev/undo-forgotten with the attachmentUID. If that waits, the condition Undone says
-/// for what, and moor.dev/force-undo does not wait.
+/// ends it, unless the reason is Unreadable, or the annotation moor.dev/undo-forgotten with the attachmentUID. If that
+/// waits, the condition Undone says for what, and moor.dev/force-undo does not wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForgottenMount {

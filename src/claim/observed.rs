@@ -153,6 +153,8 @@ pub struct ForgottenSeen {
 pub enum Mount {
     /// It is reported, with the UID of the Attachment that it was made for.
     Reported(String),
+    /// There may be one: the node's record under this UID of an Attachment cannot be read, so nobody undoes what it says.
+    Unreadable(String),
     /// The volume is named, and no more.
     Named,
     /// The same, by the Lease of the node's agent: no PluginInstance says so.

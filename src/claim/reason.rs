@@ -84,36 +84,39 @@ pub enum Waiting {
 impl ForgottenSeen {
     fn message(&self) -> String {
         let Self { node, instance, mount } = self;
-        let attachment_uid = match mount {
-            Mount::Reported(uid) => uid,
-            Mount::NotSaid => {
-                return format!(
-                    "nobody led for a while, in which etcd may have been restored; the agent of node {node} has yet to \
-                     say what it has mounted, at most until its Lease has expired"
-                );
-            }
-            Mount::InLease => {
-                return format!(
-                    "the volume may be in use on node {node}, by a mount that the API server does not account for, says \
-                     Lease {instance} of its agent, and the PluginInstance that described it is gone; it is granted after \
-                     a reboot of that node, or when the node is off and its Node deleted or marked out-of-service. When \
-                     Node and Plugin are there again, so is a PluginInstance that says more"
-                );
-            }
-            Mount::Named => {
-                return format!(
-                    "node {node} has more mounts that the API server has forgotten than PluginInstance {instance} can \
-                     describe, and one of them is of this volume (status.forgottenHandles); reboot the node, or have \
-                     those that are described undone"
-                );
-            }
+        let order = |uid: &str| {
+            format!("`kubectl annotate --overwrite plugininstance {instance} {UNDO_FORGOTTEN}={uid}`")
         };
-        format!(
-            "the volume may be in use on node {node}, by a mount that the API server does not account for (etcd was \
-             restored, or an Attachment removed by hand; see status.forgotten of PluginInstance {instance}); it is \
-             granted after a reboot of that node, or after `kubectl annotate --overwrite plugininstance {instance} \
-             {UNDO_FORGOTTEN}={attachment_uid}` has had it undone"
-        )
+        match mount {
+            Mount::NotSaid => format!(
+                "nobody led for a while, in which etcd may have been restored; the agent of node {node} has yet to say \
+                 what it has mounted, at most until its Lease has expired"
+            ),
+            Mount::InLease => format!(
+                "the volume may be in use on node {node}, by a mount that the API server does not account for, says Lease \
+                 {instance} of its agent, and the PluginInstance that described it is gone; it is granted when the node is \
+                 off and its Node deleted or marked out-of-service, or after a reboot of that node, unless its record of \
+                 the mount cannot be read. When Node and Plugin are there again, so is a PluginInstance that says more"
+            ),
+            Mount::Named => format!(
+                "node {node} has more mounts that the API server has forgotten than PluginInstance {instance} can \
+                 describe, and one of them is of this volume (status.forgottenHandles); have those that are described \
+                 undone, or reboot the node, which does not end those whose records cannot be read"
+            ),
+            Mount::Unreadable(uid) => format!(
+                "the volume may be in use on node {node}: its record of Attachment {uid} names the volume and cannot be \
+                 read, which no reboot changes (status.forgotten of PluginInstance {instance}); it is granted after a \
+                 version of moor that can read the record has undone it, or see to it that nothing of the volume is \
+                 mounted there and dismiss the record by {}",
+                order(uid)
+            ),
+            Mount::Reported(uid) => format!(
+                "the volume may be in use on node {node}, by a mount that the API server does not account for (etcd was \
+                 restored, or an Attachment removed by hand; see status.forgotten of PluginInstance {instance}); it is \
+                 granted after a reboot of that node, or after {} has had it undone",
+                order(uid)
+            ),
+        }
     }
 }
 

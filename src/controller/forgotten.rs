@@ -13,6 +13,7 @@ use kube::ResourceExt as _;
 use super::context::Context;
 use super::instances::Instances;
 use super::mapping::{Key, key_of, node_of_lease};
+use crate::api::instance::UNREADABLE;
 use crate::api::{PluginInstance, VolumeHandle};
 use crate::claim::{ForgottenSeen, Mount};
 use crate::k8s::lease::agent::NODE_UID;
@@ -128,7 +129,10 @@ pub(crate) fn listen(ctx: &Context, before: &HashMap<String, bool>) -> HashMap<S
 fn mount(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> Option<Mount> {
     let status = instance.status.as_ref();
     let found = status.and_then(|s| s.forgotten.iter().find(|m| m.handle_name == handle_name));
-    let reported = found.map(|m| Mount::Reported(m.attachment_uid.clone()));
+    let reported = found.map(|m| match m.reason.as_str() {
+        UNREADABLE => Mount::Unreadable(m.attachment_uid.clone()),
+        _ => Mount::Reported(m.attachment_uid.clone()),
+    });
     let named = || status.is_some_and(|s| s.forgotten_handles.iter().any(|name| name == handle_name));
     reported
         .or_else(|| named().then_some(Mount::Named))

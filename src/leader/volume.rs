@@ -107,7 +107,7 @@ fn in_use_by(scene: &Scene<'_>) -> Option<String> {
             mounted.map(|m| match m.mount {
                 Mount::NotSaid => format!("node {}, which has yet to say what it has mounted", m.node),
                 Mount::InLease => format!("a mount on node {} (Lease {})", m.node, m.instance),
-                Mount::Reported(_) | Mount::Named => {
+                Mount::Reported(_) | Mount::Unreadable(_) | Mount::Named => {
                     format!("a mount on node {} (PluginInstance {})", m.node, m.instance)
                 }
             })

@@ -31,6 +31,32 @@ fn it_is_granted_on_no_other_node_in_any_mode() {
     }
 }
 
+/// Each is told what ends it there.
+#[test]
+fn a_record_that_cannot_be_read_is_not_said_to_end_with_a_reboot() {
+    let told = |mount: Mount| {
+        let mut world = World::idle(AccessMode::SingleNodeWriter);
+        world.forgotten = vec![ForgottenSeen { mount, ..mounted_on(HERE) }];
+        world.ask("a", AccessMode::SingleNodeWriter, false, Some(THERE));
+        let Verdict::Wait(why) = world.verdict("a") else { panic!("granted beside a mount") };
+        why.message()
+    };
+    let unreadable = told(Mount::Unreadable("gone".into()));
+    assert!(
+        !unreadable.contains("after a reboot") && unreadable.contains("no reboot changes"),
+        "{unreadable}"
+    );
+    for said in ["Attachment gone", "nothing of the volume is mounted there", "moor.dev/undo-forgotten=gone"]
+    {
+        assert!(unreadable.contains(said), "{said}: {unreadable}");
+    }
+    // What neither describes may be such a record.
+    for mount in [Mount::Named, Mount::InLease] {
+        let message = told(mount);
+        assert!(message.contains("cannot be read"), "{message}");
+    }
+}
+
 #[test]
 fn on_its_own_node_the_agent_sees_to_it() {
     let mut world = World::idle(AccessMode::SingleNodeWriter);
