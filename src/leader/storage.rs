@@ -8,7 +8,7 @@ use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::READY;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
-use crate::volume::{VolumeWaiting, handle_of};
+use crate::volume::{Left, VolumeWaiting, handle_of};
 
 /// Creates the VolumeHandle, the lock on the driver's volume.
 ///
@@ -113,7 +113,8 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Due {
     // is believed only under the name that is made of its driver.
     let known = std::iter::once(scene.driver).chain(scene.driver_of_caller);
     let Some(driver) = known.into_iter().find(|driver| scene.is_caller_of(driver)) else {
-        return Due::Wait(VolumeWaiting::DriverNotThere { plugin: volume.spec.plugin_name.clone() });
+        let plugin = volume.spec.plugin_name.clone();
+        return Due::Wait(VolumeWaiting::DriverNotThere { plugin, left: Left::Rejected });
     };
     match named_by(scene, volume, driver, &rejected.volume_handle) {
         Err(look) => Due::Step(LeaderStep::Look(look)),

@@ -11,7 +11,7 @@ pub mod reason;
 use crate::api::Volume;
 pub use instance::InstanceSeen;
 pub use plan::{Seen, VolumeStep, heir_without_volume, plan};
-pub use reason::VolumeWaiting;
+pub use reason::{Left, VolumeWaiting};
 
 /// The volume as the driver knows it, once that is known: what CreateVolume answered, or what was registered.
 #[must_use]

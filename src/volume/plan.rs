@@ -10,7 +10,7 @@
 //! ```
 
 use super::instance::{InstanceSeen, choose, successor};
-use super::reason::VolumeWaiting;
+use super::reason::{Left, VolumeWaiting};
 use crate::api::attachment::ControllerRef;
 use crate::api::plugin::Balancing;
 use crate::api::volume::{Rejected, Segments, VolumeAssignment, VolumeOperation};
@@ -187,13 +187,22 @@ fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeS
 fn handle_or_ready(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
     let assigned = seen.volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     match (seen.handle, own_handle(seen)) {
-        (None, _) => VolumeStep::MakeHandle,
-        (Some(_), None) => VolumeStep::ContestHandle,
+        (None, _) => lock(seen, VolumeStep::MakeHandle),
+        (Some(_), None) => lock(seen, VolumeStep::ContestHandle),
         (Some(_), Some(own)) if own.closing => finish_closing(seen, own, own.mode, balancing, key),
         // Made before the instance came that the Volume is assigned to by now.
         (Some(_), Some(own)) if own.controller.is_none() && assigned.is_some() => VolumeStep::BeginClosing,
         (Some(_), Some(_)) => VolumeStep::ReportReady,
     }
+}
+
+/// A step towards the lock on the storage, unless its name would be of another driver than the one that has the storage.
+fn lock(seen: &Seen<'_>, step: VolumeStep) -> VolumeStep {
+    if seen.same_driver { step } else { wait_for_driver(seen, Left::Unlocked) }
+}
+
+fn wait_for_driver(seen: &Seen<'_>, left: Left) -> VolumeStep {
+    VolumeStep::Wait(VolumeWaiting::DriverNotThere { plugin: seen.volume.spec.plugin_name.clone(), left })
 }
 
 /// Opens the VolumeHandle again. One without controller instance gets the Volume's, else one that came since.
@@ -219,7 +228,8 @@ fn finish_closing(
 /// A Ready Volume: keep its VolumeHandle open, in the mode that is asked for, at a living instance.
 fn open_handle(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
     let Some(own) = own_handle(seen) else {
-        return if seen.handle.is_some() { VolumeStep::ContestHandle } else { VolumeStep::MakeHandle };
+        let step = if seen.handle.is_some() { VolumeStep::ContestHandle } else { VolumeStep::MakeHandle };
+        return lock(seen, step);
     };
     if let Some(next) = heir(seen, own, balancing, key) {
         return VolumeStep::MoveHandle(next);
@@ -316,12 +326,14 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         (
             Some(VolumeOperation::Create | VolumeOperation::Validate),
             VolumeState::Created | VolumeState::Ready,
-        ) if storage_goes && seen.handle.is_none() => VolumeStep::MakeHandle,
+        ) if storage_goes && (seen.handle.is_none() || !seen.same_driver) => {
+            lock(seen, VolumeStep::MakeHandle)
+        }
         // Its agent makes no call without the lock: one that was removed by hand is made again, and closed.
         (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created)
             if seen.handle.is_none() =>
         {
-            VolumeStep::MakeHandle
+            lock(seen, VolumeStep::MakeHandle)
         }
         (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created) => VolumeStep::Idle,
         _ => VolumeStep::FreeVolume,
@@ -329,16 +341,19 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
 }
 
 /// An outcome is open, or what was made and nobody can use is to be deleted again: the agent goes on until it knows, also
-/// for a deleted Volume, and after a dead instance its heir. That the storage may be deleted is said to one instance, and
-/// never to one of another driver, to which the same handle is another volume.
+/// for a deleted Volume, and after a dead instance its heir. That the storage may be deleted is said to one instance.
 fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<&InstanceSeen>) -> VolumeStep {
-    let given_up = seen.volume.metadata.deletion_timestamp.is_some() && !seen.volume.spec.deletes_storage();
-    match (heir, rejected(seen)) {
-        (Some(_), Some(_)) if !seen.same_driver && given_up => VolumeStep::FreeVolume,
-        (Some(_), Some(_)) if !seen.same_driver => {
-            let plugin = seen.volume.spec.plugin_name.clone();
-            VolumeStep::Wait(VolumeWaiting::DriverNotThere { plugin })
+    let deleted = seen.volume.metadata.deletion_timestamp.is_some();
+    let given_up = deleted && !seen.volume.spec.deletes_storage();
+    if heir.is_some() && operation == VolumeOperation::Create && !seen.same_driver {
+        // Another driver would make a second volume, or delete one that is nobody's here by that handle.
+        match left_by_create(seen) {
+            Some(left) if !given_up => return wait_for_driver(seen, left),
+            None if !deleted => {}
+            Some(_) | None => return VolumeStep::FreeVolume,
         }
+    }
+    match (heir, rejected(seen)) {
         (Some(_), Some(rejected)) if rejected.may_delete => VolumeStep::JudgeAnew,
         (Some(next), _) => {
             VolumeStep::Assign(VolumeAssignment { operation, controller: Some(next.to_ref()) })
@@ -348,4 +363,10 @@ fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<&Instance
         (None, Some(rejected)) if !rejected.may_delete => VolumeStep::JudgeRejected,
         (None, _) => VolumeStep::Idle,
     }
+}
+
+/// What the driver of the assigned instance may have of a Volume that it was to create. Agents write it before the call.
+fn left_by_create(seen: &Seen<'_>) -> Option<Left> {
+    let may_exist = seen.volume.status.as_ref().is_some_and(|s| s.may_exist);
+    rejected(seen).map(|_| Left::Rejected).or(may_exist.then_some(Left::Perhaps))
 }

@@ -26,10 +26,12 @@ pub enum VolumeWaiting {
         /// What is needed of it.
         needs: &'static str,
     },
-    /// CreateVolume made what is of no use, and whose driver that was is not known, or it is not there any more.
+    /// The driver that was asked before is not known, or not there any more: another one knows other volumes.
     DriverNotThere {
         /// Name of the Plugin.
         plugin: String,
+        /// What that driver has, or may have.
+        left: Left,
     },
     /// The driver cannot create volumes.
     CannotCreate {
@@ -67,6 +69,27 @@ pub enum VolumeWaiting {
     },
 }
 
+/// What a driver has, or may have, of a Volume that has no VolumeHandle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Left {
+    /// CreateVolume was called, and nobody knows what came of it.
+    Perhaps,
+    /// CreateVolume made what is of no use.
+    Rejected,
+    /// The volume.
+    Unlocked,
+}
+
+impl Left {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Perhaps => "CreateVolume was called, and it is not known whether it made a volume",
+            Self::Rejected => "CreateVolume made a volume that is of no use (see status.rejected)",
+            Self::Unlocked => "the driver has the volume, and there is no VolumeHandle for it",
+        }
+    }
+}
+
 impl VolumeWaiting {
     /// The condition's reason.
     #[must_use]
@@ -101,10 +124,11 @@ impl VolumeWaiting {
             Self::NoInstance { plugin, needs } => format!(
                 "no instance of Plugin {plugin} is healthy and {needs}; see `kubectl get plugininstances`"
             ),
-            Self::DriverNotThere { plugin } => format!(
-                "CreateVolume made a volume that is of no use, and no instance of Plugin {plugin} has the driver that made \
-                 it and could delete it (see status.rejected); create the Plugin with that driver again, or delete this \
-                 Volume with spec.deletionPolicy Retain, which leaves that volume in the storage"
+            Self::DriverNotThere { plugin, left } => format!(
+                "{}, and Plugin {plugin} does not have the driver that was asked (any more); create the Plugin with that \
+                 driver again, or delete this Volume with spec.deletionPolicy Retain, which leaves in the storage what \
+                 that driver made",
+                left.words()
             ),
             Self::CannotCreate { plugin } => format!(
                 "the driver of Plugin {plugin} cannot create volumes (no CREATE_DELETE_VOLUME); \

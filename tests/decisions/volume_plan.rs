@@ -293,6 +293,52 @@ fn what_nobody_can_use_is_judged_for_the_instance_that_deletes_it() {
     assert_eq!(plan_of(true, true, false), moved, "its agent gives it up");
 }
 
+/// It would make a second volume, and nobody would know of the first.
+#[test]
+fn a_creation_of_unknown_outcome_is_kept_from_another_driver() {
+    let other_driver = |may_exist: bool| {
+        let mut row = row(Pending, Some(Create));
+        row.volume.status.as_mut().unwrap().may_exist = may_exist;
+        row.same_driver = false;
+        row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+        row
+    };
+    for row in [other_driver(true), other_driver(true).deleted()] {
+        let VolumeStep::Wait(why) = row.plan() else { panic!("the other driver is asked") };
+        for said in
+            ["CreateVolume was called", "Plugin loop", "that driver again", "spec.deletionPolicy Retain"]
+        {
+            assert!(why.message().contains(said), "{said}: {}", why.message());
+        }
+    }
+    let mut given_up = other_driver(true).deleted();
+    given_up.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(given_up.plan(), VolumeStep::FreeVolume, "no driver is asked");
+    // Nothing was called yet, or the driver has said that it made nothing.
+    let moved = VolumeStep::Assign(VolumeAssignment { operation: Create, controller: Some(c2()) });
+    assert_eq!(other_driver(false).plan(), moved);
+    assert_eq!(other_driver(false).deleted().plan(), VolumeStep::FreeVolume);
+}
+
+/// The lock would be on what another driver calls so.
+#[test]
+fn storage_without_its_lock_is_not_locked_for_another_driver() {
+    let kept = |row: Row, what: &str| {
+        let row = Row { same_driver: false, ..row };
+        let VolumeStep::Wait(why) = row.plan() else { panic!("{what}: {:?}", row.plan()) };
+        assert!(why.message().contains("spec.deletionPolicy Retain"), "{what}: {why:?}");
+    };
+    kept(row(Created, Some(Create)), "made");
+    kept(row(Created, Some(Create)).handle("other", false), "made, and another Volume has that handle there");
+    kept(row(Created, Some(Create)).deleted(), "made and deleted");
+    kept(row(Created, Some(Create)).handle("other", false).deleted(), "deleted beside another Volume");
+    kept(row(Ready, Some(Create)), "its lock was removed by hand");
+    kept(row(Ready, Some(Delete)).deleted(), "its lock was removed by hand while it is deleted");
+    let mut left = row(Created, Some(Create)).deleted();
+    left.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(Row { same_driver: false, ..left }.plan(), VolumeStep::FreeVolume);
+}
+
 #[test]
 fn a_dead_instance_is_replaced_and_a_silent_one_is_not() {
     let mut row = row(Pending, Some(Create));
