@@ -86,6 +86,17 @@ impl Pass<'_> {
                 let failure = Failure::local("HandleNotClosed", Rpc::DeleteVolume, what.into());
                 return self.failed(volume, &failure, |_| {}).await;
             }
+            (Standing::Own, live) => {
+                let rejected =
+                    live.as_ref().and_then(|v| v.status.as_ref()).and_then(|s| s.rejected.as_ref());
+                let reason = rejected.map(|r| r.reason.as_str()).unwrap_or_default();
+                let what = format!(
+                    "{reason}; it is what this Volume has its VolumeHandle for, so it is not deleted, and CreateVolume is \
+                     called again for what the status said before it was lost"
+                );
+                let failure = Failure::local("Unusable", Rpc::CreateVolume, what);
+                return self.failed(live.as_ref().unwrap_or(volume), &failure, |s| s.rejected = None).await;
+            }
             (Standing::Locked, _) => {
                 let what = "CreateVolume answered with a volume that has a VolumeHandle, so it is somebody's and is \
                             not deleted; delete this Volume with spec.deletionPolicy Retain";

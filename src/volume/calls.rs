@@ -83,6 +83,9 @@ pub enum Standing {
     NotClosed,
     /// DeleteVolume of what nobody can use, and there is a lock on it: somebody does.
     Locked,
+    /// The same, and the lock is this very Volume's: its status was lost, and a repeated CreateVolume was answered with what
+    /// it has, as something that nobody can use. It is asked again.
+    Own,
 }
 
 /// Compares what a call was prepared from with the live Volume of that name, and with the live VolumeHandle of the
@@ -107,8 +110,11 @@ pub fn standing(
         VolumeCall::Create | VolumeCall::Validate => Standing::Valid,
         VolumeCall::Delete if lock.is_some_and(|lock| is_closed_by(lock, live)) => Standing::Valid,
         VolumeCall::Delete => Standing::NotClosed,
-        VolumeCall::DeleteRejected if lock.is_none() => Standing::Valid,
-        VolumeCall::DeleteRejected => Standing::Locked,
+        VolumeCall::DeleteRejected => match lock {
+            None => Standing::Valid,
+            Some(lock) if Some(&lock.spec.volume.uid) == live.metadata.uid.as_ref() => Standing::Own,
+            Some(_) => Standing::Locked,
+        },
     }
 }
 

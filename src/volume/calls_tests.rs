@@ -125,6 +125,6 @@ fn what_has_a_lock_is_not_deleted_as_unusable() {
     let of =
         |lock: Option<&VolumeHandle>| standing(VolumeCall::DeleteRejected, &planned, Some(&planned), lock);
     assert_eq!(of(None), Standing::Valid);
-    assert_eq!(of(Some(&lock("v", true))), Standing::Locked);
+    assert_eq!(of(Some(&lock("v", false))), Standing::Own, "its own, after its status was lost");
     assert_eq!(of(Some(&lock("another", false))), Standing::Locked);
 }

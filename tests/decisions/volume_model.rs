@@ -101,6 +101,13 @@ fn a_status_is_lost() {
     check("a lost status", bounds(usual, Budget { lost: 1, old_leader: 1, ..usual }));
 }
 
+/// The same, and the CreateVolume that is repeated is answered with what is of no use.
+#[test]
+fn a_status_is_lost_and_the_repeated_answer_is_of_no_use() {
+    let usual = Budget { wiped: 1, wrong: 1, away: 1, retain: 1, ..NONE };
+    check("a lost status, an answer of no use", bounds(usual, Budget { lag: 1, wrong: 2, ..usual }));
+}
+
 /// ASSUMED of the agent: it looks live before it deletes. On the word of its cache alone it deletes what has become another
 /// Volume's.
 #[test]

@@ -37,6 +37,10 @@ fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
         }
         // It goes on with what it has read.
         Standing::Gone | Standing::Changed if v == 0 => state.caches[usize::from(agent)] = None,
+        Standing::Own => {
+            let live = found.expect("a lock of its own is a living Volume's");
+            write(state, agent, v, live, Vol { rejected: false, may_delete: false, ..live });
+        }
         Standing::Gone | Standing::Changed | Standing::NotClosed | Standing::Locked => {}
     }
 }
