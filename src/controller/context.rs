@@ -143,7 +143,8 @@ impl Context {
     /// An instance has had no Controller service for longer than any call takes, as far as this process has seen: its
     /// process is proven dead, or has none (rule R2).
     pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
-        self.gone.gone_for(instance).is_some_and(|gone| gone > self.longest_call)
+        let plugin = self.plugins.get("", &instance.spec.plugin_name);
+        self.gone.has_left(instance, plugin.as_deref(), self.longest_call)
     }
 
     /// The agent beside an instance has yet to say what it has mounted: see [`Caution`].

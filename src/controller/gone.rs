@@ -11,7 +11,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::instance::Service;
-use crate::api::{PluginInstance, PluginInstanceStatus};
+use crate::api::plugin::Roles;
+use crate::api::{Plugin, PluginInstance, PluginInstanceStatus};
 
 /// Since when, by UID of the PluginInstance, on this process's own clock.
 #[derive(Debug, Default)]
@@ -44,6 +45,27 @@ impl GoneObserver {
         self.since().get(uid(instance)).filter(|_| is_gone(instance)).map(Instant::elapsed)
     }
 
+    /// Whether its calls may move: it has had no Controller service for longer than any call takes, as far as was seen.
+    ///
+    /// Where `spec.roles` is Node, that there is none is the Plugin's word and not the driver's. Its agent goes on with the
+    /// calls that it was given, and of two processes says nothing of the one that serves them.
+    pub(crate) fn has_left(
+        &self,
+        instance: &PluginInstance,
+        plugin: Option<&Plugin>,
+        longest_call: Duration,
+    ) -> bool {
+        let left_out = plugin.is_some_and(|plugin| plugin.spec.roles == Roles::Node);
+        !left_out && self.gone_for(instance).is_some_and(|gone| gone > longest_call)
+    }
+
+    /// Counts anew for an instance that is gone: what it said before was not its driver's word.
+    pub(crate) fn restart(&self, instance: &PluginInstance) {
+        if let Some(since) = self.since().get_mut(uid(instance)) {
+            *since = Instant::now();
+        }
+    }
+
     fn since(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,6 +85,7 @@ fn uid(instance: &PluginInstance) -> &str {
 mod tests {
     use super::*;
     use crate::api::instance::{PluginInstanceSpec, ServiceStatus};
+    use crate::api::plugin::PluginSpec;
 
     fn instance(uid: &str, gone: bool) -> Arc<PluginInstance> {
         let mut instance = PluginInstance::new(uid, PluginInstanceSpec::default());
@@ -110,6 +133,28 @@ mod tests {
         let has = |status: &mut PluginInstanceStatus| status.capabilities.controller.push("CREATE".into());
         assert!(!left(has), "it has the service, and the Plugin does not want it used there");
         assert!(!left(|status| (status.healthy, status.node) = (false, false)), "it was not asked yet");
+    }
+
+    /// Of two processes the agent then reports the node's alone, as one without a Controller service.
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_service_that_the_plugin_leaves_out_has_not_left() {
+        let observer = GoneObserver::default();
+        let mut of_node = PluginInstance::clone(&instance("a", false));
+        let status = of_node.status.as_mut().unwrap();
+        (status.healthy, status.node) = (true, true);
+        observer.observe(&of_node);
+        let second = Duration::from_secs(1);
+        tokio::time::advance(3 * second).await;
+        let plugin = |roles| Plugin::new("p", PluginSpec { roles, ..PluginSpec::default() });
+        assert!(observer.has_left(&of_node, Some(&plugin(Roles::All)), 2 * second), "its driver says so");
+        assert!(!observer.has_left(&of_node, Some(&plugin(Roles::Node)), 2 * second), "its Plugin does");
+        // The Plugin wants it used again, and the agent has yet to say that it is there.
+        observer.restart(&of_node);
+        assert!(!observer.has_left(&of_node, Some(&plugin(Roles::All)), 2 * second));
+        tokio::time::advance(3 * second).await;
+        assert!(observer.has_left(&of_node, Some(&plugin(Roles::All)), 2 * second));
+        observer.restart(&instance("b", false));
+        assert_eq!(observer.gone_for(&instance("b", true)), None, "it was never gone");
     }
 
     #[test]

@@ -157,6 +157,14 @@ pub(crate) fn connect(ctx: &Context) {
     connect_plugins(plugins, OfPlugin::new(ctx));
     let gone = Arc::clone(&ctx.gone);
     instances.on_change(move |before, after| gone.changed(before, after));
+    let (gone, all) = (Arc::clone(&ctx.gone), Arc::clone(instances));
+    plugins.on_change(move |before, after| {
+        let roles = |plugin: &Arc<Plugin>| plugin.spec.roles;
+        let name = after.or(before).and_then(|plugin| plugin.metadata.name.as_deref());
+        if before.map(roles) != after.map(roles) {
+            all.by_index(BY_PLUGIN, name.unwrap_or_default()).iter().for_each(|i| gone.restart(i));
+        }
+    });
     connect_instances(instances, &ctx.by_plugin, Concern::new(ctx));
 }
 

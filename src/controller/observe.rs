@@ -12,6 +12,7 @@ use super::losses::cached_facts;
 use super::mapping::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use crate::api::attachment::ControllerRef;
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
+use crate::api::plugin::Roles;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::same_node_id::attached_as;
@@ -196,7 +197,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         driver: driver.clone(),
         handle: id.unwrap_or_default(),
         uses: v.spec.capabilities.clone(),
-        unprepared: unprepared(&v.spec.plugin_name, plugin.is_some(), handle.as_deref(), &instances),
+        unprepared: unprepared(&v.spec.plugin_name, plugin.as_deref(), handle.as_deref(), &instances),
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
     });
     let rejected = volume.as_ref().and_then(|v| v.status.as_ref()?.rejected.as_ref());
@@ -248,18 +249,26 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
 /// (interleaving B20).
 fn unprepared(
     plugin_name: &str,
-    plugin_exists: bool,
+    plugin: Option<&Plugin>,
     handle: Option<&VolumeHandle>,
     instances: &Instances,
 ) -> Option<String> {
-    if !plugin_exists {
+    let Some(plugin) = plugin else {
         return Some(format!(
             "Plugin {plugin_name} does not exist, and without it nothing is attached; create it again"
         ));
-    }
+    };
     let controller = handle?.spec.controller.as_ref()?;
-    let known = instances.named(&controller.instance).is_some_and(|i| capabilities_of(i).is_some());
-    (!known).then(|| {
+    let known = instances.named(&controller.instance).and_then(|i| capabilities_of(i));
+    // Of two processes nothing is said of the one that is left out, which is not to be taken for one that does not attach.
+    let attaches = |c: &Capabilities| c.controller.is_empty() || c.controller_has(PUBLISH_UNPUBLISH);
+    if plugin.spec.roles == Roles::Node && known.is_none_or(attaches) {
+        return Some(format!(
+            "spec.roles of Plugin {plugin_name} is Node, which leaves out the Controller service that the volume is \
+             attached by; set it to All, or delete this claim"
+        ));
+    }
+    known.is_none().then(|| {
         format!(
             "PluginInstance {} on node {} has not said what its driver can do; see `kubectl get plugininstances`",
             controller.instance, controller.agent

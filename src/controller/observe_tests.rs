@@ -2,23 +2,24 @@
 
 use super::*;
 use crate::api::attachment::ControllerRef;
+use crate::api::plugin::PluginSpec;
 
 #[test]
 fn an_attachment_waits_for_what_it_has_to_copy() {
     let mut handle = VolumeHandle::default();
     assert!(
-        unprepared("p", false, Some(&handle), &Instances::default())
+        unprepared("p", None, Some(&handle), &Instances::default())
             .is_some_and(|why| why.contains("Plugin p does not"))
     );
     assert_eq!(
-        unprepared("p", true, Some(&handle), &Instances::default()),
+        unprepared("p", Some(&Plugin::default()), Some(&handle), &Instances::default()),
         None,
         "no controller service, nothing to ask"
     );
     handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
     let waits = |instances: &[PluginInstance]| {
         let instances = Instances::of(instances.iter().cloned().map(Arc::new).collect());
-        unprepared("p", true, Some(&handle), &instances)
+        unprepared("p", Some(&Plugin::default()), Some(&handle), &instances)
     };
     assert!(waits(&[]).is_some_and(|why| why.contains("PluginInstance i on node node-1")));
     let mut instance = PluginInstance::default();
@@ -31,6 +32,29 @@ fn an_attachment_waits_for_what_it_has_to_copy() {
     assert_eq!(waits(&[probed]), None);
     instance.status.as_mut().unwrap().capabilities.controller.push("PUBLISH_UNPUBLISH_VOLUME".into());
     assert_eq!(waits(&[instance]), None, "what it said once still holds");
+}
+
+/// Without a word of the Controller service the volume would be used without being attached.
+#[test]
+fn a_volume_that_is_attached_waits_while_its_plugin_leaves_the_controller_service_out() {
+    let mut handle = VolumeHandle::default();
+    let plugin = Plugin::new("p", PluginSpec { roles: Roles::Node, ..PluginSpec::default() });
+    let waits = |handle: &VolumeHandle, capabilities: &[&str]| {
+        let mut instance = PluginInstance::default();
+        instance.metadata.name = Some("i".into());
+        let status = instance.status.get_or_insert_default();
+        (status.node, status.healthy) = (true, true);
+        status.capabilities.controller = capabilities.iter().map(|&c| c.to_owned()).collect();
+        let instances = Instances::of(vec![Arc::new(instance)]);
+        unprepared("p", Some(&plugin), Some(handle), &instances)
+    };
+    assert_eq!(waits(&handle, &[]), None, "it has never been attached");
+    handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
+    for capabilities in [&[][..], &["CREATE_DELETE_VOLUME", PUBLISH_UNPUBLISH]] {
+        let why = waits(&handle, capabilities).expect("it is not attached");
+        assert!(why.contains("spec.roles of Plugin p is Node"), "{why}");
+    }
+    assert_eq!(waits(&handle, &["CREATE_DELETE_VOLUME"]), None, "its driver attaches nothing");
 }
 
 /// CSI MULTI_NODE_SINGLE_WRITER: whether one node or several may be attached for writing.

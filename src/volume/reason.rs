@@ -131,8 +131,8 @@ impl VolumeWaiting {
                 left.words()
             ),
             Self::CannotCreate { plugin } => format!(
-                "the driver of Plugin {plugin} cannot create volumes (no CREATE_DELETE_VOLUME); \
-                 register an existing one with spec.volumeHandle"
+                "the driver of Plugin {plugin} cannot create volumes (no CREATE_DELETE_VOLUME, or spec.roles of the \
+                 Plugin leaves its Controller service out); register an existing one with spec.volumeHandle"
             ),
             Self::DuplicateHandle { owner } => {
                 format!("Volume {owner} has the same driver and handle; delete one of the two Volumes")
