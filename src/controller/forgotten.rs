@@ -158,7 +158,7 @@ fn wake(queue: &Queue<Key>, handles: &Cache<VolumeHandle>, handle: &str) {
 }
 
 /// Whether the nodes of reports that are not heeded any more are really out of the game, by live reads: before anything
-/// is granted or deleted that such a report spoke of (rule R1, R4).
+/// is granted or deleted that such a report spoke of (rules R1, R4).
 pub(crate) async fn have_ended(ctx: &Context, ended: &[Reporter]) -> Result<bool, ApiError> {
     for by in ended {
         let node = get_live(&ctx.node_api(), &by.node).await?;

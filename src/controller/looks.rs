@@ -1,8 +1,5 @@
 //! Looks: the live reads that the plan asks for. What they find is in the caches afterwards, where those hold the object.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-
 use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
@@ -16,7 +13,7 @@ use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
 use crate::k8s::cache::Cached;
 use crate::k8s::lease::agent_lease_name;
-use crate::k8s::read::{get_live, list_live, look_through};
+use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Cache};
 use crate::leader::{CallerNow, Look, Looked, NamedBy};
 
@@ -60,8 +57,7 @@ pub(crate) async fn answer(
             Ok(News::None)
         }
         Look::Users { attachment } => {
-            let api = ctx.claim_api(&seen.namespace);
-            let live = live_users(&api, attachment).await?;
+            let live = live_users(&ctx.claim_api(&seen.namespace), &seen.name, attachment).await?;
             looked.users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
             Ok(live.into_iter().fold(News::None, |news, claim| news.or(News::of(&ctx.claims, claim))))
         }
@@ -131,22 +127,15 @@ async fn live_facts(ctx: &Context, attachment: &Attachment) -> Result<NodeFacts,
     Ok(node_facts(ctx, attachment, node.as_ref()))
 }
 
-/// The claims that use an Attachment, by a quorum LIST. A namespace may have very many, so no others are kept.
-async fn live_users(api: &Api<VolumeClaim>, attachment: &str) -> Result<Vec<VolumeClaim>, ApiError> {
-    let mut found = BTreeMap::new();
-    look_through(api, |page: Vec<VolumeClaim>| {
-        for claim in page {
-            let uid = claim.uid().unwrap_or_default();
-            // It may have been shown before, as it was then.
-            found.remove(&uid);
-            if ClaimSeen::of(&claim).uses() == Some(attachment) {
-                found.insert(uid, claim);
-            }
-        }
-        ControlFlow::Continue(())
-    })
-    .await?;
-    Ok(found.into_values().collect())
+/// The claims that use an Attachment, by a quorum LIST of those of its Volume.
+async fn live_users(
+    api: &Api<VolumeClaim>,
+    volume: &str,
+    attachment: &str,
+) -> Result<Vec<VolumeClaim>, ApiError> {
+    let mut claims = list_live(api, Some(&format!("spec.volumeName={volume}"))).await?.items;
+    claims.retain(|claim| ClaimSeen::of(claim).uses() == Some(attachment));
+    Ok(claims)
 }
 
 /// Whether an instance can be making a call, by live reads: a stalled watch looks like an expired Lease (rule R2).

@@ -1,4 +1,4 @@
-//! Who uses an Attachment, read from a namespace with many claims.
+//! Who uses an Attachment, read from a Volume with many claims.
 
 use serde_json::{Value, json};
 
@@ -34,10 +34,10 @@ async fn claims_are_read_page_by_page_and_count_as_they_were_last() {
         page(&[claim("late", "u", false)], ""),
     ])
     .await;
-    let users = live_users(&Api::namespaced(client, "ns"), "u").await.unwrap();
-    let seen: Vec<_> = users.iter().map(|c| (c.name_any(), c.spec.force_detach)).collect();
-    let seen: Vec<_> = seen.iter().map(|(name, force)| (name.as_str(), *force)).collect();
-    assert_eq!(seen, [("late", false), ("stays", true)]);
+    let users = live_users(&Api::namespaced(client, "ns"), "data", "u").await.unwrap();
+    let seen: Vec<_> = users.iter().map(ClaimSeen::of).map(|c| (c.name, c.force)).collect();
+    assert_eq!(seen, [("stays".to_owned(), true), ("late".to_owned(), false)]);
     let asked = server.asked();
-    assert!(asked.len() == 4 && asked.iter().all(|asked| asked.uri.contains("limit=500")), "{asked:?}");
+    let of_volume = |uri: &str| uri.contains("limit=500") && uri.contains("spec.volumeName%3Ddata");
+    assert!(asked.len() == 4 && asked.iter().all(|asked| of_volume(&asked.uri)), "{asked:?}");
 }

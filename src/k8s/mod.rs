@@ -1,7 +1,7 @@
 //! What both roles need of the Kubernetes API: caches, work queues, writes, leases, events.
 //!
 //! Reads that decide something are live ([`read`]); reads that only start work come from a [`cache`];
-//! every write goes through [`write`] (rule R1, R6).
+//! every write goes through [`write`] (rules R1, R6).
 
 pub mod backoff;
 pub mod cache;

@@ -72,7 +72,7 @@ impl Renewal {
     ///
     /// An agent that has taken the Lease from another machine under its Node's name waits until no call of that one can
     /// be running any more: it may have been cut off and not ended, and it made its calls by the same instance's name
-    /// (rule R2, R9).
+    /// (rules R2, R9).
     #[must_use]
     pub fn may_call_controller(&self, longest: Duration) -> bool {
         let over = self.inherited.borrow().is_none_or(|since| since.elapsed() > longest + DURATION / 2);

@@ -20,7 +20,7 @@ use crate::k8s::ApiError;
 /// started has seen nothing expire yet.
 ///
 /// Agents are told apart by their name and the UID of their Node: under the name of a node that was
-/// replaced, the new machine's renewals say nothing about the old one (rule R4, R9).
+/// replaced, the new machine's renewals say nothing about the old one (rules R4, R9).
 #[derive(Debug, Default)]
 pub struct LeaseObserver {
     seen: Mutex<HashMap<String, Agents>>,
