@@ -208,6 +208,9 @@ async fn what_lies_under_the_folder_of_the_targets_is_told_and_kept(cluster: Arc
     assert!(note.contains(&path) && note.contains("mount --bind"), "{note}");
     rig.delete_claim("data").await;
     rig.until_claim_gone("data").await;
+    // An agent that is behind goes on until it has seen that nothing is left, and takes the folder with it only then.
+    let forgets = || rig.records(NODE).is_empty().then_some(());
+    cluster.until("the node has no record left", forgets, || rig.story("data")).await;
     rig.stop(NODE).await;
     assert!(Path::new(&path).join("file").exists() && !empty.exists());
     fs::remove_dir_all(&folder).unwrap();

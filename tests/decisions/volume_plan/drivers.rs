@@ -1,0 +1,151 @@
+//! Who makes the calls: instances that die or come, and drivers that are not there any more.
+
+use super::*;
+
+/// It is not to be taken for a driver without Controller service, whose volumes are used without being attached.
+#[test]
+fn a_volume_waits_for_a_controller_instance_where_the_plugin_wants_it() {
+    let mut row = row(Pending, None).registered();
+    row.controllers = Vec::new();
+    assert!(matches!(row.plan(), VolumeStep::Assign(VolumeAssignment { controller: None, .. })));
+    row.names_controllers = true;
+    let VolumeStep::Wait(why) = row.plan() else { panic!("it does not wait") };
+    assert!(why.reason() == "NoInstance" && why.message().contains("spec.controllerNodes"), "{why:?}");
+}
+
+#[test]
+fn a_driver_without_controller_service_only_registers() {
+    let mut new = row(Pending, None);
+    new.controllers.clear();
+    assert!(matches!(new.plan(), VolumeStep::Wait(VolumeWaiting::CannotCreate { .. })));
+    let mut registered = row(Pending, None).registered();
+    registered.controllers.clear();
+    let to = VolumeAssignment { operation: Validate, controller: None };
+    assert_eq!(registered.plan(), VolumeStep::Assign(to));
+}
+
+/// It would make a second volume, and nobody would know of the first.
+#[test]
+fn a_creation_of_unknown_outcome_is_kept_from_another_driver() {
+    let other_driver = |may_exist: bool| {
+        let mut row = row(Pending, Some(Create));
+        row.volume.status.as_mut().unwrap().may_exist = may_exist;
+        row.same_driver = false;
+        row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+        row
+    };
+    for row in [other_driver(true), other_driver(true).deleted()] {
+        let VolumeStep::Wait(why) = row.plan() else { panic!("the other driver is asked") };
+        for said in
+            ["CreateVolume was called", "Plugin loop", "that driver again", "spec.deletionPolicy Retain"]
+        {
+            assert!(why.message().contains(said), "{said}: {}", why.message());
+        }
+    }
+    let mut given_up = other_driver(true).deleted();
+    given_up.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(given_up.plan(), VolumeStep::FreeVolume, "no driver is asked");
+    // Nothing was called yet, or the driver has said that it made nothing.
+    let moved = VolumeStep::Assign(VolumeAssignment { operation: Create, controller: Some(c2()) });
+    assert_eq!(other_driver(false).plan(), moved);
+    assert_eq!(other_driver(false).deleted().plan(), VolumeStep::FreeVolume);
+}
+
+/// The lock would be on what another driver calls so.
+#[test]
+fn storage_without_its_lock_is_not_locked_for_another_driver() {
+    let kept = |row: Row, what: &str| {
+        let row = Row { same_driver: false, ..row };
+        let VolumeStep::Wait(why) = row.plan() else { panic!("{what}: {:?}", row.plan()) };
+        assert!(why.message().contains("spec.deletionPolicy Retain"), "{what}: {why:?}");
+    };
+    kept(row(Created, Some(Create)), "made");
+    kept(row(Created, Some(Create)).handle("other", false), "made, and another Volume has that handle there");
+    kept(row(Created, Some(Create)).deleted(), "made and deleted");
+    kept(row(Created, Some(Create)).handle("other", false).deleted(), "deleted beside another Volume");
+    kept(row(Ready, Some(Create)), "its lock was removed by hand");
+    kept(row(Ready, Some(Delete)).deleted(), "its lock was removed by hand while it is deleted");
+    let mut left = row(Created, Some(Create)).deleted();
+    left.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(Row { same_driver: false, ..left }.plan(), VolumeStep::FreeVolume);
+}
+
+#[test]
+fn a_dead_instance_is_replaced_and_a_silent_one_is_not() {
+    let mut row = row(Pending, Some(Create));
+    row.controllers = vec![instance(&c1(), false, false), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    let to = VolumeAssignment { operation: Create, controller: Some(c2()) };
+    assert_eq!(row.plan(), VolumeStep::Assign(to));
+}
+
+#[test]
+fn the_handle_moves_only_away_from_a_dead_instance() {
+    let mut row = row(Ready, Some(Create)).handle("v-uid", false);
+    row.controllers = vec![instance(&c1(), false, false), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    assert_eq!(row.plan(), VolumeStep::MoveHandle(c2()));
+}
+
+/// Which instance of a driver with several is seen first is chance, and must not decide whether volumes are attached.
+#[test]
+fn a_controller_that_comes_before_ready_validates() {
+    let mut row = row(Pending, Some(Validate)).without_controller();
+    let to = VolumeAssignment { operation: Validate, controller: Some(c1()) };
+    assert_eq!(row.plan(), VolumeStep::Assign(to.clone()));
+    assert_eq!(row.handle("v-uid", false).without_controller().plan(), VolumeStep::Assign(to));
+    row = self::row(Pending, Some(Validate)).without_controller();
+    row.controllers = vec![instance(&c1(), false, false)];
+    assert!(matches!(row.plan(), VolumeStep::Wait(VolumeWaiting::NoInstance { .. })));
+    row.controllers.clear();
+    row.attaches = false;
+    assert_eq!(row.plan(), VolumeStep::MakeHandle, "the driver has no Controller service");
+}
+
+#[test]
+fn a_handle_that_was_made_before_its_controller_came_gets_it_before_ready() {
+    let validated = |closing| {
+        let mut row = row(Created, Some(Validate)).registered().handle("v-uid", closing);
+        row.handle.as_mut().unwrap().controller = None;
+        // Where the Volume is assigned, whoever else there is by now.
+        row.controllers = vec![instance(&c2(), true, false), instance(&c1(), false, false)];
+        row
+    };
+    assert_eq!(validated(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(validated(true).plan(), open_with(&c1()));
+    assert_eq!(
+        row(Created, Some(Validate)).registered().handle("v-uid", false).plan(),
+        VolumeStep::ReportReady
+    );
+}
+
+#[test]
+fn a_ready_volume_that_was_never_attached_is_closed_for_its_first_controller() {
+    let ready = |closing| row(Ready, Some(Validate)).handle("v-uid", closing).without_controller();
+    assert_eq!(ready(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(ready(true).plan(), open_with(&c1()));
+    let mut switching = ready(true);
+    switching.wanted_mode = Some(AccessMode::MultiNodeReader);
+    let (mode, first_controller) = (AccessMode::MultiNodeReader, Some(c1()));
+    assert_eq!(switching.plan(), VolumeStep::FinishClosing { mode, first_controller });
+    let mut silent = ready(true);
+    silent.controllers = vec![instance(&c1(), false, false)];
+    assert_eq!(silent.plan(), VolumeStep::Idle, "open it would be used without being attached");
+}
+
+#[test]
+fn a_driver_that_never_attaches_needs_no_closing() {
+    let ready = |closing| {
+        let mut row = row(Ready, Some(Validate)).handle("v-uid", closing).without_controller();
+        row.attaches = false;
+        row
+    };
+    assert_eq!(ready(false).plan(), VolumeStep::Idle);
+    let mut silent = ready(true);
+    silent.controllers = vec![instance(&c1(), false, false)];
+    assert_eq!(silent.plan(), open_in(AccessMode::SingleNodeWriter));
+    silent.controllers.clear();
+    assert_eq!(silent.plan(), open_in(AccessMode::SingleNodeWriter));
+}
