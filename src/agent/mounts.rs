@@ -119,6 +119,14 @@ pub enum MountError {
         /// The path.
         path: PathBuf,
     },
+    /// A device does not say whether it is in use.
+    #[error("ask whether a device is in use, by {path}: {source}")]
+    Device {
+        /// The file by which it was asked.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The node's mount namespace cannot be entered.
     #[error(
         "enter the mount namespace of the node, {namespace}: {source}; the agent has to be privileged, with hostPID"

@@ -21,10 +21,12 @@ const DEVICES: &str = "/sys/dev/block";
 /// use, and one that has no file in /dev cannot be asked.
 pub(super) fn is_taken(number: &str, node: &MountNamespace) -> Result<bool, MountError> {
     let folder = Path::new(DEVICES).join(number);
-    let name = fs::canonicalize(&folder).ok().and_then(|path| Some(path.file_name()?.to_owned()));
-    let Some(name) = name else { return Ok(false) };
-    if KINDS.iter().any(|kind| Path::new(kind).join(&name).exists()) {
-        return Ok(true);
+    let Some(named) = unless_gone(fs::canonicalize(&folder), &folder)? else { return Ok(false) };
+    let name = named.file_name().unwrap_or_default();
+    for folder in KINDS.map(|kind| Path::new(kind).join(name)) {
+        if unless_gone(fs::metadata(&folder), &folder)?.is_some() {
+            return Ok(true);
+        }
     }
     refuses_a_second(&folder, number, node)
 }
@@ -33,22 +35,47 @@ pub(super) fn is_taken(number: &str, node: &MountNamespace) -> Result<bool, Moun
 /// /dev: a container has the devices of the time when it was started, and says of a later one that it is free. An agent to
 /// which no such namespace was named has its own.
 fn refuses_a_second(folder: &Path, number: &str, node: &MountNamespace) -> Result<bool, MountError> {
-    let told = fs::read_to_string(folder.join("uevent")).unwrap_or_default();
+    let event = folder.join("uevent");
+    let told = unless_gone(fs::read_to_string(&event), &event)?.unwrap_or_default();
     let Some(name) = told.lines().find_map(|line| line.strip_prefix("DEVNAME=")) else {
         return Ok(false);
     };
     let path = Path::new("/dev").join(name);
-    node.run(|| Ok(is_busy(&path, number)))
+    node.run(|| is_busy(&path, number))
 }
 
-fn is_busy(path: &Path, number: &str) -> bool {
-    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+/// Whether the kernel refuses to give the device to one more who wants it for himself. Any other refusal is no answer.
+fn is_busy(path: &Path, number: &str) -> Result<bool, MountError> {
+    let Some(found) = unless_gone(rustix::fs::stat(path).map_err(io::Error::from), path)? else {
+        return Ok(false);
+    };
     // Only a device's node means this by the flag, and only the right one.
-    let right = rustix::fs::stat(path).is_ok_and(|found| {
-        FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice
-            && format!("{}:{}", major(found.st_rdev), minor(found.st_rdev)) == number
-    });
-    right && rustix::fs::open(path, flags, Mode::empty()).is_err_and(|errno| errno == Errno::BUSY)
+    let right = FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice
+        && format!("{}:{}", major(found.st_rdev), minor(found.st_rdev)) == number;
+    if !right {
+        let source = io::Error::other(format!("it is not the block device {number}"));
+        return Err(MountError::Device { path: path.to_owned(), source });
+    }
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::BUSY) => Ok(true),
+        answered => unless_gone(answered.map_err(io::Error::from), path).map(|_| false),
+    }
+}
+
+/// What was asked of a device, or nothing if the answer is that the device is gone.
+fn unless_gone<T>(answered: io::Result<T>, path: &Path) -> Result<Option<T>, MountError> {
+    match answered {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if says_gone(&error) => Ok(None),
+        Err(source) => Err(MountError::Device { path: path.to_owned(), source }),
+    }
+}
+
+fn says_gone(error: &io::Error) -> bool {
+    [Errno::NOENT, Errno::NXIO, Errno::NODEV]
+        .iter()
+        .any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
 }
 
 /// A disk or one of its partitions.
@@ -186,6 +213,7 @@ fn look_at(link: &Path) -> Option<Statx> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{makedev, mknodat};
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
     use std::os::fd::AsFd as _;
 
@@ -297,6 +325,37 @@ mod tests {
         let no_proc = sys.path().join("proc");
         assert!(matches!(open_files(&no_proc, &[]), Err(MountError::Look { .. })));
         assert!(matches!(users_of_file_system(&no_proc, (8, 16)), Err(MountError::Look { .. })));
+    }
+
+    /// As on a node whose /dev forbids devices, or after an error of the disk.
+    #[test]
+    fn a_device_that_cannot_be_opened_is_not_answered_free() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        // The number of no device.
+        let (folder, number) = (tempfile::tempdir().unwrap(), "4095:1048575");
+        let path = folder.path().join("sdb");
+        let ask = |flags: MountFlags| {
+            std::thread::scope(|scope| {
+                let asked = scope.spawn(|| {
+                    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+                    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+                    mount("none", folder.path(), "tmpfs", flags, None).unwrap();
+                    let of_number = makedev(4095, 1_048_575);
+                    mknodat(CWD, &path, FileType::BlockDevice, Mode::RWXU, of_number).unwrap();
+                    is_busy(&path, number)
+                });
+                asked.join().unwrap()
+            })
+        };
+        let forbidden = ask(MountFlags::NODEV);
+        assert!(matches!(forbidden, Err(MountError::Device { .. })), "{forbidden:?}");
+        assert!(!ask(MountFlags::empty()).unwrap(), "the device is gone");
+        assert!(!is_busy(&path, number).unwrap(), "its file is");
+        std::fs::write(&path, "").unwrap();
+        let another = is_busy(&path, number);
+        assert!(matches!(another, Err(MountError::Device { .. })), "{another:?}");
     }
 
     #[test]
