@@ -28,6 +28,11 @@ impl Mount {
         self.flags.split(',').any(|one| one == flag)
     }
 
+    fn place_below(&self, path: &Path) -> Option<Place> {
+        let rest = path.strip_prefix(&self.point).ok()?;
+        Some(Place { device: self.device.clone(), path: Path::new(&self.root).join(rest) })
+    }
+
     fn read(line: &str) -> Option<Self> {
         let mut fields = line.split(' ');
         let id = fields.next()?.parse().ok()?;
@@ -42,6 +47,14 @@ impl Mount {
         let (kind, source) = (text(), text());
         Some(Self { id, parent, device, root, point, flags, kind, source })
     }
+}
+
+/// A directory or file of a file system, on which something can be mounted. It is the same wherever the file system is
+/// mounted, in any namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    device: String,
+    path: PathBuf,
 }
 
 /// The mounts of a table.
@@ -78,6 +91,20 @@ impl Table {
             next += 1;
         }
         seen
+    }
+
+    /// On what a mount is mounted; nothing where that is out of sight of whoever has this table.
+    pub fn place_of(&self, mount: &Mount) -> Option<Place> {
+        let under = |mount: &&Mount| self.0.iter().find(|m| m.id == mount.parent && m.id != mount.id);
+        let mut all = std::iter::successors(under(&mount), under).take(self.0.len());
+        all.find(|m| m.point != mount.point)?.place_below(&mount.point)
+    }
+
+    /// On what is mounted, or would be, what is seen at `path`.
+    pub fn place_at(&self, path: &Path) -> Option<Place> {
+        let mounted = self.at(path).first().and_then(|mount| self.place_of(mount));
+        let next = || path.ancestors().skip(1).find_map(|above| self.at(above).pop());
+        mounted.or_else(|| next()?.place_below(path))
     }
 
     /// A mount, the one over it at the same place, and so on.
@@ -150,6 +177,25 @@ garbage
         let table = Table::read(SAMPLE);
         assert_eq!(devices(&table.seen_from(Path::new("/t"))), ["7:5", "7:7", "7:8"]);
         assert_eq!(devices(&table.seen_from(Path::new("/nowhere"))), [""; 0]);
+    }
+
+    #[test]
+    fn a_place_is_the_same_by_whatever_way_it_is_reached() {
+        let of = |text: &str, path: &str| Table::read(text).place_at(Path::new(path));
+        let node = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n";
+        let mounted = node.to_owned() + "5 1 7:1 / /k/a rw - ext4 /d rw\n6 5 7:1 / /k/a ro - ext4 /d rw\n";
+        let pod = "2 0 0:9 / / rw - overlay o rw\n3 2 8:1 /k /host rw - ext4 /dev/sda1 rw\n\
+                   4 3 7:1 / /host/a rw - ext4 /dev/loop1 rw\n7 2 7:1 / /k/a rw - ext4 /dev/loop1 rw\n";
+        let place = of(node, "/k/a").unwrap();
+        assert_eq!(place, Place { device: "8:1".into(), path: "/k/a".into() });
+        for (table, path) in [(mounted.as_str(), "/k/a"), (pod, "/host/a")] {
+            assert_eq!(of(table, path).as_ref(), Some(&place), "{path}");
+        }
+        let copies = Table::read(pod);
+        let places: Vec<_> = copies.all().iter().map(|mount| copies.place_of(mount)).collect();
+        assert_eq!(places[2], Some(place.clone()));
+        assert!(places[0].is_none(), "out of sight");
+        assert_ne!(places[3], Some(place), "of that name in a container");
     }
 
     #[test]

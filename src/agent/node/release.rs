@@ -36,8 +36,8 @@ impl Pass {
         }
         let paths = left.values().map(|left| left.path.as_str());
         let path = paths.collect::<Vec<_>>().join(", ");
-        let targets = stored.record.targets.keys().cloned();
-        let staged = (stored.record.staged != Done::No).then(|| uid.to_owned());
+        let targets = stored.record.targets.values().map(|target| target.path.clone());
+        let staged = (stored.record.staged != Done::No).then(|| stored.record.staging_path.clone());
         let question = Question {
             left,
             by_right: targets.chain(staged).collect(),

@@ -15,7 +15,7 @@ use survey::Space;
 pub(super) use words::Users;
 
 use super::mount_namespace::MountNamespace;
-use super::mount_table::Mount;
+use super::mount_table::{Mount, Place};
 use super::mounts::{MountError, bounded, folder_of, same_disk};
 use super::paths::HostPath;
 use super::recent::Recent;
@@ -34,9 +34,9 @@ static SURVEY: Recent<Vec<Space>> = Recent::new();
 /// What is asked.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    /// What was unmounted, by the UID that its path contains.
+    /// What was unmounted, by the UID of its claim or Attachment.
     pub left: BTreeMap<String, Left>,
-    /// UIDs of the claims and the Attachment whose paths have the same mounted by right.
+    /// Paths of the claims and of the Attachment that have the same mounted by right.
     pub by_right: BTreeSet<String>,
     /// Its file system is one of those: the staging path is mounted.
     pub staged: bool,
@@ -118,14 +118,15 @@ impl Question {
     /// The copies that there are; nothing where they cannot be told from those of others: the driver has the same
     /// mounted for itself, or for somebody else's volume that is the same tree.
     fn copies<'a>(&self, survey: &'a [Space], own: &[PathBuf], node: Option<&Path>) -> Option<Vec<Copy<'a>>> {
-        let meant = |mount: &&Mount| {
-            !self.by_right.iter().any(|uid| mount.is_below(uid)) && (!self.writers || mount.has("rw"))
+        let by_right = places(self.by_right.iter(), survey, own);
+        let theirs = places(self.left.values().map(|left| &left.path), survey, own);
+        let meant = |space: &Space, mount: &Mount| {
+            (!self.writers || mount.has("rw")) && !space.has_at(mount, &by_right)
         };
-        let foreign = |mount: &Mount| {
-            let at_its_path = self.left.keys().any(|uid| mount.is_below(uid));
-            !at_its_path
-                && !mount.is_below(OF_PODS)
+        let foreign = |space: &Space, mount: &Mount| {
+            !mount.is_below(OF_PODS)
                 && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
+                && !space.has_at(mount, &theirs)
         };
         let root_of_node = survey
             .iter()
@@ -140,13 +141,15 @@ impl Question {
         };
         let part = |mount: &Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
         let mut known = survey.iter().filter(|space| own.contains(&space.namespace));
-        let hides = |space: &Space, mount: &Mount| foreign(mount) && !kept(space, mount);
-        if known.any(|space| space.table.all().iter().filter(meant).any(|mount| hides(space, mount))) {
+        let hides = |space: &Space, mount: &Mount| {
+            foreign(space, mount) && meant(space, mount) && !kept(space, mount)
+        };
+        if known.any(|space| space.table.all().iter().any(|mount| hides(space, mount))) {
             return None;
         }
         let of = |space: &'a Space| {
-            let counts = |mount: &&Mount| part(mount) && !kept(space, mount);
-            let found = space.table.all().iter().filter(meant).filter(counts);
+            let counts = |mount: &&Mount| part(mount) && meant(space, mount) && !kept(space, mount);
+            let found = space.table.all().iter().filter(counts);
             found.map(|mount| Copy { space, mount }).collect::<Vec<_>>()
         };
         Some(survey.iter().flat_map(of).collect())
@@ -162,10 +165,10 @@ impl Question {
         node: Option<&Path>,
         users: &mut Users,
     ) {
-        let by_right = |mount: &Mount| self.by_right.iter().any(|uid| mount.is_below(uid));
+        let by_right = places(self.by_right.iter(), survey, own);
         for part in parts {
             for space in survey {
-                let of_it = |mount: &&Mount| mount.device == part.number && !by_right(mount);
+                let of_it = |mount: &&Mount| mount.device == part.number && !space.has_at(mount, &by_right);
                 for mount in space.table.all().iter().filter(of_it) {
                     add_mount(users, space, mount, own, node);
                 }
@@ -232,6 +235,13 @@ impl Question {
         *users = bounded(&HostPath::recorded(PROC), naming).await?;
         Ok(())
     }
+}
+
+/// Where moor's own `paths` are: as the agent and the driver see them. A container has a path of that name, or with that UID
+/// in it, wherever whoever makes its Pod wants.
+fn places<'a>(paths: impl Iterator<Item = &'a String>, survey: &[Space], own: &[PathBuf]) -> Vec<Place> {
+    let known: Vec<&Space> = survey.iter().filter(|space| own.contains(&space.namespace)).collect();
+    paths.flat_map(|path| known.iter().filter_map(|s| s.table.place_at(Path::new(path)))).collect()
 }
 
 /// Names who has a mount. `own` and `node` are the namespaces of no one process.

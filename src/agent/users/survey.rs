@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::agent::mount_table::Table;
+use crate::agent::mount_table::{Mount, Place, Table};
 
 /// What processes see that share a mount namespace and a root directory. The kernel shows to each only what it can
 /// reach.
@@ -17,6 +17,13 @@ pub(super) struct Space {
     pub process: i32,
     /// Its mount table.
     pub table: Table,
+}
+
+impl Space {
+    /// Whether a mount of the table is mounted on one of these, by whatever way they are reached here.
+    pub fn has_at(&self, mount: &Mount, places: &[Place]) -> bool {
+        self.table.place_of(mount).is_some_and(|place| places.contains(&place))
+    }
 }
 
 /// Looks into all of them. `proc` is /proc.

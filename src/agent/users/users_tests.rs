@@ -5,13 +5,20 @@ use super::*;
 
 const CLAIM: &str = "c-1";
 
+/// A namespace with these mounts: what part of the file system `8:1`, or of the one that is named, is mounted where. The
+/// root is the node's, or the container's own.
 fn space(namespace: &str, mounts: &[(&str, &str)]) -> Space {
-    let line = |(root, at): &(&str, &str)| format!("2 1 8:1 {root} {at} - ext4 /dev/sda1 rw\n");
-    Space {
-        namespace: namespace.into(),
-        process: 7,
-        table: Table::read(&mounts.iter().map(line).collect::<String>()),
-    }
+    let of_container = !["own", "node"].contains(&namespace);
+    let mut all = vec![(if of_container { "0:9 /" } else { "9:1 /" }, "/ rw")];
+    all.extend(mounts);
+    let below = |at: &str, over: &str| Path::new(at).starts_with(over.split(' ').next().unwrap());
+    let line = |(id, (part, at)): (usize, &(&str, &str))| {
+        let (device, root) = part.split_once(' ').unwrap_or(("8:1", part));
+        let under = all[..id].iter().rposition(|(_, over)| below(at, over)).map_or(1000, |under| under);
+        format!("{id} {under} {device} {root} {at} - ext4 /dev/sda1 rw\n")
+    };
+    let table: String = all.iter().enumerate().map(line).collect();
+    Space { namespace: namespace.into(), process: 7, table: Table::read(&table) }
 }
 
 fn question() -> Question {
@@ -38,7 +45,7 @@ fn points(question: &Question, survey: &[Space]) -> Vec<String> {
 #[test]
 fn a_copy_counts_wherever_it_is_mounted() {
     let survey = [
-        space("own", &[("/", "/ rw"), ("/other", "/k/claims/c-2/target rw")]),
+        space("own", &[("/other", "/k/claims/c-2/target rw")]),
         space("container", &[("/vol", "/data rw"), ("/vol/sub", "/sub ro"), ("/vol2", "/no rw")]),
     ];
     assert_eq!(points(&question(), &survey), ["/data", "/sub"]);
@@ -48,10 +55,25 @@ fn a_copy_counts_wherever_it_is_mounted() {
 fn what_is_mounted_by_right_is_no_copy() {
     let survey = [
         space("own", &[("/vol", "/k/staging/a-1 rw")]),
-        space("container", &[("/vol", "/host/k/staging/a-1 rw")]),
+        space("container", &[("9:1 /", "/host rw"), ("/vol", "/host/k/staging/a-1 rw")]),
+        space("other", &[("9:1 /k/staging", "/all rw"), ("/vol", "/all/a-1 rw")]),
     ];
-    let staged = Question { by_right: ["a-1".to_owned()].into(), ..question() };
+    let staged = Question { by_right: ["/k/staging/a-1".to_owned()].into(), ..question() };
     assert!(points(&staged, &survey).is_empty());
+}
+
+/// Whoever makes a Pod chooses where its containers have a volume.
+#[test]
+fn a_container_with_a_place_of_moors_name_is_a_user() {
+    for at in ["/k/staging/a-1", "/x/a-1", "/c-2/data", "/k/claims/c-2/target"] {
+        let survey = [space("container", &[("/vol", &format!("{at} rw"))])];
+        let by_right = ["/k/staging/a-1", "/k/claims/c-2/target"].map(str::to_owned).into();
+        let asked = Question { by_right, ..question() };
+        assert_eq!(points(&asked, &survey), [at], "without moor's own mounts");
+        let [container] = survey;
+        let own = space("own", &[("/vol", "/k/staging/a-1 rw"), ("/vol", "/k/claims/c-2/target rw")]);
+        assert_eq!(points(&asked, &[own, container]), [at]);
+    }
 }
 
 #[test]
@@ -61,7 +83,7 @@ fn beside_readers_only_who_can_write_is_meant() {
         space("writer", &[("/vol", "/writes rw")]),
         space("reader", &[("/vol", "/reads ro,relatime")]),
     ];
-    let by_right = ["a-1".to_owned(), "c-2".to_owned()].into();
+    let by_right = ["/k/staging/a-1", "/k/claims/c-2/target"].map(str::to_owned).into();
     let beside_readers = Question { by_right, writers: true, ..question() };
     assert_eq!(points(&beside_readers, &survey), ["/writes"]);
 }
@@ -77,8 +99,8 @@ fn where_others_have_the_same_nothing_can_be_told() {
 #[test]
 fn what_the_driver_keeps_on_the_node_is_no_user_and_hides_none() {
     let survey = [
-        space("node", &[("/", "/ rw"), ("/vol", "/driver/shares rw"), ("/vol", "/mnt rw")]),
-        space("collector", &[("/", "/host ro"), ("/vol", "/host/driver/shares ro")]),
+        space("node", &[("/vol", "/driver/shares rw"), ("/vol", "/mnt rw")]),
+        space("collector", &[("9:1 /", "/host ro"), ("/vol", "/host/driver/shares ro")]),
         space("container", &[("/vol", "/data rw")]),
     ];
     let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
@@ -91,9 +113,9 @@ fn what_the_driver_keeps_on_the_node_is_no_user_and_hides_none() {
 #[test]
 fn a_container_with_a_place_of_the_drivers_name_is_a_user() {
     let survey = [
-        space("node", &[("/", "/ rw"), ("/vol", "/driver/shares rw")]),
+        space("node", &[("/vol", "/driver/shares rw")]),
         space("container", &[("/vol", "/driver/shares rw")]),
-        space("other", &[("/", "/host ro"), ("/vol", "/x/driver/shares rw")]),
+        space("other", &[("9:1 /", "/host ro"), ("/vol", "/x/driver/shares rw")]),
     ];
     let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
     assert_eq!(points(&told, &survey), ["/driver/shares", "/x/driver/shares"]);
@@ -101,10 +123,8 @@ fn a_container_with_a_place_of_the_drivers_name_is_a_user() {
 
 #[test]
 fn what_a_driver_keeps_in_a_namespace_that_it_shares_with_the_node_hides_no_user() {
-    let survey = [
-        space("own", &[("/", "/ rw"), ("/vol", "/driver/shares rw")]),
-        space("container", &[("/vol", "/data rw")]),
-    ];
+    let survey =
+        [space("own", &[("/vol", "/driver/shares rw")]), space("container", &[("/vol", "/data rw")])];
     let own = [PathBuf::from("own")];
     let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
     let copies = told.copies(&survey, &own, Some(&own[0])).unwrap();
@@ -123,7 +143,7 @@ fn what_is_still_at_its_path_for_the_driver_is_a_copy() {
 #[test]
 fn what_anybody_has_mounted_at_a_target_is_seen() {
     let survey = [
-        space("own", &[("/", "/ rw"), ("/vol", "/k/targets/c-2/target rw")]),
+        space("own", &[("/vol", "/k/targets/c-2/target rw")]),
         // Bound from what is not mounted any more: it is somewhere else.
         space("container", &[("/c-1/target", "/data rw")]),
     ];
@@ -168,11 +188,11 @@ async fn a_raw_device_with_a_mounted_file_system_is_in_use() {
     let number = all.map(|name| name.into_string().unwrap()).find(|number| disk(number).is_some()).unwrap();
     let imprint =
         Imprint { device: "0:6".into(), root: "/sdb".into(), source: None, disk: disk(&number), raw: true };
-    let line = |at: &str| format!("2 1 {number} / {at} rw - ext4 /dev/sdb rw\n");
-    let table = Table::read(&(line("/k/staging/a-1") + &line("/inside")));
-    let survey = Arc::new(vec![Space { namespace: "container".into(), process: 0, table }]);
-    let asked = Question { by_right: ["a-1".to_owned()].into(), ..question() };
-    let tables = Tables { users: Users::default(), own: Vec::new(), node: None };
+    let part = format!("{number} /");
+    let mounts = [(part.as_str(), "/k/staging/a-1 rw"), (part.as_str(), "/inside rw")];
+    let survey = Arc::new(vec![space("own", &mounts)]);
+    let asked = Question { by_right: ["/k/staging/a-1".to_owned()].into(), ..question() };
+    let tables = Tables { users: Users::default(), own: vec!["own".into()], node: None };
     let mut users = Users::default();
     asked.ask_device(&imprint, &survey, &tables, &MountNamespace::default(), &mut users).await.unwrap();
     let said = users.to_string();
