@@ -226,6 +226,15 @@ fn sync(directory: &Path) -> io::Result<()> {
 }
 
 impl Unreadable {
+    /// Whether it may be of this VolumeHandle, whose driver is `driver`. One that names none may be of any, unless
+    /// something else says of which Attachment's volume it is (`is_known`).
+    pub(super) fn may_be_of(&self, handle: &str, driver: &str, is_known: bool) -> bool {
+        if !self.handle_name.is_empty() {
+            return self.handle_name == handle;
+        }
+        !is_known && (self.driver_name.is_empty() || self.driver_name == driver)
+    }
+
     fn of(path: PathBuf, text: &[u8]) -> Self {
         let json: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
         let field = |name: &str| json[name].as_str().unwrap_or_default().to_owned();

@@ -111,6 +111,24 @@ async fn what_cannot_be_read_is_reported_and_kept() {
     assert_eq!(fs::read(dir.path().join("a.1.unreadable")).unwrap(), b"{\"half\":");
 }
 
+/// What the file says was its Attachment's, which may be of any volume where nobody else says of which.
+#[test]
+fn a_file_that_names_no_volume_may_be_of_any() {
+    let of = |json: &str, is_known: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.json"), json).unwrap();
+        let file = Records::open(dir.path()).unwrap().unreadable().remove(0);
+        [("one", "driver"), ("other", "driver"), ("one", "other")]
+            .map(|(handle, driver)| file.may_be_of(handle, driver, is_known))
+    };
+    assert_eq!(of("{\"half\":", false), [true, true, true]);
+    assert_eq!(of("{\"half\":", true), [false; 3], "its Attachment says of which");
+    assert_eq!(of("{\"driverName\":\"driver\"}", false), [true, true, false]);
+    let named = "{\"driverName\":\"driver\",\"handleName\":\"one\"}";
+    assert_eq!(of(named, false), [true, false, true]);
+    assert_eq!(of(named, true), [true, false, true], "another may have its UID");
+}
+
 /// A disk that fails for once, or too many open files: what the file says is not known, and it may be all that is known
 /// of a mount.
 #[test]

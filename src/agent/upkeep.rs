@@ -141,7 +141,10 @@ fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) {
             Ok(Some(file)) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
                 agent.taken.tell();
-                agent.queues.nodes.add(file.handle_name);
+                let all = agent.attachments.all();
+                let waits = |handle: &String| file.handle_name.is_empty() || *handle == file.handle_name;
+                let handles = all.into_iter().map(|attachment| attachment.spec.fixed.handle_name.clone());
+                handles.filter(waits).for_each(|handle| agent.queues.nodes.add(handle));
             }
             Ok(None) => {}
             Err(error) => tracing::error!("{error}"),

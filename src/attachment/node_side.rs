@@ -98,7 +98,8 @@ pub struct Seen {
     pub orders: Vec<String>,
     /// UIDs of Attachments whose record cannot be read: what of them is mounted here is not known.
     pub unreadable: Vec<String>,
-    /// UIDs of Attachments, of whichever volume, whose file cannot be read as a record and names this VolumeHandle.
+    /// UIDs of Attachments, of whichever volume, whose file cannot be read as a record and names this VolumeHandle, or
+    /// may be of it because nothing says of which it is.
     pub unreadable_here: Vec<String>,
     /// UIDs of claims and Attachments whose next call failed and is not due yet. It is left out, so that
     /// it holds up nobody else on the handle.

@@ -7,8 +7,10 @@ use std::time::Instant;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use moor::api::instance::UNDO_FORGOTTEN;
 use moor::api::names::instance_name;
 use moor::api::{Attachment, PluginInstance};
+use moor::csi::Rpc;
 use moor::k8s::lease::{Forgotten, agent_lease_name};
 use serde_json::{Value, json};
 
@@ -101,5 +103,54 @@ async fn a_mount_is_reported_for_as_long_as_its_agent_lives(cluster: Arc<Cluster
     rig.until_volume_gone("v").await;
 }
 
+/// Nobody knows which volume it was: it may be the one that is asked for, whichever that is.
+async fn a_file_that_says_nothing_holds_up_its_node_until_it_is_dismissed(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("user", "v", THERE)).await;
+    rig.until_ready("user").await;
+    let lock = rig.read_attachment_of("user").await.metadata;
+    rig.kill(THERE);
+    let [record] = &rig.records(THERE)[..] else { panic!("{:?}", rig.records(THERE)) };
+    let file = rig.state_dir(THERE).join("records").join(record);
+    fs::write(&file, &fs::read(&file).unwrap()[..10]).unwrap();
+    let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
+    tear_away!(&attachments, &lock.name.unwrap());
+    tear_away!(rig.claim_api(), "user");
+    rig.run(THERE);
+
+    rig.make_volume(&volume("asked")).await;
+    rig.make_claim(&volume_claim("asked", "asked", THERE)).await;
+    let (uid, instance) = (lock.uid.unwrap(), instance_name(THERE, DRIVER));
+    let order = format!("plugininstance {instance} {UNDO_FORGOTTEN}={uid}");
+    rig.until_says("asked", "Forgotten", &[THERE, "its Attachment, which is gone", &order]).await;
+    assert_eq!(rig.count("asked", Rpc::NodeStageVolume), 0);
+    // On other nodes nothing is held up.
+    rig.make_volume(&volume("free")).await;
+    rig.make_claim(&volume_claim("free", "free", HERE)).await;
+    rig.until_ready("free").await;
+
+    // After a reboot nothing of it is mounted.
+    rig.crash_node(THERE);
+    rig.fake.backend().volumes.get_mut("v").unwrap().attached.remove(THERE);
+    rig.boot_node(THERE, false);
+    rig.until_says("asked", "Forgotten", &[&order]).await;
+    let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
+    let order = json!({"metadata": {"annotations": {UNDO_FORGOTTEN: uid}}});
+    instances.patch(&instance, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
+    rig.until_ready("asked").await;
+    for name in ["asked", "free"] {
+        rig.delete_claim(name).await;
+        rig.until_claim_gone(name).await;
+    }
+    for name in ["asked", "free", "v"] {
+        rig.delete_volume(name).await;
+        rig.until_volume_gone(name).await;
+    }
+}
+
 /// The cases of this module.
-pub const CASES: &[Case] = cases![a_mount_is_reported_for_as_long_as_its_agent_lives];
+pub const CASES: &[Case] = cases![
+    a_mount_is_reported_for_as_long_as_its_agent_lives,
+    a_file_that_says_nothing_holds_up_its_node_until_it_is_dismissed,
+];

@@ -109,12 +109,18 @@ pub(super) fn ways_out(record: &Record, node: &str) -> String {
     )
 }
 
-/// What a claim waits for while a file that cannot be read names its volume, and what ends that.
-pub(super) fn beside_unreadable(driver: &str, node: &str, uid: &str) -> String {
+/// What a claim waits for while a file that cannot be read names its volume, or may be of it since it names none; and what
+/// ends that.
+pub(super) fn beside_unreadable(driver: &str, node: &str, uid: &str, named: bool) -> String {
+    let speaks = if named {
+        "names this volume"
+    } else {
+        "does not say of which volume it is, nor does its Attachment, which is gone"
+    };
     format!(
-        "the record of Attachment {uid} on node {node} cannot be read and names this volume, so that an earlier mount of it \
-         may be left there; a version of moor that can read it undoes that, or see to it that nothing of the volume is \
-         mounted there and dismiss the file by \
+        "the record of Attachment {uid} on node {node} cannot be read and {speaks}, so that an earlier mount of this one may \
+         be left there; a version of moor that can read it undoes that, or see to it that nothing of it is mounted there, as \
+         after a reboot of the node, and dismiss the file by \
          `kubectl annotate --overwrite plugininstance {} {UNDO_FORGOTTEN}={uid}`",
         instance_name(node, driver)
     )
@@ -126,8 +132,10 @@ mod tests {
 
     #[test]
     fn a_claim_beside_a_file_that_nobody_can_read_says_what_to_do() {
-        let told = beside_unreadable("driver", "node-1", "uid-1");
         let order = format!("plugininstance {} {UNDO_FORGOTTEN}=uid-1`", instance_name("node-1", "driver"));
-        assert!(told.ends_with(&order), "{told}");
+        for (named, word) in [(true, "names this volume"), (false, "its Attachment, which is gone")] {
+            let told = beside_unreadable("driver", "node-1", "uid-1", named);
+            assert!(told.contains(word) && told.ends_with(&order), "{told}");
+        }
     }
 }

@@ -47,7 +47,7 @@ impl Pass {
         });
         let gone = self.live_claims.iter().filter(|(_, found)| found.is_none());
         let unreadable = agent.records.unreadable();
-        let names = |file: &&Unreadable| self.handle == file.handle_name;
+        let is_here = |file: &&Unreadable| self.may_be_here(file, &attachments);
         let seen = Seen {
             node_uid: agent.node_uid.clone(),
             boot_id: agent.boot_id.clone(),
@@ -64,12 +64,23 @@ impl Pass {
             unreadable: unreadable.iter().map(|file| file.attachment_uid.clone()).collect(),
             unreadable_here: unreadable
                 .iter()
-                .filter(names)
+                .filter(is_here)
                 .map(|file| file.attachment_uid.clone())
                 .collect(),
             backing_off: Vec::new(),
         };
         Ok(View { seen, claims, attachments, stored })
+    }
+
+    /// Whether a file may speak of this volume. One of which nothing can be read is of that of its Attachment, if that is
+    /// still there, or of that for which a record was presumed.
+    fn may_be_here(&self, file: &Unreadable, attachments: &HashMap<String, Arc<Attachment>>) -> bool {
+        let Some(one) = attachments.values().next() else { return false };
+        let (agent, uid) = (&*self.agent, &file.attachment_uid);
+        let attachment = agent.attachments.by_uid(uid);
+        let has_one = attachment.is_some_and(|found| found.spec.node_name == agent.node_name);
+        let is_known = has_one || agent.records.get(uid).is_some();
+        file.may_be_of(&self.handle, &one.spec.fixed.driver_name, is_known)
     }
 
     /// What the records speak of and the API server has not shown since its history went back.

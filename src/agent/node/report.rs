@@ -205,8 +205,11 @@ impl Pass {
         let mut others = view.seen.records.iter().filter(|r| r.attachment_uid != uid && r.has_traces());
         let Some(record) = others.find(|r| r.forgotten.is_some()) else {
             let file = view.seen.unreadable_here.iter().find(|other| *other != uid)?;
-            let driver = &view.attachments.get(uid)?.spec.fixed.driver_name;
-            return Some(Wait::new("Forgotten", beside_unreadable(driver, &self.agent.node_name, file)));
+            let fixed = &view.attachments.get(uid)?.spec.fixed;
+            let all = self.agent.records.unreadable();
+            let named = all.iter().any(|u| &u.attachment_uid == file && u.handle_name == fixed.handle_name);
+            let message = beside_unreadable(&fixed.driver_name, &self.agent.node_name, file, named);
+            return Some(Wait::new("Forgotten", message));
         };
         let (node, ways_out) = (&self.agent.node_name, ways_out(record, &self.agent.node_name));
         let message = format!(
