@@ -22,8 +22,10 @@ use super::recent::Recent;
 use crate::attachment::record::{Imprint, Left};
 
 const PROC: &str = "/proc";
-/// kubelet's folder, in that of a Pod, of what it binds for its containers. A subPath of "." is all of the volume.
-const OF_PODS: &str = "volume-subpaths";
+/// kubelet's folders, in that of a Pod, of what it binds for its containers. A subPath of "." is all of the volume, and so
+/// is a `local` PersistentVolume of the claim's path. Other folders may have the same from elsewhere: an export that the
+/// stock stack has mounted, too.
+const OF_PODS: [&str; 2] = ["volume-subpaths", "kubernetes.io~local-volume"];
 /// Stands for a walk through the open files of all processes.
 const OPEN_FILES: &str = "/proc/*/fd";
 /// A file system that was unmounted a moment ago may still be about to end.
@@ -124,7 +126,7 @@ impl Question {
             (!self.writers || mount.has("rw")) && !space.has_at(mount, &by_right)
         };
         let foreign = |space: &Space, mount: &Mount| {
-            !mount.is_below(OF_PODS)
+            !is_of_pod(mount)
                 && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
                 && !space.has_at(mount, &theirs)
         };
@@ -244,11 +246,16 @@ fn places<'a>(paths: impl Iterator<Item = &'a String>, survey: &[Space], own: &[
     paths.flat_map(|path| known.iter().filter_map(|s| s.table.place_at(Path::new(path)))).collect()
 }
 
+/// kubelet has made it for a Pod, of something that is mounted already.
+fn is_of_pod(mount: &Mount) -> bool {
+    OF_PODS.iter().any(|folder| mount.is_below(folder))
+}
+
 /// Names who has a mount. `own` and `node` are the namespaces of no one process.
 fn add_mount(users: &mut Users, space: &Space, mount: &Mount, own: &[PathBuf], node: Option<&Path>) {
     let (namespace, point) = (&space.namespace, &mount.point);
-    if mount.is_below(OF_PODS) {
-        users.add_sub_path(point);
+    if is_of_pod(mount) {
+        users.add_mount_of_pod(point);
     } else if node == Some(namespace) {
         users.add_mount_of_node(point);
     } else {

@@ -152,15 +152,15 @@ fn what_anybody_has_mounted_at_a_target_is_seen() {
     assert!(is_mounted_in(&driver, CLAIM));
 }
 
-/// As kubelet makes it for a subPath, which may be all of the volume.
+/// As kubelet makes it for a subPath, which may be all of the volume, and for a `local` PersistentVolume of the claim's path.
 #[test]
 fn what_a_pod_has_of_it_in_our_own_namespace_is_no_excuse() {
-    for root in ["/vol/sub", "/vol"] {
-        let survey = [
-            space("own", &[(root, "/k/pods/p/volume-subpaths/x rw")]),
-            space("container", &[(root, "/data rw")]),
-        ];
-        assert_eq!(points(&question(), &survey), ["/k/pods/p/volume-subpaths/x", "/data"], "{root}");
+    let of_pods = ["volume-subpaths/x", "volumes/kubernetes.io~local-volume/x"];
+    for (root, of_pod) in [("/vol/sub", of_pods[0]), ("/vol", of_pods[0]), ("/vol", of_pods[1])] {
+        let at = format!("/k/pods/p/{of_pod}");
+        let survey =
+            [space("own", &[(root, &format!("{at} rw"))]), space("container", &[(root, "/data rw")])];
+        assert_eq!(points(&question(), &survey), [at.as_str(), "/data"], "{root}");
     }
 }
 

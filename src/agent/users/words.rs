@@ -43,9 +43,9 @@ impl Users {
         self.0.insert(format!("the mount at {point} on the node itself (whoever made it has to unmount it)"));
     }
 
-    /// What kubelet has bound for a container.
-    pub(super) fn add_sub_path(&mut self, point: &Path) {
-        self.0.insert(format!("a Pod's subPath, mounted at {}", shown(point)));
+    /// What kubelet has bound for a Pod.
+    pub(super) fn add_mount_of_pod(&mut self, point: &Path) {
+        self.0.insert(format!("a Pod, by kubelet's mount at {}", shown(point)));
     }
 
     /// Another device of the kernel's that is made of this one.
