@@ -57,6 +57,13 @@ pub(super) struct Place {
     path: PathBuf,
 }
 
+impl Place {
+    /// It is in this directory, or is it.
+    pub fn is_within(&self, folder: &Self) -> bool {
+        self.device == folder.device && self.path.starts_with(&folder.path)
+    }
+}
+
 /// The mounts of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Table(Vec<Mount>);
@@ -98,6 +105,11 @@ impl Table {
         let under = |mount: &&Mount| self.0.iter().find(|m| m.id == mount.parent && m.id != mount.id);
         let mut all = std::iter::successors(under(&mount), under).take(self.0.len());
         all.find(|m| m.point != mount.point)?.place_below(&mount.point)
+    }
+
+    /// What is seen at `path`: on this, or below it, is what is mounted there next.
+    pub fn place_in(&self, path: &Path) -> Option<Place> {
+        path.ancestors().find_map(|above| self.at(above).pop())?.place_below(path)
     }
 
     /// On what is mounted, or would be, what is seen at `path`.

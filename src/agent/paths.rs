@@ -79,6 +79,12 @@ impl Paths {
         HostPath(self.root.join("claims"))
     }
 
+    /// The folders in which volumes are mounted.
+    #[must_use]
+    pub fn of_volumes(&self) -> [HostPath; 3] {
+        [self.staging_folder(), self.targets(), self.old_targets()]
+    }
+
     /// A target in either folder, by the name of its parent.
     #[must_use]
     pub fn target_in(folder: &HostPath, name: &std::ffi::OsStr) -> HostPath {

@@ -1,6 +1,8 @@
 //! After a mount is gone: the volume is given on only when nobody uses it on this node any more
 //! ([ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::UnixStream;
@@ -41,6 +43,8 @@ impl Pass {
         let question = Question {
             left,
             by_right: targets.chain(staged).collect(),
+            folders: self.agent.paths.of_volumes().map(|folder| folder.text()).into(),
+            recorded: recorded(&self.agent.records.with_traces()),
             staged: stored.record.staged != Done::No && stored.staging_imprint.is_some(),
             writers: claim.is_some(),
             kept_by_driver: stored.kept_by_driver.clone().unwrap_or_default(),
@@ -101,6 +105,16 @@ impl Pass {
         let connection = UnixStream::connect(&endpoint.path).await.ok()?;
         connection.peer_cred().ok()?.pid().filter(|pid| *pid > 0)
     }
+}
+
+/// The directories of moor's own that a record speaks of.
+fn recorded(all: &[Stored]) -> BTreeSet<String> {
+    let of = |record: &Record| {
+        let targets = record.targets.values().filter_map(|target| Path::new(&target.path).parent());
+        let staged = (record.staged != Done::No).then(|| record.staging_path.clone());
+        targets.map(|above| above.to_string_lossy().into_owned()).chain(staged).collect::<Vec<_>>()
+    };
+    all.iter().flat_map(|stored| of(&stored.record)).collect()
 }
 
 /// The order to give up what is in use.

@@ -40,6 +40,10 @@ pub(super) struct Question {
     pub left: BTreeMap<String, Left>,
     /// Paths of the claims and of the Attachment that have the same mounted by right.
     pub by_right: BTreeSet<String>,
+    /// The folders of moor's own in which volumes are mounted.
+    pub folders: Vec<String>,
+    /// The directories in them that some record speaks of.
+    pub recorded: BTreeSet<String>,
     /// Its file system is one of those: the staging path is mounted.
     pub staged: bool,
     /// Only who can write is meant: those who have it by right beside him only read.
@@ -122,6 +126,10 @@ impl Question {
     fn copies<'a>(&self, survey: &'a [Space], own: &[PathBuf], node: Option<&Path>) -> Option<Vec<Copy<'a>>> {
         let by_right = places(self.by_right.iter(), survey, own);
         let theirs = places(self.left.values().map(|left| &left.path), survey, own);
+        let recorded = places(self.recorded.iter(), survey, own);
+        let known = || survey.iter().filter(|space| own.contains(&space.namespace));
+        let inside = |folder| known().filter_map(move |space| space.table.place_in(Path::new(folder)));
+        let folders: Vec<Place> = self.folders.iter().flat_map(inside).collect();
         let meant = |space: &Space, mount: &Mount| {
             (!self.writers || mount.has("rw")) && !space.has_at(mount, &by_right)
         };
@@ -129,6 +137,8 @@ impl Question {
             !is_of_pod(mount)
                 && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
                 && !space.has_at(mount, &theirs)
+                // What no record speaks of is nobody's by right.
+                && (!space.has_within(mount, &folders) || space.has_within(mount, &recorded))
         };
         let root_of_node = survey
             .iter()
@@ -142,11 +152,10 @@ impl Question {
             })
         };
         let part = |mount: &Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
-        let mut known = survey.iter().filter(|space| own.contains(&space.namespace));
         let hides = |space: &Space, mount: &Mount| {
             foreign(space, mount) && meant(space, mount) && !kept(space, mount)
         };
-        if known.any(|space| space.table.all().iter().any(|mount| hides(space, mount))) {
+        if known().any(|space| space.table.all().iter().any(|mount| hides(space, mount))) {
             return None;
         }
         let of = |space: &'a Space| {

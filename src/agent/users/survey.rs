@@ -24,6 +24,12 @@ impl Space {
     pub fn has_at(&self, mount: &Mount, places: &[Place]) -> bool {
         self.table.place_of(mount).is_some_and(|place| places.contains(&place))
     }
+
+    /// Whether a mount of the table is mounted somewhere in one of these directories.
+    pub fn has_within(&self, mount: &Mount, places: &[Place]) -> bool {
+        let within = |place: Place| places.iter().any(|folder| place.is_within(folder));
+        self.table.place_of(mount).is_some_and(within)
+    }
 }
 
 /// Looks into all of them. `proc` is /proc.

@@ -28,6 +28,8 @@ fn question() -> Question {
     Question {
         left,
         by_right: BTreeSet::new(),
+        folders: ["/k/staging", "/k/targets", "/k/claims"].map(str::to_owned).into(),
+        recorded: ["/k/claims/c-2".to_owned()].into(),
         staged: false,
         writers: false,
         kept_by_driver: Vec::new(),
@@ -93,6 +95,36 @@ fn beside_readers_only_who_can_write_is_meant() {
 fn where_others_have_the_same_nothing_can_be_told() {
     let survey = [space("own", &[("/vol", "/driver/keeps rw")]), space("container", &[("/vol", "/data rw")])];
     assert!(question().copies(&survey, &[PathBuf::from("own")], None).is_none());
+}
+
+/// A claim that was removed by hand, or a publish that a driver has gone on with after its claim was gone.
+#[test]
+fn what_no_record_speaks_of_in_moors_folders_excuses_nobody() {
+    for of_driver in ["/k", "/host/k"] {
+        let left_over = format!("{of_driver}/claims/c-0/target");
+        let kubelet = ("9:1 /k", format!("{of_driver} rw"));
+        let folder = ("0:40 /", format!("{of_driver}/targets rw"));
+        let left_over_too = format!("{of_driver}/targets/c-0/target");
+        let survey = [
+            space(
+                "own",
+                &[
+                    (kubelet.0, &kubelet.1),
+                    (folder.0, &folder.1),
+                    ("/vol", &format!("{left_over} rw")),
+                    ("/vol", &format!("{left_over_too} rw")),
+                ],
+            ),
+            space("own", &[("0:40 /", "/k/targets rw")]),
+            space("container", &[("/vol", "/data rw")]),
+        ];
+        assert_eq!(points(&question(), &survey), [&left_over, &left_over_too, "/data"]);
+    }
+    let others = [space("own", &[("/vol", "/k/claims/c-2/target rw")])];
+    assert!(
+        question().copies(&others, &[PathBuf::from("own")], None).is_none(),
+        "a claim's of the same tree"
+    );
 }
 
 /// A driver that mounts on the node itself, as for several volumes at once, at a place that was seen in time.
