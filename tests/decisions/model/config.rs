@@ -1,6 +1,8 @@
 //! What a run of the model is about: its claims, its driver, and how much may go wrong.
 
-use moor::api::{AccessMode, lock};
+use std::sync::LazyLock;
+
+use moor::api::{AccessMode, lock, names};
 
 use super::state::{Actor, Kind};
 
@@ -226,9 +228,11 @@ pub fn node_name(n: u8) -> &'static str {
     ["node-1", "node-2"][usize::from(n)]
 }
 
-/// Name of controller instance `i`.
+/// The name of a PluginInstance, which is made of its driver's.
 pub fn instance_name(i: u8) -> &'static str {
-    ["c1", "c2"][usize::from(i)]
+    static NAMES: LazyLock<[String; NODES]> =
+        LazyLock::new(|| [0, 1].map(|i| names::instance_name(node_name(i), DRIVER)));
+    &NAMES[usize::from(i)]
 }
 
 /// UID of claim `c`; its name too, unless it is one made again.
