@@ -4,7 +4,8 @@
 //! acts. They meet only in the API server. `ARCHITECTURE.md` is the map.
 //!
 //! ```text
-//! api  <-  claim, attachment, volume, plugin  <-  controller, agent  ->  csi, k8s
+//! api  <-  claim, attachment, volume, plugin  <-  leader  <-  controller  ->  k8s
+//!                                             <-  agent  ->  csi, k8s
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

@@ -9,6 +9,7 @@ mod agent_leases;
 mod allow;
 mod args;
 mod attachments;
+mod callers;
 mod caution;
 mod claims;
 mod concern;

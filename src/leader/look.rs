@@ -100,18 +100,3 @@ pub struct Looked {
     /// Of [`Look::Handle`]: UID of the Volume that owns it, by name.
     pub owners: BTreeMap<String, Option<String>>,
 }
-
-impl Looked {
-    /// Whether anything was read.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        let Self { nodes, users, attachments, locks, claims, callers, owner_exists, named_by, .. } = self;
-        let of_objects = nodes.is_empty() && users.is_empty() && attachments.is_empty() && claims.is_empty();
-        let of_handle = locks.is_none() && owner_exists.is_none() && self.owners.is_empty();
-        of_objects
-            && of_handle
-            && callers.is_empty()
-            && named_by.is_none()
-            && self.reports_have_ended.is_none()
-    }
-}

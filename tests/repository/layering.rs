@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Modules that only decide: no client, no gRPC, no runtime, no clock.
-const PURE: [&str; 5] = ["api", "claim", "attachment", "volume", "plugin"];
+const PURE: [&str; 6] = ["api", "claim", "attachment", "volume", "plugin", "leader"];
 
 /// What a pure module must not name.
 const IMPURE: [&str; 15] = [
@@ -33,15 +33,16 @@ const IMPURE: [&str; 15] = [
 ];
 
 /// (module, crate paths that it must not name). Only the binary and the command line name the roles.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     (
         "api",
         &["claim", "attachment", "volume", "plugin", "csi", "k8s", "controller", "agent", "cli", "metrics"],
     ),
-    ("claim", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
-    ("attachment", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
-    ("volume", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
-    ("plugin", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("claim", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("attachment", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("volume", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("plugin", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
+    ("leader", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
     ("k8s", &["csi", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli", "loop_driver"]),
     ("metrics", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("admin", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
@@ -49,7 +50,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("shutdown", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("loop_driver", &["k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("controller", &["agent", "loop_driver"]),
-    ("agent", &["controller", "loop_driver"]),
+    ("agent", &["leader", "controller", "loop_driver"]),
 ];
 
 /// What the CSI client may name of this crate: itself, and api::capability.
