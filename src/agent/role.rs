@@ -260,19 +260,14 @@ struct Caches {
 
 impl Caches {
     fn new() -> Self {
-        let assigned = |claim: &VolumeClaim| {
-            claim.spec.assignment.iter().map(|a| a.attachment_uid.clone()).collect::<Vec<_>>()
-        };
-        let named = |claim: &VolumeClaim| {
-            claim.spec.assignment.iter().map(|a| a.handle_name.clone()).collect::<Vec<_>>()
-        };
-        let claims = Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned).with_index(BY_HANDLE, named);
+        let named = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.handle_name.clone()).collect();
+        let assigned = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.attachment_uid.clone()).collect();
         let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
-        // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
-        let attachments = Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle);
+        let claims = Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned).with_index(BY_HANDLE, named);
         Self {
             claims: Arc::new(claims),
-            attachments: Arc::new(attachments),
+            // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
+            attachments: Arc::new(Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle)),
             volumes: Arc::new(Cache::new(&["controller"])),
             plugins: Arc::new(Cache::new(&["all"])),
             instances: Arc::new(Cache::new(&["agent"])),
