@@ -67,12 +67,6 @@ pub async fn bind(address: SocketAddr) -> Result<Bound, AdminError> {
 }
 
 impl Bound {
-    /// The address, with its real port.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Serves until `shutdown`.
     pub async fn serve(self, admin: Admin, shutdown: Shutdown) -> Result<(), AdminError> {
         info!(address = %self.address, "serving /livez, /readyz and /metrics");
@@ -138,7 +132,7 @@ mod tests {
             move || if asked.load(SeqCst) { Ok(()) } else { Err("claims are not listed yet".to_owned()) };
         let admin = Admin { live: Box::new(|| Ok(())), ready: Box::new(ready), registry };
         let bound = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let address = bound.address();
+        let address = bound.address;
         let (trigger, shutdown) = Shutdown::manual();
         let serving = tokio::spawn(bound.serve(admin, shutdown));
 
@@ -160,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn a_taken_address_is_named() {
         let bound = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let error = bind(bound.address()).await.unwrap_err().to_string();
-        assert!(error.contains(&bound.address().to_string()), "{error}");
+        let error = bind(bound.address).await.unwrap_err().to_string();
+        assert!(error.contains(&bound.address.to_string()), "{error}");
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-pub mod admin;
+mod admin;
 pub mod agent;
 pub mod api;
 pub mod attachment;
@@ -20,7 +20,7 @@ pub mod csi;
 pub mod k8s;
 pub mod leader;
 pub mod loop_driver;
-pub mod metrics;
+mod metrics;
 pub mod plugin;
 pub mod shutdown;
 pub mod telemetry;

@@ -5,52 +5,49 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`registry`], `folders`, `instance`, `fingerprint`, `processes`, `upkeep` | drivers: sockets, health, PluginInstances |
+//! | `registry`, `folders`, `instance`, `fingerprint`, `processes`, `upkeep` | drivers: sockets, health, PluginInstances |
 //! | `controller_calls`, `volume_calls`, `proof` | ControllerPublish, CreateVolume and their inverses |
 //! | `audit` | what the driver lists as attached, compared with the Attachments |
 //! | `node` | stage, publish and their inverses |
-//! | [`records`], [`mounts`], `mount_table`, `mount_flags`, `mount_namespace`, [`directories`], [`paths`] | what is on this node |
-//! | [`records`], `record_files`, `state_disk` | what this node knows of its mounts, and the disk that keeps it |
-//! | [`mounts`], [`directories`], [`paths`] | what is on this node |
-//! | [`records`], [`mounts`], [`directories`], [`paths`] | what is on this node |
+//! | `records`, `mounts`, `mount_table`, `mount_flags`, `mount_namespace`, `directories`, `paths`, `targets` | what is on this node |
+//! | `records`, `record_files`, `state_disk` | what this node knows of its mounts, and the disk that keeps it |
 //! | `imprint`, `mount_table`, `users` | who still uses what was unmounted |
-//! | [`mounts`], [`directories`], [`paths`], `targets` | what is on this node |
 //! | `wakes`, `retry`, `budgets`, `context` | what starts a pass, when a failed one is repeated, calls at a time, what all share |
 
-pub mod args;
+mod args;
 mod arguments;
 mod audit;
 mod budgets;
 mod context;
 mod controller_calls;
 mod cover;
-pub mod directories;
+mod directories;
 mod doubts;
-pub mod failure;
-pub mod fingerprint;
+mod failure;
+mod fingerprint;
 mod folders;
 mod forgotten;
 mod front;
-pub mod host;
+mod host;
 mod imprint;
 mod instance;
 mod leftovers;
 mod mount_flags;
 mod mount_namespace;
 mod mount_table;
-pub mod mounts;
+mod mounts;
 mod node;
 mod outcome;
-pub mod paths;
+mod paths;
 mod presence;
 mod processes;
 mod proof;
-pub mod quantity;
+mod quantity;
 mod recent;
 mod record_files;
-pub mod records;
-pub mod registry;
-pub mod retry;
+mod records;
+mod registry;
+mod retry;
 mod role;
 mod settling;
 mod state_disk;
@@ -63,4 +60,6 @@ mod volume_calls;
 mod wakes;
 
 pub use args::AgentArgs;
+pub use mounts::is_writable_device;
+pub use paths::HostPath;
 pub use role::{Error, run};

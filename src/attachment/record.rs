@@ -1,7 +1,7 @@
 //! The node's own record of an Attachment: what undo needs when the API objects are gone (rule R7).
 //!
 //! It is written and fsynced before the first call it speaks of, used only to undo and to recognise what
-//! is mounted, and it never grants. `node/records.rs` of the agent stores it.
+//! is mounted, and it never grants. `records.rs` of the agent stores it.
 
 use std::collections::BTreeMap;
 

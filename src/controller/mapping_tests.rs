@@ -282,7 +282,7 @@ impl Large {
 
     async fn looked_at(&self) -> Vec<String> {
         let mut woken = Vec::new();
-        while !self.queue.is_empty() {
+        while self.queue.len() > 0 {
             let key = self.queue.next().await;
             if let Key::Volume { name, .. } = &key {
                 woken.push(name.clone());

@@ -201,14 +201,10 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
 }
 
 async fn one(ctx: Arc<Context>, key: Key) -> Next {
-    let next = match &key {
+    match &key {
         Key::Volume { namespace, name } => pass::run(&ctx, namespace, name).await,
         Key::Plugin(name) => plugins::run(&ctx, name).await,
-    };
-    if next != Next::Retry {
-        ctx.queue.reset(&key);
     }
-    next
 }
 
 /// How silent an agent is, in the steps of [`losses::degree`], and how many of its silences have ended: one that began and

@@ -11,8 +11,6 @@ use crate::api::capability::{AccessMode, AttachmentMode};
 pub trait Named: Copy + Ord {
     /// By its number; nothing for a number that this version of the protocol does not have, and for UNKNOWN.
     fn from_number(number: i32) -> Option<Self>;
-    /// By its name in the protocol; nothing for a name that this version does not have, and for UNKNOWN.
-    fn from_name(name: &str) -> Option<Self>;
     /// Its name in the protocol.
     fn name(self) -> &'static str;
 }
@@ -22,9 +20,6 @@ macro_rules! named {
         impl Named for $capability {
             fn from_number(number: i32) -> Option<Self> {
                 Self::try_from(number).ok().filter(|known| *known != Self::Unknown)
-            }
-            fn from_name(name: &str) -> Option<Self> {
-                Self::from_str_name(name).filter(|known| *known != Self::Unknown)
             }
             fn name(self) -> &'static str {
                 self.as_str_name()
@@ -64,11 +59,6 @@ impl<T: Named> Capabilities<T> {
     /// In the protocol's names and order, to be stored and shown.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|capability| capability.name())
-    }
-
-    /// From stored names; those of another version are left out.
-    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(names.into_iter().filter_map(T::from_name).collect())
     }
 
     /// From the numbers on the wire.
@@ -112,12 +102,6 @@ impl NodeCapabilities {
             let Type::Rpc(rpc) = capability.r#type?;
             Some(rpc.r#type)
         }))
-    }
-
-    /// Which single-node modes may be sent to the node service.
-    #[must_use]
-    pub fn single_node(&self) -> SingleNode {
-        SingleNode::from_capability(self.has(NodeCapability::SingleNodeMultiWriter))
     }
 }
 
@@ -220,8 +204,6 @@ mod tests {
     fn a_capability_from_a_newer_protocol_is_left_out() {
         let known = ControllerCapabilities::from_numbers([1, 0, 2, 9999, -1]);
         assert_eq!(known.names().collect::<Vec<_>>(), ["CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME"]);
-        let stored = NodeCapabilities::from_names(["STAGE_UNSTAGE_VOLUME", "FLY_TO_THE_MOON", "UNKNOWN"]);
-        assert_eq!(stored, NodeCapabilities::from_numbers([1]));
     }
 
     #[test]
@@ -241,7 +223,8 @@ mod tests {
 
     #[test]
     fn single_node_writer_is_sent_as_multi_writer_where_the_driver_has_it() {
-        let with = NodeCapabilities::from_names(["SINGLE_NODE_MULTI_WRITER"]).single_node();
+        let with = ControllerCapabilities::from_numbers([ControllerCapability::SingleNodeMultiWriter.into()]);
+        let with = with.single_node();
         assert_eq!(mode(AccessMode::SingleNodeWriter, with), Mode::SingleNodeMultiWriter);
         assert_eq!(mode(AccessMode::SingleNodeSingleWriter, with), Mode::SingleNodeSingleWriter);
     }

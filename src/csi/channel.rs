@@ -120,15 +120,9 @@ impl Plugin {
     }
 
     /// The socket that this was connected to.
-    #[must_use]
+    #[cfg(test)]
     pub fn path(&self) -> &Path {
         &self.socket.path
-    }
-
-    /// The deadlines of its calls.
-    #[must_use]
-    pub fn deadlines(&self) -> &Deadlines {
-        &self.socket.deadlines
     }
 
     /// The socket file is still the one that this was connected to. Looks at the file only; a plugin that ended without

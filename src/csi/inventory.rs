@@ -68,28 +68,6 @@ pub struct VolumePage {
     pub next_token: Option<String>,
 }
 
-/// What GetCapacity is asked for; each part narrows the question.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct GetCapacity {
-    /// Only storage that allows all of these.
-    pub capabilities: Vec<wire::VolumeCapability>,
-    /// Only storage for these parameters.
-    pub parameters: Context,
-    /// Only storage reachable from here.
-    pub topology: Option<BTreeMap<String, String>>,
-}
-
-/// Room for new volumes, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// In all.
-    pub available: i64,
-    /// The largest volume; nothing if the driver does not say.
-    pub maximum_volume: Option<i64>,
-    /// The smallest volume; nothing if the driver does not say.
-    pub minimum_volume: Option<i64>,
-}
-
 impl Plugin {
     /// ValidateVolumeCapabilities. Needs no capability but the controller service.
     pub async fn validate_volume_capabilities(&self, args: Validate) -> Result<Validation, CallError> {
@@ -117,11 +95,7 @@ impl Plugin {
     /// from `starting_token` on (empty: from the start).
     ///
     /// Fails with ABORTED if the token is no longer good; then the listing has to start again.
-    pub async fn list_volumes(
-        &self,
-        max_entries: u32,
-        starting_token: String,
-    ) -> Result<VolumePage, CallError> {
+    async fn list_volumes(&self, max_entries: u32, starting_token: String) -> Result<VolumePage, CallError> {
         const RPC: Rpc = Rpc::ListVolumes;
         let message = wire::ListVolumesRequest {
             max_entries: i32::try_from(max_entries).unwrap_or(i32::MAX),
@@ -140,14 +114,10 @@ impl Plugin {
         })
     }
 
-    /// ListVolumes, all pages. Starts again up to three times if the driver forgets its token.
+    /// ListVolumes, all pages. Starts again up to three times if the driver forgets its token. Keeps of each volume only
+    /// what `keep` makes of it: a driver may have many.
     ///
     /// The list may miss a volume that came or moved while it was made, so absence from it proves nothing.
-    pub async fn list_all_volumes(&self, page_size: u32) -> Result<Vec<ListedVolume>, CallError> {
-        self.list_volumes_that(page_size, Some).await
-    }
-
-    /// As [`Self::list_all_volumes`], and keeps of each volume only what `keep` makes of it: a driver may have many.
     pub async fn list_volumes_that<T>(
         &self,
         page_size: u32,
@@ -187,36 +157,6 @@ impl Plugin {
                 Some(next) => token = next,
             }
         }
-    }
-
-    /// GetCapacity (needs GET_CAPACITY).
-    pub async fn get_capacity(&self, args: GetCapacity) -> Result<Capacity, CallError> {
-        const RPC: Rpc = Rpc::GetCapacity;
-        let check = args.capabilities.iter().try_for_each(sizes::capability);
-        check
-            .and_then(|()| sizes::map("parameters", &args.parameters))
-            .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&Secrets::none(), &args.capabilities);
-        let message = wire::GetCapacityRequest {
-            volume_capabilities: args.capabilities,
-            parameters: args.parameters.into_map(),
-            accessible_topology: args.topology.map(|segments| wire::Topology { segments }),
-        };
-        let mut client = self.controller();
-        let answer = self
-            .call(RPC, "", &scrub, message, |request| async move { client.get_capacity(request).await })
-            .await?;
-        if answer.available_capacity < 0 {
-            return Err(CallError::reply(
-                RPC,
-                format!("available_capacity is {}", answer.available_capacity),
-            ));
-        }
-        Ok(Capacity {
-            available: answer.available_capacity,
-            maximum_volume: answer.maximum_volume_size,
-            minimum_volume: answer.minimum_volume_size,
-        })
     }
 }
 

@@ -1,29 +1,27 @@
 //! The CSI client: everything that moor says to a driver, and all that it understands of the answers.
 //!
-//! A [`Plugin`] is one connected plugin process. Its methods are CSI's calls, one each; they check arguments against
-//! CSI's size limits, end at their deadline, check the answer, and return either a typed result or a [`CallError`] whose
-//! [`Meaning`] says what the caller may do next. No retry, no state, no decision lives here.
+//! A `Plugin` is one connected plugin process. Its methods are CSI's calls, one each; they check arguments against
+//! CSI's size limits, end at their deadline, check the answer, and return either a typed result or a `CallError` whose
+//! `Meaning` says what the caller may do next. No retry, no state, no decision lives here.
 //!
 //! | service | call | method |
 //! |---|---|---|
-//! | Identity | GetPluginInfo | [`Plugin::get_plugin_info`] |
-//! | | GetPluginCapabilities | [`Plugin::get_plugin_capabilities`] |
-//! | | Probe | [`Plugin::probe`] |
-//! | Controller | ControllerGetCapabilities | [`Plugin::controller_get_capabilities`] |
-//! | | CreateVolume, DeleteVolume | [`Plugin::create_volume`], [`Plugin::delete_volume`] |
-//! | | ControllerPublishVolume | [`Plugin::controller_publish_volume`] |
-//! | | ControllerUnpublishVolume | [`Plugin::controller_unpublish_volume`] |
-//! | | ValidateVolumeCapabilities | [`Plugin::validate_volume_capabilities`] |
-//! | | ListVolumes | [`Plugin::list_volumes`], [`Plugin::list_all_volumes`] |
-//! | | GetCapacity | [`Plugin::get_capacity`] |
-//! | Node | NodeGetCapabilities, NodeGetInfo | [`Plugin::node_get_capabilities`], [`Plugin::node_get_info`] |
-//! | | NodeStageVolume, NodeUnstageVolume | [`Plugin::node_stage_volume`], [`Plugin::node_unstage_volume`] |
-//! | | NodePublishVolume, NodeUnpublishVolume | [`Plugin::node_publish_volume`], [`Plugin::node_unpublish_volume`] |
-//! | | NodeGetVolumeStats | [`Plugin::node_get_volume_stats`] |
+//! | Identity | GetPluginInfo | `Plugin::get_plugin_info` |
+//! | | GetPluginCapabilities | `Plugin::get_plugin_capabilities` |
+//! | | Probe | `Plugin::probe` |
+//! | Controller | ControllerGetCapabilities | `Plugin::controller_get_capabilities` |
+//! | | CreateVolume, DeleteVolume | `Plugin::create_volume`, `Plugin::delete_volume` |
+//! | | ControllerPublishVolume | `Plugin::controller_publish_volume` |
+//! | | ControllerUnpublishVolume | `Plugin::controller_unpublish_volume` |
+//! | | ValidateVolumeCapabilities | `Plugin::validate_volume_capabilities` |
+//! | | ListVolumes | `Plugin::list_volumes_that` |
+//! | Node | NodeGetCapabilities, NodeGetInfo | `Plugin::node_get_capabilities`, `Plugin::node_get_info` |
+//! | | NodeStageVolume, NodeUnstageVolume | `Plugin::node_stage_volume`, `Plugin::node_unstage_volume` |
+//! | | NodePublishVolume, NodeUnpublishVolume | `Plugin::node_publish_volume`, `Plugin::node_unpublish_volume` |
 //!
-//! Nothing that is secret leaves: not by `Debug` ([`redact`]), not in a trace, not in an error message.
+//! Nothing that is secret leaves: not by `Debug` (`redact`), not in a trace, not in an error message.
 
-pub mod capability;
+pub(crate) mod capability;
 mod channel;
 mod controller;
 mod deadlines;
@@ -33,10 +31,10 @@ mod inventory;
 mod meaning;
 mod node;
 pub mod proto;
-pub mod redact;
+pub(crate) mod redact;
 mod rpc;
 mod secrets;
-pub mod sizes;
+pub(crate) mod sizes;
 
 #[cfg(test)]
 mod long_message_tests;
@@ -47,17 +45,15 @@ mod secrets_tests;
 #[cfg(test)]
 mod server_tests;
 
-pub use capability::{ControllerCapabilities, NodeCapabilities, PluginCapabilities};
-pub use channel::{ANSWER_LIMIT, DialError, Plugin};
-pub use controller::{ControllerPublish, ControllerUnpublish, CreateVolume, CreatedVolume, DeleteVolume};
-pub use deadlines::{CallArgs, Deadlines};
-pub use error::{CallError, Origin};
-pub use identity::PluginInfo;
-pub use inventory::{Capacity, GetCapacity, ListedVolume, Validate, Validation, VolumePage};
-pub use meaning::{Meaning, meaning};
-pub use node::{
-    NodeGetVolumeStats, NodeInfo, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, Usage, VolumeCondition,
-    VolumeStats,
+pub(crate) use channel::{DialError, Plugin};
+pub(crate) use controller::{
+    ControllerPublish, ControllerUnpublish, CreateVolume, CreatedVolume, DeleteVolume,
 };
+pub(crate) use deadlines::{CallArgs, Deadlines};
+pub(crate) use error::{CallError, Origin};
+pub(crate) use identity::PluginInfo;
+pub(crate) use inventory::{ListedVolume, Validate, Validation};
+pub use meaning::{Meaning, meaning};
+pub(crate) use node::{NodeInfo, NodePublish, NodeStage, NodeUnpublish, NodeUnstage};
 pub use rpc::{Rpc, Service};
-pub use secrets::{Context, Secrets};
+pub(crate) use secrets::{Context, Secrets};

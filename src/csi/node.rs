@@ -7,7 +7,6 @@ use super::channel::{ANSWER_LIMIT, Plugin};
 use super::error::CallError;
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::node_client::NodeClient;
-use super::proto::csi::v1::volume_usage::Unit;
 use super::redact::Scrub;
 use super::rpc::Rpc;
 use super::secrets::{Context, Secrets};
@@ -78,48 +77,6 @@ pub struct NodeUnpublish {
     pub volume_id: String,
     /// The path of the NodePublishVolume that it undoes.
     pub target_path: String,
-}
-
-/// What NodeGetVolumeStats is asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeGetVolumeStats {
-    /// The handle.
-    pub volume_id: String,
-    /// Where it is staged or published.
-    pub volume_path: String,
-    /// Where it is staged, if the driver stages.
-    pub staging_target_path: Option<String>,
-}
-
-/// How full a volume is (CSI NodeGetVolumeStats).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VolumeStats {
-    /// In bytes.
-    pub bytes: Option<Usage>,
-    /// In inodes.
-    pub inodes: Option<Usage>,
-    /// For people; nothing if the driver does not say.
-    pub condition: Option<VolumeCondition>,
-}
-
-/// In bytes or inodes; 0 may mean unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Still free.
-    pub available: i64,
-    /// In all.
-    pub total: i64,
-    /// In use.
-    pub used: i64,
-}
-
-/// What a driver tells people about a volume. No action follows from it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeCondition {
-    /// Something is wrong.
-    pub abnormal: bool,
-    /// What.
-    pub message: String,
 }
 
 impl Plugin {
@@ -244,24 +201,6 @@ impl Plugin {
         .await?;
         Ok(())
     }
-
-    /// NodeGetVolumeStats (needs GET_VOLUME_STATS).
-    pub async fn node_get_volume_stats(&self, args: NodeGetVolumeStats) -> Result<VolumeStats, CallError> {
-        const RPC: Rpc = Rpc::NodeGetVolumeStats;
-        args.check().map_err(|error| CallError::argument(RPC, &error))?;
-        let message = wire::NodeGetVolumeStatsRequest {
-            volume_id: args.volume_id.clone(),
-            volume_path: args.volume_path,
-            staging_target_path: args.staging_target_path.unwrap_or_default(),
-        };
-        let mut client = self.node();
-        let answer = self
-            .call(RPC, &args.volume_id, &Scrub::nothing(), message, |request| async move {
-                client.node_get_volume_stats(request).await
-            })
-            .await?;
-        Ok(stats(answer))
-    }
 }
 
 impl NodeStage {
@@ -283,27 +222,6 @@ impl NodePublish {
     }
 }
 
-impl NodeGetVolumeStats {
-    fn check(&self) -> Result<(), SizeError> {
-        sizes::id("volume_id", &self.volume_id)?;
-        sizes::path("volume_path", &self.volume_path)?;
-        optional_path("staging_target_path", self.staging_target_path.as_deref())
-    }
-}
-
 fn optional_path(field: &'static str, path: Option<&str>) -> Result<(), SizeError> {
     path.map_or(Ok(()), |path| sizes::path(field, path))
-}
-
-fn stats(answer: wire::NodeGetVolumeStatsResponse) -> VolumeStats {
-    let of = |unit: Unit| {
-        let usage = answer.usage.iter().find(|usage| usage.unit() == unit)?;
-        Some(Usage { available: usage.available, total: usage.total, used: usage.used })
-    };
-    let (bytes, inodes) = (of(Unit::Bytes), of(Unit::Inodes));
-    let condition = answer.volume_condition.map(|condition| VolumeCondition {
-        abnormal: condition.abnormal,
-        message: Scrub::nothing().clean(&condition.message),
-    });
-    VolumeStats { bytes, inodes, condition }
 }

@@ -18,12 +18,6 @@ impl Secrets {
         Self::default()
     }
 
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The entries in the clear. Only for the request itself and for taking them out of messages.
     pub(super) fn exposed(&self) -> &BTreeMap<String, String> {
         &self.0

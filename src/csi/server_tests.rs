@@ -13,6 +13,7 @@ use tonic::codegen::{Service, http};
 use tonic::{Code, Request, Response, Status};
 
 use super::capability::{SingleNode, to_proto};
+use super::channel::ANSWER_LIMIT;
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::controller_server::{Controller, ControllerServer};
 use super::proto::csi::v1::identity_server::{Identity, IdentityServer};
@@ -317,7 +318,7 @@ async fn an_answer_that_breaks_csi_leaves_a_change_running() {
 async fn all_pages_of_a_listing_are_read() {
     let running = start();
     let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
-    let volumes = plugin.list_all_volumes(1).await.unwrap();
+    let volumes = plugin.list_volumes_that(1, Some).await.unwrap();
     let ids: Vec<_> = volumes.iter().map(|volume| volume.volume_id.as_str()).collect();
     assert_eq!(ids, ["vol-0", "vol-1", "vol-2"]);
 }

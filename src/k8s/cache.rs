@@ -117,31 +117,11 @@ impl<K: Cached> Cache<K> {
         self.read().all()
     }
 
-    /// How many objects there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.read().len()
-    }
-
-    /// Whether there is no object.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Takes in the response to an own write or live read, so that the next pass sees it before the
     /// watch delivers it. Only for objects that a feeding watch selects: another one would stay for ever.
     /// A response that shows the end of the object (being deleted, no finalizers) removes it.
     pub fn apply(&self, object: K) {
         self.put(object, Origin::Own);
-    }
-
-    /// As [`Cache::apply`], without calling [`Cache::on_change`]: for a pass that records its own failure
-    /// and must not be woken by that before its backoff. The watch's echo of the write is no change
-    /// either. Who else has to know is then up to the pass.
-    pub fn apply_quietly(&self, mut object: K) {
-        strip(object.meta_mut());
-        self.write().put(object, Origin::Own);
     }
 
     /// Removes an object that a live GET did not find, or found under another UID. It never comes back.

@@ -19,22 +19,12 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub enum Reason {
     /// A claim is mounted.
     Mounted,
-    /// A claim was undone.
-    Detached,
-    /// A volume was made or taken over.
-    Provisioned,
-    /// A volume was grown.
-    Expanded,
     /// A CSI call failed.
     CallFailed,
     /// A node was lost and its attachments are undone without it.
     NodeLost,
     /// Something was undone by force.
     Forced,
-    /// Two Volumes name one handle.
-    DuplicateHandle,
-    /// A driver left its endpoint or came back.
-    PluginHealth,
     /// Something is on a node or at a driver that no object accounts for.
     Orphan,
     /// The storage says otherwise than the objects about what is attached.
@@ -53,14 +43,9 @@ impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mounted => "Mounted",
-            Self::Detached => "Detached",
-            Self::Provisioned => "Provisioned",
-            Self::Expanded => "Expanded",
             Self::CallFailed => "CallFailed",
             Self::NodeLost => "NodeLost",
             Self::Forced => "Forced",
-            Self::DuplicateHandle => "DuplicateHandle",
-            Self::PluginHealth => "PluginHealth",
             Self::Orphan => "Orphan",
             Self::Drifted => "Drifted",
             Self::StorageLeft => "StorageLeft",
@@ -71,13 +56,10 @@ impl Reason {
 
     fn type_(self) -> EventType {
         match self {
-            Self::Mounted | Self::Detached | Self::Provisioned | Self::Expanded | Self::PluginHealth => {
-                EventType::Normal
-            }
+            Self::Mounted => EventType::Normal,
             Self::CallFailed
             | Self::NodeLost
             | Self::Forced
-            | Self::DuplicateHandle
             | Self::Orphan
             | Self::Drifted
             | Self::StorageLeft

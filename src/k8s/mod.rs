@@ -3,27 +3,27 @@
 //! Reads that decide something are live ([`read`]); reads that only start work come from a [`cache`];
 //! every write goes through [`write`] (rules R1, R6).
 
-pub mod backoff;
-pub mod cache;
+pub(crate) mod backoff;
+pub(crate) mod cache;
 pub mod client;
-pub mod error;
-pub mod events;
+pub(crate) mod error;
+pub(crate) mod events;
 pub mod lease;
-pub mod node;
-pub mod persistent_volume;
-pub mod queue;
-pub mod read;
-pub mod secrets;
+pub(crate) mod node;
+pub(crate) mod persistent_volume;
+pub(crate) mod queue;
+pub(crate) mod read;
+pub(crate) mod secrets;
 mod store;
-pub mod unreadable;
-pub mod watch;
-pub mod write;
+pub(crate) mod unreadable;
+pub(crate) mod watch;
+pub(crate) mod write;
 
-pub use cache::Cache;
-pub use error::ApiError;
-pub use queue::{Next, Queue};
-pub use watch::Selector;
-pub use write::{Created, Deleted, Target, Writer};
+pub(crate) use cache::Cache;
+pub(crate) use error::ApiError;
+pub(crate) use queue::{Next, Queue};
+pub(crate) use watch::Selector;
+pub(crate) use write::{Created, Deleted, Target, Writer};
 
 #[cfg(test)]
 pub(crate) mod scripted_tests;

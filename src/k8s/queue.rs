@@ -120,34 +120,11 @@ impl<T: Key> Queue<T> {
         self.wake.notify_one();
     }
 
-    /// Counts a failure of this key and returns its next delay. [`Next::Retry`] does this by itself.
-    pub fn backoff(&self, key: &T) -> Duration {
-        let mut state = self.state();
-        let slot = state.slot(key);
-        slot.failures = slot.failures.saturating_add(1);
-        self.backoff.delay(slot.failures)
-    }
-
-    /// Forgets the failures of this key.
-    pub fn reset(&self, key: &T) {
-        let mut state = self.state();
-        if let Some(slot) = state.slots.get_mut(key) {
-            slot.failures = 0;
-        }
-        state.forget(key);
-    }
-
     /// How many keys wait for a worker.
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.state();
         state.ready.len() + state.swept
-    }
-
-    /// Whether no key waits for a worker.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Time since the key that has been worked on for longest was handed out. Beyond the longest call

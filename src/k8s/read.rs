@@ -23,8 +23,6 @@ const RESTARTS: u32 = 3;
 pub struct Listed<K> {
     /// The objects.
     pub items: Vec<K>,
-    /// The version of the collection at which this is the truth.
-    pub resource_version: String,
 }
 
 /// The object of this name as etcd has it now, or None if there is none. An answer that does not name
@@ -48,7 +46,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let mut items = Vec::new();
-    let resource_version = pages(api, fields, |page, is_first| {
+    pages(api, fields, |page, is_first| {
         if is_first {
             items.clear();
         }
@@ -56,7 +54,7 @@ where
         ControlFlow::Continue(())
     })
     .await?;
-    Ok(Listed { items, resource_version })
+    Ok(Listed { items })
 }
 
 /// Shows all objects to `look`, as etcd has them now and page by page, until it breaks. No more than a page is in memory.
@@ -68,15 +66,15 @@ pub async fn look_through<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    pages(api, None, |page, _| look(page)).await.map(drop)
+    pages(api, None, |page, _| look(page)).await
 }
 
-/// The pages of a LIST, each with whether it is the first. Returns the version of the collection.
+/// The pages of a LIST, each with whether it is the first.
 async fn pages<K>(
     api: &Api<K>,
     fields: Option<&str>,
     mut look: impl FnMut(Vec<K>, bool) -> ControlFlow<()>,
-) -> Result<String, ApiError>
+) -> Result<(), ApiError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
@@ -97,7 +95,7 @@ where
         let next = page.metadata.continue_.filter(|token| !token.is_empty());
         let is_first = params.continue_token.is_none();
         if look(page.items, is_first).is_break() || next.is_none() {
-            return Ok(page.metadata.resource_version.unwrap_or_default());
+            return Ok(());
         }
         params.continue_token = next;
     }

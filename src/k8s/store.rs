@@ -232,10 +232,6 @@ impl<K: Resource> Store<K> {
         self.entries.values().map(|entry| entry.object.clone()).collect()
     }
 
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The newest resourceVersion that has been seen of this kind, from anywhere.
     pub fn highest(&self) -> u64 {
         self.highest

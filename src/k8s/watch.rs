@@ -41,7 +41,6 @@ pub const STALLED: Duration = Duration::from_secs(150);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     fields: Option<String>,
-    labels: Option<String>,
 }
 
 impl Selector {
@@ -54,14 +53,7 @@ impl Selector {
     /// Objects that match a field selector, for example `spec.nodeName=worker-1`.
     #[must_use]
     pub fn fields(selector: impl Into<String>) -> Self {
-        Self { fields: Some(selector.into()), labels: None }
-    }
-
-    /// Narrows to objects that match a label selector too.
-    #[must_use]
-    pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
-        self.labels = Some(selector.into());
-        self
+        Self { fields: Some(selector.into()) }
     }
 }
 
@@ -222,7 +214,6 @@ impl<K: Cached> Watch<K> {
         let mut listed = HashSet::new();
         let mut params = ListParams {
             field_selector: self.selector.fields.clone(),
-            label_selector: self.selector.labels.clone(),
             limit: Some(PAGE),
             ..ListParams::default()
         };
@@ -253,7 +244,6 @@ impl<K: Cached> Watch<K> {
     async fn stream(&self, last: &mut u64) -> Result<(), Interrupted> {
         let params = WatchParams {
             field_selector: self.selector.fields.clone(),
-            label_selector: self.selector.labels.clone(),
             // Random, so that the streams of all agents do not reopen together.
             timeout: Some(rand::rng().random_range(200..290)),
             bookmarks: true,

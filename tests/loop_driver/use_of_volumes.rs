@@ -5,8 +5,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use moor::agent::mounts::is_writable_device;
-use moor::agent::paths::HostPath;
+use moor::agent::{HostPath, is_writable_device};
 use moor::csi::proto::csi::v1::volume_capability::access_mode::Mode;
 use moor::csi::proto::csi::v1::volume_usage::Unit;
 use moor::csi::proto::csi::v1::{ListVolumesRequest, NodeGetVolumeStatsRequest};

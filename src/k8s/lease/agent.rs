@@ -80,6 +80,7 @@ impl Renewal {
     }
 
     /// Waits for the first renewal. Returns false if the Lease ended without one.
+    #[cfg(test)]
     pub async fn first(&self) -> bool {
         self.renewed.clone().wait_for(Option::is_some).await.is_ok()
     }

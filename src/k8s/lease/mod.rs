@@ -3,12 +3,12 @@
 //! Nobody compares clocks of two machines. A Lease has expired when it was watched without a change for
 //! its whole duration, on the watcher's own monotonic clock; renewTime in it is for people.
 
-pub mod agent;
-pub mod election;
-pub mod forgotten;
-pub mod history;
-pub mod leftovers;
-pub mod observer;
+pub(crate) mod agent;
+pub(crate) mod election;
+pub(crate) mod forgotten;
+pub(crate) mod history;
+pub(crate) mod leftovers;
+pub(crate) mod observer;
 
 use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
@@ -16,13 +16,14 @@ use kube::Api;
 
 use super::{ApiError, Created, Writer, read};
 
-pub use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
-pub use agent::{AgentEnd, AgentLease, Holder, Renewal, Word};
-pub use election::{Election, ElectionEnd, Handover, Leadership, Timing};
+pub use crate::api::names::agent_lease_name;
+pub(crate) use crate::api::names::{AGENTS, agent_of_lease};
+pub(crate) use agent::{AgentEnd, AgentLease, Holder, Renewal, Word};
+pub(crate) use election::{Election, ElectionEnd, Handover, Leadership};
 pub use forgotten::Forgotten;
-pub use history::History;
-pub use leftovers::Leftovers;
-pub use observer::LeaseObserver;
+pub(crate) use history::History;
+pub(crate) use leftovers::Leftovers;
+pub(crate) use observer::LeaseObserver;
 
 /// The requests that Leases need; a trait, so that tests can lose, delay and reorder them.
 pub trait Leases: Send + Sync {
