@@ -187,7 +187,7 @@ pub(crate) async fn remove(ctx: &Context, handle: &Arc<VolumeHandle>) -> Result<
         match ctx.writer.delete(&ctx.handle_api(), &target.name, &target.uid, None).await? {
             Deleted::Gone => ctx.handles.remove_confirmed(&target.uid),
             Deleted::Marked(marked) => ctx.handles.apply(*marked),
-        };
+        }
         return Ok(Did::Step);
     }
     match ctx.writer.remove_finalizer(&ctx.handle_api(), handle.as_ref(), FINALIZER).await? {

@@ -78,14 +78,12 @@ pub(crate) async fn answer(
             let live = get_live(&ctx.claim_api(namespace), name).await?;
             let live = live.filter(|claim| claim.metadata.uid.as_deref() == Some(uid));
             looked.claims.insert(uid.clone(), live.as_ref().map(ClaimSeen::of));
-            Ok(match live {
-                Some(live) => News::of(&ctx.claims, live),
-                None => {
-                    let known = ctx.claims.by_uid(uid).is_some();
-                    ctx.claims.remove_confirmed(uid);
-                    News::if_any(known)
-                }
-            })
+            if let Some(live) = live {
+                return Ok(News::of(&ctx.claims, live));
+            }
+            let known = ctx.claims.by_uid(uid).is_some();
+            ctx.claims.remove_confirmed(uid);
+            Ok(News::if_any(known))
         }
         Look::Caller(controller) => {
             looked.callers.insert(controller.instance.clone(), caller_now(ctx, seen, controller).await?);

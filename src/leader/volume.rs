@@ -55,6 +55,7 @@ pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Due {
         VolumeStep::RestoreStatus => Due::Step(LeaderStep::RestoreStatus { state_too: true }),
         VolumeStep::RemoveHandle => remove_handle(scene),
         VolumeStep::FreeVolume => free(scene),
+        VolumeStep::GiveUp(caller) => give_up(scene, &caller),
         VolumeStep::MoveHandle(to) => move_handle(scene, to),
     }
 }
@@ -176,6 +177,16 @@ pub(super) fn move_handle(scene: &Scene<'_>, to: ControllerRef) -> Due {
     let Some(from) = scene.handle.and_then(|handle| handle.controller.as_ref()) else { return Due::Nothing };
     match may_move(scene, Some(from)) {
         Ok(true) => Due::Step(LeaderStep::MoveHandle(to)),
+        Ok(false) => Due::Nothing,
+        Err(look) => Due::Step(LeaderStep::Look(look)),
+    }
+}
+
+/// Lets the Volume go without its call, if the instance that has it can be making none (rule R2).
+fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Due {
+    match may_move(scene, Some(caller)) {
+        Ok(true) if scene.own_handle().is_some() => remove_handle(scene),
+        Ok(true) => free(scene),
         Ok(false) => Due::Nothing,
         Err(look) => Due::Step(LeaderStep::Look(look)),
     }

@@ -88,6 +88,8 @@ pub enum VolumeStep {
     RemoveHandle,
     /// GET the VolumeHandle; if it is gone or another Volume's take the finalizer off.
     FreeVolume,
+    /// Look whether this instance can still be making a call; if not, remove the VolumeHandle and take the finalizer off.
+    GiveUp(ControllerRef),
     /// Write another controller instance on the VolumeHandle: the old one is dead (rule R2).
     MoveHandle(ControllerRef),
 }
@@ -299,6 +301,22 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
         successor(c, seen.controllers, seen.plugin?, places(seen), key)
     });
+    let is_dead = |c: &&ControllerRef| seen.controllers.iter().any(|i| i.name == c.instance && i.dead);
+    let unheard = controller.as_ref().filter(|_| heir_of_call.is_none()).filter(is_dead);
+    if let Some(caller) = unheard.filter(|_| !spec.deletes_storage())
+        && own_handle(seen).is_none_or(|own| own.closing)
+        && matches!(
+            (operation, state),
+            (Some(VolumeOperation::Create), VolumeState::Pending)
+                | (
+                    Some(VolumeOperation::Delete),
+                    VolumeState::Pending | VolumeState::Created | VolumeState::Ready
+                )
+        )
+    {
+        // Its owner leaves the storage, and the agent that would give the call up is gone, without an heir.
+        return VolumeStep::GiveUp(caller.clone());
+    }
     if let Some(own) = own_handle(seen) {
         return match (own.closing, storage_goes, state, operation) {
             (false, ..) => VolumeStep::BeginClosing,

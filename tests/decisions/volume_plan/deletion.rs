@@ -251,3 +251,32 @@ fn whoever_came_since_deletes_the_storage() {
     row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
     assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c1())));
 }
+
+/// Its only node was deleted, and the Plugin with it: the owner says that the storage may stay, and nobody else can.
+#[test]
+fn what_its_owner_leaves_goes_when_nobody_is_there_to_give_it_up() {
+    let calls = [(Create, Pending), (Delete, Pending), (Delete, Created), (Delete, Ready)];
+    for (operation, state) in calls {
+        let left = |policy| {
+            let mut row = row(state, Some(operation)).deleted().handle("v-uid", true);
+            row.volume.spec.deletion_policy = Some(policy);
+            (row.plugin, row.controllers) = (false, vec![instance(&c1(), false, true)]);
+            row
+        };
+        let unlocked = |policy| Row { handle: None, ..left(policy) };
+        for row in [left(DeletionPolicy::Retain), unlocked(DeletionPolicy::Retain)] {
+            assert_eq!(row.plan(), VolumeStep::GiveUp(c1()), "{operation:?} {state:?}");
+        }
+        let kept = [left(DeletionPolicy::Delete), unlocked(DeletionPolicy::Delete)];
+        assert!(
+            kept.iter().all(|row| !matches!(row.plan(), VolumeStep::GiveUp(_))),
+            "{operation:?} {state:?}"
+        );
+        let mut serves = left(DeletionPolicy::Retain);
+        serves.controllers = vec![instance(&c1(), false, false)];
+        assert!(!matches!(serves.plan(), VolumeStep::GiveUp(_)), "its agent gives it up");
+        let mut open = left(DeletionPolicy::Retain);
+        open.handle.as_mut().unwrap().closing = false;
+        assert_eq!(open.plan(), VolumeStep::BeginClosing);
+    }
+}
