@@ -198,7 +198,16 @@ impl Waiting {
         match self {
             Self::Held(holder) | Self::OneTarget(holder) | Self::NotAttached(holder) => Some(holder.clone()),
             Self::InLine { behind } => Some(Holder { who: behind.clone(), ..Holder::default() }),
-            _ => None,
+            Self::VolumeNotFound { .. }
+            | Self::VolumeNotReady { .. }
+            | Self::VolumeDeleted { .. }
+            | Self::UseNotListed { .. }
+            | Self::NotAllowed(_)
+            | Self::NodeNotUsable { .. }
+            | Self::NoNode
+            | Self::PluginNotReady { .. }
+            | Self::ModeChanging
+            | Self::Forgotten(_) => None,
         }
     }
 

@@ -3,6 +3,8 @@
 //! One queue of Volumes and Plugins. A pass over a Volume settles everything that hangs on it: its
 //! VolumeHandle, its Attachments and its claims, oldest first. Only the holder of the Lease decides; two
 //! that both believe to be it meet at names and resourceVersions.
+// A variant that is new has to be decided about wherever one is.
+#![deny(clippy::wildcard_enum_match_arm)]
 
 mod act;
 mod agent_leases;

@@ -49,7 +49,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
                 let recheck = waits_for_others(&seen).then_some(RECHECK);
                 return match record::waiting(ctx, &seen, &plan.verdicts).await {
                     Next::Done => recheck.map_or(Next::Done, Next::After),
-                    next => next,
+                    next @ (Next::Again | Next::After(_) | Next::Retry) => next,
                 };
             }
             Err(ApiError::Conflict(request)) => {
@@ -74,20 +74,15 @@ async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Resu
     let mut looked = Looked::default();
     loop {
         let plan = plan(&seen.scene(&looked));
-        match &plan.step {
-            LeaderStep::Rest => {}
-            LeaderStep::Look(look) => {
-                match looks::answer(ctx, seen, look, &mut looked).await? {
-                    // What is planned next has to know all of it.
-                    looks::News::Some => return Ok(None),
-                    looks::News::None => continue,
-                }
+        if let LeaderStep::Look(look) = &plan.step {
+            match looks::answer(ctx, seen, look, &mut looked).await? {
+                // What is planned next has to know all of it.
+                looks::News::Some => return Ok(None),
+                looks::News::None => continue,
             }
-            step => {
-                if let Did::Step = act::act(ctx, seen, step, entry).await? {
-                    return Ok(None);
-                }
-            }
+        }
+        if let Did::Step = act::act(ctx, seen, &plan.step, entry).await? {
+            return Ok(None);
         }
         if let (Some(volume), Some(why)) = (&seen.volume, &plan.volume_waits) {
             volumes::wait(ctx, volume, why).await?;

@@ -64,11 +64,12 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
             next = Next::After(PATIENCE);
             continue;
         }
-        let why = match why {
-            Waiting::NodeNotUsable { node, .. } if ctx.nodes.get("", &node).is_none() => {
-                Waiting::no_such_node(&node)
-            }
-            why => why,
+        let why = if let Waiting::NodeNotUsable { node, .. } = &why
+            && ctx.nodes.get("", node).is_none()
+        {
+            Waiting::no_such_node(node)
+        } else {
+            why
         };
         match write(ctx, seen, claim, &why).await {
             Ok(false) => {}

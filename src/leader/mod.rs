@@ -9,6 +9,8 @@
 //!                      |                                                       |
 //!                      +-- the same scene until something is written ----------+
 //! ```
+// A variant that is new has to be decided about wherever one is.
+#![deny(clippy::wildcard_enum_match_arm)]
 
 mod closing;
 mod grants;

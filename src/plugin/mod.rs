@@ -1,6 +1,8 @@
 //! Decisions about Plugins: what its instances add up to, and what it allows a namespace.
 //!
 //! Pure: data in, data out.
+// A variant that is new has to be decided about wherever one is.
+#![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod allow;
 mod belief;

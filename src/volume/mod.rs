@@ -2,6 +2,8 @@
 //! which controller instance makes the calls.
 //!
 //! Pure: data in, data out.
+// A variant that is new has to be decided about wherever one is.
+#![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod calls;
 pub mod instance;

@@ -354,7 +354,14 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
             lock(seen, VolumeStep::MakeHandle)
         }
         (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created) => VolumeStep::Idle,
-        _ => VolumeStep::FreeVolume,
+        // The driver has nothing of it, or what it has stays or is another's.
+        (None, _)
+        | (
+            Some(VolumeOperation::Create | VolumeOperation::Validate),
+            VolumeState::Created | VolumeState::Ready,
+        )
+        | (Some(VolumeOperation::Validate | VolumeOperation::Delete), VolumeState::Pending)
+        | (Some(_), VolumeState::Deleted) => VolumeStep::FreeVolume,
     }
 }
 
