@@ -190,7 +190,7 @@ async fn remove_staging(paths: &Paths, records: &Records) {
         if unreadable || records.get(uid).is_some() {
             continue;
         }
-        match users::is_mounted_somewhere(uid).await {
+        match users::is_mounted_somewhere(uid, &path).await {
             Ok(true) => tracing::warn!(path = %path, "is mounted, and no record speaks of it"),
             Ok(false) => match directories::remove_staging(paths, &path) {
                 Ok(Left::Nothing) => tracing::info!(path = %path, "removed, as no record speaks of it"),

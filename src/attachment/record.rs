@@ -48,6 +48,14 @@ pub struct Imprint {
     pub raw: bool,
 }
 
+impl Imprint {
+    /// All of a disk is the volume: it says by itself whether it is in use.
+    #[must_use]
+    pub fn is_whole_disk(&self) -> bool {
+        self.disk.is_some() && (self.raw || self.root == "/")
+    }
+}
+
 /// What was unmounted, and is perhaps still in use in a mount namespace that has kept its copy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -6,9 +6,9 @@ use std::process::{Child, Command};
 
 use super::Cluster;
 
-/// Takes everything of moor out of the namespace that the shell is in.
-const ALONE: &str =
-    "awk '$5 ~ /csi\\/moor.dev/ {print $5}' /proc/self/mountinfo | tac | xargs -r -n1 umount -l";
+/// Takes everything of moor out of the namespace that the shell is in, but what is below the path `$own` if that is set.
+const ALONE: &str = "awk -v own=\"${own:-none}\" '$5 ~ /csi\\/moor.dev/ && index($5, own) != 1 {print $5}' \
+    /proc/self/mountinfo | tac | xargs -r -n1 umount -l";
 
 /// A process that uses a volume. Dropped it ends.
 pub struct Consumer {
@@ -43,6 +43,15 @@ impl Consumer {
         let script = format!("exec 3<\"$1\"; {ALONE}; exec sleep infinity");
         let consumer = Self::start(&script, path, PathBuf::new());
         consumer.until(cluster, "the consumer holds it open", Self::sleeps).await;
+        consumer
+    }
+
+    /// As a container that has got the node's tree, and in it what was mounted below `own` then, without what becomes of
+    /// that later. Has the file `path` open in it.
+    pub async fn in_the_nodes_tree(cluster: &Cluster, own: &str, path: &str) -> Self {
+        let script = format!("own={own}; {ALONE}; exec 3<>\"$1\" && exec sleep infinity");
+        let consumer = Self::start(&script, path, PathBuf::new());
+        consumer.until(cluster, "the consumer has it open", Self::sleeps).await;
         consumer
     }
 

@@ -79,6 +79,35 @@ pub async fn a_copy_of_the_mount_holds_the_volume(cluster: Arc<Cluster>) {
     until_handed_on(&rig, "held", "next").await;
 }
 
+/// A container that has got the node's tree without what becomes of it later holds what it has mounted below `part` of
+/// moor's folder, by an open file. The kernel ends mounts that others have on a directory when it is removed.
+async fn held_by_a_copy_of_the_nodes_tree(cluster: &Arc<Cluster>, name: &str, part: &str) {
+    let rig = Rig::start(cluster, Options::default()).await;
+    rig.fake.backend().untidy.insert("tree".to_owned());
+    let target = mounted(&rig, name).await;
+    let own = rig.kubelet_dir(NODE).join("plugins/kubernetes.io/csi/moor.dev").join(part);
+    let staging = own.join(rig.read_attachment_of(name).await.uid().unwrap());
+    let place = if part == "staging" { staging } else { target.into() };
+    let file = place.join("word");
+    fs::write(&file, "kept").unwrap();
+    let consumer =
+        Consumer::in_the_nodes_tree(cluster, &own.to_string_lossy(), &file.to_string_lossy()).await;
+    rig.make_claim(&volume_claim("next", name, NEXT)).await;
+    deleted_in_use(&rig, name, &consumer.pid(), "sleep").await;
+    until_looked_again(&rig, name).await;
+    drop(consumer);
+    until_handed_on(&rig, name, "next").await;
+}
+
+/// Its driver leaves the target to whoever has called it.
+pub async fn a_target_in_a_copy_of_the_nodes_tree_holds_the_volume(cluster: Arc<Cluster>) {
+    held_by_a_copy_of_the_nodes_tree(&cluster, "tree", "targets").await;
+}
+
+pub async fn a_staging_path_in_a_copy_of_the_nodes_tree_holds_the_volume(cluster: Arc<Cluster>) {
+    held_by_a_copy_of_the_nodes_tree(&cluster, "staged", "staging").await;
+}
+
 /// It has a part of the volume mounted, at a path of its own, as by a subPath.
 pub async fn a_container_holds_the_volume_through_a_restart_of_the_agent(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
@@ -311,6 +340,8 @@ pub async fn a_mount_that_the_driver_keeps_on_the_node_holds_nothing(cluster: Ar
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     a_copy_of_the_mount_holds_the_volume,
+    a_target_in_a_copy_of_the_nodes_tree_holds_the_volume,
+    a_staging_path_in_a_copy_of_the_nodes_tree_holds_the_volume,
     a_container_holds_the_volume_through_a_restart_of_the_agent,
     a_crash_while_it_is_unpublished_forgets_no_consumer,
     force_frees_what_is_in_use_and_says_what_it_skipped,

@@ -74,7 +74,44 @@ impl Pass {
             return Ok(false);
         }
         let seen = self.agent.node_mounts.is_named() || self.driver_process(driver).await.is_some();
-        Ok(seen && !users::is_mounted_somewhere(claim).await?)
+        Ok(seen && !users::is_mounted_somewhere(claim, target).await?)
+    }
+
+    /// Removes the target of a claim that was unmounted. While somebody else has something mounted on it, it only closes:
+    /// with the directory the kernel would end that, and who has a file open by it would be seen by nobody.
+    pub(super) async fn remove_unless_held(
+        &self,
+        claim: &str,
+        target: &HostPath,
+        view: &View,
+    ) -> Result<(), Trouble> {
+        let is_held = self.is_held(claim, target).await.unwrap_or_else(|error| {
+            tracing::warn!("{error}; {target} stays until it is known who uses what was mounted there");
+            true
+        });
+        if is_held {
+            close(target);
+            return Ok(());
+        }
+        Ok(self.remove_target(claim, target, view)?)
+    }
+
+    async fn is_held(&self, claim: &str, target: &HostPath) -> Result<bool, MountError> {
+        let is_there = |path: &std::path::Path| Ok(fs::symlink_metadata(path).is_ok());
+        Ok(bounded(target, is_there).await? && users::is_mounted_somewhere(claim, target).await?)
+    }
+
+    /// Removes the target of a claim, or closes the way to it.
+    pub(super) fn remove_target(&self, claim: &str, target: &HostPath, view: &View) -> Result<(), Failure> {
+        let left = directories::remove_target(&self.agent.paths, target);
+        let left = left.map_err(|error| local(Rpc::NodeUnpublishVolume, &error))?;
+        if left != Left::Nothing {
+            close(target);
+        }
+        if left == Left::Content {
+            self.tell_content(claim, target, view);
+        }
+        Ok(())
     }
 
     /// Somebody wrote into a target on which nothing was mounted.
@@ -87,4 +124,8 @@ impl Pass {
             self.agent.tell(claim, Reason::Orphan, "Unpublish", note);
         }
     }
+}
+
+fn close(target: &HostPath) {
+    directories::close_parent(target).unwrap_or_else(|error| tracing::warn!("{error}"));
 }

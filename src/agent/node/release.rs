@@ -1,7 +1,7 @@
 //! After a mount is gone: the volume is given on only when nobody uses it on this node any more
 //! ([ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,6 +50,7 @@ impl Pass {
             kept_by_driver: stored.kept_by_driver.clone().unwrap_or_default(),
             driver: self.driver_process(&stored.record.driver_name).await,
         };
+        let unmounted = question.left.clone();
         // A container of one writer looks like that of another.
         let told_apart = claim.is_none_or(|claim| view.writes_alone(claim, &stored));
         let found = if told_apart {
@@ -71,6 +72,9 @@ impl Pass {
                 self.agent.tell(&instance, Reason::Forced, "Unpublish", note);
             }
         }
+        if told_apart {
+            self.remove_targets(&unmounted, &stored.record, view);
+        }
         match claim {
             Some(claim) => drop(stored.record.left.remove(claim)),
             None => stored.record.left.clear(),
@@ -79,6 +83,15 @@ impl Pass {
         // Not on disk: after a restart it is looked at again.
         self.agent.records.note(stored);
         Ok(())
+    }
+
+    /// Those that were kept because somebody else had something mounted on them.
+    fn remove_targets(&self, unmounted: &BTreeMap<String, Left>, record: &Record, view: &View) {
+        let is_over = |uid: &String| *uid != record.attachment_uid && !record.targets.contains_key(uid);
+        for (claim, left) in unmounted.iter().filter(|(uid, _)| is_over(uid)) {
+            let removed = self.remove_target(claim, &HostPath::recorded(&left.path), view);
+            removed.unwrap_or_else(|failure| tracing::warn!("{failure}"));
+        }
     }
 
     /// Who may order that nobody is waited for: the deleted claims that wait, all of them; without any an administrator.

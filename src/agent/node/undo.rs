@@ -83,12 +83,11 @@ impl Pass {
             }
         }
         self.require_unmounted(RPC, &target, "NodeUnpublishVolume").await?;
-        let left = directories::remove_target(&self.agent.paths, &target).map_err(|e| local(RPC, &e))?;
-        if left != Left::Nothing {
-            directories::close_parent(&target).unwrap_or_else(|error| tracing::warn!("{error}"));
-        }
-        if left == Left::Content {
-            self.tell_content(claim, &target, view);
+        // Where nothing was mounted nobody is looked for, and nothing comes after this.
+        if recorded.imprint.is_some() {
+            self.remove_unless_held(claim, &target, view).await?;
+        } else {
+            self.remove_target(claim, &target, view)?;
         }
         stored.record.targets.remove(claim);
         stored.flags_seen.remove(claim);
@@ -137,10 +136,14 @@ impl Pass {
             self.pass_over(&stored.record, &staging, failure).await?;
         }
         self.require_unmounted(RPC, &staging, "NodeUnstageVolume").await?;
-        self.clear_staging(&staging)?;
+        let imprint = stored.staging_imprint.take();
+        // With the directory the kernel ends what others have mounted on it, and who has a file open by that is seen by
+        // nobody: then it goes with the record. Only a disk tells of them by itself.
+        if imprint.as_ref().is_none_or(Imprint::is_whole_disk) {
+            self.clear_staging(&staging)?;
+        }
         stored.record.staged = Done::No;
         stored.staging_device = None;
-        let imprint = stored.staging_imprint.take();
         stored.leave(uid, &staging, imprint);
         stored.staged_once = false;
         self.went(uid, &stored.record);

@@ -75,13 +75,16 @@ pub(super) async fn find(question: Question, node: &MountNamespace) -> Result<Us
     Ok(users)
 }
 
-/// Whether anything is mounted, in any mount namespace that can be seen, at a path that has this UID in it.
-pub(super) async fn is_mounted_somewhere(uid: &str) -> Result<bool, MountError> {
-    Ok(is_mounted_in(&take_survey().await?, uid))
+/// Whether anything is mounted, in any mount namespace that can be seen, on `path` or at a path that has this UID in it.
+pub(super) async fn is_mounted_somewhere(uid: &str, path: &HostPath) -> Result<bool, MountError> {
+    let me = fs::read_link("/proc/self/ns/mnt").ok();
+    Ok(is_mounted_in(&take_survey().await?, me.as_slice(), uid, path))
 }
 
-fn is_mounted_in(survey: &[Space], uid: &str) -> bool {
-    survey.iter().any(|space| space.table.all().iter().any(|mount| mount.is_below(uid)))
+fn is_mounted_in(survey: &[Space], own: &[PathBuf], uid: &str, path: &HostPath) -> bool {
+    let there = places(std::iter::once(&path.text()), survey, own);
+    let is_there = |space: &Space, mount: &Mount| mount.is_below(uid) || space.has_at(mount, &there);
+    survey.iter().any(|space| space.table.all().iter().any(|mount| is_there(space, mount)))
 }
 
 async fn take_survey() -> Result<Arc<Vec<Space>>, MountError> {

@@ -179,9 +179,15 @@ fn what_anybody_has_mounted_at_a_target_is_seen() {
         // Bound from what is not mounted any more: it is somewhere else.
         space("container", &[("/c-1/target", "/data rw")]),
     ];
-    assert!(!is_mounted_in(&survey, CLAIM));
+    let is_mounted = |survey: &[Space]| {
+        let target = HostPath::recorded("/k/targets/c-1/target");
+        is_mounted_in(survey, &[PathBuf::from("own")], CLAIM, &target)
+    };
+    assert!(!is_mounted(&survey));
     let driver = [space("own", &[]), space("driver", &[("/vol", "/host/k/targets/c-1/target rw")])];
-    assert!(is_mounted_in(&driver, CLAIM));
+    assert!(is_mounted(&driver));
+    let by_another_name = [("9:1 /k/targets/c-1", "/x rw"), ("/vol", "/x/target rw")];
+    assert!(is_mounted(&[space("own", &[]), space("container", &by_another_name)]));
 }
 
 /// As kubelet makes it for a subPath, which may be all of the volume, and for a `local` PersistentVolume of the claim's path.

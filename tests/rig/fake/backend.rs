@@ -66,6 +66,8 @@ pub struct Backend {
     pub writable: BTreeSet<String>,
     /// Keys of volumes that cannot be mounted at their targets, which are made before that is found out.
     pub unmountable: BTreeSet<String>,
+    /// Keys of volumes whose targets stay when they are unpublished.
+    pub untidy: BTreeSet<String>,
     /// By key: volumes that are no directory of the storage's.
     pub media: BTreeMap<String, Medium>,
 }
@@ -84,6 +86,7 @@ impl Backend {
             node_ids: BTreeMap::new(),
             writable: BTreeSet::new(),
             unmountable: BTreeSet::new(),
+            untidy: BTreeSet::new(),
             media: BTreeMap::new(),
         }
     }
@@ -367,6 +370,9 @@ impl Backend {
             Err(errno) => return Err(failed(errno)),
         }
         self.known(key)?.published.remove(&place);
+        if self.untidy.contains(key) {
+            return Ok(());
+        }
         let gone = if target.is_dir() { fs::remove_dir(target) } else { fs::remove_file(target) };
         gone.map_err(|error| Status::internal(error.to_string()))
     }
