@@ -193,6 +193,16 @@ impl Failure {
         Self { pace: Pace::Steady, ..Self::local("StillInUse", Rpc::NodeUnpublishVolume, message) }
     }
 
+    /// What the driver could not unmount is in use on the node. `way` says how it is unmounted all the same.
+    #[must_use]
+    pub fn busy(path: &dyn fmt::Display, way: &str, failure: &Self) -> Self {
+        let message = format!(
+            "{path} is in use on the node, by somebody who has a file open in it or something mounted below it, and is \
+             unmounted when that ends, or {way}: {failure}"
+        );
+        Self { pace: Pace::Steady, ..Self::local("StillInUse", failure.rpc, message) }
+    }
+
     /// Whether what was unmounted is in use cannot be found out.
     #[must_use]
     pub fn users_unknown(path: &str, error: &dyn fmt::Display, way: &str, fence: Fence) -> Self {

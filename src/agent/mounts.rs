@@ -153,14 +153,22 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// The forced unmount of rule R4 failed.
-    #[error("unmount {path} by force: {source}")]
+    /// Unmounting without the driver failed (rule R4).
+    #[error("unmount {path}: {source}")]
     Unmount {
         /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
+}
+
+impl MountError {
+    /// Somebody uses what was to be unmounted.
+    #[must_use]
+    pub fn says_busy(&self) -> bool {
+        matches!(self, Self::Unmount { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
+    }
 }
 
 /// What is mounted, or which raw device is, at `path`; nothing if neither. A file system that does not answer is in the
@@ -202,15 +210,14 @@ pub async fn is_writable_device(path: &HostPath) -> Result<bool, MountError> {
     .await
 }
 
-/// Detaches whatever is mounted at `path` from the tree at once, busy or not (umount2 with MNT_DETACH). Nothing mounted
-/// there is success.
-pub async fn detach_by_force(path: &HostPath) -> Result<(), MountError> {
+/// Unmounts what is mounted at `path`: unless the kernel says that somebody uses it, or at once (MNT_DETACH), and then
+/// whoever has a file open there is in no table any more. Nothing mounted there is success.
+pub async fn take_off(path: &HostPath, busy_too: bool) -> Result<(), MountError> {
+    let how = if busy_too { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     // A look that hangs there is no reason not to try: the kernel does not ask the file system to let go of its mount.
-    bounded_for(Work::Unmount, path, |path| {
-        match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-            Err(errno) => Err(MountError::Unmount { path: path.to_owned(), source: errno.into() }),
-        }
+    bounded_for(Work::Unmount, path, move |path| match unmount(path, how | UnmountFlags::NOFOLLOW) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(errno) => Err(MountError::Unmount { path: path.to_owned(), source: errno.into() }),
     })
     .await
 }

@@ -96,7 +96,7 @@ async fn what_hangs_is_looked_up_in_the_table_and_can_be_unmounted() {
     assert_eq!(look(&mounted).await.unwrap(), find(&table, mounted.as_path()));
     assert_eq!(look(&missing).await.unwrap(), None);
     if rustix::process::geteuid().is_root() {
-        detach_by_force(&missing).await.unwrap();
+        take_off(&missing, true).await.unwrap();
     }
 }
 
@@ -106,6 +106,6 @@ async fn a_forced_unmount_of_nothing_is_success() {
     let missing = HostPath::recorded(dir.path().join("x").to_str().unwrap());
     // Without the right to unmount the kernel refuses before it looks.
     if rustix::process::geteuid().is_root() {
-        detach_by_force(&missing).await.unwrap();
+        take_off(&missing, true).await.unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, ResourceExt as _};
 use moor::api::capability::VolumeUse;
@@ -187,25 +188,33 @@ pub async fn a_reader_goes_on_while_a_writer_waits_for_its_consumer(cluster: Arc
     rig.remove(&["reader"], &["writer"]).await;
 }
 
+/// [`NODE`] is given up for lost, and comes back when the claim is gone.
+async fn until_lost_and_back(rig: &Rig, name: &str) {
+    rig.kill(NODE);
+    rig.expire_lease(NODE).await;
+    rig.delete_claim(name).await;
+    rig.mark_out_of_service(NODE, true).await;
+    rig.until_claim_gone(name).await;
+    rig.mark_out_of_service(NODE, false).await;
+    rig.run(NODE);
+}
+
+/// The PluginInstance of [`NODE`], and what it says of what waits to be undone there.
+fn undone(cluster: &Cluster) -> Option<(String, Condition)> {
+    let all = cluster.instances.state();
+    let instance = all.into_iter().find(|instance| instance.spec.node_name == NODE)?;
+    let mut said = instance.status.as_ref()?.conditions.iter();
+    Some((instance.name_any(), said.find(|condition| condition.type_ == UNDONE)?.clone()))
+}
+
 /// A node that was lost is back, and who uses the volume there has no claim any more to be named on.
 pub async fn what_no_claim_tells_of_is_told_by_the_instance_and_forced_there(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let target = mounted(&rig, "back").await;
     let consumer = Consumer::writing(&cluster, &target, ".").await;
     let attachment = rig.read_attachment_of("back").await.uid().unwrap();
-    rig.kill(NODE);
-    rig.expire_lease(NODE).await;
-    rig.delete_claim("back").await;
-    rig.mark_out_of_service(NODE, true).await;
-    rig.until_claim_gone("back").await;
-    rig.mark_out_of_service(NODE, false).await;
-    rig.run(NODE);
-    let undone = || {
-        let all = cluster.instances.state();
-        let instance = all.into_iter().find(|instance| instance.spec.node_name == NODE)?;
-        let mut said = instance.status.as_ref()?.conditions.iter();
-        Some((instance.name_any(), said.find(|condition| condition.type_ == UNDONE)?.clone()))
-    };
+    until_lost_and_back(&rig, "back").await;
+    let undone = || undone(&cluster);
     let waits = || undone().filter(|(_, said)| said.status == "False");
     let (instance, said) =
         cluster.until("the instance says what waits", waits, || format!("{:?}", undone())).await;
@@ -222,6 +231,24 @@ pub async fn what_no_claim_tells_of_is_told_by_the_instance_and_forced_there(clu
     rig.until_ready("again").await;
     drop(consumer);
     rig.remove(&["again"], &["back"]).await;
+}
+
+/// Nobody has ordered that what a process on the node has open be unmounted under it, where no table would show it.
+pub async fn a_file_that_is_open_on_a_lost_node_holds_the_volume(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let target = mounted(&rig, "lost").await;
+    let file = fs::File::create(Path::new(&target).join("word")).unwrap();
+    until_lost_and_back(&rig, "lost").await;
+    let waits = || undone(&cluster).filter(|(_, said)| said.status == "False");
+    let (_, said) =
+        cluster.until("the instance says what waits", waits, || format!("{:?}", undone(&cluster))).await;
+    for word in ["vol-lost", &target, "is in use on the node", FORCE_UNDO] {
+        assert!(said.message.contains(word), "{word}: {}", said.message);
+    }
+    drop(file);
+    let over = || undone(&cluster).filter(|(_, said)| said.status == "True").map(drop);
+    cluster.until("nothing waits any more", over, || format!("{:?}", undone(&cluster))).await;
+    rig.remove(&[""; 0], &["lost"]).await;
 }
 
 /// A claim for the volume `open`, which is a device, and is made with that on `disk`.
@@ -347,6 +374,7 @@ pub const CASES: &[Case] = cases![
     force_frees_what_is_in_use_and_says_what_it_skipped,
     a_reader_goes_on_while_a_writer_waits_for_its_consumer,
     what_no_claim_tells_of_is_told_by_the_instance_and_forced_there,
+    a_file_that_is_open_on_a_lost_node_holds_the_volume,
     a_device_that_is_open_holds_the_volume,
     a_device_of_an_earlier_version_holds_the_volume,
     a_file_system_that_lives_on_holds_the_volume,

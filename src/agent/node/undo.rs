@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::forgotten::way_of_force;
 use super::make::{in_use, local};
 use super::observe::View;
 use super::{Pass, Trouble};
@@ -31,15 +32,15 @@ impl Pass {
         if recorded.published != Done::No {
             let _turn = self.turn(&driver, Direction::Undo).await?;
             let ordered = view.claims.get(claim).filter(|c| c.spec.force_detach);
-            let forced = ordered.is_some() || self.gives_up(view, &stored);
+            let by_order = ordered.is_some() || self.is_forced(&stored.record);
+            let forced = by_order || is_abandoned(view, &stored);
             if recorded.covered {
-                self.uncover(&mut stored, forced).await.map_err(|error| in_use(RPC, &error))?;
+                self.uncover(&mut stored, by_order).await.map_err(|error| in_use(RPC, &error))?;
             }
             if recorded.imprint.is_none() {
                 // Of an earlier version, or of a publish that was cut off. An agent that dies in the call must not have
                 // the one after it ask who uses nothing.
-                let ordered = ordered.is_some() || self.is_forced(&stored.record);
-                recorded.imprint = seen_or_ordered(ordered, imprint::of_whatever(&target).await)?;
+                recorded.imprint = seen_or_ordered(by_order, imprint::of_whatever(&target).await)?;
                 if recorded.imprint.is_some() {
                     stored.record.targets.insert(claim.to_owned(), recorded.clone());
                     self.agent.records.put_or_defer(stored.clone()).await;
@@ -66,7 +67,7 @@ impl Pass {
                     return Err(failure.into());
                 }
                 // Rule R4: with a live agent forceDetach is an order to unmount even while busy.
-                if let Some(note) = self.detach(&target, &failure).await?
+                if let Some(note) = self.detach(&target, &failure, by_order, &stored.record).await?
                     && let Some(claim) = ordered
                 {
                     self.agent.tell(claim, Reason::Forced, "Unpublish", note);
@@ -127,8 +128,8 @@ impl Pass {
         }
         let mut called = self.call_unstage(&plugin, &stored.record, &staging, view).await;
         if let Err(failure) = &called
-            && self.gives_up(view, &stored)
-            && self.detach(&staging, failure).await?.is_some()
+            && (is_abandoned(view, &stored) || self.is_forced(&stored.record))
+            && self.detach(&staging, failure, self.is_forced(&stored.record), &stored.record).await?.is_some()
         {
             called = self.call_unstage(&plugin, &stored.record, &staging, view).await;
         }
@@ -185,18 +186,26 @@ impl Pass {
         Ok(())
     }
 
-    /// No call of the driver, and nobody who uses it, is waited for.
-    fn gives_up(&self, view: &View, stored: &Stored) -> bool {
-        is_abandoned(view, stored) || self.is_forced(&stored.record)
-    }
-
-    /// Unmounts although it is in use or its device is gone. Returns what was done, in words; nothing if nothing is
-    /// mounted there.
-    async fn detach(&self, path: &HostPath, failure: &Failure) -> Result<Option<String>, Trouble> {
+    /// Unmounts without the driver, whose device may be gone; although it is in use only `by_order`. Returns what was done,
+    /// in words; nothing if nothing is mounted there.
+    async fn detach(
+        &self,
+        path: &HostPath,
+        failure: &Failure,
+        by_order: bool,
+        record: &Record,
+    ) -> Result<Option<String>, Trouble> {
         if mounts::look(path).await?.is_none() {
             return Ok(None);
         }
-        mounts::detach_by_force(path).await?;
+        if let Err(error) = mounts::take_off(path, by_order).await {
+            let way = format!("{} orders it", way_of_force(record, &self.agent.node_name));
+            return Err(if error.says_busy() {
+                Failure::busy(path, &way, failure).into()
+            } else {
+                error.into()
+            });
+        }
         let note = format!("{path} was unmounted by force after: {failure}");
         tracing::warn!("{note}");
         Ok(Some(note))
