@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, major, minor};
 use rustix::io::Errno;
 
-use super::survey::{namespace, processes};
+use super::survey::{folder_of, namespace, processes};
 use crate::agent::mount_namespace::MountNamespace;
 use crate::agent::mounts::{MountError, bounded};
 use crate::agent::paths::HostPath;
@@ -115,7 +115,7 @@ pub(super) fn parts(folder: &Path, (major, minor): (u32, u32)) -> Result<Vec<Par
 /// one, of which the file system is dead, may keep whoever asks.
 pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Result<Vec<i32>, MountError> {
     let has_open = |process: &i32| {
-        let folder = proc.join(process.to_string());
+        let folder = folder_of(proc, *process);
         let links = links_of(&folder).into_iter().chain([folder.join("cwd"), folder.join("root")]);
         links.into_iter().any(|link| is_of_file_system(&link, device))
     };
@@ -138,7 +138,7 @@ pub(super) fn open_files(
     let mut found: BTreeMap<u64, Vec<OpenFile>> = BTreeMap::new();
     let others = |process: &i32| namespace(proc, *process).is_none_or(|found| !except.contains(&found));
     for process in all_of(proc)?.into_iter().filter(others) {
-        let folder = proc.join(process.to_string());
+        let folder = folder_of(proc, process);
         for link in links_of(&folder) {
             let info = link.file_name().map(|number| folder.join("fdinfo").join(number));
             if let Some(mount) = info.and_then(|info| mount_of(&fs::read_to_string(info).ok()?)) {
