@@ -89,7 +89,8 @@ pub(super) fn same_disk(device: &str) -> Option<(u32, u32)> {
     (disk(number)? == device).then(|| number_of(number))?
 }
 
-fn number_of(number: &str) -> Option<(u32, u32)> {
+/// The two parts of a `major:minor`.
+pub(super) fn number_of(number: &str) -> Option<(u32, u32)> {
     let (major, minor) = number.split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }

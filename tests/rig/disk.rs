@@ -24,6 +24,23 @@ impl Disk {
     }
 }
 
+/// A device to which the kernel swaps, until this is dropped: nobody has it open, and nothing is mounted.
+pub struct Swap(PathBuf);
+
+impl Swap {
+    pub fn to(device: &Path) -> Self {
+        run(Command::new("mkswap").arg(device));
+        run(Command::new("swapon").arg(device));
+        Self(device.to_owned())
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        run(Command::new("swapoff").arg(&self.0));
+    }
+}
+
 fn run(command: &mut Command) -> String {
     let done = command.output().unwrap();
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));

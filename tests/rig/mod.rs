@@ -48,7 +48,7 @@ use rustix::process::Signal;
 pub use cluster::{Cluster, LOOK, PATIENCE};
 pub use consumer::Consumer;
 pub use dead_mounts::DeadMount;
-pub use disk::Disk;
+pub use disk::{Disk, Swap};
 pub use fake::{Fake, Fault};
 pub use gate::{Gate, Point, Side};
 pub use harness::{Case, is_whole, main, say};

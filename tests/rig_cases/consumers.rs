@@ -8,10 +8,9 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, ResourceExt as _};
-use moor::api::capability::VolumeUse;
 use moor::api::conditions::UNDONE;
 use moor::api::instance::FORCE_UNDO;
-use moor::api::{AccessMode, AttachmentMode, ClaimState, PluginInstance, VolumeClaim};
+use moor::api::{ClaimState, PluginInstance};
 use moor::csi::Rpc;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use serde_json::json;
@@ -21,11 +20,11 @@ use crate::rig::fake::backend::Medium;
 use crate::rig::{Case, Cluster, Consumer, Disk, DriverIn, Fault, Options, Rig, SPACE, volume, volume_claim};
 
 /// Where it is in use.
-const NODE: &str = "node-2";
+pub const NODE: &str = "node-2";
 /// Who gets it next.
-const NEXT: &str = "node-1";
+pub const NEXT: &str = "node-1";
 /// What the claim says while somebody uses what it had.
-const IN_USE: &str = "StillInUse";
+pub const IN_USE: &str = "StillInUse";
 
 /// A volume that is mounted on [`NODE`]. Claim and Volume have one name. Returns where.
 async fn mounted(rig: &Rig, name: &str) -> String {
@@ -35,7 +34,7 @@ async fn mounted(rig: &Rig, name: &str) -> String {
 }
 
 /// Deletes the claim and waits until it says who uses the volume. Nothing is given up.
-async fn deleted_in_use(rig: &Rig, name: &str, pid: &str, program: &str) {
+pub async fn deleted_in_use(rig: &Rig, name: &str, pid: &str, program: &str) {
     rig.delete_claim(name).await;
     let status =
         rig.until_says(name, IN_USE, &[NODE, &format!("pid {pid} ({program})"), "forceDetach"]).await;
@@ -44,7 +43,7 @@ async fn deleted_in_use(rig: &Rig, name: &str, pid: &str, program: &str) {
 }
 
 /// Waits until the agent has looked again, and found the same.
-async fn until_looked_again(rig: &Rig, name: &str) {
+pub async fn until_looked_again(rig: &Rig, name: &str) {
     let attempts = |name: &str| rig.cluster.claim(name)?.status.as_ref()?.attempts;
     let before = rig.read_claim(name).await.status.unwrap().attempts.unwrap();
     let again = || attempts(name).filter(|now| *now > before).map(drop);
@@ -53,7 +52,7 @@ async fn until_looked_again(rig: &Rig, name: &str) {
 }
 
 /// The next claim is Ready, and the volume was detached before it was attached for it.
-async fn until_handed_on(rig: &Rig, name: &str, next: &str) {
+pub async fn until_handed_on(rig: &Rig, name: &str, next: &str) {
     rig.until_claim_gone(name).await;
     rig.until_ready(next).await;
     let calls = rig.journal.calls_of(name);
@@ -251,63 +250,6 @@ pub async fn a_file_that_is_open_on_a_lost_node_holds_the_volume(cluster: Arc<Cl
     rig.remove(&[""; 0], &["lost"]).await;
 }
 
-/// A claim for the volume `open`, which is a device, and is made with that on `disk`.
-fn claim_of_device(name: &str, node: &str) -> VolumeClaim {
-    let mut claim = volume_claim(name, "open", node);
-    claim.spec.attachment_mode = AttachmentMode::BlockDevice;
-    claim
-}
-
-async fn make_device(rig: &Rig, disk: &Disk) {
-    rig.fake.backend().media.insert("open".to_owned(), Medium::Device(disk.device.clone()));
-    let raw = VolumeUse { access_mode: AccessMode::default(), attachment_mode: AttachmentMode::BlockDevice };
-    let mut object = volume("open");
-    object.spec.capabilities = vec![raw];
-    rig.make_volume(&object).await;
-}
-
-pub async fn a_device_that_is_open_holds_the_volume(cluster: Arc<Cluster>) {
-    let rig = Rig::start(&cluster, Options::default()).await;
-    let disk = Disk::make(&cluster.directory.join("open.disk"));
-    make_device(&rig, &disk).await;
-    rig.make_claim(&claim_of_device("open", NODE)).await;
-    let target = rig.until_ready("open").await;
-    let consumer = Consumer::holding(&cluster, &target).await;
-    rig.make_claim(&claim_of_device("next", NEXT)).await;
-    deleted_in_use(&rig, "open", &consumer.pid(), "sleep").await;
-    rig.restart(NODE);
-    until_looked_again(&rig, "open").await;
-    drop(consumer);
-    until_handed_on(&rig, "open", "next").await;
-}
-
-/// An earlier version has not recorded by what it is recognised. The agent dies after the driver has unmounted and before
-/// it has written that down.
-pub async fn a_device_of_an_earlier_version_holds_the_volume(cluster: Arc<Cluster>) {
-    let rig = Rig::start(&cluster, Options::default()).await;
-    let disk = Disk::make(&cluster.directory.join("earlier.disk"));
-    make_device(&rig, &disk).await;
-    rig.make_claim(&claim_of_device("open", NODE)).await;
-    let target = rig.until_ready("open").await;
-    let consumer = Consumer::holding(&cluster, &target).await;
-    rig.kill(NODE);
-    rig.change_record(NODE, |record| {
-        let targets = record["targets"].as_object_mut().unwrap().values_mut();
-        targets.for_each(|target| drop(target.as_object_mut().unwrap().remove("imprint").unwrap()));
-    });
-    rig.fake.fail("open", Rpc::NodeUnpublishVolume, Fault::HangAfter);
-    rig.run(NODE);
-    rig.delete_claim("open").await;
-    let gone = || (!fs::exists(&target).unwrap()).then_some(());
-    cluster.until("the driver has unmounted it", gone, || rig.story("open")).await;
-    rig.kill(NODE);
-    rig.fake.heal("open", Rpc::NodeUnpublishVolume);
-    rig.run(NODE);
-    deleted_in_use(&rig, "open", &consumer.pid(), "sleep").await;
-    drop(consumer);
-    rig.remove(&["open"], &["open"]).await;
-}
-
 /// Nobody has it mounted, and the kernel has not let go of it.
 pub async fn a_file_system_that_lives_on_holds_the_volume(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
@@ -375,8 +317,6 @@ pub const CASES: &[Case] = cases![
     a_reader_goes_on_while_a_writer_waits_for_its_consumer,
     what_no_claim_tells_of_is_told_by_the_instance_and_forced_there,
     a_file_that_is_open_on_a_lost_node_holds_the_volume,
-    a_device_that_is_open_holds_the_volume,
-    a_device_of_an_earlier_version_holds_the_volume,
     a_file_system_that_lives_on_holds_the_volume,
     a_mount_of_the_drivers_own_holds_nothing,
     a_mount_that_the_driver_keeps_on_the_node_holds_nothing,

@@ -19,6 +19,7 @@ mod bounds;
 mod consumers;
 mod crash_sweep;
 mod dead_folder;
+mod devices_in_use;
 mod drift;
 mod events;
 mod fault_matrix;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         consumers::CASES,
         crash_sweep::CASES,
         dead_folder::CASES,
+        devices_in_use::CASES,
         drift::CASES,
         events::CASES,
         fault_matrix::CASES,

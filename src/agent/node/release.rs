@@ -46,6 +46,7 @@ impl Pass {
             folders: self.agent.paths.of_volumes().map(|folder| folder.text()).into(),
             recorded: recorded(&self.agent.records.with_traces()),
             staged: stored.record.staged != Done::No && stored.staging_imprint.is_some(),
+            unstaged: stored.record.staged == Done::No,
             writers: claim.is_some(),
             kept_by_driver: stored.kept_by_driver.clone().unwrap_or_default(),
             driver: self.driver_process(&stored.record.driver_name).await,
@@ -77,7 +78,14 @@ impl Pass {
         }
         match claim {
             Some(claim) => drop(stored.record.left.remove(claim)),
-            None => stored.record.left.clear(),
+            None => {
+                // A raw device is not mounted on the staging path. It is looked at once more when the driver has given it up.
+                if stored.record.staged != Done::No && stored.staging_imprint.is_none() {
+                    let raw = unmounted.into_values().map(|left| left.imprint).find(|imprint| imprint.raw);
+                    stored.staging_imprint = raw;
+                }
+                stored.record.left.clear();
+            }
         }
         self.went(claim.unwrap_or(uid), &stored.record);
         // Not on disk: after a restart it is looked at again.

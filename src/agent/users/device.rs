@@ -78,39 +78,6 @@ fn says_gone(error: &io::Error) -> bool {
         .any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
 }
 
-/// A disk or one of its partitions.
-#[derive(Debug)]
-pub(super) struct Part {
-    /// Its `major:minor`.
-    pub number: String,
-    /// The devices that are made of it.
-    pub holders: Vec<String>,
-}
-
-/// A block device and its partitions, by the kernel's folder of it.
-pub(super) fn parts(folder: &Path, (major, minor): (u32, u32)) -> Result<Vec<Part>, MountError> {
-    let names = |folder: &Path| -> io::Result<Vec<String>> {
-        let all = match fs::read_dir(folder) {
-            // A disk that has gone meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            all => all?,
-        };
-        all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
-    };
-    let read = || {
-        let whole = Part { number: format!("{major}:{minor}"), holders: names(&folder.join("holders"))? };
-        let mut found = vec![whole];
-        for below in names(folder)?.into_iter().map(|name| folder.join(name)) {
-            if below.join("partition").exists() {
-                let number = fs::read_to_string(below.join("dev"))?.trim().to_owned();
-                found.push(Part { number, holders: names(&below.join("holders"))? });
-            }
-        }
-        Ok(found)
-    };
-    read().map_err(|source| MountError::Look { path: folder.to_owned(), source })
-}
-
 /// The processes that have a file or directory of the file system with this `major` and `minor` open. A file of another
 /// one, of which the file system is dead, may keep whoever asks.
 pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Result<Vec<i32>, MountError> {
@@ -127,6 +94,8 @@ pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Result<Ve
 pub(super) struct OpenFile {
     process: i32,
     link: PathBuf,
+    /// It takes writes.
+    pub writes: bool,
 }
 
 /// The open files of all processes but those in the mount namespaces `except`, by the kernel's number of the mount by which
@@ -141,8 +110,9 @@ pub(super) fn open_files(
         let folder = folder_of(proc, process);
         for link in links_of(&folder) {
             let info = link.file_name().map(|number| folder.join("fdinfo").join(number));
-            if let Some(mount) = info.and_then(|info| mount_of(&fs::read_to_string(info).ok()?)) {
-                found.entry(mount).or_default().push(OpenFile { process, link });
+            let Some(info) = info.and_then(|info| fs::read_to_string(info).ok()) else { continue };
+            if let Some(mount) = mount_of(&info) {
+                found.entry(mount).or_default().push(OpenFile { process, link, writes: writes(&info) });
             }
         }
     }
@@ -192,15 +162,22 @@ fn mount_of(info: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
+/// What cannot be read takes writes.
+fn writes(info: &str) -> bool {
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_none_or(|flags| flags & OFlags::RWMODE.bits() != OFlags::RDONLY.bits())
+}
+
 fn is_of_file_system(link: &Path, device: (u32, u32)) -> bool {
     look_at(link).is_some_and(|found| (found.stx_dev_major, found.stx_dev_minor) == device)
 }
 
-/// Whether it is the block device with this `major` and `minor`.
-pub(super) fn is_device(link: &Path, device: (u32, u32)) -> bool {
+/// Whether it is one of the block devices with these `major` and `minor`.
+pub(super) fn is_device(link: &Path, devices: &BTreeSet<(u32, u32)>) -> bool {
     look_at(link).is_some_and(|found| {
         FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
-            && (found.stx_rdev_major, found.stx_rdev_minor) == device
+            && devices.contains(&(found.stx_rdev_major, found.stx_rdev_minor))
     })
 }
 
@@ -240,6 +217,8 @@ mod tests {
         let path = file.path().to_owned();
         let is_it = move |link: &Path| fs::read_link(link).is_ok_and(|found| found == path);
         let all = open_files(Path::new(PROC), &[]).unwrap();
+        let of_it = |file: &&OpenFile| is_it(&file.link);
+        assert!(all.values().flatten().filter(of_it).all(|file| file.writes));
         assert!(who_has(all, is_it.clone()).await.unwrap().contains(&me()));
         let mine = [fs::read_link("/proc/self/ns/mnt").unwrap()];
         let others = open_files(Path::new(PROC), &mine).unwrap();
@@ -248,7 +227,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_mount_that_hangs_hides_no_user_of_the_others() {
-        let open = |process: i32| vec![OpenFile { process, link: PathBuf::from(process.to_string()) }];
+        let open = |process: i32| {
+            vec![OpenFile { process, link: PathBuf::from(process.to_string()), writes: false }]
+        };
         // No mount has such numbers.
         let [one, dead, other] = [u64::MAX - 3, u64::MAX - 2, u64::MAX - 1];
         let files = BTreeMap::from([(one, open(11)), (dead, open(12)), (other, open(13))]);
@@ -291,26 +272,6 @@ mod tests {
         drop(held);
         run("losetup", &["--detach", &device]);
         assert_eq!((free, taken), (false, true));
-    }
-
-    #[test]
-    fn what_is_made_of_a_device_or_of_its_partitions_is_named() {
-        let sys = tempfile::tempdir().unwrap();
-        for folder in ["holders/dm-3", "part1/holders/md0", "part2/holders", "queue"] {
-            fs::create_dir_all(sys.path().join(folder)).unwrap();
-        }
-        for (part, number) in [("part1", "8:17\n"), ("part2", "8:18\n")] {
-            fs::write(sys.path().join(part).join("partition"), "1\n").unwrap();
-            fs::write(sys.path().join(part).join("dev"), number).unwrap();
-        }
-        let mut found = parts(sys.path(), (8, 16)).unwrap();
-        found.sort_by(|one, other| one.number.cmp(&other.number));
-        let found: Vec<_> = found.into_iter().map(|part| (part.number, part.holders.join(","))).collect();
-        let wanted = [("8:16", "dm-3"), ("8:17", "md0"), ("8:18", "")];
-        assert_eq!(found, wanted.map(|(number, holders)| (number.to_owned(), holders.to_owned())));
-        assert!(
-            !parts(&sys.path().join("gone"), (8, 16)).unwrap().iter().any(|part| !part.holders.is_empty())
-        );
     }
 
     /// "Free" would give the volume on while somebody has it.

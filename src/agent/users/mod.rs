@@ -2,6 +2,7 @@
 //! keeps his copies of the mounts (rule R14, [ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
 
 mod device;
+mod raw;
 mod survey;
 mod words;
 
@@ -46,6 +47,8 @@ pub(super) struct Question {
     pub recorded: BTreeSet<String>,
     /// Its file system is one of those: the staging path is mounted.
     pub staged: bool,
+    /// The driver has given it up: NodeUnstageVolume is done, or there is none.
+    pub unstaged: bool,
     /// Only who can write is meant: those who have it by right beside him only read.
     pub writers: bool,
     /// Where the driver has the same mounted for itself on the node.
@@ -67,7 +70,7 @@ pub(super) async fn find(question: Question, node: &MountNamespace) -> Result<Us
         return Ok(Users::default());
     };
     let mut users = std::mem::take(&mut tables.users);
-    if users.is_empty() && !question.writers {
+    if users.is_empty() {
         for left in question.left.values() {
             question.ask_device(&left.imprint, &survey, &tables, node, &mut users).await?;
         }
@@ -169,30 +172,6 @@ impl Question {
         Some(survey.iter().flat_map(of).collect())
     }
 
-    /// Who has a raw device, or a part of it, without a file that is open: by a mount of what is on it, wherever that is,
-    /// or as a part of another device (device mapper, RAID).
-    fn add_holders(
-        &self,
-        survey: &[Space],
-        parts: &[device::Part],
-        own: &[PathBuf],
-        node: Option<&Path>,
-        users: &mut Users,
-    ) {
-        let by_right = places(self.by_right.iter(), survey, own);
-        for part in parts {
-            for space in survey {
-                let of_it = |mount: &&Mount| mount.device == part.number && !space.has_at(mount, &by_right);
-                for mount in space.table.all().iter().filter(of_it) {
-                    add_mount(users, space, mount, own, node);
-                }
-            }
-            for holder in &part.holders {
-                users.add_holder(holder, &part.number);
-            }
-        }
-    }
-
     /// Whether the device is in use, if it is still the same and all of it is the volume.
     async fn ask_device(
         &self,
@@ -202,53 +181,43 @@ impl Question {
         node: &MountNamespace,
         users: &mut Users,
     ) -> Result<(), MountError> {
-        let (raw, whole) = (imprint.raw, imprint.root == "/" && !self.staged);
-        let Some(disk) = imprint.disk.clone().filter(|_| raw || whole) else { return Ok(()) };
+        if imprint.raw {
+            return self.ask_raw(imprint, survey, tables, node, users).await;
+        }
+        // Beside claims that stay, or where it is staged, the file system is in use by right.
+        let whole = imprint.root == "/" && !self.staged && !self.writers;
+        let Some(disk) = imprint.disk.clone().filter(|_| whole) else { return Ok(()) };
         let Some(folder) = folder_of(&disk) else { return Ok(()) };
         // A disk that is dead may keep whoever opens it.
         let node = node.clone();
         let state = move |_: &Path| match same_disk(&disk) {
-            Some(number) if raw || is_kept(number, &node)? => Ok(Some(number)),
+            Some(number) if is_kept(number, &node)? => Ok(Some(number)),
             _ => Ok(None),
         };
         let Some(number) = bounded(&folder, state).await? else { return Ok(()) };
-        if raw {
-            let (asked, survey) = (self.clone(), survey.clone());
-            let (own, node) = (tables.own.clone(), tables.node.clone());
-            let mut named = std::mem::take(users);
-            let holding = move |folder: &Path| {
-                let parts = device::parts(folder, number)?;
-                asked.add_holders(&survey, &parts, &own, node.as_deref(), &mut named);
-                Ok(named)
-            };
-            *users = bounded(&folder, holding).await?;
-        }
-        let (found, busy) = if raw {
-            let own = tables.own.clone();
-            let list = move |proc: &Path| device::open_files(proc, &own);
-            let files = bounded(&HostPath::recorded(PROC), list).await?;
-            (device::who_has(files, move |link| device::is_device(link, number)).await?, None)
-        } else {
-            let look = move |_: &Path| device::users_of_file_system(Path::new(PROC), number);
-            let found = bounded(&HostPath::recorded(OPEN_FILES), look).await;
-            // Who it is is for people: what they have to wait for is known without.
-            let found = found.unwrap_or_else(|error| {
-                tracing::warn!("{error}");
-                Vec::new()
-            });
-            (found.into_iter().collect(), Some(text_of(number)))
-        };
-        let mut named = std::mem::take(users);
-        let naming = move |proc: &Path| {
-            named.add_processes(proc, &found);
-            if let Some(number) = busy.filter(|_| named.is_empty()) {
-                named.add_unseen(&number);
-            }
-            Ok(named)
-        };
-        *users = bounded(&HostPath::recorded(PROC), naming).await?;
-        Ok(())
+        let look = move |_: &Path| device::users_of_file_system(Path::new(PROC), number);
+        let found = bounded(&HostPath::recorded(OPEN_FILES), look).await;
+        // Who it is is for people: what they have to wait for is known without.
+        let found = found.unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Vec::new()
+        });
+        name(users, found.into_iter().collect(), Some(text_of(number))).await
     }
+}
+
+/// Names processes; without any, the device that is `busy`.
+async fn name(users: &mut Users, found: BTreeSet<i32>, busy: Option<String>) -> Result<(), MountError> {
+    let mut named = std::mem::take(users);
+    let naming = move |proc: &Path| {
+        named.add_processes(proc, &found);
+        if let Some(number) = busy.filter(|_| named.is_empty()) {
+            named.add_unseen(&number);
+        }
+        Ok(named)
+    };
+    *users = bounded(&HostPath::recorded(PROC), naming).await?;
+    Ok(())
 }
 
 /// Where moor's own `paths` are: as the agent and the driver see them. A container has a path of that name, or with that UID

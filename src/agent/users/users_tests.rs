@@ -31,6 +31,7 @@ fn question() -> Question {
         folders: ["/k/staging", "/k/targets", "/k/claims"].map(str::to_owned).into(),
         recorded: ["/k/claims/c-2".to_owned()].into(),
         staged: false,
+        unstaged: true,
         writers: false,
         kept_by_driver: Vec::new(),
         driver: None,
@@ -235,4 +236,48 @@ async fn a_raw_device_with_a_mounted_file_system_is_in_use() {
     asked.ask_device(&imprint, &survey, &tables, &MountNamespace::default(), &mut users).await.unwrap();
     let said = users.to_string();
     assert!(said.contains("/inside") && !said.contains("staging"), "{said}");
+}
+
+/// What `asked` finds of the raw device `number`, in all that can be seen here but this process.
+async fn said_of(asked: &Question, number: &str) -> String {
+    let imprint =
+        Imprint { device: "0:6".into(), root: "/x".into(), source: None, disk: disk(number), raw: true };
+    let survey = Arc::new(survey::take(Path::new(PROC)).unwrap());
+    let own = vec![std::fs::read_link("/proc/self/ns/mnt").unwrap()];
+    let tables = Tables { users: Users::default(), own, node: None };
+    let mut users = Users::default();
+    asked.ask_device(&imprint, &survey, &tables, &MountNamespace::default(), &mut users).await.unwrap();
+    users.to_string()
+}
+
+/// Swap, a target of the kernel's own, or a loop device: no process has it open, and nothing is mounted.
+#[tokio::test]
+async fn a_raw_device_that_the_kernel_uses_is_in_use() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let run = |arguments: &[&str]| {
+        let done = std::process::Command::new("losetup").args(arguments).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let device = run(&["--find", "--show", file.path().to_str().unwrap()]);
+    let found = rustix::fs::stat(&device).unwrap().st_rdev;
+    let number = text_of((rustix::fs::major(found), rustix::fs::minor(found)));
+    let free = said_of(&question(), &number).await;
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
+    let taken = rustix::fs::open(&device, flags, rustix::fs::Mode::empty()).unwrap();
+    let kept = said_of(&question(), &number).await;
+    let by_driver = said_of(&Question { unstaged: false, ..question() }, &number).await;
+    drop(taken);
+    let upon = run(&["--find", "--show", &device]);
+    let looped = said_of(&Question { unstaged: false, ..question() }, &number).await;
+    run(&["--detach", &upon]);
+    run(&["--detach", &device]);
+    assert_eq!((free.as_str(), by_driver.as_str()), ("", ""));
+    assert!(kept.contains(&format!("device {number} is busy")), "{kept}");
+    let name = Path::new(&upon).file_name().unwrap().to_str().unwrap();
+    assert!(looped.contains(&format!("block device {name} ")), "{looped}");
 }
