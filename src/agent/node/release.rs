@@ -76,16 +76,15 @@ impl Pass {
         if told_apart {
             self.remove_targets(&unmounted, &stored.record, view);
         }
-        match claim {
-            Some(claim) => drop(stored.record.left.remove(claim)),
-            None => {
-                // A raw device is not mounted on the staging path. It is looked at once more when the driver has given it up.
-                if stored.record.staged != Done::No && stored.staging_imprint.is_none() {
-                    let raw = unmounted.into_values().map(|left| left.imprint).find(|imprint| imprint.raw);
-                    stored.staging_imprint = raw;
-                }
-                stored.record.left.clear();
+        if let Some(claim) = claim {
+            stored.record.left.remove(claim);
+        } else {
+            // A raw device is not mounted on the staging path. It is looked at once more when the driver has given it up.
+            if stored.record.staged != Done::No && stored.staging_imprint.is_none() {
+                let raw = unmounted.into_values().map(|left| left.imprint).find(|imprint| imprint.raw);
+                stored.staging_imprint = raw;
             }
+            stored.record.left.clear();
         }
         self.went(claim.unwrap_or(uid), &stored.record);
         // Not on disk: after a restart it is looked at again.

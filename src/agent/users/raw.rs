@@ -50,7 +50,9 @@ impl Question {
         let list = move |proc: &Path| device::open_files(proc, &own);
         let mut files = bounded(&HostPath::recorded(PROC), list).await?;
         if self.writers {
-            files.values_mut().for_each(|files| files.retain(|file| file.writes));
+            for files in files.values_mut() {
+                files.retain(|file| file.writes);
+            }
         }
         self.add_loops(survey, &numbers, &text_of(number), users).await?;
         let are_it = numbers.clone();
