@@ -19,6 +19,7 @@ use crate::api::claim::VolumeClaimStatus;
 use crate::api::conditions::{CallFailure, READY, story};
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, ClaimState, VolumeClaim};
 use crate::attachment::node_side::NodeStep;
+use crate::claim::ClaimSeen;
 use crate::k8s::events::Reason;
 use crate::k8s::{ApiError, Next};
 
@@ -167,7 +168,14 @@ impl Pass {
     /// Nothing to do now. Says on claims that have waited for long what they wait for, and when to look again.
     pub(super) async fn rest(&self, view: &View, backing_off: Option<Duration>) -> Next {
         let mut next = backing_off;
-        for seen in view.seen.claims.iter().filter(|c| !c.deleted && c.state < ClaimState::Ready) {
+        let waits = |c: &&ClaimSeen| {
+            if c.deleted {
+                c.uses().is_some_and(|uid| view.seen.is_held_up(uid))
+            } else {
+                c.state < ClaimState::Ready
+            }
+        };
+        for seen in view.seen.claims.iter().filter(waits) {
             let (Some(uid), Some(claim)) = (seen.uses(), view.claims.get(&seen.uid)) else { continue };
             if shows_own_failure(claim) {
                 // It says more.
@@ -176,7 +184,8 @@ impl Pass {
             let left =
                 (self.agent.first_seen.of(&seen.uid) + PATIENCE).saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let wait = self.traces(view, uid).unwrap_or_else(|| waits_for(view, uid));
+                let other = if seen.deleted { held_up(view, uid) } else { waits_for(view, uid) };
+                let wait = self.traces(view, uid).unwrap_or(other);
                 self.report_waiting(claim, wait).await;
             } else {
                 next = Some(next.map_or(left, |n| n.min(left)));
@@ -286,6 +295,15 @@ impl Wait {
         }
         waits(status, &not_ready(self.reason, self.message), generation, now);
     }
+}
+
+/// What a deleted claim waits for of which nothing is left here.
+fn held_up(view: &View, uid: &str) -> Wait {
+    let name = view.attachments.get(uid).and_then(|a| a.metadata.name.as_deref()).unwrap_or_default();
+    let message = format!(
+        "waits until an earlier use of the volume on this node is undone, before the volume is detached (Attachment {name})"
+    );
+    Wait::new("Unstaging", message)
 }
 
 /// What a claim with nothing to do waits for.

@@ -234,6 +234,26 @@ fn is_awaited(attachment: &AttachmentSeen) -> bool {
     !attachment.lost || attachment.is_lost_unfenced()
 }
 
+/// A driver detaches a volume from a node, whichever Attachment it was attached for. So no other record of the handle may
+/// have traces, nor a file speak of it that nobody can read (rule R7). What has a record of its own was made when none
+/// did: a file that was torn later speaks of something else.
+fn may_hand_on(seen: &Seen, attachment: &AttachmentSeen) -> bool {
+    let uid = &attachment.uid;
+    let has_others = seen.records.iter().any(|record| record.attachment_uid != *uid && record.has_traces());
+    let is_unknown = seen.record(uid).is_none() && seen.unreadable_here.iter().any(|file| file != uid);
+    !attachment.attach || !(has_others || is_unknown)
+}
+
+impl Seen {
+    /// The Attachment closes, has nothing left here, and waits for what is left of another one.
+    #[must_use]
+    pub fn is_held_up(&self, attachment: &str) -> bool {
+        let closes = |a: &AttachmentSeen| a.deleted && a.state == AttachmentState::Attached && is_awaited(a);
+        let is_clean = !self.record(attachment).is_some_and(Record::has_traces);
+        is_clean && self.attachment(attachment).is_some_and(|a| closes(a) && !may_hand_on(self, a))
+    }
+}
+
 /// A closing Attachment of which this node never had anything.
 fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
     let mine = match attachment.state {
@@ -242,7 +262,8 @@ fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
         AttachmentState::Taken => !attachment.attach,
         AttachmentState::NodeDetached | AttachmentState::ControllerDetached => false,
     };
-    (attachment.deleted && mine && is_awaited(attachment) && seen.record(&attachment.uid).is_none())
+    let due = mine && is_awaited(attachment) && may_hand_on(seen, attachment);
+    (attachment.deleted && due && seen.record(&attachment.uid).is_none())
         .then(|| NodeStep::ReportDetached { attachment: attachment.uid.clone() })
 }
 

@@ -390,5 +390,51 @@ fn what_is_not_mounted_any_more_holds_nothing_up() {
     assert_eq!(plan(&both), unpublish(), "neither is of an Attachment");
 }
 
+const U2: &str = "second";
+
+/// U2 was granted and attached beside the mount of A, and closes before anything was made for it.
+fn closing_beside_a_mount() -> Seen {
+    let second = AttachmentSeen { uid: U2.into(), deleted: true, ..attachment() };
+    lapsed(Seen { attachments: vec![second], revision: Some(500), ..both_gone() }, Lapse::WentBack)
+}
+
+/// A driver goes by volume and node: what is detached for one Attachment is detached for all of them.
+#[test]
+fn a_volume_is_not_handed_on_under_the_mount_of_another_record() {
+    let hands_on = NodeStep::ReportDetached { attachment: U2.into() };
+    let unused = closing_beside_a_mount();
+    assert_eq!(plan(&unused), NodeStep::Idle, "nothing was ever made for it");
+    let clean = Record { attachment_uid: U2.into(), staged: Done::No, targets: BTreeMap::new(), ..record() };
+    let mut undone = unused.clone();
+    undone.records.push(clean);
+    assert_eq!(plan(&undone), NodeStep::Idle, "its own traces are undone");
+    assert!(unused.is_held_up(U2) && undone.is_held_up(U2), "its claim is told");
+    let open = AttachmentSeen { deleted: false, ..unused.attachments[0].clone() };
+    assert!(!Seen { attachments: vec![open], ..unused.clone() }.is_held_up(U2), "it does not close");
+    for seen in [unused, undone] {
+        let without_calls = AttachmentSeen { attach: false, ..seen.attachments[0].clone() };
+        assert_eq!(plan(&Seen { attachments: vec![without_calls], ..seen.clone() }), hands_on, "no detach");
+        let mut after = seen.clone();
+        after.records[0].targets.clear();
+        assert_eq!(plan(&after), NodeStep::Idle, "it is staged");
+        after.records[0].staged = Done::No;
+        after.live_attachments.clear();
+        after.records[0].forgotten = None;
+        let clean_attachment = AttachmentSeen { state: AttachmentState::NodeDetached, ..attachment() };
+        after.attachments.push(clean_attachment);
+        assert_eq!(plan(&after), hands_on, "it is clean");
+        assert!(!after.is_held_up(U2));
+    }
+}
+
+#[test]
+fn a_volume_is_not_handed_on_beside_what_nobody_can_read() {
+    let alone = Seen { records: Vec::new(), ..closing_beside_a_mount() };
+    let unreadable = Seen { unreadable: vec![A.into()], unreadable_here: vec![A.into()], ..alone.clone() };
+    assert_eq!(plan(&unreadable), NodeStep::Idle);
+    let of_another_volume = Seen { unreadable_here: Vec::new(), ..unreadable };
+    assert_eq!(plan(&of_another_volume), NodeStep::ReportDetached { attachment: U2.into() });
+}
+
 #[path = "unreadable_tests.rs"]
 mod unreadable;

@@ -103,6 +103,13 @@ proptest! {
                 let freshest = freshest(&seen, attachment);
                 prop_assert!(record(attachment).is_some() || !seen.unreadable.contains(attachment));
                 prop_assert!(freshest.is_none_or(|a| a.state < AttachmentState::NodeDetached));
+                if freshest.is_some_and(|a| a.attach) {
+                    let mut others = seen.records.iter().filter(|r| &r.attachment_uid != attachment);
+                    prop_assert!(others.all(clean), "handed on over traces of the handle");
+                    let mut files = seen.unreadable_here.iter();
+                    let unknown = record(attachment).is_none() && files.any(|uid| uid != attachment);
+                    prop_assert!(!unknown, "handed on beside what nobody can read");
+                }
             }
             NodeStep::ReportClaimDetached { claim: uid } => {
                 let claim = claim(uid).unwrap();
