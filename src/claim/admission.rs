@@ -5,7 +5,7 @@
 //! stale view here costs time and never safety.
 
 use super::line::FRONT;
-use super::observed::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
+use super::observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
 use super::without_lock::{is_granted_on, keeps_off, uses_without_lock};
 use super::writer::wait_for_writer;
@@ -142,9 +142,14 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<
     let (volume, handle) = usable_volume(seen, claim)?;
     // Before the mode: a claim that could never be placed must not switch the volume to its mode.
     let node = choose_node(seen, claim, unlocked)?;
-    // On its own node the agent sees to it: it makes nothing beside the traces of another Attachment.
-    let elsewhere = seen.forgotten.iter().filter(|f| f.node != node);
-    if let Some(mount) = elsewhere.min_by_key(|f| &f.mount) {
+    let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
+    // On its own node too: an Attachment that is made beside such a mount could only be detached under it. One that is there
+    // is joined beside its own.
+    let is_there = |uid: &String| seen.attachments.iter().any(|a| a.uid == *uid && a.name == name);
+    let is_joined =
+        |f: &&ForgottenSeen| f.node == node && matches!(&f.mount, Mount::Reported(uid) if is_there(uid));
+    let in_the_way = seen.forgotten.iter().filter(|f| !is_joined(f));
+    if let Some(mount) = in_the_way.min_by_key(|f| &f.mount) {
         return Err(Waiting::Forgotten(mount.clone()));
     }
     if handle.closing {
@@ -161,7 +166,6 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<
         keeps_off(unlocked.first())?;
         return prepared(volume).map(|()| Grant::SwitchMode { mode: claim.mode });
     }
-    let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
     let Some(existing) = seen.attachments.iter().find(|a| a.name == name) else {
         let on_node = seen.attachments.iter().find(|a| a.node == node || !claim.mode.is_multi_node());
         if let Some(other) = on_node {

@@ -77,7 +77,7 @@ pub enum Waiting {
     ModeChanging,
     /// This holder uses the volume since before its driver had a Controller service.
     NotAttached(Holder),
-    /// Another node has a mount of the volume for which the API server has no Attachment.
+    /// A node has a mount of the volume for which the API server has no Attachment.
     Forgotten(ForgottenSeen),
 }
 

@@ -14,7 +14,7 @@ use crate::rig::{
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use moor::api::instance::{ForgottenMount, UNDO_FORGOTTEN};
 use moor::api::{ClaimState, PluginInstance};
 use moor::csi::Rpc;
@@ -176,12 +176,17 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     for word in ["node-2", UNDO_FORGOTTEN, &mounted[1].attachment_uid, "reboot"] {
         assert!(said.contains(word), "{word}: {said}");
     }
-    // On the same node too: the agent makes nothing beside the old mount.
+    // On the same node too: nothing is attached beside the old mount, which could only be detached under it.
     rig.make_claim(&volume_claim("again", "away", "node-1")).await;
     until("the same node waits", || async {
         state_of(&rig, "again")
             .await
-            .filter(|(state, reason, _)| *state == ClaimState::Taken && reason == "Forgotten")
+            .filter(|(state, reason, _)| *state == ClaimState::Pending && reason == "Forgotten")
+    })
+    .await;
+    rig.claim_api().delete("again", &DeleteParams::default()).await.unwrap();
+    until("it goes", || async {
+        rig.claim_api().get_opt("again").await.is_ok_and(|found| found.is_none()).then_some(())
     })
     .await;
     let undone = |entry: &crate::rig::Entry| {

@@ -316,8 +316,8 @@ pub struct Scene {
     pub forgotten: Vec<ForgottenSeen>,
 }
 
-fn mount(node: &str) -> ForgottenSeen {
-    ForgottenSeen { node: node.into(), instance: node.into(), mount: Mount::Reported("gone".into()) }
+fn mount((node, uid): (&str, &str)) -> ForgottenSeen {
+    ForgottenSeen { node: node.into(), instance: node.into(), mount: Mount::Reported(uid.into()) }
 }
 
 prop_compose! {
@@ -327,7 +327,7 @@ prop_compose! {
         (volume, handle) in (prop::option::weighted(0.95, volume()), prop::option::weighted(0.95, handle())),
         (claims, attachments, nodes) in (claims(), attachments(), nodes()),
         agree in prop::array::uniform6(prop::bool::weighted(0.85)),
-        forgotten in prop::option::weighted(0.2, select(NODES.to_vec())),
+        forgotten in prop::option::weighted(0.2, (select(NODES.to_vec()), select(vec!["gone", UIDS[0]]))),
         agrees in prop::collection::vec(prop::bool::weighted(0.85), UIDS.len() + CLAIMS.len()),
     ) -> Scene {
         let mut scene = Scene { volume, handle, claims, attachments, nodes, forgotten: forgotten.map(mount).into_iter().collect() };
