@@ -27,10 +27,12 @@ pub(crate) fn refused(
     let labels = seen.and_then(|n| n.metadata.labels.clone()).unwrap_or_default();
     let namespace = NamespaceSeen { name: namespace.to_owned(), labels };
     let new = claims.iter().filter(|c| c.spec.assignment.is_none());
+    // Without its Volume nothing is granted.
+    let name = volume.map(|v| v.spec.plugin_name.as_str());
     Refused {
         volume: volume.and_then(|v| allow::volume(plugin, &namespace, v)),
         claims: new
-            .filter_map(|c| Some((c.metadata.uid.clone()?, allow::claim(plugin?, &namespace, c)?)))
+            .filter_map(|c| Some((c.metadata.uid.clone()?, allow::claim(plugin, name?, &namespace, c)?)))
             .collect(),
     }
 }

@@ -124,12 +124,16 @@ pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volum
         .find_map(|(_, right, field)| lacks(plugin, name, namespace, right, field))
 }
 
-/// What a claim asks for and its namespace may not. Counts only while nothing is granted.
+/// What a claim of a Volume of the Plugin `name` asks for and its namespace may not. Counts only while nothing is granted.
 #[must_use]
-pub fn claim(plugin: &Plugin, namespace: &NamespaceSeen, claim: &VolumeClaim) -> Option<NotAllowed> {
+pub fn claim(
+    plugin: Option<&Plugin>,
+    name: &str,
+    namespace: &NamespaceSeen,
+    claim: &VolumeClaim,
+) -> Option<NotAllowed> {
     let has_flags = claim.spec.mount_options.as_ref().is_some_and(|o| !o.mount_flags.is_empty());
-    let name = plugin.metadata.name.as_deref().unwrap_or_default();
-    has_flags.then(|| lacks(Some(plugin), name, namespace, Right::Parameterise, MOUNT_FLAGS))?
+    has_flags.then(|| lacks(plugin, name, namespace, Right::Parameterise, MOUNT_FLAGS))?
 }
 
 const MOUNT_FLAGS: &str = "spec.mountOptions.mountFlags";

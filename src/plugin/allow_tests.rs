@@ -141,11 +141,17 @@ fn flags_of_a_claim_are_words_of_the_driver() {
         serde_json::from_value(json!({ "metadata": { "name": "c" }, "spec": spec })).unwrap()
     };
     let only_others = plugin(&json!({ "parameterise": { "namespaces": ["other"] } }));
-    let lack = claim(&only_others, &team(), &flagged(&json!(["covert"]))).unwrap();
+    let asks = |plugin: Option<&Plugin>, flags: &Value| claim(plugin, "p", &team(), &flagged(flags));
+    let lack = asks(Some(&only_others), &json!(["covert"])).unwrap();
     assert_eq!((lack.right, lack.field), (Right::Parameterise, "spec.mountOptions.mountFlags"));
     assert!(!lack.message().contains("covert"));
-    assert_eq!(claim(&only_others, &team(), &flagged(&json!([]))), None);
-    assert_eq!(claim(&plugin(&json!({})), &team(), &flagged(&json!(["covert"]))), None);
+    assert_eq!(asks(Some(&only_others), &json!([])), None);
+    assert_eq!(asks(Some(&plugin(&json!({}))), &json!(["covert"])), None);
+    // A Plugin that is gone allows nothing that needs a right.
+    let lack = asks(None, &json!(["covert"])).unwrap();
+    assert_eq!((lack.right, lack.exists), (Right::Parameterise, false));
+    assert!(lack.message().contains("Plugin p does not exist"), "{}", lack.message());
+    assert_eq!(asks(None, &json!([])), None);
 }
 
 #[test]
