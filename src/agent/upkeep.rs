@@ -50,6 +50,11 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         // be undone could neither be told nor be ordered.
         if forgotten::needs_instance(&agent.records, driver) {
             let mut after = observed.status.clone().unwrap_or_default();
+            let plugin = &observed.spec.plugin_name;
+            let why = format!(
+                "Plugin {plugin} does not exist; this object stays for what it reports as mounted here"
+            );
+            not_healthy(&observed, &mut after, "NoPlugin", &why);
             say_what_is_left(agent, &observed, &mut after, Timestamp::now());
             return write(agent, &observed, &after).await;
         }
@@ -176,11 +181,7 @@ pub async fn report_shutdown(agent: &Agent) {
     for observed in agent.instances.all() {
         let before = observed.status.clone().unwrap_or_default();
         let mut after = before.clone();
-        after.healthy = false;
-        after.services.iter_mut().for_each(|service| service.healthy = false);
-        after.last_error = Some("the agent beside it is shutting down".into());
-        let desired = not_ready("AgentShutdown", "the agent beside it is shutting down".into());
-        conditions::set(&mut after.conditions, &desired, observed.metadata.generation, Timestamp::now());
+        not_healthy(&observed, &mut after, "AgentShutdown", "the agent beside it is shutting down");
         let Some(patch) = difference(&before, &after).filter(|_| before.is_healthy_for_any()) else {
             continue;
         };
@@ -189,6 +190,20 @@ pub async fn report_shutdown(agent: &Agent) {
             tracing::warn!("last fingerprint: {error}");
         }
     }
+}
+
+/// Nothing new is given to it, whatever its driver answers.
+fn not_healthy(
+    observed: &PluginInstance,
+    status: &mut PluginInstanceStatus,
+    reason: &'static str,
+    why: &str,
+) {
+    status.healthy = false;
+    status.services.iter_mut().for_each(|service| service.healthy = false);
+    status.last_error = Some(why.to_owned());
+    let desired = not_ready(reason, why.to_owned());
+    conditions::set(&mut status.conditions, &desired, observed.metadata.generation, Timestamp::now());
 }
 
 async fn remove(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError> {
