@@ -90,7 +90,9 @@ impl ForgottenSeen {
         match mount {
             Mount::NotSaid => format!(
                 "nobody led for a while, in which etcd may have been restored; the agent of node {node} has yet to say \
-                 what it has mounted, at most until its Lease has expired"
+                 what it has mounted: see to it that it runs. One that is silent is waited for until its Lease has \
+                 expired, or, if an agent says that etcd was restored, until it is heard; if the machine is off, delete \
+                 Node {node} or taint it node.kubernetes.io/out-of-service"
             ),
             Mount::InLease => format!(
                 "the volume may be in use on node {node}, by a mount that the API server does not account for, says Lease \

@@ -2,10 +2,12 @@
 //!
 //! A controller keeps nothing on disk, so a new process cannot tell. Agents can, and an agent that has found it out renews
 //! its Lease only after it has reported what it has mounted. So nothing is granted beside a node before its agent was
-//! heard, or has been silent for as long as its Lease lasts.
+//! heard. One that is silent is waited for as long as its Lease lasts, unless the Lease of any agent says that etcd was
+//! restored: then until it is heard, or its node is gone or off. To wait for that after every gap in leadership would let
+//! one dead node hold up all grants.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,32 +15,96 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
 
 use crate::k8s::ApiError;
-use crate::k8s::lease::{AGENTS, Handover};
+use crate::k8s::lease::{AGENTS, Handover, Restored, revision};
 use crate::k8s::read::list_live;
 
 /// A leader renews every two seconds, and a new one takes over from it within seconds. etcd is not restored in that time.
 const GAP: Duration = Duration::from_secs(5);
 
-/// Annotation on the leader's Lease: whoever leads next is as cautious.
+/// Annotation on the leader's Lease: whoever leads next is as cautious. It says [`RESTORED`], or which version the Lease had
+/// when the caution began.
 const CAUTIOUS: &str = "moor.dev/cautious";
+const RESTORED: &str = "etcd was restored";
 
-/// Versions that the agents' Leases had at the start, by name; nothing if there is no need for caution.
+/// Whether there is caution, and what the agents' Leases have said.
 #[derive(Debug, Default)]
-pub(crate) struct Caution(Mutex<Option<HashMap<String, String>>>);
+pub(crate) struct Caution(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    on: Option<On>,
+    /// The latest revision at which an agent first said that etcd was restored.
+    word: u64,
+}
+
+#[derive(Debug)]
+struct On {
+    /// What calls for it.
+    cause: Cause,
+    /// Versions that the agents' Leases had at the start, by name.
+    at_start: HashMap<String, u64>,
+    /// Names of the Leases that were written or deleted since.
+    heard: HashSet<String>,
+}
+
+/// What calls for caution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// Nobody led for a while, since this version of the leader's Lease. An agent that says only later that etcd was
+    /// restored speaks of this time.
+    Gap(u64),
+    /// etcd was restored.
+    Restored,
+}
+
+impl Cause {
+    fn said_in(lease: &Lease) -> Option<Self> {
+        let said = lease.metadata.annotations.as_ref()?.get(CAUTIOUS)?;
+        let since = || said.parse().unwrap_or_else(|_| revision(lease));
+        Some(if said == RESTORED { Self::Restored } else { Self::Gap(since()) })
+    }
+}
+
+impl State {
+    fn cause(&self) -> Option<Cause> {
+        self.on.as_ref().map(|on| match on.cause {
+            Cause::Gap(since) if self.word <= since => on.cause,
+            _ => Cause::Restored,
+        })
+    }
+
+    /// What an agent says and that it speaks are one: else it could count as heard before what it says does.
+    fn hear(&mut self, name: &str, lease: Option<&Lease>) {
+        if !name.starts_with(AGENTS) {
+            return;
+        }
+        self.word = self.word.max(lease.and_then(Restored::said_in).unwrap_or(0));
+        let Some(on) = &mut self.on else { return };
+        let before = on.at_start.get(name).copied().unwrap_or(0);
+        // A Lease is removed where its node is gone, or by somebody who knows what he does.
+        if lease.is_none_or(|lease| revision(lease) > before) {
+            on.heard.insert(name.to_owned());
+        }
+    }
+}
 
 /// Caution outlives its leader: the next one finds a Lease that was renewed a moment ago.
 impl Handover for Caution {
     fn tell(&self, lease: &mut Lease) {
         let annotations = lease.metadata.annotations.get_or_insert_default();
-        if self.is_on() {
-            annotations.insert(CAUTIOUS.into(), "etcd may have been restored".into());
-        } else {
-            annotations.remove(CAUTIOUS);
-        }
+        match self.state().cause() {
+            Some(Cause::Restored) => annotations.insert(CAUTIOUS.into(), RESTORED.into()),
+            Some(Cause::Gap(since)) => annotations.insert(CAUTIOUS.into(), since.to_string()),
+            None => annotations.remove(CAUTIOUS),
+        };
     }
 
     fn knows(&self, lease: &Lease) -> bool {
-        self.is_on() || !is_cautious(lease)
+        match Cause::said_in(lease) {
+            Some(Cause::Restored) => self.is_restored(),
+            Some(Cause::Gap(_)) => self.is_on(),
+            None => true,
+        }
     }
 }
 
@@ -46,52 +112,60 @@ impl Caution {
     /// Looks at the Leases, before the leader's is taken.
     pub(crate) async fn begin(&self, leases: &Api<Lease>, leader: &str) -> Result<(), ApiError> {
         let all = list_live(leases, None).await?.items;
-        let led = all.iter().find(|lease| lease.name_any() == leader);
         // Without a Lease nobody has ever led, in a backup neither, so it has no grants.
-        let needed = |lease: &Lease| {
-            let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-            is_cautious(lease) || renewed.is_none_or(|time| is_gap(time.0, Timestamp::now()))
-        };
-        if led.is_some_and(needed) {
-            let versions = all.iter().map(|l| (l.name_any(), l.resource_version().unwrap_or_default()));
-            *self.versions() = Some(versions.collect());
+        let led = all.iter().find(|lease| lease.name_any() == leader);
+        if let Some(cause) = led.and_then(|led| cause(led, Timestamp::now())) {
+            self.raise(cause, &all);
             tracing::info!("nobody led for a while; grants wait until the agents were heard");
         }
         Ok(())
     }
 
-    /// Whether the agent with this Lease, which has this version now, has yet to be heard.
-    pub(crate) fn awaits(&self, lease: &str, version: Option<&str>) -> bool {
-        self.versions().as_ref().is_some_and(|at_start| at_start.get(lease).map(String::as_str) == version)
+    fn raise(&self, cause: Cause, leases: &[Lease]) {
+        let at_start = leases.iter().map(|lease| (lease.name_any(), revision(lease)));
+        let mut state = self.state();
+        state.on = Some(On { cause, at_start: at_start.collect(), heard: HashSet::new() });
+        leases.iter().for_each(|lease| state.hear(&lease.name_any(), Some(lease)));
     }
 
-    /// Those of these Leases whose agents have yet to be heard, whatever PluginInstances a backup has of them: one that was
-    /// made after it is missing there, and what its node has mounted since is not.
-    pub(crate) fn awaited(&self, mut leases: Vec<Arc<Lease>>) -> Vec<Arc<Lease>> {
-        leases.retain(|lease| {
-            let (name, version) = (lease.name_any(), lease.resource_version());
-            name.starts_with(AGENTS) && self.awaits(&name, version.as_deref())
-        });
-        leases
+    /// Takes in a Lease, or that it was deleted. Fits [`crate::k8s::Cache::on_change`].
+    pub(crate) fn changed(&self, before: Option<&Lease>, after: Option<&Lease>) {
+        if let Some(lease) = after.or(before) {
+            self.state().hear(&lease.name_any(), after);
+        }
+    }
+
+    /// Whether the agent with this Lease has yet to be heard.
+    pub(crate) fn awaits(&self, lease: &str) -> bool {
+        self.state().on.as_ref().is_some_and(|on| !on.heard.contains(lease))
     }
 
     /// Whether there is caution.
     pub(crate) fn is_on(&self) -> bool {
-        self.versions().is_some()
+        self.state().on.is_some()
+    }
+
+    /// Whether etcd was restored, and not everybody was heard since. To be asked after [`Self::awaits`]: of an agent that
+    /// has just been heard its word counts too.
+    pub(crate) fn is_restored(&self) -> bool {
+        self.state().cause() == Some(Cause::Restored)
     }
 
     /// Everybody was heard.
     pub(crate) fn end(&self) {
-        *self.versions() = None;
+        self.state().on = None;
     }
 
-    fn versions(&self) -> MutexGuard<'_, Option<HashMap<String, String>>> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn is_cautious(lease: &Lease) -> bool {
-    lease.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CAUTIOUS))
+/// What the leader's Lease, as it was left, calls for.
+fn cause(led: &Lease, now: Timestamp) -> Option<Cause> {
+    let renewed = led.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+    let gap = || renewed.is_none_or(|time| is_gap(time.0, now)).then(|| Cause::Gap(revision(led)));
+    Cause::said_in(led).or_else(gap)
 }
 
 /// A time in the future is one of a clock that jumped, and says nothing.
@@ -100,63 +174,5 @@ fn is_gap(renewed: Timestamp, now: Timestamp) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::k8s::lease::agent_lease_name;
-
-    #[test]
-    fn only_a_gap_in_leadership_asks_for_caution() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let now = at(1_700_000_000);
-        assert!(!is_gap(at(1_699_999_997), now));
-        assert!(is_gap(at(1_699_999_990), now));
-        assert!(is_gap(at(1_700_000_060), now), "a clock that jumped");
-    }
-
-    #[test]
-    fn caution_is_handed_on_while_it_lasts() {
-        let (cautious, calm) = (Caution::default(), Caution::default());
-        *cautious.versions() = Some(HashMap::new());
-        let mut lease = Lease::default();
-        cautious.tell(&mut lease);
-        assert!(is_cautious(&lease) && cautious.knows(&lease) && !calm.knows(&lease));
-        cautious.end();
-        cautious.tell(&mut lease);
-        assert!(!is_cautious(&lease) && calm.knows(&lease));
-    }
-
-    #[test]
-    fn every_agent_with_a_lease_is_waited_for() {
-        let lease = |name: &str, version: &str| {
-            let mut lease = Lease::default();
-            lease.metadata.name = Some(name.to_owned());
-            lease.metadata.resource_version = Some(version.to_owned());
-            Arc::new(lease)
-        };
-        let (a, b) = (agent_lease_name("a"), agent_lease_name("b"));
-        let caution = Caution::default();
-        let awaited = |leases: &[&Arc<Lease>]| -> Vec<String> {
-            let leases = leases.iter().map(|lease| Arc::clone(lease)).collect();
-            caution.awaited(leases).iter().map(|lease| lease.name_any()).collect()
-        };
-        let all = [&lease(&a, "5"), &lease(&b, "6"), &lease("moor-controller", "7")];
-        assert!(awaited(&all).is_empty(), "there is no need");
-        let at_start = all.map(|lease| (lease.name_any(), lease.resource_version().unwrap_or_default()));
-        *caution.versions() = Some(at_start.into());
-        assert_eq!(awaited(&all), [a.clone(), b.clone()]);
-        assert_eq!(awaited(&[&lease(&a, "8"), all[1]]), [b], "the other one was heard");
-        assert!(awaited(&[&lease(&agent_lease_name("c"), "9")]).is_empty(), "it came since");
-    }
-
-    #[test]
-    fn an_agent_is_heard_when_its_lease_changes() {
-        let caution = Caution::default();
-        assert!(!caution.is_on() && !caution.awaits("a", Some("5")));
-        *caution.versions() = Some(HashMap::from([("a".to_owned(), "5".to_owned())]));
-        assert!(caution.awaits("a", Some("5")) && !caution.awaits("a", Some("6")));
-        // Younger than the backup: heard when it has a Lease at all.
-        assert!(caution.awaits("b", None) && !caution.awaits("b", Some("7")));
-        caution.end();
-        assert!(!caution.awaits("a", Some("5")));
-    }
-}
+#[path = "caution_tests.rs"]
+mod tests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource};
 
 use super::caution::Caution;
 use super::gone::GoneObserver;
@@ -17,7 +17,6 @@ use super::room::Room;
 use super::unsettled::Unsettled;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::k8s::events::{Reason, Recorder};
-use crate::k8s::lease::agent::NODE_UID;
 use crate::k8s::lease::{ApiLeases, Leadership, LeaseObserver, agent_lease_name};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue, Writer};
@@ -145,27 +144,6 @@ impl Context {
     pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
         let plugin = self.plugins.get("", &instance.spec.plugin_name);
         self.gone.has_left(instance, plugin.as_deref(), self.longest_call)
-    }
-
-    /// The agent beside an instance has yet to say what it has mounted: see [`Caution`].
-    pub(crate) fn awaits(&self, instance: &PluginInstance) -> bool {
-        let name = agent_lease_name(&instance.spec.agent);
-        let lease = self.lease_cache.get(&self.namespace, &name);
-        let version = lease.as_ref().and_then(|lease| lease.metadata.resource_version.as_deref());
-        self.caution.awaits(&name, version) && self.silent_for(instance).is_none()
-    }
-
-    /// The Leases of agents that have yet to say what they have mounted, also of those without a PluginInstance.
-    pub(crate) fn awaited_leases(&self) -> Vec<Arc<Lease>> {
-        if !self.caution.is_on() {
-            return Vec::new();
-        }
-        let mut awaited = self.caution.awaited(self.lease_cache.all());
-        awaited.retain(|lease| {
-            let node_uid = lease.annotations().get(NODE_UID).map(String::as_str).unwrap_or_default();
-            self.leases.expired_on_node_for(&lease.name_any(), node_uid).is_none()
-        });
-        awaited
     }
 
     /// Publishes an Event without waiting for it.

@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 
 use super::context::Context;
 use super::instances::Instances;
-use super::mapping::{Key, key_of, node_of_lease};
+use super::mapping::{self, Key, key_of, node_of_lease};
 use crate::api::instance::UNREADABLE;
 use crate::api::{PluginInstance, VolumeHandle};
 use crate::claim::{ForgottenSeen, Mount};
@@ -54,14 +54,17 @@ impl Reporter {
         Self { node, node_uid: lease.annotations().get(NODE_UID).cloned().unwrap_or_default(), lease: name }
     }
 
+    fn is_silent(&self, ctx: &Context) -> bool {
+        ctx.leases.expired_on_node_for(&self.lease, &self.node_uid).is_some()
+    }
+
     /// Its node is gone or off, and it is silent, as far as the caches know: see [`have_ended`]. A report ends with its
     /// node: nothing is mounted on a machine that is off, and nobody else could say so.
     fn has_ended(&self, ctx: &Context) -> bool {
         let node = ctx.nodes.get("", &self.node).filter(|node| node.uid() == self.node_uid);
         let in_service = node.is_some_and(|node| !node.is_out_of_service());
-        let silent = ctx.leases.expired_on_node_for(&self.lease, &self.node_uid).is_some();
         // Of a Node whose name is not known nobody can be asked whether it is gone.
-        silent && !in_service && self.node != self.lease
+        self.is_silent(ctx) && !in_service && self.node != self.lease
     }
 }
 
@@ -77,21 +80,63 @@ pub(crate) struct Reports {
 /// Collects what is reported. An agent stages no more than it can report, so what is not reported is not there.
 pub(crate) fn reports(ctx: &Context, instances: &Instances, handle_name: &str) -> Reports {
     let mut reports = Reports::default();
-    // Without caution only who reports something can have anything to say.
-    let speaking: Box<dyn Iterator<Item = _>> =
-        if ctx.caution.is_on() { Box::new(instances.iter()) } else { Box::new(instances.forgetful()) };
-    for instance in speaking {
-        let Some(mount) = mount(ctx, instance, handle_name) else { continue };
+    // First: of an agent that is heard meanwhile, what it says is looked at after that.
+    let awaited = awaited(ctx, instances);
+    for instance in instances.forgetful() {
+        let Some(mount) = mount(instance, handle_name) else { continue };
         reports.add(ctx, Reporter::of_instance(instance), instance.name_any(), mount);
     }
     for lease in ctx.lease_cache.by_index(BY_FORGOTTEN, handle_name) {
         reports.add(ctx, Reporter::of_lease(ctx, &lease), lease.name_any(), Mount::InLease);
     }
-    // A backup may have the agent's Lease and not its PluginInstance.
-    for lease in ctx.awaited_leases() {
-        reports.add(ctx, Reporter::of_lease(ctx, &lease), lease.name_any(), Mount::NotSaid);
+    for by in awaited {
+        let lease = by.lease.clone();
+        reports.add(ctx, by, lease, Mount::NotSaid);
     }
     reports
+}
+
+/// The agents that have yet to say what they have mounted: see [`super::caution`].
+fn awaited(ctx: &Context, instances: &[Arc<PluginInstance>]) -> Vec<Reporter> {
+    if !ctx.caution.is_on() {
+        return Vec::new();
+    }
+    let beside = instances.iter().map(|instance| Reporter::of_instance(instance));
+    let mut all: Vec<_> = beside.filter(|by| ctx.caution.awaits(&by.lease)).collect();
+    // A backup may have the agent's Lease and not its PluginInstance, or one of an earlier Node of that name.
+    let leases = ctx.lease_cache.all().into_iter().filter(|lease| {
+        let name = lease.name_any();
+        name.starts_with(AGENTS) && ctx.caution.awaits(&name)
+    });
+    all.extend(leases.map(|lease| Reporter::of_lease(ctx, &lease)));
+    // After all of them: who has just been heard may have said it.
+    if !ctx.caution.is_restored() {
+        all.retain(|by| !by.is_silent(ctx));
+    }
+    all
+}
+
+/// Ends caution when everybody was heard, or is not waited for. Asks for a look at all volumes then, and when others than
+/// `before` are waited for: a claim says whom it waits for. Returns who that is now.
+pub(crate) async fn settle(ctx: &Context, before: &[Reporter]) -> Vec<Reporter> {
+    if !ctx.caution.is_on() {
+        return Vec::new();
+    }
+    let (ended, awaited): (Vec<_>, Vec<_>) =
+        awaited(ctx, &ctx.instances.all()).into_iter().partition(|by| by.has_ended(ctx));
+    let over = awaited.is_empty() && have_ended(ctx, &ended).await.unwrap_or(false);
+    if over {
+        ctx.caution.end();
+    }
+    if over || awaited != before {
+        ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(mapping::key_of_volume(volume)));
+        // Also those of Volumes that were removed by hand.
+        for attachment in ctx.attachments.all() {
+            let of = &attachment.spec.volume;
+            ctx.queue.sweep(key_of(&of.namespace, &of.name));
+        }
+    }
+    awaited
 }
 
 impl Reports {
@@ -126,17 +171,15 @@ pub(crate) fn listen(ctx: &Context, before: &HashMap<String, bool>) -> HashMap<S
     now
 }
 
-fn mount(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> Option<Mount> {
-    let status = instance.status.as_ref();
-    let found = status.and_then(|s| s.forgotten.iter().find(|m| m.handle_name == handle_name));
+fn mount(instance: &PluginInstance, handle_name: &str) -> Option<Mount> {
+    let status = instance.status.as_ref()?;
+    let found = status.forgotten.iter().find(|m| m.handle_name == handle_name);
     let reported = found.map(|m| match m.reason.as_str() {
         UNREADABLE => Mount::Unreadable(m.attachment_uid.clone()),
         _ => Mount::Reported(m.attachment_uid.clone()),
     });
-    let named = || status.is_some_and(|s| s.forgotten_handles.iter().any(|name| name == handle_name));
-    reported
-        .or_else(|| named().then_some(Mount::Named))
-        .or_else(|| ctx.awaits(instance).then_some(Mount::NotSaid))
+    let named = || status.forgotten_handles.iter().any(|name| name == handle_name);
+    reported.or_else(|| named().then_some(Mount::Named))
 }
 
 /// Asks for a look at the volumes that a Lease has ceased to name.

@@ -257,11 +257,12 @@ fn connect_namespaces(ctx: &Context) {
 fn connect_leases(ctx: &Context) {
     let (q, room, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room), Arc::clone(&ctx.attachments));
     let (observer, nodes) = (Arc::clone(&ctx.leases), Arc::clone(&ctx.nodes));
-    let handles = Arc::clone(&ctx.handles);
+    let (handles, caution) = (Arc::clone(&ctx.handles), Arc::clone(&ctx.caution));
     ctx.lease_cache.on_change(move |before, after| {
         let was_heard = after.is_some_and(|after| observer.has_heard(after));
         // First, so that whoever is woken finds it counted.
         observer.changed(before, after);
+        caution.changed(before.map(Arc::as_ref), after.map(Arc::as_ref));
         forgotten::eased(&q, &handles, before, after);
         let Some(after) = after else { return };
         let says_less = before.is_none_or(|before| {

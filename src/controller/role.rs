@@ -179,6 +179,8 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
         leading = ctx.leadership.acquired() => if !leading { return },
     }
     tracing::info!("leading");
+    // What was heard while caution began.
+    ctx.lease_cache.all().iter().for_each(|lease| ctx.caution.changed(None, Some(lease)));
     ctx.metrics.leading.set(1);
     let worker = {
         let ctx = Arc::clone(ctx);
@@ -227,6 +229,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut nodes_before = Degrees::new();
     let mut ghosts_before = HashMap::new();
     let mut reporters_before = HashMap::new();
+    let mut awaited = Vec::new();
     let mut told = Told::new();
     let concern = Concern::new(&ctx);
     let mut tick = tokio::time::interval(TICK);
@@ -245,16 +248,7 @@ async fn listen(ctx: Arc<Context>) {
             }
             now.insert(name, degree);
         }
-        let awaits = || ctx.instances.all().iter().any(|i| ctx.awaits(i)) || !ctx.awaited_leases().is_empty();
-        if ctx.caution.is_on() && !awaits() {
-            ctx.caution.end();
-            ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(mapping::key_of_volume(volume)));
-            // Also those of Volumes that were removed by hand.
-            for attachment in ctx.attachments.all() {
-                let of = &attachment.spec.volume;
-                ctx.queue.sweep(mapping::key_of(&of.namespace, &of.name));
-            }
-        }
+        awaited = forgotten::settle(&ctx, &awaited).await;
         before = now;
         nodes_before = listen_to_nodes(&ctx, &nodes_before);
         ghosts_before = listen_to_ghosts(&ctx, &ghosts_before);

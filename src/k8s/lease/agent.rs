@@ -332,6 +332,7 @@ impl<L: Leases> AgentLease<L> {
         annotations.insert(BOOT_ID.into(), boot_id.clone());
         mounts.leftovers.say_in(&mut lease);
         mounts.forgotten.say_in(&mut lease);
+        self.history.say_in(&mut lease);
         lease
     }
 

@@ -9,19 +9,23 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use k8s_openapi::api::coordination::v1::Lease;
 use tracing::warn;
 
-use super::Leases;
+use super::{Leases, Restored};
 use crate::k8s::{ApiError, store::version};
 
-/// The last version of the agent's Lease that the API server has confirmed.
+/// The last version of the agent's Lease that the API server has confirmed, and whether it was ever set back.
 #[derive(Debug, Default)]
 pub struct History {
     lease: AtomicU64,
+    restored: Mutex<Option<Restored>>,
     file: Option<PathBuf>,
 }
 
@@ -30,7 +34,22 @@ impl History {
     #[must_use]
     pub fn kept_in(file: &Path) -> Self {
         let known = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
-        Self { lease: AtomicU64::new(known.unwrap_or(0)), file: Some(file.to_owned()) }
+        let restored = match fs::read_to_string(beside(file)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            text => Some(Restored::read(&text.unwrap_or_default())),
+        };
+        Self {
+            lease: AtomicU64::new(known.unwrap_or(0)),
+            restored: Mutex::new(restored),
+            file: Some(file.to_owned()),
+        }
+    }
+
+    /// Writes into a Lease that etcd was restored, if this node has ever found that out.
+    pub fn say_in(&self, lease: &mut Lease) {
+        if let Some(restored) = *self.restored() {
+            restored.say_in(lease);
+        }
     }
 
     /// A revision that the API server had reached.
@@ -59,25 +78,48 @@ impl History {
         let version = version(&lease.metadata);
         self.lease.fetch_max(version, Ordering::Relaxed);
         if let Some(file) = &self.file {
-            replace(file, version).unwrap_or_else(|error| {
+            replace(file, &version.to_string()).unwrap_or_else(|error| {
                 warn!(file = %file.display(), "the Lease's version is not kept: {error}");
+            });
+        }
+        let said = Restored::said_in(lease).filter(|_| *self.restored() == Some(Restored::Now));
+        if let Some(revision) = said {
+            self.note(Restored::At(revision)).unwrap_or_else(|error| {
+                warn!("when it was said that etcd was restored is not kept, and is said anew: {error}");
             });
         }
     }
 
-    /// Begins anew, with the history that the API server has now.
+    /// The API server's history went back: the next process begins anew with the one that there is now, and its Lease says
+    /// so.
     pub fn restart(&self) -> io::Result<()> {
+        self.note(Restored::Now)?;
         self.lease.store(0, Ordering::Relaxed);
         match self.file.as_ref().map(fs::remove_file) {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
+
+    fn note(&self, restored: Restored) -> io::Result<()> {
+        *self.restored() = Some(restored);
+        self.file.as_ref().map_or(Ok(()), |file| replace(&beside(file), &restored.text()))
+    }
+
+    fn restored(&self) -> MutexGuard<'_, Option<Restored>> {
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn replace(file: &Path, version: u64) -> io::Result<()> {
-    let aside = file.with_extension("new");
-    fs::write(&aside, version.to_string())?;
+/// Where it is kept that etcd was restored.
+fn beside(file: &Path) -> PathBuf {
+    file.with_extension("went-back")
+}
+
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(".new");
+    fs::write(&aside, text)?;
     fs::rename(&aside, file)
 }
 
@@ -135,6 +177,34 @@ mod tests {
         history.saw(&lease("30"));
         assert!(!history.went_back(&Overtaken(&history), "n").await.unwrap());
         assert!(history.went_back(&Overtaken(&history), "n").await.unwrap(), "30 after 40 was confirmed");
+    }
+
+    /// Else a leader that comes later takes a node that is silent for one that has nothing mounted.
+    #[test]
+    fn that_etcd_was_restored_is_said_with_one_revision_by_all_later_processes() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lease");
+        let said = |history: &History, version: &str| {
+            let mut lease = lease(version);
+            history.say_in(&mut lease);
+            Restored::said_in(&lease)
+        };
+        let history = History::kept_in(&file);
+        history.saw(&lease("20"));
+        assert_eq!(said(&history, "20"), None);
+        history.restart().unwrap();
+
+        // Its first answer is lost.
+        let history = History::kept_in(&file);
+        assert_eq!(said(&history, "7"), Some(7));
+        let history = History::kept_in(&file);
+        let mut written = lease("8");
+        history.say_in(&mut written);
+        history.saw(&written);
+        assert_eq!(said(&history, "9"), Some(8));
+        assert_eq!(said(&History::kept_in(&file), "90"), Some(8));
+        History::kept_in(&file).restart().unwrap();
+        assert_eq!(said(&History::kept_in(&file), "50"), Some(50), "once more");
     }
 
     #[test]

@@ -9,12 +9,13 @@ pub(crate) mod forgotten;
 pub(crate) mod history;
 pub(crate) mod leftovers;
 pub(crate) mod observer;
+pub(crate) mod restored;
 
 use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
 use kube::Api;
 
-use super::{ApiError, Created, Writer, read};
+use super::{ApiError, Created, Writer, read, store};
 
 pub use crate::api::names::agent_lease_name;
 pub(crate) use crate::api::names::{AGENTS, agent_of_lease};
@@ -24,6 +25,7 @@ pub use forgotten::Forgotten;
 pub(crate) use history::History;
 pub(crate) use leftovers::Leftovers;
 pub(crate) use observer::LeaseObserver;
+pub(crate) use restored::Restored;
 
 /// The requests that Leases need; a trait, so that tests can lose, delay and reorder them.
 pub trait Leases: Send + Sync {
@@ -62,6 +64,12 @@ impl Leases for ApiLeases {
     async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
         self.writer.replace(&self.api, lease).await
     }
+}
+
+/// The revision with which a Lease was last written.
+#[must_use]
+pub fn revision(lease: &Lease) -> u64 {
+    store::version(&lease.metadata)
 }
 
 /// Who holds a Lease; empty if it was released or never held.
