@@ -348,6 +348,10 @@ impl<L: Leases> AgentLease<L> {
         // Read first: shutdown may have cut off a renewal whose answer would have told its version.
         let ours = |lease: &Lease| holder(lease) == self.holder.identity;
         let Some(mut lease) = self.leases.get(&self.name).await?.filter(ours) else { return Ok(()) };
+        if self.history.is_behind(&lease) {
+            // A write would pass for a sign of life from a node that has reported what it has mounted.
+            return Ok(());
+        }
         lease.metadata.managed_fields = None;
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());

@@ -63,6 +63,7 @@ struct Agent {
     leases: FakeLeases,
     renewal: Renewal,
     node: Arc<Node>,
+    history: Arc<History>,
     stop: oneshot::Sender<()>,
     running: JoinHandle<AgentEnd>,
 }
@@ -77,7 +78,8 @@ fn agent_on(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str) -
 
 fn agent_with(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str, mounted: &[&str]) -> Agent {
     let holder = Holder { identity: identity.into(), node_uid: node_uid.into(), boot_id: boot_id.into() };
-    let (lease, renewal) = AgentLease::new(leases.clone(), "node-1", holder, Arc::default());
+    let history = Arc::<History>::default();
+    let (lease, renewal) = AgentLease::new(leases.clone(), "node-1", holder, history.clone());
     let node = Arc::new(Node {
         leases: leases.clone(),
         progress: AtomicBool::new(true),
@@ -91,7 +93,7 @@ fn agent_with(leases: FakeLeases, identity: &str, node_uid: &str, boot_id: &str,
     let running = tokio::spawn(lease.run(node.clone(), async {
         let _ = stopped.await;
     }));
-    Agent { leases, renewal, node, stop, running }
+    Agent { leases, renewal, node, history, stop, running }
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,4 +305,29 @@ async fn a_silence_while_it_is_found_out_counts() {
     assert_eq!(said(&agent), Leftovers::Any);
     sleep(60 * SECOND).await;
     assert_eq!(said(&agent), Leftovers::Of(["a".into()].into()));
+}
+
+/// The agent drains its calls before it ends. A renewal meanwhile would tell the leader that everything is reported.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_renewed_once_the_agent_knows_that_etcd_was_restored() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    agent.renewal.first().await;
+    agent.history.restart().unwrap();
+    let writes = agent.leases.writes();
+    let ended = timeout(DURATION, agent.running).await.expect("it goes on").unwrap();
+    assert_eq!((ended, agent.leases.writes()), (AgentEnd::WentBack, writes));
+}
+
+/// Its Pod is not in the backup, so it is ended before it has found out anything.
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_backup_is_not_released() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    agent.renewal.first().await;
+    let backup = agent.leases.lease().unwrap();
+    sleep(RENEW * 2).await;
+    agent.leases.restore(backup);
+    let writes = agent.leases.writes();
+    agent.stop.send(()).unwrap();
+    assert_eq!(agent.running.await.unwrap(), AgentEnd::ShutDown);
+    assert_eq!(agent.leases.writes(), writes, "that would count as a sign of life");
 }

@@ -91,10 +91,11 @@ impl History {
     }
 
     /// The API server's history went back: the next process begins anew with the one that there is now, and its Lease says
-    /// so.
+    /// so. To this one every Lease is one of a backup: it ends without another renewal, which would pass for the report
+    /// that the next one makes.
     pub fn restart(&self) -> io::Result<()> {
         self.note(Restored::Now)?;
-        self.lease.store(0, Ordering::Relaxed);
+        self.lease.store(u64::MAX, Ordering::Relaxed);
         match self.file.as_ref().map(fs::remove_file) {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
