@@ -63,10 +63,11 @@ impl Pass {
 
     /// What waits to be undone and has no claim to say so is said on the PluginInstance.
     pub(super) fn tell_of_undo(&self, uid: &str, record: &Record, failure: &Failure) {
-        if self.agent.retries.keep_word(uid, failure.to_string()) {
+        let word = with_order(failure.to_string(), record, &self.agent.node_name);
+        if self.agent.retries.keep_word(uid, word.clone()) {
             self.agent.queues.instances.add(record.driver_name.clone());
             if let Some(instance) = self.instance(&record.driver_name) {
-                let note = format!("volume {}: {failure}", record.volume_handle);
+                let note = format!("volume {}: {word}", record.volume_handle);
                 self.agent.tell(&instance, Reason::Orphan, "Undo", note);
             }
         }
@@ -89,6 +90,12 @@ impl Pass {
 pub(super) fn way_of_force(record: &Record, node: &str) -> String {
     let instance = instance_name(node, &record.driver_name);
     format!("`kubectl annotate --overwrite plugininstance {instance} {FORCE_UNDO}={}`", record.attachment_uid)
+}
+
+/// Names the order that does not wait, where the failure does not: nothing else says by which UID it is given.
+fn with_order(failure: String, record: &Record, node: &str) -> String {
+    let order = way_of_force(record, node);
+    if failure.contains(&order) { failure } else { format!("{failure}; {order} does not wait for that") }
 }
 
 fn said(record: &Record, node: &str, why: Lapse) -> String {
@@ -129,6 +136,17 @@ pub(super) fn beside_unreadable(driver: &str, node: &str, uid: &str, named: bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::records::tests::stored;
+
+    /// Its claims and its Attachment are gone, so nobody can look the UID up.
+    #[test]
+    fn what_waits_says_by_which_order_it_does_not() {
+        let record = stored("uid-1").record;
+        let order = format!("{} {FORCE_UNDO}=uid-1`", instance_name("node-1", "driver"));
+        let once = with_order("no plugin answers".to_owned(), &record, "node-1");
+        assert!(once.starts_with("no plugin answers; ") && once.contains(&order), "{once}");
+        assert_eq!(with_order(once.clone(), &record, "node-1"), once, "said once");
+    }
 
     #[test]
     fn a_claim_beside_a_file_that_nobody_can_read_says_what_to_do() {
