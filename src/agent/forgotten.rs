@@ -26,13 +26,47 @@ fn reason(why: Lapse) -> &'static str {
     }
 }
 
-/// What the records of a driver report. A file that cannot be read may be of any driver.
-pub(super) fn report(records: &Records, driver: &str) -> Vec<ForgottenMount> {
-    let unreadable = records.unreadable();
-    let unreadable = unreadable.iter().filter(|u| u.driver_name == driver || u.driver_name.is_empty());
-    let forgotten = records.forgotten();
-    let forgotten = forgotten.iter().filter(|s| s.record.driver_name == driver);
-    forgotten.map(of_record).chain(unreadable.map(of_file)).collect()
+/// What is, or may be, mounted on this node of a driver and has no other object that could tell of it.
+#[derive(Debug, Default)]
+pub(super) struct OfDriver {
+    /// What the API server does not account for. A file that cannot be read may be of any driver.
+    pub reported: Vec<ForgottenMount>,
+    /// What waits to be undone and has no claim that could say so.
+    pub untold: Vec<String>,
+    /// The Plugin by which it was mounted, if anything may be that a record speaks of.
+    pub plugin_name: Option<String>,
+}
+
+impl OfDriver {
+    pub fn seen(records: &Records, retries: &Retries, driver: &str) -> Self {
+        let mut found = Self::default();
+        let mut waiting = Vec::new();
+        records.visit(driver, |stored| {
+            let record = &stored.record;
+            if record.forgotten.is_some() {
+                found.reported.push(of_record(stored));
+            }
+            if record.has_traces() {
+                found.plugin_name = Some(record.plugin_name.clone());
+                waiting.push((record.volume_handle.clone(), stored.waiting()));
+            }
+        });
+        found.reported.sort_by(|one, other| one.attachment_uid.cmp(&other.attachment_uid));
+        let unreadable = records.unreadable();
+        let unreadable = unreadable.iter().filter(|u| u.driver_name == driver || u.driver_name.is_empty());
+        found.reported.extend(unreadable.map(of_file));
+        let words = waiting.iter().flat_map(|(handle, uids)| {
+            let words = uids.iter().filter_map(|uid| retries.word(uid));
+            words.map(move |word| format!("volume {handle}: {word}"))
+        });
+        found.untold = words.collect::<BTreeSet<String>>().into_iter().collect();
+        found
+    }
+
+    /// Only the driver's PluginInstance can tell of it, and is where it is ordered undone.
+    pub fn needs_instance(&self) -> bool {
+        !self.reported.is_empty() || self.plugin_name.is_some()
+    }
 }
 
 /// Puts a report into a status: those for which there is no room are only named.
@@ -69,24 +103,6 @@ fn of_file(unreadable: &Unreadable) -> ForgottenMount {
         reason: "Unreadable".into(),
         ..ForgottenMount::default()
     }
-}
-
-/// Something of a driver is mounted here of which only its PluginInstance can tell, and by which it is ordered undone.
-pub(super) fn needs_instance(records: &Records, driver: &str) -> bool {
-    let has_traces = || records.with_traces().iter().any(|stored| stored.record.driver_name == driver);
-    !report(records, driver).is_empty() || has_traces()
-}
-
-/// What waits to be undone on this node for a driver and has no claim that could say so.
-pub(super) fn untold(records: &Records, retries: &Retries, driver: &str) -> Vec<String> {
-    let of_driver = records.with_traces().into_iter().filter(|stored| stored.record.driver_name == driver);
-    let words = of_driver.flat_map(|stored| {
-        let handle = &stored.record.volume_handle;
-        let words = stored.waiting().into_iter().filter_map(|uid| retries.word(&uid));
-        words.map(|word| format!("volume {handle}: {word}")).collect::<Vec<_>>()
-    });
-    let sorted: BTreeSet<String> = words.collect();
-    sorted.into_iter().collect()
 }
 
 /// Forgets why steps of an object failed. Returns the drivers whose PluginInstance shows it.
@@ -189,12 +205,13 @@ mod tests {
         records.put(lapsed).await.unwrap();
         records.put(stored("b")).await.unwrap();
 
-        let reported = report(&records, "driver");
+        let of = |driver: &str| OfDriver::seen(&records, &Retries::default(), driver).reported;
+        let reported = of("driver");
         let said: Vec<_> = reported.iter().map(|m| (m.attachment_uid.as_str(), m.reason.as_str())).collect();
         assert_eq!(said, [("a", "WentBack"), ("torn", "Unreadable")]);
         assert_eq!(reported[0].claims, ["ns/claim"]);
         assert_eq!(reported[0].handle_name, "handle");
-        let reported = report(&records, "other");
+        let reported = of("other");
         let said: Vec<_> = reported.iter().map(|m| m.attachment_uid.as_str()).collect();
         assert_eq!(said, ["newer", "torn"]);
         assert_eq!(reported[0].handle_name, "");
@@ -229,12 +246,12 @@ mod tests {
             retries.failed(&step, &failure, None, "driver");
             retries.keep_word(uid, failure.message)
         };
-        let said = || undone(&untold(&records, &retries, "driver"));
+        let said = || undone(&OfDriver::seen(&records, &retries, "driver").untold);
         assert!(said().status);
         assert!(fails("a") && fails("b") && !fails("a"), "what is said again is no news");
         let now = said();
         assert!(!now.status && now.message.ends_with("a is in use; and 1 more wait"), "{}", now.message);
-        assert!(undone(&untold(&records, &retries, "other")).status);
+        assert!(undone(&OfDriver::seen(&records, &retries, "other").untold).status);
         assert!(retries.clear("a") && !retries.clear("c"));
         assert!(said().message.ends_with("b is in use"), "{}", said().message);
         retries.clear("b");
@@ -246,14 +263,15 @@ mod tests {
     async fn an_instance_is_needed_until_all_is_undone() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::open(dir.path()).unwrap();
-        assert!(!needs_instance(&records, "driver"));
+        let needs = |driver| OfDriver::seen(&records, &Retries::default(), driver).needs_instance();
+        assert!(!needs("driver"));
         records.put(stored("a")).await.unwrap();
-        assert!(needs_instance(&records, "driver") && !needs_instance(&records, "other"));
+        assert!(needs("driver") && !needs("other"));
         let mut clean = stored("a");
         clean.record.staged = crate::attachment::record::Done::No;
         clean.record.targets.clear();
         records.put(clean).await.unwrap();
-        assert!(!needs_instance(&records, "driver"));
+        assert!(!needs("driver"));
     }
 
     /// Its claim was removed by hand, and a process still has what it had.
@@ -271,7 +289,7 @@ mod tests {
         let failure = Failure::local("StillInUse", Rpc::NodeUnpublishVolume, "is in use".into());
         retries.failed(&step, &failure, None, "driver");
         retries.keep_word("removed", failure.message);
-        assert_eq!(untold(&records, &retries, "driver"), ["volume vol: is in use"]);
+        assert_eq!(OfDriver::seen(&records, &retries, "driver").untold, ["volume vol: is in use"]);
     }
 
     #[tokio::test]

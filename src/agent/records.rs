@@ -207,6 +207,11 @@ impl Records {
         stored.uids().for_each(|uid| self.settle(&uid));
     }
 
+    /// Shows the records of a driver, in no order.
+    pub fn visit(&self, driver: &str, look: impl FnMut(&Stored)) {
+        self.known().values().filter(|stored| stored.record.driver_name == driver).for_each(look);
+    }
+
     /// The records of what is, or may be, mounted.
     #[must_use]
     pub fn with_traces(&self) -> Vec<Stored> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::context::Agent;
-use super::forgotten::{report, say};
+use super::forgotten::{OfDriver, say};
 use crate::api::PluginInstanceStatus;
 use crate::api::instance::ForgottenMount;
 use crate::api::names::instance_name;
@@ -46,7 +46,8 @@ impl Agent {
             let instance = self.instances.get("", &instance_name(&self.node_name, &driver));
             // Without Plugin or instance only the Lease says it, and that is what waits here.
             let (Some(_), Some(instance)) = (self.plugin_of(&driver), instance) else { continue };
-            if !instance.status.as_ref().is_some_and(|status| says(status, report(&self.records, &driver))) {
+            let report = || OfDriver::seen(&self.records, &self.retries, &driver).reported;
+            if !instance.status.as_ref().is_some_and(|status| says(status, report())) {
                 return Err(format!("what a restored etcd has forgotten of {driver} is yet to be reported"));
             }
         }

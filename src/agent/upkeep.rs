@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::context::Agent;
-use super::forgotten;
+use super::forgotten::{self, OfDriver};
 use super::processes::{self, Processes};
 use super::state_disk;
 use super::status::{difference, not_ready, ready};
@@ -43,24 +43,36 @@ pub async fn reconcile(agent: &Agent, driver: &str) -> Next {
 async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     let name = instance_name(&agent.node_name, driver);
     let observed = agent.instances.get("", &name);
+    let of_driver = || OfDriver::seen(&agent.records, &agent.retries, driver);
     let Some(plugin) = agent.plugin_of(driver) else {
-        let Some(observed) = observed else { return Ok(Next::Done) };
-        dismiss_on_order(agent, &observed);
-        // What is reported on it has to stay known: without it its volumes could be granted elsewhere, and what waits to
-        // be undone could neither be told nor be ordered.
-        if forgotten::needs_instance(&agent.records, driver) {
-            let mut after = observed.status.clone().unwrap_or_default();
-            let plugin = &observed.spec.plugin_name;
-            let why = format!(
-                "Plugin {plugin} does not exist; this object stays for what it reports as mounted here"
-            );
-            not_healthy(&observed, &mut after, "NoPlugin", &why);
-            say_what_is_left(agent, &observed, &mut after, Timestamp::now());
-            return write(agent, &observed, &after).await;
+        if let Some(observed) = &observed {
+            dismiss_on_order(agent, observed);
         }
-        remove(agent, &observed).await?;
-        return Ok(Next::Done);
+        let left = of_driver();
+        return match observed {
+            // What is reported on it has to stay known: without it its volumes could be granted elsewhere, and what waits
+            // to be undone could neither be told nor be ordered.
+            Some(observed) if left.needs_instance() => {
+                let mut after = observed.status.clone().unwrap_or_default();
+                let plugin = &observed.spec.plugin_name;
+                let why = format!(
+                    "Plugin {plugin} does not exist; this object stays for what it reports as mounted here"
+                );
+                not_healthy(&observed, &mut after, "NoPlugin", &why);
+                say_what_is_left(&left, &observed, &mut after, Timestamp::now());
+                write(agent, &observed, &after).await
+            }
+            Some(observed) => {
+                remove(agent, &observed).await?;
+                Ok(Next::Done)
+            }
+            None => match left.plugin_name {
+                Some(plugin) => create(agent, spec(agent, &plugin, driver, String::new())).await,
+                None => Ok(Next::Done),
+            },
+        };
     };
+    let plugin_name = plugin.metadata.name.as_deref().unwrap_or_default();
     let socket = agent.named_socket(&plugin);
     let found = |service| agent.registry.best(driver, service, socket.as_deref());
     let unread = |path: &Path| agent.registry.unread(driver, path);
@@ -70,36 +82,14 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         return Ok(Next::After(SETTLE));
     }
     let Some(observed) = observed else {
-        // Nothing is reported about a driver that was never seen here.
-        let Some(socket) = processes.socket(None) else { return Ok(Next::Done) };
-        if !is_registered(agent).await? {
-            return Ok(Next::After(UNREGISTERED));
-        }
-        let object = object(agent, &plugin, driver, &name, socket);
-        return match agent.writer.create(&agent.api::<PluginInstance>(), &object).await? {
-            crate::k8s::Created::New(created) => {
-                agent.instances.apply(created);
-                Ok(Next::Again)
-            }
-            crate::k8s::Created::Exists => match agent.get_live::<PluginInstance>(&name).await? {
-                // Also one that no watch of ours selects: it says another agent, so it has to go.
-                Some(found) => {
-                    let socket = processes.socket(Some(&found.spec.socket_path));
-                    let socket = socket.unwrap_or_else(|| found.spec.socket_path.clone());
-                    let current = found.spec == spec(agent, &plugin, driver, socket);
-                    if current {
-                        agent.instances.apply(found);
-                    } else {
-                        remove(agent, &found).await?;
-                    }
-                    Ok(Next::Again)
-                }
-                None => Ok(Next::Again),
-            },
-        };
+        // Nothing is reported about a driver that was never seen here. Of one that has left something behind it is,
+        // though nobody knows at which socket it was.
+        let left = || of_driver().needs_instance().then(String::new);
+        let Some(socket) = processes.socket(None).or_else(left) else { return Ok(Next::Done) };
+        return create(agent, spec(agent, plugin_name, driver, socket)).await;
     };
     if let Some(socket) = processes.socket(Some(&observed.spec.socket_path))
-        && observed.spec != spec(agent, &plugin, driver, socket)
+        && observed.spec != spec(agent, plugin_name, driver, socket)
     {
         // spec says which process this is and cannot change: another Node UID, another socket.
         remove(agent, &observed).await?;
@@ -108,6 +98,34 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     dismiss_on_order(agent, &observed);
     let after = status(agent, &plugin, &observed, &processes, Timestamp::now());
     write(agent, &observed, &after).await
+}
+
+/// Makes a PluginInstance; its status is written next.
+async fn create(agent: &Agent, spec: PluginInstanceSpec) -> Result<Next, ApiError> {
+    if !is_registered(agent).await? {
+        return Ok(Next::After(UNREGISTERED));
+    }
+    let object = object(agent, spec);
+    match agent.writer.create(&agent.api::<PluginInstance>(), &object).await? {
+        crate::k8s::Created::New(created) => agent.instances.apply(created),
+        crate::k8s::Created::Exists => {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            match agent.get_live::<PluginInstance>(name).await? {
+                Some(found) => {
+                    // The next look compares the socket.
+                    let socket_path = found.spec.socket_path.clone();
+                    if found.spec == (PluginInstanceSpec { socket_path, ..object.spec.clone() }) {
+                        agent.instances.apply(found);
+                    } else {
+                        // Also one that no watch of ours selects: it says another agent, so it has to go.
+                        remove(agent, &found).await?;
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+    Ok(Next::Again)
 }
 
 /// Writes a status, if it is news.
@@ -214,9 +232,9 @@ async fn remove(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError
     Ok(())
 }
 
-fn spec(agent: &Agent, plugin: &Plugin, driver: &str, socket_path: String) -> PluginInstanceSpec {
+fn spec(agent: &Agent, plugin: &str, driver: &str, socket_path: String) -> PluginInstanceSpec {
     PluginInstanceSpec {
-        plugin_name: plugin.metadata.name.clone().unwrap_or_default(),
+        plugin_name: plugin.to_owned(),
         driver_name: driver.to_owned(),
         node_name: agent.node_name.clone(),
         node_uid: agent.node_uid.clone(),
@@ -225,7 +243,7 @@ fn spec(agent: &Agent, plugin: &Plugin, driver: &str, socket_path: String) -> Pl
     }
 }
 
-fn object(agent: &Agent, plugin: &Plugin, driver: &str, name: &str, socket: String) -> PluginInstance {
+fn object(agent: &Agent, spec: PluginInstanceSpec) -> PluginInstance {
     // Goes with its Node, by garbage collection.
     let node = OwnerReference {
         api_version: "v1".into(),
@@ -234,15 +252,12 @@ fn object(agent: &Agent, plugin: &Plugin, driver: &str, name: &str, socket: Stri
         uid: agent.node_uid.clone(),
         ..OwnerReference::default()
     };
-    PluginInstance {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            owner_references: Some(vec![node]),
-            ..ObjectMeta::default()
-        },
-        spec: spec(agent, plugin, driver, socket),
-        status: None,
-    }
+    let metadata = ObjectMeta {
+        name: Some(instance_name(&agent.node_name, &spec.driver_name)),
+        owner_references: Some(vec![node]),
+        ..ObjectMeta::default()
+    };
+    PluginInstance { metadata, spec, status: None }
 }
 
 fn status(
@@ -265,22 +280,21 @@ fn status(
     status.observed_generation = observed.metadata.generation;
     let desired = condition(&status, unwritable.is_some());
     conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
-    say_what_is_left(agent, observed, &mut status, now);
+    let left = OfDriver::seen(&agent.records, &agent.retries, &spec.driver_name);
+    say_what_is_left(&left, observed, &mut status, now);
     status
 }
 
 /// What is mounted here and has no other object that could tell of it. It is told although the Plugin is gone.
 fn say_what_is_left(
-    agent: &Agent,
+    left: &OfDriver,
     observed: &PluginInstance,
     status: &mut PluginInstanceStatus,
     now: Timestamp,
 ) {
-    let driver = &observed.spec.driver_name;
-    forgotten::say(forgotten::report(&agent.records, driver), status);
-    let untold = forgotten::untold(&agent.records, &agent.retries, driver);
-    if !untold.is_empty() || status.conditions.iter().any(|condition| condition.type_ == UNDONE) {
-        let desired = forgotten::undone(&untold);
+    forgotten::say(left.reported.clone(), status);
+    if !left.untold.is_empty() || status.conditions.iter().any(|condition| condition.type_ == UNDONE) {
+        let desired = forgotten::undone(&left.untold);
         conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
     }
 }

@@ -26,6 +26,7 @@ mod fault_matrix;
 mod forgotten;
 mod leases_apart;
 mod leaving;
+mod left_behind;
 mod node_loss;
 mod read_only;
 mod restored;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         fault_matrix::CASES,
         forgotten::CASES,
         leaving::CASES,
+        left_behind::CASES,
         leases_apart::CASES,
         node_loss::CASES,
         read_only::CASES,
