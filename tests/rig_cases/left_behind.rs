@@ -1,5 +1,6 @@
 //! What is left on a node of which no claim tells any more: it is told by the PluginInstance, and goes in its turn.
 
+use std::fs;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -83,5 +84,47 @@ async fn what_waits_is_told_again_and_forced_without_a_driver(cluster: Arc<Clust
     rig.remove(&["again"], &["left"]).await;
 }
 
+/// A record was away while its volume was granted anew, and is there again: the driver, which goes by the volume id, would
+/// take the newer mount.
+async fn an_old_record_waits_for_a_newer_mount_to_leave(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("old", "v", NODE)).await;
+    rig.until_ready("old").await;
+    let [record] = &rig.records(NODE)[..] else { panic!("{:?}", rig.records(NODE)) };
+    let file = rig.state_dir(NODE).join("records").join(record);
+    let text = fs::read(&file).unwrap();
+    rig.delete_claim("old").await;
+    rig.until_claim_gone("old").await;
+    rig.make_claim(&volume_claim("new", "v", NODE)).await;
+    let path = rig.until_ready("new").await;
+    fs::write(format!("{path}/data"), "precious").unwrap();
+
+    let lock = rig.read_attachment_of("new").await.name_any();
+    rig.kill(NODE);
+    fs::write(&file, text).unwrap();
+    let since = rig.journal.now();
+    rig.run(NODE);
+    let looked = || rig.journal.has_read(since, NODE, "attachments", &lock).then_some(());
+    cluster.until("the agent has looked for its Attachment", looked, || rig.story("v")).await;
+    // What comes after it on this node is done.
+    rig.make_volume(&volume("next")).await;
+    rig.make_claim(&volume_claim("next", "next", NODE)).await;
+    rig.until_ready("next").await;
+    assert_eq!(rig.count("v", Rpc::NodeUnpublishVolume), 1, "that of the old claim");
+    assert_eq!(fs::read_to_string(format!("{path}/data")).unwrap(), "precious");
+    assert!(file.exists());
+
+    rig.delete_claim("new").await;
+    rig.until_claim_gone("new").await;
+    let undone = || (!file.exists()).then_some(());
+    cluster.until("the old record is undone", undone, || format!("{:?}", rig.records(NODE))).await;
+    assert_eq!(rig.count("v", Rpc::NodeUnpublishVolume), 3);
+    rig.remove(&["next"], &["v", "next"]).await;
+}
+
 /// The cases of this module.
-pub const CASES: &[Case] = cases![what_waits_is_told_again_and_forced_without_a_driver,];
+pub const CASES: &[Case] = cases![
+    what_waits_is_told_again_and_forced_without_a_driver,
+    an_old_record_waits_for_a_newer_mount_to_leave,
+];
