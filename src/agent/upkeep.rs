@@ -110,18 +110,15 @@ async fn create(agent: &Agent, spec: PluginInstanceSpec) -> Result<Next, ApiErro
         crate::k8s::Created::New(created) => agent.instances.apply(created),
         crate::k8s::Created::Exists => {
             let name = object.metadata.name.as_deref().unwrap_or_default();
-            match agent.get_live::<PluginInstance>(name).await? {
-                Some(found) => {
-                    // The next look compares the socket.
-                    let socket_path = found.spec.socket_path.clone();
-                    if found.spec == (PluginInstanceSpec { socket_path, ..object.spec.clone() }) {
-                        agent.instances.apply(found);
-                    } else {
-                        // Also one that no watch of ours selects: it says another agent, so it has to go.
-                        remove(agent, &found).await?;
-                    }
+            if let Some(found) = agent.get_live::<PluginInstance>(name).await? {
+                // The next look compares the socket.
+                let socket_path = found.spec.socket_path.clone();
+                if found.spec == (PluginInstanceSpec { socket_path, ..object.spec.clone() }) {
+                    agent.instances.apply(found);
+                } else {
+                    // Also one that no watch of ours selects: it says another agent, so it has to go.
+                    remove(agent, &found).await?;
                 }
-                None => {}
             }
         }
     }

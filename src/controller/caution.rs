@@ -69,7 +69,7 @@ impl State {
     fn cause(&self) -> Option<Cause> {
         self.on.as_ref().map(|on| match on.cause {
             Cause::Gap(since) if self.word <= since => on.cause,
-            _ => Cause::Restored,
+            Cause::Gap(_) | Cause::Restored => Cause::Restored,
         })
     }
 
@@ -125,7 +125,9 @@ impl Caution {
         let at_start = leases.iter().map(|lease| (lease.name_any(), revision(lease)));
         let mut state = self.state();
         state.on = Some(On { cause, at_start: at_start.collect(), heard: HashSet::new() });
-        leases.iter().for_each(|lease| state.hear(&lease.name_any(), Some(lease)));
+        for lease in leases {
+            state.hear(&lease.name_any(), Some(lease));
+        }
     }
 
     /// Takes in a Lease, or that it was deleted. Fits [`crate::k8s::Cache::on_change`].
