@@ -220,7 +220,7 @@ fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
     }
     match seen.attachment(uid) {
         Some(a) if a.state < AttachmentState::NodeDetached && is_awaited(a) => {
-            Some(NodeStep::ReportDetached { attachment: uid.clone() })
+            may_hand_on(seen, a).then(|| NodeStep::ReportDetached { attachment: uid.clone() })
         }
         // Kept until the Attachment is gone: it is what a later look at the paths goes by.
         Some(_) => None,
