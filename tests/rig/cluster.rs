@@ -48,6 +48,11 @@ impl Cluster {
         Self::on(control_plane, directory).await
     }
 
+    /// Another API server, beside that of all cases, for one that sets its etcd back.
+    pub async fn start_another(&self) -> Self {
+        Self::start(self.rig_directory()).await
+    }
+
     /// Another API server, beside that of all cases, whose Leases have an etcd of their own.
     pub async fn start_with_leases_apart(&self) -> Self {
         let directory = self.rig_directory();

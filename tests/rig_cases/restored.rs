@@ -1,7 +1,9 @@
 //! etcd is set back to a backup while volumes are in use (trap B2, N15).
 //!
+//! What follows the objects of an API server that is set back does not survive it, so one case has a server of its own,
+//! and the other one is the last on the shared one.
 
-//! One case on its own API server: what follows its objects does not survive it.
+mod unlisted;
 
 use std::fs;
 use std::sync::Arc;
@@ -231,4 +233,7 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
 }
 
 /// The cases of this module.
-pub const CASES: &[Case] = cases![nothing_is_unmounted_and_nothing_granted_twice];
+pub const CASES: &[Case] = cases![
+    unlisted::a_node_without_a_plugin_instance_is_waited_for_too,
+    nothing_is_unmounted_and_nothing_granted_twice,
+];
