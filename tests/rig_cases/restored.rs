@@ -112,6 +112,22 @@ async fn revision(rig: &Rig) -> u64 {
     maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap().parse().unwrap()
 }
 
+/// On the same node too: nothing is attached beside the old mount, which could only be detached under it.
+async fn ask_beside_the_mount(rig: &Rig, volume: &str, node: &str) {
+    rig.make_claim(&volume_claim("again", volume, node)).await;
+    until("the same node waits", || async {
+        state_of(rig, "again")
+            .await
+            .filter(|(state, reason, _)| *state == ClaimState::Pending && reason == "Forgotten")
+    })
+    .await;
+    rig.claim_api().delete("again", &DeleteParams::default()).await.unwrap();
+    until("it goes", || async {
+        rig.claim_api().get_opt("again").await.is_ok_and(|found| found.is_none()).then_some(())
+    })
+    .await;
+}
+
 async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     let nodes = vec![("node-1", true), ("node-2", false), ("node-3", false)];
     let rig = Rig::start(&cluster, Options { nodes, supervised: false, ..Options::default() }).await;
@@ -178,19 +194,7 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     for word in ["node-2", UNDO_FORGOTTEN, &mounted[1].attachment_uid, "reboot"] {
         assert!(said.contains(word), "{word}: {said}");
     }
-    // On the same node too: nothing is attached beside the old mount, which could only be detached under it.
-    rig.make_claim(&volume_claim("again", "away", "node-1")).await;
-    until("the same node waits", || async {
-        state_of(&rig, "again")
-            .await
-            .filter(|(state, reason, _)| *state == ClaimState::Pending && reason == "Forgotten")
-    })
-    .await;
-    rig.claim_api().delete("again", &DeleteParams::default()).await.unwrap();
-    until("it goes", || async {
-        rig.claim_api().get_opt("again").await.is_ok_and(|found| found.is_none()).then_some(())
-    })
-    .await;
+    ask_beside_the_mount(&rig, "away", "node-1").await;
     let undone = |entry: &crate::rig::Entry| {
         let undo = [
             Rpc::NodeUnpublishVolume,
