@@ -218,15 +218,17 @@ pub(super) fn unusable(reason: &str) -> CallError {
 }
 
 /// Whether a failed CreateVolume says that there is no volume. `known` is whether one had been called before it without
-/// such an answer. Drivers look at the room that is left, and at arguments, before they look for a volume of that name;
-/// and that the name is taken says that there is one. What was never sent says nothing about an earlier call.
+/// such an answer: then no failure says so. Drivers look at who asks, at arguments, and at the room that is left before they
+/// look for a volume of that name, and what was never sent says nothing about an earlier call. That the name is taken says
+/// that there is one.
 pub(super) fn says_not_made(error: &CallError, known: bool) -> bool {
-    match (error.origin, error.code) {
-        (Origin::Argument, _) | (Origin::Driver, tonic::Code::ResourceExhausted) => !known,
+    let is_clear = match (error.origin, error.code) {
+        (Origin::Argument, _) => true,
         (Origin::Driver, tonic::Code::AlreadyExists) => false,
         (Origin::Driver, _) => error.meaning().is_settled_failure(),
         (Origin::Dial | Origin::Connection | Origin::Deadline | Origin::Reply, _) => false,
-    }
+    };
+    is_clear && !known
 }
 
 async fn validate(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
@@ -331,7 +333,10 @@ mod tests {
         use tonic::Code;
         let of = |code, origin| CallError { rpc: Rpc::CreateVolume, code, message: String::new(), origin };
         for (code, origin, first, later) in [
-            (Code::OutOfRange, Origin::Driver, true, true),
+            (Code::OutOfRange, Origin::Driver, true, false),
+            (Code::InvalidArgument, Origin::Driver, true, false),
+            (Code::Unauthenticated, Origin::Driver, true, false),
+            (Code::Unimplemented, Origin::Driver, true, false),
             (Code::ResourceExhausted, Origin::Driver, true, false),
             (Code::AlreadyExists, Origin::Driver, false, false),
             (Code::InvalidArgument, Origin::Argument, true, false),

@@ -163,9 +163,9 @@ async fn a_full_storage_does_not_say_that_nothing_was_made_earlier(cluster: Arc<
 }
 
 /// The same across a crash of the agent: nothing was written since the call began. A driver may as well say that there is
-/// a volume of that name.
+/// a volume of that name, or look at who asks before it looks for one.
 async fn a_crashed_call_is_not_forgotten(cluster: Arc<Cluster>) {
-    for code in [Code::ResourceExhausted, Code::AlreadyExists] {
+    for code in [Code::ResourceExhausted, Code::AlreadyExists, Code::Unauthenticated] {
         let rig = start(&cluster, 5).await;
         rig.fake.fail("v", Rpc::CreateVolume, Fault::HangAfter);
         rig.make_volume(&volume("v")).await;
