@@ -16,7 +16,8 @@ use crate::claim::ClaimSeen;
 pub enum NodeStep {
     /// Nothing to do until something changes.
     Idle,
-    /// Write a record of an Attachment whose own cannot be read: everything that it could speak of may be mounted.
+    /// Write a record of an Attachment whose own cannot be read or was lost: everything that it could speak of may be
+    /// mounted.
     Presume { attachment: String },
     /// GET the claim by name: the record has it and the cache does not.
     ReadClaim { claim: String },
@@ -96,7 +97,8 @@ pub struct Seen {
     pub revision: Option<u64>,
     /// UIDs of Attachments whose records somebody ordered to be undone although they are forgotten.
     pub orders: Vec<String>,
-    /// UIDs of Attachments whose record cannot be read: what of them is mounted here is not known.
+    /// UIDs of Attachments whose record cannot be read, or is not there although something of them is mounted: what else
+    /// is mounted here is not known.
     pub unreadable: Vec<String>,
     /// UIDs of Attachments, of whichever volume, whose file cannot be read as a record and names this VolumeHandle, or
     /// may be of it because nothing says of which it is.

@@ -143,14 +143,41 @@ async fn a_record_that_is_torn(cluster: Arc<Cluster>) {
     rig.run(NODE);
     rig.until_claim_gone("gone").await;
     assert!(!Path::new(&path).exists(), "{path} is left");
-    let calls = rig.journal.trace_of("gone");
-    let undone = ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
-    assert_eq!(calls[calls.len() - 3..], undone, "{calls:?}");
+    assert_undone(&rig, "gone");
     rig.until_ready("stays").await;
     // What was undone is not spoken of any more, by no file either.
     rig.remove(&["stays"], &["stays"]).await;
     rig.remove(&[""; 0], &["gone"]).await;
 }
 
+/// Asserts that the volume was detached after it was undone.
+fn assert_undone(rig: &Rig, name: &str) {
+    let calls = rig.journal.trace_of(name);
+    let undone = ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
+    assert!(calls.ends_with(&undone), "{calls:?}");
+}
+
+/// The disk of an earlier boot is gone, or somebody gave the agent another directory: what is mounted is there still.
+async fn records_that_are_lost(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    for name in ["gone", "stays"] {
+        rig.make_volume(&volume(name)).await;
+        rig.make_claim(&volume_claim(name, name, NODE)).await;
+    }
+    let path = rig.until_ready("gone").await;
+    rig.until_ready("stays").await;
+    rig.kill(NODE);
+    fs::remove_dir_all(rig.state_dir(NODE).join("records")).unwrap();
+    rig.delete_claim("gone").await;
+    rig.run(NODE);
+    rig.until_claim_gone("gone").await;
+    assert!(!Path::new(&path).exists(), "{path} is left");
+    assert_undone(&rig, "gone");
+    rig.until_ready("stays").await;
+    rig.remove(&["stays"], &["stays"]).await;
+    rig.remove(&[""; 0], &["gone"]).await;
+}
+
 /// The cases of this module.
-pub const CASES: &[Case] = cases![a_disk_that_turns_read_only, a_disk_that_is_full, a_record_that_is_torn];
+pub const CASES: &[Case] =
+    cases![a_disk_that_turns_read_only, a_disk_that_is_full, a_record_that_is_torn, records_that_are_lost,];

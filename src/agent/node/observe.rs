@@ -6,11 +6,12 @@ use std::sync::Arc;
 use kube::Resource;
 
 use super::Pass;
+use super::presume::target_of;
 use crate::agent::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
 use crate::agent::mounts::{self, MountError};
 use crate::agent::paths::HostPath;
 use crate::agent::records::{Stored, Unreadable};
-use crate::api::{Attachment, VolumeClaim};
+use crate::api::{Attachment, AttachmentState, VolumeClaim};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::node_side::{LiveAttachment, Seen};
 use crate::attachment::record::Done;
@@ -48,6 +49,7 @@ impl Pass {
         let gone = self.live_claims.iter().filter(|(_, found)| found.is_none());
         let unreadable = agent.records.unreadable();
         let is_here = |file: &&Unreadable| self.may_be_here(file, &attachments);
+        let unrecorded = self.unrecorded(&attachments, &stored, &claims).await?;
         let seen = Seen {
             node_uid: agent.node_uid.clone(),
             boot_id: agent.boot_id.clone(),
@@ -61,7 +63,7 @@ impl Pass {
             doubted: self.doubted(&stored, &attachments, &claims),
             revision: self.revision,
             orders: self.orders(&stored),
-            unreadable: unreadable.iter().map(|file| file.attachment_uid.clone()).collect(),
+            unreadable: unreadable.iter().map(|file| file.attachment_uid.clone()).chain(unrecorded).collect(),
             unreadable_here: unreadable
                 .iter()
                 .filter(is_here)
@@ -81,6 +83,50 @@ impl Pass {
         let has_one = attachment.is_some_and(|found| found.spec.node_name == agent.node_name);
         let is_known = has_one || agent.records.get(uid).is_some();
         file.may_be_of(&self.handle, &one.spec.fixed.driver_name, is_known)
+    }
+
+    /// Attachments of which something is to be undone, and is mounted, and that have no record: the state directory was
+    /// lost, or the agent was given another one. Of what is made anew a record is written before that.
+    async fn unrecorded(
+        &self,
+        attachments: &HashMap<String, Arc<Attachment>>,
+        stored: &HashMap<String, Stored>,
+        claims: &HashMap<String, Arc<VolumeClaim>>,
+    ) -> Result<Vec<String>, MountError> {
+        let mut found = Vec::new();
+        for (of, attachment) in attachments {
+            for path in self.places(of, attachment, stored, claims) {
+                if mounts::look(&path).await?.is_some() {
+                    found.push(of.clone());
+                    break;
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Where something of an Attachment would be mounted that has no record, and is left here by a claim or as a whole. By a
+    /// UID that makes no path nothing was ever mounted.
+    fn places(
+        &self,
+        of: &str,
+        attachment: &Attachment,
+        stored: &HashMap<String, Stored>,
+        claims: &HashMap<String, Arc<VolumeClaim>>,
+    ) -> Vec<HostPath> {
+        let seen = AttachmentSeen::of(attachment);
+        let users: Vec<_> = claims.values().filter(|c| ClaimSeen::of(c).uses() == Some(of)).collect();
+        let leaves =
+            seen.deleted || seen.lost || users.iter().any(|c| c.metadata.deletion_timestamp.is_some());
+        let is_done = seen.state >= AttachmentState::NodeDetached;
+        if stored.contains_key(of) || !leaves || is_done || seen.node != self.agent.node_name {
+            return Vec::new();
+        }
+        let paths = &self.agent.paths;
+        let is_recorded = |claim: &VolumeClaim| stored.values().any(|s| s.has_target(&uid(claim)));
+        let targets = users.into_iter().filter(|c| !is_recorded(c)).map(|c| target_of(paths, c));
+        std::iter::once(paths.staging(of)).chain(targets).flatten().collect()
     }
 
     /// What the records speak of and the API server has not shown since its history went back.

@@ -1,4 +1,5 @@
-//! A record that cannot be read. Its file says by its name which Attachment it is of, and that says the rest.
+//! A record that cannot be read, or was lost. Of which Attachment it is the file's name says, or the path where something is
+//! mounted, and that says the rest.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::claim::ClaimSeen;
 
 /// Where a claim's target may be: where its status says, if that is a place of this claim, as another version may have
 /// published it elsewhere.
-fn target_of(paths: &Paths, claim: &VolumeClaim) -> Result<HostPath, PathError> {
+pub(super) fn target_of(paths: &Paths, claim: &VolumeClaim) -> Result<HostPath, PathError> {
     let uid = claim_uid(claim);
     let computed = paths.target(&uid)?;
     let said = claim.status.as_ref().and_then(|status| status.target_path.as_deref()).map(HostPath::recorded);
@@ -23,8 +24,8 @@ fn target_of(paths: &Paths, claim: &VolumeClaim) -> Result<HostPath, PathError> 
 }
 
 impl Pass {
-    /// Writes a record in place of one that cannot be read, of all that it could speak of: the undo finds out what of it
-    /// is there. A target of a claim that was removed by hand is not among it.
+    /// Writes a record in place of one that cannot be read or was lost, of all that it could speak of: the undo finds out
+    /// what of it is there. A target of a claim that was removed by hand is not among it.
     pub(super) async fn presume(&self, uid: &str, view: &View) -> Result<(), Trouble> {
         let Some(attachment) = view.attachments.get(uid) else { return Ok(()) };
         let mut stored = self.new_record(attachment)?;
@@ -37,7 +38,7 @@ impl Pass {
         }
         tracing::warn!(
             attachment = uid,
-            "its record cannot be read: all that it could speak of is undone or made again"
+            "its record cannot be read or was lost: all that it could speak of is undone or made again"
         );
         self.agent.records.put(stored).await?;
         self.agent.retries.clear(uid);
