@@ -126,9 +126,15 @@ pub(super) fn undone(untold: &[String]) -> Desired {
 
 /// UIDs of the Attachments whose forgotten mounts somebody ordered to be undone.
 pub(super) fn orders(instance: &PluginInstance) -> Vec<String> {
-    let mut all = named_in(instance, UNDO_FORGOTTEN);
+    let mut all = dismissals(instance);
     all.extend(forced(instance));
     all
+}
+
+/// UIDs of the Attachments whose files somebody ordered to be put away. The order that does not wait is about mounts: it
+/// says nothing of a file that may speak of some.
+pub(super) fn dismissals(instance: &PluginInstance) -> Vec<String> {
+    named_in(instance, UNDO_FORGOTTEN)
 }
 
 /// UIDs of the Attachments whose mounts somebody ordered to be undone by force.
@@ -231,6 +237,11 @@ mod tests {
         assert_eq!(with(FORCE_UNDO, "a"), (some(&["a"]), some(&["a"])), "it is an order too");
         assert_eq!(with(UNDO_FORGOTTEN, ""), (some(&[]), some(&[])));
         assert!(orders(&PluginInstance::default()).is_empty());
+        let annotations =
+            [(UNDO_FORGOTTEN, "a"), (FORCE_UNDO, "b")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let mut instance = PluginInstance::default();
+        instance.metadata.annotations = Some(annotations.into());
+        assert_eq!(dismissals(&instance), ["a"], "nobody has looked after what is to be undone by force");
     }
 
     #[tokio::test]

@@ -101,8 +101,7 @@ impl Agent {
         if mounted.is_empty() {
             return Ok(());
         }
-        let here = format!("spec.nodeName={}", self.node_name);
-        let live = read::list_live(&self.api::<LeanAttachment>(), Some(&here)).await?.items;
+        let live = self.list_here().await?;
         let stands =
             |uid: &str| live.iter().any(|a| a.metadata.uid.as_deref() == Some(uid) && a.spec.lost.is_none());
         let uids = mounted.into_iter().map(|stored| stored.record.attachment_uid);
@@ -112,6 +111,16 @@ impl Agent {
         }
         *self.taken.found() = taken;
         Ok(())
+    }
+
+    /// UIDs of the Attachments on this node, as etcd has them now.
+    pub(super) async fn attachments_here(&self) -> Result<BTreeSet<String>, ApiError> {
+        Ok(self.list_here().await?.into_iter().filter_map(|attachment| attachment.metadata.uid).collect())
+    }
+
+    async fn list_here(&self) -> Result<Vec<LeanAttachment>, ApiError> {
+        let here = format!("spec.nodeName={}", self.node_name);
+        Ok(read::list_live(&self.api::<LeanAttachment>(), Some(&here)).await?.items)
     }
 
     /// VolumeHandles with mounts here whose Attachment is gone or lost. What the API server has forgotten is another

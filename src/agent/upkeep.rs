@@ -46,7 +46,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     let of_driver = || OfDriver::seen(&agent.records, &agent.retries, driver);
     let Some(plugin) = agent.plugin_of(driver) else {
         if let Some(observed) = &observed {
-            dismiss_on_order(agent, observed);
+            dismiss_on_order(agent, observed).await?;
         }
         let left = of_driver();
         return match observed {
@@ -95,7 +95,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         remove(agent, &observed).await?;
         return Ok(Next::Again);
     }
-    dismiss_on_order(agent, &observed);
+    dismiss_on_order(agent, &observed).await?;
     let after = status(agent, &plugin, &observed, &processes, Timestamp::now());
     write(agent, &observed, &after).await
 }
@@ -154,9 +154,21 @@ async fn write(
     Ok(Next::Done)
 }
 
-/// Files that cannot be read are put away as somebody ordered. What waited beside them goes on.
-fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) {
-    for uid in forgotten::orders(observed) {
+/// Files that cannot be read are put away as somebody ordered. What waited beside them goes on. Not while the Attachment is
+/// there: by that what the file speaks of is undone, and without the file nobody would know that it has to be.
+async fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError> {
+    let unreadable = agent.records.unreadable();
+    let mut ordered = forgotten::dismissals(observed);
+    ordered.retain(|uid| unreadable.iter().any(|file| file.attachment_uid == *uid));
+    if ordered.is_empty() {
+        return Ok(());
+    }
+    let here = agent.attachments_here().await?;
+    for uid in ordered {
+        if here.contains(&uid) {
+            tracing::warn!(attachment = uid, "its record is not dismissed: it is undone with its Attachment");
+            continue;
+        }
         match agent.records.dismiss(&uid) {
             Ok(Some(file)) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
@@ -170,6 +182,7 @@ fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) {
             Err(error) => tracing::error!("{error}"),
         }
     }
+    Ok(())
 }
 
 /// Our Node is there, under the UID by which we name it. Without it what is made for it would be collected as garbage,

@@ -4,12 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use moor::api::conditions::READY;
-use moor::api::instance::Service;
+use moor::api::instance::{FORCE_UNDO, Service, UNDO_FORGOTTEN};
+use moor::api::names::instance_name;
 use moor::api::{PluginInstance, PluginInstanceStatus};
 use moor::csi::Rpc;
+use serde_json::json;
 
 use crate::cases;
+use crate::rig::fake::DRIVER;
 use crate::rig::{Case, Cluster, Options, Rig, volume, volume_claim};
 
 const NODE: &str = "node-2";
@@ -178,6 +183,39 @@ async fn records_that_are_lost(cluster: Arc<Cluster>) {
     rig.remove(&[""; 0], &["gone"]).await;
 }
 
+/// Its Attachment is there, and says what it could speak of: to put the file away would undo nothing.
+async fn an_order_does_not_put_away_what_can_be_undone(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options { nodes: vec![("node-1", true)], ..Options::default() }).await;
+    rig.make_small_disk(NODE);
+    rig.add_node(NODE, false).await;
+    rig.until_served(NODE).await;
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("c", "v", NODE)).await;
+    rig.until_ready("c").await;
+    let uid = rig.read_attachment_of("c").await.metadata.uid.unwrap();
+    rig.kill(NODE);
+    let file = rig.state_dir(NODE).join("records").join(format!("{uid}.json"));
+    let text = fs::read(&file).unwrap();
+    fs::write(&file, &text[..10]).unwrap();
+    rig.fill_disk(NODE);
+    rig.delete_claim("c").await;
+    let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
+    let order = json!({"metadata": {"annotations": {UNDO_FORGOTTEN: uid, FORCE_UNDO: uid}}});
+    let name = instance_name(NODE, DRIVER);
+    instances.patch(&name, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
+    rig.run(NODE);
+    rig.until_told("c", READY, "False", REASON).await;
+    rig.empty_disk(NODE);
+    rig.until_claim_gone("c").await;
+    assert_undone(&rig, "v");
+    rig.remove(&[""; 0], &["v"]).await;
+}
+
 /// The cases of this module.
-pub const CASES: &[Case] =
-    cases![a_disk_that_turns_read_only, a_disk_that_is_full, a_record_that_is_torn, records_that_are_lost,];
+pub const CASES: &[Case] = cases![
+    a_disk_that_turns_read_only,
+    a_disk_that_is_full,
+    a_record_that_is_torn,
+    records_that_are_lost,
+    an_order_does_not_put_away_what_can_be_undone,
+];
