@@ -243,8 +243,10 @@ fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Op
     if !live.is_usable() || live.node_uid != seen.node_uid || live.namespace != claim.namespace {
         return yields();
     }
-    let others = record.is_some_and(|r| r.targets.keys().any(|t| t != &claim.uid));
-    if others && live.exclusive {
+    // Also one that was unmounted and is in use: who has it writes on.
+    let has_others =
+        |r: &Record| r.targets.keys().chain(r.left.keys()).any(|of| of != &claim.uid && of != uid);
+    if live.exclusive && record.is_some_and(has_others) {
         return yields();
     }
     let first_of_all = !live.attach && record.is_none();

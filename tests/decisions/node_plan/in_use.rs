@@ -79,3 +79,19 @@ fn a_claim_that_was_given_up_half_way_is_not_given_back_before() {
     seen.backing_off = vec!["u".into()];
     assert_eq!(plan(&seen), NodeStep::Idle);
 }
+
+/// Its claim was removed by hand, so that the leader counts it no more: a process may write by what it had.
+#[test]
+fn nobody_joins_the_users_of_another_in_an_exclusive_mode() {
+    let joins = |exclusive, gone: &[&str]| {
+        let lock = AttachmentSeen { exclusive, ..attachment("u") };
+        let claims = [claim("b", "u", ClaimState::Pending)];
+        let mut seen = looked(seen(&claims, &[lock], &[left(Done::Yes, &[], gone)]));
+        seen.backing_off = vec!["a".into()];
+        plan(&seen)
+    };
+    let publish = NodeStep::Publish { claim: "b".into(), attachment: "u".into() };
+    assert_eq!(joins(true, &["a"]), yields("b", "u"));
+    assert_eq!(joins(false, &["a"]), publish, "they share it");
+    assert_eq!(joins(true, &["u"]), publish, "what was staged is no claim's");
+}

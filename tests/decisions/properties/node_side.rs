@@ -62,6 +62,8 @@ proptest! {
                 prop_assert!(!live.stage || staged, "NodePublish before NodeStage");
                 let others = record.is_some_and(|r| r.targets.keys().any(|t| t != uid));
                 prop_assert!(!live.exclusive || !others, "a second target in an exclusive mode");
+                let left = record.is_some_and(|r| r.left.keys().any(|of| of != uid && of != attachment));
+                prop_assert!(!live.exclusive || !left, "a second user in an exclusive mode");
                 let wanted = claim(uid).is_some_and(|c| !c.deleted && c.uses() == Some(attachment));
                 prop_assert!(wanted);
             }
