@@ -47,21 +47,13 @@ impl Pass {
                 }
             }
             let plugin = match self.agent.serving(RPC, &driver) {
-                Ok(serving) => Some(serving.plugin),
+                Ok(serving) => Ok(serving.plugin),
                 // The order to unmount by force does not wait for the driver; the rest of the undo does.
                 Err(failure) if !forced => return Err(failure.into()),
-                Err(_) => None,
+                Err(failure) => Err(failure),
             };
-            let called = match &plugin {
-                Some(plugin) => {
-                    self.call_unpublish(plugin, &stored.record, &target, view.claims.get(claim)).await
-                }
-                None => Err(self
-                    .agent
-                    .serving(RPC, &driver)
-                    .err()
-                    .unwrap_or_else(|| Failure::plugin_not_running(RPC, &driver, &self.agent.node_name))),
-            };
+            let claimed = view.claims.get(claim);
+            let called = self.call_unpublish(&plugin, &stored.record, &target, claimed).await;
             if let Err(failure) = called {
                 if !forced {
                     return Err(failure.into());
@@ -72,12 +64,7 @@ impl Pass {
                 {
                     self.agent.tell(claim, Reason::Forced, "Unpublish", note);
                 }
-                let again = match plugin {
-                    Some(plugin) => {
-                        self.call_unpublish(&plugin, &stored.record, &target, view.claims.get(claim)).await
-                    }
-                    None => Err(failure),
-                };
+                let again = self.call_unpublish(&plugin, &stored.record, &target, claimed).await;
                 if let Err(failure) = again {
                     self.pass_over(&stored.record, &target, failure).await?;
                 }
@@ -213,12 +200,13 @@ impl Pass {
 
     async fn call_unpublish(
         &self,
-        plugin: &Plugin,
+        plugin: &Result<Plugin, Failure>,
         record: &Record,
         target: &HostPath,
         claim: Option<&Arc<VolumeClaim>>,
     ) -> Result<(), Failure> {
         const RPC: Rpc = Rpc::NodeUnpublishVolume;
+        let plugin = plugin.as_ref().map_err(Failure::clone)?;
         let args = arguments::node_unpublish(record, target);
         let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unpublish_volume(args)));
         let waiting: Vec<_> = claim.cloned().into_iter().collect();
