@@ -100,7 +100,7 @@ fn of_file(unreadable: &Unreadable) -> ForgottenMount {
         handle_name: fitting(&unreadable.handle_name, 63),
         volume_handle: fitting(&unreadable.volume_handle, 1024),
         attachment_uid: unreadable.attachment_uid.chars().take(63).collect(),
-        reason: "Unreadable".into(),
+        reason: crate::api::instance::UNREADABLE.into(),
         ..ForgottenMount::default()
     }
 }
