@@ -18,6 +18,7 @@ pub const CASES: &[Case] = cases![
     a_namespace_is_allowed_by_its_label,
     storage_that_was_registered_is_deleted_only_where_that_is_allowed,
     the_words_of_the_driver_are_only_for_who_may_use_them,
+    secrets_are_not_added_past_what_is_allowed,
 ];
 
 /// The label of a Namespace that the cases go by.
@@ -204,4 +205,42 @@ async fn the_words_of_the_driver_are_only_for_who_may_use_them(cluster: Arc<Clus
         rig.until_volume_ready(volume).await;
     }
     rig.remove(&["a"], &["v", "p", "t", "f"]).await;
+}
+
+/// They speak to the driver as parameters do, and are judged before the grant: what comes later was never allowed.
+async fn secrets_are_not_added_past_what_is_allowed(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.allow(json!({ "parameterise": { "namespaces": ["other"] } })).await;
+    let plain = json!({ "pluginName": DRIVER, "capacity": "1Mi" });
+    let with = |secrets: Value| {
+        let mut spec = plain.clone();
+        spec["secrets"] = secrets;
+        spec
+    };
+    let change = |name: &'static str, secrets: Value| {
+        let (volumes, patch) = (rig.volume_api(), json!({ "spec": { "secrets": secrets } }));
+        async move { volumes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await }
+    };
+    for (name, spec) in [("bare", plain.clone()), ("empty", with(json!({})))] {
+        rig.make_volume(&of(name, &spec)).await;
+        rig.until_volume_ready(name).await;
+        for kind in ["controller", "controllerPublish", "nodeStage", "nodePublish"] {
+            let refused = change(name, json!({ kind: "smuggled" })).await.map(drop).unwrap_err().to_string();
+            assert!(refused.contains("spec.secrets") && refused.contains("create another"), "{refused}");
+        }
+        change(name, json!({})).await.unwrap();
+    }
+    // Before the grant they are judged.
+    rig.make_volume(&of("late", &with(json!({ "nodeStage": "a" })))).await;
+    rig.until_volume_says("late", "NotAllowed", &["spec.secrets", "spec.allow.parameterise"]).await;
+    change("late", Value::Null).await.unwrap();
+    rig.until_volume_ready("late").await;
+
+    rig.allow(Value::Null).await;
+    rig.make_volume(&of("asked", &with(json!({ "nodeStage": "a" })))).await;
+    rig.until_volume_ready("asked").await;
+    // Rotated, and for other calls too.
+    change("asked", json!({ "nodeStage": "b", "nodePublish": "c" })).await.unwrap();
+    change("asked", Value::Null).await.unwrap();
+    rig.remove(&[] as &[&str], &["bare", "empty", "late", "asked"]).await;
 }
