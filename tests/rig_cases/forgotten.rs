@@ -149,8 +149,39 @@ async fn a_file_that_says_nothing_holds_up_its_node_until_it_is_dismissed(cluste
     }
 }
 
+/// What is reported on a PluginInstance keeps it while its Plugin is gone, and it does not pass for one that works.
+async fn a_report_without_its_plugin_is_not_healthy(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("user", "v", THERE)).await;
+    rig.until_ready("user").await;
+    let lock = rig.read_attachment_of("user").await.metadata.name.unwrap();
+    let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
+    rig.kill(THERE);
+    make_unreadable(&rig, THERE);
+    tear_away!(&attachments, &lock);
+    tear_away!(rig.claim_api(), "user");
+    rig.run(THERE);
+    let name = instance_name(THERE, DRIVER);
+    let status = || {
+        let all = cluster.instances.state();
+        all.into_iter().find(|i| i.metadata.name.as_ref() == Some(&name))?.status.clone()
+    };
+    let reported = || status().filter(|s| s.healthy && !s.forgotten.is_empty());
+    cluster.until("the mount is reported", reported, || rig.story("v")).await;
+    rig.delete_plugin().await;
+    let ill = || status().filter(|s| !s.healthy);
+    let left = cluster.until("it is not healthy", ill, || format!("{:?}", status())).await;
+    let ready = condition(&left.conditions).unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "NoPlugin"), "{}", ready.message);
+    assert!(!left.forgotten.is_empty() && left.last_error.is_some());
+    rig.make_plugin().await;
+    cluster.until("it is healthy again", reported, || format!("{:?}", status())).await;
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     a_mount_is_reported_for_as_long_as_its_agent_lives,
     a_file_that_says_nothing_holds_up_its_node_until_it_is_dismissed,
+    a_report_without_its_plugin_is_not_healthy,
 ];
