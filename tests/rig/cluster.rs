@@ -48,7 +48,7 @@ impl Cluster {
         Self::on(control_plane, directory).await
     }
 
-    /// Another API server, beside that of all cases, for one that sets its etcd back.
+    /// Another API server, beside that of all cases.
     pub async fn start_another(&self) -> Self {
         Self::start(self.rig_directory()).await
     }

@@ -1,7 +1,6 @@
 //! etcd is set back to a backup while volumes are in use (trap B2, N15).
 //!
-//! What follows the objects of an API server that is set back does not survive it, so one case has a server of its own,
-//! and the other one is the last on the shared one.
+//! What follows the objects of an API server does not survive that: a case that is not the last has a server of its own.
 
 mod unlisted;
 
@@ -20,7 +19,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use moor::api::instance::{ForgottenMount, UNDO_FORGOTTEN};
 use moor::api::{ClaimState, PluginInstance};
 use moor::csi::Rpc;
-use moor::k8s::lease::agent_lease_name;
+use moor::k8s::lease::{Restored, agent_lease_name};
 use serde_json::json;
 
 /// Asks until the answer is there. The API server is asked each time: the caches of the rig are of the old history.
@@ -236,8 +235,70 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     .await;
 }
 
+async fn says_that_etcd_was_restored(rig: &Rig, node: &str) -> bool {
+    let leases: Api<Lease> = Api::namespaced(rig.cluster.admin.clone(), NAMESPACE);
+    leases.get(&agent_lease_name(node)).await.is_ok_and(|lease| Restored::said_in(&lease).is_some())
+}
+
+/// One agent has found it out, and the other, whose volume is in use, is not heard before its Lease has expired.
+async fn a_silent_node_is_waited_for_when_etcd_was_restored(shared: Arc<Cluster>) {
+    let cluster = Arc::new(shared.start_another().await);
+    let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
+    make_volumes(&rig, &["kept", "v"]).await;
+    use_volume(&rig, "kept", "kept", "node-2").await;
+    // In the backup its Lease lasts for a second.
+    rig.kill("node-2");
+    rig.expire_lease("node-2").await;
+    let in_backup = lease_of(&rig, "node-1").await;
+    rig.stop(CONTROLLER).await;
+    cluster.back_up().await;
+    rig.run(CONTROLLER);
+    rig.run("node-2");
+    let path = use_volume(&rig, "user", "v", "node-2").await;
+    until("node-1 renews its Lease", || async {
+        lease_of(&rig, "node-1").await.filter(|now| Some(now) != in_backup.as_ref())
+    })
+    .await;
+    assert!(!says_that_etcd_was_restored(&rig, "node-1").await);
+    rig.kill("node-2");
+    cluster.restore().await;
+    until_ended(&rig, CONTROLLER).await;
+    // It says so before there is a leader to hear it.
+    run_again(&rig, "node-1").await;
+    until("node-1 says it", || async { says_that_etcd_was_restored(&rig, "node-1").await.then_some(()) })
+        .await;
+    rig.restart(CONTROLLER);
+
+    rig.make_claim(&volume_claim("rival", "v", "node-1")).await;
+    until("the leader knows that node-2 is silent", || async {
+        let status = rig.claim_api().get("kept").await.ok()?.status?;
+        status.conditions.iter().any(|c| c.type_ == "NodeSilent" && c.status == "True").then_some(())
+    })
+    .await;
+    // From here on it looks at the volume once more.
+    rig.make_claim(&volume_claim("late", "v", "node-1")).await;
+    let (.., said) = until("the rivals are judged", || state_of(&rig, "late")).await;
+    let (state, reason, said_first) = state_of(&rig, "rival").await.unwrap();
+    assert_eq!((state, reason.as_str()), (ClaimState::Pending, "Forgotten"), "{said_first}; {said}");
+    for word in ["node-2", "restored", "delete Node node-2", "node.kubernetes.io/out-of-service"] {
+        assert!(said_first.contains(word), "{word}: {said_first}");
+    }
+    assert_eq!(fs::read_to_string(format!("{path}/data")).unwrap(), "user");
+
+    // The machine is off, says somebody. What the storage still has attached only the driver knows.
+    rig.fake.stop("node-2", &rig.plugin_dir("node-2"));
+    rig.fake.backend().forget_node("node-2");
+    rig.fake.backend().volumes.get_mut("v").unwrap().attached.remove("node-2");
+    rig.mark_out_of_service("node-2", true).await;
+    until("the rival is Ready", || async {
+        state_of(&rig, "rival").await.filter(|(state, ..)| *state == ClaimState::Ready)
+    })
+    .await;
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     unlisted::a_node_without_a_plugin_instance_is_waited_for_too,
+    a_silent_node_is_waited_for_when_etcd_was_restored,
     nothing_is_unmounted_and_nothing_granted_twice,
 ];
