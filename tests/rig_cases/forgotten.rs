@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use crate::cases;
 use crate::rig::fake::DRIVER;
-use crate::rig::{CONTROLLER, Case, Cluster, LOOK, NAMESPACE, Options, PATIENCE, Rig, volume, volume_claim};
+use crate::rig::{
+    CONTROLLER, Case, Cluster, LOOK, NAMESPACE, Options, PATIENCE, Rig, condition, volume, volume_claim,
+};
 
 const HERE: &str = "node-1";
 const THERE: &str = "node-2";

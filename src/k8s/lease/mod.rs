@@ -25,7 +25,7 @@ pub use forgotten::Forgotten;
 pub(crate) use history::History;
 pub(crate) use leftovers::Leftovers;
 pub(crate) use observer::LeaseObserver;
-pub(crate) use restored::Restored;
+pub use restored::Restored;
 
 /// The requests that Leases need; a trait, so that tests can lose, delay and reorder them.
 pub trait Leases: Send + Sync {
