@@ -15,8 +15,10 @@ pub(crate) async fn act(
     step: &LeaderStep,
     entry: &mut Option<Entry>,
 ) -> Result<Did, ApiError> {
-    // A plan names only what was observed.
-    write(ctx, seen, step, entry).await.unwrap_or(Ok(Did::Nothing))
+    write(ctx, seen, step, entry).await.unwrap_or_else(|| {
+        tracing::error!(volume = seen.name, ?step, "the plan names what was not observed");
+        Ok(Did::Nothing)
+    })
 }
 
 async fn write(

@@ -60,6 +60,8 @@ pub(crate) async fn create(
             }
         }
     }
+    // It counts from here on, so the next one may come in.
+    *entry = None;
     Ok(Did::Step)
 }
 

@@ -67,7 +67,8 @@ pub(crate) async fn answer(
             Ok(live.map_or(News::None, |live| News::of(&ctx.attachments, live)))
         }
         Look::Locks => {
-            let name = seen.handle_name.clone().unwrap_or_default();
+            let own = seen.handle.as_ref().and_then(|handle| handle.metadata.name.as_ref());
+            let Some(name) = own.or(seen.handle_name.as_ref()) else { return Ok(News::Some) };
             let fields = format!("spec.fixed.handleName={name}");
             let live: Vec<Attachment> = list_live(&ctx.attachment_api(), Some(&fields)).await?.items;
             looked.locks = Some(live.iter().map(AttachmentSeen::of).collect());

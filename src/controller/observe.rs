@@ -21,7 +21,7 @@ use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::k8s::lease::{Leftovers, agent_lease_name};
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
-use crate::volume::{InstanceSeen, handle_of};
+use crate::volume::{InstanceSeen, handle_of, is_of_driver};
 
 /// The capability that lets a driver take several targets of one volume on a node.
 pub(crate) const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
@@ -90,7 +90,6 @@ impl Observed {
     pub(crate) fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
         let statuses = || self.instances.iter().filter_map(|i| i.status.as_ref());
         Scene {
-            namespace: &self.namespace,
             name: &self.name,
             volume: self.volume.as_deref(),
             volume_seen: self.volume_seen.as_ref(),
@@ -199,15 +198,16 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         unprepared: unprepared(&v.spec.plugin_name, plugin.as_deref(), handle.as_deref(), &instances),
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
     });
-    let rejected = volume.as_ref().and_then(|v| v.status.as_ref()?.rejected.as_ref());
-    let rejected = rejected.map(|rejected| lock::handle_name(&driver, &rejected.volume_handle));
-    let reported = handle_name.as_ref().or(rejected.as_ref());
-    let reported = reported.map(|name| reports(ctx, &instances, name)).unwrap_or_default();
     let caller = volume.as_ref().and_then(|v| v.spec.assignment.as_ref()?.controller.as_ref());
     let caller = caller.and_then(|c| ctx.instances.get("", &c.instance));
+    let driver_of_caller = caller.map(|i| i.spec.driver_name.clone());
+    let rejected =
+        volume.as_deref().and_then(|v| rejected_name(v, [Some(&driver), driver_of_caller.as_ref()]));
+    let reported = handle_name.as_ref().or(rejected.as_ref());
+    let reported = reported.map(|name| reports(ctx, &instances, name)).unwrap_or_default();
     Observed {
         cautious: ctx.caution.is_on(),
-        driver_of_caller: caller.map(|i| i.spec.driver_name.clone()),
+        driver_of_caller,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
@@ -242,6 +242,14 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         attachments,
         locks_seen: locks.iter().map(|a| AttachmentSeen::of(a)).collect(),
     }
+}
+
+/// The name of a VolumeHandle of what CreateVolume made and nobody can use, by the first of these drivers of which the
+/// instance is that made it: by that it would be reported as mounted, and deleted.
+fn rejected_name(volume: &Volume, drivers: [Option<&String>; 2]) -> Option<String> {
+    let rejected = volume.status.as_ref()?.rejected.as_ref()?;
+    let driver = drivers.into_iter().flatten().find(|driver| is_of_driver(volume, driver))?;
+    Some(lock::handle_name(driver, &rejected.volume_handle))
 }
 
 /// What an Attachment would have to copy and nobody has said: whether the driver attaches is not to be guessed

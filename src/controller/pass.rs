@@ -12,7 +12,7 @@ use super::room::Entry;
 use super::{act, drift, looks, record, refusals, unsettled, volumes};
 use crate::api::conditions::READY;
 use crate::k8s::{ApiError, Next};
-use crate::leader::{LeaderStep, Looked, Plan, plan};
+use crate::leader::{LeaderStep, Look, Looked, Plan, plan};
 
 /// More steps than one Volume can need at a time; the pass goes on behind the keys that wait.
 const STEPS: usize = 64;
@@ -74,6 +74,10 @@ async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Resu
     let mut looked = Looked::default();
     loop {
         let plan = plan(&seen.scene(&looked));
+        // Whoever else waits for room there need not wait for anything but the grant.
+        if !matches!(plan.step, LeaderStep::CreateAttachment { .. } | LeaderStep::Look(Look::EndedReports)) {
+            *entry = None;
+        }
         if let LeaderStep::Look(look) = &plan.step {
             match looks::answer(ctx, seen, look, &mut looked).await? {
                 // What is planned next has to know all of it.
@@ -91,9 +95,10 @@ async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Resu
     }
 }
 
-/// It waits for a PersistentVolume to go, and those are not watched.
+/// It waits for a PersistentVolume to go, and those are not watched; or for a mount of what CreateVolume made and nobody can
+/// use, by the name of which no Volume is found.
 fn waits_for_others(seen: &Observed) -> bool {
-    let status = seen.volume.as_ref().and_then(|v| v.status.as_ref());
+    let Some(status) = seen.volume.as_ref().and_then(|v| v.status.as_ref()) else { return false };
     let waits = |c: &Condition| c.type_ == READY && c.reason == "HandleInPersistentVolume";
-    status.is_some_and(|s| s.conditions.iter().any(waits))
+    status.conditions.iter().any(waits) || (status.rejected.is_some() && !seen.forgotten.is_empty())
 }

@@ -12,12 +12,10 @@ pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Option<
         Verdict::Grant(grant) => Some((claim, grant)),
         Verdict::Wait(_) => None,
     })?;
-    if scene.ended_reports {
-        match scene.looked.reports_have_ended {
-            None => return Some(LeaderStep::Look(Look::EndedReports)),
-            Some(false) => return None,
-            Some(true) => {}
-        }
+    match scene.reports_have_ended() {
+        Err(look) => return Some(LeaderStep::Look(look)),
+        Ok(false) => return None,
+        Ok(true) => {}
     }
     match grant {
         Grant::Create { attachment, node } => Some(LeaderStep::CreateAttachment {

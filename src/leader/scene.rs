@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::look::Looked;
+use super::look::{Look, Looked};
 use crate::api::Volume;
-use crate::api::names::instance_name;
 use crate::api::plugin::Balancing;
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::{AttachmentSeen, HandleSeen};
@@ -15,8 +14,6 @@ use crate::volume::InstanceSeen;
 /// One Volume with all that hangs on it, as the caches have it, and what was read live since.
 #[derive(Clone, Debug)]
 pub struct Scene<'a> {
-    /// Namespace of the Volume.
-    pub namespace: &'a str,
     /// Name of the Volume.
     pub name: &'a str,
     /// The Volume, if there is one.
@@ -89,10 +86,13 @@ impl<'a> Scene<'a> {
         self.handle.filter(|handle| handle.volume_uid == *uid)
     }
 
-    /// The instance that the Volume's own calls are assigned to is one of this driver: its name is made of the driver's.
-    pub(super) fn is_caller_of(&self, driver: &str) -> bool {
-        let assignment = self.volume.and_then(|volume| volume.spec.assignment.as_ref());
-        let caller = assignment.and_then(|assignment| assignment.controller.as_ref());
-        caller.is_none_or(|caller| instance_name(&caller.agent, driver) == caller.instance)
+    /// Whether all who reported a mount from a node that is gone or off are really out of the game, by live reads: before
+    /// anything is granted or deleted that such a report spoke of (rules R1, R4).
+    pub(super) fn reports_have_ended(&self) -> Result<bool, Look> {
+        match self.looked.reports_have_ended {
+            _ if !self.ended_reports => Ok(true),
+            Some(ended) => Ok(ended),
+            None => Err(Look::EndedReports),
+        }
     }
 }

@@ -3,12 +3,14 @@
 use super::look::{Look, NamedBy};
 use super::plan::LeaderStep;
 use super::scene::Scene;
-use super::volume::{Due, free, heir_without_volume, may_move, move_handle, moves_from, remove_handle};
+use super::volume::{
+    Due, free, heir_without_volume, in_use_by, may_move, move_handle, moves_from, remove_handle,
+};
 use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::READY;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
-use crate::volume::{Left, VolumeWaiting, handle_of};
+use crate::volume::{Left, VolumeWaiting, handle_of, is_of_driver};
 
 /// Creates the VolumeHandle, the lock on the driver's volume.
 ///
@@ -72,10 +74,10 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Due {
         Some(live) if !live.is_empty() => return Due::Nothing,
         Some(_) => {}
     }
-    match scene.looked.reports_have_ended {
-        None if scene.ended_reports => return Due::Step(LeaderStep::Look(Look::EndedReports)),
-        Some(false) => return Due::Nothing,
-        None | Some(true) => {}
+    match scene.reports_have_ended() {
+        Err(look) => return Due::Step(LeaderStep::Look(look)),
+        Ok(false) => return Due::Nothing,
+        Ok(true) => {}
     }
     let order = VolumeAssignment { operation: VolumeOperation::Delete, controller: to };
     let from = moves_from(scene, &order);
@@ -106,13 +108,18 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Due {
     let caller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     let (Some(rejected), Some(_)) = (rejected, caller) else { return Due::Nothing };
     // A restored etcd may have forgotten that it was of use since, and a node that uses it says so.
-    if scene.cautious || !scene.forgotten.is_empty() {
-        return Due::Nothing;
+    if let Some(by) = in_use_by(scene).filter(|_| !scene.forgotten.is_empty()) {
+        return Due::Wait(VolumeWaiting::InUse { by });
+    }
+    match scene.reports_have_ended() {
+        Err(look) => return Due::Step(LeaderStep::Look(look)),
+        Ok(ended) if scene.cautious || !ended => return Due::Nothing,
+        Ok(_) => {}
     }
     // The Plugin may be gone, or made anew for another driver, which knows other volumes by such handles. A PluginInstance
     // is believed only under the name that is made of its driver.
     let known = std::iter::once(scene.driver).chain(scene.driver_of_caller);
-    let Some(driver) = known.into_iter().find(|driver| scene.is_caller_of(driver)) else {
+    let Some(driver) = known.into_iter().find(|driver| is_of_driver(volume, driver)) else {
         let plugin = volume.spec.plugin_name.clone();
         return Due::Wait(VolumeWaiting::DriverNotThere { plugin, left: Left::Rejected });
     };

@@ -9,7 +9,7 @@ use crate::api::volume::VolumeAssignment;
 use crate::api::{AccessMode, FINALIZER, VolumeState, lock};
 use crate::claim::Mount;
 use crate::claim::admission::{self, Grant, Verdict};
-use crate::volume::{self, VolumeStep, VolumeWaiting, handle_of};
+use crate::volume::{self, VolumeStep, VolumeWaiting, handle_of, is_of_driver};
 
 /// What is due about the Volume.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ fn due(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> VolumeStep {
         plugin: scene.plugin,
         older_plugin: scene.older_plugin,
         not_allowed: scene.volume_not_allowed.cloned(),
-        same_driver: scene.is_caller_of(scene.driver),
+        same_driver: is_of_driver(volume, scene.driver),
         controllers: scene.controllers,
         names_controllers: scene.names_controllers,
         any_healthy: scene.any_healthy,
@@ -95,7 +95,7 @@ pub(super) fn heir_without_volume(scene: &Scene<'_>) -> Option<ControllerRef> {
     volume::heir_without_volume(scene.handle?, scene.controllers, scene.plugin?)
 }
 
-fn in_use_by(scene: &Scene<'_>) -> Option<String> {
+pub(super) fn in_use_by(scene: &Scene<'_>) -> Option<String> {
     let granted = scene.claims.iter().find(|claim| claim.uses().is_some());
     // What locks a handle that is another Volume's is that Volume's affair.
     let is_own = scene.handle.is_none() || scene.own_handle().is_some();

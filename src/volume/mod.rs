@@ -11,6 +11,7 @@ pub mod plan;
 pub mod reason;
 
 use crate::api::Volume;
+use crate::api::names::instance_name;
 pub use instance::InstanceSeen;
 pub use plan::{Seen, VolumeStep, heir_without_volume, plan};
 pub use reason::{Left, VolumeWaiting};
@@ -20,4 +21,12 @@ pub use reason::{Left, VolumeWaiting};
 pub fn handle_of(volume: &Volume) -> Option<&str> {
     let known = volume.status.as_ref().and_then(|status| status.volume_handle.as_deref());
     known.or(volume.spec.volume_handle.as_deref())
+}
+
+/// Whether the instance that a Volume's own calls are assigned to is one of this driver: its name is made of the driver's.
+#[must_use]
+pub fn is_of_driver(volume: &Volume, driver: &str) -> bool {
+    let assignment = volume.spec.assignment.as_ref();
+    let caller = assignment.and_then(|assignment| assignment.controller.as_ref());
+    caller.is_none_or(|caller| instance_name(&caller.agent, driver) == caller.instance)
 }

@@ -9,7 +9,7 @@ use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperat
 use moor::api::{Attachment, AttachmentState, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeState};
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
 use moor::attachment::{AttachmentSeen, HandleSeen};
-use moor::claim::ClaimSeen;
+use moor::claim::{ClaimSeen, ForgottenSeen, Mount};
 use moor::leader::{CallerNow, LeaderStep, Look, Looked, NamedBy, plan};
 use moor::volume::{InstanceSeen, VolumeWaiting};
 
@@ -150,6 +150,15 @@ fn what_nobody_can_use_is_judged_without_the_plugin() {
     assert_eq!(step(&by(DRIVER, None), &looked), LeaderStep::AllowDeletion(true));
     let restored = Observed { cautious: true, ..by(DRIVER, None) };
     assert_eq!(step(&restored, &looked), LeaderStep::Rest, "it may have been of use since");
+    let mount = Mount::Reported("gone".into());
+    let forgotten = vec![ForgottenSeen { node: "node-1".into(), instance: "i".into(), mount }];
+    let mounted = Observed { forgotten, ..by(DRIVER, None) };
+    let waits = plan(&mounted.scene(&looked)).volume_waits;
+    assert!(matches!(waits, Some(VolumeWaiting::InUse { .. })), "{waits:?}");
+    let off = Observed { ended_reports: true, ..by(DRIVER, None) };
+    assert_eq!(asks(&off, &looked), Look::EndedReports, "caches say that its node is off");
+    looked.reports_have_ended = Some(false);
+    assert_eq!(step(&off, &looked), LeaderStep::Rest);
 }
 
 /// Nobody else could detach, so an instance that is dead is succeeded before anything waits for its Attachments.

@@ -62,7 +62,6 @@ impl Default for Observed {
 impl Observed {
     pub fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
         Scene {
-            namespace: "default",
             name: "volume",
             volume: self.volume.as_ref(),
             volume_seen: self.volume_seen.as_ref(),

@@ -206,6 +206,7 @@ proptest! {
             }
             LeaderStep::AllowDeletion(true) => {
                 prop_assert!(!observed.cautious && observed.forgotten.is_empty() && looked.named_by.is_some());
+                prop_assert!(!observed.ended_reports || looked.reports_have_ended == Some(true));
             }
             LeaderStep::Rest
             | LeaderStep::Look(_)
