@@ -317,6 +317,10 @@ impl Records {
         for (uid, handle) in all.into_iter().filter(|(_, handle)| handle == handle_name) {
             match self.get(&uid) {
                 Some(stored) => self.write(&stored).await?,
+                // No record could be written in place of a file that cannot be read: the file is all there is.
+                None if self.unreadable().iter().any(|file| file.attachment_uid == uid) => {
+                    self.deferred().remove(&uid);
+                }
                 None => self.unlink(&uid, handle).await?,
             }
         }

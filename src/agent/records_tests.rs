@@ -350,3 +350,22 @@ async fn a_file_that_was_half_written_is_written_again() {
     assert!(records.deferred_handles().is_empty() && records.is_empty());
     assert!(Records::open(dir.path()).unwrap().is_empty());
 }
+
+/// On a full disk no record can be presumed in its place.
+#[tokio::test]
+async fn a_file_that_cannot_be_read_outlives_a_record_that_was_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
+    let records = Records::open(dir.path()).unwrap();
+    // Nothing can be written there.
+    fs::create_dir(dir.path().join("a.new")).unwrap();
+    assert!(records.put(stored("a")).await.is_err());
+    records.catch_up("handle").await.unwrap();
+    assert!(records.deferred_handles().is_empty());
+    fs::remove_dir(dir.path().join("a.new")).unwrap();
+    let started_now = Records::open(dir.path()).unwrap();
+    assert_eq!(started_now.unreadable().len(), 1, "what it speaks of is known to nobody else");
+    started_now.put(stored("a")).await.unwrap();
+    assert!(started_now.remove("a").await);
+    assert!(Records::open(dir.path()).unwrap().unreadable().is_empty(), "it goes with its record");
+}
