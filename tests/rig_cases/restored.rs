@@ -115,9 +115,10 @@ async fn revision(rig: &Rig) -> u64 {
 async fn ask_beside_the_mount(rig: &Rig, volume: &str, node: &str) {
     rig.make_claim(&volume_claim("again", volume, node)).await;
     until("the same node waits", || async {
-        state_of(rig, "again")
-            .await
-            .filter(|(state, reason, _)| *state == ClaimState::Pending && reason == "Forgotten")
+        let (state, reason, text) = state_of(rig, "again").await?;
+        // Not only for a node that has yet to say what it has.
+        let is_told = reason == "Forgotten" && text.contains(UNDO_FORGOTTEN) && text.contains(node);
+        (is_told && state == ClaimState::Pending).then_some(())
     })
     .await;
     rig.claim_api().delete("again", &DeleteParams::default()).await.unwrap();

@@ -205,6 +205,10 @@ async fn an_order_does_not_put_away_what_can_be_undone(cluster: Arc<Cluster>) {
     instances.patch(&name, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
     rig.run(NODE);
     rig.until_told("c", READY, "False", REASON).await;
+    // Whoever writes that has looked for orders before.
+    until_withheld(&rig, "No space left on device").await;
+    let files = rig.records(NODE);
+    assert!(files.iter().all(|file| !file.ends_with("dismissed")), "{files:?}");
     rig.empty_disk(NODE);
     rig.until_claim_gone("c").await;
     assert_undone(&rig, "v");
