@@ -4,6 +4,7 @@
 
 mod crds;
 mod descriptors;
+mod documents;
 mod known_traps;
 mod layering;
 mod proofs;
