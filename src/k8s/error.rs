@@ -106,7 +106,7 @@ impl ApiError {
         Self::Other { request, source: Box::new(source) }
     }
 
-    /// What was refused and why, if repeating it will not help.
+    /// The refusal in words, if this error is one of those that repeating the request will not help.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         let is_refused = matches!(self.own(), Self::Forbidden { .. } | Self::Invalid { .. });
@@ -124,7 +124,7 @@ impl ApiError {
         }
     }
 
-    /// The error itself, also where it is told to others who asked for the same.
+    /// The error behind [`ApiError::Shared`], or this one.
     fn own(&self) -> &Self {
         match self {
             Self::Shared(own) => own.own(),

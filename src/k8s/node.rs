@@ -7,7 +7,7 @@ use k8s_openapi::{
 use kube::Resource;
 use serde::Deserialize;
 
-/// Kubernetes' word that a machine is off and will not write any more; a person or a cloud sets it.
+/// The taint by which a person or a cloud says that a machine is off and will not write any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// What moor reads of a Node.
@@ -41,19 +41,20 @@ struct Info {
 }
 
 impl LeanNode {
-    /// Its UID.
+    /// UID of the Node.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// It has the taint [`node.kubernetes.io/out-of-service`](OUT_OF_SERVICE), with whatever value and effect.
+    /// Whether the Node has the taint [`node.kubernetes.io/out-of-service`](OUT_OF_SERVICE), with whatever value and
+    /// effect.
     #[must_use]
     pub fn is_out_of_service(&self) -> bool {
         self.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
     }
 
-    /// The boot that its kubelet reports; empty if it has not yet.
+    /// The boot id that the Node's kubelet reports; empty if it has not reported one yet.
     #[must_use]
     pub fn boot_id(&self) -> &str {
         self.status.node_info.as_ref().map_or("", |info| info.boot_id.as_str())

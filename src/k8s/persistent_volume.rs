@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = "PersistentVolume")]
 pub struct LeanPersistentVolume {
-    /// Its name and nothing else.
+    /// The PersistentVolume's name and nothing else.
     #[serde(deserialize_with = "name_alone")]
     pub metadata: ObjectMeta,
     #[serde(default)]
@@ -55,14 +55,15 @@ struct Source {
     id: String,
 }
 
-/// That a PersistentVolume stands for a volume of a driver.
+/// How a PersistentVolume names a volume of a driver, which it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
     /// Name of the PersistentVolume.
     pub name: String,
     /// The field of its spec that says so.
     pub field: &'static str,
-    /// It names the same volume. Otherwise it names one in another way than the driver does, which may be the same.
+    /// Whether the PersistentVolume certainly names the volume. Otherwise it names one in another way than the driver
+    /// does, which may be the same.
     pub certain: bool,
 }
 
@@ -70,7 +71,7 @@ pub struct Naming {
 type Compare = fn(&str, &str) -> Option<bool>;
 
 impl LeanPersistentVolume {
-    /// Whether it stands for this volume of this driver.
+    /// Whether this PersistentVolume stands for the volume that `driver` knows as `handle`.
     #[must_use]
     pub fn names(&self, driver: &str, handle: &str) -> Option<Naming> {
         let name = self.metadata.name.clone().unwrap_or_default();
@@ -86,7 +87,7 @@ impl LeanPersistentVolume {
         Some(Naming { name, field, certain })
     }
 
-    /// Its in-tree source, with the driver that serves it.
+    /// The in-tree source of this PersistentVolume, with the CSI driver that serves it.
     fn in_tree(&self) -> Option<(&'static str, &'static str, &Source, Compare)> {
         let spec = &self.spec;
         let all: [(_, _, _, Compare); 7] = [

@@ -47,13 +47,14 @@ pub struct Queue<T> {
     backoff: Backoff,
 }
 
-/// So many keys that somebody waits for are handed out before one of a sweep, if there are any.
+/// Number of keys that somebody waits for which are handed out before one key of a sweep, if there are any.
 const AHEAD: usize = 8;
 
 struct State<T> {
     slots: HashMap<T, Slot>,
     ready: VecDeque<T>,
-    /// Keys of sweeps. One whose place is another by now has been worked on ahead, and is passed over.
+    /// Keys of sweeps, in order. A key that was worked on meanwhile, because somebody began to wait for it, is
+    /// skipped here.
     sweeps: VecDeque<T>,
     /// How many keys wait in `sweeps`.
     swept: usize,

@@ -36,13 +36,13 @@ pub enum SecretError {
     /// There is no such Secret. An undo call is made without it (rule R12).
     #[error("Secret {0} does not exist")]
     NotFound(String),
-    /// It could not be read.
+    /// The Secret could not be read.
     #[error(transparent)]
     Unreadable(ApiError),
     /// No Secret can have this name. It is not put into the path of a request, where it could mean another object.
     #[error("{0:?} is no name of a Secret")]
     NotAName(String),
-    /// The answer is no Secret.
+    /// What the API server answered is no Secret.
     #[error("Secret {0}: the answer is not a Secret")]
     Malformed(String),
     /// CSI's secrets are strings.
@@ -87,7 +87,7 @@ pub async fn fetch(client: &Client, namespace: &str, name: &str) -> Result<Secre
     parse(&text, &secret)
 }
 
-/// Leaves out what the API server would refuse by itself.
+/// Whether a Secret may have this name. What the API server would refuse by itself is not checked.
 fn is_name(name: &str) -> bool {
     let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(known)

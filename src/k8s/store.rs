@@ -44,7 +44,8 @@ struct Entry<K> {
     version: u64,
     /// Streams that have it, one bit each.
     seen: u8,
-    /// Known only from an own write so far; the bits are the streams whose LIST did not have it.
+    /// Set while the object is known only from a write of our own: one bit for each stream whose LIST did not have
+    /// it.
     unseen: Option<u8>,
 }
 
@@ -272,7 +273,7 @@ impl<K> Index<K> {
     }
 }
 
-/// Being deleted with nothing left to hold it. A grace period means that it still runs (Pods).
+/// Whether an object is being deleted and nothing holds it any more. A grace period means that it still runs (Pods).
 fn finished(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
         && meta.finalizers.as_ref().is_none_or(Vec::is_empty)

@@ -8,9 +8,9 @@ use kube::core::error_boundary::InvalidObject;
 /// An object that cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unreadable {
-    /// Its metadata, which can.
+    /// The object's metadata, which can be read.
     pub metadata: ObjectMeta,
-    /// What is wrong with it, without the value: that may be a mount flag.
+    /// What is wrong with the object, without the value that is wrong, which may be a mount flag.
     pub why: String,
 }
 
@@ -20,7 +20,7 @@ impl Unreadable {
     }
 }
 
-/// Those of one cache, by UID, each with the stream that it came by.
+/// The unreadable objects of one cache, by UID, each with the stream that delivered it.
 #[derive(Debug, Default)]
 pub(super) struct UnreadableSet {
     all: BTreeMap<String, (u8, Unreadable)>,
@@ -32,14 +32,14 @@ impl UnreadableSet {
         self.all.insert(uid, (stream, unreadable));
     }
 
-    /// It was read, or is gone.
+    /// Drops an object that could be read after all, or is gone.
     pub(super) fn remove(&mut self, uid: Option<&String>) {
         if let Some(uid) = uid {
             self.all.remove(uid);
         }
     }
 
-    /// A stream has listed what there is.
+    /// Drops the objects that a stream has delivered before and does not list any more.
     pub(super) fn listed(&mut self, listed: &HashSet<String>, stream: u8) {
         self.all.retain(|uid, (by, _)| *by != stream || listed.contains(uid));
     }

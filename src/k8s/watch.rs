@@ -1,7 +1,7 @@
 //! LIST, then WATCH, for ever: what feeds a cache.
 //!
-//! kube's own watcher hides bookmarks, which are the only sign of life of a quiet stream; the Lease of
-//! an agent depends on them (trap B27). So the loop is written out here.
+//! kube's own watcher hides bookmarks, which are the only sign of life of a quiet stream; the Lease of an agent
+//! depends on them (trap B27). So the loop is written out here (docs/adr/0020-the-caches-are-our-own.md).
 
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ const OPEN: Duration = Duration::from_secs(30);
 /// A stream that is silent for longer is opened again from where it was. The API server sends a
 /// bookmark about every minute, but none before the first event of a kind.
 const SILENCE: Duration = Duration::from_secs(90);
-/// A stream that ends earlier has failed.
+/// Shortest life of a stream: one that ends earlier counts as failed.
 const SHORT: Duration = Duration::from_secs(1);
 /// A watch that has heard nothing for this long has stalled: the silence, and an attempt to reopen.
 pub const STALLED: Duration = Duration::from_secs(150);
@@ -94,7 +94,7 @@ enum Interrupted {
 }
 
 impl Interrupted {
-    /// The version we continue from is no longer kept: list again, at once.
+    /// Whether the API server no longer keeps the version to continue from: then the watch lists again, at once.
     fn expired(&self) -> bool {
         match self {
             Self::Open(kube::Error::Api(status))
@@ -198,7 +198,7 @@ impl<K: Cached> Watch<K> {
         (version, outcome)
     }
 
-    /// Whether etcd still has what we have seen of it.
+    /// Fails if etcd is at an older revision than `seen`, which it had before: it was restored.
     async fn went_on(&self, seen: u64) -> Result<(), Interrupted> {
         let now = read::revision(&self.api).await.map_err(|error| Interrupted::Revision(Box::new(error)))?;
         if now < seen {

@@ -36,7 +36,7 @@ pub const NODE_UID: &str = "moor.dev/node-uid";
 /// Annotation with the boot id of that Node.
 pub const BOOT_ID: &str = "moor.dev/boot-id";
 
-/// Who an agent is.
+/// What identifies an agent in its Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Unique to this process's Pod: its UID, or the boot id of the node where there is none.
@@ -97,25 +97,27 @@ pub enum AgentEnd {
     WentBack,
 }
 
-/// What an agent says with its Lease.
+/// What an agent has to say with each renewal of its Lease.
 pub trait Word {
     /// Whether the agent makes progress; if not, what has stalled (trap B27).
     ///
     /// # Errors
     /// What has stalled, in words. The Lease is not renewed then.
     fn progress(&self) -> Result<(), String>;
-    /// The agent is heard again after a time in which volumes may have been taken from its node (rule R4): finds out
-    /// which.
+    /// Finds out which volumes were taken from the node while its agent was silent. Called when a renewal has
+    /// succeeded after a silence (rule R4).
     fn catch_up(&self) -> impl Future<Output = Result<(), ApiError>> + Send;
-    /// What it still has mounted of them. Where it has not caught up yet that may be anything.
+    /// The leftovers for the Lease: what the node still has mounted of volumes that were taken from it. Where the
+    /// agent has not caught up yet, that may be any volume.
     fn leftovers(&self, caught_up: bool) -> Leftovers;
-    /// What it has mounted and the API server does not account for.
+    /// The forgotten mounts for the Lease: what is mounted on the node and the API server does not account for.
     fn forgotten(&self) -> Forgotten;
-    /// Returns when they have changed since they were asked for.
+    /// Returns when leftovers or forgotten mounts have changed since they were asked for.
     fn changed(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Looks into every silence that has ended, beside the renewals: however long that takes, the Lease stays fresh.
+/// Lets the agent catch up after every silence that has ended. This runs beside the renewals, so the Lease stays
+/// fresh however long it takes.
 async fn catch_up(
     word: &impl Word,
     mut asked: watch::Receiver<u64>,
@@ -165,7 +167,7 @@ pub struct AgentLease<L> {
     lease: Option<Lease>,
     history: Arc<History>,
     renewed: watch::Sender<Option<Instant>>,
-    /// When another machine was last seen to hold it.
+    /// When another machine was last seen to hold this Lease.
     inherited: watch::Sender<Option<Instant>>,
 }
 
@@ -302,8 +304,8 @@ impl<L: Leases> AgentLease<L> {
         Renewed::Held
     }
 
-    /// It is held, not released, by an agent that neither our Node nor our boot could account for: on our machine the
-    /// node's lock proves that the last agent has ended, and a reboot ends its calls.
+    /// Whether the Lease is held, and was not released, by an agent of another Node and another boot than ours. On
+    /// our machine the node's lock proves that the last agent has ended, and a reboot ends its calls.
     fn is_of_another_machine(&self, lease: &Lease) -> bool {
         let said = |key| lease.metadata.annotations.as_ref().and_then(|all| all.get(key));
         !holder(lease).is_empty()

@@ -85,9 +85,10 @@ impl Leadership {
 
 /// What a leader tells its successors in the Lease.
 pub trait Handover: Send + Sync {
-    /// Writes it.
+    /// Writes the message into the Lease.
     fn tell(&self, lease: &mut Lease);
-    /// Whether this process knows what the Lease says. One that does not must start anew before it leads.
+    /// Whether this process knows what the last leader has written into the Lease. One that does not must start anew
+    /// before it leads.
     fn knows(&self, lease: &Lease) -> bool;
 }
 
@@ -118,11 +119,11 @@ pub struct Election<L> {
     until: watch::Sender<Option<Instant>>,
 }
 
-/// What an attempt came to.
+/// What became of an attempt to take or renew the Lease.
 enum Attempt {
-    /// Held by this process, since before the request that did it was sent.
+    /// The Lease is held by this process, counted from before the request was sent.
     Held(Instant),
-    /// Held by another.
+    /// The Lease is held by another process.
     NotOurs,
     /// See [`ElectionEnd::StartAnew`].
     StartAnew,

@@ -20,19 +20,19 @@ pub const MOST: usize = 2048;
 pub struct Forgotten(BTreeSet<String>);
 
 impl Forgotten {
-    /// These. An empty name is none: it is of a record that cannot be read.
+    /// A report of these VolumeHandles. Empty names are left out: they stand for records that cannot be read.
     pub fn of(handles: impl Iterator<Item = String>) -> Self {
         Self(handles.filter(|name| !name.is_empty()).collect())
     }
 
-    /// As a Lease says it.
+    /// Reads the report from a Lease.
     #[must_use]
     pub fn said_in(lease: &Lease) -> Self {
         let said = lease.metadata.annotations.as_ref().and_then(|all| all.get(FORGOTTEN));
         Self::of(said.map(String::as_str).unwrap_or_default().split(',').take(MOST).map(str::to_owned))
     }
 
-    /// Writes it into a Lease.
+    /// Writes this report into a Lease.
     pub fn say_in(&self, lease: &mut Lease) {
         let names: Vec<_> = self.names().take(MOST).collect();
         let annotations = lease.metadata.annotations.get_or_insert_default();
@@ -48,13 +48,13 @@ impl Forgotten {
         self.0.iter().map(String::as_str)
     }
 
-    /// The VolumeHandle of this name is one of them.
+    /// Whether the report names this VolumeHandle.
     #[must_use]
     pub fn has(&self, handle: &str) -> bool {
         self.0.contains(handle)
     }
 
-    /// There are none.
+    /// Whether the report names nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -30,7 +30,7 @@ pub struct History {
 }
 
 impl History {
-    /// Kept in `file`. One that cannot be read is none: it knows nothing yet.
+    /// The history that is kept in `file`. A file that cannot be read counts as none: nothing is known yet.
     #[must_use]
     pub fn kept_in(file: &Path) -> Self {
         let known = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
@@ -112,7 +112,7 @@ impl History {
     }
 }
 
-/// Where it is kept that etcd was restored.
+/// The file beside `file` in which it is kept that etcd was restored.
 fn beside(file: &Path) -> PathBuf {
     file.with_extension("went-back")
 }

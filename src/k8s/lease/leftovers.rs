@@ -16,20 +16,20 @@ const MOST: usize = 1000;
 /// VolumeHandles of which a node may have mounts that nobody granted. They are not granted on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leftovers {
-    /// It is not known which: any.
+    /// The node has yet to find out: it may have mounts of any volume.
     Any,
-    /// These; mostly none.
+    /// The node has mounts of these volumes; of none, mostly.
     Of(BTreeSet<String>),
 }
 
 impl Leftovers {
-    /// There are none.
+    /// No leftovers.
     #[must_use]
     pub const fn none() -> Self {
         Self::Of(BTreeSet::new())
     }
 
-    /// As a Lease says it.
+    /// Reads the leftovers from a Lease.
     #[must_use]
     pub fn said_in(lease: &Lease) -> Self {
         let said = lease.metadata.annotations.as_ref().and_then(|all| all.get(LEFTOVERS));
@@ -39,7 +39,7 @@ impl Leftovers {
         }
     }
 
-    /// Writes it into a Lease.
+    /// Writes the leftovers into a Lease.
     pub fn say_in(&self, lease: &mut Lease) {
         let text = match self {
             Self::Of(names) if names.len() <= MOST => {

@@ -31,16 +31,16 @@ pub struct LeaseObserver {
 struct Agents {
     /// By UID of the Node.
     nodes: HashMap<String, Seen>,
-    /// Silences that have ended.
+    /// How many silences have ended under this name.
     silences: u64,
 }
 
 #[derive(Debug)]
 struct Seen {
-    /// None while no Lease was seen.
+    /// The Lease as it was seen last; None while none was.
     spec: Option<LeaseSpec>,
     at: Instant,
-    /// It was seen to change, not only to be there.
+    /// Whether the Lease was seen to change, and not only to be there.
     renewed: bool,
 }
 
@@ -87,8 +87,8 @@ impl LeaseObserver {
         self.expired(lease, Some(node_uid))
     }
 
-    /// The agent on the Node with this UID was seen to renew its Lease, which is still fresh. A leader that has just
-    /// started knows this of nobody, as little as that somebody is silent.
+    /// Whether the agent on the Node with this UID was seen to renew its Lease, and the Lease is still fresh. A
+    /// leader that has just started knows this of nobody, as little as that somebody is silent.
     #[must_use]
     pub fn is_heard(&self, lease: &str, node_uid: &str) -> bool {
         let renewed =
@@ -123,8 +123,8 @@ impl LeaseObserver {
         Ok(self.expired(lease, node_uid))
     }
 
-    /// Forgets under this name all Nodes but those that are `known` and whoever was seen last. Who is asked about once more
-    /// is silent only from then on, so nothing is concluded too early.
+    /// Forgets the Nodes under this name, except those that are `known` and the one that was seen last. A forgotten
+    /// agent that is asked about once more counts as silent only from then on, so nothing is concluded too early.
     pub fn keep(&self, lease: &str, known: impl Fn(&str) -> bool) {
         if let Some(agents) = self.seen().get_mut(lease) {
             let last = agents.last().map(|last| last.at);
@@ -132,7 +132,7 @@ impl LeaseObserver {
         }
     }
 
-    /// A Lease was removed for good.
+    /// Forgets a Lease that was removed for good.
     pub fn forget(&self, lease: &str) {
         self.seen().remove(lease);
     }
@@ -159,7 +159,7 @@ impl LeaseObserver {
 }
 
 impl Agents {
-    /// Whoever was seen last.
+    /// The agent that was seen last under this name.
     fn last(&self) -> Option<&Seen> {
         self.nodes.values().max_by_key(|seen| seen.at)
     }

@@ -1,4 +1,5 @@
-//! That etcd was restored, as an agent has found out and its Lease says from then on (rule R7).
+//! The annotation by which an agent's Lease says that etcd was restored, from when the agent has found that out (rule
+//! R7).
 //!
 //! Whoever leads later has to know whether that was before or after the last leader was heard. Both Leases are in one etcd,
 //! so the revision at which it was first said tells, and no clock is asked. An agent learns that revision only by saying it:
@@ -8,27 +9,27 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use super::revision;
 
-/// Annotation with it.
+/// Annotation with the revision at which the agent first said so.
 const WENT_BACK: &str = "moor.dev/went-back";
 const NOW: &str = "now";
 
 /// When an agent first said that etcd was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// It has yet to be said, or the answer to that has yet to come.
+    /// No Lease has said so yet, or the answer to the write that did is missing.
     Now,
     /// With the write that had this revision.
     At(u64),
 }
 
 impl Restored {
-    /// As it was written. What cannot be read was written by halves, and has not been said.
+    /// Reads the annotation's text. A text that cannot be read was written by halves, so nothing was said.
     #[must_use]
     pub fn read(text: &str) -> Self {
         text.trim().parse().map_or(Self::Now, Self::At)
     }
 
-    /// As it is written.
+    /// The annotation's text.
     #[must_use]
     pub fn text(self) -> String {
         match self {
@@ -48,7 +49,7 @@ impl Restored {
         })
     }
 
-    /// Writes it into a Lease.
+    /// Writes the annotation into a Lease.
     pub fn say_in(self, lease: &mut Lease) {
         lease.metadata.annotations.get_or_insert_default().insert(WENT_BACK.into(), self.text());
     }
