@@ -9,12 +9,13 @@ use crate::claim::ClaimSeen;
 pub enum ClosingStep {
     /// Delete the Attachment: its deletionTimestamp is what closes it.
     Close,
-    /// The same, if a live look at the claims finds none that uses it. Who used it is not known: a claim that was assigned
-    /// a moment ago, perhaps by an earlier leader, is not in a cache that is behind.
+    /// Delete the Attachment if a live look at the claims finds none that uses it. The cache does not say who used
+    /// it: a claim that was assigned a moment ago, perhaps by an earlier leader, is not in a cache that is behind.
     CloseIfUnused,
     /// Take the last finalizer off: everything is undone.
     Free,
-    /// Take it off if live looks, made now, find the node out of the game ([`super::loss::is_still_out`]).
+    /// Take the last finalizer off if live looks, made now, find it still certain that the node is not at work
+    /// ([`super::loss::is_still_out`]).
     ///
     /// `spec.lost` was written after looks that allowed it, and the machine may have started in between: then its agent
     /// read an Attachment that was not lost and uses it. An agent that comes after a look of now renews its Lease before
@@ -47,7 +48,7 @@ pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen], cautious: bool) -
     }
 }
 
-/// It can be used no more, whoever uses it.
+/// Whether no claim can use this Attachment any more.
 fn is_leaving(attachment: &AttachmentSeen) -> bool {
     attachment.state >= AttachmentState::NodeDetached || attachment.lost || attachment.is_undone()
 }

@@ -60,8 +60,8 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
     }
 }
 
-/// A controller call of this Attachment is due, or being made, and its handle's calls have moved to another instance: the
-/// leader has to name that one on the Attachment too (rule R2).
+/// Whether the leader has to name another controller instance on this Attachment: a controller call of it is due or
+/// being made, and the calls of its VolumeHandle have moved to that instance (rule R2).
 #[must_use]
 pub fn is_misplaced(attachment: &AttachmentSeen, handle: &HandleSeen) -> bool {
     let due = match attachment.state {

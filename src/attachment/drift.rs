@@ -19,7 +19,7 @@ pub const MOST_NODES: usize = 32;
 /// Longest node id (CSI, size limits), in bytes. A longer one cannot be any of ours.
 const NODE_ID: usize = 256;
 
-/// One difference.
+/// One difference between a driver's listing and the Attachments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
     /// The node as the driver knows it.
@@ -89,7 +89,7 @@ pub fn interval_factor(quiet: u32) -> u32 {
 /// A node by the id that its PluginInstance has for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeIdSeen {
-    /// Its node.
+    /// Name of the Node.
     pub node: String,
     /// The node as the driver knows it.
     pub node_id: String,
@@ -98,7 +98,7 @@ pub struct NodeIdSeen {
 /// What is known of a volume about which a difference is reported.
 #[derive(Clone, Debug)]
 pub struct Scene<'a> {
-    /// moor made the volume: its Volume does not name the handle.
+    /// Whether moor made the volume: its Volume does not name the handle.
     pub made_here: bool,
     /// The handle's Attachments.
     pub locks: &'a [AttachmentSeen],

@@ -15,20 +15,20 @@ pub struct Machine {
     pub node_uid: String,
     /// The node as the driver knows it.
     pub node_id: String,
-    /// Its boot at that time; empty if unknown.
+    /// Boot id of the machine at that time; empty if unknown.
     pub boot_id: String,
 }
 
-/// What stands under the Attachment's node name now.
+/// The Node that has the name of the Attachment's node now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NodeNow {
     /// No Node of that name.
     Gone,
-    /// There is one.
+    /// There is a Node of that name.
     There {
         /// UID of the Node.
         uid: String,
-        /// It is marked `node.kubernetes.io/out-of-service`: somebody vouches that the machine is off.
+        /// The Node is marked `node.kubernetes.io/out-of-service`: somebody vouches that the machine is off.
         out_of_service: bool,
         /// Boot that the Node reports; empty if it reports none.
         boot_id: String,
@@ -40,9 +40,9 @@ pub enum NodeNow {
 /// What is known of the node of an Attachment: from the caches, or from live reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeFacts {
-    /// Where the Attachment was made.
+    /// The machine on which the Attachment was made.
     pub machine: Machine,
-    /// What is there now.
+    /// The Node of that name as it is now.
     pub now: NodeNow,
     /// The Lease of the agent on the Node with the recorded UID has expired.
     pub silent: bool,
@@ -61,7 +61,7 @@ pub struct Seen<'a> {
     pub claims: &'a [ClaimSeen],
 }
 
-/// By what a node counts as lost.
+/// The reason for which a node counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The Node object was deleted.
@@ -75,7 +75,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// As `spec.lost.reason` says it.
+    /// The word for this cause in `spec.lost.reason`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl Cause {
     }
 }
 
-/// Why forceDetach does not hand over yet.
+/// Why `spec.forceDetach` does not yet hand the node's part over to the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Claims on the same Attachment that are not deleted with forceDetach: they would lose the volume too.
@@ -97,19 +97,20 @@ pub enum Refusal {
     NothingFences,
 }
 
-/// What is known of the node.
+/// The judgement on the node of an Attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Its agent is heard, or the node's part is done: nothing to say.
+    /// The node's agent is heard, or the node's part is done: nothing has to be said.
     Well,
-    /// Its agent is heard although the Node is gone or marked out of service. The agent stays in charge.
+    /// The node's agent is heard although the Node is gone or marked out of service. The agent stays in charge.
     Contradiction(Cause),
-    /// Not heard and not lost: the claims keep the volume. `forced` is why a force detach has not ended that.
+    /// The node's agent is silent and the node is not lost: the claims keep the volume. `forced` is why a force
+    /// detach has not ended that.
     Silent {
-        /// Only where forceDetach was asked for.
+        /// Why forceDetach has not ended the wait; only where it was asked for.
         forced: Option<Refusal>,
     },
-    /// Lost: write it.
+    /// The node is lost: `spec.lost` has to be written.
     Lost(Cause),
 }
 
@@ -132,11 +133,11 @@ pub fn judge(seen: &Seen<'_>) -> Verdict {
     }
 }
 
-/// The node of a lost Attachment is out of the game, also after `spec.lost` was written. Every fact must come from live
-/// reads made after that was seen.
+/// Whether it is still certain, after `spec.lost` was written, that the node of the Attachment is not at work. Every
+/// fact must come from live reads made after that was seen.
 ///
-/// Its word against other nodes is asked for once more: an agent that came back, mounted and fell silent again has taken
-/// it back by then, as whoever started the machine has.
+/// The Node has to say so once more: an agent may have come back, mounted and fallen silent again, and whoever
+/// started the machine has taken the taint off by then, or the Node is there again.
 #[must_use]
 pub fn is_still_out(seen: &Seen<'_>) -> bool {
     seen.node.silent && (by_node(seen).is_some() || !excludes_other_nodes(seen.attachment.mode))
@@ -178,7 +179,7 @@ fn machine_now(seen: &Seen<'_>) -> MachineNow {
     }
 }
 
-/// The word of the users whose claims it concerns: all of them.
+/// Judges by the orders of the users: all claims that use the Attachment have to be deleted with forceDetach.
 fn by_order(seen: &Seen<'_>) -> Verdict {
     let is_forced = |c: &&ClaimSeen| c.deleted && c.force;
     let users = || seen.claims.iter().filter(|c| c.uses() == Some(&seen.attachment.uid));
@@ -195,7 +196,7 @@ fn by_order(seen: &Seen<'_>) -> Verdict {
     Verdict::Lost(Cause::ForceDetach)
 }
 
-/// A second node at work would break what the mode promises.
+/// Whether a second node at work would break what the mode promises.
 fn excludes_other_nodes(mode: AccessMode) -> bool {
     !matches!(mode, AccessMode::MultiNodeReader | AccessMode::MultiNodeMultiWriter)
 }

@@ -27,9 +27,9 @@ pub enum NodeStep {
     ReadHandle { claim: String, attachment: String },
     /// LIST: the API server's present revision, to tell what was deleted from what it has forgotten.
     ReadRevision { attachment: String },
-    /// Write into the record that the API server does not account for it (rule R7).
+    /// Write into the record that the API server does not account for its Attachment or claims (rule R7).
     MarkForgotten { attachment: String, why: Lapse },
-    /// Write into the record that the API server accounts for it again.
+    /// Write into the record that the API server accounts for its Attachment and claims again.
     Recall { attachment: String },
     /// Write that a claim is not Ready: its mount was of an earlier boot (rule R8).
     ReportNotReady { claim: String },
@@ -67,8 +67,8 @@ pub enum LiveAttachment {
     Present(AttachmentSeen),
 }
 
-/// Everything the decision looks at. Live reads belong to the current pass: the agent forgets them when
-/// it lets go of the handle's mutex.
+/// Everything that a decision about one VolumeHandle on this node looks at. Live reads belong to the current pass:
+/// the agent forgets them when it lets go of the handle's mutex.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// UID of this node's Node object.
@@ -126,7 +126,7 @@ impl Seen {
         self.records.iter().find(|r| r.attachment_uid == uid)
     }
 
-    /// A claim that still wants its target: it exists, is not deleted and has not given it back.
+    /// Whether a claim still wants its target: it exists, is not deleted and has not given it back.
     fn wants(&self, claim: &ClaimSeen, attachment: &str) -> bool {
         !claim.deleted
             && claim.state != ClaimState::Lost
@@ -138,13 +138,13 @@ impl Seen {
         self.backing_off.iter().any(|u| u == uid)
     }
 
-    /// The Attachment is there, and no call that makes something may be made for it any more.
+    /// Whether the Attachment is there and no call that makes something may be made for it any more.
     fn is_closed(&self, attachment: &str) -> bool {
         self.attachment(attachment)
             .is_some_and(|a| a.deleted || a.lost || a.state >= AttachmentState::NodeDetached)
     }
 
-    /// The claim's target was published in this boot and is there.
+    /// Whether the claim's target was published in this boot and is mounted.
     fn is_mounted(&self, record: &Record, claim: &str) -> bool {
         record.boot_id == self.boot_id
             && record.targets.get(claim).is_some_and(|t| t.published == Done::Yes)

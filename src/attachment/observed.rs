@@ -7,11 +7,11 @@ use crate::api::{AccessMode, Attachment, AttachmentMode, AttachmentState, Volume
 /// An Attachment as a decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttachmentSeen {
-    /// Its name, which is the lock.
+    /// Name of the Attachment, which is the lock.
     pub name: String,
-    /// Its UID.
+    /// UID of the Attachment.
     pub uid: String,
-    /// It has a deletionTimestamp: it is closing.
+    /// Whether the Attachment has a deletionTimestamp: then it is closing.
     pub deleted: bool,
     /// Namespace of the Volume.
     pub namespace: String,
@@ -37,13 +37,14 @@ pub struct AttachmentSeen {
     pub attach: bool,
     /// NodeStageVolume is needed.
     pub stage: bool,
-    /// Attached without the right to write; no claim that writes may use it.
+    /// Whether the volume is attached without the right to write, so that no claim that writes may use the
+    /// Attachment.
     pub read_only: bool,
     /// Only one claim at a time may have a target.
     pub exclusive: bool,
-    /// How far it is.
+    /// State of the Attachment.
     pub state: AttachmentState,
-    /// The node's part is skipped.
+    /// Whether the node was declared lost, so that its part of the undo is skipped.
     pub lost: bool,
 }
 
@@ -75,7 +76,7 @@ impl AttachmentSeen {
         }
     }
 
-    /// Its node may use it: attached, or nothing to attach.
+    /// Whether the node may use the volume: it is attached, or nothing has to be attached.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         !self.deleted
@@ -84,7 +85,7 @@ impl AttachmentSeen {
                 || (!self.attach && self.state == AttachmentState::Taken))
     }
 
-    /// Everything is undone, so the lock may go.
+    /// Whether everything is undone, so that the lock may go.
     #[must_use]
     pub fn is_undone(&self) -> bool {
         match self.state {
@@ -94,8 +95,8 @@ impl AttachmentSeen {
         }
     }
 
-    /// Its node was declared lost, has not said that it is done, and no call cuts it off: the lock may go only while the
-    /// node is out of the game (rule R4).
+    /// Whether the node was declared lost, has not said that it is done, and no call cuts it off: then the lock may
+    /// go only while it is certain that the node is not at work (rule R4).
     #[must_use]
     pub fn is_lost_unfenced(&self) -> bool {
         self.lost && !self.attach && self.state < AttachmentState::NodeDetached
@@ -105,7 +106,7 @@ impl AttachmentSeen {
 /// A VolumeHandle as a decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HandleSeen {
-    /// Its name, which is made of driver and handle.
+    /// Name of the VolumeHandle, which is made of driver and handle.
     pub name: String,
     /// The volume as the driver knows it.
     pub volume_handle: String,
@@ -143,7 +144,7 @@ impl HandleSeen {
         }
     }
 
-    /// This claim holds the writer's lock on this Attachment.
+    /// Whether this claim holds the writer's lock on this Attachment.
     #[must_use]
     pub fn names_writer(&self, claim: &str, attachment: &str) -> bool {
         let named = self.writer.as_ref().map(|w| &w.holder);
@@ -165,8 +166,8 @@ pub enum Standing {
     NeverRan,
 }
 
-/// The calls of the handle belong to the instance that the Attachment names. Without a handle nobody else can
-/// have got them.
+/// Whether the controller calls of the VolumeHandle belong to the instance that the Attachment names. Without a
+/// VolumeHandle no other instance can have got them.
 #[must_use]
 pub fn is_mine(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> bool {
     let instance = |c: &Option<ControllerRef>| c.as_ref().map(|c| c.instance.clone());

@@ -22,14 +22,14 @@ pub enum Done {
 }
 
 impl Done {
-    /// What was certain is so no more.
+    /// What is known after something has put it in doubt: a call that certainly succeeded may not have.
     #[must_use]
     pub fn doubted(self) -> Self {
         if self == Self::Yes { Self::Maybe } else { self }
     }
 }
 
-/// A mount as the kernel's tables have it. By this its copies are recognised that other mount namespaces keep.
+/// A mount as the kernel's tables describe it, by which copies of it are recognised in other mount namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Imprint {
@@ -49,20 +49,20 @@ pub struct Imprint {
 }
 
 impl Imprint {
-    /// All of a disk is the volume: it says by itself whether it is in use.
+    /// Whether the volume is a whole disk: then the disk itself tells whether it is in use.
     #[must_use]
     pub fn is_whole_disk(&self) -> bool {
         self.disk.is_some() && (self.raw || self.root == "/")
     }
 }
 
-/// What was unmounted, and is perhaps still in use in a mount namespace that has kept its copy.
+/// A mount that was unmounted here and is perhaps still in use, in a mount namespace that has kept a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Left {
     /// Where it was mounted.
     pub path: String,
-    /// What it was.
+    /// The mount as it was.
     pub imprint: Imprint,
 }
 
@@ -145,28 +145,30 @@ pub struct Record {
     /// Attachment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left: BTreeMap<String, Left>,
-    /// As a target's, for the Attachment.
+    /// Revision of the API server that this node knew when it wrote this about the Attachment, as of a target.
     #[serde(default)]
     pub revision: u64,
-    /// The API server does not account for it. It is reported, and not undone before somebody says so.
+    /// Set where the API server does not account for the record. It is reported then, and not undone before somebody
+    /// orders that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgotten: Option<Forgotten>,
 }
 
 impl Record {
-    /// Something is, or may be, mounted or in use.
+    /// Whether something of this record is, or may be, mounted or in use.
     #[must_use]
     pub fn has_traces(&self) -> bool {
         self.staged != Done::No || !self.targets.is_empty() || !self.left.is_empty()
     }
 
-    /// A claim's target is, or may be, mounted or in use.
+    /// Whether a claim's target is, or may be, mounted or in use.
     #[must_use]
     pub fn has_of(&self, claim: &str) -> bool {
         self.targets.contains_key(claim) || self.left.contains_key(claim)
     }
 
-    /// It is not undone for what the API server does not have.
+    /// Whether the record is kept: it is forgotten, and so not undone because the API server does not have its
+    /// objects.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.forgotten.is_some_and(|f| f.why == Lapse::WentBack)

@@ -14,7 +14,7 @@ use super::controller_side::ControllerStep;
 use super::observed::AttachmentSeen;
 use crate::api::{Attachment, AttachmentState};
 
-/// Whether the other Attachments of the volume have to be looked at before this call.
+/// Whether the other Attachments of the volume have to be read before this call.
 #[must_use]
 pub fn matters(attachment: &AttachmentSeen, step: ControllerStep) -> bool {
     let calls = matches!(step, ControllerStep::Publish | ControllerStep::Unpublish);

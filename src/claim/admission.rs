@@ -34,7 +34,7 @@ pub struct Seen<'a> {
     pub not_allowed: &'a [(String, NotAllowed)],
 }
 
-/// What to do for a claim that is granted.
+/// The next step towards a grant, for the claim whose turn it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Grant {
     /// Create the Attachment with this name on this node.
@@ -68,9 +68,9 @@ pub enum Grant {
 /// What admission says about one claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Granted by this.
+    /// The claim is granted by this step.
     Grant(Grant),
-    /// Waits for this.
+    /// The claim waits for this.
     Wait(Waiting),
 }
 
@@ -212,13 +212,14 @@ fn usable_volume<'a>(
     }
 }
 
-/// A new Attachment can be made: all that it copies is known. One that exists can be joined without.
+/// Fails unless a new Attachment can be made, which needs everything that it copies to be known. An existing one can
+/// be joined without that.
 fn prepared(volume: &VolumeSeen) -> Result<(), Waiting> {
     volume.unprepared.clone().map_or(Ok(()), |why| Err(Waiting::PluginNotReady { why }))
 }
 
-/// The driver takes a second target of the volume on a node: in every mode where its Plugin says so, else in those
-/// that its capability SINGLE_NODE_MULTI_WRITER covers. SINGLE_NODE_READER_ONLY is not one of them (CSI
+/// Whether the driver takes a second target of the volume on a node: in every mode where its Plugin says so, else in
+/// those that its capability SINGLE_NODE_MULTI_WRITER covers. SINGLE_NODE_READER_ONLY is not one of them (CSI
 /// NodePublishVolume).
 #[must_use]
 pub fn shares_node(mode: AccessMode, multi_writer: bool, tolerates_second_target: bool) -> bool {
@@ -226,19 +227,19 @@ pub fn shares_node(mode: AccessMode, multi_writer: bool, tolerates_second_target
     tolerates_second_target || (multi_writer && covered)
 }
 
-/// Only one claim at a time may have a target on an Attachment of this mode: the mode says so, or the driver
+/// Whether only one claim at a time may have a target on an Attachment of this mode: the mode says so, or the driver
 /// takes no second target on a node (CSI NodePublishVolume).
 #[must_use]
 pub fn is_exclusive(mode: AccessMode, shares_node: bool) -> bool {
     mode.is_single_claim() || !(mode.is_multi_node() || shares_node)
 }
 
-/// Nothing new is made on it any more.
+/// Whether no claim may join this Attachment any more, since it is closing, lost or undone.
 fn is_leaving(attachment: &AttachmentSeen) -> bool {
     attachment.deleted || attachment.lost || attachment.state >= AttachmentState::NodeDetached
 }
 
-/// May the claim join the Attachment that has the name it needs?
+/// Joins the claim to the existing Attachment that has the name it needs, or says why it has to wait.
 fn join(
     seen: &Seen<'_>,
     volume: &VolumeSeen,
@@ -323,15 +324,15 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> R
         .ok_or(Waiting::NoNode)
 }
 
-/// The Attachment of the claim is made without the right to write: where no claim in this mode ever writes, and
-/// where CSI lets one node write (MULTI_NODE_SINGLE_WRITER), for those who only read.
+/// Whether the Attachment of the claim is made without the right to write: where no claim in this mode ever writes,
+/// and where CSI lets one node write (MULTI_NODE_SINGLE_WRITER), for those who only read.
 #[must_use]
 pub fn attaches_read_only(claim: &ClaimSeen) -> bool {
     claim.mode.is_reader_only() || (claim.mode == AccessMode::MultiNodeSingleWriter && claim.read_only)
 }
 
-/// MultiNodeSingleWriter: one node that may write. Where the writer has gone and readers stayed, theirs still may. A
-/// driver that is never asked to attach read-only cannot tell, and takes it.
+/// Keeps a writer in mode MultiNodeSingleWriter off a second node that may write. Where the writer has gone and
+/// readers stayed, theirs still may. A driver that is never asked to attach read-only cannot tell, and takes it.
 fn one_writing_node(
     seen: &Seen<'_>,
     volume: &VolumeSeen,
@@ -360,7 +361,7 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
     }
 }
 
-/// How far a claim is that is in the way.
+/// The state of a claim that is in another one's way, in one word.
 pub(super) fn state_of(claim: &ClaimSeen) -> String {
     if claim.deleted { "leaving".into() } else { format!("{:?}", claim.state) }
 }

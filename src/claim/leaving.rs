@@ -1,4 +1,5 @@
-//! What a deleted claim says after its node is done with it: the rest is up to its Attachment, and nobody looks there.
+//! What the status of a deleted claim says while its Attachment is being detached: its node is done with the claim,
+//! and a user looks at the claim and not at the Attachment.
 //!
 //! Only when something is wrong or takes long: what goes well costs no write.
 
@@ -11,7 +12,7 @@ use crate::api::conditions::{CallFailure, story};
 use crate::api::{AttachmentState, AttachmentStatus, ClaimState};
 use crate::attachment::AttachmentSeen;
 
-/// A detach that takes no longer is not told.
+/// Shortest time of a detach that the claim tells of.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the claim's status is to say.
@@ -23,25 +24,25 @@ pub struct Story {
     pub message: String,
     /// What the driver last refused.
     pub last_error: Option<CallFailure>,
-    /// How often in a row.
+    /// How often the driver has refused in a row.
     pub attempts: Option<i64>,
-    /// When it is asked again.
+    /// When the driver is asked again.
     pub next_retry: Option<Time>,
 }
 
-/// Whether there is something to tell.
+/// Whether the claim's status has to say something about the detach.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Telling {
-    /// Nothing, or somebody else tells.
+    /// No: all goes well, or the node's agent writes the status.
     Nothing,
-    /// Not yet: again after this time.
+    /// Not yet: it is asked again after this time.
     Later(Duration),
-    /// This.
+    /// Yes: this.
     Now(Box<Story>),
 }
 
-/// For one claim and the Attachment that it uses, which has been closing for `closing`. `served` says whether the
-/// agent that detaches is heard and its driver answers.
+/// Decides for one deleted claim and the Attachment that it uses, which has been closing for `closing`. `served` says
+/// whether the agent that detaches is heard and its driver answers.
 #[must_use]
 pub fn of(
     claim: &ClaimSeen,

@@ -1,14 +1,14 @@
-//! What a claim says while its node is not heard of, and after it was lost.
+//! The conditions of a claim whose node's agent is silent, and of one whose node was lost.
 
 use super::observed::ClaimSeen;
 use crate::api::conditions::Desired;
 use crate::attachment::loss::{Cause, Refusal, Verdict};
 
-/// The condition that is there while the node of a claim is not heard of. True: it is not; its transition time says
-/// since when.
+/// The type of the condition that a claim has while the agent of its node is silent. It is True for that time, and
+/// its transition time says since when.
 pub const SILENT: &str = "NodeSilent";
 
-/// The condition for a claim on this node, if there is anything to say.
+/// The NodeSilent condition of a claim on this node, if there is anything to say.
 #[must_use]
 pub fn of(verdict: &Verdict, claim: &ClaimSeen, node: &str) -> Option<Desired> {
     let says = |status, reason, message| Some(Desired { type_: SILENT, status, reason, message });
@@ -104,7 +104,7 @@ fn refused(refusal: &Refusal, node: &str) -> String {
     }
 }
 
-/// The first few, so that the message stays readable.
+/// The first few of these claims, so that the message stays readable.
 fn shown(claims: &[String]) -> String {
     let first: Vec<&str> = claims.iter().take(3).map(String::as_str).collect();
     let more = claims.len() - first.len();

@@ -18,7 +18,7 @@ pub struct ClaimSeen {
     pub created: i64,
     /// It has a deletionTimestamp.
     pub deleted: bool,
-    /// It carries our finalizer.
+    /// Whether the claim carries our finalizer.
     pub held: bool,
     /// spec.forceDetach.
     pub force: bool,
@@ -69,19 +69,19 @@ impl ClaimSeen {
         (self.yielded.as_deref() != Some(uid)).then_some(uid)
     }
 
-    /// It was assigned to this Attachment last, whatever has become of that.
+    /// Whether the claim was assigned to this Attachment last, whatever has become of that grant.
     #[must_use]
     pub fn names(&self, attachment_uid: &str) -> bool {
         self.assignment.as_ref().is_some_and(|a| a.attachment_uid == attachment_uid)
     }
 
-    /// It asks to be granted: alive and without a grant in force.
+    /// Whether the claim asks to be granted: it is not deleted, not lost, and has no grant in force.
     #[must_use]
     pub fn wants_grant(&self) -> bool {
         !self.deleted && self.uses().is_none() && self.state != ClaimState::Lost
     }
 
-    /// It writes in a mode that has one writer for all nodes, so the VolumeHandle must name it.
+    /// Whether the claim writes in a mode that has one writer for all nodes, so that the VolumeHandle must name it.
     #[must_use]
     pub fn needs_writer_lock(&self) -> bool {
         self.mode == AccessMode::MultiNodeSingleWriter && !self.read_only
@@ -122,12 +122,12 @@ pub struct NodeSeen {
     pub name: String,
     /// UID of the Node under which its instance runs.
     pub uid: String,
-    /// Its agent reports a healthy node service of the Plugin.
+    /// Whether the node's agent reports a healthy Node service of the Plugin's driver.
     pub healthy: bool,
     /// The volume can be reached from it.
     pub reachable: bool,
-    /// It has, or may have, mounts of the volume from before it was lost, and has yet to undo them (rule R4,
-    /// interleaving B8).
+    /// Whether the node has, or may have, mounts of the volume from before it was lost, and has yet to undo them
+    /// (rule R4, interleaving B8).
     pub unclean: bool,
     /// Another node that the driver knows by the same id.
     pub twin: Option<String>,
@@ -148,31 +148,32 @@ pub struct ForgottenSeen {
     pub mount: Mount,
 }
 
-/// What a node says about a mount.
+/// What is known of a mount without an Attachment, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mount {
-    /// It is reported, with the UID of the Attachment that it was made for.
+    /// The PluginInstance describes the mount, with the UID of the Attachment that it was made for.
     Reported(String),
-    /// There may be one: the node's record under this UID of an Attachment cannot be read, so nobody undoes what it says.
+    /// There may be a mount: the node's record of the Attachment with this UID cannot be read, so nobody undoes what
+    /// it says.
     Unreadable(String),
-    /// The volume is named, and no more.
+    /// The PluginInstance names the volume and says no more, because its list was full.
     Named,
-    /// The same, by the Lease of the node's agent: no PluginInstance says so.
+    /// The Lease of the node's agent names the volume, and no PluginInstance does.
     InLease,
     /// etcd may have been restored, and the node has yet to say what it has mounted.
     NotSaid,
 }
 
-/// The volume is reachable from a node with these segments: `accessible` is empty, or one of its terms
-/// is contained in the node's. Keys are compared without case (CSI Topology).
+/// Whether the volume is reachable from a node with these segments: `accessible` is empty, or one of its terms is
+/// contained in the node's. Keys are compared without case (CSI Topology).
 #[must_use]
 pub fn reaches(accessible: &[Segments], node: &std::collections::BTreeMap<String, String>) -> bool {
     let has = |key: &str, value: &str| node.iter().any(|(k, v)| k.eq_ignore_ascii_case(key) && v == value);
     accessible.is_empty() || accessible.iter().any(|term| term.segments.iter().all(|(k, v)| has(k, v)))
 }
 
-/// A node takes another volume of the driver: CSI NodeGetInfo's limit is not reached, or is 0, which is no limit.
-/// `load` counts what is leaving too: it is attached until it is not.
+/// Whether a node takes another volume of the driver: CSI NodeGetInfo's limit is not reached, or is 0, which is no
+/// limit. `load` counts what is leaving too: it is attached until it is not.
 #[must_use]
 pub fn has_room(max_volumes: i64, load: usize) -> bool {
     usize::try_from(max_volumes).map_or(true, |limit| limit == 0 || load < limit)

@@ -4,14 +4,14 @@ use super::observed::{ForgottenSeen, Mount};
 use crate::api::instance::UNDO_FORGOTTEN;
 use crate::plugin::allow::NotAllowed;
 
-/// Who holds what a claim needs.
+/// The holder of a volume that a claim waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// A claim as namespace/name, or `Attachment/name` where no claim is known.
     pub who: String,
-    /// Where.
+    /// Node on which the volume is held.
     pub node: String,
-    /// How far it is; empty where that is not told.
+    /// State of the holder; empty where that is not told.
     pub state: String,
 }
 
@@ -213,8 +213,8 @@ impl Waiting {
         }
     }
 
-    /// The same without how far the holder is, which changes several times at each hand-over. Only the first in line is
-    /// told that.
+    /// The same reason without the holder's state, which changes several times at each hand-over. Only the first in
+    /// line is told that.
     #[must_use]
     pub fn without_state(mut self) -> Self {
         if let Self::Held(holder) | Self::OneTarget(holder) | Self::NotAttached(holder) = &mut self {
@@ -223,7 +223,7 @@ impl Waiting {
         self
     }
 
-    /// What a plugin's instances say can end it, on whichever nodes they are.
+    /// Whether a change of any PluginInstance of the Plugin can end this wait.
     #[must_use]
     pub fn is_for_instances(&self) -> bool {
         matches!(
@@ -232,14 +232,14 @@ impl Waiting {
         )
     }
 
-    /// It ends when others let go of the volume, or are served before.
+    /// Whether this wait ends when other claims let go of the volume, or are served before.
     #[must_use]
     pub fn is_for_the_volume(&self) -> bool {
         self.holds_the_line() || matches!(self, Self::InLine { .. })
     }
 
-    /// The claim could be granted once somebody else lets go, so younger claims stand behind it. A claim
-    /// that cannot be granted at all does not hold up the line (interleaving B30).
+    /// Whether younger claims stand behind this one: it could be granted once somebody else lets go. A claim that
+    /// cannot be granted at all does not hold up the line (interleaving B30).
     #[must_use]
     pub fn holds_the_line(&self) -> bool {
         matches!(

@@ -11,9 +11,9 @@ use crate::api::ClaimState;
 use crate::api::handle::{Writer, WriterRef};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 
-/// A writer that was replaced has nothing mounted and never will: its claim is not on that Attachment (an
-/// assignment that still comes finds another name), is off its node, or the Attachment itself is gone. A claim
-/// that is gone proves nothing: one removed by hand may still be mounted (interleaving N14).
+/// Whether a writer that was replaced has nothing mounted and never will: its claim is not on that Attachment (an
+/// assignment that still comes finds another name), is off its node, or the Attachment itself is gone. A claim that
+/// is gone proves nothing: one removed by hand may still be mounted (interleaving N14).
 ///
 /// `claim` is the one with the recorded UID, if there is one; `locked`, that the recorded Attachment exists.
 #[must_use]

@@ -52,13 +52,14 @@ pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
         .map(|c| NodeStep::ReportClaimDetached { claim: c.uid.clone() })
 }
 
-/// The driver is asked to undo something.
+/// Whether a step asks the driver to undo something.
 fn is_call(step: &NodeStep) -> bool {
     matches!(step, NodeStep::Unpublish { .. } | NodeStep::Unstage { .. })
 }
 
-/// The volume is mounted here for an Attachment that has more right to it. A driver that goes by the volume id would take
-/// that mount away, or the device from under it. It happens where a record was away while the volume was granted anew.
+/// Whether the volume is mounted on this node for another Attachment, which has more right to it. A driver that goes
+/// by the volume id would take that mount away, or the device from under it. It happens where a record was away while
+/// the volume was granted anew.
 fn is_under_another(seen: &Seen, record: &Record) -> bool {
     let is_mounted = |other: &Record| {
         let is_published = other.targets.values().any(|target| target.published == Done::Yes);
@@ -109,7 +110,7 @@ fn undo_record(seen: &Seen, record: &Record) -> Option<NodeStep> {
     leave(seen, record, ordered)
 }
 
-/// Others stay: what each had that has left is looked at alone.
+/// Looks for users of the targets of claims that have left, one by one, while other claims stay on the Attachment.
 fn find_users_of_targets(seen: &Seen, record: &Record) -> Option<NodeStep> {
     let attachment = &record.attachment_uid;
     let mut left = record.left.keys().filter(|uid| *uid != attachment && !seen.backs_off(uid));
@@ -124,7 +125,7 @@ fn read_attachment(record: &Record) -> NodeStep {
     }
 }
 
-/// Does the API server account for the record as a whole?
+/// Finds out whether the API server accounts for the record as a whole, and writes down the answer.
 fn account(seen: &Seen, record: &Record, gone: bool) -> Option<NodeStep> {
     let attachment = record.attachment_uid.clone();
     if !gone {
@@ -191,7 +192,8 @@ fn undo_target(
     }
 }
 
-/// What a record that was written at `known` says about an object that is gone.
+/// Why an object is gone that was there at the revision `known`: it was deleted, or the API server has gone back
+/// behind it.
 fn fate(seen: &Seen, uid: &str, known: u64) -> Fate {
     if seen.doubted.iter().any(|d| d == uid) {
         return Fate::Forgotten;
@@ -228,15 +230,15 @@ fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
     }
 }
 
-/// Whether somebody waits for this node's word. A lost node that is cut off has none (rule R4); where no call cuts it
-/// off, the leader that finds it back waits for it.
+/// Whether somebody waits for this node to write NodeDetached. Of a lost node that is cut off nobody does (rule R4);
+/// where no call cuts it off, the leader that finds it back waits for it.
 fn is_awaited(attachment: &AttachmentSeen) -> bool {
     !attachment.lost || attachment.is_lost_unfenced()
 }
 
-/// A driver detaches a volume from a node, whichever Attachment it was attached for. So no other record of the handle may
-/// have traces, nor a file speak of it that nobody can read (rule R7). What has a record of its own was made when none
-/// did: a file that was torn later speaks of something else.
+/// Whether the volume may be detached from this node. A driver detaches it whichever Attachment it was attached for,
+/// so no other record of the handle may have traces, nor a file speak of it that nobody can read (rule R7). What has
+/// a record of its own was made when none did: a file that was torn later speaks of something else.
 fn may_hand_on(seen: &Seen, attachment: &AttachmentSeen) -> bool {
     let uid = &attachment.uid;
     let has_others = seen.records.iter().any(|record| record.attachment_uid != *uid && record.has_traces());
@@ -245,7 +247,7 @@ fn may_hand_on(seen: &Seen, attachment: &AttachmentSeen) -> bool {
 }
 
 impl Seen {
-    /// The Attachment closes, has nothing left here, and waits for what is left of another one.
+    /// Whether the Attachment closes, has nothing left here, and waits for what is left of another one.
     #[must_use]
     pub fn is_held_up(&self, attachment: &str) -> bool {
         let closes = |a: &AttachmentSeen| a.deleted && a.state == AttachmentState::Attached && is_awaited(a);
