@@ -1,4 +1,5 @@
-//! What leaves: Attachments that nobody uses, claims that are deleted, and whom their calls belong to meanwhile.
+//! The leader's steps about what is leaving: Attachments that nobody uses, claims that are deleted, and the
+//! controller instance that makes their calls meanwhile.
 
 use super::look::Look;
 use super::plan::LeaderStep;

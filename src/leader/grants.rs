@@ -1,4 +1,4 @@
-//! What admission has granted, one write at a time.
+//! The leader's steps towards what admission has granted, one write at a time.
 
 use super::look::Look;
 use super::plan::LeaderStep;
@@ -39,8 +39,8 @@ pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Option<
     }
 }
 
-/// The step, once whom the named writer replaced is done, by live reads: made after the name was seen in the VolumeHandle
-/// (rule R1).
+/// The given step, once live reads show that the writer which the named one replaced is done. They are made after the
+/// name was seen in the VolumeHandle (rule R1).
 fn after_writer(scene: &Scene<'_>, step: impl Fn() -> LeaderStep) -> Option<LeaderStep> {
     let writer = scene.handle.and_then(|handle| handle.writer.as_ref());
     let Some(before) = writer.and_then(|writer| writer.after.as_ref()) else { return Some(step()) };

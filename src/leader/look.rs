@@ -57,22 +57,22 @@ pub enum Look {
 /// Whether a controller instance can be making a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallerNow {
-    /// As far as anybody can know it may.
+    /// The instance may be making a call, as far as anybody can know.
     MayCall,
-    /// Its agent has been silent for longer than any call takes, or on a machine that is off.
+    /// The instance's agent has been silent for longer than any call takes, or is silent on a machine that is off.
     CutOff,
-    /// It has had no Controller service for longer than any call takes. It may have again.
+    /// The instance has had no Controller service for longer than any call takes. It may have one again.
     Left,
 }
 
-/// That a PersistentVolume stands for a volume, which the stock stack then has.
+/// A PersistentVolume that stands for a volume, which Kubernetes' own CSI stack then has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamedBy {
     /// Name of the PersistentVolume.
     pub name: String,
     /// The field of its spec that says so.
     pub field: &'static str,
-    /// It names the same volume, and not only one that may be the same.
+    /// Whether the PersistentVolume certainly names this volume, and not one that may be the same.
     pub certain: bool,
 }
 

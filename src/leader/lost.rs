@@ -1,4 +1,5 @@
-//! Nodes that are not heard of: what is declared lost where rule R4 allows it, and what then ends without them.
+//! The leader's steps about nodes whose agents are silent: declaring them lost where rule R4 allows it, and ending
+//! what then ends without them.
 
 use super::look::{CallerNow, Look};
 use super::plan::LeaderStep;
@@ -21,8 +22,8 @@ pub(super) fn plan(scene: &Scene<'_>) -> Option<LeaderStep> {
     })
 }
 
-/// What the caches say of an Attachment's node is good enough to wait and to tell. It is declared lost on live reads only:
-/// of the claims first, if it goes by their word, and of the node last.
+/// Declares the node of an Attachment lost. What the caches say of the node is good enough to wait and to tell; the
+/// declaration needs live reads: of the claims first, if it goes by their word, and of the node last.
 fn declare(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep> {
     let uid = || attachment.uid.clone();
     let facts = scene.nodes_of.get(&attachment.uid)?;
@@ -44,7 +45,7 @@ fn judge(attachment: &AttachmentSeen, node: &NodeFacts, claims: &[ClaimSeen]) ->
     loss::judge(&loss::Seen { attachment, node, claims })
 }
 
-/// A claim that nobody deleted ends with its node.
+/// Ends a claim that nobody has deleted and whose node was lost.
 fn end_claim(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep> {
     let lives = |claim: &&ClaimSeen| {
         let is_over = matches!(claim.state, ClaimState::NodeDetached | ClaimState::Lost);
@@ -54,7 +55,7 @@ fn end_claim(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderSte
     Some(LeaderStep::EndClaim { claim, attachment: attachment.uid.clone() })
 }
 
-/// A call that nobody can ever make is left out.
+/// Leaves out the ControllerUnpublishVolume that nobody can ever make.
 fn abandon(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep> {
     let controller = attachment.controller.as_ref()?;
     let looks_dead = scene.controllers.iter().any(|c| c.name == controller.instance && c.dead);
@@ -75,7 +76,7 @@ fn abandon(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep>
         .then(|| LeaderStep::Abandon { attachment: attachment.uid.clone() })
 }
 
-/// Some other instance, healthy or not, could serve the volume.
+/// Whether some other instance than `but`, healthy or not, could serve the volume.
 fn has_heirs(scene: &Scene<'_>, but: &str) -> bool {
     if scene.plugin != Some(Balancing::PerTopology) {
         return true;

@@ -24,7 +24,7 @@ pub enum LeaderStep {
     DeclareLost {
         /// UID of the Attachment.
         attachment: String,
-        /// By what it is.
+        /// The reason for which the node counts as lost.
         cause: Cause,
     },
     /// Write state Lost on a claim that nobody has deleted and whose node was lost.
@@ -96,7 +96,7 @@ pub enum LeaderStep {
     ReportReady,
     /// Write into the Volume's status what its VolumeHandle says, and that the storage was made if that was lost too.
     RestoreStatus {
-        /// The state was lost too.
+        /// Whether the state was lost too.
         state_too: bool,
     },
     /// Say that the storage stays because a PersistentVolume names it.
@@ -106,11 +106,11 @@ pub enum LeaderStep {
 
     /// Create the VolumeHandle.
     CreateHandle {
-        /// Its epoch: later than that of every Attachment that is left.
+        /// Epoch of the VolumeHandle: later than that of every Attachment that is left.
         epoch: i64,
-        /// Closed, because some are left.
+        /// Whether the VolumeHandle is made closed, because Attachments of an earlier one are left.
         closing: bool,
-        /// The instance that has them to detach.
+        /// The controller instance that has to detach those Attachments.
         controller: Option<ControllerRef>,
     },
     /// Write closing and epoch + 1 on the VolumeHandle: no new use from here on (rule R3).

@@ -18,11 +18,11 @@ pub struct Scene<'a> {
     pub name: &'a str,
     /// The Volume, if there is one.
     pub volume: Option<&'a Volume>,
-    /// The same as admission sees it.
+    /// The Volume as admission sees it.
     pub volume_seen: Option<&'a VolumeSeen>,
-    /// The Plugin exists; how it spreads volumes.
+    /// How the Plugin spreads volumes over its instances; None if there is no such Plugin.
     pub plugin: Option<Balancing>,
-    /// The Plugin that has its driver instead, being older.
+    /// Name of an older Plugin that has the same driver, and so has it instead.
     pub older_plugin: Option<&'a str>,
     /// The driver's name: that of the VolumeHandle, for as long as there is one, else the Plugin's.
     pub driver: &'a str,
@@ -44,7 +44,7 @@ pub struct Scene<'a> {
     pub claims: &'a [ClaimSeen],
     /// Attachments made for a Volume of this name.
     pub attachments: &'a [AttachmentSeen],
-    /// What is known of the nodes of these, by the Attachment's UID.
+    /// What is known of the nodes of `attachments`, by the Attachment's UID.
     pub nodes_of: &'a BTreeMap<String, NodeFacts>,
     /// Attachments of the VolumeHandle, whoever they were made for: these lock it.
     pub locks: &'a [AttachmentSeen],
@@ -52,7 +52,7 @@ pub struct Scene<'a> {
     pub nodes: &'a [NodeSeen],
     /// Mounts of the volume that nodes report and no Attachment stands for.
     pub forgotten: &'a [ForgottenSeen],
-    /// Somebody reported such a mount from a node that is gone or off, as far as the caches know.
+    /// Whether a mount of the volume was reported from a node that is gone or off, as far as the caches know.
     pub ended_reports: bool,
     /// What the Volume asks for and its namespace may not.
     pub volume_not_allowed: Option<&'a NotAllowed>,
@@ -86,8 +86,8 @@ impl<'a> Scene<'a> {
         self.handle.filter(|handle| handle.volume_uid == *uid)
     }
 
-    /// Whether all who reported a mount from a node that is gone or off are really out of the game, by live reads: before
-    /// anything is granted or deleted that such a report spoke of (rules R1, R4).
+    /// Whether live reads show that the nodes which reported mounts and seem gone or off are so: before anything is
+    /// granted or deleted that such a report spoke of (rules R1, R4).
     pub(super) fn reports_have_ended(&self) -> Result<bool, Look> {
         match self.looked.reports_have_ended {
             _ if !self.ended_reports => Ok(true),

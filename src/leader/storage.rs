@@ -37,7 +37,7 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Due {
     })
 }
 
-/// The VolumeHandle names another Volume. Takes it over if that one is gone, by closing first.
+/// Takes over a VolumeHandle that names another Volume, if that one is gone: by closing it first.
 pub(super) fn contest_handle(scene: &Scene<'_>) -> Due {
     let (Some(volume), Some(handle)) = (scene.volume, scene.handle) else { return Due::Nothing };
     match scene.looked.owner_exists {
@@ -147,7 +147,8 @@ fn named_by<'a>(
     }
 }
 
-/// Another orchestrator has the storage: the Volume waits, and if it is to be deleted it goes without it.
+/// Keeps the Volume off storage that a PersistentVolume names: it waits, and if it is deleted it goes without
+/// DeleteVolume.
 fn keep_off(scene: &Scene<'_>, volume: &Volume, named: &NamedBy) -> Due {
     let NamedBy { name, field, certain } = named.clone();
     if volume.metadata.deletion_timestamp.is_some() {

@@ -18,7 +18,7 @@ pub(super) enum Due {
     Nothing,
     /// This step.
     Step(LeaderStep),
-    /// Somebody else's doing, which the Volume's condition names.
+    /// A wait for something that others do, which the Volume's condition names.
     Wait(VolumeWaiting),
 }
 
@@ -90,7 +90,7 @@ fn due(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> VolumeStep {
     })
 }
 
-/// Who is to make the calls for a VolumeHandle whose Volume is gone, if it cannot be the one that it names.
+/// The controller instance that takes over a VolumeHandle whose Volume is gone, if the one that it names is dead.
 pub(super) fn heir_without_volume(scene: &Scene<'_>) -> Option<ControllerRef> {
     volume::heir_without_volume(scene.handle?, scene.controllers, scene.plugin?)
 }
@@ -138,7 +138,7 @@ pub(super) fn moves_from<'a>(scene: &Scene<'a>, to: &VolumeAssignment) -> Option
     now.controller.as_ref().filter(|from| to.controller.as_ref() != Some(from))
 }
 
-/// Calls may be taken from this instance: live reads say that it can be making none.
+/// Whether calls may be taken from this instance: live reads have to say that it can be making none.
 pub(super) fn may_move(scene: &Scene<'_>, from: Option<&ControllerRef>) -> Result<bool, Look> {
     let Some(from) = from else { return Ok(true) };
     match scene.looked.callers.get(&from.instance) {

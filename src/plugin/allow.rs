@@ -20,7 +20,7 @@ pub struct NamespaceSeen {
 pub struct NotAllowed {
     /// Name of the Plugin.
     pub plugin: String,
-    /// There is such a Plugin.
+    /// Whether there is a Plugin of that name.
     pub exists: bool,
     /// Name of the namespace.
     pub namespace: String,

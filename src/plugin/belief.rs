@@ -10,8 +10,8 @@ use crate::api::names::instance_name;
 use crate::api::plugin::ControllerNodes;
 use crate::api::{Plugin, PluginInstance};
 
-/// It has the name that the agent of its node gives to the instance of this driver. Any other counts nowhere: one node
-/// has one, and what is known of it cannot be split or doubled.
+/// Whether a PluginInstance counts: it has the name that the agent of its node gives to the instance of this driver.
+/// Any other counts nowhere: one node has one, and what is known of it cannot be split or doubled.
 #[must_use]
 pub fn counts(instance: &PluginInstance, driver: &str) -> bool {
     let spec = &instance.spec;
@@ -20,8 +20,8 @@ pub fn counts(instance: &PluginInstance, driver: &str) -> bool {
         && instance.metadata.name.as_deref() == Some(instance_name(&spec.node_name, driver).as_str())
 }
 
-/// The driver on the node with this name and these labels may be asked to make controller calls. Without a word of the
-/// Plugin every one may.
+/// Whether the driver on the node with this name and these labels may be asked to make controller calls. Where the
+/// Plugin selects no nodes, every one may.
 #[must_use]
 pub fn may_control(plugin: &Plugin, node: &str, labels: Option<&BTreeMap<String, String>>) -> bool {
     let Some(ControllerNodes { names, match_labels }) = &plugin.spec.controller_nodes else { return true };
@@ -29,8 +29,8 @@ pub fn may_control(plugin: &Plugin, node: &str, labels: Option<&BTreeMap<String,
     names.iter().any(|name| name == node) || (!match_labels.is_empty() && match_labels.iter().all(has))
 }
 
-/// Of nodes that their drivers know by one id: another node with that id, by the node's name. A driver could not tell
-/// which of them is meant.
+/// The twins of nodes, by the node's name: another node that the driver knows by the same node id. A driver could not
+/// tell which of them is meant.
 #[must_use]
 pub fn twins<'a>(instances: impl IntoIterator<Item = &'a PluginInstance>) -> HashMap<&'a str, &'a str> {
     let mut first: HashMap<&str, &str> = HashMap::new();

@@ -1,9 +1,10 @@
-//! What a change of a PluginInstance can decide. Most change nothing that anybody decides by: a version, words, times.
+//! Which decisions a change of a PluginInstance can change. Most changes are of a version, a message or a time, and
+//! change none.
 
 use crate::api::instance::{Capabilities, Service};
 use crate::api::{PluginInstance, PluginInstanceStatus};
 
-/// A driver that attaches.
+/// The capability of a driver that attaches.
 const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
 
 /// Which decisions a change of a PluginInstance can change.
@@ -18,16 +19,17 @@ pub struct Change {
     /// About other nodes of the driver too: it has come or gone, or the driver calls its node by another id, which can be
     /// theirs.
     pub place: bool,
-    /// Something that only those decide by who wait.
+    /// Decisions about what waits: whoever does not wait is not concerned.
     pub other: bool,
 }
 
 impl Change {
-    /// The agent beside it fell silent, or was heard again: all that is believed of it is judged anew.
+    /// The agent of the instance fell silent, or was heard again: all that is believed of the instance is judged
+    /// anew.
     pub const HEARD: Self = Self { node: true, controller: true, attaches: false, place: false, other: true };
 
-    /// Its Node came, went, became another or was marked as off or on: then it also no longer is, or is again, one of two
-    /// that a driver knows by the same id.
+    /// The Node of the instance came, went, became another or was marked as off or on: then it also no longer is, or
+    /// is again, one of two that a driver knows by the same id.
     pub const STANDING: Self = Self { place: true, ..Self::HEARD };
 
     /// What is different between two states of an instance. One of them may not be there.
@@ -46,7 +48,7 @@ impl Change {
         }
     }
 
-    /// Nobody decides by it.
+    /// Whether the change concerns no decision.
     #[must_use]
     pub fn is_nothing(self) -> bool {
         self == Self::default()

@@ -19,7 +19,7 @@ use crate::api::conditions::{Desired, READY};
 use crate::api::instance::{Capabilities, Service};
 use crate::api::{Plugin, PluginInstance, PluginInstanceStatus, PluginStatus};
 
-/// The name of the Plugin that has the driver which this one names too.
+/// The name of an older Plugin that names the same driver, and so has it.
 #[must_use]
 pub fn older(plugin: &Plugin, all: &[Arc<Plugin>]) -> Option<String> {
     let same = all.iter().filter(|p| p.driver_name() == plugin.driver_name());
@@ -143,7 +143,7 @@ fn common_capabilities(healthy: &[&Seen<'_>], controls: impl Fn(&Seen<'_>) -> bo
     }
 }
 
-/// What is in each of these lists.
+/// The entries that every one of these lists has.
 fn common<'a>(mut lists: impl Iterator<Item = &'a Vec<String>>) -> Vec<String> {
     let first = lists.next().cloned().unwrap_or_default();
     lists.fold(first, |mut common, next| {

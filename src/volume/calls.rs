@@ -69,7 +69,7 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
     }
 }
 
-/// What live reads say of a call.
+/// What live reads say about a call that was prepared from a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// It may be sent.
@@ -81,10 +81,10 @@ pub enum Standing {
     /// DeleteVolume, and the Volume does not hold the lock on its storage closed: somebody may use it, or it is somebody
     /// else's.
     NotClosed,
-    /// DeleteVolume of what nobody can use, and there is a lock on it: somebody does.
+    /// DeleteVolume of what nobody can use, and there is a VolumeHandle for it, so somebody does use it.
     Locked,
-    /// The same, and the lock is this very Volume's: its status was lost, and a repeated CreateVolume was answered with what
-    /// it has, as something that nobody can use. It is asked again.
+    /// As `Locked`, and the VolumeHandle is this very Volume's: its status was lost, and a repeated CreateVolume was
+    /// answered with what it has, as something that nobody can use. It is asked again.
     Own,
 }
 
@@ -131,8 +131,8 @@ pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {
     }
 }
 
-/// The spec with who makes which call, the deletion, which both raise the generation, and of the status what leads from
-/// one call to the next.
+/// The parts of a Volume that decide about its calls: the generation, which spec, assignment and deletion raise, and
+/// of the status what leads from one call to the next.
 fn decisive(volume: &Volume) -> impl PartialEq + '_ {
     let meta = &volume.metadata;
     let id = volume.status.as_ref().and_then(|s| s.volume_handle.as_ref());

@@ -16,19 +16,21 @@ pub struct InstanceSeen {
     pub name: String,
     /// Its agent.
     pub agent: String,
-    /// Healthy, and its agent's Lease is fresh: it may be given new work.
+    /// Whether the instance may be given new work: it is healthy, and its agent's Lease is fresh.
     pub healthy: bool,
-    /// The same, also where its Plugin does not want it to be given any: what it was given it does.
+    /// Whether the instance makes the calls that it was given: as `healthy`, also where its Plugin does not want it
+    /// to get new work.
     pub serving: bool,
-    /// Its agent's Lease expired longer ago than the longest call may take, or has expired on a machine
-    /// of which somebody vouches that it is off: its work may move (rule R2).
+    /// Whether the instance's work may move, because none of its calls can be running: its agent's Lease expired
+    /// longer ago than the longest call may take, or has expired on a machine that somebody has marked as off (rule
+    /// R2).
     pub dead: bool,
-    /// Where it is.
+    /// Topology segments of the instance's node.
     pub topology: BTreeMap<String, String>,
 }
 
 impl InstanceSeen {
-    /// How objects name it.
+    /// The reference by which objects name this instance.
     #[must_use]
     pub fn to_ref(&self) -> ControllerRef {
         ControllerRef { instance: self.name.clone(), agent: self.agent.clone() }

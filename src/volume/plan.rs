@@ -23,13 +23,13 @@ use crate::plugin::allow::NotAllowed;
 pub struct Seen<'a> {
     /// The Volume.
     pub volume: &'a Volume,
-    /// It carries our finalizer.
+    /// Whether the Volume carries our finalizer.
     pub held: bool,
-    /// The Plugin exists; how it spreads volumes.
+    /// How the Plugin spreads volumes over its instances; None if there is no such Plugin.
     pub plugin: Option<Balancing>,
-    /// The Plugin that has its driver instead, being older.
+    /// Name of an older Plugin that has the same driver, and so has it instead.
     pub older_plugin: Option<&'a str>,
-    /// What it asks for and its namespace may not. Counts for what has not been granted yet.
+    /// What the Volume asks for and its namespace may not have. It counts only for what has not been granted yet.
     pub not_allowed: Option<NotAllowed>,
     /// The instance that its own calls are assigned to is of the driver that would be asked now. It is not where the Plugin
     /// was made anew for another one, which knows other volumes by the same handles.
@@ -110,7 +110,7 @@ fn state(seen: &Seen<'_>) -> VolumeState {
     seen.volume.status.as_ref().map_or_else(VolumeState::default, |s| s.state)
 }
 
-/// What CreateVolume made and nobody can use.
+/// The volume that CreateVolume made and nobody can use, if there is one.
 fn rejected<'a>(seen: &Seen<'a>) -> Option<&'a Rejected> {
     seen.volume.status.as_ref().and_then(|s| s.rejected.as_ref())
 }
@@ -198,7 +198,8 @@ fn handle_or_ready(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeSt
     }
 }
 
-/// A step towards the lock on the storage, unless its name would be of another driver than the one that has the storage.
+/// Lets a step towards the VolumeHandle pass, unless the handle would be locked under another driver than the one
+/// that has the storage.
 fn lock(seen: &Seen<'_>, step: VolumeStep) -> VolumeStep {
     if seen.same_driver { step } else { wait_for_driver(seen, Left::Unlocked) }
 }
@@ -365,8 +366,9 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     }
 }
 
-/// An outcome is open, or what was made and nobody can use is to be deleted again: the agent goes on until it knows, also
-/// for a deleted Volume, and after a dead instance its heir. That the storage may be deleted is said to one instance.
+/// The step while the outcome of a call is open, or what was made and nobody can use is to be deleted: the agent goes
+/// on until it knows, also for a deleted Volume, and after a dead instance its heir. That the storage may be deleted
+/// is said to one instance.
 fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<&InstanceSeen>) -> VolumeStep {
     let deleted = seen.volume.metadata.deletion_timestamp.is_some();
     let given_up = deleted && !seen.volume.spec.deletes_storage();

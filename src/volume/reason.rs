@@ -69,7 +69,7 @@ pub enum VolumeWaiting {
     },
 }
 
-/// What a driver has, or may have, of a Volume that has no VolumeHandle.
+/// What a driver has left, or may have left, of a Volume that has no VolumeHandle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Left {
     /// CreateVolume was called, and nobody knows what came of it.
