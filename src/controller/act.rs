@@ -1,4 +1,4 @@
-//! Acts: one write for each step of the plan.
+//! Acts on the leader's plan: one write for each step.
 
 use super::context::Context;
 use super::observe::Observed;

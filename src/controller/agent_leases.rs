@@ -15,7 +15,7 @@ use crate::k8s::ApiError;
 use crate::k8s::lease::{Leases as _, agent_lease_name, agent_of_lease};
 use crate::k8s::read::get_live;
 
-/// Most Leases that are removed at a time; the others are when this is asked next.
+/// Most Leases that are removed at a time; the others have to wait for the next look.
 const MOST: usize = 16;
 
 /// Time between looks at what is left.
@@ -76,7 +76,8 @@ fn named(ctx: &Context) -> HashSet<String> {
     agents.iter().map(|agent| agent_lease_name(agent)).collect()
 }
 
-/// Looks again, live, and removes the Lease at the version that was looked at: an agent that comes meanwhile keeps it.
+/// Looks at a Lease again, live, and removes it at the version that was looked at: an agent that comes meanwhile
+/// keeps it.
 async fn remove_one(ctx: &Context, name: &str, node: &str) -> Result<bool, ApiError> {
     if get_live(&ctx.node_api(), node).await?.is_some() {
         return Ok(false);

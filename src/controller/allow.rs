@@ -6,7 +6,7 @@ use super::context::Context;
 use crate::api::{Plugin, Volume, VolumeClaim};
 use crate::plugin::allow::{self, NamespaceSeen, NotAllowed};
 
-/// What waits for an administrator.
+/// What a Volume and its claims ask for and an administrator has not allowed.
 #[derive(Default)]
 pub(crate) struct Refused {
     /// What the Volume asks for.

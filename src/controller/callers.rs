@@ -23,12 +23,13 @@ pub(crate) fn named_controllers<'a>(
     of_volume.into_iter().chain(of_handle).chain(of_attachments.cloned()).collect()
 }
 
-/// It makes the calls that it has been given.
+/// Whether an instance makes the calls that it has been given.
 fn serves(status: &PluginInstanceStatus, silent: Option<Duration>) -> bool {
     status.controller && status.is_healthy_for(Service::Controller) && silent.is_none()
 }
 
-/// Without `is_assigned` somebody has to be chosen, and with a dead one among those named an heir.
+/// The controller instances that a decision about a Volume has to know. Without `is_assigned` one has to be chosen,
+/// and with a dead one among those that are named an heir.
 pub(crate) fn controllers(
     ctx: &Context,
     instances: &Instances,

@@ -18,15 +18,16 @@ use crate::k8s::ApiError;
 use crate::k8s::lease::{AGENTS, Handover, Restored, revision};
 use crate::k8s::read::list_live;
 
-/// A leader renews every two seconds, and a new one takes over from it within seconds. etcd is not restored in that time.
+/// Longest time without a renewal of the leader's Lease that calls for no caution. A leader renews it every two
+/// seconds, and a new one takes over within seconds; etcd is not restored in that time.
 const GAP: Duration = Duration::from_secs(5);
 
-/// Annotation on the leader's Lease: whoever leads next is as cautious. It says [`RESTORED`], or which version the Lease had
-/// when the caution began.
+/// Annotation on the leader's Lease that makes whoever leads next as cautious. It says [`RESTORED`], or which version
+/// the Lease had when the caution began.
 const CAUTIOUS: &str = "moor.dev/cautious";
 const RESTORED: &str = "etcd was restored";
 
-/// Whether there is caution, and what the agents' Leases have said.
+/// Whether the leader is cautious, and what the agents' Leases have said.
 #[derive(Debug, Default)]
 pub(crate) struct Caution(Mutex<State>);
 
@@ -39,7 +40,7 @@ struct State {
 
 #[derive(Debug)]
 struct On {
-    /// What calls for it.
+    /// What calls for caution.
     cause: Cause,
     /// Versions that the agents' Leases had at the start, by name.
     at_start: HashMap<String, u64>,
@@ -73,7 +74,8 @@ impl State {
         })
     }
 
-    /// What an agent says and that it speaks are one: else it could count as heard before what it says does.
+    /// Takes in an agent's Lease. That the agent is heard and what it says are taken in at once: else it could count
+    /// as heard before what it says does.
     fn hear(&mut self, name: &str, lease: Option<&Lease>) {
         if !name.starts_with(AGENTS) {
             return;
@@ -88,7 +90,8 @@ impl State {
     }
 }
 
-/// Caution outlives its leader: the next one finds a Lease that was renewed a moment ago.
+/// Hands caution on to the next leader, which finds a Lease that was renewed a moment ago and would not be cautious
+/// by itself.
 impl Handover for Caution {
     fn tell(&self, lease: &mut Lease) {
         let annotations = lease.metadata.annotations.get_or_insert_default();
@@ -109,7 +112,7 @@ impl Handover for Caution {
 }
 
 impl Caution {
-    /// Looks at the Leases, before the leader's is taken.
+    /// Finds out whether to be cautious, from the Leases as they are before the leader's is taken.
     pub(crate) async fn begin(&self, leases: &Api<Lease>, leader: &str) -> Result<(), ApiError> {
         let all = list_live(leases, None).await?.items;
         // Without a Lease nobody has ever led, in a backup neither, so it has no grants.
@@ -142,7 +145,7 @@ impl Caution {
         self.state().on.as_ref().is_some_and(|on| !on.heard.contains(lease))
     }
 
-    /// Whether there is caution.
+    /// Whether the leader is cautious.
     pub(crate) fn is_on(&self) -> bool {
         self.state().on.is_some()
     }
@@ -153,7 +156,7 @@ impl Caution {
         self.state().cause() == Some(Cause::Restored)
     }
 
-    /// Everybody was heard.
+    /// Ends caution: every agent was heard, or is not waited for.
     pub(crate) fn end(&self) {
         self.state().on = None;
     }
@@ -163,14 +166,15 @@ impl Caution {
     }
 }
 
-/// What the leader's Lease, as it was left, calls for.
+/// The caution that the leader's Lease calls for, as the last leader has left it.
 fn cause(led: &Lease, now: Timestamp) -> Option<Cause> {
     let renewed = led.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
     let gap = || renewed.is_none_or(|time| is_gap(time.0, now)).then(|| Cause::Gap(revision(led)));
     Cause::said_in(led).or_else(gap)
 }
 
-/// A time in the future is one of a clock that jumped, and says nothing.
+/// Whether the last renewal is long enough ago to be a gap in leadership. A time in the future is one of a clock that
+/// jumped, and counts as a gap.
 fn is_gap(renewed: Timestamp, now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(renewed)).map_or(true, |age| age > GAP)
 }

@@ -1,5 +1,5 @@
-//! Whom a change of a PluginInstance concerns. A rollout changes thousands of them, and a cluster has ten times as many
-//! Volumes: a pass over each for every change would let claims wait behind them.
+//! Which Volumes a change of a PluginInstance concerns. A rollout changes thousands of them, and a cluster has ten
+//! times as many Volumes: a pass over each for every change would let claims wait behind them.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Concern {
         }
     }
 
-    /// An instance has changed like this.
+    /// Asks for passes over the Volumes that this change of an instance concerns.
     pub(crate) fn wake(&self, instance: &PluginInstance, change: Change) {
         if change.is_nothing() {
             return;
@@ -80,7 +80,7 @@ impl Concern {
     }
 }
 
-/// Where VolumeHandles of a driver are found that have no controller instance. No instance has such a name.
+/// The index key of VolumeHandles of a driver that have no controller instance. No instance has such a name.
 pub(crate) fn nobody(driver: &str) -> String {
     volume_key(driver, "")
 }

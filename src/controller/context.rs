@@ -34,7 +34,7 @@ pub(crate) struct Context {
     pub(crate) handles: Arc<Cache<VolumeHandle>>,
     pub(crate) attachments: Arc<Cache<Attachment>>,
     pub(crate) nodes: Arc<Cache<LeanNode>>,
-    /// For their labels.
+    /// The Namespaces, for their labels.
     pub(crate) namespaces: Arc<Cache<Namespace>>,
     pub(crate) leases: Arc<LeaseObserver>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
@@ -109,7 +109,8 @@ impl Context {
         Api::all(self.client.clone())
     }
 
-    /// Volumes of a driver that are attached to a node, or may be: one that leaves counts until it is gone (trap L9).
+    /// How many volumes of a driver are attached to a node, or may be: one that leaves counts until it is gone (trap
+    /// L9).
     pub(crate) fn load(&self, driver: &str, node: &str) -> usize {
         self.attachments.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len()
     }
@@ -120,9 +121,9 @@ impl Context {
         self.leases.expired_on_node_for(&agent_lease_name(&instance.spec.agent), &instance.spec.node_uid)
     }
 
-    /// The agent beside an instance may have been silent for long before this process began to watch it: until it was
-    /// heard, its Lease has to name a recent time. Times of two machines are compared here, where a wrong one only makes
-    /// a claim wait for the next renewal.
+    /// Whether an instance's agent may have been silent for long before this process began to watch its Lease: until
+    /// the agent is heard, its Lease has to name a recent time. Times of two machines are compared here, where a
+    /// wrong one only makes a claim wait for the next renewal.
     pub(crate) fn is_stale(&self, instance: &PluginInstance) -> bool {
         let name = agent_lease_name(&instance.spec.agent);
         if self.leases.is_heard(&name, &instance.spec.node_uid) {
@@ -139,8 +140,8 @@ impl Context {
         silent.is_some_and(|s| s > self.longest_call || off())
     }
 
-    /// An instance has had no Controller service for longer than any call takes, as far as this process has seen: its
-    /// process is proven dead, or has none (rule R2).
+    /// Whether an instance has had no Controller service for longer than any call takes, as far as this process has
+    /// seen: its process is proven dead, or has none (rule R2).
     pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
         let plugin = self.plugins.get("", &instance.spec.plugin_name);
         self.gone.has_left(instance, plugin.as_deref(), self.longest_call)

@@ -10,7 +10,7 @@ use crate::attachment::drift::{self, NodeIdSeen, Scene};
 use crate::k8s::ApiError;
 use crate::k8s::events::Reason;
 
-/// Keeps the Volume's condition as the audits have it, and tells once when it begins.
+/// Keeps the Volume's condition Drifted as the audits have found it, and publishes one Event when it becomes True.
 pub(crate) async fn report(ctx: &Context, seen: &Observed) {
     if let Err(error) = record(ctx, seen).await {
         tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot report the drift");
@@ -38,7 +38,7 @@ async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What is reported of the VolumeHandle, if it is this Volume's.
+/// The condition about the drift that is reported on the VolumeHandle, if it is this Volume's.
 fn drifted(seen: &Observed) -> Option<Desired> {
     let (volume, handle) = (seen.volume.as_ref()?, seen.handle.as_ref()?);
     let own = volume.metadata.uid.as_ref() == Some(&handle.spec.volume.uid);

@@ -1,5 +1,5 @@
-//! Mounts that agents report and the API server does not account for (rule R7): whom they keep a volume from, and when
-//! that ends.
+//! Mounts that agents report and the API server does not account for (rule R7): which volumes must not be granted
+//! beside them, and until when.
 //!
 //! A PluginInstance describes them, and is gone with its Node, its socket or its Plugin while they are in use. So the Lease
 //! of the agent names their volumes too, and one of both is enough.
@@ -32,10 +32,11 @@ pub(crate) fn lease_cache() -> Cache<Lease> {
     })
 }
 
-/// The agent that reports something.
+/// An agent that reports forgotten mounts, or has yet to say whether it has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reporter {
-    /// Name of its Node. The longest cannot be read from a Lease where no Node of that name is known; then the Lease's.
+    /// Name of the agent's Node. A very long one cannot be read from the name of its Lease where no such Node is
+    /// known; then this is the name of the Lease.
     node: String,
     node_uid: String,
     lease: String,
@@ -58,8 +59,8 @@ impl Reporter {
         ctx.leases.expired_on_node_for(&self.lease, &self.node_uid).is_some()
     }
 
-    /// Its node is gone or off, and it is silent, as far as the caches know: see [`have_ended`]. A report ends with its
-    /// node: nothing is mounted on a machine that is off, and nobody else could say so.
+    /// Whether the agent is silent and its node is gone or off, as far as the caches know: see [`have_ended`]. A
+    /// report ends with its node: nothing is mounted on a machine that is off, and nobody else could say so.
     fn has_ended(&self, ctx: &Context) -> bool {
         let node = ctx.nodes.get("", &self.node).filter(|node| node.uid() == self.node_uid);
         let in_service = node.is_some_and(|node| !node.is_out_of_service());
@@ -71,13 +72,14 @@ impl Reporter {
 /// What the agents report about one VolumeHandle.
 #[derive(Default)]
 pub(crate) struct Reports {
-    /// Where it is mounted, or may be.
+    /// The nodes on which the volume is mounted, or may be.
     pub(crate) mounts: Vec<ForgottenSeen>,
-    /// Who reports it from a node that is gone or off, as far as the caches know: see [`have_ended`].
+    /// Agents that report it from a node that is gone or off, as far as the caches know: see [`have_ended`].
     pub(crate) ended: Vec<Reporter>,
 }
 
-/// Collects what is reported. An agent stages no more than it can report, so what is not reported is not there.
+/// Collects what agents report about a VolumeHandle. An agent stages no more than it can report, so what is not
+/// reported is not there.
 pub(crate) fn reports(ctx: &Context, instances: &Instances, handle_name: &str) -> Reports {
     let mut reports = Reports::default();
     // First: of an agent that is heard meanwhile, what it says is looked at after that.
@@ -116,8 +118,8 @@ fn awaited(ctx: &Context, instances: &[Arc<PluginInstance>]) -> Vec<Reporter> {
     all
 }
 
-/// Ends caution when everybody was heard, or is not waited for. Asks for a look at all volumes then, and when others than
-/// `before` are waited for: a claim says whom it waits for. Returns who that is now.
+/// Ends caution when every agent was heard, or is not waited for. Asks for a look at all volumes then, and when
+/// others than `before` are waited for: a claim says whom it waits for. Returns who that is now.
 pub(crate) async fn settle(ctx: &Context, before: &[Reporter]) -> Vec<Reporter> {
     if !ctx.caution.is_on() {
         return Vec::new();
@@ -140,7 +142,7 @@ pub(crate) async fn settle(ctx: &Context, before: &[Reporter]) -> Vec<Reporter> 
 }
 
 impl Reports {
-    /// Of one agent the first counts, which says most.
+    /// Adds a report. Of several by one agent the first counts, which says most.
     fn add(&mut self, ctx: &Context, by: Reporter, instance: String, mount: Mount) {
         if self.ended.contains(&by) || self.mounts.iter().any(|known| known.node == by.node) {
             return;

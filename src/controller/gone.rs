@@ -14,7 +14,7 @@ use crate::api::instance::Service;
 use crate::api::plugin::Roles;
 use crate::api::{Plugin, PluginInstance, PluginInstanceStatus};
 
-/// Since when, by UID of the PluginInstance, on this process's own clock.
+/// Since when instances have had no Controller service, by UID of the PluginInstance, on this process's own clock.
 #[derive(Debug, Default)]
 pub(crate) struct GoneObserver(Mutex<HashMap<String, Instant>>);
 
@@ -45,7 +45,8 @@ impl GoneObserver {
         self.since().get(uid(instance)).filter(|_| is_gone(instance)).map(Instant::elapsed)
     }
 
-    /// Whether its calls may move: it has had no Controller service for longer than any call takes, as far as was seen.
+    /// Whether the calls of an instance may move: it has had no Controller service for longer than any call takes, as
+    /// far as this process has seen.
     ///
     /// Where `spec.roles` is Node, that there is none is the Plugin's word and not the driver's. Its agent goes on with the
     /// calls that it was given, and of two processes says nothing of the one that serves them.
@@ -59,7 +60,7 @@ impl GoneObserver {
         !left_out && self.gone_for(instance).is_some_and(|gone| gone > longest_call)
     }
 
-    /// Counts anew for an instance that is gone: what it said before was not its driver's word.
+    /// Begins to count anew for an instance that is gone, because what it said before was not its driver's word.
     pub(crate) fn restart(&self, instance: &PluginInstance) {
         if let Some(since) = self.since().get_mut(uid(instance)) {
             *since = Instant::now();

@@ -1,5 +1,5 @@
-//! Writes VolumeHandles. What changes who is allowed first closes, then lists, then opens (rule R3). Each is one side
-//! effect.
+//! Writes VolumeHandles. A change of who is allowed first closes a VolumeHandle, then lists its Attachments, then
+//! opens it (rule R3). Each is one side effect.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ fn first_mode(volume: &Volume) -> AccessMode {
     volume.spec.capabilities.first().map(|u| u.access_mode).unwrap_or_default()
 }
 
-/// Says on the VolumeHandle that it is held, once.
+/// Writes once on the VolumeHandle that it is Ready.
 pub(crate) async fn report(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
     let owner = &handle.spec.volume;
     let ready = Desired {
@@ -98,7 +98,7 @@ async fn write(ctx: &Context, handle: &VolumeHandle, spec: Value) -> Result<Did,
     Ok(Did::Step)
 }
 
-/// No new use from here on: raises the epoch.
+/// Closes the VolumeHandle to new use, by raising its epoch.
 pub(crate) async fn begin_closing(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
     write(ctx, handle, json!({ "closing": true, "epoch": handle.spec.epoch + 1 })).await
 }
@@ -132,7 +132,7 @@ pub(crate) async fn take_over(
     write(ctx, handle, spec).await
 }
 
-/// Names another controller instance: the old one is dead (rule R2).
+/// Names another controller instance on the VolumeHandle: the old one is dead (rule R2).
 pub(crate) async fn move_to(
     ctx: &Context,
     handle: &VolumeHandle,

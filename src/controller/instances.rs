@@ -1,8 +1,8 @@
-//! The PluginInstances that count for a Plugin's driver, indexed once for all looks at its Volumes. There is one on each
-//! node.
+//! The PluginInstances that count for a Plugin's driver, of which each node has one, indexed once for all passes over
+//! the Plugin's Volumes.
 //!
-//! Here is decided which ones count, once: by nothing but the instance and the driver's name. What goes by other objects
-//! too, as where the Plugin wants controller calls to be made, each look asks anew.
+//! Whether an instance counts is decided here, once, by nothing but the instance and the driver's name. What depends
+//! on other objects too, as where the Plugin wants controller calls to be made, is asked anew in each pass.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
@@ -13,16 +13,16 @@ use crate::api::PluginInstance;
 use crate::k8s::Cache;
 use crate::plugin::counts;
 
-/// All instances of a Plugin that count for a driver, at one moment. Reads as the list of them.
+/// All instances of a Plugin that count for a driver at one moment. It can be read as a list of them.
 #[derive(Debug, Default)]
 pub(crate) struct Instances {
     all: Vec<Arc<PluginInstance>>,
     by_name: HashMap<String, usize>,
     by_node: HashMap<String, Vec<usize>>,
     by_node_id: HashMap<String, Vec<usize>>,
-    /// Those that serve the Controller service.
+    /// Positions of the instances that serve the Controller service.
     serving: Vec<usize>,
-    /// Those that report mounts.
+    /// Positions of the instances that report forgotten mounts.
     forgetful: Vec<usize>,
 }
 
@@ -60,12 +60,12 @@ impl Instances {
         self.all.get(*self.by_name.get(name)?)
     }
 
-    /// Those on a node.
+    /// The instances on a node.
     pub(crate) fn on(&self, node: &str) -> impl Iterator<Item = &Arc<PluginInstance>> {
         self.at(self.by_node.get(node).into_iter().flatten())
     }
 
-    /// Those on these nodes, or all.
+    /// The instances on these nodes, or all instances.
     pub(crate) fn on_those<'a>(
         &'a self,
         nodes: Option<&'a BTreeSet<String>>,
@@ -76,7 +76,8 @@ impl Instances {
         }
     }
 
-    /// Those whose drivers know their nodes by the id of one of these nodes, with those themselves; or all. Each once.
+    /// The instances on these nodes and on every other node that a driver knows by the node id of one of them, each
+    /// once; or all instances.
     pub(crate) fn with_ids_of<'a>(
         &'a self,
         nodes: Option<&'a BTreeSet<String>>,
@@ -90,12 +91,12 @@ impl Instances {
         Box::new(self.at(places))
     }
 
-    /// Those that serve the Controller service, also where the Plugin does not want it.
+    /// The instances that serve the Controller service, also where the Plugin does not want it.
     pub(crate) fn serving(&self) -> impl Iterator<Item = &Arc<PluginInstance>> {
         self.at(self.serving.iter())
     }
 
-    /// Those that report mounts which the API server does not account for.
+    /// The instances that report mounts which the API server does not account for.
     pub(crate) fn forgetful(&self) -> impl Iterator<Item = &Arc<PluginInstance>> {
         self.at(self.forgetful.iter())
     }
@@ -115,12 +116,13 @@ pub(crate) struct InstancesByPlugin(Mutex<Collected>);
 #[derive(Debug, Default)]
 struct Collected {
     changes: u64,
-    /// By Plugin, and then by driver: a Volume that was made for another driver keeps it.
+    /// The instances by Plugin, and then by driver: a Volume that was made for another driver than its Plugin has now
+    /// keeps it.
     of: HashMap<String, HashMap<String, Arc<Instances>>>,
 }
 
 impl InstancesByPlugin {
-    /// Those of a Plugin that count for this driver.
+    /// The instances of a Plugin that count for this driver.
     pub(crate) fn of(&self, cache: &Cache<PluginInstance>, plugin: &str, driver: &str) -> Arc<Instances> {
         let changes = {
             let collected = self.collected();
@@ -141,7 +143,7 @@ impl InstancesByPlugin {
         found
     }
 
-    /// An instance of this Plugin has changed.
+    /// Drops what was collected for a Plugin, because an instance of it has changed.
     pub(crate) fn changed(&self, plugin: &str) {
         let mut collected = self.collected();
         collected.changes += 1;

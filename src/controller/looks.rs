@@ -1,4 +1,4 @@
-//! Looks: the live reads that the plan asks for. What they find is in the caches afterwards, where those hold the object.
+//! The live reads that the leader's plan asks for. What they find is put into the caches that hold such objects.
 
 use kube::{Api, ResourceExt as _};
 
@@ -29,7 +29,7 @@ impl News {
         if any { Self::Some } else { Self::None }
     }
 
-    /// Takes an object into the cache.
+    /// Takes an object that was read live into the cache, and says whether the cache had it.
     fn of<K: Cached>(cache: &Cache<K>, live: K) -> Self {
         let uid = live.meta().uid.clone().unwrap_or_default();
         let version = || cache.by_uid(&uid).and_then(|known| known.meta().resource_version.clone());
@@ -126,7 +126,7 @@ async fn live_facts(ctx: &Context, attachment: &Attachment) -> Result<NodeFacts,
     Ok(node_facts(ctx, attachment, node.as_ref()))
 }
 
-/// The claims that use an Attachment, by a quorum LIST of those of its Volume.
+/// The claims that use an Attachment, by a quorum LIST of the claims on its Volume.
 async fn live_users(
     api: &Api<VolumeClaim>,
     volume: &str,

@@ -1,5 +1,5 @@
-//! Nodes that are not heard of: what is known of them, what is written where the plan counts one as lost, and what a person
-//! can do where it does not.
+//! Nodes whose agents are silent: what is known of them, what is written where the plan counts one as lost, and what
+//! claims say of the ways out where it does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) fn node_facts(ctx: &Context, attachment: &Attachment, node: Option<&L
     }
 }
 
-/// The same from the caches alone.
+/// What is known of an Attachment's node from the caches alone.
 pub(crate) fn cached_facts(ctx: &Context, attachment: &Attachment) -> NodeFacts {
     node_facts(ctx, attachment, ctx.nodes.get("", &attachment.spec.node_name).as_deref())
 }
@@ -124,8 +124,8 @@ pub(crate) async fn abandon(ctx: &Context, attachment: &Arc<Attachment>) -> Resu
     Ok(Did::Step)
 }
 
-/// Says on every claim whose node is not heard of what that means and which ways out there are; takes it back when the
-/// node is heard again. One write per claim and change.
+/// Writes the condition NodeSilent on every claim whose node is silent, with what it means and the ways out; takes it
+/// back when the node is heard again. One write per claim and change.
 pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     for (claim, object) in seen.claims_seen.iter().zip(&seen.claims) {
         let held = seen.attachments_seen.iter().zip(&seen.attachments);
@@ -146,8 +146,9 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
     Ok(())
 }
 
-/// What a claim is to say of the silence of its node. It names ways out that are wrong while the node lives, and an API
-/// server that is behind makes every node look silent: so what a claim does not say yet is said only after a look.
+/// The condition NodeSilent that a claim should have. It names ways out that are wrong while the node lives, and an
+/// API server that is behind makes every node look silent: so what a claim does not say yet is said only after a
+/// look.
 async fn silence(
     ctx: &Context,
     seen: &Observed,
@@ -173,7 +174,8 @@ async fn silence(
     Ok(by_caches())
 }
 
-/// The claim says that its node is not heard of, and may be told of the end of that: it has not ended itself.
+/// Whether a claim has the condition NodeSilent and has not ended itself, so that it can be told when the silence is
+/// over.
 pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
     claim
         .status
@@ -185,8 +187,8 @@ fn is_final(state: ClaimState) -> bool {
     matches!(state, ClaimState::NodeDetached | ClaimState::Lost)
 }
 
-/// The silence of the claim's node has ended: its agent was heard, or the claim is not bound to it any more. A leader
-/// that has just started does not know, and leaves what its predecessor said.
+/// Whether the silence of the claim's node is over: its agent was heard, or the claim is not bound to it any more. A
+/// leader that has just started does not know, and leaves what its predecessor said.
 fn is_over(ctx: &Context, claim: &ClaimSeen) -> bool {
     let Some(bound) = claim.assignment.as_ref().filter(|_| claim.uses().is_some()) else { return true };
     let lease = agent_lease_name(&bound.node_name);

@@ -1,4 +1,5 @@
-//! Which machines somebody may ask about under the name of a node: nothing else is remembered of what Leases say.
+//! Which machines are remembered under the name of a node by the observer of Leases: those that some object still
+//! speaks of.
 //!
 //! A node writes the UID of its Node into its Lease and into its PluginInstances by itself, and may write another one
 //! each time.
@@ -16,7 +17,7 @@ use crate::k8s::lease::agent::NODE_UID;
 use crate::k8s::lease::{LeaseObserver, agent_lease_name};
 use crate::k8s::node::LeanNode;
 
-/// What names them.
+/// The caches whose objects speak of machines.
 struct Machines {
     nodes: Arc<Cache<LeanNode>>,
     attachments: Arc<Cache<Attachment>>,
@@ -24,7 +25,7 @@ struct Machines {
     leases: Arc<LeaseObserver>,
 }
 
-/// Has the observer of Leases forget those of which nothing speaks any more.
+/// Has the observer of Leases forget machines of which no object speaks any more.
 pub(crate) fn connect(ctx: &Context) {
     connect_to(&ctx.lease_cache, &ctx.nodes, &ctx.attachments, &ctx.instances, &ctx.leases);
 }

@@ -22,7 +22,7 @@ use crate::k8s::{Cache, Queue};
 use crate::plugin::change::Change;
 use crate::volume::handle_of;
 
-/// What a pass is about.
+/// The key of a pass in the queue: what it is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// A Volume with all that hangs on it; it may not exist.
@@ -168,7 +168,8 @@ pub(crate) fn connect(ctx: &Context) {
     connect_instances(instances, &ctx.by_plugin, Concern::new(ctx));
 }
 
-/// A Node is there or not, is this machine, and has labels: what is believed of the instances on it goes by that too.
+/// Connects Nodes: what is believed of the instances on one depends on whether the Node is there, is the same
+/// machine, and on its labels.
 fn connect_nodes(
     nodes: &Cache<LeanNode>,
     instances: &Arc<Cache<PluginInstance>>,
@@ -205,7 +206,8 @@ fn connect_nodes(
     });
 }
 
-/// Only a change that decides something wakes Volumes. A Plugin's status has the versions and words as well.
+/// Connects PluginInstances. Only a change that decides something asks for passes over Volumes. A Plugin's status has
+/// the versions and words as well.
 fn connect_instances(
     instances: &Cache<PluginInstance>,
     by_plugin: &Arc<InstancesByPlugin>,
@@ -241,7 +243,7 @@ fn connect_plugins(plugins: &Arc<Cache<Plugin>>, of_plugin: OfPlugin) {
     });
 }
 
-/// What a Plugin allows goes by the labels of namespaces.
+/// Connects Namespaces: what a Plugin allows depends on their labels.
 fn connect_namespaces(ctx: &Context) {
     let (q, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.volumes));
     ctx.namespaces.on_change(move |before, after| {
@@ -253,7 +255,7 @@ fn connect_namespaces(ctx: &Context) {
     });
 }
 
-/// A node that is heard again, or has undone something, may have claims that wait for that.
+/// Connects the agents' Leases: claims may wait for a node that is heard again, or has undone something.
 fn connect_leases(ctx: &Context) {
     let (q, room, all) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room), Arc::clone(&ctx.attachments));
     let (observer, nodes) = (Arc::clone(&ctx.leases), Arc::clone(&ctx.nodes));
@@ -278,7 +280,7 @@ fn connect_leases(ctx: &Context) {
     });
 }
 
-/// The node whose agent's Lease this is. The longest names of nodes cannot be read from it.
+/// The name of the node whose agent has this Lease. A very long one cannot be read from the Lease's name.
 pub(crate) fn node_of_lease(nodes: &Cache<LeanNode>, lease: &Lease) -> Option<String> {
     let name = lease.metadata.name.as_deref()?;
     let whole = agent_of_lease(name).map(str::to_owned);
@@ -311,19 +313,19 @@ fn connect_attachments(ctx: &Context) {
     });
 }
 
-/// Volumes that are attached to a node.
+/// Asks for passes over the Volumes that are attached to a node.
 fn add_attached(queue: &Queue<Key>, attachments: &Cache<Attachment>, node: &str) {
     for a in attachments.by_index(BY_NODE, node) {
         queue.add(key_of(&a.spec.volume.namespace, &a.spec.volume.name));
     }
 }
 
-/// Volumes with claims that may be placed on a node now.
+/// Asks for passes over the Volumes with claims that may be placed on a node now.
 fn add_waiting(queue: &Queue<Key>, room: &Room, node: &str) {
     room.waiting_for(node).into_iter().for_each(|key| queue.add(key));
 }
 
-/// By the times that it names a Lease has not been renewed for as long as it lasts, or was in a future.
+/// Whether a Lease was last renewed longer ago than it lasts, or in the future, by the times that it names.
 pub(crate) fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
     let Some(spec) = &lease.spec else { return true };
     let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -331,7 +333,7 @@ pub(crate) fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
     spec.renew_time.as_ref().is_none_or(|renewed| now.duration_since(renewed.0).unsigned_abs() > lasts)
 }
 
-/// A claim is about the Volume that it names, whether that exists or not.
+/// Connects claims: each asks for a pass over the Volume that it names, whether that exists or not.
 fn connect_claims(claims: &Cache<VolumeClaim>, queue: &Arc<Queue<Key>>) {
     let q = Arc::clone(queue);
     claims.on_change(move |before, after| {
@@ -341,12 +343,12 @@ fn connect_claims(claims: &Cache<VolumeClaim>, queue: &Arc<Queue<Key>>) {
     });
 }
 
-/// Volumes that name this volume of a driver.
+/// Asks for passes over all Volumes that name this volume of a driver.
 fn add_contenders(queue: &Queue<Key>, volumes: &Cache<Volume>, id: &str) {
     volumes.by_index(BY_VOLUME_HANDLE, id).iter().for_each(|volume| queue.add(key_of_volume(volume)));
 }
 
-/// What hangs on Plugins.
+/// The caches of what depends on a Plugin.
 pub(crate) struct OfPlugin {
     queue: Arc<Queue<Key>>,
     volumes: Arc<Cache<Volume>>,
@@ -359,7 +361,8 @@ impl OfPlugin {
         Self { queue: queue.clone(), volumes: volumes.clone(), attachments: attachments.clone() }
     }
 
-    /// Asks for passes over its Volumes, and over those that were removed by hand while something was attached for them.
+    /// Asks for passes over the Plugin's Volumes, also over those that were removed by hand while something was
+    /// attached for them.
     pub(crate) fn wake(&self, plugin: &str) {
         for volume in self.volumes.by_index(BY_PLUGIN, plugin) {
             self.queue.sweep(key_of_volume(&volume));

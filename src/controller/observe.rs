@@ -37,15 +37,16 @@ pub(crate) struct Observed {
     pub(crate) volume: Option<Arc<Volume>>,
     pub(crate) volume_seen: Option<VolumeSeen>,
     pub(crate) plugin: Option<Arc<Plugin>>,
-    /// The Plugin that has its driver instead.
+    /// Name of an older Plugin that has the same driver, and so has it instead.
     pub(crate) older_plugin: Option<String>,
     /// The driver's name: that of the VolumeHandle, for as long as there is one, else the Plugin's.
     pub(crate) driver: String,
-    /// Those of the Plugin that count for this driver.
+    /// The instances of the Plugin that count for this driver.
     pub(crate) instances: Arc<Instances>,
-    /// Those of them that serve the Controller service where the Plugin wants it.
+    /// The instances that serve the Controller service where the Plugin wants it.
     pub(crate) controlling: Vec<Arc<PluginInstance>>,
-    /// The same, or of a Volume whose calls have somebody alive to make them, only those; and who is gone or may not.
+    /// The controller instances as decisions see them: all that could be chosen, or only those that are named where
+    /// they are alive; and those that are named and gone, or not selected any more.
     pub(crate) controllers: Vec<InstanceSeen>,
     pub(crate) handle: Option<Arc<VolumeHandle>>,
     pub(crate) handle_seen: Option<HandleSeen>,
@@ -57,7 +58,7 @@ pub(crate) struct Observed {
     /// Attachments made for a Volume of this name.
     pub(crate) attachments: Vec<Arc<Attachment>>,
     pub(crate) attachments_seen: Vec<AttachmentSeen>,
-    /// What is known of the nodes of these, by their UIDs.
+    /// What is known of the nodes of the Attachments, by UID of the Attachment.
     pub(crate) nodes_of: BTreeMap<String, NodeFacts>,
     /// Attachments of the handle, whoever they were made for: these lock it.
     pub(crate) locks_seen: Vec<AttachmentSeen>,
@@ -65,13 +66,13 @@ pub(crate) struct Observed {
     pub(crate) nodes: Vec<NodeSeen>,
     /// Mounts of the handle that nodes report and no Attachment stands for.
     pub(crate) forgotten: Vec<ForgottenSeen>,
-    /// etcd may have been restored.
+    /// Whether etcd may have been restored.
     pub(crate) cautious: bool,
     /// The driver of the instance that makes the Volume's own calls, if it is known.
     pub(crate) driver_of_caller: Option<String>,
-    /// What is asked for and the namespace may not.
+    /// What the Volume and its claims ask for and their namespace may not have.
     pub(crate) refused: Refused,
-    /// Who reports such a mount from a node that is gone or off, as far as the caches know.
+    /// Agents that report a mount of the handle from a node that is gone or off, as far as the caches know.
     pub(crate) ended: Vec<Reporter>,
 }
 
@@ -119,7 +120,7 @@ impl Observed {
         }
     }
 
-    /// A controller instance has said that its driver attaches.
+    /// Whether a controller instance has said that its driver attaches.
     pub(crate) fn attaches(&self) -> bool {
         self.controlling
             .iter()
@@ -252,8 +253,8 @@ fn rejected_name(volume: &Volume, drivers: [Option<&String>; 2]) -> Option<Strin
     Some(lock::handle_name(driver, &rejected.volume_handle))
 }
 
-/// What an Attachment would have to copy and nobody has said: whether the driver attaches is not to be guessed
-/// (interleaving B20).
+/// Why no Attachment can be made yet: something that it would have to copy is not known, and whether the driver
+/// attaches is not to be guessed (interleaving B20).
 fn unprepared(
     plugin_name: &str,
     plugin: Option<&Plugin>,
@@ -339,23 +340,23 @@ fn nodes(
         .collect()
 }
 
-/// The agent beside an instance is there, as far as this process can know.
+/// Whether the agent of an instance is heard, as far as this process can know.
 pub(crate) fn is_heard(ctx: &Context, instance: &PluginInstance) -> bool {
     ctx.silent_for(instance).is_none() && !ctx.is_stale(instance)
 }
 
-/// What the agent's Lease says of this handle.
+/// Whether the agent's Lease says that its node has leftovers of this handle.
 fn is_unclean(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> bool {
     let lease = ctx.lease_cache.get(&ctx.namespace, &agent_lease_name(&instance.spec.agent));
     lease.is_some_and(|lease| Leftovers::said_in(&lease).cover(handle_name))
 }
 
-/// Nothing new goes to a node that somebody marked as off.
+/// Whether a node is in service: nothing new goes to one that is marked as off.
 fn in_service(ctx: &Context, node: &str) -> bool {
     ctx.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
 }
 
-/// The Node of an instance is there and nobody marked it as off.
+/// Whether the Node of an instance is there and not marked as off.
 pub(crate) fn is_in_service(ctx: &Context, instance: &PluginInstance) -> bool {
     let node = ctx.nodes.get("", &instance.spec.node_name);
     node.is_some_and(|node| node.uid() == instance.spec.node_uid && !node.is_out_of_service())

@@ -95,8 +95,8 @@ async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Resu
     }
 }
 
-/// It waits for a PersistentVolume to go, and those are not watched; or for a mount of what CreateVolume made and nobody can
-/// use, by the name of which no Volume is found.
+/// Whether the Volume waits for something that no watch tells: for a PersistentVolume to go, or for a mount of what
+/// CreateVolume made and nobody can use, from which no Volume is found.
 fn waits_for_others(seen: &Observed) -> bool {
     let Some(status) = seen.volume.as_ref().and_then(|v| v.status.as_ref()) else { return false };
     let waits = |c: &Condition| c.type_ == READY && c.reason == "HandleInPersistentVolume";

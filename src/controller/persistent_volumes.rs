@@ -81,7 +81,7 @@ impl PersistentVolumes {
         }
     }
 
-    /// The one that certainly stood for the volume the last time, if it still does.
+    /// The PersistentVolume that certainly stood for the volume the last time, if it still does.
     async fn still_naming(&self, wanted: &Wanted) -> Result<Option<Naming>, ApiError> {
         let Some(name) = lock(&self.last).get(wanted).cloned() else { return Ok(None) };
         let live = get_live(&self.api, &name).await?;

@@ -29,8 +29,8 @@ use crate::volume::InstanceSeen;
 /// each write costs the API server as much as a grant.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So many claims are told at a time. Between two times the Volume is looked at again: who can be granted by then does not
-/// wait until a long line has been told why it waits.
+/// Number of claims that are told at a time. Between two times the Volume is looked at again: who can be granted by
+/// then does not wait until a long line has been told why it waits.
 const AT_A_TIME: usize = 16;
 
 /// Writes the condition of every waiting claim that does not say it yet.
@@ -89,7 +89,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
     next
 }
 
-/// Somebody else has written what was to be written: looks at it as it is now, and then at the Volume again.
+/// After a conflict, reads the object as it is now, and asks for another pass over the Volume.
 async fn again(ctx: &Context, conflicted: &Request) -> Next {
     match refresh(ctx, conflicted).await {
         Ok(()) => Next::Again,
@@ -100,8 +100,8 @@ async fn again(ctx: &Context, conflicted: &Request) -> Next {
     }
 }
 
-/// Creation times are whole seconds, so a claim can look up to one older than it is. One from the future shows that the
-/// clocks differ, and nothing is held back for that.
+/// Whether a claim is younger than the patience. Creation times are whole seconds, so a claim can look up to one
+/// older than it is. One from the future shows that the clocks differ, and nothing is held back for that.
 fn is_young(created: Timestamp, now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(created)).is_ok_and(|age| age < PATIENCE * 2)
 }
@@ -128,7 +128,7 @@ async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waitin
     Ok(true)
 }
 
-/// Since when the holder has the volume. Who stands in line does not have it.
+/// Since when the holder has the volume; None for a claim that stands in line and does not have it.
 fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
     if holder.node.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Reads an object live of which a write has shown that the cache is behind.
+//! Reads an object live after a write was refused because the cache is behind.
 
 use kube::Api;
 

@@ -39,10 +39,10 @@ pub enum Error {
     /// Another process leads now. Ending is the only way to be sure that nothing is decided any more.
     #[error("the Lease was lost: another controller leads")]
     LeaseLost,
-    /// etcd was restored under us.
+    /// A watch has shown that etcd was restored.
     #[error(transparent)]
     WentBack(WentBack),
-    /// As the Lease shows: its own history, or what the last leader wrote into it.
+    /// The leader's Lease is older than it was, or says something that only a new process can take into account.
     #[error("etcd was restored, as the Lease says: starting over")]
     StartAnew,
     /// A watch task died.
@@ -137,7 +137,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     }
 }
 
-/// Looks at the Leases as they were left, before this process takes part.
+/// Begins caution from the Leases as they were left, before this process takes part in the election.
 async fn begin(ctx: &Context, lease: &str) {
     let leases = Api::namespaced(ctx.client.clone(), &ctx.namespace);
     while let Err(error) = ctx.caution.begin(&leases, lease).await {
@@ -262,7 +262,8 @@ fn degree(ctx: &Context, lease: &str, silent: Option<Duration>) -> Degree {
     (losses::degree(silent, ctx.longest_call), ctx.leases.silences(lease))
 }
 
-/// The same for controller instances that went with their Node, and are known only from the objects that name them.
+/// As [`listen`], for controller instances that were removed with their Node, and are known only from the objects
+/// that name them.
 fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<String, Degree> {
     let mut now = HashMap::new();
     let mut ask = |controller: Option<&ControllerRef>, namespace: &str, name: &str| {
@@ -292,7 +293,7 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<
     now
 }
 
-/// The same for the nodes of Attachments, whose instances may be gone with their Node.
+/// As [`listen`], for the nodes of Attachments, whose instances may be gone with their Node.
 fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
     let mut now = Degrees::new();
     for attachment in ctx.attachments.all() {

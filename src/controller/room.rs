@@ -1,4 +1,5 @@
-//! Claims that wait for a node: what ends their wait, and that those of one moment do not overfill it.
+//! Room on nodes for volumes: which Volumes have claims that wait for a node, and a mutex so that claims which are
+//! granted at one moment do not overfill it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,13 +54,15 @@ impl Room {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// A node is gone for good. Whoever is at one of its doors stays there alone: it holds the door itself.
+    /// Forgets a node that is gone for good. Whoever is at one of its doors stays there alone: it holds the door
+    /// itself.
     pub(crate) fn forget(&self, node: &str) {
         let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
         doors.retain(|(_, of), door| of != node || Arc::strong_count(door) > 1);
     }
 
-    /// One at a time for each driver and node: who counts its volumes there and adds one must not be overtaken (trap L9).
+    /// Takes the mutex of a driver and a node: whoever counts the driver's volumes there and adds one must not be
+    /// overtaken (trap L9).
     pub(crate) async fn enter(&self, driver: &str, node: &str) -> Entry {
         let door = {
             let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,13 +80,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// It is the mutex of these.
+    /// Whether this is the mutex of that driver and node.
     pub(crate) fn is_of(&self, driver: &str, node: &str) -> bool {
         self.place.0 == driver && self.place.1 == node
     }
 }
 
-/// What becomes of its node can end the claim's wait, or the wait of those behind it in line.
+/// Whether a change of a node can end this wait, or the wait of claims behind it in line.
 fn waits_for_a_node(verdict: &Verdict) -> bool {
     let Verdict::Wait(why) = verdict else { return false };
     why.is_for_the_volume()

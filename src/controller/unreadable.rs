@@ -11,7 +11,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::events::Reason;
 use crate::metrics::KindLabels;
 
-/// UID and resourceVersion of what was told of.
+/// UIDs and resourceVersions of the objects that were told of.
 pub(crate) type Told = BTreeSet<(Option<String>, Option<String>)>;
 
 /// Looks at every cache. Returns what has been told of by now and still cannot be read.

@@ -81,8 +81,8 @@ pub(crate) fn waits_for(seen: &Observed, verdicts: &[(String, Verdict)]) -> Opti
     (!settled).then(|| volume.spec.plugin_name.clone())
 }
 
-/// Each of these instances makes the calls that it has. One that is not to be given new ones does too: a Volume does not
-/// wait for another.
+/// Whether each of these instances makes the calls that it was given. One that is not to be given new ones does too:
+/// a Volume does not wait for another.
 fn are_served<'a>(named: impl IntoIterator<Item = &'a ControllerRef>, all: &[InstanceSeen]) -> bool {
     let serves = |named: &ControllerRef| all.iter().any(|c| c.name == named.instance && c.serving && !c.dead);
     named.into_iter().all(serves)
