@@ -3,7 +3,7 @@
 //!
 //! Every test is one configuration, explored to its end. Its bounds are its budget; `MOOR_MODEL=deep` takes
 //! larger ones (some minutes when optimised). Leaders keep nothing between writes, so a leader's crash
-//! between any two writes is in every run. B.. and N.. are rows of docs/known-traps.md.
+//! between any two writes is in every run. B.. and N.. are entries of docs/known-traps.md.
 //!
 //! What bounds a run: how often each kind of trouble may happen ([`config::Budget`]), which watches may fall
 //! behind (each once, for as long as it likes), which claims their users never delete (`kept`), how many steps leaders
