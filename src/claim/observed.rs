@@ -109,7 +109,7 @@ pub struct VolumeSeen {
     pub handle: String,
     /// The uses it allows.
     pub uses: Vec<VolumeUse>,
-    /// Why no Attachment of it can be made now: something that it copies is not known (interleaving B20).
+    /// Why no Attachment of it can be made now: something that it copies is not known (trap B20).
     pub unprepared: Option<String>,
     /// Its driver attaches read-only where it is asked to: PUBLISH_READONLY.
     pub attaches_read_only: bool,
@@ -127,7 +127,7 @@ pub struct NodeSeen {
     /// The volume can be reached from it.
     pub reachable: bool,
     /// Whether the node has, or may have, mounts of the volume from before it was lost, and has yet to undo them
-    /// (rule R4, interleaving B8).
+    /// (rule R4, trap B8).
     pub unclean: bool,
     /// Another node that the driver knows by the same id.
     pub twin: Option<String>,

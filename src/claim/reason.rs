@@ -239,7 +239,7 @@ impl Waiting {
     }
 
     /// Whether younger claims stand behind this one: it could be granted once somebody else lets go. A claim that
-    /// cannot be granted at all does not hold up the line (interleaving B30).
+    /// cannot be granted at all does not hold up the line (trap B30).
     #[must_use]
     pub fn holds_the_line(&self) -> bool {
         matches!(

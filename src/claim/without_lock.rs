@@ -8,7 +8,7 @@ use super::reason::{Holder, Waiting};
 use crate::api::claim::Assignment;
 use crate::api::{ClaimState, lock};
 
-/// Claims that use an Attachment of this handle which is not there: somebody removed it by hand (interleaving N9). Their
+/// Claims that use an Attachment of this handle which is not there: somebody removed it by hand (trap N9). Their
 /// nodes may have the volume mounted until they have given the grant back; what is mounted and Ready they report as
 /// forgotten (rule R7).
 ///

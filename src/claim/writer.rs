@@ -13,7 +13,7 @@ use crate::attachment::{AttachmentSeen, HandleSeen};
 
 /// Whether a writer that was replaced has nothing mounted and never will: its claim is not on that Attachment (an
 /// assignment that still comes finds another name), is off its node, or the Attachment itself is gone. A claim that
-/// is gone proves nothing: one removed by hand may still be mounted (interleaving N14).
+/// is gone proves nothing: one removed by hand may still be mounted (trap N14).
 ///
 /// `claim` is the one with the recorded UID, if there is one; `locked`, that the recorded Attachment exists.
 #[must_use]

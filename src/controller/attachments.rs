@@ -66,7 +66,7 @@ pub(crate) async fn create(
 }
 
 /// Everything the Attachment's life needs, copied from where it is now. `None` while an instance it
-/// depends on has not said what it can do (interleaving B20).
+/// depends on has not said what it can do (trap B20).
 fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<AttachmentSpec> {
     let (volume, handle, plugin) = (seen.volume.as_ref()?, seen.handle.as_ref()?, seen.plugin.as_ref()?);
     let on_node = seen.node_instance(node).filter(|i| i.spec.driver_name == handle.spec.driver_name)?;

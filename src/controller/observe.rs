@@ -254,7 +254,7 @@ fn rejected_name(volume: &Volume, drivers: [Option<&String>; 2]) -> Option<Strin
 }
 
 /// Why no Attachment can be made yet: something that it would have to copy is not known, and whether the driver
-/// attaches is not to be guessed (interleaving B20).
+/// attaches is not to be guessed (trap B20).
 fn unprepared(
     plugin_name: &str,
     plugin: Option<&Plugin>,
