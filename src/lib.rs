@@ -4,8 +4,8 @@
 //! acts. They meet only in the API server. `ARCHITECTURE.md` is the map.
 //!
 //! ```text
-//! api  <-  claim, attachment, volume, plugin  <-  leader  <-  controller  ->  k8s
-//!                                             <-  agent  ->  csi, k8s
+//! api  <-  claim, attachment, volume, plugin  <-  leader  <-  controller  ->  heartbeat, k8s
+//!                                             <-  agent  ->  csi, heartbeat, k8s
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -17,6 +17,7 @@ pub mod claim;
 pub mod cli;
 pub mod controller;
 pub mod csi;
+pub mod heartbeat;
 pub mod k8s;
 pub mod leader;
 pub mod loop_driver;

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::context::Agent;
 use crate::admin::Check;
 use crate::api::Attachment;
-use crate::k8s::lease::{Forgotten, Leftovers, Word};
+use crate::heartbeat::{Forgotten, Leftovers, Word};
 use crate::k8s::{ApiError, read};
 
 /// What this asks of an Attachment. One that a newer controller has written in words of its own must not hide the others.

@@ -5,61 +5,32 @@
 //!
 //! | | |
 //! |---|---|
-//! | `registry`, `folders`, `instance`, `fingerprint`, `processes`, `upkeep` | drivers: sockets, health, PluginInstances |
-//! | `controller_calls`, `volume_calls`, `proof` | ControllerPublish, CreateVolume and their inverses |
-//! | `audit` | what the driver lists as attached, compared with the Attachments |
-//! | `node` | stage, publish and their inverses |
-//! | `records`, `mounts`, `mount_table`, `mount_flags`, `mount_namespace`, `directories`, `paths`, `targets` | what is on this node |
-//! | `records`, `record_files`, `state_disk` | what this node knows of its mounts, and the disk that keeps it |
-//! | `imprint`, `mount_table`, `users` | who still uses what was unmounted |
-//! | `wakes`, `retry`, `budgets`, `context` | what starts a pass, when a failed one is repeated, calls at a time, what all share |
+//! | `role`, `args`, `health` | the process: start, watches, workers, Lease, end |
+//! | `context`, `events` | what all workers share, and which change starts which of them |
+//! | `calls` | what every CSI call goes through, whichever worker makes it |
+//! | `attach`, `volume`, `node` | the workers: controller calls of Attachments, calls of Volumes, calls on this node |
+//! | `drivers` | the processes of drivers: sockets, health, PluginInstances |
+//! | `host` | this machine: paths, mounts, and who uses them |
+//! | `records` | what this node knows of its mounts, and the disk that keeps it |
+//! | `restore` | what a restored etcd needs |
+//! | `leftovers` | what the agent's Lease says of mounts that were taken from this node while it was silent |
 
 mod args;
-mod arguments;
-mod audit;
-mod budgets;
+mod attach;
+mod calls;
 mod context;
-mod controller_calls;
-mod cover;
-mod directories;
-mod doubts;
-mod failure;
-mod fingerprint;
-mod folders;
-mod forgotten;
-mod front;
+mod drivers;
+mod events;
+mod health;
 mod host;
-mod imprint;
-mod instance;
 mod leftovers;
-mod mount_flags;
-mod mount_namespace;
-mod mount_table;
-mod mounts;
 mod node;
-mod outcome;
-mod paths;
-mod presence;
-mod processes;
-mod proof;
-mod quantity;
-mod recent;
-mod record_files;
 mod records;
-mod registry;
-mod retry;
+mod restore;
 mod role;
-mod settling;
-mod state_disk;
-mod status;
-mod targets;
-mod upkeep;
-mod users;
-mod volume_answers;
-mod volume_calls;
-mod wakes;
+mod volume;
 
 pub use args::AgentArgs;
-pub use mounts::is_writable_device;
-pub use paths::HostPath;
+pub use host::mounts::is_writable_device;
+pub use host::paths::HostPath;
 pub use role::{Error, run};

@@ -10,26 +10,28 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::args::AgentArgs;
-use super::budgets::Budgets;
+use super::attach::{self, audit};
+use super::calls::budgets::Budgets;
 use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
-use super::front::Front;
-use super::host::{self, HostError, NodeLock};
+use super::drivers::plugin_instance;
+use super::drivers::registry::Registry;
+use super::events::{Queues, Wakes};
+use super::health::Health;
+use super::host::machine::{self, HostError, NodeLock};
+use super::host::mount_namespace::MountNamespace;
+use super::host::paths::Paths;
+use super::host::targets::Targets;
 use super::leftovers::LeaseWord;
-use super::mount_namespace::MountNamespace;
-use super::paths::Paths;
-use super::records::{RecordError, Records};
-use super::registry::Registry;
-use super::settling::Settling;
-use super::state_disk;
-use super::targets::Targets;
-use super::wakes::{Queues, Wakes};
-use super::{audit, controller_calls, node, upkeep, volume_calls};
+use super::records::state_disk;
+use super::records::store::{RecordError, Records};
+use super::restore::settling::Settling;
+use super::{node, volume};
 use crate::admin::{AdminError, Check};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
+use crate::heartbeat::{AgentEnd, AgentLease, History, Holder};
 use crate::k8s::cache::Cached;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
-use crate::k8s::lease::{AgentEnd, AgentLease, History, Holder};
 use crate::k8s::node::LeanNode;
 use crate::k8s::watch::{STALLED, WentBack, watch};
 use crate::k8s::{ApiError, Cache, Selector, Writer, queue, read};
@@ -83,7 +85,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         Ok::<_, Error>((lock, node_uid(&client, &args.node_name).await))
     };
     let (metrics, registry) = Metrics::new();
-    let mut front = Front::new(registry);
+    let mut front = Health::new(registry);
     // Already while waiting, so that kubelet does not take that for a hang. On the host's network the address may still
     // be that of the agent which is waited for: then after it.
     let taken = front.open(args.admin_address).await;
@@ -93,7 +95,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         () = &mut shutdown => return Ok(()),
     };
     front.open(args.admin_address).await?;
-    let boot_id = host::boot_id(&args.boot_id_file)?;
+    let boot_id = machine::boot_id(&args.boot_id_file)?;
     let records = Records::open(&args.state_dir.join("records"))?;
     for unreadable in records.unreadable() {
         tracing::error!(path = %unreadable.path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
@@ -228,7 +230,7 @@ async fn live(
         let clean = workers.is_empty();
         registry.abort();
         outcome?;
-        upkeep::report_shutdown(agent).await;
+        plugin_instance::report_shutdown(agent).await;
         if !clean {
             // A released Lease says that no call is running; this one is left to expire.
             lease.abort();
@@ -306,18 +308,18 @@ fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     let queues = &agent.queues;
     let panics = || agent.metrics.panics.clone();
     let me = agent.clone();
-    let work = move |key| node::work(me.clone(), key);
+    let work = move |key| node::worker::work(me.clone(), key);
     set.spawn(queue::run(queues.nodes.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
     let me = agent.clone();
-    let work = move |key| controller_calls::work(me.clone(), key);
+    let work = move |key| attach::worker::work(me.clone(), key);
     set.spawn(queue::run(queues.handles.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
     let me = agent.clone();
-    let work = move |key| volume_calls::work(me.clone(), key);
+    let work = move |key| volume::worker::work(me.clone(), key);
     set.spawn(queue::run(queues.volumes.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
     let me = agent.clone();
     let work = move |driver: String| {
         let me = me.clone();
-        async move { upkeep::reconcile(&me, &driver).await }
+        async move { plugin_instance::reconcile(&me, &driver).await }
     };
     set.spawn(queue::run(queues.instances.clone(), 4, work, panics(), shutdown.clone().begun()));
     let me = agent.clone();

@@ -13,6 +13,7 @@ pub mod instance;
 pub mod lock;
 pub mod names;
 pub mod plugin;
+pub mod quantity;
 pub mod schema;
 pub mod volume;
 

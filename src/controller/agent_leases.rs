@@ -11,8 +11,9 @@ use kube::Api;
 
 use super::context::Context;
 use crate::api::attachment::ControllerRef;
+use crate::api::names::{agent_lease_name, agent_of_lease};
 use crate::k8s::ApiError;
-use crate::k8s::lease::{Leases as _, agent_lease_name, agent_of_lease};
+use crate::k8s::lease::Leases as _;
 use crate::k8s::read::get_live;
 
 /// Most Leases that are removed at a time; the others have to wait for the next look.

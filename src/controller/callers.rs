@@ -8,8 +8,8 @@ use super::context::Context;
 use super::instances::Instances;
 use crate::api::attachment::ControllerRef;
 use crate::api::instance::{PluginInstanceStatus, Service};
+use crate::api::names::agent_lease_name;
 use crate::api::{PluginInstance, Volume, VolumeHandle};
-use crate::k8s::lease::agent_lease_name;
 use crate::volume::InstanceSeen;
 
 /// The controller instances that own calls, by the objects that name them.

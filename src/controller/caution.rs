@@ -14,8 +14,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
 
+use crate::api::names::AGENTS;
+use crate::heartbeat::Restored;
 use crate::k8s::ApiError;
-use crate::k8s::lease::{AGENTS, Handover, Restored, revision};
+use crate::k8s::lease::{Handover, revision};
 use crate::k8s::read::list_live;
 
 /// Longest time without a renewal of the leader's Lease that calls for no caution. A leader renews it every two

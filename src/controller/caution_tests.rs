@@ -2,7 +2,7 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::*;
-use crate::k8s::lease::agent_lease_name;
+use crate::api::names::agent_lease_name;
 
 fn lease(name: &str, version: u64) -> Lease {
     let mut lease = Lease::default();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::context::Context;
-use super::mapping::{BY_CONTROLLER, BY_NODE, Key, key_of, volume_key};
+use super::events::{BY_CONTROLLER, BY_NODE, Key, key_of, volume_key};
 use super::room::Room;
 use super::unsettled::Unsettled;
 use crate::api::{Attachment, PluginInstance, Volume, VolumeHandle};

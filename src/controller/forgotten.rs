@@ -11,13 +11,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 
 use super::context::Context;
+use super::events::{self, Key, key_of, node_of_lease};
 use super::instances::Instances;
-use super::mapping::{self, Key, key_of, node_of_lease};
 use crate::api::instance::UNREADABLE;
+use crate::api::names::{AGENTS, agent_lease_name};
 use crate::api::{PluginInstance, VolumeHandle};
 use crate::claim::{ForgottenSeen, Mount};
-use crate::k8s::lease::agent::NODE_UID;
-use crate::k8s::lease::{AGENTS, Forgotten, agent_lease_name};
+use crate::heartbeat::Forgotten;
+use crate::heartbeat::lease::NODE_UID;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Cache, Queue};
 
@@ -131,7 +132,7 @@ pub(crate) async fn settle(ctx: &Context, before: &[Reporter]) -> Vec<Reporter> 
         ctx.caution.end();
     }
     if over || awaited != before {
-        ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(mapping::key_of_volume(volume)));
+        ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(events::key_of_volume(volume)));
         // Also those of Volumes that were removed by hand.
         for attachment in ctx.attachments.all() {
             let of = &attachment.spec.volume;

@@ -14,12 +14,12 @@ use super::observe::Observed;
 use super::pass::Did;
 use crate::api::attachment::Lost;
 use crate::api::conditions::{self, Desired, READY};
+use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::{self, Cause, Machine, NodeFacts, NodeNow, Verdict};
 use crate::claim::{ClaimSeen, loss as story};
 use crate::k8s::events::Reason;
-use crate::k8s::lease::agent_lease_name;
 use crate::k8s::node::LeanNode;
 use crate::k8s::{ApiError, Target};
 use crate::plugin;
@@ -53,7 +53,7 @@ fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> 
     };
     // Only asked of another Node than the recorded one: whether it is another machine.
     let node_id = (node.uid() != fixed.node_uid).then(|| {
-        let instances = ctx.instances.by_index(super::mapping::BY_AGENT, &attachment.spec.node_name);
+        let instances = ctx.instances.by_index(super::events::BY_AGENT, &attachment.spec.node_name);
         instances.iter().filter(|i| here(i)).find_map(|i| {
             let status = i.status.as_ref()?;
             (status.node && !status.node_id.is_empty()).then(|| status.node_id.clone())

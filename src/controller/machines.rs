@@ -10,11 +10,12 @@ use std::sync::{Arc, Weak};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::context::Context;
-use super::mapping::{BY_AGENT, BY_NODE, node_of_lease};
+use super::events::{BY_AGENT, BY_NODE, node_of_lease};
+use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, PluginInstance};
+use crate::heartbeat::LeaseObserver;
+use crate::heartbeat::lease::NODE_UID;
 use crate::k8s::Cache;
-use crate::k8s::lease::agent::NODE_UID;
-use crate::k8s::lease::{LeaseObserver, agent_lease_name};
 use crate::k8s::node::LeanNode;
 
 /// The caches whose objects speak of machines.
@@ -81,7 +82,7 @@ impl Machines {
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
 
-    use super::super::mapping::{attachment_cache, instance_cache};
+    use super::super::events::{attachment_cache, instance_cache};
     use super::*;
     use crate::api::attachment::{AttachmentSpec, Fixed};
     use crate::api::instance::PluginInstanceSpec;

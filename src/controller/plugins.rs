@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::context::Context;
-use super::mapping::BY_PLUGIN;
+use super::events::BY_PLUGIN;
 use super::observe::{is_in_service, is_selected};
 use crate::api::PluginInstance;
 use crate::api::conditions;

@@ -14,16 +14,17 @@ use super::args::ControllerArgs;
 use super::caution::Caution;
 use super::concern::Concern;
 use super::context::Context;
-use super::mapping::{self, Key};
+use super::events::{self, Key};
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{agent_leases, forgotten, losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
+use crate::api::names::agent_lease_name;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::election::Timing;
-use crate::k8s::lease::{ApiLeases, Election, ElectionEnd, agent_lease_name};
+use crate::k8s::lease::{ApiLeases, Election, ElectionEnd};
 use crate::k8s::watch::{WentBack, watch};
 use crate::k8s::{Cache, Next, Queue, Selector, Writer, queue};
 use crate::metrics::{Metrics, PassLabels, QueueLabels, StateLabels};
@@ -72,11 +73,11 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         writer,
         queue,
         plugins: Arc::new(Cache::new(&["plugins"])),
-        instances: Arc::new(mapping::instance_cache()),
-        volumes: Arc::new(mapping::volume_cache()),
-        claims: Arc::new(mapping::claim_cache()),
-        handles: Arc::new(mapping::handle_cache()),
-        attachments: Arc::new(mapping::attachment_cache()),
+        instances: Arc::new(events::instance_cache()),
+        volumes: Arc::new(events::volume_cache()),
+        claims: Arc::new(events::claim_cache()),
+        handles: Arc::new(events::handle_cache()),
+        attachments: Arc::new(events::attachment_cache()),
         nodes: Arc::new(Cache::new(&["nodes"])),
         namespaces: Arc::new(Cache::new(&["namespaces"])),
         leases: Arc::default(),
@@ -93,7 +94,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         recorder,
         longest_call: args.calls.deadlines().longest(),
     });
-    mapping::connect(&ctx);
+    events::connect(&ctx);
     let mut watches = watches(&ctx, &args.namespace);
 
     let asked = Arc::clone(&ctx);
@@ -273,7 +274,7 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<
             self::degree(ctx, &lease, ctx.leases.expired_for(&lease))
         });
         if before.get(&c.agent).copied().unwrap_or_default() != degree {
-            ctx.queue.sweep(mapping::key_of(namespace, name));
+            ctx.queue.sweep(events::key_of(namespace, name));
         }
     };
     for handle in ctx.handles.all() {
@@ -304,7 +305,7 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
         });
         let node = (spec.node_name.clone(), spec.fixed.node_uid.clone());
         if before.get(&node).copied().unwrap_or_default() != degree {
-            ctx.queue.sweep(mapping::key_of(&spec.volume.namespace, &spec.volume.name));
+            ctx.queue.sweep(events::key_of(&spec.volume.namespace, &spec.volume.name));
         }
     }
     // Who was told of a silence by an earlier leader is told of its end by this one.
@@ -312,7 +313,7 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
         let bound = claim.spec.assignment.as_ref().map(|a| (a.node_name.clone(), a.node_uid.clone()));
         if bound.and_then(|node| now.get(&node)).is_none_or(|(degree, _)| *degree == 0) {
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-            ctx.queue.sweep(mapping::key_of(namespace, &claim.spec.volume_name));
+            ctx.queue.sweep(events::key_of(namespace, &claim.spec.volume_name));
         }
     }
     now

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use super::mapping::Key;
+use super::events::Key;
 use super::observe::Observed;
 use crate::api::VolumeState;
 use crate::api::attachment::ControllerRef;
@@ -90,7 +90,7 @@ fn are_served<'a>(named: impl IntoIterator<Item = &'a ControllerRef>, all: &[Ins
 
 #[cfg(test)]
 mod tests {
-    use super::super::mapping::key_of;
+    use super::super::events::key_of;
     use super::*;
 
     #[test]

@@ -33,7 +33,7 @@ const IMPURE: [&str; 15] = [
 ];
 
 /// (module, crate paths that it must not name). Only the binary and the command line name the roles.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     (
         "api",
         &["claim", "attachment", "volume", "plugin", "csi", "k8s", "controller", "agent", "cli", "metrics"],
@@ -43,7 +43,36 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("volume", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
     ("plugin", &["leader", "csi", "k8s", "controller", "agent", "cli", "metrics"]),
     ("leader", &["csi", "k8s", "controller", "agent", "cli", "metrics"]),
-    ("k8s", &["csi", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli", "loop_driver"]),
+    (
+        "k8s",
+        &[
+            "csi",
+            "claim",
+            "attachment",
+            "volume",
+            "plugin",
+            "heartbeat",
+            "controller",
+            "agent",
+            "cli",
+            "loop_driver",
+        ],
+    ),
+    (
+        "heartbeat",
+        &[
+            "csi",
+            "claim",
+            "attachment",
+            "volume",
+            "plugin",
+            "leader",
+            "controller",
+            "agent",
+            "cli",
+            "loop_driver",
+        ],
+    ),
     ("metrics", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("admin", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("telemetry", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use moor::k8s::lease::agent_lease_name;
+use moor::api::names::agent_lease_name;
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::json;
 

@@ -16,10 +16,10 @@ use crate::rig::{
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use moor::api::names::agent_lease_name;
 use moor::api::{PluginInstance, VolumeClaim};
 use moor::claim::loss::SILENT;
 use moor::csi::Rpc;
-use moor::k8s::lease::agent_lease_name;
 use serde_json::json;
 use tonic::Code;
 

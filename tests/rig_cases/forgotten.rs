@@ -8,10 +8,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use moor::api::instance::UNDO_FORGOTTEN;
+use moor::api::names::agent_lease_name;
 use moor::api::names::instance_name;
 use moor::api::{Attachment, PluginInstance};
 use moor::csi::Rpc;
-use moor::k8s::lease::{Forgotten, agent_lease_name};
+use moor::heartbeat::Forgotten;
 use serde_json::{Value, json};
 
 use crate::cases;

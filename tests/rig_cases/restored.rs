@@ -17,9 +17,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use moor::api::instance::{ForgottenMount, UNDO_FORGOTTEN};
+use moor::api::names::agent_lease_name;
 use moor::api::{ClaimState, PluginInstance};
 use moor::csi::Rpc;
-use moor::k8s::lease::{Restored, agent_lease_name};
+use moor::heartbeat::Restored;
 use serde_json::json;
 
 /// Asks until the answer is there. The API server is asked each time: the caches of the rig are of the old history.

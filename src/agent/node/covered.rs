@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Pass;
 use super::make::flags;
-use crate::agent::cover::{self, Places};
-use crate::agent::mount_flags::{self, Wanted};
-use crate::agent::mounts::MountError;
-use crate::agent::paths::HostPath;
-use crate::agent::records::Stored;
+use super::pass::Pass;
+use crate::agent::host::mount_flags::{self, Wanted};
+use crate::agent::host::mounts::MountError;
+use crate::agent::host::old_read_only::{self, Places};
+use crate::agent::host::paths::HostPath;
+use crate::agent::records::store::Stored;
 use crate::api::{Attachment, VolumeClaim};
 use crate::attachment::record::Done;
 
@@ -49,7 +49,7 @@ impl Pass {
                 places.writers.push(path);
             }
         }
-        cover::lift(&self.agent.node_mounts, places, force).await?;
+        old_read_only::lift(&self.agent.node_mounts, places, force).await?;
         stored.record.targets.values_mut().for_each(|target| target.covered = false);
         Ok(())
     }

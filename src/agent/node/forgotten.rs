@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::observe::View;
-use super::{Pass, Trouble};
-use crate::agent::failure::Failure;
-use crate::agent::forgotten::{forced, orders};
+use super::pass::{Pass, Trouble};
+use super::view::View;
+use crate::agent::calls::failure::Failure;
+use crate::agent::restore::forgotten::{forced, orders};
 use crate::api::PluginInstance;
 use crate::api::instance::{FORCE_UNDO, UNDO_FORGOTTEN};
 use crate::api::names::instance_name;
@@ -48,7 +48,7 @@ impl Pass {
     /// UIDs of the Attachments of this handle whose records are to be undone on order.
     pub(super) fn orders(
         &self,
-        view: &std::collections::HashMap<String, crate::agent::records::Stored>,
+        view: &std::collections::HashMap<String, crate::agent::records::store::Stored>,
     ) -> Vec<String> {
         let driver = view.values().find(|s| s.record.forgotten.is_some()).map(|s| &s.record.driver_name);
         let instance = driver.and_then(|driver| self.instance(driver));
@@ -136,7 +136,7 @@ pub(super) fn beside_unreadable(driver: &str, node: &str, uid: &str, named: bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::records::tests::stored;
+    use crate::agent::records::store::tests::stored;
 
     /// Its claims and its Attachment are gone, so nobody can look the UID up.
     #[test]

@@ -4,20 +4,22 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::observe::{View, version};
+use super::observe::version;
+use super::pass::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use super::report::{Wait, shows_own_failure};
-use super::{CONCURRENCY, PATIENCE, Pass, Trouble};
-use crate::agent::arguments;
-use crate::agent::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
-use crate::agent::directories::{self, DirectoryError};
-use crate::agent::failure::Failure;
-use crate::agent::imprint;
-use crate::agent::mount_flags::{self, Wanted};
-use crate::agent::mounts::{self, Device, MountError};
-use crate::agent::paths::{HostPath, PathError};
-use crate::agent::records::Stored;
+use super::view::View;
+use crate::agent::calls::arguments;
+use crate::agent::calls::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
+use crate::agent::calls::failure::Failure;
+use crate::agent::host::directories::{self, DirectoryError};
+use crate::agent::host::imprint;
+use crate::agent::host::mount_flags::{self, Wanted};
+use crate::agent::host::mounts::{self, Device, MountError};
+use crate::agent::host::paths::{HostPath, PathError};
+use crate::agent::records::store::Stored;
 use crate::api::instance::MAX_STAGED;
 use crate::api::{Attachment, AttachmentMode, VolumeClaim};
+use crate::attachment::node_side::NodeStep;
 use crate::attachment::record::{Done, Record, TargetRecord};
 use crate::csi::{CallError, Meaning, Origin, Rpc};
 
@@ -39,7 +41,7 @@ impl Pass {
         self.agent.records.put(stored.clone()).await?;
         let made = directories::make_staging(&staging).map_err(|error| local(RPC, &error));
 
-        let waiting = view.waiting_for(&super::NodeStep::Stage { attachment: uid.to_owned() });
+        let waiting = view.waiting_for(&NodeStep::Stage { attachment: uid.to_owned() });
         let args = arguments::node_stage(&attachment, &staging, secrets);
         let result = match made {
             Ok(()) => {
@@ -72,9 +74,8 @@ impl Pass {
 
     pub(super) async fn try_publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
         const RPC: Rpc = Rpc::NodePublishVolume;
-        let (Some(claim), Some(attachment)) = (view.claims.get(claim), view.attachments.get(uid)) else {
-            return Ok(());
-        };
+        let found = view.claims.get(claim).zip(view.attachments.get(uid));
+        let Some((claim, attachment)) = found else { return Ok(()) };
         let fixed = &attachment.spec.fixed;
         let (namespace, driver) = (&attachment.spec.volume.namespace, &fixed.driver_name);
         let _turn = self.turn(driver, Direction::Make).await?;
@@ -326,7 +327,7 @@ pub(super) fn path_failure(error: &PathError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::records::tests::stored;
+    use crate::agent::records::store::tests::stored;
 
     fn error(code: tonic::Code, origin: Origin) -> CallError {
         CallError { rpc: Rpc::NodeStageVolume, code, message: String::new(), origin }

@@ -5,25 +5,18 @@ use std::sync::Arc;
 
 use kube::Resource;
 
-use super::Pass;
+use super::pass::Pass;
 use super::presume::target_of;
+use super::view::View;
 use crate::agent::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
-use crate::agent::mounts::{self, MountError};
-use crate::agent::paths::HostPath;
-use crate::agent::records::{Stored, Unreadable};
+use crate::agent::host::mounts::{self, MountError};
+use crate::agent::host::paths::HostPath;
+use crate::agent::records::store::{Stored, Unreadable};
 use crate::api::{Attachment, AttachmentState, VolumeClaim};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::node_side::{LiveAttachment, Seen};
 use crate::attachment::record::Done;
 use crate::claim::ClaimSeen;
-
-/// What the decision sees, and the whole objects behind it, by UID.
-pub(super) struct View {
-    pub seen: Seen,
-    pub claims: HashMap<String, Arc<VolumeClaim>>,
-    pub attachments: HashMap<String, Arc<Attachment>>,
-    pub stored: HashMap<String, Stored>,
-}
 
 impl Pass {
     /// Looks. What the mounts contradict in a record is corrected first.

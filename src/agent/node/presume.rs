@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::make::{claim_uid, path_failure};
-use super::observe::View;
-use super::{Pass, Trouble};
-use crate::agent::paths::{HostPath, PathError, Paths};
+use super::pass::{Pass, Trouble};
+use super::view::View;
+use crate::agent::host::paths::{HostPath, PathError, Paths};
 use crate::api::VolumeClaim;
 use crate::attachment::record::Done;
 use crate::claim::ClaimSeen;

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use tokio::net::UnixStream;
 
 use super::forgotten::way_of_force;
-use super::observe::View;
-use super::{Pass, Trouble};
-use crate::agent::failure::{Failure, Fence};
-use crate::agent::imprint;
-use crate::agent::mounts::MountError;
-use crate::agent::paths::HostPath;
-use crate::agent::records::Stored;
-use crate::agent::users::{self, Question, Users};
+use super::pass::{Pass, Trouble};
+use super::view::View;
+use crate::agent::calls::failure::{Failure, Fence};
+use crate::agent::host::imprint;
+use crate::agent::host::mounts::MountError;
+use crate::agent::host::paths::HostPath;
+use crate::agent::host::users::{self, Question, Users};
+use crate::agent::records::store::Stored;
 use crate::api::VolumeClaim;
 use crate::api::instance::FORCE_UNDO;
 use crate::attachment::record::{Done, Imprint, Left, Record};
@@ -188,7 +188,7 @@ impl Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::failure::Pace;
+    use crate::agent::calls::failure::Pace;
 
     fn hangs() -> Result<Users, MountError> {
         Err(MountError::Hangs { path: "/sys/dev/block/8:16".into() })

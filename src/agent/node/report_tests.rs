@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::agent::status::failed as fail;
+use crate::agent::calls::status::failed as fail;
 use crate::csi::Rpc;
 
 fn now() -> Timestamp {

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use super::forgotten::way_of_force;
 use super::make::{in_use, local};
-use super::observe::View;
-use super::{Pass, Trouble};
-use crate::agent::arguments;
-use crate::agent::budgets::Direction;
-use crate::agent::directories::{self, Left};
-use crate::agent::failure::Failure;
-use crate::agent::imprint;
-use crate::agent::mounts::{self, MountError};
-use crate::agent::paths::HostPath;
-use crate::agent::records::Stored;
+use super::pass::{Pass, Trouble};
+use super::view::View;
+use crate::agent::calls::arguments;
+use crate::agent::calls::budgets::Direction;
+use crate::agent::calls::failure::Failure;
+use crate::agent::host::directories::{self, Left};
+use crate::agent::host::imprint;
+use crate::agent::host::mounts::{self, MountError};
+use crate::agent::host::paths::HostPath;
+use crate::agent::records::store::Stored;
 use crate::api::VolumeClaim;
 use crate::api::instance::FORCE_UNDO;
+use crate::attachment::node_side::NodeStep;
 use crate::attachment::record::{Done, Imprint, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
 use crate::k8s::events::Reason;
@@ -225,7 +226,7 @@ impl Pass {
         let plugin = plugin.as_ref().map_err(Failure::clone)?;
         let args = arguments::node_unstage(record);
         let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unstage_volume(args)));
-        let step = super::NodeStep::Unstage { attachment: record.attachment_uid.clone() };
+        let step = NodeStep::Unstage { attachment: record.attachment_uid.clone() };
         let called = self.patiently(call, &view.waiting_for(&step), "Unstaging", RPC).await;
         self.accept(called, record, staging).await
     }
@@ -324,7 +325,7 @@ impl Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::records::tests::stored;
+    use crate::agent::records::store::tests::stored;
 
     /// A driver that was uninstalled, or that fails for ever, would keep the volume from going for ever.
     #[test]

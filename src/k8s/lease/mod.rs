@@ -1,15 +1,10 @@
-//! Leases: who leads, and which agents are alive.
+//! Leases: reads and writes of them, and the election of a leader by one. What the agents say with theirs is in
+//! [`crate::heartbeat`].
 //!
 //! Nobody compares clocks of two machines. A Lease has expired when it was watched without a change for
 //! its whole duration, on the watcher's own monotonic clock; renewTime in it is for people.
 
-pub(crate) mod agent;
 pub(crate) mod election;
-pub(crate) mod forgotten;
-pub(crate) mod history;
-pub(crate) mod leftovers;
-pub(crate) mod observer;
-pub(crate) mod restored;
 
 use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
@@ -17,15 +12,7 @@ use kube::Api;
 
 use super::{ApiError, Created, Writer, read, store};
 
-pub use crate::api::names::agent_lease_name;
-pub(crate) use crate::api::names::{AGENTS, agent_of_lease};
-pub(crate) use agent::{AgentEnd, AgentLease, Holder, Renewal, Word};
 pub(crate) use election::{Election, ElectionEnd, Handover, Leadership};
-pub use forgotten::Forgotten;
-pub(crate) use history::History;
-pub(crate) use leftovers::Leftovers;
-pub(crate) use observer::LeaseObserver;
-pub use restored::Restored;
 
 /// The requests that Leases need; a trait, so that tests can lose, delay and reorder them.
 pub trait Leases: Send + Sync {
@@ -73,14 +60,14 @@ pub fn revision(lease: &Lease) -> u64 {
 }
 
 /// Who holds a Lease; empty if it was released or never held.
-fn holder(lease: &Lease) -> &str {
+pub(crate) fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
 /// The time for people.
-fn wall_clock() -> MicroTime {
+pub(crate) fn wall_clock() -> MicroTime {
     MicroTime(Timestamp::now())
 }
 
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;

@@ -1,4 +1,4 @@
-//! The agents: `agent/volume_calls.rs` in a few lines, around the same decisions.
+//! The agents: `agent/volume/worker.rs` in a few lines, around the same decisions.
 
 use moor::api::VolumeState;
 use moor::volume::calls::{self, AgentStep, Standing, VolumeCall};

@@ -1,0 +1,309 @@
+//! The audit: what a driver lists as attached, compared with the Attachments (rule R11, trap B15).
+//!
+//! Only for the VolumeHandles whose calls are this agent's, and only where the driver says that it lists published
+//! nodes. A listing makes suspects; one that is a suspect in two listings in a row is looked at again with live reads,
+//! while no call of its handle is in flight, and then written into the VolumeHandle's status. Nothing is written while
+//! nothing changes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::agent::calls::failure::Failure;
+use crate::agent::context::{Agent, BY_HANDLE};
+use crate::api::conditions::whole_second;
+use crate::api::names::instance_name;
+use crate::api::{Attachment, VolumeHandle};
+use crate::attachment::AttachmentSeen;
+use crate::attachment::drift::{self, Finding};
+use crate::csi::{ListedVolume, Rpc};
+use crate::k8s::{ApiError, Next, Target, read};
+
+/// What a driver must be able to do to be audited.
+const NEEDS: [&str; 3] = ["PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES", "LIST_VOLUMES_PUBLISHED_NODES"];
+/// Volumes per page of a listing.
+const PAGE: u32 = 500;
+/// VolumeHandles that are looked at again after one listing. A driver that goes wrong as a whole is not reported
+/// volume by volume.
+const LOOKS: usize = 100;
+/// Pause while no call may be started.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The audits of this agent.
+#[derive(Debug)]
+pub(crate) struct Audits {
+    /// The shortest time between two of one driver.
+    shortest: Duration,
+    drivers: Mutex<HashMap<String, Driver>>,
+    looks: Mutex<HashMap<String, Look>>,
+}
+
+#[derive(Debug, Default)]
+struct Driver {
+    /// Listings in a row that showed nothing new, or failed.
+    quiet: u32,
+    /// What the last one showed.
+    found: Found,
+}
+
+/// A second look at one VolumeHandle that is due.
+#[derive(Debug)]
+struct Look {
+    published: Vec<String>,
+    before: Vec<AttachmentSeen>,
+    earlier: BTreeSet<Finding>,
+}
+
+/// A VolumeHandle whose calls are ours, from before the listing: what is attached or detached while the listing is made
+/// is no difference.
+struct Own {
+    name: String,
+    /// A difference is reported.
+    reported: bool,
+    before: Vec<AttachmentSeen>,
+}
+
+/// What a listing showed, by VolumeHandle.
+type Found = HashMap<String, BTreeSet<Finding>>;
+
+/// Why there was no listing.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("{0}")]
+    Driver(Box<Failure>),
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
+impl Audits {
+    /// Audits at least `shortest` apart; zero is never.
+    pub fn new(shortest: Duration) -> Self {
+        Self { shortest, drivers: Mutex::default(), looks: Mutex::default() }
+    }
+
+    fn drivers(&self) -> MutexGuard<'_, HashMap<String, Driver>> {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn looks(&self) -> MutexGuard<'_, HashMap<String, Look>> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what a listing showed. Returns what the one before showed.
+    fn listed(&self, driver: &str, found: Found) -> Found {
+        let mut drivers = self.drivers();
+        let state = drivers.entry(driver.to_owned()).or_default();
+        state.quiet = if state.found == found { state.quiet.saturating_add(1) } else { 0 };
+        std::mem::replace(&mut state.found, found)
+    }
+
+    /// The last listing of the driver differed from the Attachments of this VolumeHandle.
+    pub fn differed(&self, driver: &str, handle: &str) -> bool {
+        self.drivers().get(driver).is_some_and(|state| state.found.contains_key(handle))
+    }
+
+    fn failed(&self, driver: &str) {
+        let mut drivers = self.drivers();
+        let state = drivers.entry(driver.to_owned()).or_default();
+        state.quiet = state.quiet.saturating_add(1);
+    }
+
+    /// Time until the next listing: longer the longer nothing happens, never more than a third of the time spent on
+    /// listings, and spread, because agents start together.
+    fn pause(&self, driver: &str, took: Duration) -> Duration {
+        let quiet = self.drivers().get(driver).map_or(0, |state| state.quiet);
+        let interval = self.shortest.saturating_mul(drift::interval_factor(quiet));
+        let spread = 0.9 + 0.2 * rand::random::<f64>();
+        interval.max(took.saturating_mul(2)).mul_f64(spread)
+    }
+}
+
+/// Audits one driver, and says when to do it again.
+pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
+    let lists = agent.serving(Rpc::ListVolumes, &driver).is_ok_and(|serving| {
+        let capabilities = &serving.fingerprint.capabilities;
+        NEEDS.iter().all(|needed| capabilities.controller_has(needed))
+    });
+    if !lists {
+        // A driver that comes, or comes back, wakes this again.
+        return Next::Done;
+    }
+    if !agent.may_call() {
+        return Next::After(PAUSE);
+    }
+    let started = Instant::now();
+    if let Err(trouble) = list(&agent, &driver).await {
+        tracing::warn!(driver, "no audit of what is attached: {trouble}");
+        agent.audits.failed(&driver);
+    }
+    Next::After(agent.audits.pause(&driver, started.elapsed()))
+}
+
+async fn list(agent: &Agent, driver: &str) -> Result<(), Trouble> {
+    let instance = instance_name(&agent.node_name, driver);
+    let handles = own_handles(agent, driver, &instance).await?;
+    let failed = |failure| Trouble::Driver(Box::new(failure));
+    let serving = agent.serving(Rpc::ListVolumes, driver).map_err(failed)?;
+    let ours = |volume: ListedVolume| {
+        handles.contains_key(&volume.volume_id).then_some((volume.volume_id, volume.published_node_ids))
+    };
+    let call = serving.plugin.list_volumes_that(PAGE, ours);
+    let listed = agent.call(driver, Rpc::ListVolumes, call).await;
+    // A volume that is on two pages because it moved between them was listed twice: both count.
+    let mut published: HashMap<String, Vec<String>> = HashMap::new();
+    for (id, nodes) in listed.map_err(|error| failed(Failure::of_call(&error)))? {
+        published.entry(id).or_default().extend(nodes);
+    }
+    let (mut found, mut looks) = (HashMap::new(), Vec::new());
+    for (id, Own { name, reported, before }) in handles {
+        // Not listed says nothing: it may have come or moved while the list was made (CSI ListVolumes).
+        let Some(published) = published.remove(&id) else { continue };
+        let differs = drift::compare(&published, &before, &cached_locks(agent, &name));
+        if reported || !differs.is_empty() {
+            let look = Look { published, before, earlier: BTreeSet::new() };
+            looks.push((name.clone(), reported, look));
+        }
+        if !differs.is_empty() {
+            found.insert(name, differs);
+        }
+    }
+    second_looks(agent, driver, &found, looks);
+    Ok(())
+}
+
+/// Has those looked at again that two listings in a row show, and those that are reported.
+fn second_looks(agent: &Agent, driver: &str, found: &Found, mut looks: Vec<(String, bool, Look)>) {
+    let again = |name: &String, earlier: &Found| {
+        found.get(name).zip(earlier.get(name)).is_some_and(|(now, then)| !now.is_disjoint(then))
+    };
+    let earlier = agent.audits.listed(driver, found.clone());
+    looks.retain(|(name, reported, _)| *reported || again(name, &earlier));
+    if looks.len() > LOOKS {
+        tracing::warn!(
+            driver,
+            volumes = looks.len(),
+            "the listing differs for so many that not all are reported"
+        );
+        looks.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        looks.truncate(LOOKS);
+    }
+    for (name, _, mut look) in looks {
+        look.earlier = earlier.get(&name).cloned().unwrap_or_default();
+        agent.audits.looks().insert(name.clone(), look);
+        agent.queues.handles.add(name);
+    }
+}
+
+/// The VolumeHandles whose calls are this instance's, by volume id.
+async fn own_handles(agent: &Agent, driver: &str, instance: &str) -> Result<HashMap<String, Own>, ApiError> {
+    let fields = format!("spec.controller.agent={}", agent.node_name);
+    let listed = read::list_live(&agent.api::<VolumeHandle>(), Some(&fields)).await?;
+    let mine = listed.items.into_iter().filter(|handle| is_of(handle, driver, instance));
+    let entry = |handle: VolumeHandle| {
+        let name = handle.metadata.name?;
+        let (reported, before) =
+            (handle.status.is_some_and(|s| s.drift.is_some()), cached_locks(agent, &name));
+        Some((handle.spec.volume_handle, Own { name, reported, before }))
+    };
+    Ok(mine.filter_map(entry).collect())
+}
+
+fn is_of(handle: &VolumeHandle, driver: &str, instance: &str) -> bool {
+    handle.metadata.deletion_timestamp.is_none()
+        && handle.spec.driver_name == driver
+        && handle.spec.controller.as_ref().is_some_and(|c| c.instance == instance)
+}
+
+fn cached_locks(agent: &Agent, handle: &str) -> Vec<AttachmentSeen> {
+    agent.attachments.by_index(BY_HANDLE, handle).iter().map(|a| AttachmentSeen::of(a)).collect()
+}
+
+/// The handle's Attachments, by a quorum LIST made now (rule R1).
+pub(crate) async fn live_locks(agent: &Agent, handle: &str) -> Result<Vec<AttachmentSeen>, ApiError> {
+    let fields = format!("spec.fixed.handleName={handle}");
+    let listed = read::list_live(&agent.api::<Attachment>(), Some(&fields)).await?;
+    Ok(listed.items.iter().map(AttachmentSeen::of).collect())
+}
+
+/// Looks again at a VolumeHandle that a listing made suspect, and reports. Only while its key is held, so that no call
+/// is in flight. A look that fails is made again after the next listing.
+pub(crate) async fn second_look(agent: &Agent, handle: &str) {
+    let Some(look) = agent.audits.looks().remove(handle) else { return };
+    if let Err(error) = report(agent, handle, &look).await {
+        tracing::warn!(handle, "what the driver lists as attached was not compared: {error}");
+    }
+}
+
+async fn report(agent: &Agent, name: &str, look: &Look) -> Result<(), ApiError> {
+    let api = agent.api::<VolumeHandle>();
+    let Some(handle) = agent.get_live::<VolumeHandle>(name).await? else { return Ok(()) };
+    let driver = &handle.spec.driver_name;
+    if !is_of(&handle, driver, &instance_name(&agent.node_name, driver)) {
+        return Ok(());
+    }
+    let found = drift::compare(&look.published, &look.before, &live_locks(agent, name).await?);
+    let reported = handle.status.as_ref().and_then(|s| s.drift.as_ref());
+    let now = whole_second(Timestamp::now());
+    let wanted = drift::report(&found, &look.earlier, reported, &now);
+    if wanted.as_ref() == reported {
+        return Ok(());
+    }
+    tracing::info!(handle = name, volume = handle.spec.volume_handle, found = ?wanted, "what the driver lists as attached");
+    agent.writer.patch_status(&api, &Target::of(&handle), json!({ "drift": wanted })).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::handle::DriftKind;
+
+    fn found(handle: &str) -> Found {
+        let finding = Finding { node_id: "n".into(), kind: DriftKind::Unexpected };
+        HashMap::from([(handle.to_owned(), BTreeSet::from([finding]))])
+    }
+
+    #[test]
+    fn listings_become_rare_while_nothing_is_new_and_frequent_when_something_is() {
+        let audits = Audits::new(Duration::from_secs(300));
+        let within = |factor: f64| {
+            let pause = audits.pause("d", Duration::ZERO).as_secs_f64() / 300.0;
+            assert!((0.9 * factor..=1.1 * factor).contains(&pause), "{pause} is not about {factor}");
+        };
+        within(1.0);
+        for factor in [2.0, 4.0, 8.0, 16.0, 16.0] {
+            assert!(audits.listed("d", HashMap::new()).is_empty());
+            within(factor);
+        }
+        assert!(audits.listed("d", found("h")).is_empty(), "the one before showed nothing");
+        within(1.0);
+        assert_eq!(audits.listed("d", found("h")), found("h"));
+        within(2.0);
+        audits.listed("d", HashMap::new());
+        within(1.0);
+        // Failures too, and another driver is another matter.
+        audits.failed("d");
+        within(2.0);
+        assert!(audits.listed("other", HashMap::new()).is_empty());
+        within(2.0);
+    }
+
+    #[test]
+    fn what_the_last_listing_showed_is_known() {
+        let audits = Audits::new(Duration::from_secs(1));
+        assert!(!audits.differed("d", "h"));
+        audits.listed("d", found("h"));
+        assert!(audits.differed("d", "h") && !audits.differed("d", "other") && !audits.differed("e", "h"));
+        audits.listed("d", HashMap::new());
+        assert!(!audits.differed("d", "h"));
+    }
+
+    #[test]
+    fn a_listing_that_takes_long_is_made_less_often() {
+        let audits = Audits::new(Duration::from_secs(1));
+        assert!(audits.pause("d", Duration::from_secs(120)) >= Duration::from_secs(200));
+    }
+}

@@ -1,0 +1,199 @@
+//! The arguments of CSI calls, made from objects and records. Pure, so that a repeated call is an identical one.
+
+use std::collections::BTreeMap;
+
+use crate::agent::host::paths::HostPath;
+use crate::api::claim::VolumeClaim;
+use crate::api::quantity::{self, QuantityError};
+use crate::api::{AccessMode, Attachment, AttachmentMode, Volume};
+use crate::attachment::record::Record;
+use crate::csi::capability::{SingleNode, to_proto};
+use crate::csi::proto::csi::v1 as wire;
+use crate::csi::{
+    ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, NodePublish, NodeStage,
+    NodeUnpublish, NodeUnstage, Secrets, Validate,
+};
+use crate::volume::calls::{VolumeCall, id_to_delete};
+
+/// The arguments of a call cannot be made from what a Volume says.
+#[derive(Debug, thiserror::Error)]
+pub enum ArgumentError {
+    /// Its size cannot be read.
+    #[error("spec.capacity or spec.capacityLimit: {0}")]
+    Size(#[from] QuantityError),
+    /// The volume is to be in some places, and the driver knows of no places.
+    #[error(
+        "spec.topology.required: the driver has no VOLUME_ACCESSIBILITY_CONSTRAINTS, so nothing says where its volumes \
+         are; create the Volume without"
+    )]
+    NoTopology,
+    /// No volume id is known.
+    #[error("the Volume has no handle yet")]
+    NoHandle,
+}
+
+/// How an Attachment's volume is used, for every call but NodePublishVolume.
+fn capability(attachment: &Attachment, flags: &[String]) -> wire::VolumeCapability {
+    let fixed = &attachment.spec.fixed;
+    let modes =
+        if fixed.single_node_multi_writer { SingleNode::SingleAndMulti } else { SingleNode::WriterOnly };
+    let fs_type = fixed.mount_options.fs_type.as_deref();
+    to_proto(attachment.spec.access_mode, fixed.attachment_mode, fs_type, flags, None, modes)
+}
+
+/// ControllerPublishVolume for an Attachment.
+#[must_use]
+pub fn controller_publish(attachment: &Attachment, secrets: Secrets) -> ControllerPublish {
+    let fixed = &attachment.spec.fixed;
+    ControllerPublish {
+        volume_id: attachment.spec.volume_handle.clone(),
+        node_id: fixed.node_id.clone(),
+        capability: capability(attachment, &fixed.mount_options.mount_flags),
+        readonly: fixed.read_only,
+        secrets,
+        volume_context: fixed.volume_context.clone().into(),
+    }
+}
+
+/// ControllerUnpublishVolume for an Attachment.
+#[must_use]
+pub fn controller_unpublish(attachment: &Attachment, secrets: Secrets) -> ControllerUnpublish {
+    ControllerUnpublish {
+        volume_id: attachment.spec.volume_handle.clone(),
+        node_id: attachment.spec.fixed.node_id.clone(),
+        secrets,
+    }
+}
+
+/// NodeStageVolume for an Attachment at `staging`.
+#[must_use]
+pub fn node_stage(attachment: &Attachment, staging: &HostPath, secrets: Secrets) -> NodeStage {
+    let fixed = &attachment.spec.fixed;
+    NodeStage {
+        volume_id: attachment.spec.volume_handle.clone(),
+        publish_context: publish_context(attachment).into(),
+        staging_target_path: staging.seen_by_plugin().into(),
+        capability: capability(attachment, &fixed.mount_options.mount_flags),
+        secrets,
+        volume_context: fixed.volume_context.clone().into(),
+    }
+}
+
+/// The mount flags of a claim's own mount: the claim's count here and nowhere else (trap B22).
+#[must_use]
+pub fn publish_flags<'a>(attachment: &'a Attachment, claim: &'a VolumeClaim) -> &'a [String] {
+    let own = claim.spec.mount_options.as_ref().map(|o| o.mount_flags.as_slice());
+    own.unwrap_or(&attachment.spec.fixed.mount_options.mount_flags)
+}
+
+/// NodePublishVolume for a claim.
+#[must_use]
+pub fn node_publish(
+    attachment: &Attachment,
+    claim: &VolumeClaim,
+    staging: &HostPath,
+    target: &HostPath,
+    secrets: Secrets,
+) -> NodePublish {
+    let fixed = &attachment.spec.fixed;
+    NodePublish {
+        volume_id: attachment.spec.volume_handle.clone(),
+        publish_context: publish_context(attachment).into(),
+        staging_target_path: fixed.stage.then(|| staging.seen_by_plugin().into()),
+        target_path: target.seen_by_plugin().into(),
+        capability: capability(attachment, publish_flags(attachment, claim)),
+        readonly: claim.spec.read_only,
+        secrets,
+        volume_context: fixed.volume_context.clone().into(),
+    }
+}
+
+/// NodeUnpublishVolume from a record.
+#[must_use]
+pub fn node_unpublish(record: &Record, target: &HostPath) -> NodeUnpublish {
+    NodeUnpublish { volume_id: record.volume_handle.clone(), target_path: target.seen_by_plugin().into() }
+}
+
+/// NodeUnstageVolume from a record.
+#[must_use]
+pub fn node_unstage(record: &Record) -> NodeUnstage {
+    let staging = HostPath::recorded(&record.staging_path);
+    NodeUnstage {
+        volume_id: record.volume_handle.clone(),
+        staging_target_path: staging.seen_by_plugin().into(),
+    }
+}
+
+/// CreateVolume for a Volume. Its name is its UID, so that a repetition is recognised by the driver.
+pub fn create_volume(
+    volume: &Volume,
+    secrets: Secrets,
+    modes: SingleNode,
+    topology: bool,
+) -> Result<CreateVolume, ArgumentError> {
+    let spec = &volume.spec;
+    let size = |quantity: &Option<_>| quantity.as_ref().map_or(Ok(0), quantity::bytes);
+    let range = wire::CapacityRange {
+        required_bytes: size(&spec.capacity)?,
+        limit_bytes: size(&spec.capacity_limit)?,
+    };
+    if !topology && spec.topology.as_ref().is_some_and(|request| !request.required.is_empty()) {
+        return Err(ArgumentError::NoTopology);
+    }
+    let segments = |terms: &[crate::api::volume::Segments]| {
+        terms.iter().map(|term| wire::Topology { segments: term.segments.clone() }).collect()
+    };
+    let accessibility =
+        spec.topology.as_ref().filter(|_| topology).map(|request| wire::TopologyRequirement {
+            requisite: segments(&request.required),
+            preferred: segments(&request.preferred),
+        });
+    Ok(CreateVolume {
+        name: format!("moor-{}", volume.metadata.uid.as_deref().unwrap_or_default()),
+        // Without a size no range, rather than one of zeroes: that is the driver's own choice.
+        capacity_range: (range.required_bytes > 0 || range.limit_bytes > 0).then_some(range),
+        capabilities: uses(volume, modes),
+        parameters: spec.parameters.clone().into(),
+        secrets,
+        source: None,
+        accessibility,
+        mutable_parameters: BTreeMap::new().into(),
+    })
+}
+
+/// ValidateVolumeCapabilities for a registered Volume.
+pub fn validate(volume: &Volume, secrets: Secrets, modes: SingleNode) -> Result<Validate, ArgumentError> {
+    Ok(Validate {
+        volume_id: volume.spec.volume_handle.clone().ok_or(ArgumentError::NoHandle)?,
+        volume_context: volume.spec.volume_context.clone().into(),
+        capabilities: uses(volume, modes),
+        parameters: BTreeMap::new().into(),
+        secrets,
+    })
+}
+
+/// DeleteVolume for a Volume: one of the two calls that are a DeleteVolume.
+pub fn delete_volume(
+    call: VolumeCall,
+    volume: &Volume,
+    secrets: Secrets,
+) -> Result<DeleteVolume, ArgumentError> {
+    let volume_id = id_to_delete(call, volume).ok_or(ArgumentError::NoHandle)?.to_owned();
+    Ok(DeleteVolume { volume_id, secrets })
+}
+
+fn uses(volume: &Volume, modes: SingleNode) -> Vec<wire::VolumeCapability> {
+    let options = volume.spec.mount_options.clone().unwrap_or_default();
+    let of = |access: AccessMode, attachment: AttachmentMode| {
+        to_proto(access, attachment, options.fs_type.as_deref(), &options.mount_flags, None, modes)
+    };
+    volume.spec.capabilities.iter().map(|u| of(u.access_mode, u.attachment_mode)).collect()
+}
+
+fn publish_context(attachment: &Attachment) -> BTreeMap<String, String> {
+    attachment.status.as_ref().map(|s| s.publish_context.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "arguments_tests.rs"]
+mod tests;

@@ -1,0 +1,239 @@
+use super::*;
+use crate::api::attachment::{AttachmentSpec, AttachmentStatus, Fixed};
+use crate::api::capability::{MountOptions, VolumeUse};
+use crate::api::claim::{ClaimMountOptions, VolumeClaimSpec};
+use crate::api::volume::{Segments, TopologyRequest, VolumeSpec};
+use crate::csi::proto::csi::v1::volume_capability::{AccessType, access_mode::Mode};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+fn map(key: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(key.to_owned(), "v".to_owned())])
+}
+
+fn attachment() -> Attachment {
+    let fixed = Fixed {
+        node_id: "id-1".into(),
+        read_only: true,
+        mount_options: MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] },
+        volume_context: map("volume"),
+        attach: true,
+        stage: true,
+        single_node_multi_writer: true,
+        ..Fixed::default()
+    };
+    let spec = AttachmentSpec { volume_handle: "vol".into(), fixed, ..AttachmentSpec::default() };
+    let status = AttachmentStatus { publish_context: map("publish"), ..AttachmentStatus::default() };
+    Attachment { status: Some(status), ..Attachment::new("a", spec) }
+}
+
+fn flags(capability: &wire::VolumeCapability) -> Vec<String> {
+    match &capability.access_type {
+        Some(AccessType::Mount(mount)) => mount.mount_flags.clone(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn attaching_and_staging_say_what_the_attachment_fixed() {
+    let attachment = attachment();
+    let publish = controller_publish(&attachment, Secrets::none());
+    let stage = node_stage(&attachment, &HostPath::recorded("/s"), Secrets::none());
+    assert_eq!(
+        (publish.volume_id.as_str(), publish.node_id.as_str(), publish.readonly),
+        ("vol", "id-1", true)
+    );
+    assert_eq!(publish.capability, stage.capability);
+    assert_eq!(flags(&stage.capability), ["noatime"]);
+    let mode = stage.capability.access_mode.unwrap().mode();
+    assert_eq!(mode, Mode::SingleNodeMultiWriter);
+    assert_eq!(*stage.publish_context, map("publish"));
+    assert_eq!(*stage.volume_context, map("volume"));
+    assert_eq!(stage.staging_target_path, "/s");
+    assert_eq!(stage, node_stage(&attachment, &HostPath::recorded("/s"), Secrets::none()));
+}
+
+fn record() -> Record {
+    let mut stored = crate::agent::records::store::tests::stored("a");
+    stored.record.volume_handle = "vol".into();
+    stored.record
+}
+
+fn claim() -> VolumeClaim {
+    VolumeClaim::new("c", VolumeClaimSpec::default())
+}
+
+/// The names that the driver gave, in every call; those of our objects in none (trap T1, T2, L2).
+#[test]
+fn every_call_names_the_volume_and_the_node_as_the_driver_does() {
+    let (attachment, record, path) = (attachment(), record(), HostPath::recorded("/p"));
+    let none = Secrets::none;
+    let attach = controller_publish(&attachment, none());
+    let detach = controller_unpublish(&attachment, none());
+    assert_eq!((attach.volume_id.as_str(), attach.node_id.as_str()), ("vol", "id-1"));
+    assert_eq!((detach.volume_id.as_str(), detach.node_id.as_str()), ("vol", "id-1"));
+    assert_eq!(node_stage(&attachment, &path, none()).volume_id, "vol");
+    assert_eq!(node_publish(&attachment, &claim(), &path, &path, none()).volume_id, "vol");
+    assert_eq!(node_unpublish(&record, &path).volume_id, "vol");
+    assert_eq!(node_unstage(&record).volume_id, "vol");
+}
+
+/// T11.
+#[test]
+fn every_call_carries_the_contexts_of_the_volume() {
+    let (attachment, path) = (attachment(), HostPath::recorded("/p"));
+    let attach = controller_publish(&attachment, Secrets::none());
+    let stage = node_stage(&attachment, &path, Secrets::none());
+    let publish = node_publish(&attachment, &claim(), &path, &path, Secrets::none());
+    assert_eq!(*attach.volume_context, map("volume"));
+    assert_eq!((&*stage.volume_context, &*stage.publish_context), (&map("volume"), &map("publish")));
+    assert_eq!((&*publish.volume_context, &*publish.publish_context), (&map("volume"), &map("publish")));
+    let mut volume = volume();
+    volume.spec.volume_handle = Some("registered".into());
+    volume.spec.volume_context = map("registered");
+    let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap();
+    assert_eq!(*asked.volume_context, map("registered"));
+}
+
+/// What is computed today may be another path than the one at which it was mounted (trap T21, T62).
+#[test]
+fn undo_goes_to_the_recorded_paths() {
+    let record = record();
+    let target = HostPath::recorded(&record.targets["claim-uid"].path);
+    assert_eq!(node_unpublish(&record, &target).target_path, "/k/claims/c/target");
+    assert_eq!(node_unstage(&record).staging_target_path, "/k/staging/a");
+}
+
+/// T26, L12.
+#[test]
+fn every_call_that_takes_secrets_gets_them() {
+    let (attachment, path) = (attachment(), HostPath::recorded("/p"));
+    let given = || Secrets::from(map("secret"));
+    let mut volume = volume();
+    volume.spec.volume_handle = Some("registered".into());
+    assert_eq!(controller_publish(&attachment, given()).secrets, given());
+    assert_eq!(controller_unpublish(&attachment, given()).secrets, given());
+    assert_eq!(node_stage(&attachment, &path, given()).secrets, given());
+    assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).secrets, given());
+    assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, true).unwrap().secrets, given());
+    assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, given());
+    assert_eq!(delete_volume(VolumeCall::Delete, &volume, given()).unwrap().secrets, given());
+}
+
+/// T25.
+#[test]
+fn validation_asks_for_every_use_with_its_options() {
+    let mut volume = volume();
+    volume.spec.volume_handle = Some("registered".into());
+    volume.spec.mount_options =
+        Some(MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] });
+    let reader = VolumeUse { access_mode: AccessMode::MultiNodeReader, ..VolumeUse::default() };
+    volume.spec.capabilities.push(reader);
+    let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap().capabilities;
+    let modes: Vec<_> = asked.iter().map(|c| c.access_mode.unwrap().mode()).collect();
+    assert_eq!(modes, [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly]);
+    for capability in &asked {
+        let Some(AccessType::Mount(mount)) = &capability.access_type else { panic!("{capability:?}") };
+        assert_eq!((mount.fs_type.as_str(), mount.mount_flags.as_slice()), ("xfs", &["noatime".into()][..]));
+    }
+}
+
+#[test]
+fn a_claims_own_flags_and_read_only_count_at_publish_only() {
+    let attachment = attachment();
+    let paths = (HostPath::recorded("/s"), HostPath::recorded("/t"));
+    let publish = |claim: &VolumeClaim| node_publish(&attachment, claim, &paths.0, &paths.1, Secrets::none());
+    let mut claim = VolumeClaim::new("c", VolumeClaimSpec::default());
+    let plain = publish(&claim);
+    assert_eq!(flags(&plain.capability), ["noatime"]);
+    assert!(!plain.readonly, "the claim's, not the Attachment's");
+    assert_eq!((plain.target_path.as_str(), plain.staging_target_path.as_deref()), ("/t", Some("/s")));
+    claim.spec.read_only = true;
+    claim.spec.mount_options = Some(ClaimMountOptions { mount_flags: vec!["nodev".into()] });
+    let own = publish(&claim);
+    assert_eq!(flags(&own.capability), ["nodev"]);
+    assert!(own.readonly);
+    assert_eq!(own.capability.access_mode, plain.capability.access_mode);
+}
+
+#[test]
+fn a_driver_that_does_not_stage_gets_no_staging_path() {
+    let mut attachment = attachment();
+    attachment.spec.fixed.stage = false;
+    let claim = VolumeClaim::new("c", VolumeClaimSpec::default());
+    let (s, t) = (HostPath::recorded("/s"), HostPath::recorded("/t"));
+    let publish = node_publish(&attachment, &claim, &s, &t, Secrets::none());
+    assert_eq!(publish.staging_target_path, None);
+}
+
+fn volume() -> Volume {
+    let spec = VolumeSpec {
+        capacity: Some(Quantity("1Gi".into())),
+        capacity_limit: Some(Quantity("2G".into())),
+        parameters: map("parameter"),
+        capabilities: vec![VolumeUse::default()],
+        mount_options: Some(MountOptions { fs_type: Some("ext4".into()), mount_flags: Vec::new() }),
+        topology: Some(TopologyRequest {
+            required: vec![Segments { segments: map("zone") }],
+            preferred: vec![],
+        }),
+        ..VolumeSpec::default()
+    };
+    let mut volume = Volume::new("v", spec);
+    volume.metadata.uid = Some("uid-1".into());
+    volume
+}
+
+#[test]
+fn a_volume_is_created_under_its_uid() {
+    let args = create_volume(&volume(), Secrets::none(), SingleNode::WriterOnly, true).unwrap();
+    assert_eq!(args.name, "moor-uid-1");
+    let range = args.capacity_range.unwrap();
+    assert_eq!((range.required_bytes, range.limit_bytes), (1 << 30, 2_000_000_000));
+    assert_eq!(args.accessibility.unwrap().requisite[0].segments, map("zone"));
+    assert_eq!(args.capabilities.len(), 1);
+}
+
+/// A driver may take a range of zeroes for a size of zero (trap T27).
+#[test]
+fn no_size_asks_for_no_range() {
+    let mut volume = volume();
+    (volume.spec.capacity, volume.spec.capacity_limit) = (None, None);
+    let args = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, true).unwrap();
+    assert_eq!(args.capacity_range, None);
+}
+
+#[test]
+fn topology_is_asked_only_of_a_driver_that_has_it() {
+    let mut volume = volume();
+    let request = volume.spec.topology.as_mut().unwrap();
+    request.preferred = std::mem::take(&mut request.required);
+    let args = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, false).unwrap();
+    assert_eq!(args.accessibility, None);
+}
+
+/// It would be made anywhere, and nobody would be told.
+#[test]
+fn required_topology_needs_a_driver_that_has_it() {
+    let error = create_volume(&volume(), Secrets::none(), SingleNode::WriterOnly, false).unwrap_err();
+    assert!(error.to_string().contains("spec.topology.required"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_asked_is_an_error_with_the_field() {
+    let mut volume = volume();
+    volume.spec.capacity = Some(Quantity("lots".into()));
+    let error = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, true).unwrap_err();
+    assert!(error.to_string().contains("spec.capacity"), "{error}");
+    assert!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).is_err());
+    assert!(validate(&volume, Secrets::none(), SingleNode::WriterOnly).is_err());
+}
+
+#[test]
+fn the_handle_of_the_status_comes_before_that_of_the_spec() {
+    let mut volume = volume();
+    volume.spec.volume_handle = Some("registered".into());
+    assert_eq!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap().volume_id, "registered");
+    volume.status =
+        Some(crate::api::VolumeStatus { volume_handle: Some("known".into()), ..Default::default() });
+    assert_eq!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap().volume_id, "known");
+}

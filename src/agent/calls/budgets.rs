@@ -1,0 +1,202 @@
+//! Calls at a time: per driver, service and direction, so that a driver that hangs holds up nobody but its own volumes,
+//! and what it is slow to make does not hold up what is to be undone (trap B32).
+//!
+//! Whoever waits for a turn holds a worker. So only a few of each budget do; the others are parked as keys, which cost
+//! nothing, and are woken when a place among those that wait is free. A thousand volumes of one driver that hangs take
+//! no worker from another driver's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// Longest wait for a turn at a plugin. Whoever does not get one lets others go first.
+const TURN: Duration = Duration::from_secs(30);
+/// Passes of one budget that wait with a worker in hand. Enough to follow each other without a gap.
+const WAITING: usize = 64;
+/// When a key that was turned away looks again by itself. It is woken earlier when there is room.
+pub(crate) const LATER: Duration = Duration::from_secs(30);
+
+/// What a call is about. Drivers that are slow to create volumes must not hold up attaching those that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Service {
+    /// Stage, publish and their inverses.
+    Node,
+    /// ControllerPublishVolume and its inverse.
+    Attach,
+    /// CreateVolume, DeleteVolume and what else is about a volume as a whole.
+    Volume,
+}
+
+/// Whether a call makes or undoes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Direction {
+    Make,
+    Undo,
+}
+
+/// The key of a pass, to be put into its queue again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Parked {
+    /// The node's calls of a VolumeHandle.
+    Node(String),
+    /// Controller calls of a VolumeHandle.
+    Handle(String),
+    /// A Volume's own calls.
+    Volume(String),
+}
+
+/// All turns are taken: look again after [`LATER`] or when woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+/// What a turn is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    pub driver: String,
+    pub service: Service,
+    pub direction: Direction,
+}
+
+struct Slot {
+    limit: usize,
+    semaphore: Arc<Semaphore>,
+    waiting: usize,
+    /// In the order in which they came, and where each is.
+    parked: BTreeMap<u64, Parked>,
+    tickets: HashMap<Parked, u64>,
+    serial: u64,
+}
+
+/// The turns of all drivers.
+pub(crate) struct Budgets {
+    slots: Mutex<HashMap<Budget, Slot>>,
+    wake: Box<dyn Fn(Parked) + Send + Sync>,
+}
+
+impl fmt::Debug for Budgets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budgets").finish_non_exhaustive()
+    }
+}
+
+/// A place among those that wait with a worker in hand. Leaving it makes room for one that is parked.
+struct Place<'a> {
+    budgets: &'a Budgets,
+    budget: &'a Budget,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.budgets.leave(self.budget, |slot| slot.waiting = slot.waiting.saturating_sub(1));
+    }
+}
+
+/// A turn at a driver. Giving it back makes room for one that is parked.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    permit: Option<OwnedSemaphorePermit>,
+    budgets: &'a Budgets,
+    budget: Budget,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Before anybody is woken for it.
+        self.permit.take();
+        self.budgets.leave(&self.budget, |_| {});
+    }
+}
+
+impl Budgets {
+    /// `wake` puts a key that was parked back into its queue.
+    pub fn new(wake: impl Fn(Parked) + Send + Sync + 'static) -> Self {
+        Self { slots: Mutex::default(), wake: Box::new(wake) }
+    }
+
+    /// A turn for the pass of this key, of `limit` at a time. If it cannot be had soon the pass has to end.
+    pub async fn turn(&self, budget: &Budget, limit: usize, key: Parked) -> Result<Turn<'_>, Busy> {
+        let turn = |permit| Turn { permit: Some(permit), budgets: self, budget: budget.clone() };
+        let semaphore = {
+            let mut slots = self.slots();
+            let slot = slots.entry(budget.clone()).or_insert_with(|| Slot {
+                limit,
+                semaphore: Arc::new(Semaphore::new(limit)),
+                waiting: 0,
+                parked: BTreeMap::new(),
+                tickets: HashMap::new(),
+                serial: 0,
+            });
+            if slot.limit != limit {
+                // Calls in flight keep their permits of the old budget until they end.
+                (slot.limit, slot.semaphore) = (limit, Arc::new(Semaphore::new(limit)));
+            }
+            // Fair: a permit that comes free belongs to whoever waits, so none is taken from them here.
+            if let Ok(permit) = slot.semaphore.clone().try_acquire_owned() {
+                slot.unpark(&key);
+                return Ok(turn(permit));
+            }
+            if slot.waiting >= WAITING {
+                slot.park(key);
+                return Err(Busy);
+            }
+            slot.unpark(&key);
+            slot.waiting += 1;
+            slot.semaphore.clone()
+        };
+        let place = Place { budgets: self, budget };
+        if let Ok(Ok(permit)) = timeout(TURN, semaphore.acquire_owned()).await {
+            return Ok(turn(permit));
+        }
+        // First whoever waited without a worker, then this one again.
+        drop(place);
+        if let Some(slot) = self.slots().get_mut(budget) {
+            slot.park(key);
+        }
+        Err(Busy)
+    }
+
+    /// Somebody leaves, and one that is parked comes for it.
+    fn leave(&self, budget: &Budget, change: impl FnOnce(&mut Slot)) {
+        let woken = {
+            let mut slots = self.slots();
+            let Some(slot) = slots.get_mut(budget) else { return };
+            change(slot);
+            slot.parked.pop_first().map(|(_, key)| {
+                slot.tickets.remove(&key);
+                key
+            })
+        };
+        if let Some(key) = woken {
+            (self.wake)(key);
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Budget, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    /// Whoever is parked already keeps its place.
+    fn park(&mut self, key: Parked) {
+        if !self.tickets.contains_key(&key) {
+            self.serial += 1;
+            self.tickets.insert(key.clone(), self.serial);
+            self.parked.insert(self.serial, key);
+        }
+    }
+
+    fn unpark(&mut self, key: &Parked) {
+        if let Some(ticket) = self.tickets.remove(key) {
+            self.parked.remove(&ticket);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "budgets_tests.rs"]
+mod tests;

@@ -1,0 +1,10 @@
+//! What every CSI call of the agent goes through, whichever worker makes it: its arguments, its turn at the driver, what a
+//! failure means and when it is tried again, and how its result gets into a status.
+
+pub(super) mod arguments;
+pub(super) mod budgets;
+pub(super) mod failure;
+pub(super) mod not_found;
+pub(super) mod retry;
+pub(super) mod status;
+pub(super) mod write;

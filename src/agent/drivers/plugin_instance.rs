@@ -1,0 +1,320 @@
+//! Keeps this node's PluginInstance objects as the registry sees the processes.
+//!
+//! Compared is always the observed object, never what was written last (trap B27): what an agent that is just
+//! ending writes late is put right.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::services::{self, Processes};
+use crate::agent::calls::status::{difference, not_ready, ready};
+use crate::agent::context::Agent;
+use crate::agent::records::state_disk;
+use crate::agent::restore::forgotten::{self, OfDriver};
+use crate::api::conditions::{self, Desired, UNDONE};
+use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
+use crate::api::names::instance_name;
+use crate::api::plugin::Plugin;
+use crate::k8s::node::LeanNode;
+use crate::k8s::{ApiError, Next, Target};
+
+/// Time between looks at whether the sockets have been asked.
+const SETTLE: Duration = Duration::from_millis(250);
+/// Time between looks at whether our Node is there again.
+const UNREGISTERED: Duration = Duration::from_secs(15);
+/// Longest lastError, in bytes: the schema's bound.
+const MAX_ERROR: usize = 2048;
+
+/// Brings the PluginInstance of one driver up to date.
+pub async fn reconcile(agent: &Agent, driver: &str) -> Next {
+    match step(agent, driver).await {
+        Ok(next) => next,
+        Err(ApiError::Conflict(_)) => Next::Again,
+        Err(error) => {
+            tracing::warn!(driver, "PluginInstance: {error}");
+            Next::Retry
+        }
+    }
+}
+
+async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
+    let name = instance_name(&agent.node_name, driver);
+    let observed = agent.instances.get("", &name);
+    let of_driver = || OfDriver::seen(&agent.records, &agent.retries, driver);
+    let Some(plugin) = agent.plugin_of(driver) else {
+        if let Some(observed) = &observed {
+            dismiss_on_order(agent, observed).await?;
+        }
+        let left = of_driver();
+        return match observed {
+            // What is reported on it has to stay known: without it its volumes could be granted elsewhere, and what waits
+            // to be undone could neither be told nor be ordered.
+            Some(observed) if left.needs_instance() => {
+                let mut after = observed.status.clone().unwrap_or_default();
+                let plugin = &observed.spec.plugin_name;
+                let why = format!(
+                    "Plugin {plugin} does not exist; this object stays for what it reports as mounted here"
+                );
+                not_healthy(&observed, &mut after, "NoPlugin", &why);
+                say_what_is_left(&left, &observed, &mut after, Timestamp::now());
+                write(agent, &observed, &after).await
+            }
+            Some(observed) => {
+                remove(agent, &observed).await?;
+                Ok(Next::Done)
+            }
+            None => match left.plugin_name {
+                Some(plugin) => create(agent, spec(agent, &plugin, driver, String::new())).await,
+                None => Ok(Next::Done),
+            },
+        };
+    };
+    let plugin_name = plugin.metadata.name.as_deref().unwrap_or_default();
+    let socket = agent.named_socket(&plugin);
+    let found = |service| agent.registry.best(driver, service, socket.as_deref());
+    let unread = |path: &Path| agent.registry.unread(driver, path);
+    let processes = services::choose(found, unread, plugin.spec.roles, observed.as_deref());
+    if processes.are_unseen() && !agent.registry.is_settled() {
+        // Right after a start nothing has been seen yet: that would be reported as gone, and taken back at once.
+        return Ok(Next::After(SETTLE));
+    }
+    let Some(observed) = observed else {
+        // Nothing is reported about a driver that was never seen here. Of one that has left something behind it is,
+        // though nobody knows at which socket it was.
+        let left = || of_driver().needs_instance().then(String::new);
+        let Some(socket) = processes.socket(None).or_else(left) else { return Ok(Next::Done) };
+        return create(agent, spec(agent, plugin_name, driver, socket)).await;
+    };
+    if let Some(socket) = processes.socket(Some(&observed.spec.socket_path))
+        && observed.spec != spec(agent, plugin_name, driver, socket)
+    {
+        // spec says which process this is and cannot change: another Node UID, another socket.
+        remove(agent, &observed).await?;
+        return Ok(Next::Again);
+    }
+    dismiss_on_order(agent, &observed).await?;
+    let after = status(agent, &plugin, &observed, &processes, Timestamp::now());
+    write(agent, &observed, &after).await
+}
+
+/// Makes a PluginInstance; its status is written next.
+async fn create(agent: &Agent, spec: PluginInstanceSpec) -> Result<Next, ApiError> {
+    if !is_registered(agent).await? {
+        return Ok(Next::After(UNREGISTERED));
+    }
+    let object = object(agent, spec);
+    match agent.writer.create(&agent.api::<PluginInstance>(), &object).await? {
+        crate::k8s::Created::New(created) => agent.instances.apply(created),
+        crate::k8s::Created::Exists => {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            if let Some(found) = agent.get_live::<PluginInstance>(name).await? {
+                // The next look compares the socket.
+                let socket_path = found.spec.socket_path.clone();
+                if found.spec == (PluginInstanceSpec { socket_path, ..object.spec.clone() }) {
+                    agent.instances.apply(found);
+                } else {
+                    // Also one that no watch of ours selects: it says another agent, so it has to go.
+                    remove(agent, &found).await?;
+                }
+            }
+        }
+    }
+    Ok(Next::Again)
+}
+
+/// Writes a status, if it is news.
+async fn write(
+    agent: &Agent,
+    observed: &PluginInstance,
+    after: &PluginInstanceStatus,
+) -> Result<Next, ApiError> {
+    let before = observed.status.clone().unwrap_or_default();
+    let Some(patch) = difference(&before, after) else { return Ok(Next::Done) };
+    let uid = observed.metadata.uid.as_deref().unwrap_or_default();
+    let api = agent.api::<PluginInstance>();
+    match agent.writer.patch_status(&api, &Target::of(observed), patch).await {
+        Ok(written) => agent.instances.apply(written),
+        Err(ApiError::Gone(_)) => {
+            agent.instances.remove_confirmed(uid);
+            return Ok(Next::Again);
+        }
+        Err(ApiError::Conflict(request)) => {
+            let name = observed.metadata.name.as_deref().unwrap_or_default();
+            match agent.get_live::<PluginInstance>(name).await? {
+                Some(found) => agent.instances.apply(found),
+                None => agent.instances.remove_confirmed(uid),
+            }
+            return Err(ApiError::Conflict(request));
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(Next::Done)
+}
+
+/// Files that cannot be read are put away as somebody ordered. What waited beside them goes on. Not while the Attachment is
+/// there: by that what the file speaks of is undone, and without the file nobody would know that it has to be.
+async fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError> {
+    let unreadable = agent.records.unreadable();
+    let mut ordered = forgotten::dismissals(observed);
+    ordered.retain(|uid| unreadable.iter().any(|file| file.attachment_uid == *uid));
+    if ordered.is_empty() {
+        return Ok(());
+    }
+    let here = agent.attachments_here().await?;
+    for uid in ordered {
+        if here.contains(&uid) {
+            tracing::warn!(attachment = uid, "its record is not dismissed: it is undone with its Attachment");
+            continue;
+        }
+        match agent.records.dismiss(&uid) {
+            Ok(Some(file)) => {
+                tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
+                agent.taken.tell();
+                let all = agent.attachments.all();
+                let waits = |handle: &String| file.handle_name.is_empty() || *handle == file.handle_name;
+                let handles = all.into_iter().map(|attachment| attachment.spec.fixed.handle_name.clone());
+                handles.filter(waits).for_each(|handle| agent.queues.nodes.add(handle));
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+    Ok(())
+}
+
+/// Our Node is there, under the UID by which we name it. Without it what is made for it would be collected as garbage,
+/// again and again.
+async fn is_registered(agent: &Agent) -> Result<bool, ApiError> {
+    match agent.get_live::<LeanNode>(&agent.node_name).await? {
+        Some(node) if node.uid() == agent.node_uid => Ok(true),
+        Some(_) => {
+            agent.registered_anew.notify_one();
+            Ok(false)
+        }
+        None => {
+            tracing::warn!(
+                node = agent.node_name,
+                "the Node was deleted; waiting until it is registered anew"
+            );
+            Ok(false)
+        }
+    }
+}
+
+/// The last fingerprint: whoever assigns learns at once that nobody speaks to this node's plugins for a while.
+pub async fn report_shutdown(agent: &Agent) {
+    for observed in agent.instances.all() {
+        let before = observed.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        not_healthy(&observed, &mut after, "AgentShutdown", "the agent beside it is shutting down");
+        let Some(patch) = difference(&before, &after).filter(|_| before.is_healthy_for_any()) else {
+            continue;
+        };
+        let api = agent.api::<PluginInstance>();
+        if let Err(error) = agent.writer.patch_status(&api, &Target::of(&*observed), patch).await {
+            tracing::warn!("last fingerprint: {error}");
+        }
+    }
+}
+
+/// Nothing new is given to it, whatever its driver answers.
+fn not_healthy(
+    observed: &PluginInstance,
+    status: &mut PluginInstanceStatus,
+    reason: &'static str,
+    why: &str,
+) {
+    status.healthy = false;
+    status.services.iter_mut().for_each(|service| service.healthy = false);
+    status.last_error = Some(why.to_owned());
+    let desired = not_ready(reason, why.to_owned());
+    conditions::set(&mut status.conditions, &desired, observed.metadata.generation, Timestamp::now());
+}
+
+async fn remove(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError> {
+    let meta = &observed.metadata;
+    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+    agent.writer.delete(&agent.api::<PluginInstance>(), name, uid, None).await?;
+    agent.instances.remove_confirmed(uid);
+    Ok(())
+}
+
+fn spec(agent: &Agent, plugin: &str, driver: &str, socket_path: String) -> PluginInstanceSpec {
+    PluginInstanceSpec {
+        plugin_name: plugin.to_owned(),
+        driver_name: driver.to_owned(),
+        node_name: agent.node_name.clone(),
+        node_uid: agent.node_uid.clone(),
+        agent: agent.node_name.clone(),
+        socket_path,
+    }
+}
+
+fn object(agent: &Agent, spec: PluginInstanceSpec) -> PluginInstance {
+    // Goes with its Node, by garbage collection.
+    let node = OwnerReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: agent.node_name.clone(),
+        uid: agent.node_uid.clone(),
+        ..OwnerReference::default()
+    };
+    let metadata = ObjectMeta {
+        name: Some(instance_name(&agent.node_name, &spec.driver_name)),
+        owner_references: Some(vec![node]),
+        ..ObjectMeta::default()
+    };
+    PluginInstance { metadata, spec, status: None }
+}
+
+fn status(
+    agent: &Agent,
+    plugin: &Plugin,
+    observed: &PluginInstance,
+    processes: &Processes,
+    now: Timestamp,
+) -> PluginInstanceStatus {
+    let mut status = observed.status.clone().unwrap_or_default();
+    let spec = &observed.spec;
+    processes.report(&mut status, plugin.spec.roles, &spec.socket_path, &spec.driver_name);
+    let unwritable = agent.records.disk().problem().filter(|_| status.node);
+    if let Some(problem) = &unwritable {
+        state_disk::report(&mut status, &spec.socket_path, problem);
+    }
+    status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
+    status.boot_id.clone_from(&agent.boot_id);
+    status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
+    status.observed_generation = observed.metadata.generation;
+    let desired = condition(&status, unwritable.is_some());
+    conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
+    let left = OfDriver::seen(&agent.records, &agent.retries, &spec.driver_name);
+    say_what_is_left(&left, observed, &mut status, now);
+    status
+}
+
+/// What is mounted here and has no other object that could tell of it. It is told although the Plugin is gone.
+fn say_what_is_left(
+    left: &OfDriver,
+    observed: &PluginInstance,
+    status: &mut PluginInstanceStatus,
+    now: Timestamp,
+) {
+    forgotten::say(left.reported.clone(), status);
+    if !left.untold.is_empty() || status.conditions.iter().any(|condition| condition.type_ == UNDONE) {
+        let desired = forgotten::undone(&left.untold);
+        conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
+    }
+}
+
+fn condition(status: &PluginInstanceStatus, unwritable: bool) -> Desired {
+    match (&status.last_error, status.healthy, status.gone) {
+        (_, true, _) => ready("Healthy", "it answers Probe".into()),
+        (Some(error), false, false) if unwritable => not_ready(state_disk::REASON, error.clone()),
+        (Some(error), false, true) => not_ready("Gone", error.clone()),
+        (Some(error), false, false) => not_ready("Unhealthy", error.clone()),
+        (None, false, _) => not_ready("Starting", "it does not say yet that it is ready".into()),
+    }
+}

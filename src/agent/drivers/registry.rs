@@ -1,0 +1,337 @@
+//! The plugin processes of this node: found by their sockets, known by the name they give themselves.
+//!
+//! The plugin directory is looked through twice a second. That costs less than it sounds (a handful of stat calls),
+//! sees a socket that was replaced under the same name, and cannot miss an event.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::folders::{Folders, Scan, SocketFile};
+
+use super::fingerprint::Fingerprint;
+use super::watcher;
+use crate::csi::{Deadlines, Plugin, Service};
+
+/// Time between two looks through the plugin directory.
+const SCAN: Duration = Duration::from_millis(500);
+/// After this long a socket that has not been asked with success or failure is no longer waited for.
+const SETTLED: Duration = Duration::from_secs(20);
+
+/// How a plugin process is doing, as its watcher last saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// It answers Probe.
+    pub healthy: bool,
+    /// There is no socket, or nobody accepts on it: the process is proven dead (rule R2).
+    pub gone: bool,
+    /// Why it is not healthy.
+    pub error: Option<String>,
+}
+
+/// A process that answers, for making calls.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// The connection.
+    pub plugin: Plugin,
+    /// What it says about itself.
+    pub fingerprint: Arc<Fingerprint>,
+}
+
+/// What a watcher has of the process behind its socket.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// It has not said who it is, or there is none.
+    Nothing,
+    /// Its driver's name; what else it was asked it did not answer.
+    Name(String),
+    /// All that is needed for calls.
+    Serving(Serving),
+}
+
+/// What a process said about itself.
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// Nothing.
+    Nothing,
+    /// Its driver's name, and not what it serves.
+    Name(String),
+    /// Everything.
+    All(Arc<Fingerprint>),
+}
+
+/// One socket.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Order of appearance: of two that answer, the newer serves.
+    pub serial: u64,
+    /// What its process said about itself, also after it ended.
+    pub said: Said,
+    /// The process, while it is connected.
+    pub serving: Option<Serving>,
+    /// How it is doing.
+    pub health: Health,
+}
+
+impl Endpoint {
+    /// The name its process gave itself, also after it ended.
+    #[must_use]
+    pub fn driver(&self) -> Option<&str> {
+        match &self.said {
+            Said::Nothing => None,
+            Said::Name(name) => Some(name),
+            Said::All(said) => Some(&said.driver),
+        }
+    }
+
+    fn offers(&self, service: Service) -> bool {
+        match &self.said {
+            Said::Nothing => false,
+            Said::Name(_) => service == Service::Identity,
+            Said::All(said) => said.has(service),
+        }
+    }
+
+    /// It says its name, and did not say what it serves.
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        matches!(self.said, Said::Name(_))
+    }
+
+    fn learn(&mut self, seen: Seen) {
+        self.serving = None;
+        match seen {
+            Seen::Nothing => {}
+            // What a process of this name said before still counts.
+            Seen::Name(name) if self.driver() == Some(name.as_str()) => {}
+            Seen::Name(name) => self.said = Said::Name(name),
+            Seen::Serving(serving) => {
+                self.said = Said::All(serving.fingerprint.clone());
+                self.serving = Some(serving);
+            }
+        }
+    }
+}
+
+struct Watched {
+    file: SocketFile,
+    endpoint: Endpoint,
+    /// Its watcher has reported at least once.
+    reported: bool,
+    poke: Arc<Notify>,
+    task: AbortHandle,
+}
+
+/// What the registry asks of and tells the rest of the agent.
+pub trait Surroundings: Send + Sync + 'static {
+    /// Sockets that Plugins name, beside those in the directory.
+    fn named_sockets(&self) -> Vec<PathBuf>;
+    /// How long a process of this driver may take to become healthy.
+    fn health_timeout(&self, driver: &str) -> Duration;
+    /// So many folders of the plugin directory do not answer: what is in them is not known.
+    fn unanswered(&self, _folders: usize) {}
+    /// Something about this driver's processes has changed. `serving`: one answers that did not before.
+    fn changed(&self, driver: &str, serving: bool);
+}
+
+/// The sockets of this node.
+pub struct Registry {
+    directory: PathBuf,
+    deadlines: Deadlines,
+    surroundings: Arc<dyn Surroundings>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sockets: HashMap<PathBuf, Watched>,
+    serial: u64,
+    /// When the directory was looked through for the first time.
+    scanned: Option<Instant>,
+}
+
+impl Registry {
+    /// For the sockets below `directory`.
+    #[must_use]
+    pub fn new(directory: PathBuf, deadlines: Deadlines, surroundings: Arc<dyn Surroundings>) -> Arc<Self> {
+        Arc::new(Self { directory, deadlines, surroundings, state: Mutex::default() })
+    }
+
+    /// The process that serves this driver's service: of those that answer, a healthy one before another, the newest
+    /// before others. Unhealthy alone stops no call: that is for whoever assigns (rule R2).
+    #[must_use]
+    pub fn client_for(&self, driver: &str, service: Service) -> Option<Serving> {
+        self.best(driver, service, None).and_then(|endpoint| endpoint.serving)
+    }
+
+    /// What is known of this driver's service here: the endpoint that serves it, else the last that did. Where the Plugin
+    /// names a `socket`, that process comes first for all that it offers, and without it there is none.
+    #[must_use]
+    pub fn best(&self, driver: &str, service: Service, socket: Option<&Path>) -> Option<Endpoint> {
+        let state = self.state();
+        let all = || state.sockets.values().map(|w| &w.endpoint).filter(|e| e.driver() == Some(driver));
+        if let Some(socket) = socket {
+            let named = all().find(|e| e.path == socket)?;
+            // One that has not said what it serves may serve this.
+            if named.offers(service) || named.is_unread() {
+                return Some(named.clone()).filter(|e| e.offers(service));
+            }
+        }
+        all()
+            .filter(|e| e.offers(service))
+            .max_by_key(|e| (e.serving.is_some(), e.health.healthy, e.serial))
+            .cloned()
+    }
+
+    /// The process at this socket, if it says this name and does not say what it serves.
+    #[must_use]
+    pub fn unread(&self, driver: &str, path: &Path) -> Option<Endpoint> {
+        let state = self.state();
+        let endpoint = state.sockets.get(path).map(|w| &w.endpoint);
+        endpoint.filter(|e| e.is_unread() && e.driver() == Some(driver)).cloned()
+    }
+
+    /// The drivers that answer.
+    #[must_use]
+    pub fn drivers(&self) -> Vec<String> {
+        let state = self.state();
+        let serving = state.sockets.values().filter(|w| w.endpoint.serving.is_some());
+        serving.filter_map(|w| w.endpoint.driver().map(str::to_owned)).collect()
+    }
+
+    /// Every socket that was there at the start has been asked. Before that, that a driver was not seen says nothing.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let state = self.state();
+        let waited = state.scanned.map(|scanned| scanned.elapsed());
+        waited.is_some_and(|waited| waited > SETTLED || state.sockets.values().all(|w| w.reported))
+    }
+
+    /// A call found the connection broken: look after this process now.
+    pub fn poke(&self, driver: &str) {
+        for watched in self.state().sockets.values() {
+            if watched.endpoint.driver() == Some(driver) {
+                watched.poke.notify_one();
+            }
+        }
+    }
+
+    /// Looks through the directory for ever.
+    pub async fn run(self: Arc<Self>) {
+        let mut folders = Folders::of(self.directory.clone());
+        loop {
+            let mut named = self.surroundings.named_sockets();
+            // The Plugin that named one may be gone, and undo goes on (rule R9).
+            named.extend(self.state().sockets.keys().cloned());
+            let scan = folders.look(named).await;
+            self.surroundings.unanswered(scan.unanswered.len());
+            self.reconcile(&scan);
+            tokio::time::sleep(SCAN).await;
+        }
+    }
+
+    fn reconcile(self: &Arc<Self>, scan: &Scan) {
+        let found = &scan.found;
+        let mut told = HashSet::new();
+        {
+            let mut state = self.state();
+            state.scanned.get_or_insert_with(Instant::now);
+            let State { sockets, serial, .. } = &mut *state;
+            sockets.retain(|path, watched| {
+                // Of a folder that does not answer nothing is known, least of all that a process has ended.
+                let hidden = path.parent().is_some_and(|folder| scan.unanswered.contains(folder));
+                let same = hidden || found.get(path) == Some(&watched.file);
+                if !same {
+                    watched.task.abort();
+                    tracing::info!(socket = %path.display(), driver = watched.endpoint.driver(), "the socket is gone");
+                    told.extend(watched.endpoint.driver().map(str::to_owned));
+                }
+                same
+            });
+            for (path, file) in found {
+                if !sockets.contains_key(path) {
+                    *serial += 1;
+                    let watched = self.watch(path, *file, *serial);
+                    sockets.insert(path.clone(), watched);
+                }
+            }
+        }
+        for driver in told {
+            self.surroundings.changed(&driver, false);
+        }
+    }
+
+    fn watch(self: &Arc<Self>, path: &Path, file: SocketFile, serial: u64) -> Watched {
+        tracing::info!(socket = %path.display(), "a socket appeared");
+        let poke = Arc::new(Notify::new());
+        let endpoint = Endpoint {
+            path: path.to_owned(),
+            serial,
+            said: Said::Nothing,
+            serving: None,
+            health: Health::default(),
+        };
+        let task = watcher::watch(self.clone(), path.to_owned(), serial, poke.clone());
+        Watched { file, endpoint, reported: false, poke, task: tokio::spawn(task).abort_handle() }
+    }
+
+    /// An instance's watcher reports.
+    pub(crate) fn report(&self, path: &Path, serial: u64, seen: Seen, health: Health) {
+        let (driver, before, arrived) = {
+            let mut state = self.state();
+            // A watcher that was aborted in the middle of its report speaks of a socket that is gone.
+            let Some(watched) = state.sockets.get_mut(path).filter(|w| w.endpoint.serial == serial) else {
+                return;
+            };
+            watched.reported = true;
+            let endpoint = &mut watched.endpoint;
+            let before = endpoint.driver().map(str::to_owned);
+            let old = endpoint.serving.take();
+            endpoint.learn(seen);
+            // Each connection has a fingerprint of its own.
+            let arrived = match (&endpoint.serving, &old) {
+                (Some(new), Some(old)) => !Arc::ptr_eq(&new.fingerprint, &old.fingerprint),
+                (new, _) => new.is_some(),
+            };
+            let driver = endpoint.driver().map(str::to_owned);
+            let same = !arrived
+                && old.is_some() == endpoint.serving.is_some()
+                && endpoint.health == health
+                && driver == before;
+            endpoint.health = health;
+            if same {
+                return;
+            }
+            (driver, before, arrived)
+        };
+        if let Some(before) = before.filter(|before| Some(before) != driver.as_ref()) {
+            self.surroundings.changed(&before, false);
+        }
+        if let Some(driver) = driver {
+            self.surroundings.changed(&driver, arrived);
+        }
+    }
+
+    pub(crate) fn deadlines(&self) -> Deadlines {
+        self.deadlines.clone()
+    }
+
+    pub(crate) fn health_timeout(&self, driver: &str) -> Duration {
+        self.surroundings.health_timeout(driver)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,116 @@
+//! Watches one plugin process: connects, reads its fingerprint, probes it, connects again. For ever; nothing that a
+//! driver does ends the agent.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use super::fingerprint::Fingerprint;
+use super::hangup;
+use super::registry::{Health, Registry, Seen, Serving};
+use crate::csi::{CallError, DialError, Plugin};
+use crate::k8s::backoff::Backoff;
+
+/// Time between probes of a process that is not healthy yet.
+const STARTING: Duration = Duration::from_secs(5);
+/// Time between probes of a healthy one.
+const HEALTHY: Duration = Duration::from_secs(30);
+/// Time between attempts to connect.
+const CONNECT: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
+
+/// A connection that is lost sooner was not worth the asking.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Watches the process behind one socket file until the registry aborts it.
+pub(crate) async fn watch(registry: Arc<Registry>, path: PathBuf, serial: u64, poke: Arc<Notify>) {
+    let (mut failures, mut short) = (0, 0);
+    loop {
+        match connect(&registry, &path).await {
+            Ok((serving, health)) => {
+                failures = 0;
+                let driver = serving.fingerprint.driver.clone();
+                tracing::info!(socket = %path.display(), driver, healthy = health.healthy, "plugin connected");
+                registry.report(&path, serial, Seen::Serving(serving.clone()), health.clone());
+                let began = Instant::now();
+                attend(&registry, &path, serial, &poke, serving, health).await;
+                tracing::info!(socket = %path.display(), driver, "plugin connection lost");
+                // A server that keeps no connection open is asked like one that cannot be.
+                short = if began.elapsed() < SHORT { short + 1 } else { 0 };
+                if short > 1 {
+                    sleep(CONNECT.delay(short)).await;
+                }
+            }
+            Err((seen, health)) => {
+                failures += 1;
+                if failures == 1 {
+                    tracing::warn!(socket = %path.display(), error = health.error, "plugin cannot be asked");
+                }
+                registry.report(&path, serial, seen, health);
+                sleep(CONNECT.delay(failures)).await;
+            }
+        }
+    }
+}
+
+async fn connect(registry: &Registry, path: &Path) -> Result<(Serving, Health), (Seen, Health)> {
+    let plugin = Plugin::connect(path, registry.deadlines()).await.map_err(|error| {
+        let gone = matches!(error, DialError::NotThere { .. } | DialError::Refused { .. });
+        (Seen::Nothing, Health { healthy: false, gone, error: Some(error.to_string()) })
+    })?;
+    let failed = |error: &CallError| Health { error: Some(error.to_string()), ..Health::default() };
+    let info = plugin.get_plugin_info().await.map_err(|error| (Seen::Nothing, failed(&error)))?;
+    let driver = info.name.clone();
+    let fingerprint = Fingerprint::read(&plugin, info).await;
+    let fingerprint = fingerprint.map_err(|error| (Seen::Name(driver), failed(&error)))?;
+    let health = match plugin.probe().await {
+        Ok(true) => Health { healthy: true, ..Health::default() },
+        Ok(false) => Health::default(),
+        Err(error) => failed(&error),
+    };
+    Ok((Serving { plugin, fingerprint: Arc::new(fingerprint) }, health))
+}
+
+/// Probes a connected process until its connection is lost.
+async fn attend(
+    registry: &Registry,
+    path: &Path,
+    serial: u64,
+    poke: &Notify,
+    serving: Serving,
+    mut health: Health,
+) {
+    let driver = &serving.fingerprint.driver;
+    let started = Instant::now();
+    let mut presence = std::pin::pin!(hangup::until_lost(path));
+    loop {
+        tokio::select! {
+            () = sleep(if health.healthy { HEALTHY } else { STARTING }) => {}
+            () = poke.notified() => {}
+            () = &mut presence => return,
+        }
+        let next = match serving.plugin.probe().await {
+            Ok(true) => Health { healthy: true, ..Health::default() },
+            // Another process, or none: what this one said about itself no longer counts.
+            Err(error) if error.is_transport() => return,
+            answer => {
+                let timeout = registry.health_timeout(driver);
+                let patient = !health.healthy && health.error.is_none() && started.elapsed() < timeout;
+                // Without a time that passes: a text that changed with each probe would be a write with each probe.
+                let error = match answer {
+                    Err(error) => Some(error.to_string()),
+                    Ok(_) if patient => None,
+                    Ok(_) => Some(format!("Probe: not ready, for longer than {} s", timeout.as_secs())),
+                };
+                Health { healthy: false, gone: false, error }
+            }
+        };
+        if next.healthy != health.healthy {
+            tracing::info!(driver, healthy = next.healthy, error = next.error, "plugin health changed");
+        }
+        health = next;
+        registry.report(path, serial, Seen::Serving(serving.clone()), health.clone());
+    }
+}

@@ -1,0 +1,316 @@
+//! Which change wakes which worker.
+//!
+//! A change of what a worker wrote itself (attempts, conditions, messages) wakes nobody: that would make a failure its
+//! own reason to try again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::calls::budgets::Parked;
+use super::calls::retry::Retries;
+use super::context::{BY_ATTACHMENT, FirstSeen, Watched, oldest_plugin};
+use super::drivers::registry::Surroundings;
+use super::leftovers::Taken;
+use super::records::state_disk;
+use super::records::store::Records;
+use super::restore::forgotten;
+use crate::api::claim::Assignment;
+use crate::api::{
+    Attachment, AttachmentState, ClaimState, Plugin, PluginInstance, Volume, VolumeClaim, VolumeState,
+    VolumeStatus,
+};
+use crate::k8s::{Cache, Queue};
+use crate::metrics::Metrics;
+
+/// Time in which several changes of one plugin become one write.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Until a driver's Plugin is known.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The work of this agent.
+#[derive(Default)]
+pub(crate) struct Queues {
+    /// Staging and publishing, by VolumeHandle: one worker for all that this node has of one, which is the mutex of
+    /// rule R5.
+    pub nodes: Arc<Queue<String>>,
+    /// Attaching and detaching, by VolumeHandle: one call per handle.
+    pub handles: Arc<Queue<String>>,
+    /// Volumes' own calls, by UID.
+    pub volumes: Arc<Queue<String>>,
+    /// PluginInstances, by driver name.
+    pub instances: Arc<Queue<String>>,
+    /// Audits of what a driver lists as attached, by driver name.
+    pub audits: Arc<Queue<String>>,
+}
+
+impl Queues {
+    /// There may be a turn for a pass that was turned away.
+    pub fn wake(&self, parked: Parked) {
+        match parked {
+            Parked::Node(handle) => self.nodes.add(handle),
+            Parked::Handle(handle) => self.handles.add(handle),
+            Parked::Volume(uid) => self.volumes.add(uid),
+        }
+    }
+}
+
+/// Puts changes into queues.
+pub(crate) struct Wakes {
+    pub node_name: String,
+    pub plugin_dir: PathBuf,
+    pub claims: Arc<Cache<VolumeClaim>>,
+    pub attachments: Arc<Cache<Attachment>>,
+    pub volumes: Arc<Cache<Volume>>,
+    pub plugins: Arc<Cache<Plugin>>,
+    pub instances: Arc<Cache<PluginInstance>>,
+    pub records: Arc<Records>,
+    pub retries: Arc<Retries>,
+    pub queues: Arc<Queues>,
+    pub first_seen: Arc<FirstSeen>,
+    pub taken: Arc<Taken>,
+    pub metrics: Metrics,
+    /// Time to the first audit of a driver that answers; zero is never.
+    pub audit_interval: Duration,
+}
+
+impl Wakes {
+    /// Registers with the caches; before their watches start.
+    pub fn listen(self: &Arc<Self>) {
+        let me = self.clone();
+        self.claims.on_change(move |old, new| {
+            if differs(old, new, of_claim) {
+                for claim in [old, new].into_iter().flatten() {
+                    me.claim(claim);
+                }
+            }
+            if let (Some(gone), None) = (old, new) {
+                let uid = gone.metadata.uid.as_deref().unwrap_or_default();
+                me.clear(uid);
+                me.first_seen.forget(uid);
+            }
+        });
+        let me = self.clone();
+        self.attachments.on_change(move |old, new| {
+            if differs(old, new, of_attachment) {
+                for attachment in [old, new].into_iter().flatten() {
+                    me.attachment(attachment);
+                }
+            } else if differs(old, new, shown_of_attachment)
+                && let Some(attachment) = new
+            {
+                me.attachment_on_node(attachment);
+            }
+            let taken = new.is_none_or(|now| now.spec.lost.is_some()) && old.is_some();
+            if let Some(attachment) = new.or(old).filter(|_| taken) {
+                me.left_over(attachment);
+            }
+            if let (Some(gone), None) = (old, new) {
+                let uid = gone.metadata.uid.as_deref().unwrap_or_default();
+                me.clear(uid);
+                // Of one without a record nothing but its claims is left to go by.
+                for claim in me.claims.by_index(BY_ATTACHMENT, uid) {
+                    me.claim(&claim);
+                }
+            }
+        });
+        let me = self.clone();
+        self.volumes.on_change(move |old, new| {
+            let uid = old.or(new).and_then(|v| v.metadata.uid.clone()).unwrap_or_default();
+            match new {
+                None => {
+                    me.retries.clear(&uid);
+                }
+                Some(_) if differs(old, new, of_volume) => me.queues.volumes.add(uid),
+                Some(_) => {}
+            }
+        });
+        let me = self.clone();
+        self.plugins.on_change(move |old, new| {
+            for plugin in [old, new].into_iter().flatten() {
+                me.queues.instances.add(plugin.driver_name().to_owned());
+            }
+        });
+        let me = self.clone();
+        self.instances.on_change(move |old, new| {
+            for instance in [old, new].into_iter().flatten() {
+                me.queues.instances.add_after(instance.spec.driver_name.clone(), SETTLE);
+            }
+            if differs(old, new, |instance| (forgotten::orders(instance), forgotten::forced(instance))) {
+                for uid in new.map(|instance| forgotten::orders(instance)).unwrap_or_default() {
+                    if let Some(stored) = me.records.get(&uid) {
+                        // What failed before is another step under this order.
+                        for uid in stored.waiting() {
+                            me.retries.clear(&uid);
+                        }
+                        me.queues.nodes.add(stored.record.handle_name);
+                    }
+                }
+            }
+        });
+    }
+
+    /// What no event will speak of: records whose Attachment went while the agent was away. After the first lists.
+    pub fn wake_records(&self) {
+        for handle in self.records.handles() {
+            self.queues.nodes.add(handle);
+        }
+    }
+
+    /// The disk with the records takes no writes any more, or takes them again.
+    pub fn state_disk_changed(&self, writable: bool) {
+        for instance in self.instances.all() {
+            self.queues.instances.add(instance.spec.driver_name.clone());
+        }
+        if writable {
+            for handle in self.records.deferred_handles() {
+                self.queues.nodes.add(handle);
+            }
+            for uid in self.retries.reason_is_over(state_disk::REASON) {
+                self.due(&uid);
+            }
+        }
+    }
+
+    /// An object is gone, and why its steps failed with it.
+    fn clear(&self, uid: &str) {
+        for driver in forgotten::clear(&self.retries, &self.records, uid) {
+            self.queues.instances.add(driver);
+        }
+    }
+
+    fn audit(&self, driver: &str, delay: Duration) {
+        if !self.audit_interval.is_zero() {
+            self.queues.audits.add_after(driver.to_owned(), delay);
+        }
+    }
+
+    fn claim(&self, claim: &VolumeClaim) {
+        let Some(assignment) = claim.spec.assignment.as_ref().filter(|a| a.node_name == self.node_name)
+        else {
+            return;
+        };
+        let recorded = |uid: &str| self.records.get(uid).map(|stored| stored.record.handle_name);
+        if let Some(handle) = handle_of(assignment, &self.attachments, recorded) {
+            self.queues.nodes.add(handle);
+        }
+    }
+
+    /// It is lost or gone. What this node still has of it has to be known before the volume is granted here again.
+    fn left_over(&self, attachment: &Attachment) {
+        let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
+        if self.records.get(uid).is_some_and(|stored| stored.record.has_traces()) {
+            self.taken.tell();
+        }
+    }
+
+    fn attachment(&self, attachment: &Attachment) {
+        let handle = attachment.spec.fixed.handle_name.clone();
+        if attachment.spec.controller.as_ref().is_some_and(|c| c.agent == self.node_name) {
+            self.queues.handles.add(handle);
+        }
+        self.attachment_on_node(attachment);
+    }
+
+    fn attachment_on_node(&self, attachment: &Attachment) {
+        if attachment.spec.node_name == self.node_name {
+            self.queues.nodes.add(attachment.spec.fixed.handle_name.clone());
+        }
+    }
+
+    fn due(&self, uid: &str) {
+        if let Some(claim) = self.claims.by_uid(uid) {
+            self.claim(&claim);
+        }
+        if let Some(attachment) = self.attachments.by_uid(uid).filter(|a| a.is_watched_by(&self.node_name)) {
+            self.attachment(&attachment);
+        } else if let Some(stored) = self.records.get(uid) {
+            self.queues.nodes.add(stored.record.handle_name);
+        }
+        if self.volumes.by_uid(uid).is_some() {
+            self.queues.volumes.add(uid.to_owned());
+        }
+    }
+}
+
+impl Surroundings for Wakes {
+    fn named_sockets(&self) -> Vec<PathBuf> {
+        let named = self.plugins.all().into_iter().filter_map(|p| p.spec.socket_path.clone());
+        named.map(|path| self.plugin_dir.join(path)).collect()
+    }
+
+    fn health_timeout(&self, driver: &str) -> Duration {
+        let seconds = oldest_plugin(&self.plugins, driver).map(|p| p.spec.health_timeout_seconds);
+        seconds.and_then(|s| u64::try_from(s).ok()).map_or(HEALTH_TIMEOUT, Duration::from_secs)
+    }
+
+    fn unanswered(&self, folders: usize) {
+        self.metrics.folders_unanswered.set(i64::try_from(folders).unwrap_or(i64::MAX));
+    }
+
+    fn changed(&self, driver: &str, serving: bool) {
+        self.queues.instances.add_after(driver.to_owned(), SETTLE);
+        if serving {
+            self.audit(driver, self.audit_interval);
+            for uid in self.retries.plugin_is_back(driver) {
+                self.due(&uid);
+            }
+        }
+    }
+}
+
+/// Name of the VolumeHandle that a claim is about. Where an earlier version assigned the claim, its Attachment says it,
+/// or what this node has recorded of that. Without either nothing is here for the claim, and the Attachment wakes its
+/// worker when it comes.
+fn handle_of(
+    assignment: &Assignment,
+    attachments: &Cache<Attachment>,
+    recorded: impl FnOnce(&str) -> Option<String>,
+) -> Option<String> {
+    if !assignment.handle_name.is_empty() {
+        return Some(assignment.handle_name.clone());
+    }
+    let uid = &assignment.attachment_uid;
+    attachments.by_uid(uid).map(|a| a.spec.fixed.handle_name.clone()).or_else(|| recorded(uid))
+}
+
+/// An object arrived, left, changed in what decides, or may have left one of two watches.
+fn differs<K, P: PartialEq>(old: Option<&Arc<K>>, new: Option<&Arc<K>>, projection: fn(&K) -> P) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new) || projection(old) != projection(new),
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    }
+}
+
+type Life = (Option<String>, Option<i64>, Option<Timestamp>);
+
+fn life(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Life {
+    (meta.uid.clone(), meta.generation, meta.deletion_timestamp.as_ref().map(|t| t.0))
+}
+
+fn of_claim(claim: &VolumeClaim) -> (Life, Option<(ClaimState, Option<String>)>) {
+    let status = claim.status.as_ref().map(|s| (s.state, s.yielded.clone()));
+    (life(&claim.metadata), status)
+}
+
+fn of_attachment(attachment: &Attachment) -> (Life, Option<AttachmentState>) {
+    (life(&attachment.metadata), attachment.status.as_ref().map(|s| s.state))
+}
+
+/// What the node's claims show while they wait for the Attachment. Whoever wrote it is not woken by it.
+fn shown_of_attachment(attachment: &Attachment) -> Option<(Option<i64>, Option<String>)> {
+    let status = attachment.status.as_ref()?;
+    Some((status.attempts, status.last_error.as_ref().map(|e| e.code.clone())))
+}
+
+fn of_volume(volume: &Volume) -> (Life, Option<(VolumeState, bool)>) {
+    let may_delete = |s: &VolumeStatus| s.rejected.as_ref().is_some_and(|r| r.may_delete);
+    (life(&volume.metadata), volume.status.as_ref().map(|s| (s.state, may_delete(s))))
+}
+
+#[cfg(test)]
+#[path = "events_tests.rs"]
+mod tests;

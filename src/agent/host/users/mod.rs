@@ -1,0 +1,271 @@
+//! Who uses a volume on this node after it was unmounted: whoever has a mount namespace of his own, as a container has,
+//! keeps his copies of the mounts (rule R14, [ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
+
+mod device;
+mod raw;
+mod survey;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use survey::Space;
+pub(crate) use words::Users;
+
+use super::mount_namespace::MountNamespace;
+use super::mount_table::{Mount, Place};
+use super::mounts::{MountError, bounded, folder_of, same_disk};
+use super::paths::HostPath;
+use super::recent::Recent;
+use crate::attachment::record::{Imprint, Left};
+
+const PROC: &str = "/proc";
+/// kubelet's folders, in that of a Pod, of what it binds for its containers. A subPath of "." is all of the volume, and so
+/// is a `local` PersistentVolume of the claim's path. Other folders may have the same from elsewhere: an export that the
+/// stock stack has mounted, too.
+const OF_PODS: [&str; 2] = ["volume-subpaths", "kubernetes.io~local-volume"];
+/// Stands for a walk through the open files of all processes.
+const OPEN_FILES: &str = "/proc/*/fd";
+/// A file system that was unmounted a moment ago may still be about to end.
+const ENDING: Duration = Duration::from_millis(200);
+
+static SURVEY: Recent<Vec<Space>> = Recent::new();
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// What was unmounted, by the UID of its claim or Attachment.
+    pub left: BTreeMap<String, Left>,
+    /// Paths of the claims and of the Attachment that have the same mounted by right.
+    pub by_right: BTreeSet<String>,
+    /// The folders of moor's own in which volumes are mounted.
+    pub folders: Vec<String>,
+    /// The directories in them that some record speaks of.
+    pub recorded: BTreeSet<String>,
+    /// Its file system is one of those: the staging path is mounted.
+    pub staged: bool,
+    /// The driver has given it up: NodeUnstageVolume is done, or there is none.
+    pub unstaged: bool,
+    /// Only who can write is meant: those who have it by right beside him only read.
+    pub writers: bool,
+    /// Where the driver has the same mounted for itself on the node.
+    pub kept_by_driver: Vec<String>,
+    /// The driver's process.
+    pub driver: Option<i32>,
+}
+
+/// Looks who uses what was unmounted. The kernel's own tables come first, which no file system can keep from being read.
+/// What may be kept by a dead one is asked for each volume by itself.
+pub(crate) async fn find(question: Question, node: &MountNamespace) -> Result<Users, MountError> {
+    let survey = take_survey().await?;
+    let (asked, of_node, all) = (question.clone(), node.clone(), survey.clone());
+    let ask = move |_: &Path| {
+        let node = of_node.name().inspect_err(|error| tracing::warn!("{error}")).ok();
+        Ok(asked.ask_tables(&all, node.as_deref()))
+    };
+    let Some(mut tables) = bounded(&HostPath::recorded(PROC), ask).await? else {
+        return Ok(Users::default());
+    };
+    let mut users = std::mem::take(&mut tables.users);
+    if users.is_empty() {
+        for left in question.left.values() {
+            question.ask_device(&left.imprint, &survey, &tables, node, &mut users).await?;
+        }
+    }
+    Ok(users)
+}
+
+/// Whether anything is mounted, in any mount namespace that can be seen, on `path` or at a path that has this UID in it.
+pub(crate) async fn is_mounted_somewhere(uid: &str, path: &HostPath) -> Result<bool, MountError> {
+    let me = fs::read_link("/proc/self/ns/mnt").ok();
+    Ok(is_mounted_in(&take_survey().await?, me.as_slice(), uid, path))
+}
+
+fn is_mounted_in(survey: &[Space], own: &[PathBuf], uid: &str, path: &HostPath) -> bool {
+    let there = places(std::iter::once(&path.text()), survey, own);
+    let is_there = |space: &Space, mount: &Mount| mount.is_below(uid) || space.has_at(mount, &there);
+    survey.iter().any(|space| space.table.all().iter().any(|mount| is_there(space, mount)))
+}
+
+async fn take_survey() -> Result<Arc<Vec<Space>>, MountError> {
+    let look =
+        |path: &Path| survey::take(path).map_err(|source| MountError::Look { path: path.to_owned(), source });
+    SURVEY.get(async || bounded(&HostPath::recorded(PROC), look).await).await
+}
+
+/// What the mount tables say.
+#[derive(Debug)]
+struct Tables {
+    users: Users,
+    /// The mount namespaces of the agent and of the driver.
+    own: Vec<PathBuf>,
+    /// That of the node, if it can be told.
+    node: Option<PathBuf>,
+}
+
+/// One copy of a mount.
+#[derive(Debug)]
+struct Copy<'a> {
+    space: &'a Space,
+    mount: &'a Mount,
+}
+
+impl Question {
+    /// The users by their mounts; nothing where they cannot be told from others.
+    fn ask_tables(&self, survey: &[Space], node: Option<&Path>) -> Option<Tables> {
+        let proc = Path::new(PROC);
+        let me = fs::read_link("/proc/self/ns/mnt").ok();
+        let driver = self.driver.and_then(|process| survey::namespace(proc, process));
+        let own: Vec<PathBuf> = me.into_iter().chain(driver).collect();
+        let mut users = Users::default();
+        for copy in self.copies(survey, &own, node)? {
+            add_mount(&mut users, copy.space, copy.mount, &own, node);
+        }
+        Some(Tables { users, own, node: node.map(Path::to_owned) })
+    }
+
+    /// The copies that there are; nothing where they cannot be told from those of others: the driver has the same
+    /// mounted for itself, or for somebody else's volume that is the same tree.
+    fn copies<'a>(&self, survey: &'a [Space], own: &[PathBuf], node: Option<&Path>) -> Option<Vec<Copy<'a>>> {
+        let by_right = places(self.by_right.iter(), survey, own);
+        let theirs = places(self.left.values().map(|left| &left.path), survey, own);
+        let recorded = places(self.recorded.iter(), survey, own);
+        let known = || survey.iter().filter(|space| own.contains(&space.namespace));
+        let inside = |folder| known().filter_map(move |space| space.table.place_in(Path::new(folder)));
+        let folders: Vec<Place> = self.folders.iter().flat_map(inside).collect();
+        let meant = |space: &Space, mount: &Mount| {
+            (!self.writers || mount.has("rw")) && !space.has_at(mount, &by_right)
+        };
+        let foreign = |space: &Space, mount: &Mount| {
+            !is_of_pod(mount)
+                && self.left.values().any(|left| mount.is_copy_of(&left.imprint))
+                && !space.has_at(mount, &theirs)
+                // What no record speaks of is nobody's by right.
+                && (!space.has_within(mount, &folders) || space.has_within(mount, &recorded))
+        };
+        let root_of_node = survey
+            .iter()
+            .filter(|space| node == Some(&space.namespace))
+            .find_map(|space| space.table.at(Path::new("/")).pop());
+        let kept = |space: &Space, mount: &Mount| {
+            let known = own.contains(&space.namespace) || node == Some(&space.namespace);
+            self.kept_by_driver.iter().map(Path::new).any(|place| {
+                known && mount.point == place
+                    || root_of_node.is_some_and(|root| is_seen_through(space, root, place, &mount.point))
+            })
+        };
+        let part = |mount: &Mount| self.left.values().any(|left| mount.is_part_of(&left.imprint));
+        let hides = |space: &Space, mount: &Mount| {
+            foreign(space, mount) && meant(space, mount) && !kept(space, mount)
+        };
+        if known().any(|space| space.table.all().iter().any(|mount| hides(space, mount))) {
+            return None;
+        }
+        let of = |space: &'a Space| {
+            let counts = |mount: &&Mount| part(mount) && meant(space, mount) && !kept(space, mount);
+            let found = space.table.all().iter().filter(counts);
+            found.map(|mount| Copy { space, mount }).collect::<Vec<_>>()
+        };
+        Some(survey.iter().flat_map(of).collect())
+    }
+
+    /// Whether the device is in use, if it is still the same and all of it is the volume.
+    async fn ask_device(
+        &self,
+        imprint: &Imprint,
+        survey: &Arc<Vec<Space>>,
+        tables: &Tables,
+        node: &MountNamespace,
+        users: &mut Users,
+    ) -> Result<(), MountError> {
+        if imprint.raw {
+            return self.ask_raw(imprint, survey, tables, node, users).await;
+        }
+        // Beside claims that stay, or where it is staged, the file system is in use by right.
+        let whole = imprint.root == "/" && !self.staged && !self.writers;
+        let Some(disk) = imprint.disk.clone().filter(|_| whole) else { return Ok(()) };
+        let Some(folder) = folder_of(&disk) else { return Ok(()) };
+        // A disk that is dead may keep whoever opens it.
+        let node = node.clone();
+        let state = move |_: &Path| match same_disk(&disk) {
+            Some(number) if is_kept(number, &node)? => Ok(Some(number)),
+            _ => Ok(None),
+        };
+        let Some(number) = bounded(&folder, state).await? else { return Ok(()) };
+        let look = move |_: &Path| device::users_of_file_system(Path::new(PROC), number);
+        let found = bounded(&HostPath::recorded(OPEN_FILES), look).await;
+        // Who it is is for people: what they have to wait for is known without.
+        let found = found.unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Vec::new()
+        });
+        name(users, found.into_iter().collect(), Some(text_of(number))).await
+    }
+}
+
+/// Names processes; without any, the device that is `busy`.
+async fn name(users: &mut Users, found: BTreeSet<i32>, busy: Option<String>) -> Result<(), MountError> {
+    let mut named = std::mem::take(users);
+    let naming = move |proc: &Path| {
+        named.add_processes(proc, &found);
+        if let Some(number) = busy.filter(|_| named.is_empty()) {
+            named.add_unseen(&number);
+        }
+        Ok(named)
+    };
+    *users = bounded(&HostPath::recorded(PROC), naming).await?;
+    Ok(())
+}
+
+/// Where moor's own `paths` are: as the agent and the driver see them. A container has a path of that name, or with that UID
+/// in it, wherever whoever makes its Pod wants.
+fn places<'a>(paths: impl Iterator<Item = &'a String>, survey: &[Space], own: &[PathBuf]) -> Vec<Place> {
+    let known: Vec<&Space> = survey.iter().filter(|space| own.contains(&space.namespace)).collect();
+    paths.flat_map(|path| known.iter().filter_map(|s| s.table.place_at(Path::new(path)))).collect()
+}
+
+/// kubelet has made it for a Pod, of something that is mounted already.
+fn is_of_pod(mount: &Mount) -> bool {
+    OF_PODS.iter().any(|folder| mount.is_below(folder))
+}
+
+/// Names who has a mount. `own` and `node` are the namespaces of no one process.
+fn add_mount(users: &mut Users, space: &Space, mount: &Mount, own: &[PathBuf], node: Option<&Path>) {
+    let (namespace, point) = (&space.namespace, &mount.point);
+    if is_of_pod(mount) {
+        users.add_mount_of_pod(point);
+    } else if node == Some(namespace) {
+        users.add_mount_of_node(point);
+    } else {
+        users.add_mount(Path::new(PROC), point, (!own.contains(namespace)).then_some(space.process));
+    }
+}
+
+/// Whether `point` is a place of the node's as it is seen by who has mounted the node's tree, and not a place of his own
+/// with the same name.
+fn is_seen_through(space: &Space, root_of_node: &Mount, place: &Path, point: &Path) -> bool {
+    let is_root = |mount: &&Mount| mount.device == root_of_node.device && mount.root == root_of_node.root;
+    let below = place.strip_prefix("/").unwrap_or(place);
+    space.table.all().iter().filter(is_root).any(|mount| mount.point.join(below) == point)
+}
+
+/// Whether the kernel has the device in use, and not only for a moment more.
+fn is_kept(number: (u32, u32), node: &MountNamespace) -> Result<bool, MountError> {
+    let number = text_of(number);
+    if !device::is_taken(&number, node)? {
+        return Ok(false);
+    }
+    std::thread::sleep(ENDING);
+    device::is_taken(&number, node)
+}
+
+fn text_of((major, minor): (u32, u32)) -> String {
+    format!("{major}:{minor}")
+}
+
+#[cfg(test)]
+#[path = "users_tests.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+//! What one look at the node has found, by UID, and which of it a step is about.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::agent::records::store::Stored;
+use crate::api::{Attachment, VolumeClaim};
+use crate::attachment::node_side::{NodeStep, Seen};
+use crate::csi::Rpc;
+
+/// What the decision sees, and the whole objects behind it, by UID.
+pub(super) struct View {
+    pub seen: Seen,
+    pub claims: HashMap<String, Arc<VolumeClaim>>,
+    pub attachments: HashMap<String, Arc<Attachment>>,
+    pub stored: HashMap<String, Stored>,
+}
+
+/// What a call is about and which call it is, for its backoff; nothing for steps that do not fail.
+pub(super) fn subject(step: &NodeStep) -> Option<(String, Rpc)> {
+    match step {
+        // The first call that it is written for.
+        NodeStep::Presume { attachment } => Some((attachment.clone(), Rpc::NodeUnpublishVolume)),
+        NodeStep::Stage { attachment } => Some((attachment.clone(), Rpc::NodeStageVolume)),
+        NodeStep::Publish { claim, .. } => Some((claim.clone(), Rpc::NodePublishVolume)),
+        NodeStep::Unpublish { claim, .. } => Some((claim.clone(), Rpc::NodeUnpublishVolume)),
+        NodeStep::Unstage { attachment } => Some((attachment.clone(), Rpc::NodeUnstageVolume)),
+        // The call that has to be followed by it.
+        NodeStep::FindUsersOfTarget { claim, .. } => Some((claim.clone(), Rpc::NodeUnpublishVolume)),
+        NodeStep::FindUsers { attachment } => Some((attachment.clone(), Rpc::NodeUnpublishVolume)),
+        _ => None,
+    }
+}
+
+/// UID of the Attachment that a call is about.
+pub(super) fn attachment_of(step: &NodeStep) -> Option<&str> {
+    match step {
+        NodeStep::Presume { attachment }
+        | NodeStep::Stage { attachment }
+        | NodeStep::Publish { attachment, .. }
+        | NodeStep::Unpublish { attachment, .. }
+        | NodeStep::FindUsersOfTarget { attachment, .. }
+        | NodeStep::FindUsers { attachment }
+        | NodeStep::Unstage { attachment } => Some(attachment),
+        _ => None,
+    }
+}
+
+impl View {
+    /// metadata.generation of a claim or an Attachment; 0 for one that is gone.
+    pub fn generation(&self, uid: &str) -> i64 {
+        let claim = self.claims.get(uid).and_then(|c| c.metadata.generation);
+        claim.or_else(|| self.attachments.get(uid)?.metadata.generation).unwrap_or(0)
+    }
+
+    pub fn driver(&self, step: &NodeStep) -> String {
+        let Some(uid) = attachment_of(step) else { return String::new() };
+        let recorded = self.stored.get(uid).map(|s| s.record.driver_name.clone());
+        recorded
+            .or_else(|| Some(self.attachments.get(uid)?.spec.fixed.driver_name.clone()))
+            .unwrap_or_default()
+    }
+
+    /// The deleted claims of an Attachment, or the one of them.
+    pub fn leaving(&self, attachment: &str, claim: Option<&str>) -> Vec<Arc<VolumeClaim>> {
+        let step = match claim {
+            Some(claim) => NodeStep::FindUsersOfTarget { claim: claim.into(), attachment: attachment.into() },
+            None => NodeStep::FindUsers { attachment: attachment.into() },
+        };
+        self.waiting_for(&step)
+    }
+
+    /// The claims that wait for a call, and show its failure.
+    pub fn waiting_for(&self, step: &NodeStep) -> Vec<Arc<VolumeClaim>> {
+        let wanted = |uid: &str, deleted: bool| {
+            let seen = self.seen.claims.iter().filter(|c| c.uses() == Some(uid) && c.deleted == deleted);
+            let open = seen.filter(|c| deleted || c.state != crate::api::ClaimState::Ready);
+            open.filter_map(|c| self.claims.get(&c.uid).cloned()).collect()
+        };
+        match step {
+            NodeStep::Presume { attachment } => {
+                let mut all: Vec<_> = wanted(attachment, true);
+                all.extend(wanted(attachment, false));
+                all
+            }
+            NodeStep::Stage { attachment } => wanted(attachment, false),
+            NodeStep::Unstage { attachment } | NodeStep::FindUsers { attachment } => wanted(attachment, true),
+            NodeStep::Publish { claim, .. }
+            | NodeStep::Unpublish { claim, .. }
+            | NodeStep::FindUsersOfTarget { claim, .. } => {
+                self.claims.get(claim).cloned().into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The node's worker: stages, publishes and undoes what claims on this node ask for, one step at a time.
+//!
+//! A pass works on one VolumeHandle and is the only one that does (the queue hands out a key once): look, ask
+//! [`node_side::plan`] for the next step, do it, look again. Live reads belong to the pass.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::pass::{Pass, Trouble};
+use super::view::{View, attachment_of, subject};
+use crate::agent::calls::budgets::LATER;
+use crate::agent::calls::failure::Failure;
+use crate::agent::calls::retry::Step;
+use crate::agent::context::Agent;
+use crate::api::{Attachment, VolumeClaim, VolumeHandle};
+use crate::attachment::HandleSeen;
+use crate::attachment::node_side::{self, NodeStep};
+use crate::k8s::{ApiError, Next, read};
+
+/// After this time a pass ends, and what is left to do is taken up by the next one. A pass that goes on for as long as
+/// there are claims would look like a worker that hangs.
+const TURN: Duration = Duration::from_secs(30);
+/// Pause while no call may be started.
+const PAUSE: Duration = Duration::from_millis(500);
+
+impl Trouble {
+    /// What stands in the way of a call is shown like a call that failed.
+    fn shown(self, step: &NodeStep, node: &str) -> Self {
+        match (self, subject(step)) {
+            (Self::Record(error), Some((_, rpc))) => Failure::unrecorded(rpc, node, &error).into(),
+            (Self::Mounts(error), Some((_, rpc))) => {
+                Failure::local("NodePathFailed", rpc, error.to_string()).into()
+            }
+            (trouble, _) => trouble,
+        }
+    }
+}
+
+/// Works on one VolumeHandle until there is nothing to do.
+pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
+    let mut pass = Pass {
+        agent,
+        handle,
+        live: HashMap::new(),
+        live_claims: HashMap::new(),
+        live_handle: None,
+        revision: None,
+    };
+    if let Err(error) = pass.agent.records.catch_up(&pass.handle).await {
+        tracing::debug!("{error}");
+    }
+    let started = Instant::now();
+    while started.elapsed() < TURN {
+        let view = match pass.observe().await {
+            Ok(view) => view,
+            Err(error) => {
+                tracing::warn!(handle = pass.handle, "{error}");
+                return Next::Retry;
+            }
+        };
+        let (step, wait) = pass.choose(&view);
+        if step == NodeStep::Idle {
+            pass.looked();
+            return pass.rest(&view, wait).await;
+        }
+        tracing::debug!(handle = pass.handle, ?step, "next step");
+        // Boxed: a thousand passes that only look, as after a restart, stay small.
+        let done = Box::pin(pass.act(&step, &view)).await;
+        match done.map_err(|trouble| trouble.shown(&step, &pass.agent.node_name)) {
+            Ok(()) => {}
+            // There is nowhere to write it, and no step of its own to wait for.
+            Err(Trouble::Failed(failure)) if subject(&step).is_none() => {
+                tracing::warn!(handle = pass.handle, ?step, "{failure}");
+                return Next::Retry;
+            }
+            Err(Trouble::Failed(failure)) => {
+                pass.looked();
+                return match pass.record_failure(&step, &view, &failure).await {
+                    // Others on the handle may go on, with fresh reads and behind whoever waits.
+                    Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
+                    Err(error) => {
+                        tracing::warn!(handle = pass.handle, %failure, "the failure cannot be written: {error}");
+                        Next::Retry
+                    }
+                };
+            }
+            Err(Trouble::NotNow) => {
+                pass.looked();
+                return Next::After(PAUSE);
+            }
+            Err(Trouble::Busy) => {
+                pass.looked();
+                pass.report_busy(&step, &view).await;
+                return Next::After(LATER);
+            }
+            Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
+            Err(trouble) => {
+                tracing::warn!(handle = pass.handle, ?step, "{trouble}");
+                return Next::Retry;
+            }
+        }
+    }
+    Next::Again
+}
+
+impl Pass {
+    /// What there is to find out about the handle is found out.
+    fn looked(&self) {
+        self.agent.settling.looked(&self.handle);
+        self.agent.review_leftovers();
+    }
+
+    /// The next step that is not backing off, and how long the shortest of those that are still waits.
+    fn choose(&self, view: &View) -> (NodeStep, Option<Duration>) {
+        let mut seen = view.seen.clone();
+        let mut shortest: Option<Duration> = None;
+        loop {
+            let step = node_side::plan(&seen);
+            let Some((uid, rpc)) = subject(&step) else { return (step, shortest) };
+            let generation = view.generation(&uid);
+            match self.agent.retries.wait(&Step { uid: &uid, rpc, generation }) {
+                None => return (step, shortest),
+                Some(left) => {
+                    shortest = Some(shortest.map_or(left, |s| s.min(left)));
+                    seen.backing_off.push(uid);
+                }
+            }
+        }
+    }
+
+    async fn act(&mut self, step: &NodeStep, view: &View) -> Result<(), Trouble> {
+        match step {
+            NodeStep::Idle => Ok(()),
+            NodeStep::Presume { attachment } => self.presume(attachment, view).await,
+            NodeStep::ReadClaim { claim } => self.read_claim(claim, view).await,
+            NodeStep::ReadAttachment { attachment, name } => self.read_attachment(attachment, name).await,
+            NodeStep::ReadHandle { claim, attachment } => self.read_handle(claim, attachment, view).await,
+            NodeStep::ReadRevision { attachment: _ } => self.read_revision().await,
+            NodeStep::MarkForgotten { attachment, why } => self.mark_forgotten(attachment, *why, view).await,
+            NodeStep::Recall { attachment } => self.recall(attachment, view).await,
+            NodeStep::ReportNotReady { claim } => self.report_not_ready(claim, view).await,
+            NodeStep::Yield { claim, attachment } => self.give_back(claim, attachment, view).await,
+            NodeStep::Stage { attachment } => self.stage(attachment, view).await,
+            NodeStep::Publish { claim, attachment } => self.publish(claim, attachment, view).await,
+            NodeStep::ReportReady { claim, attachment } => {
+                self.report_ready(claim, attachment, view).await?;
+                // Read again before the first call of the next claim.
+                self.live.clear();
+                Ok(())
+            }
+            NodeStep::Unpublish { claim, attachment } => self.unpublish(claim, attachment, view).await,
+            NodeStep::FindUsersOfTarget { claim, attachment } => {
+                self.find_users(attachment, Some(claim), view).await
+            }
+            NodeStep::FindUsers { attachment } => self.find_users(attachment, None, view).await,
+            NodeStep::Unstage { attachment } => self.unstage(attachment, view).await,
+            NodeStep::ReportClaimDetached { claim } => self.report_claim_detached(claim, view).await,
+            NodeStep::ReportDetached { attachment } => self.report_detached(attachment, view).await,
+            NodeStep::Forget { attachment } => self.forget(attachment, view).await,
+        }
+    }
+
+    async fn read_claim(&mut self, claim: &str, view: &View) -> Result<(), Trouble> {
+        let targets = view.stored.values().find_map(|s| s.record.targets.get(claim));
+        let Some(target) = targets else { return Ok(()) };
+        let api = self.agent.api_in::<VolumeClaim>(&target.namespace);
+        let found = read::get_live(&api, &target.name).await?;
+        let same = found.filter(|c| c.metadata.uid.as_deref() == Some(claim));
+        if let Some(found) = &same {
+            self.agent.take_in(&self.agent.claims, found.clone());
+        } else {
+            self.agent.claims.remove_confirmed(claim);
+            self.revision = None;
+        }
+        self.live_claims.insert(claim.to_owned(), same.map(Arc::new));
+        Ok(())
+    }
+
+    async fn read_attachment(&mut self, attachment: &str, name: &str) -> Result<(), Trouble> {
+        let found = self.agent.get_live::<Attachment>(name).await?;
+        // A VolumeHandle that was read earlier says nothing about an Attachment that may be younger (rule R3).
+        self.live_handle = None;
+        let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment));
+        if let Some(found) = &same {
+            self.agent.take_in(&self.agent.attachments, found.clone());
+        } else {
+            self.agent.attachments.remove_confirmed(attachment);
+            self.revision = None;
+        }
+        self.live.insert(attachment.to_owned(), same.map(Arc::new));
+        Ok(())
+    }
+
+    async fn read_handle(&mut self, claim: &str, attachment: &str, view: &View) -> Result<(), Trouble> {
+        let Some(attachment) = view.attachments.get(attachment) else { return Ok(()) };
+        let found = self.agent.get_live::<VolumeHandle>(&attachment.spec.fixed.handle_name).await?;
+        self.live_handle = Some((claim.to_owned(), found.as_ref().map(HandleSeen::of)));
+        Ok(())
+    }
+
+    /// Counts a failure and writes it where people look: on the claims that wait for the step.
+    async fn record_failure(&self, step: &NodeStep, view: &View, failure: &Failure) -> Result<(), ApiError> {
+        let Some((uid, rpc)) = subject(step) else { return Ok(()) };
+        let driver = view.driver(step);
+        let claims = view.waiting_for(step);
+        // The count goes on after a restart, of this call and of no other.
+        let same = claims
+            .iter()
+            .filter_map(|c| c.status.as_ref())
+            .filter(|s| s.last_error.as_ref().is_some_and(|e| e.rpc == rpc.name()));
+        let before = same.filter_map(|s| s.attempts).max();
+        let generation = view.generation(&uid);
+        let attempt =
+            self.agent.retries.failed(&Step { uid: &uid, rpc, generation }, failure, before, &driver);
+        tracing::warn!(handle = self.handle, attempt = attempt.number, next = ?attempt.next, "{failure}");
+        for claim in &claims {
+            self.report_failure(claim, failure, attempt).await?;
+        }
+        if claims.is_empty() {
+            let undoes = !matches!(step, NodeStep::Stage { .. } | NodeStep::Publish { .. });
+            if let Some(stored) = attachment_of(step).and_then(|of| view.stored.get(of)).filter(|_| undoes) {
+                self.tell_of_undo(&uid, &stored.record, failure);
+            }
+            self.report_failure_on_attachment(step, view, failure, attempt).await?;
+        }
+        Ok(())
+    }
+}

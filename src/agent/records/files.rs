@@ -1,0 +1,261 @@
+//! The files in which the records are kept: read, replaced as a whole, removed, and set aside where they are no records.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::store::Stored;
+
+/// A record cannot be stored, read or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Making or listing the directory failed.
+    #[error("open the records in {path}: {source}")]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The disk does not give a file. What is in it may be all that is known of a mount, so nothing is done without it.
+    #[error(
+        "read the record {path}: {source}; the agent does not start without it and tries again; if it stays so, repair \
+         the disk, or move the file away and reboot the node, which ends the mounts that it speaks of"
+    )]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Storing failed; the call that the record speaks of must not be made.
+    #[error("store the record {path}: {source}")]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Removing failed.
+    #[error("remove the record {path}: {source}")]
+    Remove {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The task that does the file work ended early.
+    #[error("the task that writes the record {uid} ended: {source}")]
+    Task {
+        /// UID of the Attachment.
+        uid: String,
+        /// Why.
+        source: tokio::task::JoinError,
+    },
+}
+
+/// Extension of a record.
+const RECORD: &str = "json";
+/// Extension of a file that is being written.
+const ASIDE: &str = "new";
+const UNREADABLE: &str = "unreadable";
+const DISMISSED: &str = "dismissed";
+
+/// A file that is no record, and what can still be made out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The file, under the name that it was given.
+    pub path: PathBuf,
+    /// UID of the Attachment, from the file's name.
+    pub attachment_uid: String,
+    /// Driver, VolumeHandle and volume id, if it is JSON that has them; else empty.
+    pub driver_name: String,
+    /// Name of the VolumeHandle.
+    pub handle_name: String,
+    /// Volume id.
+    pub volume_handle: String,
+}
+
+/// What a directory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub records: Vec<Stored>,
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// Reads a directory. A file that is no record is set aside under another name, and tried again at each start: another
+/// version may have written it. One that the disk does not give is another matter: it may be a record like any other.
+pub(crate) fn read_all(directory: &Path) -> Result<Found, RecordError> {
+    let fail = |source| RecordError::Open { path: directory.to_owned(), source };
+    let mut found = Found::default();
+    let mut aside = Vec::new();
+    for entry in fs::read_dir(directory).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        match path.extension().and_then(|e| e.to_str()) {
+            Some(RECORD) => match read(&path)? {
+                Content::Record(stored) => found.records.push(*stored),
+                Content::Other(text) => {
+                    found.unreadable.push(Unreadable::of(set_aside(&path).map_err(fail)?, &text));
+                }
+            },
+            // A crash before the rename: the call it was written for has not been made.
+            Some(ASIDE) => unless_read_only(fs::remove_file(&path)).map_err(fail)?,
+            Some(UNREADABLE) => aside.push(path),
+            _ => {}
+        }
+    }
+    // The newest first.
+    aside.sort();
+    for path in aside.into_iter().rev() {
+        match read(&path)? {
+            Content::Record(stored) if take_back(&path, &stored) => found.records.push(*stored),
+            Content::Record(stored) => found.unreadable.push(Unreadable::of_record(path, &stored)),
+            Content::Other(text) => found.unreadable.push(Unreadable::of(path, &text)),
+        }
+    }
+    found.unreadable.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+enum Content {
+    Record(Box<Stored>),
+    Other(Vec<u8>),
+}
+
+fn read(path: &Path) -> Result<Content, RecordError> {
+    let text = fs::read(path).map_err(|source| RecordError::Read { path: path.to_owned(), source })?;
+    let stored: Option<Stored> = serde_json::from_slice(&text).ok();
+    let named = stored.filter(|stored| stored.record.attachment_uid == uid_of(path));
+    Ok(named.map_or(Content::Other(text), |stored| Content::Record(Box::new(stored))))
+}
+
+/// UID of the Attachment: a file is named by it, whatever follows.
+fn uid_of(path: &Path) -> &str {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    name.split('.').next().unwrap_or_default()
+}
+
+/// Makes a file that can be read now a record again. Not over one that has been written since.
+fn take_back(path: &Path, stored: &Stored) -> bool {
+    let Some(directory) = path.parent() else { return false };
+    let to = file_of(directory, &stored.record.attachment_uid);
+    if to.exists() {
+        return false;
+    }
+    match fs::rename(path, &to) {
+        Ok(()) => {
+            tracing::info!(path = %to.display(), "a record can be read again");
+            true
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), "a record can be read again and not be renamed: {error}");
+            false
+        }
+    }
+}
+
+/// Gives a file another name, so that a new record of the same Attachment does not replace it. Where nothing can be
+/// written, no new record can be either.
+pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let aside = (1_u32..10_000)
+        .map(|n| path.with_extension(format!("{n}.{UNREADABLE}")))
+        .find(|candidate| !candidate.exists())
+        .unwrap_or_else(|| path.with_extension(UNREADABLE));
+    match fs::rename(path, &aside) {
+        Ok(()) => Ok(aside),
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(path.to_owned()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keeps a file that somebody has looked after, and no longer counts it.
+pub(crate) fn dismiss(path: &Path) -> io::Result<()> {
+    fs::rename(path, path.with_extension(DISMISSED))
+}
+
+fn unless_read_only(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        other => other,
+    }
+}
+
+/// The file of a record.
+pub(crate) fn file_of(directory: &Path, uid: &str) -> PathBuf {
+    directory.join(format!("{uid}.{RECORD}"))
+}
+
+/// Replaces a file as a whole; it is on disk when this returns.
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let aside = path.with_extension(ASIDE);
+    let written = File::create(&aside).and_then(|mut file| {
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)
+    });
+    if let Err(error) = written {
+        // It takes room where there may be none.
+        let _ = fs::remove_file(&aside);
+        return Err(error);
+    }
+    path.parent().map_or(Ok(()), sync)
+}
+
+/// Removes the record of an Attachment; that is on disk when this returns. None is success. Files of it that could not be
+/// read go first: one that outlived the record would be taken back as one.
+pub(crate) fn remove(directory: &Path, uid: &str) -> io::Result<()> {
+    let mut had_more = false;
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == UNREADABLE) && uid_of(&path) == uid {
+            fs::remove_file(&path)?;
+            had_more = true;
+        }
+    }
+    if had_more {
+        sync(directory)?;
+    }
+    match fs::remove_file(file_of(directory, uid)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => sync(directory),
+    }
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+impl Unreadable {
+    /// Whether it may be of this VolumeHandle, whose driver is `driver`. One that names none may be of any, unless
+    /// something else says of which Attachment's volume it is (`is_known`).
+    pub(crate) fn may_be_of(&self, handle: &str, driver: &str, is_known: bool) -> bool {
+        if !self.handle_name.is_empty() {
+            return self.handle_name == handle;
+        }
+        !is_known && (self.driver_name.is_empty() || self.driver_name == driver)
+    }
+
+    fn of(path: PathBuf, text: &[u8]) -> Self {
+        let json: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
+        let field = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
+        Self {
+            attachment_uid: uid_of(&path).to_owned(),
+            driver_name: field("driverName"),
+            handle_name: field("handleName"),
+            volume_handle: field("volumeHandle"),
+            path,
+        }
+    }
+
+    /// One that has a newer record beside it, or cannot be given its name back.
+    fn of_record(path: PathBuf, stored: &Stored) -> Self {
+        let record = &stored.record;
+        Self {
+            attachment_uid: record.attachment_uid.clone(),
+            driver_name: record.driver_name.clone(),
+            handle_name: record.handle_name.clone(),
+            volume_handle: record.volume_handle.clone(),
+            path,
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The node's own records: one file per Attachment, on disk before the first call it speaks of (rule R7).
+//!
+//! A file is replaced as a whole (write aside, fsync, rename, fsync of the directory), so after a crash there is the
+//! old one or the new one. What cannot be read is reported and kept: it may be all that is known of a mount.
+//!
+//! A disk that takes no writes stops what makes something, and not what undoes it. The copy in memory then says less than
+//! the file, which is written or removed later. A crash before that leaves a file that says too much: what it speaks of is
+//! undone once more, which CSI allows at any time, and until then nothing else of its VolumeHandle is made here. For the
+//! same reason nothing of a VolumeHandle is written before its files are as they should be: the undo of an old one must
+//! not come after the staging of a new one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use super::files;
+pub use super::files::{RecordError, Unreadable};
+use super::state_disk::StateDisk;
+use crate::agent::restore::doubts::Doubts;
+use crate::attachment::record::{Done, Imprint, Record};
+
+/// Records that are written at a time.
+const WRITES: usize = 32;
+
+/// A record as it is stored: what decides, and what the agent itself needs beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stored {
+    /// What decisions look at.
+    #[serde(flatten)]
+    pub record: Record,
+    /// Device that was mounted on the staging path after NodeStageVolume; nothing if the driver mounts nothing there.
+    /// If it is not there any more, the volume is not staged any more either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging_device: Option<String>,
+    /// What was seen on the staging path, by which the copies of it are found that outlive it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging_imprint: Option<Imprint>,
+    /// NodeStageVolume succeeded in this boot and NodeUnstageVolume has not since. A later final error of a repeated
+    /// NodeStageVolume then does not mean that there is nothing to unstage.
+    #[serde(default)]
+    pub staged_once: bool,
+    /// UIDs of claims whose mounts were seen with the flags that they are to have. An earlier version did not look.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub flags_seen: BTreeSet<String>,
+    /// Where else on the node it was mounted before its first claim could be used: by the driver, for itself. Nothing if
+    /// nobody has looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_by_driver: Option<Vec<String>>,
+    /// The record was made before anything of it was, and no claim was published by it since: nobody but the driver can
+    /// have any of it. Not said by an earlier version, nor of a record that stands for one that cannot be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unused: bool,
+}
+
+impl Stored {
+    /// A record of which nothing was seen yet.
+    pub(crate) fn of(record: Record) -> Self {
+        let (staging_device, staging_imprint, kept_by_driver, flags_seen) = Default::default();
+        let (staged_once, unused) = (false, false);
+        Self { record, staging_device, staging_imprint, staged_once, flags_seen, kept_by_driver, unused }
+    }
+
+    /// Nothing that the record says of another boot is certain: what may have been mounted has to be made or undone
+    /// again (rule R8). What was never called stays so.
+    pub fn enter_boot(&mut self, boot_id: &str) -> bool {
+        if self.record.boot_id == boot_id {
+            return false;
+        }
+        boot_id.clone_into(&mut self.record.boot_id);
+        // Nothing is in use any more, whether the API server remembers it or not.
+        self.record.forgotten = None;
+        self.record.revision = 0;
+        self.record.staged = self.record.staged.doubted();
+        for target in self.record.targets.values_mut() {
+            target.published = target.published.doubted();
+            target.revision = 0;
+            target.imprint = None;
+        }
+        self.record.left.clear();
+        self.staging_device = None;
+        self.staging_imprint = None;
+        self.staged_once = false;
+        self.kept_by_driver = None;
+        self.unused = true;
+        true
+    }
+
+    /// What is mounted elsewhere on the node is the driver's own, for nobody else can have it yet.
+    pub(crate) fn is_driver_alone(&self) -> bool {
+        self.unused && self.record.left.is_empty()
+    }
+
+    /// UIDs of the Attachment and of the claims.
+    pub(crate) fn uids(&self) -> impl Iterator<Item = String> {
+        let record = &self.record;
+        std::iter::once(&record.attachment_uid).chain(record.targets.keys()).cloned()
+    }
+
+    /// UIDs of all that may wait to be undone: also of claims of which only what they had is left, in use.
+    pub(crate) fn waiting(&self) -> BTreeSet<String> {
+        self.uids().chain(self.record.left.keys().cloned()).collect()
+    }
+
+    /// A claim's mount is not there any more: stage and publish are repeated before anybody relies on them.
+    pub fn doubt(&mut self, claim_uid: &str) {
+        // One that was in doubt already, since a reboot, says nothing new of a stage that may have been repeated since.
+        if let Some(target) = self.record.targets.get_mut(claim_uid)
+            && target.published == Done::Yes
+        {
+            target.published = Done::Maybe;
+            self.record.staged = self.record.staged.doubted();
+        }
+    }
+}
+
+/// All records of this node. The copy in memory is what is on disk, or less.
+#[derive(Debug)]
+pub struct Records {
+    directory: PathBuf,
+    known: Mutex<HashMap<String, Stored>>,
+    /// Files that may say more than the copy in memory: UID of the Attachment, and the VolumeHandle's name.
+    deferred: Mutex<BTreeMap<String, String>>,
+    doubts: Doubts,
+    unreadable: Mutex<Vec<Unreadable>>,
+    disk: StateDisk,
+    /// Each write blocks a thread until the disk has it.
+    writes: Semaphore,
+}
+
+impl Records {
+    /// Reads the records in `directory`, making it if it is missing. Files that are no records are set aside under
+    /// another name.
+    pub fn open(directory: &Path) -> Result<Self, RecordError> {
+        let fail = |source| RecordError::Open { path: directory.to_owned(), source };
+        fs::create_dir_all(directory).map_err(fail)?;
+        let found = files::read_all(directory)?;
+        let known = found.records.into_iter().map(|stored| (stored.record.attachment_uid.clone(), stored));
+        Ok(Self {
+            directory: directory.to_owned(),
+            known: Mutex::new(known.collect()),
+            deferred: Mutex::default(),
+            doubts: Doubts::open(directory).map_err(fail)?,
+            unreadable: Mutex::new(found.unreadable),
+            disk: StateDisk::tried(directory),
+            writes: Semaphore::new(WRITES),
+        })
+    }
+
+    /// The disk on which they are.
+    #[must_use]
+    pub fn disk(&self) -> &StateDisk {
+        &self.disk
+    }
+
+    /// The files that cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<Unreadable> {
+        self.lock_unreadable().clone()
+    }
+
+    /// Somebody has looked after the mounts of a file that cannot be read: it is kept, and no longer spoken of. Returns
+    /// what it was.
+    pub fn dismiss(&self, attachment_uid: &str) -> Result<Option<Unreadable>, RecordError> {
+        let mut all = self.lock_unreadable();
+        let Some(at) = all.iter().position(|u| u.attachment_uid == attachment_uid) else { return Ok(None) };
+        let path = &all[at].path;
+        files::dismiss(path).map_err(|source| RecordError::Store { path: path.clone(), source })?;
+        Ok(Some(all.remove(at)))
+    }
+
+    /// The API server's history went back: whatever the records speak of may be forgotten there. On disk when this
+    /// returns.
+    pub fn doubt_all(&self) -> Result<(), RecordError> {
+        let uids = self.known().values().flat_map(Stored::uids).collect::<Vec<_>>();
+        let raised = self.doubts.raise(uids);
+        raised.map_err(|source| RecordError::Open { path: self.directory.clone(), source })
+    }
+
+    /// UIDs that a record speaks of and that are in doubt.
+    #[must_use]
+    pub fn doubted(&self, stored: &Stored) -> Vec<String> {
+        let uids: Vec<String> = stored.uids().collect();
+        self.doubts.among(uids.iter())
+    }
+
+    /// VolumeHandles with a record that is in doubt.
+    #[must_use]
+    pub fn in_doubt(&self) -> BTreeSet<String> {
+        let all: Vec<Stored> = self.known().values().cloned().collect();
+        let doubted = all.into_iter().filter(|stored| !self.doubted(stored).is_empty());
+        doubted.map(|stored| stored.record.handle_name).collect()
+    }
+
+    /// The API server has the object with this UID.
+    pub fn settle(&self, uid: &str) {
+        self.doubts.settle(uid);
+    }
+
+    /// Nothing that a record speaks of is in doubt: it is of an earlier boot, and is undone.
+    pub fn settle_all(&self, stored: &Stored) {
+        stored.uids().for_each(|uid| self.settle(&uid));
+    }
+
+    /// Shows the records of a driver, in no order.
+    pub fn visit(&self, driver: &str, look: impl FnMut(&Stored)) {
+        self.known().values().filter(|stored| stored.record.driver_name == driver).for_each(look);
+    }
+
+    /// The records of what is, or may be, mounted.
+    #[must_use]
+    pub fn with_traces(&self) -> Vec<Stored> {
+        self.known().values().filter(|stored| stored.record.has_traces()).cloned().collect()
+    }
+
+    /// The records that the API server does not account for.
+    #[must_use]
+    pub fn forgotten(&self) -> Vec<Stored> {
+        let known = self.known();
+        let found = known.values().filter(|s| s.record.forgotten.is_some());
+        let sorted: BTreeMap<_, _> = found.map(|s| (s.record.attachment_uid.clone(), s.clone())).collect();
+        sorted.into_values().collect()
+    }
+
+    fn lock_unreadable(&self) -> MutexGuard<'_, Vec<Unreadable>> {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The record of an Attachment.
+    #[must_use]
+    pub fn get(&self, attachment_uid: &str) -> Option<Stored> {
+        self.known().get(attachment_uid).cloned()
+    }
+
+    /// The records of a VolumeHandle, in the order of their UIDs.
+    #[must_use]
+    pub fn of_handle(&self, handle_name: &str) -> Vec<Stored> {
+        let known = self.known();
+        let found = known.values().filter(|s| s.record.handle_name == handle_name);
+        let sorted: BTreeMap<_, _> = found.map(|s| (s.record.attachment_uid.clone(), s.clone())).collect();
+        sorted.into_values().collect()
+    }
+
+    /// Names of the VolumeHandles that have a record.
+    #[must_use]
+    pub fn handles(&self) -> Vec<String> {
+        self.known().values().map(|s| s.record.handle_name.clone()).collect()
+    }
+
+    /// How many there are of a driver.
+    #[must_use]
+    pub fn number_of(&self, driver: &str) -> usize {
+        self.known().values().filter(|s| s.record.driver_name == driver).count()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known().len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Stores a record that something is about to be made by; it is on disk when this returns. Only one task may store
+    /// records of one handle at a time.
+    pub async fn put(&self, stored: Stored) -> Result<(), RecordError> {
+        self.catch_up(&stored.record.handle_name).await?;
+        self.write(&stored).await?;
+        self.note(stored);
+        Ok(())
+    }
+
+    /// Stores a record that says no more than the file does, because something was undone. What the disk does not take is
+    /// left to [`Self::catch_up`].
+    pub async fn put_or_defer(&self, stored: Stored) {
+        if let Err(error) = self.write(&stored).await {
+            tracing::warn!("{error}; it is written when the disk takes it");
+        }
+        self.note(stored);
+    }
+
+    /// Changes the copy in memory only, for what a look at the mounts has shown: it is looked at again after a restart.
+    pub fn note(&self, stored: Stored) {
+        self.known().insert(stored.record.attachment_uid.clone(), stored);
+    }
+
+    /// Removes a record, for its Attachment is undone, and with it what could not be read of the same Attachment: a
+    /// version that can would undo it again, under the mounts of another one. None is success. What the disk does not take
+    /// is left to [`Self::catch_up`]. Returns whether there was a file that could not be read.
+    pub async fn remove(&self, attachment_uid: &str) -> bool {
+        let handle = self.get(attachment_uid).map(|stored| stored.record.handle_name);
+        self.known().remove(attachment_uid);
+        let had_more = {
+            let mut all = self.lock_unreadable();
+            let before = all.len();
+            all.retain(|unreadable| unreadable.attachment_uid != attachment_uid);
+            all.len() < before
+        };
+        if let Err(error) = self.unlink(attachment_uid, handle.unwrap_or_default()).await {
+            tracing::warn!("{error}; it is removed when the disk takes it");
+        }
+        had_more
+    }
+
+    /// Brings the files of a VolumeHandle to what is in memory. Called by whoever may store its records.
+    pub async fn catch_up(&self, handle_name: &str) -> Result<(), RecordError> {
+        let all = self.deferred().clone();
+        for (uid, handle) in all.into_iter().filter(|(_, handle)| handle == handle_name) {
+            match self.get(&uid) {
+                Some(stored) => self.write(&stored).await?,
+                // No record could be written in place of a file that cannot be read: the file is all there is.
+                None if self.unreadable().iter().any(|file| file.attachment_uid == uid) => {
+                    self.deferred().remove(&uid);
+                }
+                None => self.unlink(&uid, handle).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// VolumeHandles whose files may say more than is true.
+    #[must_use]
+    pub fn deferred_handles(&self) -> BTreeSet<String> {
+        self.deferred().values().cloned().collect()
+    }
+
+    async fn write(&self, stored: &Stored) -> Result<(), RecordError> {
+        let (uid, handle) = (&stored.record.attachment_uid, stored.record.handle_name.clone());
+        let path = self.file(uid);
+        self.keep_unreadable(&path)?;
+        let fail = |source| RecordError::Store { path: path.clone(), source };
+        let text = serde_json::to_vec(stored).map_err(|e| fail(io::Error::other(e)))?;
+        let to = path.clone();
+        self.on_disk(uid, handle, move || files::replace(&to, &text)).await?.map_err(fail)
+    }
+
+    async fn unlink(&self, uid: &str, handle: String) -> Result<(), RecordError> {
+        let (directory, of) = (self.directory.clone(), uid.to_owned());
+        let done = self.on_disk(uid, handle, move || files::remove(&directory, &of)).await?;
+        done.map_err(|source| RecordError::Remove { path: self.file(uid), source })
+    }
+
+    /// Changes the file of a record. One that this fails for may say anything between before and after.
+    async fn on_disk(
+        &self,
+        uid: &str,
+        handle: String,
+        work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<io::Result<()>, RecordError> {
+        self.deferred().insert(uid.to_owned(), handle);
+        // The semaphore is never closed, so there is always a permit to wait for.
+        let _permit = self.writes.acquire().await.ok();
+        let done = tokio::task::spawn_blocking(work).await;
+        let done = done.map_err(|source| RecordError::Task { uid: uid.to_owned(), source })?;
+        match &done {
+            Ok(()) => drop(self.deferred().remove(uid)),
+            Err(error) => self.disk.failed(error),
+        }
+        Ok(done)
+    }
+
+    /// A file that is no record may have kept its name, where it could not be renamed.
+    fn keep_unreadable(&self, path: &Path) -> Result<(), RecordError> {
+        for unreadable in self.lock_unreadable().iter_mut().filter(|unreadable| unreadable.path == path) {
+            let aside = files::set_aside(path);
+            unreadable.path = aside.map_err(|source| RecordError::Store { path: path.to_owned(), source })?;
+        }
+        Ok(())
+    }
+
+    fn file(&self, uid: &str) -> PathBuf {
+        files::file_of(&self.directory, uid)
+    }
+
+    fn deferred(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Stored>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+pub(crate) mod tests;

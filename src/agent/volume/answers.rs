@@ -1,0 +1,375 @@
+//! The calls of a Volume itself, and what their answers say: CreateVolume, ValidateVolumeCapabilities, DeleteVolume.
+
+use crate::agent::calls::arguments::{self, ArgumentError};
+use crate::agent::calls::failure::Failure;
+use crate::agent::calls::not_found::{self, Earlier};
+use crate::agent::calls::status::not_ready;
+use crate::agent::context::Agent;
+use crate::agent::drivers::registry::Serving;
+use crate::api::conditions::Desired;
+use crate::api::quantity;
+use crate::api::volume::{Rejected, Segments, VolumeStatus};
+use crate::api::{Plugin, Volume, VolumeState};
+use crate::csi::proto::csi::v1::CapacityRange;
+use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Secrets, Validation};
+use crate::volume::calls::VolumeCall;
+
+/// A failed call, and the driver's own answer if there was one.
+pub(crate) type Failed = (Failure, Option<CallError>);
+
+/// Most characters about what is wrong with a volume, as the schema has it.
+const REASON: usize = 1024;
+
+/// CSI's name of a call.
+pub(crate) fn rpc_of(call: VolumeCall) -> Rpc {
+    match call {
+        VolumeCall::Create => Rpc::CreateVolume,
+        VolumeCall::Validate => Rpc::ValidateVolumeCapabilities,
+        VolumeCall::Delete | VolumeCall::DeleteRejected => Rpc::DeleteVolume,
+    }
+}
+
+/// What a call needs beside the Volume. Gathered before the live reads, because it may take its time.
+pub(crate) struct Prepared {
+    serving: Serving,
+    secrets: Secrets,
+    /// For people: what the call goes without.
+    note: Option<String>,
+    /// The Plugin before the call, so that an answer is never ascribed to one that came after it.
+    plugin_uid: Option<String>,
+}
+
+/// Gathers it.
+pub(crate) async fn prepare(
+    agent: &Agent,
+    volume: &Volume,
+    call: VolumeCall,
+    driver: &str,
+) -> Result<Prepared, Failure> {
+    let rpc = rpc_of(call);
+    let serving = agent.serving(rpc, driver)?;
+    let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+    let secret = volume.spec.secrets.as_ref().and_then(|s| s.controller.as_deref());
+    match call {
+        VolumeCall::Create | VolumeCall::Validate => {
+            let secrets = agent.secrets(rpc, namespace, secret).await?;
+            let plugin_uid = plugin_uid(agent, volume).await;
+            Ok(Prepared { serving, secrets, note: None, plugin_uid })
+        }
+        VolumeCall::Delete | VolumeCall::DeleteRejected => {
+            let (secrets, note) = agent.secrets_for_undo(rpc, namespace, secret).await?;
+            Ok(Prepared { serving, secrets, note, plugin_uid: None })
+        }
+    }
+}
+
+/// What a call came to that did not fail.
+pub(crate) enum Answer {
+    /// A volume, and the UID of the Plugin with which it was made.
+    Created(Box<CreatedVolume>, Option<String>),
+    /// A volume that nobody can use, and the UID of the Plugin.
+    Unusable(Rejected, Option<String>),
+    /// The driver confirms; with the UID of the Plugin.
+    Validated(Option<String>),
+    /// The storage is gone; with a word about how.
+    Deleted(Option<String>),
+    /// What nobody could use is gone.
+    DeletedAgain,
+    /// The Volume is deleted, and the driver says clearly that it has made nothing.
+    NotMade,
+}
+
+impl Answer {
+    /// CreateVolume went well, and the API server does not take its answer.
+    pub(crate) fn unstorable(id: String, plugin_uid: Option<String>, why: &str) -> Self {
+        let what = format!("the API server refuses to store the driver's answer: {why}");
+        Self::Unusable(rejected(id, &what), plugin_uid)
+    }
+
+    /// The id of a volume that is to be kept.
+    pub(crate) fn id(&self) -> Option<&str> {
+        match self {
+            Self::Created(created, _) => Some(&created.volume_id),
+            Self::Unusable(..)
+            | Self::Validated(_)
+            | Self::Deleted(_)
+            | Self::DeletedAgain
+            | Self::NotMade => None,
+        }
+    }
+
+    /// Puts it into the status, and says where that stands.
+    pub(crate) fn take_in(self, volume: &Volume, status: &mut VolumeStatus) -> Desired {
+        status.may_exist = false;
+        status.rejected = None;
+        match self {
+            Self::Created(created, plugin_uid) => {
+                status.plugin_uid = plugin_uid;
+                take_in(status, *created);
+                not_ready("Created", "the driver has made it; its VolumeHandle comes next".into())
+            }
+            Self::Unusable(rejected, plugin_uid) => {
+                status.plugin_uid = plugin_uid;
+                let message = format!("{}; what was made is deleted again", rejected.reason);
+                status.rejected = Some(rejected);
+                not_ready("Unusable", message)
+            }
+            Self::Validated(plugin_uid) => {
+                status.plugin_uid = plugin_uid;
+                status.state = VolumeState::Created;
+                status.volume_handle.clone_from(&volume.spec.volume_handle);
+                status.volume_context.clone_from(&volume.spec.volume_context);
+                not_ready(
+                    "Validated",
+                    "the driver confirms what is asked of it; its VolumeHandle comes next".into(),
+                )
+            }
+            Self::Deleted(note) => {
+                status.state = VolumeState::Deleted;
+                let message = note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}"));
+                not_ready("Deleted", message)
+            }
+            Self::DeletedAgain => {
+                status.state = VolumeState::Deleted;
+                not_ready(
+                    "Deleted",
+                    "what the driver made could not be used, and it has deleted it again".into(),
+                )
+            }
+            Self::NotMade => {
+                status.state = VolumeState::Deleted;
+                not_ready("Deleted", "it was deleted before the driver made it".into())
+            }
+        }
+    }
+}
+
+/// Makes the call.
+pub(crate) async fn call(
+    agent: &Agent,
+    volume: &Volume,
+    call: VolumeCall,
+    driver: &str,
+    prepared: Prepared,
+) -> Result<Answer, Failed> {
+    match call {
+        VolumeCall::Create => create(agent, volume, driver, prepared).await,
+        VolumeCall::Validate => validate(agent, volume, driver, prepared).await,
+        VolumeCall::Delete => delete(agent, volume, driver, call, prepared).await.map(Answer::Deleted),
+        VolumeCall::DeleteRejected => {
+            delete(agent, volume, driver, call, prepared).await.map(|_| Answer::DeletedAgain)
+        }
+    }
+}
+
+async fn create(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
+    const RPC: Rpc = Rpc::CreateVolume;
+    let fingerprint = &with.serving.fingerprint;
+    let (modes, topology) = (fingerprint.controller_modes, fingerprint.topology);
+    let args = arguments::create_volume(volume, with.secrets, modes, topology)
+        .map_err(|error| (Failure::arguments(RPC, &error), never_sent(&error)))?;
+    let asked = args.capacity_range;
+    let called = agent.call(driver, RPC, with.serving.plugin.create_volume(args)).await;
+    let created = called.map_err(|error| (Failure::of_call(&error), Some(error)))?;
+    match wrong_size(asked.as_ref(), created.capacity_bytes) {
+        None => Ok(Answer::Created(Box::new(created), with.plugin_uid)),
+        Some(what) => Ok(Answer::Unusable(rejected(created.volume_id, &what), with.plugin_uid)),
+    }
+}
+
+/// A size that cannot be read never could, so no call was ever made with it. What the driver offers may have changed.
+fn never_sent(error: &ArgumentError) -> Option<CallError> {
+    matches!(error, ArgumentError::Size(_)).then(|| CallError {
+        rpc: Rpc::CreateVolume,
+        code: tonic::Code::InvalidArgument,
+        message: error.to_string(),
+        origin: Origin::Argument,
+    })
+}
+
+/// What is wrong with the size of a volume that was made. A driver that does not say is believed.
+fn wrong_size(asked: Option<&CapacityRange>, made: Option<i64>) -> Option<String> {
+    let made = made?;
+    if made < 0 {
+        return Some(format!("the driver made {made} bytes"));
+    }
+    let asked = asked?;
+    let limit = Some(asked.limit_bytes).filter(|limit| *limit > 0);
+    if made < asked.required_bytes {
+        return Some(format!("the driver made {made} bytes, and spec.capacity is {}", asked.required_bytes));
+    }
+    let limit = limit.filter(|limit| made > *limit)?;
+    Some(format!("the driver made {made} bytes, and spec.capacityLimit is {limit}"))
+}
+
+/// A volume that is not what was asked for, as a driver that can do no better should have refused to make.
+fn rejected(volume_handle: String, what: &str) -> Rejected {
+    Rejected { volume_handle, reason: what.chars().take(REASON).collect(), may_delete: false }
+}
+
+/// The failure of a CreateVolume whose volume was deleted again.
+pub(crate) fn unusable(reason: &str) -> CallError {
+    CallError {
+        rpc: Rpc::CreateVolume,
+        code: tonic::Code::OutOfRange,
+        message: format!("{reason}; it was deleted again"),
+        origin: Origin::Driver,
+    }
+}
+
+/// Whether a failed CreateVolume says that there is no volume. `known` is whether one had been called before it without
+/// such an answer: then no failure says so. Drivers look at who asks, at arguments, and at the room that is left before they
+/// look for a volume of that name, and what was never sent says nothing about an earlier call. That the name is taken says
+/// that there is one.
+pub(crate) fn says_not_made(error: &CallError, known: bool) -> bool {
+    let is_clear = match (error.origin, error.code) {
+        (Origin::Argument, _) => true,
+        (Origin::Driver, tonic::Code::AlreadyExists) => false,
+        (Origin::Driver, _) => error.meaning().is_settled_failure(),
+        (Origin::Dial | Origin::Connection | Origin::Deadline | Origin::Reply, _) => false,
+    };
+    is_clear && !known
+}
+
+async fn validate(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
+    const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
+    let args = arguments::validate(volume, with.secrets, with.serving.fingerprint.controller_modes)
+        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
+    let called = agent.call(driver, RPC, with.serving.plugin.validate_volume_capabilities(args)).await;
+    match called.map_err(|error| (Failure::of_call(&error), Some(error)))? {
+        Validation::Confirmed { unchecked } => {
+            if !unchecked.is_empty() {
+                tracing::info!(
+                    volume = volume.metadata.name,
+                    ?unchecked,
+                    "the driver confirms without these"
+                );
+            }
+            Ok(Answer::Validated(with.plugin_uid))
+        }
+        Validation::Refused { message } => {
+            let failure = Failure::arguments(RPC, &message);
+            Err((Failure { reason: "NotConfirmed", code: "NotConfirmed".into(), ..failure }, None))
+        }
+    }
+}
+
+/// DeleteVolume. Returns what it went without, in words.
+async fn delete(
+    agent: &Agent,
+    volume: &Volume,
+    driver: &str,
+    call: VolumeCall,
+    with: Prepared,
+) -> Result<Option<String>, Failed> {
+    const RPC: Rpc = Rpc::DeleteVolume;
+    let Prepared { serving, secrets, note, .. } = with;
+    let args = arguments::delete_volume(call, volume, secrets)
+        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
+    let Err(error) = agent.call(driver, RPC, serving.plugin.delete_volume(args)).await else {
+        return Ok(note);
+    };
+    let uid = volume.status.as_ref().and_then(|s| s.plugin_uid.as_deref());
+    let earlier = Earlier { plugin: &volume.spec.plugin_name, uid, done: "made", undone: "deleted" };
+    let Err(mut failure) = not_found::is_gone(agent, &error, earlier).await else { return Ok(note) };
+    if error.meaning() == Meaning::AlreadyGone {
+        failure.message.push_str("; spec.deletionPolicy Retain gives it up");
+    }
+    if let Some(note) = note {
+        failure.message = format!("{} ({note})", failure.message);
+    }
+    Err((failure, Some(error)))
+}
+
+fn take_in(status: &mut VolumeStatus, created: CreatedVolume) {
+    status.state = VolumeState::Created;
+    status.volume_handle = Some(created.volume_id);
+    status.capacity = created.capacity_bytes.map(quantity::human);
+    status.capacity_bytes = Some(created.capacity_bytes.unwrap_or(0));
+    status.volume_context = created.volume_context.into_map();
+    // A place without segments is every place.
+    let places = Some(created.topology).filter(|all| all.iter().all(|segments| !segments.is_empty()));
+    let places = places.unwrap_or_default().into_iter();
+    status.accessible_topology = places.map(|segments| Segments { segments }).collect();
+}
+
+/// UID of the Plugin that has the Volume's name for it now.
+async fn plugin_uid(agent: &Agent, volume: &Volume) -> Option<String> {
+    let name = &volume.spec.plugin_name;
+    if let Some(plugin) = agent.plugins.get("", name) {
+        return plugin.metadata.uid.clone();
+    }
+    agent.get_live::<Plugin>(name).await.ok().flatten()?.metadata.uid
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_is_as_large_as_was_asked() {
+        let asked = |required_bytes, limit_bytes| CapacityRange { required_bytes, limit_bytes };
+        for (required, limit, made, is_right) in [
+            (10, 0, Some(10), true),
+            (10, 0, Some(1_000), true),
+            (10, 20, Some(20), true),
+            (10, 20, None, true),
+            (10, 0, Some(9), false),
+            (10, 20, Some(21), false),
+            (0, 20, Some(21), false),
+            (0, 0, Some(-1), false),
+        ] {
+            let wrong = wrong_size(Some(&asked(required, limit)), made);
+            assert_eq!(wrong.is_none(), is_right, "{required} {limit} {made:?} {wrong:?}");
+        }
+        assert_eq!(wrong_size(None, Some(1)), None);
+        assert!(wrong_size(None, Some(-1)).is_some());
+    }
+
+    #[test]
+    fn only_a_clear_answer_says_that_nothing_was_made() {
+        use tonic::Code;
+        let of = |code, origin| CallError { rpc: Rpc::CreateVolume, code, message: String::new(), origin };
+        for (code, origin, first, later) in [
+            (Code::OutOfRange, Origin::Driver, true, false),
+            (Code::InvalidArgument, Origin::Driver, true, false),
+            (Code::Unauthenticated, Origin::Driver, true, false),
+            (Code::Unimplemented, Origin::Driver, true, false),
+            (Code::ResourceExhausted, Origin::Driver, true, false),
+            (Code::AlreadyExists, Origin::Driver, false, false),
+            (Code::InvalidArgument, Origin::Argument, true, false),
+            (Code::DeadlineExceeded, Origin::Deadline, false, false),
+            (Code::Unavailable, Origin::Dial, false, false),
+            (Code::Internal, Origin::Reply, false, false),
+            (Code::Aborted, Origin::Driver, false, false),
+        ] {
+            let said = [false, true].map(|known| says_not_made(&of(code, origin), known));
+            assert_eq!(said, [first, later], "{code:?} {origin:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_without_segments_is_every_place() {
+        let zone = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+        for (topology, places) in [
+            (vec![], 0),
+            (vec![zone.clone()], 1),
+            (vec![zone, BTreeMap::new()], 0),
+            (vec![BTreeMap::new()], 0),
+        ] {
+            let mut status = VolumeStatus::default();
+            let volume_context = BTreeMap::new().into();
+            let created = CreatedVolume {
+                volume_id: "id".into(),
+                capacity_bytes: None,
+                volume_context,
+                source: None,
+                topology,
+            };
+            take_in(&mut status, created);
+            assert_eq!(status.accessible_topology.len(), places);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The heartbeat of agents: moor's own protocol in the Leases of agents, which both roles speak.
+//!
+//! An agent renews its Lease while it makes progress, and says with it what must not be lost: mounts that were taken from its
+//! node, mounts that etcd has forgotten, and that etcd was restored. The leader watches whose Lease is renewed.
+
+pub(crate) mod forgotten;
+pub(crate) mod history;
+pub(crate) mod lease;
+pub(crate) mod leftovers;
+pub(crate) mod observer;
+pub(crate) mod restored;
+
+pub use forgotten::Forgotten;
+pub(crate) use history::History;
+pub(crate) use lease::{AgentEnd, AgentLease, Holder, Renewal, Word};
+pub(crate) use leftovers::Leftovers;
+pub(crate) use observer::LeaseObserver;
+pub use restored::Restored;

@@ -1,0 +1,177 @@
+//! Which agents are alive, as the leader has seen it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::ResourceExt;
+use tokio::time::Instant;
+
+use super::lease::{DURATION, NODE_UID};
+use crate::k8s::ApiError;
+use crate::k8s::lease::Leases;
+
+/// Records when each agent's Lease was seen to change, on the leader's own clock. A leader that has just
+/// started has seen nothing expire yet.
+///
+/// Agents are told apart by their name and the UID of their Node: under the name of a node that was
+/// replaced, the new machine's renewals say nothing about the old one (rules R4, R9).
+#[derive(Debug, Default)]
+pub struct LeaseObserver {
+    seen: Mutex<HashMap<String, Agents>>,
+}
+
+/// What was seen under the name of one Lease.
+#[derive(Debug, Default)]
+struct Agents {
+    /// By UID of the Node.
+    nodes: HashMap<String, Seen>,
+    /// How many silences have ended under this name.
+    silences: u64,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// The Lease as it was seen last; None while none was.
+    spec: Option<LeaseSpec>,
+    at: Instant,
+    /// Whether the Lease was seen to change, and not only to be there.
+    renewed: bool,
+}
+
+impl LeaseObserver {
+    /// Takes in a Lease of an agent. Fits [`crate::k8s::Cache::on_change`]. That a Lease is gone is no
+    /// renewal, so it changes nothing: it expires from its last change on.
+    pub fn changed(&self, _before: Option<&Arc<Lease>>, after: Option<&Arc<Lease>>) {
+        if let Some(lease) = after {
+            self.observe(lease);
+        }
+    }
+
+    /// Takes in a Lease of an agent.
+    pub fn observe(&self, lease: &Lease) {
+        let node_uid = lease.annotations().get(NODE_UID).cloned().unwrap_or_default();
+        let now = Instant::now();
+        let mut seen = self.seen();
+        let agents = seen.entry(lease.name_any()).or_default();
+        let before = agents.nodes.get(&node_uid);
+        if before.is_some_and(|before| before.spec == lease.spec) {
+            return;
+        }
+        let was_silent = |seen: Option<&Seen>| seen.is_some_and(|seen| seen.expired(now).is_some());
+        if was_silent(before) || was_silent(agents.last()) {
+            agents.silences += 1;
+        }
+        let renewed = before.is_some_and(|before| before.spec.is_some());
+        agents.nodes.insert(node_uid, Seen { renewed, spec: lease.spec.clone(), at: now });
+    }
+
+    /// For how long the Lease of this name (see [`crate::api::names::agent_lease_name`]) has been expired, whoever
+    /// held it; None while it is fresh, or not yet watched for long enough. A Lease never seen expires
+    /// from the first question on. A stalled watch looks like an expired Lease: before anything is
+    /// taken from the agent, ask [`LeaseObserver::confirm_expired`].
+    #[must_use]
+    pub fn expired_for(&self, lease: &str) -> Option<Duration> {
+        self.expired(lease, None)
+    }
+
+    /// As [`LeaseObserver::expired_for`], for the agent on the Node with this UID: what another machine
+    /// under the same name renews does not count (rule R4).
+    #[must_use]
+    pub fn expired_on_node_for(&self, lease: &str, node_uid: &str) -> Option<Duration> {
+        self.expired(lease, Some(node_uid))
+    }
+
+    /// Whether the agent on the Node with this UID was seen to renew its Lease, and the Lease is still fresh. A
+    /// leader that has just started knows this of nobody, as little as that somebody is silent.
+    #[must_use]
+    pub fn is_heard(&self, lease: &str, node_uid: &str) -> bool {
+        let renewed =
+            self.seen().get(lease).and_then(|agents| agents.nodes.get(node_uid)).is_some_and(|s| s.renewed);
+        renewed && self.expired(lease, Some(node_uid)).is_none()
+    }
+
+    /// As [`LeaseObserver::is_heard`], of the agent on the Node that a Lease names.
+    #[must_use]
+    pub fn has_heard(&self, lease: &Lease) -> bool {
+        let node_uid = lease.annotations().get(NODE_UID).map(String::as_str).unwrap_or_default();
+        self.is_heard(&lease.name_any(), node_uid)
+    }
+
+    /// How many silences were seen to end under this name. Whoever asks now and then learns of one that has begun and
+    /// ended in between only by this.
+    #[must_use]
+    pub fn silences(&self, lease: &str) -> u64 {
+        self.seen().get(lease).map_or(0, |agents| agents.silences)
+    }
+
+    /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (rule R1).
+    pub async fn confirm_expired(
+        &self,
+        leases: &impl Leases,
+        lease: &str,
+        node_uid: Option<&str>,
+    ) -> Result<Option<Duration>, ApiError> {
+        if let Some(live) = leases.get(lease).await? {
+            self.observe(&live);
+        }
+        Ok(self.expired(lease, node_uid))
+    }
+
+    /// Forgets the Nodes under this name, except those that are `known` and the one that was seen last. A forgotten
+    /// agent that is asked about once more counts as silent only from then on, so nothing is concluded too early.
+    pub fn keep(&self, lease: &str, known: impl Fn(&str) -> bool) {
+        if let Some(agents) = self.seen().get_mut(lease) {
+            let last = agents.last().map(|last| last.at);
+            agents.nodes.retain(|uid, seen| known(uid) || Some(seen.at) == last);
+        }
+    }
+
+    /// Forgets a Lease that was removed for good.
+    pub fn forget(&self, lease: &str) {
+        self.seen().remove(lease);
+    }
+
+    fn expired(&self, lease: &str, node_uid: Option<&str>) -> Option<Duration> {
+        let now = Instant::now();
+        let mut seen = self.seen();
+        let agents = seen.entry(lease.to_owned()).or_default();
+        let last = match node_uid {
+            Some(uid) => agents.nodes.get(uid),
+            None => agents.last(),
+        };
+        let Some(last) = last else {
+            let unseen = Seen { spec: None, at: now, renewed: false };
+            agents.nodes.insert(node_uid.unwrap_or_default().to_owned(), unseen);
+            return None;
+        };
+        last.expired(now)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Agents>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Agents {
+    /// The agent that was seen last under this name.
+    fn last(&self) -> Option<&Seen> {
+        self.nodes.values().max_by_key(|seen| seen.at)
+    }
+}
+
+impl Seen {
+    fn expired(&self, now: Instant) -> Option<Duration> {
+        let seconds = self.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let duration = seconds.and_then(|s| u64::try_from(s).ok()).map_or(DURATION, Duration::from_secs);
+        // No agent asks for longer, and one that does must not be heard for ever.
+        now.duration_since(self.at).checked_sub(duration.min(DURATION))
+    }
+}
+
+#[cfg(test)]
+#[path = "observer_tests.rs"]
+mod tests;
