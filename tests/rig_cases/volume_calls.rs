@@ -199,6 +199,22 @@ async fn a_volume_for_which_there_was_no_room_goes_at_once(cluster: Arc<Cluster>
     rig.assert_nothing_left().await;
 }
 
+/// A Volume is deleted while its first CreateVolume is on its way, and the driver's answer is that nothing was made. That
+/// is as true as it would be of a Volume that is wanted, and without it the call would be repeated for ever.
+async fn that_nothing_was_made_counts_also_when_the_volume_was_deleted_meanwhile(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 5).await;
+    rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(Code::ResourceExhausted));
+    rig.fake.hold("v", Rpc::CreateVolume);
+    rig.make_volume(&volume("v")).await;
+    let called = || rig.journal.trace_of("v").contains(&"CreateVolume").then_some(());
+    rig.cluster.until("CreateVolume is called", called, || rig.story("v")).await;
+    rig.delete_volume("v").await;
+    rig.fake.let_go("v", Rpc::CreateVolume);
+    rig.until_volume_gone("v").await;
+    rig.fake.heal("v", Rpc::CreateVolume);
+    assert!(!rig.is_stored("v"));
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     an_order_to_delete_is_not_carried_out_from_memory,
@@ -206,4 +222,5 @@ pub const CASES: &[Case] = cases![
     a_full_storage_does_not_say_that_nothing_was_made_earlier,
     a_crashed_call_is_not_forgotten,
     a_volume_for_which_there_was_no_room_goes_at_once,
+    that_nothing_was_made_counts_also_when_the_volume_was_deleted_meanwhile,
 ];

@@ -237,8 +237,10 @@ impl Pass<'_> {
             failed(status, failure, attempt, &place, generation, now);
             also(status);
         };
+        // Also onto a Volume that was deleted meanwhile: whether there may be a volume is what the call has shown, and
+        // nothing will show it again once a later call may have been one that repeats it.
         let still = |fresh: &Volume| {
-            fresh.metadata.generation == volume.metadata.generation && state_of(fresh) == state_of(volume)
+            fresh.spec.assignment == volume.spec.assignment && state_of(fresh) == state_of(volume)
         };
         match agent.write_outcome(&api(agent, volume), &agent.volumes, volume, change, still).await {
             Ok(()) => {}
