@@ -1,30 +1,21 @@
-//! The connection to one plugin process, and the one way in which every call is made.
+//! One plugin process, and the one way in which every call is made.
 
-use std::fs;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tracing::{Instrument, Span, field};
 
 use super::deadlines::Deadlines;
+use super::dial::SOCKET_PATH_LIMIT;
 use super::error::{CallError, Origin};
 use super::redact::Scrub;
 use super::rpc::Rpc;
 
 /// The longest answer taken, in bytes. A page of ListVolumes has as many volumes as the driver likes.
 pub const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
-
-/// The longest list of headers taken, in bytes as HTTP/2 counts. A driver's message comes as one of them, and with more
-/// than the 16 KiB of the default its code would be lost too.
-const HEADERS_LIMIT: u32 = 1024 * 1024;
-
-/// What the kernel takes as the address of a unix socket, in bytes without the closing NUL.
-const SOCKET_PATH_LIMIT: usize = 107;
 
 /// Connecting to a plugin failed, so nothing was asked of it.
 #[derive(Debug, thiserror::Error)]
@@ -65,71 +56,26 @@ pub enum DialError {
     },
 }
 
-/// The socket file as it was when the connection was made. A driver that restarts binds a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SocketFile {
-    device: u64,
-    inode: u64,
-    // Inode numbers are used again at once on some file systems. Not ctime: drivers chmod their socket after listening.
-    modified: (i64, i64),
-}
-
-impl SocketFile {
-    fn at(path: &Path) -> io::Result<Self> {
-        let file = fs::metadata(path)?;
-        Ok(Self { device: file.dev(), inode: file.ino(), modified: (file.mtime(), file.mtime_nsec()) })
-    }
-}
-
-#[derive(Debug)]
-struct Socket {
-    path: PathBuf,
-    file: SocketFile,
-    deadlines: Deadlines,
-}
-
 /// A connected plugin process. Cheap to clone; all clones share one connection.
 ///
-/// The handle is good for one process. Underneath, a lost connection is dialled again, but once the socket file is
-/// another one every call fails as never sent, and the owner has to connect anew: after a restart capabilities and
-/// node id have to be read before anything else (CSI).
+/// The handle is good for one process: a connection that is lost is not made again ([`super::dial`]), and the owner has to
+/// connect anew.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     channel: Channel,
-    socket: Arc<Socket>,
+    process: Option<i32>,
+    deadlines: Deadlines,
 }
 
 impl Plugin {
-    /// Connects to the plugin that listens at `path`, for at most the deadline of identity calls.
-    pub async fn connect(path: &Path, deadlines: Deadlines) -> Result<Self, DialError> {
-        let bad = || DialError::BadPath { path: path.display().to_string() };
-        let text = path.to_str().filter(|text| path.is_absolute() && text.len() <= SOCKET_PATH_LIMIT);
-        let endpoint = Endpoint::from_shared(format!("unix://{}", text.ok_or_else(bad)?))
-            .map_err(|_| bad())?
-            // Go servers refuse an :authority that is no valid host, and a socket path is none.
-            .origin(Uri::from_static("http://localhost"))
-            .http2_max_header_list_size(HEADERS_LIMIT);
-        // Before the dial: if the socket is replaced in between, the first call finds out.
-        let file = SocketFile::at(path).map_err(|error| dial_error(path, &error))?;
-        let after = deadlines.identity;
-        let channel = tokio::time::timeout(after, endpoint.connect())
-            .await
-            .map_err(|_| DialError::TimedOut { path: path.to_owned(), after })?
-            .map_err(|error| dial_error(path, &error))?;
-        Ok(Self { channel, socket: Arc::new(Socket { path: path.to_owned(), file, deadlines }) })
+    pub(super) fn new(channel: Channel, process: Option<i32>, deadlines: Deadlines) -> Self {
+        Self { channel, process, deadlines }
     }
 
-    /// The socket that this was connected to.
-    #[cfg(test)]
-    pub fn path(&self) -> &Path {
-        &self.socket.path
-    }
-
-    /// The socket file is still the one that this was connected to. Looks at the file only; a plugin that ended without
-    /// removing it shows in the next call.
+    /// The process that listens on the socket, if it is one that this one can see.
     #[must_use]
-    pub fn is_same_socket(&self) -> bool {
-        SocketFile::at(&self.socket.path).is_ok_and(|file| file == self.socket.file)
+    pub fn process(&self) -> Option<i32> {
+        self.process
     }
 
     pub(super) fn channel(&self) -> Channel {
@@ -174,10 +120,7 @@ impl Plugin {
     where
         F: Future<Output = Result<tonic::Response<A>, tonic::Status>>,
     {
-        if !self.is_same_socket() {
-            return Err(CallError::replaced(rpc));
-        }
-        let deadline = self.socket.deadlines.of(rpc);
+        let deadline = self.deadlines.of(rpc);
         let mut request = tonic::Request::new(message);
         request.set_timeout(deadline);
         match tokio::time::timeout(deadline, send(request)).await {
@@ -203,7 +146,7 @@ fn conclude<A>(span: &Span, result: &Result<A, CallError>, took: Duration) {
     });
 }
 
-fn dial_error(path: &Path, error: &(dyn std::error::Error + 'static)) -> DialError {
+pub(super) fn dial_error(path: &Path, error: &(dyn std::error::Error + 'static)) -> DialError {
     let path = path.to_owned();
     let mut source = Some(error);
     let mut reason = error.to_string();

@@ -87,16 +87,6 @@ impl CallError {
         }
     }
 
-    /// The socket is not the one that this connection was made to.
-    pub(super) fn replaced(rpc: Rpc) -> Self {
-        Self {
-            rpc,
-            code: Code::Unavailable,
-            message: "the plugin's socket was removed or replaced since it was connected".to_owned(),
-            origin: Origin::Dial,
-        }
-    }
-
     /// No answer in time.
     pub(super) fn deadline(rpc: Rpc, after: std::time::Duration) -> Self {
         Self {
@@ -162,7 +152,10 @@ mod tests {
 
     #[test]
     fn a_failed_dial_was_never_sent() {
-        assert_eq!(CallError::replaced(Rpc::NodePublishVolume).meaning(), Meaning::NeverSent);
+        assert_eq!(
+            error(Rpc::NodePublishVolume, Code::Unavailable, Origin::Dial).meaning(),
+            Meaning::NeverSent
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Response, Status};
 
+use super::dial::connect;
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::node_server::{Node, NodeServer};
 use super::*;
@@ -32,7 +33,7 @@ fn socket() -> (tempfile::TempDir, PathBuf, UnixListener) {
 }
 
 async fn unstage(path: &Path, volume_id: &str) -> CallError {
-    let plugin = Plugin::connect(path, Deadlines::default()).await.unwrap();
+    let plugin = connect(path, Deadlines::default()).await.unwrap();
     let args = NodeUnstage { volume_id: volume_id.to_owned(), staging_target_path: "/staging".to_owned() };
     plugin.node_unstage_volume(args).await.unwrap_err()
 }

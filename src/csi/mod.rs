@@ -25,6 +25,7 @@ pub(crate) mod capability;
 mod channel;
 mod controller;
 mod deadlines;
+mod dial;
 mod error;
 mod identity;
 mod inventory;
@@ -50,6 +51,7 @@ pub(crate) use controller::{
     ControllerPublish, ControllerUnpublish, CreateVolume, CreatedVolume, DeleteVolume,
 };
 pub(crate) use deadlines::{CallArgs, Deadlines};
+pub(crate) use dial::{Dial, Ended};
 pub(crate) use error::{CallError, Origin};
 pub(crate) use identity::PluginInfo;
 pub(crate) use inventory::{ListedVolume, Validate, Validation};

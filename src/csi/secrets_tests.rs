@@ -7,6 +7,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::capability::{SingleNode, to_proto};
+use super::dial::connect;
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::controller_server::{Controller, ControllerServer};
 use super::proto::csi::v1::node_server::{Node, NodeServer};
@@ -53,7 +54,7 @@ async fn the_secrets_of_every_call_reach_the_driver() {
         .add_service(NodeServer::new(Driver))
         .serve_with_incoming(incoming);
     let task = tokio::spawn(server);
-    let plugin = Plugin::connect(&path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&path, Deadlines::default()).await.unwrap();
 
     let secrets = || Secrets::from(BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]));
     let writer = AccessMode::SingleNodeWriter;

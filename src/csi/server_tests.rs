@@ -14,6 +14,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::capability::{SingleNode, to_proto};
 use super::channel::ANSWER_LIMIT;
+use super::dial::connect;
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::controller_server::{Controller, ControllerServer};
 use super::proto::csi::v1::identity_server::{Identity, IdentityServer};
@@ -115,7 +116,7 @@ async fn an_answer_that_cannot_be_decoded_leaves_a_change_running() {
     let service = Mistaken(ControllerServer::new(Driver));
     let server = tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming);
     let task = tokio::spawn(server);
-    let plugin = Plugin::connect(&path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&path, Deadlines::default()).await.unwrap();
     // Bytes that the server can read as a CapacityRange, so that it is the answer that cannot be decoded.
     let args = ControllerPublish { node_id: "\u{8}\u{1}".to_owned(), ..publish("vol") };
     let error = plugin.controller_publish_volume(args).await.unwrap_err();
@@ -179,7 +180,6 @@ struct Running {
     _dir: tempfile::TempDir,
     path: PathBuf,
     seen: Arc<Mutex<Vec<String>>>,
-    task: JoinHandle<()>,
 }
 
 fn serve(path: &Path, seen: &Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
@@ -197,8 +197,8 @@ fn start() -> Running {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("csi.sock");
     let seen = Arc::default();
-    let task = serve(&path, &seen);
-    Running { _dir: dir, path, seen, task }
+    serve(&path, &seen);
+    Running { _dir: dir, path, seen }
 }
 
 fn short() -> Deadlines {
@@ -235,7 +235,7 @@ fn publish(volume_id: &str) -> ControllerPublish {
 #[tokio::test]
 async fn the_authority_of_a_call_is_localhost() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
     assert_eq!(plugin.get_plugin_info().await.unwrap().name, "test.moor.dev");
     assert_eq!(*running.seen.lock().unwrap(), ["localhost"]);
 }
@@ -243,14 +243,14 @@ async fn the_authority_of_a_call_is_localhost() {
 #[tokio::test]
 async fn a_probe_without_an_answer_field_is_ready() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
     assert!(plugin.probe().await.unwrap());
 }
 
 #[tokio::test]
 async fn a_call_that_hangs_ends_at_its_deadline_with_an_unknown_outcome() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, short()).await.unwrap();
+    let plugin = connect(&running.path, short()).await.unwrap();
     let error = plugin.node_stage_volume(stage("hang")).await.unwrap_err();
     assert_eq!((error.code, error.origin), (Code::DeadlineExceeded, Origin::Deadline));
     assert_eq!(error.meaning(), Meaning::StillRunning);
@@ -259,7 +259,7 @@ async fn a_call_that_hangs_ends_at_its_deadline_with_an_unknown_outcome() {
 #[tokio::test]
 async fn a_drivers_message_loses_secrets_flags_and_control_characters() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
     let error = plugin.node_stage_volume(stage("vol")).await.unwrap_err();
     assert_eq!(error.message, "mount -o <hidden> failed: [1mlogin with <hidden>");
     assert_eq!((error.origin, error.meaning()), (Origin::Driver, Meaning::Final));
@@ -268,7 +268,7 @@ async fn a_drivers_message_loses_secrets_flags_and_control_characters() {
 #[tokio::test]
 async fn a_call_that_the_plugin_does_not_serve_is_unsupported() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
     let error = plugin.get_plugin_capabilities().await.unwrap_err();
     assert_eq!((error.origin, error.meaning()), (Origin::Driver, Meaning::Unsupported));
 }
@@ -276,7 +276,7 @@ async fn a_call_that_the_plugin_does_not_serve_is_unsupported() {
 #[tokio::test]
 async fn an_argument_that_is_too_long_is_never_sent() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
     let mut staged = stage("vol");
     staged.staging_target_path = format!("/{}", "p".repeat(4_095));
     let error = plugin.node_stage_volume(staged).await.unwrap_err();
@@ -288,7 +288,7 @@ async fn an_argument_that_is_too_long_is_never_sent() {
 #[tokio::test]
 async fn an_answer_that_is_larger_than_csi_allows_is_kept() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
     let context = plugin.controller_publish_volume(publish("oversize")).await.unwrap();
     assert_eq!(context.get("k").map(String::len), Some(5_000));
 }
@@ -296,7 +296,7 @@ async fn an_answer_that_is_larger_than_csi_allows_is_kept() {
 #[tokio::test]
 async fn an_answer_that_breaks_csi_leaves_a_change_running() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
     let create = CreateVolume {
         name: "vol".to_owned(),
         capabilities: vec![stage("").capability],
@@ -317,7 +317,7 @@ async fn an_answer_that_breaks_csi_leaves_a_change_running() {
 #[tokio::test]
 async fn all_pages_of_a_listing_are_read() {
     let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
     let volumes = plugin.list_volumes_that(1, Some).await.unwrap();
     let ids: Vec<_> = volumes.iter().map(|volume| volume.volume_id.as_str()).collect();
     assert_eq!(ids, ["vol-0", "vol-1", "vol-2"]);
@@ -327,12 +327,12 @@ async fn all_pages_of_a_listing_are_read() {
 async fn connecting_tells_a_missing_socket_from_one_that_nobody_listens_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("csi.sock");
-    let error = Plugin::connect(&path, Deadlines::default()).await.unwrap_err();
+    let error = connect(&path, Deadlines::default()).await.unwrap_err();
     assert!(matches!(error, DialError::NotThere { .. }), "{error}");
     drop(UnixListener::bind(&path).unwrap());
-    let error = Plugin::connect(&path, Deadlines::default()).await.unwrap_err();
+    let error = connect(&path, Deadlines::default()).await.unwrap_err();
     assert!(matches!(error, DialError::Refused { .. }), "{error}");
-    let error = Plugin::connect(Path::new("csi.sock"), Deadlines::default()).await.unwrap_err();
+    let error = connect(Path::new("csi.sock"), Deadlines::default()).await.unwrap_err();
     assert!(matches!(error, DialError::BadPath { .. }), "{error}");
 }
 
@@ -341,7 +341,7 @@ async fn a_call_to_a_socket_that_nobody_listens_on_any_more_was_never_sent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("csi.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let plugin = Plugin::connect(&path, short()).await.unwrap();
+    let plugin = connect(&path, short()).await.unwrap();
     // Takes the connection, closes it and stops listening; the file stays, as after a kill.
     drop(listener.accept().await.unwrap());
     drop(listener);
@@ -356,7 +356,7 @@ async fn a_connection_that_breaks_during_a_call_leaves_the_outcome_unknown() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("csi.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let plugin = Plugin::connect(&path, Deadlines::default()).await.unwrap();
+    let plugin = connect(&path, Deadlines::default()).await.unwrap();
     let (connection, _) = listener.accept().await.unwrap();
     let breaks = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -370,18 +370,21 @@ async fn a_connection_that_breaks_during_a_call_leaves_the_outcome_unknown() {
 
 #[tokio::test]
 async fn a_plugin_that_came_back_at_the_same_path_is_not_called_through_the_old_handle() {
-    let running = start();
-    let plugin = Plugin::connect(&running.path, Deadlines::default()).await.unwrap();
-    assert!(plugin.probe().await.unwrap() && plugin.is_same_socket());
-    running.task.abort();
-    std::fs::remove_file(&running.path).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("csi.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (plugin, ended) = Dial::of(&path).connect(Deadlines::default()).await.unwrap();
+    drop(listener.accept().await.unwrap());
+    drop(listener);
+    ended.await;
     let gone = plugin.node_stage_volume(stage("vol")).await.unwrap_err();
-    assert_eq!(gone.meaning(), Meaning::NeverSent);
+    assert_eq!((gone.origin, gone.meaning()), (Origin::Dial, Meaning::NeverSent), "{gone}");
+    assert_eq!(gone.to_string(), "NodeStageVolume: Unavailable: the connection to the plugin was lost");
 
-    let again = serve(&running.path, &running.seen);
-    assert!(!plugin.is_same_socket());
+    std::fs::remove_file(&path).unwrap();
+    let again = serve(&path, &Arc::default());
     let error = plugin.node_stage_volume(stage("vol")).await.unwrap_err();
     assert_eq!((error.origin, error.meaning()), (Origin::Dial, Meaning::NeverSent));
-    assert!(Plugin::connect(&running.path, Deadlines::default()).await.unwrap().probe().await.unwrap());
+    assert!(connect(&path, Deadlines::default()).await.unwrap().probe().await.unwrap());
     again.abort();
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cases;
+use crate::rig::fake::DRIVER;
 use crate::rig::{Case, Cluster, DeadMount, Options, Rig, volume, volume_claim};
 
 const NODE: &str = "node-2";
@@ -30,5 +31,23 @@ async fn the_drivers_in_other_folders_are_seen(cluster: Arc<Cluster>) {
     rig.remove(&["data"], &["data"]).await;
 }
 
+/// The folder of a driver that is connected already: its connection is there, and whoever looks up the path of its socket
+/// hangs.
+async fn a_driver_is_called_whose_folder_has_died_since(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let dead = DeadMount::at(&rig.plugin_dir(NODE).join(DRIVER));
+    let names: Vec<String> = (0..4).map(|n| format!("data-{n}")).collect();
+    for name in &names {
+        rig.make_volume(&volume(name)).await;
+        rig.make_claim(&volume_claim(name, name, NODE)).await;
+    }
+    for name in &names {
+        rig.until_ready(name).await;
+    }
+    drop(dead);
+    rig.remove(&names, &names).await;
+}
+
 /// The cases of this module.
-pub const CASES: &[Case] = cases![the_drivers_in_other_folders_are_seen];
+pub const CASES: &[Case] =
+    cases![the_drivers_in_other_folders_are_seen, a_driver_is_called_whose_folder_has_died_since];

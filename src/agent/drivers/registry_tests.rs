@@ -214,8 +214,8 @@ async fn of_two_processes_of_a_driver_the_newer_serves_and_the_older_is_kept() {
     let _old = serve(&driver, &old);
     until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
     let second = serve(&driver, &new);
-    let path =
-        || registry.client_for("a.test", Service::Identity).map(|serving| serving.plugin.path().to_owned());
+    let serving = || registry.best("a.test", Service::Identity, None).filter(|e| e.serving.is_some());
+    let path = || serving().map(|endpoint| endpoint.path);
     until("the newer serves", || path() == Some(new.clone())).await;
     drop(second);
     fs::remove_file(&new).unwrap();

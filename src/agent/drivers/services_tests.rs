@@ -60,7 +60,7 @@ impl Kept {
     }
 
     fn path(&self, service: csi::Service) -> Option<PathBuf> {
-        self.registry.client_for(NAME, service).map(|serving| serving.plugin.path().to_owned())
+        self.registry.best(NAME, service, None).filter(|e| e.serving.is_some()).map(|endpoint| endpoint.path)
     }
 
     async fn until_serves(&self, service: csi::Service, path: &std::path::Path) {

@@ -9,9 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::fingerprint::Fingerprint;
-use super::hangup;
 use super::registry::{Health, Registry, Seen, Serving};
-use crate::csi::{CallError, DialError, Plugin};
+use crate::csi::{CallError, Dial, DialError, Ended};
 use crate::k8s::backoff::Backoff;
 
 /// Time between probes of a process that is not healthy yet.
@@ -27,15 +26,16 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Watches the process behind one socket file until the registry aborts it.
 pub(crate) async fn watch(registry: Arc<Registry>, path: PathBuf, serial: u64, poke: Arc<Notify>) {
     let (mut failures, mut short) = (0, 0);
+    let mut dial = Dial::of(&path);
     loop {
-        match connect(&registry, &path).await {
-            Ok((serving, health)) => {
+        match connect(&registry, &mut dial).await {
+            Ok((serving, ended, health)) => {
                 failures = 0;
                 let driver = serving.fingerprint.driver.clone();
                 tracing::info!(socket = %path.display(), driver, healthy = health.healthy, "plugin connected");
                 registry.report(&path, serial, Seen::Serving(serving.clone()), health.clone());
                 let began = Instant::now();
-                attend(&registry, &path, serial, &poke, serving, health).await;
+                attend(&registry, &path, serial, &poke, serving, ended, health).await;
                 tracing::info!(socket = %path.display(), driver, "plugin connection lost");
                 // A server that keeps no connection open is asked like one that cannot be.
                 short = if began.elapsed() < SHORT { short + 1 } else { 0 };
@@ -55,8 +55,8 @@ pub(crate) async fn watch(registry: Arc<Registry>, path: PathBuf, serial: u64, p
     }
 }
 
-async fn connect(registry: &Registry, path: &Path) -> Result<(Serving, Health), (Seen, Health)> {
-    let plugin = Plugin::connect(path, registry.deadlines()).await.map_err(|error| {
+async fn connect(registry: &Registry, dial: &mut Dial) -> Result<(Serving, Ended, Health), (Seen, Health)> {
+    let (plugin, ended) = dial.connect(registry.deadlines()).await.map_err(|error| {
         let gone = matches!(error, DialError::NotThere { .. } | DialError::Refused { .. });
         (Seen::Nothing, Health { healthy: false, gone, error: Some(error.to_string()) })
     })?;
@@ -70,7 +70,7 @@ async fn connect(registry: &Registry, path: &Path) -> Result<(Serving, Health), 
         Ok(false) => Health::default(),
         Err(error) => failed(&error),
     };
-    Ok((Serving { plugin, fingerprint: Arc::new(fingerprint) }, health))
+    Ok((Serving { plugin, fingerprint: Arc::new(fingerprint) }, ended, health))
 }
 
 /// Probes a connected process until its connection is lost.
@@ -80,16 +80,16 @@ async fn attend(
     serial: u64,
     poke: &Notify,
     serving: Serving,
+    mut ended: Ended,
     mut health: Health,
 ) {
     let driver = &serving.fingerprint.driver;
     let started = Instant::now();
-    let mut presence = std::pin::pin!(hangup::until_lost(path));
     loop {
         tokio::select! {
             () = sleep(if health.healthy { HEALTHY } else { STARTING }) => {}
             () = poke.notified() => {}
-            () = &mut presence => return,
+            () = &mut ended => return,
         }
         let next = match serving.plugin.probe().await {
             Ok(true) => Health { healthy: true, ..Health::default() },

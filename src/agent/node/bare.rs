@@ -73,7 +73,7 @@ impl Pass {
         if mounts::look(target).await?.is_some() || !bounded(target, is_there).await? {
             return Ok(false);
         }
-        let seen = self.agent.node_mounts.is_named() || self.driver_process(driver).await.is_some();
+        let seen = self.agent.node_mounts.is_named() || self.driver_process(driver).is_some();
         Ok(seen && !users::is_mounted_somewhere(claim, target).await?)
     }
 

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::net::UnixStream;
-
 use super::forgotten::way_of_force;
 use super::pass::{Pass, Trouble};
 use super::view::View;
@@ -49,7 +47,7 @@ impl Pass {
             unstaged: stored.record.staged == Done::No,
             writers: claim.is_some(),
             kept_by_driver: stored.kept_by_driver.clone().unwrap_or_default(),
-            driver: self.driver_process(&stored.record.driver_name).await,
+            driver: self.driver_process(&stored.record.driver_name),
         };
         let unmounted = question.left.clone();
         // A container of one writer looks like that of another.
@@ -120,10 +118,8 @@ impl Pass {
     }
 
     /// The process of the driver that mounts on this node, if it runs and can be seen.
-    pub(super) async fn driver_process(&self, driver: &str) -> Option<i32> {
-        let endpoint = self.agent.registry.best(driver, Service::Node, None)?;
-        let connection = UnixStream::connect(&endpoint.path).await.ok()?;
-        connection.peer_cred().ok()?.pid().filter(|pid| *pid > 0)
+    pub(super) fn driver_process(&self, driver: &str) -> Option<i32> {
+        self.agent.registry.client_for(driver, Service::Node)?.plugin.process()
     }
 }
 

@@ -1,0 +1,77 @@
+//! The end of a connection, against a server of which every frame is ours.
+
+use std::future::poll_fn;
+
+use h2::server::{self, Connection};
+use prost::bytes::Bytes;
+use tokio::net::UnixListener;
+
+use super::*;
+
+type Server = Connection<UnixStream, Bytes>;
+
+async fn connected() -> (tempfile::TempDir, Server, Plugin, JoinHandle<()>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("csi.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut dial = Dial::of(&path);
+    let accepted = async { server::handshake(listener.accept().await.unwrap().0).await.unwrap() };
+    let (server, connected) = tokio::join!(accepted, dial.connect(Deadlines::default()));
+    let (plugin, ended) = connected.unwrap();
+    (dir, server, plugin, tokio::spawn(ended))
+}
+
+#[tokio::test]
+async fn it_hangs_up_when_it_is_asked_to_go() {
+    let (_dir, mut driver, _plugin, ended) = connected().await;
+    driver.graceful_shutdown();
+    // A server that ends in order is through only when its clients have hung up, in whatever moment that finds it.
+    let _ = poll_fn(|context| driver.poll_closed(context)).await;
+    ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn it_answers_pings_and_stays_until_the_process_ends() {
+    let (_dir, mut driver, _plugin, ended) = connected().await;
+    let mut pings = driver.ping_pong().unwrap();
+    tokio::select! {
+        answer = pings.ping(h2::Ping::opaque()) => drop(answer.unwrap()),
+        call = driver.accept() => panic!("there should be no call and no end: {}", call.is_some()),
+    }
+    assert!(!ended.is_finished());
+    drop((pings, driver));
+    ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn it_ends_when_nobody_has_the_plugin_any_more() {
+    let (_dir, mut driver, plugin, ended) = connected().await;
+    drop(plugin);
+    let _ = poll_fn(|context| driver.poll_closed(context)).await;
+    ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_process_that_listens_is_known() {
+    let (_dir, _driver, plugin, _ended) = connected().await;
+    assert_eq!(plugin.process(), i32::try_from(std::process::id()).ok());
+}
+
+/// As a path in a dead file system, which gives no answer until somebody unmounts it.
+#[tokio::test]
+async fn an_attempt_that_hangs_is_waited_for_again_and_no_second_one_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("csi.sock");
+    let deadlines = Deadlines { identity: std::time::Duration::from_millis(20), ..Deadlines::default() };
+    let (answer, asked) = std::sync::mpsc::channel::<StdStream>();
+    let mut dial = Dial::of(&path);
+    dial.hanging = Some(spawn_blocking(move || asked.recv().map_err(io::Error::other)));
+    for _ in 0..2 {
+        let error = dial.connect(deadlines.clone()).await.unwrap_err();
+        assert!(matches!(error, DialError::TimedOut { .. }), "{error}");
+    }
+    let (ours, _theirs) = StdStream::pair().unwrap();
+    answer.send(ours).unwrap();
+    dial.connect(Deadlines::default()).await.unwrap();
+    assert!(dial.hanging.is_none());
+}
