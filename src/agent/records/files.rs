@@ -207,7 +207,8 @@ pub(crate) fn remove(directory: &Path, uid: &str) -> io::Result<()> {
     let mut had_more = false;
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|e| e == UNREADABLE) && uid_of(&path) == uid {
+        // An order may have dismissed it a moment ago, since the Attachment that it speaks of was undone already.
+        if path.extension().is_some_and(|e| e == UNREADABLE || e == DISMISSED) && uid_of(&path) == uid {
             fs::remove_file(&path)?;
             had_more = true;
         }

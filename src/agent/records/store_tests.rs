@@ -269,6 +269,18 @@ fn a_dismissed_file_is_kept_and_not_spoken_of() {
     assert_eq!(fs::read(dir.path().join("a.1.dismissed")).unwrap(), b"{\"half\":");
 }
 
+/// The order to dismiss it came when the Attachment was undone, and this had not been heard of.
+#[tokio::test]
+async fn what_is_undone_leaves_no_dismissed_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
+    let records = Records::open(dir.path()).unwrap();
+    records.put(stored("a")).await.unwrap();
+    records.dismiss("a").unwrap().unwrap();
+    records.remove("a").await;
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 #[tokio::test]
 async fn all_that_records_speak_of_is_doubted_when_history_goes_back() {
     let dir = tempfile::tempdir().unwrap();
