@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::proofs::{between, root};
 
 /// Folders that paths in documents are relative to, beside the repository itself.
-const BASES: [&str; 2] = ["src", "charts/moor"];
+const BASES: [&str; 3] = ["src", "src/agent", "charts/moor"];
 /// How the name of a file or a folder ends, where it stands between backticks.
 const ENDINGS: [&str; 6] = [".rs", ".py", ".md", ".yaml", ".json", "/"];
 
