@@ -113,7 +113,7 @@ impl Agent {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// A live read (rule R1).
+    /// Reads an object live (rule R1).
     pub async fn get_live<K>(&self, name: &str) -> Result<Option<K>, ApiError>
     where
         K: Cached + Resource<Scope = ClusterResourceScope>,
@@ -269,7 +269,7 @@ pub(super) fn oldest_plugin(plugins: &Cache<Plugin>, driver: &str) -> Option<Arc
 
 /// Whether one of the agent's watches delivers an object.
 pub(super) trait Watched {
-    /// The agent of `node` watches it.
+    /// Whether the agent of `node` watches this object.
     fn is_watched_by(&self, node: &str) -> bool;
 }
 
@@ -292,7 +292,7 @@ impl Watched for Volume {
     }
 }
 
-/// Since when claims have been waiting to become Ready, as far as this process has seen.
+/// When claims were first seen waiting to become Ready, as far as this process has seen.
 #[derive(Debug, Default)]
 pub(super) struct FirstSeen {
     since: Mutex<HashMap<String, Instant>>,
@@ -305,7 +305,7 @@ impl FirstSeen {
         *since.entry(claim_uid.to_owned()).or_insert_with(Instant::now)
     }
 
-    /// It waits no longer.
+    /// Forgets a claim that waits no longer.
     pub fn forget(&self, claim_uid: &str) {
         self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(claim_uid);
     }

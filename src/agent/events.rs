@@ -27,10 +27,10 @@ use crate::metrics::Metrics;
 
 /// Time in which several changes of one plugin become one write.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Until a driver's Plugin is known.
+/// The health timeout of a driver whose Plugin is not known.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The work of this agent.
+/// The queues of the agent's work.
 #[derive(Default)]
 pub(crate) struct Queues {
     /// Staging and publishing, by VolumeHandle: one worker for all that this node has of one, which is the mutex of
@@ -47,7 +47,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// There may be a turn for a pass that was turned away.
+    /// Puts a parked key back into its queue, because there may be a turn for it now.
     pub fn wake(&self, parked: Parked) {
         match parked {
             Parked::Node(handle) => self.nodes.add(handle),
@@ -152,14 +152,15 @@ impl Wakes {
         });
     }
 
-    /// What no event will speak of: records whose Attachment went while the agent was away. After the first lists.
+    /// Wakes the workers for all records, after the first lists: no event speaks of an Attachment that went while the
+    /// agent was away.
     pub fn wake_records(&self) {
         for handle in self.records.handles() {
             self.queues.nodes.add(handle);
         }
     }
 
-    /// The disk with the records takes no writes any more, or takes them again.
+    /// Wakes what depends on the disk with the records, which takes no writes any more, or takes them again.
     pub fn state_disk_changed(&self, writable: bool) {
         for instance in self.instances.all() {
             self.queues.instances.add(instance.spec.driver_name.clone());
@@ -174,7 +175,7 @@ impl Wakes {
         }
     }
 
-    /// An object is gone, and why its steps failed with it.
+    /// Forgets why the steps of an object failed that is gone.
     fn clear(&self, uid: &str) {
         for driver in forgotten::clear(&self.retries, &self.records, uid) {
             self.queues.instances.add(driver);
@@ -198,7 +199,8 @@ impl Wakes {
         }
     }
 
-    /// It is lost or gone. What this node still has of it has to be known before the volume is granted here again.
+    /// Takes in that an Attachment is lost or gone: what this node still has of it has to be known before the volume
+    /// is granted here again.
     fn left_over(&self, attachment: &Attachment) {
         let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
         if self.records.get(uid).is_some_and(|stored| stored.record.has_traces()) {
@@ -276,7 +278,7 @@ fn handle_of(
     attachments.by_uid(uid).map(|a| a.spec.fixed.handle_name.clone()).or_else(|| recorded(uid))
 }
 
-/// An object arrived, left, changed in what decides, or may have left one of two watches.
+/// Whether an object arrived, left, changed in what decides, or may have left one of two watches.
 fn differs<K, P: PartialEq>(old: Option<&Arc<K>>, new: Option<&Arc<K>>, projection: fn(&K) -> P) -> bool {
     match (old, new) {
         (Some(old), Some(new)) => Arc::ptr_eq(old, new) || projection(old) != projection(new),

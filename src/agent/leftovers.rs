@@ -19,7 +19,8 @@ use crate::api::Attachment;
 use crate::heartbeat::{Forgotten, Leftovers, Word};
 use crate::k8s::{ApiError, read};
 
-/// What this asks of an Attachment. One that a newer controller has written in words of its own must not hide the others.
+/// The fields of an Attachment that this asks for. An Attachment with values that a newer controller has written and
+/// this version does not know must not make the LIST of all fail.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = "Attachment")]
 struct LeanAttachment {
@@ -32,12 +33,12 @@ struct LeanSpec {
     lost: Option<IgnoredAny>,
 }
 
-/// What is known of them.
+/// The leftovers of this node, as far as they are known, and what its Lease says of them.
 #[derive(Debug)]
 pub(super) struct Taken {
     /// UIDs of Attachments that were gone or lost when the agent was heard again.
     found: Mutex<BTreeSet<String>>,
-    /// What the Lease says, or is about to.
+    /// The leftovers that the Lease names, or is about to name.
     said: Mutex<Leftovers>,
     changed: Notify,
 }
@@ -49,8 +50,7 @@ impl Default for Taken {
 }
 
 impl Taken {
-    /// They, or the mounts that the API server does not account for, have changed: the Lease is renewed now and not only
-    /// when that is due.
+    /// Has the Lease renewed now, and not only when that is due, because leftovers or forgotten mounts have changed.
     pub fn tell(&self) {
         self.changed.notify_one();
     }
@@ -64,7 +64,7 @@ impl Taken {
     }
 }
 
-/// What the agent says with its Lease.
+/// Gives the Lease what the agent has to say: progress, leftovers and forgotten mounts.
 pub(super) struct LeaseWord {
     pub agent: Arc<Agent>,
     pub progress: Check,
@@ -123,8 +123,8 @@ impl Agent {
         Ok(read::list_live(&self.api::<LeanAttachment>(), Some(&here)).await?.items)
     }
 
-    /// VolumeHandles with mounts here whose Attachment is gone or lost. What the API server has forgotten is another
-    /// matter (rule R7).
+    /// The VolumeHandles with mounts on this node whose Attachment is gone or lost. What the API server has forgotten
+    /// is another matter (rule R7).
     fn leftovers(&self, caught_up: bool) -> Leftovers {
         let mounted = self.records.with_traces();
         if !caught_up && !mounted.is_empty() {
@@ -141,7 +141,7 @@ impl Agent {
         Leftovers::Of(left.map(|stored| stored.record.handle_name).collect())
     }
 
-    /// Something was undone: has the Lease said more than there is now?
+    /// Has the Lease renewed if it names more than there is, after something was undone.
     pub fn review_leftovers(&self) {
         let said = self.taken.said().clone();
         if said != Leftovers::none() && said != Leftovers::Any && self.leftovers(true) != said {

@@ -328,7 +328,7 @@ fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     set.spawn(queue::run(queues.audits.clone(), 1, work, panics(), shutdown.clone().begun()));
 }
 
-/// The watches are heard from and the workers turn: the Lease is renewed only then (trap B27).
+/// The check for the Lease, which is renewed only while watches are heard from and workers turn (trap B27).
 fn progress_check(agent: &Arc<Agent>) -> Check {
     let turning = turning_check(agent);
     let agent = agent.clone();
@@ -350,7 +350,7 @@ fn progress_check(agent: &Arc<Agent>) -> Check {
     })
 }
 
-/// The workers turn. If not, only a restart helps; a silent API server is no reason for one.
+/// The check for /livez that the workers turn, since only a restart helps if not. A silent API server is no reason.
 fn turning_check(agent: &Arc<Agent>) -> Check {
     let queues = agent.queues.clone();
     let longest = agent.registry.deadlines().longest() + SLACK;

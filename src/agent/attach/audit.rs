@@ -23,7 +23,7 @@ use crate::attachment::drift::{self, Finding};
 use crate::csi::{ListedVolume, Rpc};
 use crate::k8s::{ApiError, Next, Target, read};
 
-/// What a driver must be able to do to be audited.
+/// The capabilities that a driver must have to be audited.
 const NEEDS: [&str; 3] = ["PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES", "LIST_VOLUMES_PUBLISHED_NODES"];
 /// Volumes per page of a listing.
 const PAGE: u32 = 500;
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// The audits of this agent.
 #[derive(Debug)]
 pub(crate) struct Audits {
-    /// The shortest time between two of one driver.
+    /// The shortest time between two audits of one driver.
     shortest: Duration,
     drivers: Mutex<HashMap<String, Driver>>,
     looks: Mutex<HashMap<String, Look>>,
@@ -62,7 +62,7 @@ struct Look {
 /// is no difference.
 struct Own {
     name: String,
-    /// A difference is reported.
+    /// Whether a difference is reported on the VolumeHandle.
     reported: bool,
     before: Vec<AttachmentSeen>,
 }
@@ -70,7 +70,7 @@ struct Own {
 /// What a listing showed, by VolumeHandle.
 type Found = HashMap<String, BTreeSet<Finding>>;
 
-/// Why there was no listing.
+/// Why a driver could not be audited.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("{0}")]
@@ -93,7 +93,7 @@ impl Audits {
         self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what a listing showed. Returns what the one before showed.
+    /// Takes in the findings of a listing. Returns those of the listing before.
     fn listed(&self, driver: &str, found: Found) -> Found {
         let mut drivers = self.drivers();
         let state = drivers.entry(driver.to_owned()).or_default();
@@ -101,7 +101,7 @@ impl Audits {
         std::mem::replace(&mut state.found, found)
     }
 
-    /// The last listing of the driver differed from the Attachments of this VolumeHandle.
+    /// Whether the last listing of the driver differed from the Attachments of this VolumeHandle.
     pub fn differed(&self, driver: &str, handle: &str) -> bool {
         self.drivers().get(driver).is_some_and(|state| state.found.contains_key(handle))
     }
@@ -175,7 +175,7 @@ async fn list(agent: &Agent, driver: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Has those looked at again that two listings in a row show, and those that are reported.
+/// Asks for a second look at every VolumeHandle that two listings in a row show as different, or that is reported.
 fn second_looks(agent: &Agent, driver: &str, found: &Found, mut looks: Vec<(String, bool, Look)>) {
     let again = |name: &String, earlier: &Found| {
         found.get(name).zip(earlier.get(name)).is_some_and(|(now, then)| !now.is_disjoint(then))

@@ -27,7 +27,7 @@ use crate::k8s::{ApiError, Next};
 /// Pause while no call may be started.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What a step came to.
+/// The outcome of a step.
 enum Outcome {
     /// Nothing to do until something changes.
     Idle,

@@ -1,5 +1,5 @@
-//! Calls at a time: per driver, service and direction, so that a driver that hangs holds up nobody but its own volumes,
-//! and what it is slow to make does not hold up what is to be undone (trap B32).
+//! Bounds the calls at a time, per driver, service and direction, so that a driver that hangs holds up nobody but its
+//! own volumes, and what it is slow to make does not hold up what is to be undone (trap B32).
 //!
 //! Whoever waits for a turn holds a worker. So only a few of each budget do; the others are parked as keys, which cost
 //! nothing, and are woken when a place among those that wait is free. A thousand volumes of one driver that hangs take
@@ -65,7 +65,7 @@ struct Slot {
     limit: usize,
     semaphore: Arc<Semaphore>,
     waiting: usize,
-    /// In the order in which they came, and where each is.
+    /// The parked keys in the order in which they came.
     parked: BTreeMap<u64, Parked>,
     tickets: HashMap<Parked, u64>,
     serial: u64,
@@ -83,7 +83,8 @@ impl fmt::Debug for Budgets {
     }
 }
 
-/// A place among those that wait with a worker in hand. Leaving it makes room for one that is parked.
+/// A place among the passes that wait for a turn and hold a worker meanwhile. Dropping it makes room for a pass that
+/// is parked.
 struct Place<'a> {
     budgets: &'a Budgets,
     budget: &'a Budget,
@@ -95,7 +96,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A turn at a driver. Giving it back makes room for one that is parked.
+/// The right to make one call at a driver now. Dropping it makes room for a pass that is parked.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     permit: Option<OwnedSemaphorePermit>,
@@ -159,7 +160,7 @@ impl Budgets {
         Err(Busy)
     }
 
-    /// Somebody leaves, and one that is parked comes for it.
+    /// Changes the slot of a budget whose turn or place was given back, and wakes a key that is parked for it.
     fn leave(&self, budget: &Budget, change: impl FnOnce(&mut Slot)) {
         let woken = {
             let mut slots = self.slots();
@@ -181,7 +182,7 @@ impl Budgets {
 }
 
 impl Slot {
-    /// Whoever is parked already keeps its place.
+    /// Parks a key. One that is parked already keeps its place.
     fn park(&mut self, key: Parked) {
         if !self.tickets.contains_key(&key) {
             self.serial += 1;

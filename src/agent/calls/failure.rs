@@ -22,7 +22,7 @@ pub enum Pace {
     Steady,
 }
 
-/// What keeps a node from a volume that is given on while somebody there may still use it.
+/// What keeps a node from writing to a volume that goes to another node while somebody here may still use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
     /// ControllerUnpublishVolume, as far as the driver does what CSI asks of it.
@@ -53,7 +53,7 @@ pub struct Failure {
     pub rpc: Rpc,
     /// gRPC code of a call that was made, else a word of ours.
     pub code: String,
-    /// For people; without secrets and mount flags.
+    /// A sentence for people, without secrets and mount flags.
     pub message: String,
     /// What is known of the outcome.
     pub meaning: Meaning,
@@ -243,7 +243,7 @@ impl Failure {
         Self { pace: Pace::Slow, ..Self::local("BadArguments", rpc, why.to_string()) }
     }
 
-    /// As a status shows it.
+    /// The failed call as a status shows it.
     #[must_use]
     pub fn shown(&self) -> CallFailure {
         CallFailure {

@@ -5,7 +5,7 @@ use crate::agent::context::Agent;
 use crate::api::Plugin;
 use crate::csi::{CallError, Meaning};
 
-/// What was done earlier, with which Plugin.
+/// A call that was made earlier, and is to be undone: with which Plugin it was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Earlier<'a> {
     /// Name of the Plugin.

@@ -11,10 +11,10 @@ use super::failure::{Failure, Pace};
 use crate::csi::Rpc;
 use crate::k8s::backoff::Backoff;
 
-/// Where an infeasible call starts.
+/// The waits after an infeasible call.
 const SLOW: Backoff = Backoff::new(Duration::from_secs(75), Duration::from_secs(300));
 
-/// Where only a look is repeated.
+/// The waits where only a look is repeated.
 const STEADY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
 
 /// What a failure was about. Another call or another generation of the object is another step, tried at once: so
@@ -35,15 +35,15 @@ struct Entry {
     generation: i64,
     attempts: u32,
     due: Instant,
-    /// Why it failed, as its condition says.
+    /// Reason of the failure, as the condition has it.
     reason: &'static str,
     /// The driver whose return ends the wait.
     missing: Option<String>,
-    /// Why it failed, where no claim is left to show it.
+    /// Why the step failed, in words, where no claim is left to show it.
     word: Option<String>,
 }
 
-/// One more attempt has failed.
+/// A failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Failed attempts in a row, this one included.
@@ -97,7 +97,8 @@ impl Retries {
         Attempt { number, next }
     }
 
-    /// The step succeeded, or the object is gone. Returns whether [`Self::word`] said why it had not.
+    /// Forgets the failures of an object, whose step succeeded or which is gone. Returns whether [`Self::word`] said
+    /// why it had not.
     pub fn clear(&self, uid: &str) -> bool {
         self.entries().remove(uid).is_some_and(|entry| entry.word.is_some())
     }
@@ -117,7 +118,7 @@ impl Retries {
         self.entries().get(uid)?.word.clone()
     }
 
-    /// A plugin answers again: what waited for it is due now. Returns the UIDs.
+    /// Makes the steps due that waited for a plugin which answers again. Returns the UIDs of their objects.
     pub fn plugin_is_back(&self, driver: &str) -> Vec<String> {
         let now = Instant::now();
         let mut due = Vec::new();
@@ -131,7 +132,7 @@ impl Retries {
         due
     }
 
-    /// What made steps fail for this reason has ended: they are due now. Returns the UIDs.
+    /// Makes the steps due that failed for a reason which is over. Returns the UIDs of their objects.
     pub fn reason_is_over(&self, reason: &str) -> Vec<String> {
         let now = Instant::now();
         let mut entries = self.entries();

@@ -47,7 +47,8 @@ macro_rules! progress {
 }
 progress!(VolumeClaimStatus, AttachmentStatus, VolumeStatus);
 
-/// A step succeeded: no failure is left, and the Ready condition says where it stands.
+/// Writes into a status that a step has succeeded: no failure is left, and the Ready condition says where the object
+/// stands.
 pub fn went<S: Progress>(status: &mut S, desired: &Desired, generation: Option<i64>, now: Timestamp) {
     let fields = status.fields();
     *fields.last_error = None;
@@ -57,7 +58,7 @@ pub fn went<S: Progress>(status: &mut S, desired: &Desired, generation: Option<i
     conditions::set(fields.conditions, desired, generation, now);
 }
 
-/// A step failed and is tried again.
+/// Writes into a status that a step has failed and is tried again.
 pub fn failed<S: Progress>(
     status: &mut S,
     failure: &Failure,
@@ -76,7 +77,7 @@ pub fn failed<S: Progress>(
     conditions::set(fields.conditions, &desired, generation, now);
 }
 
-/// A step is due and takes its time.
+/// Writes into a status that a step is due and takes its time.
 pub fn waits<S: Progress>(status: &mut S, desired: &Desired, generation: Option<i64>, now: Timestamp) {
     let fields = status.fields();
     *fields.observed_generation = generation;

@@ -15,13 +15,13 @@ pub struct Fingerprint {
     pub version: String,
     /// All three services' capabilities by CSI's names.
     pub capabilities: Capabilities,
-    /// It serves the Controller service.
+    /// Whether the process serves the Controller service.
     pub controller: bool,
-    /// It serves the Node service.
+    /// Whether the process serves the Node service.
     pub node: bool,
     /// Which single-node modes its Controller service takes.
     pub controller_modes: SingleNode,
-    /// Its volumes are not reachable from everywhere.
+    /// Whether volumes of the driver are not reachable from everywhere.
     pub topology: bool,
     /// NodeGetInfo.
     pub node_info: Option<NodeInfo>,
@@ -65,7 +65,7 @@ impl Fingerprint {
         })
     }
 
-    /// Serves this service.
+    /// Whether the process serves this service.
     #[must_use]
     pub fn has(&self, service: Service) -> bool {
         match service {
@@ -75,20 +75,20 @@ impl Fingerprint {
         }
     }
 
-    /// Serves the Controller service, and its Plugin wants that used.
+    /// Whether the process serves the Controller service and its Plugin wants that used.
     #[must_use]
     pub fn is_controller(&self, roles: Roles) -> bool {
         self.controller && roles != Roles::Node
     }
 
-    /// Serves the Node service, and its Plugin wants that used.
+    /// Whether the process serves the Node service and its Plugin wants that used.
     #[must_use]
     pub fn is_node(&self, roles: Roles) -> bool {
         self.node && roles != Roles::Controller
     }
 }
 
-/// A socket without the service answers UNIMPLEMENTED.
+/// The answer of a service, if the socket has that service: one without it answers UNIMPLEMENTED.
 fn offered<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

@@ -27,11 +27,11 @@ pub(crate) struct SocketFile {
 
 type Sockets = HashMap<PathBuf, SocketFile>;
 
-/// What a look has shown.
+/// The result of a look for sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub found: Sockets,
-    /// Folders of which nothing is known now.
+    /// Folders that did not answer, so that nothing is known of them now.
     pub unanswered: BTreeSet<PathBuf>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Folders {
 }
 
 impl Folders {
-    /// Of a plugin directory.
+    /// The folders of a plugin directory.
     pub fn of(directory: PathBuf) -> Self {
         Self { directory, hanging: BTreeMap::new(), listing: None, listed: Vec::new() }
     }
@@ -106,7 +106,7 @@ fn folders(directory: &Path) -> Vec<PathBuf> {
     folders.filter(|path| path.file_name().is_some_and(|name| name != NOT_PLUGINS)).collect()
 }
 
-/// All in `folder`, and those that are named.
+/// Finds all sockets in `folder`, and those that are named.
 fn sockets(folder: Option<&Path>, named: Vec<PathBuf>) -> Sockets {
     let files = folder.map(fs::read_dir).into_iter().flatten().flatten().flatten();
     let paths = files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sock"));

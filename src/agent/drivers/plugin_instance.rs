@@ -185,8 +185,8 @@ async fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) -> Result<()
     Ok(())
 }
 
-/// Our Node is there, under the UID by which we name it. Without it what is made for it would be collected as garbage,
-/// again and again.
+/// Whether our Node is there, under the UID by which we name it. Without it what is made for it would be collected as
+/// garbage, again and again.
 async fn is_registered(agent: &Agent) -> Result<bool, ApiError> {
     match agent.get_live::<LeanNode>(&agent.node_name).await? {
         Some(node) if node.uid() == agent.node_uid => Ok(true),
@@ -204,7 +204,8 @@ async fn is_registered(agent: &Agent) -> Result<bool, ApiError> {
     }
 }
 
-/// The last fingerprint: whoever assigns learns at once that nobody speaks to this node's plugins for a while.
+/// Reports the node's instances as unhealthy at shutdown: the leader learns at once that nobody speaks to these
+/// plugins for a while.
 pub async fn report_shutdown(agent: &Agent) {
     for observed in agent.instances.all() {
         let before = observed.status.clone().unwrap_or_default();
@@ -220,7 +221,8 @@ pub async fn report_shutdown(agent: &Agent) {
     }
 }
 
-/// Nothing new is given to it, whatever its driver answers.
+/// Writes into a status that the instance is not healthy, so that nothing new is given to it, whatever its driver
+/// answers.
 fn not_healthy(
     observed: &PluginInstance,
     status: &mut PluginInstanceStatus,
@@ -295,7 +297,7 @@ fn status(
     status
 }
 
-/// What is mounted here and has no other object that could tell of it. It is told although the Plugin is gone.
+/// Writes into a status what is mounted here and no other object can tell of. It is told although the Plugin is gone.
 fn say_what_is_left(
     left: &OfDriver,
     observed: &PluginInstance,

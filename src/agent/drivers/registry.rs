@@ -43,12 +43,12 @@ pub struct Serving {
     pub fingerprint: Arc<Fingerprint>,
 }
 
-/// What a watcher has of the process behind its socket.
+/// What a watcher knows of the process behind its socket.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    /// It has not said who it is, or there is none.
+    /// There is no process, or it has not said who it is.
     Nothing,
-    /// Its driver's name; what else it was asked it did not answer.
+    /// The process has said its driver's name, and has not answered what else it was asked.
     Name(String),
     /// All that is needed for calls.
     Serving(Serving),
@@ -65,10 +65,10 @@ pub enum Said {
     All(Arc<Fingerprint>),
 }
 
-/// One socket.
+/// A socket, and what is known of the process behind it.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// Where it is.
+    /// Path of the socket.
     pub path: PathBuf,
     /// Order of appearance: of two that answer, the newer serves.
     pub serial: u64,
@@ -76,7 +76,7 @@ pub struct Endpoint {
     pub said: Said,
     /// The process, while it is connected.
     pub serving: Option<Serving>,
-    /// How it is doing.
+    /// The health of the process.
     pub health: Health,
 }
 
@@ -99,7 +99,7 @@ impl Endpoint {
         }
     }
 
-    /// It says its name, and did not say what it serves.
+    /// Whether the process says its name and did not say what it serves.
     #[must_use]
     pub fn is_unread(&self) -> bool {
         matches!(self.said, Said::Name(_))
@@ -123,7 +123,7 @@ impl Endpoint {
 struct Watched {
     file: SocketFile,
     endpoint: Endpoint,
-    /// Its watcher has reported at least once.
+    /// Whether the socket's watcher has reported at least once.
     reported: bool,
     poke: Arc<Notify>,
     task: AbortHandle,
@@ -135,7 +135,7 @@ pub trait Surroundings: Send + Sync + 'static {
     fn named_sockets(&self) -> Vec<PathBuf>;
     /// How long a process of this driver may take to become healthy.
     fn health_timeout(&self, driver: &str) -> Duration;
-    /// So many folders of the plugin directory do not answer: what is in them is not known.
+    /// Tells how many folders of the plugin directory do not answer: what is in them is not known.
     fn unanswered(&self, _folders: usize) {}
     /// Something about this driver's processes has changed. `serving`: one answers that did not before.
     fn changed(&self, driver: &str, serving: bool);
@@ -158,7 +158,7 @@ struct State {
 }
 
 impl Registry {
-    /// For the sockets below `directory`.
+    /// A registry of the sockets below `directory`.
     #[must_use]
     pub fn new(directory: PathBuf, deadlines: Deadlines, surroundings: Arc<dyn Surroundings>) -> Arc<Self> {
         Arc::new(Self { directory, deadlines, surroundings, state: Mutex::default() })
@@ -206,7 +206,8 @@ impl Registry {
         serving.filter_map(|w| w.endpoint.driver().map(str::to_owned)).collect()
     }
 
-    /// Every socket that was there at the start has been asked. Before that, that a driver was not seen says nothing.
+    /// Whether every socket that was there at the start has been asked. Before that it says nothing that a driver was
+    /// not seen.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let state = self.state();
@@ -214,7 +215,7 @@ impl Registry {
         waited.is_some_and(|waited| waited > SETTLED || state.sockets.values().all(|w| w.reported))
     }
 
-    /// A call found the connection broken: look after this process now.
+    /// Has the processes of a driver probed now, because a call has found the connection broken.
     pub fn poke(&self, driver: &str) {
         for watched in self.state().sockets.values() {
             if watched.endpoint.driver() == Some(driver) {
@@ -282,7 +283,7 @@ impl Registry {
         Watched { file, endpoint, reported: false, poke, task: tokio::spawn(task).abort_handle() }
     }
 
-    /// An instance's watcher reports.
+    /// Takes in the report of a process's watcher.
     pub(crate) fn report(&self, path: &Path, serial: u64, seen: Seen, health: Health) {
         let (driver, before, arrived) = {
             let mut state = self.state();

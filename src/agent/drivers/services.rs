@@ -11,7 +11,7 @@ use crate::api::instance::{PluginInstance, PluginInstanceStatus, Service, Servic
 use crate::api::plugin::Roles;
 use crate::csi;
 
-/// What serves a driver here.
+/// The processes that serve a driver on this node.
 #[derive(Clone, Debug)]
 pub(crate) enum Processes {
     /// One process, or none that is known.
@@ -28,9 +28,9 @@ pub(crate) enum Processes {
 /// One of two processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Its socket, where it is or was last.
+    /// Path of the process's socket, where it is or was last.
     path: String,
-    /// What is known of it now.
+    /// What is known of the process now.
     endpoint: Option<Endpoint>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn choose(
 }
 
 impl Processes {
-    /// Something that may be there was not seen.
+    /// Whether a process that may be there was not seen.
     pub(crate) fn are_unseen(&self) -> bool {
         match self {
             Self::One(endpoint) => endpoint.is_none(),
@@ -85,9 +85,9 @@ impl Processes {
         }
     }
 
-    /// The socket by which the PluginInstance is known, while one answers. Of two that which it has `before`, since
-    /// another would make it another object. One that does not say what it serves makes none but the first: with the
-    /// object that is there would go what the driver has said.
+    /// The socket for the PluginInstance's spec, while a process answers. Of two processes it is the socket that the
+    /// object has had `before`, since with another one the object would be made anew. A process that does not say
+    /// what it serves gives a socket only to a first object: to make one anew would lose what the driver has said.
     pub(crate) fn socket(&self, before: Option<&str>) -> Option<String> {
         match self {
             Self::One(endpoint) => {

@@ -20,7 +20,7 @@ const HEALTHY: Duration = Duration::from_secs(30);
 /// Time between attempts to connect.
 const CONNECT: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
-/// A connection that is lost sooner was not worth the asking.
+/// Shortest life of a connection after which the next one is made at once.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Watches the process behind one socket file until the registry aborts it.

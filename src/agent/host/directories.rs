@@ -6,12 +6,12 @@ use std::{fs, io};
 
 use super::paths::{HostPath, Paths};
 
-/// For the plugin alone.
+/// Mode of a staging directory: it is for the plugin alone.
 const STAGING: u32 = 0o750;
-/// A target's parent while nothing is mounted on the target: nobody but root gets through, so nobody writes to the
-/// node's own disk by mistake (trap B10).
+/// Mode of a target's parent while nothing is mounted on the target: nobody but root gets through, so nobody writes
+/// to the node's own disk by mistake (trap B10).
 const CLOSED: u32 = 0o000;
-/// A target's parent while something is.
+/// Mode of a target's parent while something is mounted on the target.
 const OPEN: u32 = 0o755;
 
 /// A directory of ours could not be made or removed.
@@ -51,7 +51,7 @@ pub enum Left {
     /// The directory is not empty: somebody wrote to it while nothing was mounted, or the driver left something. It is
     /// kept and reported.
     Content,
-    /// What is empty, on a disk that takes no writes. Nobody waits for it to go.
+    /// An empty directory on a disk that takes no writes. Nobody waits for it to go.
     Empty,
 }
 

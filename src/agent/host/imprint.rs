@@ -1,5 +1,5 @@
-//! By what a mount is recognised where it is copied to: taken from the agent's own mount table when a volume is mounted,
-//! and kept in its record for the time when it is not any more.
+//! The imprints of mounts, by which their copies are recognised elsewhere. An imprint is taken from the agent's own
+//! mount table when a volume is mounted, and is kept in the record for the time after it was unmounted.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ const OF_THREAD: &str = "/proc/thread-self/mountinfo";
 /// What the kernel adds to the root of a mount whose directory was removed.
 const REMOVED: &str = "//deleted";
 
-/// It is read whole, so those who mount at the same time share it.
+/// The agent's own mount table. It is read as a whole, so passes that mount at the same time share one reading.
 static OWN: Recent<String> = Recent::new();
 
 /// The imprint of the file system that is mounted at `path`; nothing if none is.
@@ -95,7 +95,7 @@ fn topmost(table: &str, path: &HostPath) -> Option<Imprint> {
 }
 
 impl Mount {
-    /// By what copies of it are recognised. Of the disk it says nothing.
+    /// The imprint of this mount, without its disk.
     fn imprint(&self) -> Imprint {
         let shows_no_part = self.kind.starts_with("nfs");
         Imprint {
@@ -107,19 +107,19 @@ impl Mount {
         }
     }
 
-    /// It shows the same part of the same file system.
+    /// Whether this mount shows the same part of the same file system as the imprint.
     pub(crate) fn is_copy_of(&self, imprint: &Imprint) -> bool {
         let same_source = imprint.source.as_ref().is_none_or(|source| source == &self.source);
         self.device == imprint.device && self.kept_root() == imprint.root && same_source
     }
 
-    /// It shows this part of the file system or something in it.
+    /// Whether this mount shows the imprint's part of the file system, or something in it.
     pub(crate) fn is_part_of(&self, imprint: &Imprint) -> bool {
         let within_source = imprint.source.as_ref().is_none_or(|source| is_within(&self.source, source));
         self.device == imprint.device && is_within(self.kept_root(), &imprint.root) && within_source
     }
 
-    /// A part of its path has this name.
+    /// Whether a part of this mount's path has this name.
     pub(crate) fn is_below(&self, name: &str) -> bool {
         self.point.components().any(|part| part.as_os_str() == name)
     }

@@ -1,4 +1,4 @@
-//! What a claim's own mount allows on its node: nothing written, nothing executed, as the claim says.
+//! Sets the flags of a claim's own mount on its node, as the claim says: read-only, noexec and others.
 //!
 //! Most drivers bind first and set the flags of their mount after that. Flags are not propagated: they stay in the driver's
 //! mount namespace, and everybody else has a copy of the mount from before (mount_namespaces(7)). Kubernetes leaves it to
@@ -57,12 +57,12 @@ impl Wanted {
         Self(if read_only { asked | MountFlags::RDONLY } else { asked })
     }
 
-    /// Nothing may be written.
+    /// Whether the mount is to be read-only.
     pub fn is_read_only(self) -> bool {
         self.0.contains(MountFlags::RDONLY)
     }
 
-    /// The mount is as its driver has made it.
+    /// Whether no flag is wanted, so that the mount stays as its driver has made it.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }

@@ -16,18 +16,19 @@ use super::mounts::MountError;
 pub(crate) struct MountNamespace(Option<PathBuf>);
 
 impl MountNamespace {
-    /// The one of the file, such as /proc/1/ns/mnt; the agent's own without.
+    /// The mount namespace that a file such as /proc/1/ns/mnt stands for; without a file the agent's own.
     pub(crate) fn of(file: Option<PathBuf>) -> Self {
         Self(file)
     }
 
-    /// It is another one than the agent's own, which takes that the node's processes are seen.
+    /// Whether this is another mount namespace than the agent's own, for which the node's processes have to be
+    /// visible.
     pub(crate) fn is_named(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Does `work` there. It blocks, and runs on a thread that ends with it: one that has been elsewhere is of no use to
-    /// anybody else.
+    /// Does `work` in this mount namespace. It blocks, and runs on a thread that ends with it: one that has been
+    /// elsewhere is of no use to anybody else.
     pub(crate) fn run<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, MountError> + Send,
@@ -47,7 +48,7 @@ impl MountNamespace {
 }
 
 impl MountNamespace {
-    /// The kernel's name of it, as the links of its processes have it.
+    /// The kernel's name of this mount namespace, as the links in /proc have it.
     pub(crate) fn name(&self) -> Result<PathBuf, MountError> {
         let link = Path::new("/proc/thread-self/ns/mnt");
         let failed = |source| MountError::Look { path: link.to_owned(), source };

@@ -30,12 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// go on; its thread stays.
 static LOOKS: Semaphore = Semaphore::const_new(16);
 
-/// Work that was given up and has not come back, by its number: of what kind it is, and its path.
+/// Looks and other work at paths that were given up and have not come back, by number.
 static GIVEN_UP: Mutex<BTreeMap<u64, (Work, PathBuf)>> = Mutex::new(BTreeMap::new());
 /// Most of them. The runtime has 512 threads for such work, and records are written by them too.
 const MOST_GIVEN_UP: usize = 128;
 
-/// What is done at a path. Where one kind of work hangs another may not.
+/// A kind of work at a path. Where one kind hangs another may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Look,
@@ -165,7 +165,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// Somebody uses what was to be unmounted.
+    /// Whether the kernel refused to unmount because somebody uses the mount.
     #[must_use]
     pub fn says_busy(&self) -> bool {
         matches!(self, Self::Unmount { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)

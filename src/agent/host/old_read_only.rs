@@ -1,4 +1,5 @@
-//! The read-only mounts that an earlier version of moor laid over the targets of read-only claims (ADR 8), to be taken off.
+//! Takes off the covers: read-only mounts that an earlier version of moor laid over the targets of read-only claims
+//! (ADR 8).
 //!
 //! They have appeared on the staging path and on the targets of other claims too, wherever these are one peer group with
 //! the one that was covered. A record that speaks of one may be of a process that was killed before it was laid, or after
@@ -30,7 +31,8 @@ pub(crate) struct Places {
     pub writers: Vec<HostPath>,
 }
 
-/// Takes the covers off. Not one that is in use, but by `force`. What is to be read-only is so by itself right after that.
+/// Takes the covers off; one that is in use only by `force`. What is to be read-only is so by itself right after
+/// that.
 pub(crate) async fn lift(node: &MountNamespace, places: Places, force: bool) -> Result<(), MountError> {
     let Some(first) = places.all.first().cloned() else { return Ok(()) };
     let node = node.clone();

@@ -1,4 +1,4 @@
-//! A look at something that is costly to look at, shared by those who ask for it at the same time.
+//! Shares the result of a costly look among those who ask for it at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Whoever asks gets a look that began after he asked: with a thousand who ask at once that is two looks. What was seen
-/// is kept only while somebody waits for it.
+/// A look whose result is shared. Whoever asks gets a result of a look that began after the question; a thousand who
+/// ask at once cause two looks. What was seen is kept only while somebody waits for it.
 pub(crate) struct Recent<T> {
     last: Mutex<Option<(Instant, Arc<T>)>>,
     waiting: AtomicUsize,

@@ -22,10 +22,10 @@ use crate::agent::records::store::Records;
 /// As much as drivers may leave beside their mounts. Nothing of ours takes room in it.
 const OPTIONS: &CStr = c"mode=0755,size=1m";
 
-/// The folder cannot be had.
+/// The folder of the targets cannot be made ready.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetsError {
-    /// It cannot be made.
+    /// The folder cannot be made.
     #[error(transparent)]
     Make(#[from] DirectoryError),
     /// What is mounted there cannot be seen.

@@ -1,4 +1,4 @@
-//! A target on which nothing is mounted must not stay.
+//! Removes bare targets: a target on which nothing is mounted must not stay.
 //!
 //! The driver makes it (CSI NodePublishVolume), and leaves it when it fails after that. A container runtime is root and
 //! goes through closed parents, so a Pod would start on it and write into nothing.
@@ -19,7 +19,7 @@ use crate::csi::Rpc;
 use crate::k8s::events::Reason;
 
 impl Pass {
-    /// Publishes, or leaves no path behind.
+    /// Publishes a claim, and leaves no path behind if that fails.
     pub(super) async fn publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
         let published = self.try_publish(claim, uid, view).await;
         if published.is_err() {
@@ -66,8 +66,9 @@ impl Pass {
         }
     }
 
-    /// The path is there, and nobody who can be seen has anything mounted on it. The kernel ends mounts that others have
-    /// on a directory when it is removed, so where the driver's own mounts cannot be seen this is not said.
+    /// Whether a target is bare: the path is there, and nobody who can be seen has anything mounted on it. The kernel
+    /// ends mounts that others have on a directory when it is removed, so where the driver's own mounts cannot be
+    /// seen this is not said.
     async fn is_bare(&self, target: &HostPath, claim: &str, driver: &str) -> Result<bool, MountError> {
         let is_there = |path: &std::path::Path| Ok(fs::symlink_metadata(path).is_ok());
         if mounts::look(target).await?.is_some() || !bounded(target, is_there).await? {
@@ -114,7 +115,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Somebody wrote into a target on which nothing was mounted.
+    /// Publishes an Event that somebody has written into a target on which nothing was mounted.
     pub(super) fn tell_content(&self, claim: &str, target: &HostPath, view: &View) {
         let note = format!(
             "{target} is not mounted and not empty: what is in it was written to the node itself and not to the volume"

@@ -93,7 +93,7 @@ impl Pass {
 }
 
 impl Stored {
-    /// What the claim's mount is to have is on it.
+    /// Records that a claim's mount was seen with the flags that it is to have.
     pub(super) fn saw_flags(&mut self, claim: &str, wanted: Wanted) {
         if !wanted.is_empty() {
             self.flags_seen.insert(claim.to_owned());

@@ -55,7 +55,8 @@ impl Pass {
         instance.map(|instance| orders(&instance)).unwrap_or_default()
     }
 
-    /// Somebody ordered that this be undone by force, of which no claim is left to say so.
+    /// Whether somebody ordered by annotation that this record be undone by force, for which no claim is left to say
+    /// so.
     pub(super) fn is_forced(&self, record: &Record) -> bool {
         let instance = self.instance(&record.driver_name);
         instance.is_some_and(|instance| forced(&instance).contains(&record.attachment_uid))

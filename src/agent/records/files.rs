@@ -61,7 +61,7 @@ const ASIDE: &str = "new";
 const UNREADABLE: &str = "unreadable";
 const DISMISSED: &str = "dismissed";
 
-/// A file that is no record, and what can still be made out of it.
+/// A file among the records that cannot be read as one, and what can still be made out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The file, under the name that it was given.
@@ -76,7 +76,7 @@ pub struct Unreadable {
     pub volume_handle: String,
 }
 
-/// What a directory holds.
+/// The records and the unreadable files of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub records: Vec<Stored>,
@@ -227,8 +227,8 @@ fn sync(directory: &Path) -> io::Result<()> {
 }
 
 impl Unreadable {
-    /// Whether it may be of this VolumeHandle, whose driver is `driver`. One that names none may be of any, unless
-    /// something else says of which Attachment's volume it is (`is_known`).
+    /// Whether an unreadable file may be of this VolumeHandle, whose driver is `driver`. A file that names none may
+    /// be of any, unless something else says of which Attachment's volume it is (`is_known`).
     pub(crate) fn may_be_of(&self, handle: &str, driver: &str, is_known: bool) -> bool {
         if !self.handle_name.is_empty() {
             return self.handle_name == handle;
@@ -248,7 +248,7 @@ impl Unreadable {
         }
     }
 
-    /// One that has a newer record beside it, or cannot be given its name back.
+    /// Makes an unreadable file of a record that has a newer one beside it, or cannot be given its name back.
     fn of_record(path: PathBuf, stored: &Stored) -> Self {
         let record = &stored.record;
         Self {

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// More than any record takes, so that the disk is found full a little before a record finds it so.
 const SAMPLE: usize = 64 << 10;
 
-/// What is known of the disk.
+/// The state of the disk with the node's records.
 #[derive(Debug)]
 pub struct StateDisk {
     directory: PathBuf,
@@ -54,7 +54,7 @@ impl StateDisk {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A write has failed.
+    /// Takes in that a write has failed.
     pub fn failed(&self, why: &dyn std::fmt::Display) {
         self.learn(Some(format!("the state directory {} takes no writes: {why}", self.directory.display())));
     }

@@ -59,7 +59,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// A record of which nothing was seen yet.
+    /// A record to be stored for the first time, of which nothing was seen yet.
     pub(crate) fn of(record: Record) -> Self {
         let (staging_device, staging_imprint, kept_by_driver, flags_seen) = Default::default();
         let (staged_once, unused) = (false, false);
@@ -91,7 +91,8 @@ impl Stored {
         true
     }
 
-    /// What is mounted elsewhere on the node is the driver's own, for nobody else can have it yet.
+    /// Whether what is mounted elsewhere on the node can only be the driver's own, because nobody else can have it
+    /// yet.
     pub(crate) fn is_driver_alone(&self) -> bool {
         self.unused && self.record.left.is_empty()
     }
@@ -102,12 +103,14 @@ impl Stored {
         std::iter::once(&record.attachment_uid).chain(record.targets.keys()).cloned()
     }
 
-    /// UIDs of all that may wait to be undone: also of claims of which only what they had is left, in use.
+    /// UIDs of everything in this record that may wait to be undone: also of claims that are gone and whose mounts
+    /// may be in use.
     pub(crate) fn waiting(&self) -> BTreeSet<String> {
         self.uids().chain(self.record.left.keys().cloned()).collect()
     }
 
-    /// A claim's mount is not there any more: stage and publish are repeated before anybody relies on them.
+    /// Puts a claim's mount in doubt because it is not there any more: stage and publish are repeated before anybody
+    /// relies on them.
     pub fn doubt(&mut self, claim_uid: &str) {
         // One that was in doubt already, since a reboot, says nothing new of a stage that may have been repeated since.
         if let Some(target) = self.record.targets.get_mut(claim_uid)
@@ -129,7 +132,7 @@ pub struct Records {
     doubts: Doubts,
     unreadable: Mutex<Vec<Unreadable>>,
     disk: StateDisk,
-    /// Each write blocks a thread until the disk has it.
+    /// Bounds the writes at a time, each of which blocks a thread until the disk has it.
     writes: Semaphore,
 }
 
@@ -152,7 +155,7 @@ impl Records {
         })
     }
 
-    /// The disk on which they are.
+    /// The disk on which the records are.
     #[must_use]
     pub fn disk(&self) -> &StateDisk {
         &self.disk
@@ -174,8 +177,8 @@ impl Records {
         Ok(Some(all.remove(at)))
     }
 
-    /// The API server's history went back: whatever the records speak of may be forgotten there. On disk when this
-    /// returns.
+    /// Puts everything that the records speak of in doubt, because the API server's history went back. It is on disk
+    /// when this returns.
     pub fn doubt_all(&self) -> Result<(), RecordError> {
         let uids = self.known().values().flat_map(Stored::uids).collect::<Vec<_>>();
         let raised = self.doubts.raise(uids);
@@ -197,12 +200,12 @@ impl Records {
         doubted.map(|stored| stored.record.handle_name).collect()
     }
 
-    /// The API server has the object with this UID.
+    /// Ends the doubt about an object that the API server has.
     pub fn settle(&self, uid: &str) {
         self.doubts.settle(uid);
     }
 
-    /// Nothing that a record speaks of is in doubt: it is of an earlier boot, and is undone.
+    /// Ends the doubt about everything that a record speaks of: it is of an earlier boot, and is undone.
     pub fn settle_all(&self, stored: &Stored) {
         stored.uids().for_each(|uid| self.settle(&uid));
     }
@@ -252,19 +255,19 @@ impl Records {
         self.known().values().map(|s| s.record.handle_name.clone()).collect()
     }
 
-    /// How many there are of a driver.
+    /// How many records there are of a driver.
     #[must_use]
     pub fn number_of(&self, driver: &str) -> usize {
         self.known().values().filter(|s| s.record.driver_name == driver).count()
     }
 
-    /// How many there are.
+    /// How many records there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known().len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -349,7 +352,7 @@ impl Records {
         done.map_err(|source| RecordError::Remove { path: self.file(uid), source })
     }
 
-    /// Changes the file of a record. One that this fails for may say anything between before and after.
+    /// Changes the file of a record. If that fails, the file may say anything between before and after.
     async fn on_disk(
         &self,
         uid: &str,
@@ -368,7 +371,7 @@ impl Records {
         Ok(done)
     }
 
-    /// A file that is no record may have kept its name, where it could not be renamed.
+    /// Sets aside a file that is no record and has kept its name because it could not be renamed.
     fn keep_unreadable(&self, path: &Path) -> Result<(), RecordError> {
         for unreadable in self.lock_unreadable().iter_mut().filter(|unreadable| unreadable.path == path) {
             let aside = files::set_aside(path);

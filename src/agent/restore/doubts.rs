@@ -1,4 +1,5 @@
-//! What the node knew when the API server's history went back (rule R7, trap B2 and N15).
+//! The objects that are in doubt: the node knew them when the API server's history went back, and has not seen them
+//! since (rule R7, trap B2 and N15).
 //!
 //! A restored etcd soon passes the revision at which it was stopped, so it has to be written down at once which objects
 //! it may have forgotten: all that records speak of. Whoever is seen again is believed again.
@@ -23,7 +24,8 @@ pub(crate) struct Doubts {
 #[derive(Debug, Default)]
 struct State {
     uids: BTreeSet<String>,
-    /// They were raised by this process: what its caches hold is of the old history and proves nothing.
+    /// Whether the doubts were raised by this process: then what its caches hold is of the old history and proves
+    /// nothing.
     fresh: bool,
 }
 
@@ -39,7 +41,7 @@ impl Doubts {
         Ok(Self { file, state: Mutex::new(State { uids, fresh: false }) })
     }
 
-    /// Doubts all of these, too; on disk when this returns.
+    /// Puts these objects in doubt too. They are on disk when this returns.
     pub fn raise(&self, uids: impl IntoIterator<Item = String>) -> io::Result<()> {
         let mut state = self.state();
         state.fresh = true;
@@ -51,13 +53,14 @@ impl Doubts {
         files::replace(&self.file, text.as_bytes())
     }
 
-    /// Of these, the ones in doubt.
+    /// The UIDs among these that are in doubt.
     pub fn among<'a>(&self, uids: impl Iterator<Item = &'a String>) -> Vec<String> {
         let state = self.state();
         uids.filter(|uid| state.uids.contains(*uid)).cloned().collect()
     }
 
-    /// The API server has this one. The file stays until it is empty: what it says too much is found out again.
+    /// Ends the doubt about an object that the API server has. The file stays until nothing is in doubt: what it says
+    /// too much is found out again.
     pub fn settle(&self, uid: &str) {
         let mut state = self.state();
         if !state.fresh && state.uids.remove(uid) && state.uids.is_empty() {

@@ -1,4 +1,5 @@
-//! Mounts that the API server does not account for: found out, reported, and undone on order (rule R7).
+//! Mounts that the API server does not account for: finding them out, reporting them, and undoing them on order (rule
+//! R7).
 
 use std::collections::BTreeSet;
 
@@ -27,10 +28,11 @@ fn reason(why: Lapse) -> &'static str {
     }
 }
 
-/// What is, or may be, mounted on this node of a driver and has no other object that could tell of it.
+/// What a driver's PluginInstance has to tell because no other object can: what is, or may be, mounted on this node
+/// without an Attachment or a claim.
 #[derive(Debug, Default)]
 pub(crate) struct OfDriver {
-    /// What the API server does not account for. A file that cannot be read may be of any driver.
+    /// The mounts that the API server does not account for. A file that cannot be read may be of any driver.
     pub reported: Vec<ForgottenMount>,
     /// What waits to be undone and has no claim that could say so.
     pub untold: Vec<String>,
@@ -64,7 +66,8 @@ impl OfDriver {
         found
     }
 
-    /// Only the driver's PluginInstance can tell of it, and is where it is ordered undone.
+    /// Whether the driver's PluginInstance is needed, because only it can tell of something and take the order to
+    /// undo it.
     pub fn needs_instance(&self) -> bool {
         !self.reported.is_empty() || self.plugin_name.is_some()
     }
@@ -115,7 +118,7 @@ pub(crate) fn clear(retries: &Retries, records: &Records, uid: &str) -> BTreeSet
     shown.map(|stored| stored.record.driver_name).collect()
 }
 
-/// The condition that says it.
+/// The condition Undone, which says what waits to be undone.
 pub(crate) fn undone(untold: &[String]) -> Desired {
     let (status, reason, message) = match untold {
         [] => (true, "NothingWaits", "nothing waits to be undone of which no claim tells".to_owned()),

@@ -1,5 +1,5 @@
-//! After the API server's history went back: nobody may take this node's volumes for free before it has said which of
-//! them it has mounted. So the Lease is not renewed until then (rule R7); the leader waits for that.
+//! Holds back the Lease after the API server's history went back, until the node has said which volumes it has
+//! mounted (rule R7): the leader waits for that, and takes none of them for free before.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,19 @@ use crate::api::PluginInstanceStatus;
 use crate::api::instance::ForgottenMount;
 use crate::api::names::instance_name;
 
-/// VolumeHandles whose records have yet to be compared with the API server. None: nothing went back, or all is said.
+/// The VolumeHandles whose records have yet to be compared with the API server. None where nothing went back, or
+/// everything was said.
 #[derive(Debug, Default)]
 pub(crate) struct Settling(Mutex<Option<BTreeSet<String>>>);
 
 impl Settling {
-    /// There is this to look at.
+    /// Begins with these VolumeHandles to compare.
     pub fn begin(&self, handles: BTreeSet<String>) {
         *self.state() = (!handles.is_empty()).then_some(handles);
     }
 
-    /// A pass over this handle has found nothing more to do, or nothing that it may do now.
+    /// Takes a VolumeHandle off the list after a pass over it that had nothing more to do, or nothing that it may do
+    /// now.
     pub fn looked(&self, handle: &str) {
         if let Some(left) = self.state().as_mut() {
             left.remove(handle);
@@ -33,7 +35,7 @@ impl Settling {
 }
 
 impl Agent {
-    /// Whether everything is said; else what is missing.
+    /// Fails with what is missing, until everything that is mounted here was said.
     pub fn settled(&self) -> Result<(), String> {
         match self.settling.state().as_ref().map(BTreeSet::len) {
             None => return Ok(()),
@@ -56,7 +58,7 @@ impl Agent {
     }
 }
 
-/// Whether a status says what a report is cut and sorted to.
+/// Whether a status already says this report, as it is cut and sorted for a status.
 fn says(status: &PluginInstanceStatus, report: Vec<ForgottenMount>) -> bool {
     let mut said = PluginInstanceStatus::default();
     say(report, &mut said);

@@ -39,7 +39,7 @@ pub(crate) struct Prepared {
     plugin_uid: Option<String>,
 }
 
-/// Gathers it.
+/// Gathers what a call needs.
 pub(crate) async fn prepare(
     agent: &Agent,
     volume: &Volume,
@@ -63,7 +63,7 @@ pub(crate) async fn prepare(
     }
 }
 
-/// What a call came to that did not fail.
+/// The result of a call that did not fail.
 pub(crate) enum Answer {
     /// A volume, and the UID of the Plugin with which it was made.
     Created(Box<CreatedVolume>, Option<String>),
@@ -98,7 +98,7 @@ impl Answer {
         }
     }
 
-    /// Puts it into the status, and says where that stands.
+    /// Puts the result into the status, and returns the condition for it.
     pub(crate) fn take_in(self, volume: &Volume, status: &mut VolumeStatus) -> Desired {
         status.may_exist = false;
         status.rejected = None;

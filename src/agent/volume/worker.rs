@@ -159,7 +159,7 @@ impl Pass<'_> {
         Ok(written.filter(|_| standing == Standing::Valid))
     }
 
-    /// The driver has done it.
+    /// Writes what a call that succeeded has come to.
     async fn done(&self, volume: &Arc<Volume>, answer: Answer) -> Result<Next, ApiError> {
         let deleted = volume.metadata.deletion_timestamp.is_some();
         let id = answer.id().map(str::to_owned);
@@ -190,7 +190,8 @@ impl Pass<'_> {
         }
     }
 
-    /// The driver, or somebody before it, has not done it. `known` is whether a call had been made before this one.
+    /// Writes that a call has failed, at the driver or before it. `known` is whether a call had been made before this
+    /// one.
     async fn not_done(
         &self,
         volume: &Arc<Volume>,
