@@ -15,7 +15,7 @@ use crate::api::all_crds;
 /// Why the definitions could not be printed.
 #[derive(Debug, Error)]
 pub enum CrdError {
-    /// One of them has no YAML form: a bug.
+    /// A CustomResourceDefinition has no YAML form, which is a bug.
     #[error("{plural}: {source}")]
     Yaml {
         /// Plural of the kind.

@@ -9,7 +9,8 @@ use crate::api::capability::{AccessMode, AttachmentMode};
 
 /// A capability as the protocol names it. The types that have this are those of the compiled protocol.
 pub trait Named: Copy + Ord {
-    /// By its number; nothing for a number that this version of the protocol does not have, and for UNKNOWN.
+    /// The capability with a number of the protocol; nothing for a number that this version does not have, and for
+    /// UNKNOWN.
     fn from_number(number: i32) -> Option<Self>;
     /// Its name in the protocol.
     fn name(self) -> &'static str;
@@ -44,9 +45,9 @@ named!(PluginService, Expansion, ControllerCapability, NodeCapability);
 #[derive(Clone, PartialEq, Eq)]
 pub struct Capabilities<T>(BTreeSet<T>);
 
-/// Of the controller service.
+/// The capabilities of a Controller service.
 pub type ControllerCapabilities = Capabilities<ControllerCapability>;
-/// Of the node service.
+/// The capabilities of a Node service.
 pub type NodeCapabilities = Capabilities<NodeCapability>;
 
 impl<T: Named> Capabilities<T> {

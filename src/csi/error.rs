@@ -65,8 +65,8 @@ impl CallError {
         }
     }
 
-    /// The connection failed, not the call: the plugin is restarting or gone. This, and never an answer of the driver,
-    /// is a reason to ask another instance.
+    /// Whether the connection failed and not the call: the plugin is restarting or gone. This, and never an answer of
+    /// the driver, is a reason to ask another instance.
     #[must_use]
     pub fn is_transport(&self) -> bool {
         matches!(self.origin, Origin::Dial | Origin::Connection)

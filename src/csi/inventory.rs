@@ -39,7 +39,7 @@ pub enum Validation {
         /// Fields that were asked and that the answer does not repeat: an older driver did not look at them.
         unchecked: Vec<&'static str>,
     },
-    /// It does not.
+    /// The volume does not allow all that was asked.
     Refused {
         /// The driver's words, or which field it confirmed differently.
         message: String,

@@ -48,7 +48,8 @@ pub enum Meaning {
 }
 
 impl Meaning {
-    /// The driver has said clearly that it is not working on it, so it may be given up without its inverse.
+    /// Whether the driver has said clearly that it is not working on the call, so that it may be given up without its
+    /// inverse.
     ///
     /// Not so for `NeverSent`: it says nothing about an earlier attempt, whose outcome may still be unknown.
     #[must_use]

@@ -79,24 +79,24 @@ pub struct NamedBy {
 /// The answers so far. They are forgotten with the scene that they were asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Looked {
-    /// Of [`Look::Node`], by UID of the Attachment.
+    /// Answers to [`Look::Node`], by UID of the Attachment.
     pub nodes: BTreeMap<String, NodeFacts>,
-    /// Of [`Look::Users`], by UID of the Attachment.
+    /// Answers to [`Look::Users`], by UID of the Attachment.
     pub users: BTreeMap<String, Vec<ClaimSeen>>,
-    /// Of [`Look::Attachment`]: the UID that the name has now, by name.
+    /// Answers to [`Look::Attachment`]: the UID that the name has now, by name.
     pub attachments: BTreeMap<String, Option<String>>,
-    /// Of [`Look::Locks`].
+    /// Answer to [`Look::Locks`].
     pub locks: Option<Vec<AttachmentSeen>>,
-    /// Of [`Look::Claim`], by UID; nothing if it is gone.
+    /// Answers to [`Look::Claim`], by UID; nothing if the claim is gone.
     pub claims: BTreeMap<String, Option<ClaimSeen>>,
-    /// Of [`Look::Caller`], by name of the instance.
+    /// Answers to [`Look::Caller`], by name of the instance.
     pub callers: BTreeMap<String, CallerNow>,
-    /// Of [`Look::Owner`]: whether the Volume exists that the VolumeHandle names.
+    /// Answer to [`Look::Owner`]: whether the Volume exists that the VolumeHandle names.
     pub owner_exists: Option<bool>,
-    /// Of [`Look::PersistentVolumes`].
+    /// Answer to [`Look::PersistentVolumes`].
     pub named_by: Option<Option<NamedBy>>,
-    /// Of [`Look::EndedReports`]: they have all ended.
+    /// Answer to [`Look::EndedReports`]: whether all reports have ended.
     pub reports_have_ended: Option<bool>,
-    /// Of [`Look::Handle`]: UID of the Volume that owns it, by name.
+    /// Answers to [`Look::Handle`]: UID of the Volume that owns the VolumeHandle, by name.
     pub owners: BTreeMap<String, Option<String>>,
 }

@@ -14,9 +14,9 @@ pub(crate) struct Mount {
     pub root: String,
     /// Where it is mounted.
     pub point: PathBuf,
-    /// Those of the mount, not of the file system.
+    /// Flags of the mount, not of its file system.
     flags: String,
-    /// Of what kind its file system is.
+    /// Kind of the file system.
     pub kind: String,
     /// What was mounted.
     pub source: String,
@@ -58,7 +58,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// It is in this directory, or is it.
+    /// Whether this place is in the given directory, or is that directory.
     pub fn is_within(&self, folder: &Self) -> bool {
         self.device == folder.device && self.path.starts_with(&folder.path)
     }

@@ -1,5 +1,5 @@
 //! After a mount is gone: the volume is given on only when nobody uses it on this node any more
-//! ([ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
+//! (docs/adr/0010-the-kernel-says-when-a-volume-is-free.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -90,7 +90,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Those that were kept because somebody else had something mounted on them.
+    /// Removes the targets that were kept because somebody else had something mounted on them.
     fn remove_targets(&self, unmounted: &BTreeMap<String, Left>, record: &Record, view: &View) {
         let is_over = |uid: &String| *uid != record.attachment_uid && !record.targets.contains_key(uid);
         for (claim, left) in unmounted.iter().filter(|(uid, _)| is_over(uid)) {

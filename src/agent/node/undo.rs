@@ -296,7 +296,8 @@ fn passed_over(
     ))
 }
 
-/// By what its copies would be found. An order that waits for no user does not wait for this either.
+/// The imprint by which copies of a mount would be found. An order that waits for no user does not wait for this
+/// either.
 fn seen_or_ordered(
     ordered: bool,
     seen: Result<Option<Imprint>, MountError>,

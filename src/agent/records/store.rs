@@ -167,8 +167,8 @@ impl Records {
         self.lock_unreadable().clone()
     }
 
-    /// Somebody has looked after the mounts of a file that cannot be read: it is kept, and no longer spoken of. Returns
-    /// what it was.
+    /// Puts a file away that cannot be read, after somebody has looked after its mounts: it is kept, and no longer
+    /// spoken of. Returns what it was.
     pub fn dismiss(&self, attachment_uid: &str) -> Result<Option<Unreadable>, RecordError> {
         let mut all = self.lock_unreadable();
         let Some(at) = all.iter().position(|u| u.attachment_uid == attachment_uid) else { return Ok(None) };

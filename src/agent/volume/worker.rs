@@ -315,8 +315,9 @@ fn driver(agent: &Agent, volume: &Volume) -> String {
     driver_of(instance, &agent.node_name, agent.registry.drivers().into_iter().chain(plugin))
 }
 
-/// Of these drivers that of the instance. If it is none of them its Plugin was made anew for another one, and that one is
-/// asked for nothing: no driver has the name of an instance, so the call fails and says so.
+/// The one of the known drivers that the assigned instance is of. If it is none of them, its Plugin was made anew for
+/// another driver, and that one is asked for nothing: no driver has the name of an instance, so the call fails and
+/// says so.
 fn driver_of(instance: &str, node: &str, known: impl Iterator<Item = String>) -> String {
     let mut known = known.filter(|driver| instance_name(node, driver) == instance);
     known.next().unwrap_or_else(|| instance.to_owned())

@@ -13,7 +13,7 @@ use crate::agent::host::mount_namespace::MountNamespace;
 use crate::agent::host::mounts::{MountError, bounded};
 use crate::agent::host::paths::HostPath;
 
-/// File systems that have a folder here for each device that they use.
+/// Kernel folders in which a file system has an entry for each device that it uses.
 const KINDS: [&str; 4] = ["/sys/fs/ext4", "/sys/fs/xfs", "/sys/fs/f2fs", "/sys/fs/nilfs2"];
 const DEVICES: &str = "/sys/dev/block";
 
@@ -31,9 +31,9 @@ pub(super) fn is_taken(number: &str, node: &MountNamespace) -> Result<bool, Moun
     refuses_a_second(&folder, number, node)
 }
 
-/// A file system opens its device so that nobody else can have it for himself. Its file is looked for in the node's own
-/// /dev: a container has the devices of the time when it was started, and says of a later one that it is free. An agent to
-/// which no such namespace was named has its own.
+/// Whether the device is in use, by trying to open it exclusively (`O_EXCL`), as a file system does that uses it. Its
+/// file is looked for in the node's own /dev: a container has the devices of the time when it was started, and says
+/// of a later one that it is free. An agent to which no such namespace was named has its own.
 fn refuses_a_second(folder: &Path, number: &str, node: &MountNamespace) -> Result<bool, MountError> {
     let event = folder.join("uevent");
     let told = unless_gone(fs::read_to_string(&event), &event)?.unwrap_or_default();
@@ -63,7 +63,7 @@ fn is_busy(path: &Path, number: &str) -> Result<bool, MountError> {
     }
 }
 
-/// What was asked of a device, or nothing if the answer is that the device is gone.
+/// The answer to what was asked of a device; nothing if the device is gone.
 fn unless_gone<T>(answered: io::Result<T>, path: &Path) -> Result<Option<T>, MountError> {
     match answered {
         Ok(answer) => Ok(Some(answer)),
@@ -94,7 +94,7 @@ pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Result<Ve
 pub(super) struct OpenFile {
     process: i32,
     link: PathBuf,
-    /// It takes writes.
+    /// Whether the file is open for writing.
     pub writes: bool,
 }
 
@@ -119,12 +119,12 @@ pub(super) fn open_files(
     Ok(found)
 }
 
-/// Without them nobody can say that a device is free.
+/// The processes in `proc`, without which nobody can say that a device is free.
 fn all_of(proc: &Path) -> Result<Vec<i32>, MountError> {
     processes(proc).map_err(|source| MountError::Look { path: proc.to_owned(), source })
 }
 
-/// Of open files by their mounts, the processes of those that `wanted` is true of. Each mount is asked by itself: one whose
+/// The processes that have files open on mounts of which `wanted` is true. Each mount is asked by itself: one whose
 /// file system does not answer holds up no look at the others, and has no device's node that anybody could use.
 pub(super) async fn who_has(
     files: BTreeMap<u64, Vec<OpenFile>>,
@@ -148,7 +148,7 @@ pub(super) async fn who_has(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Stands for a look at the files that were opened by a mount.
+/// The name under which a look at the files of one mount is bounded in time.
 fn key_of(mount: u64) -> HostPath {
     HostPath::recorded(&format!("/proc/*/fd (mount {mount})"))
 }
@@ -162,7 +162,7 @@ fn mount_of(info: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
-/// What cannot be read takes writes.
+/// Whether the flags of an open file allow writing. What cannot be read counts as writing.
 fn writes(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());

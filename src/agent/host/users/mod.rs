@@ -1,5 +1,5 @@
 //! Who uses a volume on this node after it was unmounted: whoever has a mount namespace of his own, as a container has,
-//! keeps his copies of the mounts (rule R14, [ADR 10](../../../docs/adr/0010-the-kernel-says-when-a-volume-is-free.md)).
+//! keeps his copies of the mounts (rule R14, docs/adr/0010-the-kernel-says-when-a-volume-is-free.md).
 
 mod device;
 mod raw;
@@ -23,42 +23,42 @@ use super::recent::Recent;
 use crate::attachment::record::{Imprint, Left};
 
 const PROC: &str = "/proc";
-/// kubelet's folders, in that of a Pod, of what it binds for its containers. A subPath of "." is all of the volume, and so
-/// is a `local` PersistentVolume of the claim's path. Other folders may have the same from elsewhere: an export that the
-/// stock stack has mounted, too.
+/// Folders within a Pod's folder in which kubelet keeps what it binds for the Pod's containers. A subPath of "." is
+/// all of the volume, and so is a `local` PersistentVolume of the claim's path. Other folders may have the same from
+/// elsewhere: an export that the stock stack has mounted, too.
 const OF_PODS: [&str; 2] = ["volume-subpaths", "kubernetes.io~local-volume"];
-/// Stands for a walk through the open files of all processes.
+/// The name under which a walk through the open files of all processes is bounded in time.
 const OPEN_FILES: &str = "/proc/*/fd";
-/// A file system that was unmounted a moment ago may still be about to end.
+/// Time that a file system which was just unmounted gets to end.
 const ENDING: Duration = Duration::from_millis(200);
 
 static SURVEY: Recent<Vec<Space>> = Recent::new();
 
-/// What is asked.
+/// The question who still uses a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// What was unmounted, by the UID of its claim or Attachment.
+    /// The mounts that were unmounted, by the UID of their claim or Attachment.
     pub left: BTreeMap<String, Left>,
     /// Paths of the claims and of the Attachment that have the same mounted by right.
     pub by_right: BTreeSet<String>,
     /// The folders of moor's own in which volumes are mounted.
     pub folders: Vec<String>,
-    /// The directories in them that some record speaks of.
+    /// The directories in `folders` that some record speaks of.
     pub recorded: BTreeSet<String>,
-    /// Its file system is one of those: the staging path is mounted.
+    /// Whether the staging path is mounted, so that the file system is in use by moor itself.
     pub staged: bool,
-    /// The driver has given it up: NodeUnstageVolume is done, or there is none.
+    /// Whether the driver has given the volume up: NodeUnstageVolume is done, or the driver has none.
     pub unstaged: bool,
-    /// Only who can write is meant: those who have it by right beside him only read.
+    /// Whether only users that can write are looked for, because the claims that stay only read.
     pub writers: bool,
-    /// Where the driver has the same mounted for itself on the node.
+    /// Places on the node where the driver has the same mounted for itself.
     pub kept_by_driver: Vec<String>,
     /// The driver's process.
     pub driver: Option<i32>,
 }
 
-/// Looks who uses what was unmounted. The kernel's own tables come first, which no file system can keep from being read.
-/// What may be kept by a dead one is asked for each volume by itself.
+/// Finds the users of what was unmounted. The kernel's own tables come first, which no file system can keep from
+/// being read. What may be kept by a dead one is asked for each volume by itself.
 pub(crate) async fn find(question: Question, node: &MountNamespace) -> Result<Users, MountError> {
     let survey = take_survey().await?;
     let (asked, of_node, all) = (question.clone(), node.clone(), survey.clone());
@@ -96,17 +96,17 @@ async fn take_survey() -> Result<Arc<Vec<Space>>, MountError> {
     SURVEY.get(async || bounded(&HostPath::recorded(PROC), look).await).await
 }
 
-/// What the mount tables say.
+/// The mount tables of all processes, with those that are the agent's, the driver's and the node's.
 #[derive(Debug)]
 struct Tables {
     users: Users,
     /// The mount namespaces of the agent and of the driver.
     own: Vec<PathBuf>,
-    /// That of the node, if it can be told.
+    /// The node's mount namespace, if it can be told which it is.
     node: Option<PathBuf>,
 }
 
-/// One copy of a mount.
+/// A copy of a mount, in some mount namespace.
 #[derive(Debug)]
 struct Copy<'a> {
     space: &'a Space,
@@ -220,19 +220,19 @@ async fn name(users: &mut Users, found: BTreeSet<i32>, busy: Option<String>) -> 
     Ok(())
 }
 
-/// Where moor's own `paths` are: as the agent and the driver see them. A container has a path of that name, or with that UID
-/// in it, wherever whoever makes its Pod wants.
+/// The places of moor's own `paths`, as the agent and the driver see them. A container has a path of that name, or
+/// with that UID in it, wherever whoever makes its Pod wants.
 fn places<'a>(paths: impl Iterator<Item = &'a String>, survey: &[Space], own: &[PathBuf]) -> Vec<Place> {
     let known: Vec<&Space> = survey.iter().filter(|space| own.contains(&space.namespace)).collect();
     paths.flat_map(|path| known.iter().filter_map(|s| s.table.place_at(Path::new(path)))).collect()
 }
 
-/// kubelet has made it for a Pod, of something that is mounted already.
+/// Whether kubelet has made a mount for a Pod, of something that is mounted already.
 fn is_of_pod(mount: &Mount) -> bool {
     OF_PODS.iter().any(|folder| mount.is_below(folder))
 }
 
-/// Names who has a mount. `own` and `node` are the namespaces of no one process.
+/// Names the user of a copy. `own` and `node` are the namespaces of no one process.
 fn add_mount(users: &mut Users, space: &Space, mount: &Mount, own: &[PathBuf], node: Option<&Path>) {
     let (namespace, point) = (&space.namespace, &mount.point);
     if is_of_pod(mount) {

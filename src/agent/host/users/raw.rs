@@ -16,7 +16,7 @@ use crate::attachment::record::Imprint;
 
 /// The kernel's folders of block devices, by their names.
 const BLOCK: &str = "/sys/block";
-/// The same, and those of partitions.
+/// The kernel's folders of block devices and of partitions, by their names.
 const BY_NAME: &str = "/sys/class/block";
 
 impl Question {
@@ -67,8 +67,8 @@ impl Question {
         Ok(())
     }
 
-    /// Who has a raw device, or a part of it, without a file that is open: by a mount of what is on it, wherever that is,
-    /// or as a part of another device (device mapper, RAID).
+    /// The users of a raw device, or of a part of it, that have no file of it open: mounts of what is on it, wherever
+    /// they are, and other devices that are made of it (device mapper, RAID).
     fn add_holders(
         &self,
         survey: &[Space],
@@ -120,7 +120,7 @@ impl Question {
         Ok(())
     }
 
-    /// Who only reads is left out where only writers are asked for.
+    /// Leaves out processes that only read, where only writers are asked for.
     fn means(&self, mount: &Mount) -> bool {
         !self.writers || mount.has("rw")
     }
@@ -134,9 +134,9 @@ impl Question {
 /// A disk or one of its partitions.
 #[derive(Debug)]
 struct Part {
-    /// Its `major:minor`.
+    /// `major:minor` of the device.
     number: String,
-    /// The devices that are made of it.
+    /// The devices that are made of this one.
     holders: Vec<String>,
 }
 

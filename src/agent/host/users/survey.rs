@@ -9,15 +9,15 @@ use crate::agent::host::mount_table::{Mount, Place, Table};
 
 const NAMESPACE: &str = "ns/mnt";
 
-/// What processes see that share a mount namespace and a root directory. The kernel shows to each only what it can
-/// reach.
+/// A view of the mounts: what processes see that share a mount namespace and a root directory. The kernel shows to
+/// each only what it can reach.
 #[derive(Debug)]
 pub(super) struct Space {
     /// The kernel's name of the namespace.
     pub namespace: PathBuf,
-    /// The oldest of its processes.
+    /// The oldest process with this view.
     pub process: i32,
-    /// Its mount table.
+    /// The mount table of this view.
     pub table: Table,
 }
 
@@ -34,7 +34,7 @@ impl Space {
     }
 }
 
-/// Looks into all of them. `proc` is /proc.
+/// Reads the views of all processes. `proc` is /proc.
 pub(super) fn take(proc: &Path) -> io::Result<Vec<Space>> {
     let mut known: BTreeMap<(PathBuf, PathBuf), Option<Space>> = BTreeMap::new();
     for process in processes(proc)? {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// How many are named.
+/// How many users are named.
 const NAMED: usize = 3;
 
 /// Who uses a volume.
@@ -13,12 +13,12 @@ const NAMED: usize = 3;
 pub(crate) struct Users(BTreeSet<String>);
 
 impl Users {
-    /// Nobody.
+    /// No user.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// These processes. One that has ended meanwhile is named by its number.
+    /// Adds processes. One that has ended meanwhile is named by its number.
     pub(super) fn add_processes(&mut self, proc: &Path, processes: &BTreeSet<i32>) {
         for process in processes {
             self.add_process(proc, *process);
@@ -29,7 +29,7 @@ impl Users {
         self.0.insert(named(proc, process));
     }
 
-    /// A mount, in the mount namespace of a process or on the node itself.
+    /// Adds a mount, in the mount namespace of a process or on the node itself.
     pub(super) fn add_mount(&mut self, proc: &Path, point: &Path, process: Option<i32>) {
         let point = shown(point);
         let whose = process.map(|process| named(proc, process));
@@ -37,23 +37,23 @@ impl Users {
             .insert(whose.map_or_else(|| format!("the mount at {point}"), |who| format!("{who} at {point}")));
     }
 
-    /// A mount in the node's own mount namespace, which no process there has to itself.
+    /// Adds a mount in the node's own mount namespace, which no process there has to itself.
     pub(super) fn add_mount_of_node(&mut self, point: &Path) {
         let point = shown(point);
         self.0.insert(format!("the mount at {point} on the node itself (whoever made it has to unmount it)"));
     }
 
-    /// What kubelet has bound for a Pod.
+    /// Adds a mount that kubelet has made for a Pod.
     pub(super) fn add_mount_of_pod(&mut self, point: &Path) {
         self.0.insert(format!("a Pod, by kubelet's mount at {}", shown(point)));
     }
 
-    /// Another device of the kernel's that is made of this one.
+    /// Adds another device of the kernel's that is made of this one.
     pub(super) fn add_holder(&mut self, holder: &str, number: &str) {
         self.0.insert(format!("the block device {holder} on this node, which is made of device {number}"));
     }
 
-    /// The kernel says that a device is in use, and by whom is not to be seen.
+    /// Adds a device that the kernel has in use, where it cannot be seen by whom.
     pub fn add_unseen(&mut self, number: &str) {
         self.0.insert(format!("somebody who cannot be seen from here (device {number} is busy)"));
     }
