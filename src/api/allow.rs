@@ -53,14 +53,14 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// All there are.
+    /// All namespaces there are.
     #[must_use]
     pub fn every() -> Self {
         Self { namespaces: vec![EVERY.to_owned()], match_labels: BTreeMap::new() }
     }
 
-    /// Whether a namespace with this name and these labels is one of them. Without labels to match nothing is matched by
-    /// label: what is not given allows nobody.
+    /// Whether a namespace with this name and these labels is one of these namespaces. Without labels to match
+    /// nothing is matched by label: what is not given allows nobody.
     #[must_use]
     pub fn has(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         let is_named = self.namespaces.iter().any(|n| n == EVERY || n == name);

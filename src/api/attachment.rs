@@ -63,7 +63,7 @@ pub struct AttachmentSpec {
     pub controller: Option<ControllerRef>,
     /// Everything else that the undo needs, fixed at creation.
     pub fixed: Fixed,
-    /// The node is lost and its part of the undo is skipped. Never withdrawn.
+    /// Set when the node was declared lost: its part of the undo is skipped. Never withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Lost>,
 }
@@ -75,7 +75,7 @@ pub struct ControllerRef {
     /// Name of the PluginInstance.
     #[schemars(length(max = 253))]
     pub instance: String,
-    /// Agent beside it: its node's name.
+    /// The agent that makes the calls, by the name of its node.
     #[schemars(length(max = 253))]
     pub agent: String,
 }
@@ -162,7 +162,7 @@ pub struct SecretRefs {
 }
 
 impl SecretRefs {
-    /// It names none.
+    /// Whether no Secret is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

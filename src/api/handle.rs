@@ -73,29 +73,31 @@ pub struct Writer {
     /// Rises by one with every change.
     #[schemars(range(min = 1))]
     pub grant: i64,
-    /// It is off its node, while others still use its Attachment: who comes next need not look.
+    /// The writer has left its node while other claims still use its Attachment, so the next writer need not wait for
+    /// it.
     #[serde(default)]
     pub released: bool,
-    /// Whom it replaced. The claim is assigned only after a look, later than this write, found that one done.
+    /// The writer that this one replaced. The claim is assigned only after the controller has looked, later than this
+    /// write, and found that writer done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<WriterRef>,
 }
 
-/// A claim on an Attachment.
+/// A claim that writes, on an Attachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WriterRef {
     /// The claim as namespace/name.
     #[schemars(length(max = 317))]
     pub claim: String,
-    /// Its UID.
+    /// UID of the claim.
     #[serde(rename = "claimUID")]
     #[schemars(length(max = 63))]
     pub claim_uid: String,
     /// Name of the Attachment.
     #[schemars(length(max = 253))]
     pub attachment: String,
-    /// Its UID.
+    /// UID of the Attachment.
     #[serde(rename = "attachmentUID")]
     #[schemars(length(max = 63))]
     pub attachment_uid: String,
@@ -105,13 +107,13 @@ pub struct WriterRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRef {
-    /// Its namespace.
+    /// Namespace of the Volume.
     #[schemars(length(max = 63))]
     pub namespace: String,
-    /// Its name.
+    /// Name of the Volume.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// Its UID.
+    /// UID of the Volume.
     #[schemars(length(max = 63))]
     pub uid: String,
 }
@@ -136,12 +138,12 @@ pub struct VolumeHandleStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Drift {
-    /// By node id; of more than fit the first ones.
+    /// The differences, by node id; the first ones, if there are more than fit.
     #[schemars(length(max = 32))]
     pub nodes: Vec<DriftedNode>,
 }
 
-/// One difference.
+/// One node on which the storage differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftedNode {
