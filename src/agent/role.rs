@@ -86,8 +86,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     };
     let (metrics, registry) = Metrics::new();
     let mut front = Health::new(registry);
-    // Already while waiting, so that kubelet does not take that for a hang. On the host's network the address may still
-    // be that of the agent which is waited for: then after it.
+    // Already while waiting, so that kubelet sees no hang; later where the agent that is waited for has the address.
     let taken = front.open(args.admin_address).await;
     taken.unwrap_or_else(|error| tracing::warn!("{error}; tried again with the node's lock in hand"));
     let (_lock, node_uid) = tokio::select! {
