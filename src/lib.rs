@@ -21,7 +21,7 @@ pub mod heartbeat;
 pub mod k8s;
 pub mod leader;
 pub mod loop_driver;
-mod metrics;
+pub mod metrics;
 pub mod plugin;
 pub mod shutdown;
 pub mod telemetry;

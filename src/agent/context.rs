@@ -29,7 +29,7 @@ use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::csi::{CallError, Rpc, Secrets, Service};
 use crate::heartbeat::{History, Renewal};
 use crate::k8s::cache::Cached;
-use crate::k8s::events::{Reason, Recorder};
+use crate::k8s::events::{EventReason, Recorder};
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::secrets::{self, SecretError};
 use crate::k8s::{ApiError, Cache, Target, Writer, read};
@@ -252,7 +252,7 @@ impl Agent {
     }
 
     /// Publishes an Event without waiting for it.
-    pub fn tell<K>(&self, object: &Arc<K>, reason: Reason, action: &'static str, note: String)
+    pub fn tell<K>(&self, object: &Arc<K>, reason: EventReason, action: &'static str, note: String)
     where
         K: Resource<DynamicType = ()> + Send + Sync + 'static,
     {

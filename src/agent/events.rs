@@ -14,10 +14,10 @@ use super::calls::retry::Retries;
 use super::context::{BY_ATTACHMENT, FirstSeen, Watched, oldest_plugin};
 use super::drivers::registry::Surroundings;
 use super::leftovers::Taken;
-use super::records::state_disk;
 use super::records::store::Records;
 use super::restore::forgotten;
 use crate::api::claim::Assignment;
+use crate::api::conditions::Reason;
 use crate::api::{
     Attachment, AttachmentState, ClaimState, Plugin, PluginInstance, Volume, VolumeClaim, VolumeState,
     VolumeStatus,
@@ -169,7 +169,7 @@ impl Wakes {
             for handle in self.records.deferred_handles() {
                 self.queues.nodes.add(handle);
             }
-            for uid in self.retries.reason_is_over(state_disk::REASON) {
+            for uid in self.retries.reason_is_over(Reason::StateNotWritable) {
                 self.due(&uid);
             }
         }

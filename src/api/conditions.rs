@@ -7,8 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::reason::Reason;
+
 /// The condition that every kind has, for `kubectl wait --for=condition=Ready`.
 pub const READY: &str = "Ready";
+
+/// The type of the condition that a claim has while the agent of its node is silent. It is True for that time, and
+/// its transition time says since when.
+pub const SILENT: &str = "NodeSilent";
 
 /// The condition of a Volume about whose attachments the storage says otherwise than moor's objects.
 pub const DRIFTED: &str = "Drifted";
@@ -25,14 +31,18 @@ pub const MAX_MESSAGE: usize = 1024;
 /// A condition as a decision wants it, before times are known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Desired {
-    /// Condition type, for example [`READY`].
-    pub type_: &'static str,
-    /// True, False.
-    pub status: bool,
-    /// CamelCase reason, from a closed set in the deciding module.
-    pub reason: &'static str,
+    /// It says the condition's type and status, too.
+    pub reason: Reason,
     /// A sentence for the person who reads `kubectl describe`.
     pub message: String,
+}
+
+impl Desired {
+    /// The condition of this reason.
+    #[must_use]
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
 }
 
 /// A failed call as it is shown in a status: what was tried and what the driver said.
@@ -63,11 +73,12 @@ pub fn set(
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
-    let status = if desired.status { "True" } else { "False" };
+    let place = desired.reason.group();
+    let (status, reason) = (if place.status { "True" } else { "False" }, desired.reason.as_str());
     let message = shortened(&desired.message);
-    if let Some(found) = conditions.iter_mut().find(|c| c.type_ == desired.type_) {
+    if let Some(found) = conditions.iter_mut().find(|c| c.type_ == place.condition) {
         if found.status == status
-            && found.reason == desired.reason
+            && found.reason == reason
             && found.message == message
             && found.observed_generation == generation
         {
@@ -77,15 +88,15 @@ pub fn set(
             found.last_transition_time = whole_second(now);
         }
         status.clone_into(&mut found.status);
-        desired.reason.clone_into(&mut found.reason);
+        reason.clone_into(&mut found.reason);
         found.message = message;
         found.observed_generation = generation;
         return true;
     }
     conditions.push(Condition {
-        type_: desired.type_.to_owned(),
+        type_: place.condition.to_owned(),
         status: status.to_owned(),
-        reason: desired.reason.to_owned(),
+        reason: reason.to_owned(),
         message,
         observed_generation: generation,
         last_transition_time: whole_second(now),
@@ -122,7 +133,7 @@ mod tests {
     }
 
     fn desired(status: bool, message: &str) -> Desired {
-        Desired { type_: READY, status, reason: "Reason", message: message.into() }
+        Desired::new(if status { Reason::Published } else { Reason::Staging }, message)
     }
 
     /// Since when something holds must not be lost to a later word about it.

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::observed::AttachmentSeen;
 use crate::api::AttachmentState;
+use crate::api::conditions::Reason;
 use crate::api::handle::{Drift, DriftKind, DriftedNode};
 use crate::claim::ClaimSeen;
 
@@ -110,9 +111,9 @@ pub struct Scene<'a> {
 
 /// The condition's reason.
 #[must_use]
-pub fn reason(drift: &Drift) -> &'static str {
+pub fn reason(drift: &Drift) -> Reason {
     let missing = drift.nodes.iter().any(|n| n.kind == DriftKind::Missing);
-    if missing { "AttachmentMissing" } else { "AttachmentUnexpected" }
+    if missing { Reason::AttachmentMissing } else { Reason::AttachmentUnexpected }
 }
 
 /// The condition's message: which nodes, and what to do.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::observed::ClaimSeen;
-use crate::api::conditions::{CallFailure, story};
+use crate::api::conditions::{CallFailure, Reason, story};
 use crate::api::{AttachmentState, AttachmentStatus, ClaimState};
 use crate::attachment::AttachmentSeen;
 
@@ -19,7 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Story {
     /// The condition's reason.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// The condition's message.
     pub message: String,
     /// What the driver last refused.
@@ -74,7 +74,11 @@ pub fn of(
         why.map(|why| format!(": {why}")).unwrap_or_default()
     );
     let detach = |e: &&CallFailure| e.rpc == "ControllerUnpublishVolume";
-    let reason = if failed.as_ref().is_some_and(detach) { "ControllerUnpublishFailed" } else { "Detaching" };
+    let reason = if failed.as_ref().is_some_and(detach) {
+        Reason::ControllerUnpublishFailed
+    } else {
+        Reason::Detaching
+    };
     Telling::Now(Box::new(Story {
         reason,
         message,
@@ -126,7 +130,7 @@ mod tests {
     fn a_failing_detach_is_told_at_once_with_all_that_is_known() {
         let told = of(&claim(), &attachment(AttachmentState::NodeDetached), &refused(), Duration::ZERO, true);
         let Telling::Now(story) = told else { panic!("{told:?}") };
-        assert_eq!((story.reason, story.attempts), ("ControllerUnpublishFailed", Some(4)));
+        assert_eq!((story.reason, story.attempts), (Reason::ControllerUnpublishFailed, Some(4)));
         assert_eq!(
             story.message,
             "waits until the agent of node node-1 has detached the volume from node node-2 (Attachment att): \
@@ -140,7 +144,7 @@ mod tests {
         let of = |closing| of(&claim(), &attachment(AttachmentState::NodeDetached), &quiet, closing, true);
         assert_eq!(of(Duration::from_secs(1)), Telling::Later(Duration::from_secs(4)));
         let Telling::Now(story) = of(LONG) else { panic!() };
-        assert_eq!(story.reason, "Detaching");
+        assert_eq!(story.reason, Reason::Detaching);
     }
 
     #[test]

@@ -1,37 +1,32 @@
 //! The conditions of a claim whose node's agent is silent, and of one whose node was lost.
 
 use super::observed::ClaimSeen;
-use crate::api::conditions::Desired;
+use crate::api::conditions::{Desired, Reason};
 use crate::attachment::loss::{Cause, Refusal, Verdict};
-
-/// The type of the condition that a claim has while the agent of its node is silent. It is True for that time, and
-/// its transition time says since when.
-pub const SILENT: &str = "NodeSilent";
 
 /// The NodeSilent condition of a claim on this node, if there is anything to say.
 #[must_use]
 pub fn of(verdict: &Verdict, claim: &ClaimSeen, node: &str) -> Option<Desired> {
-    let says = |status, reason, message| Some(Desired { type_: SILENT, status, reason, message });
+    let says = |reason, message| Some(Desired { reason, message });
     match verdict {
         Verdict::Well | Verdict::Lost(_) => None,
         Verdict::Contradiction(cause) => says(
-            false,
-            "HeardThoughGone",
+            Reason::HeardThoughGone,
             format!(
                 "{}, but moor's agent there is alive and goes on using the volume; stop the machine, or end \
                  that state of the Node",
                 what(*cause, node)
             ),
         ),
-        Verdict::Silent { forced: None } => says(true, "NoHeartbeat", ways_out(claim, node)),
-        Verdict::Silent { forced: Some(refusal) } => says(true, "ForceDetachRefused", refused(refusal, node)),
+        Verdict::Silent { forced: None } => says(Reason::NoHeartbeat, ways_out(claim, node)),
+        Verdict::Silent { forced: Some(refusal) } => says(Reason::ForceDetachRefused, refused(refusal, node)),
     }
 }
 
 /// The condition for a claim whose node was declared lost.
 #[must_use]
 pub fn of_loss(reason: &str, node: &str, attach: bool) -> Desired {
-    Desired { type_: SILENT, status: true, reason: "NodeLost", message: lost(reason, node, attach) }
+    Desired { reason: Reason::NodeDeclaredLost, message: lost(reason, node, attach) }
 }
 
 /// What happens to the volume of a lost node.
@@ -124,9 +119,9 @@ mod tests {
         let reason = |verdict| of(&verdict, &claim, "node-1").map(|told| told.reason);
         assert_eq!(reason(Verdict::Well), None);
         assert_eq!(reason(Verdict::Lost(Cause::NodeDeleted)), None);
-        assert_eq!(reason(Verdict::Silent { forced: None }), Some("NoHeartbeat"));
+        assert_eq!(reason(Verdict::Silent { forced: None }), Some(Reason::NoHeartbeat));
         let forced = Some(Refusal::NothingFences);
-        assert_eq!(reason(Verdict::Silent { forced }), Some("ForceDetachRefused"));
-        assert_eq!(reason(Verdict::Contradiction(Cause::NodeDeleted)), Some("HeardThoughGone"));
+        assert_eq!(reason(Verdict::Silent { forced }), Some(Reason::ForceDetachRefused));
+        assert_eq!(reason(Verdict::Contradiction(Cause::NodeDeleted)), Some(Reason::HeardThoughGone));
     }
 }

@@ -1,6 +1,7 @@
 //! Why a claim waits, in words that name what is missing and what to do.
 
 use super::observed::{ForgottenSeen, Mount};
+use crate::api::conditions::Reason;
 use crate::api::instance::UNDO_FORGOTTEN;
 use crate::plugin::allow::NotAllowed;
 
@@ -133,21 +134,21 @@ impl Waiting {
 
     /// The condition's reason.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::VolumeNotFound { .. } => "VolumeNotFound",
-            Self::VolumeNotReady { .. } => "VolumeNotReady",
-            Self::VolumeDeleted { .. } => "VolumeDeleted",
-            Self::UseNotListed { .. } => "UseNotListed",
-            Self::NotAllowed(_) => NotAllowed::REASON,
-            Self::NodeNotUsable { .. } => "NodeNotUsable",
-            Self::NoNode => "NoNode",
-            Self::PluginNotReady { .. } => "PluginNotReady",
-            Self::Held(_) | Self::OneTarget(_) => "Held",
-            Self::InLine { .. } => "InLine",
-            Self::ModeChanging => "ModeChanging",
-            Self::NotAttached(_) => "NotAttached",
-            Self::Forgotten(_) => "Forgotten",
+            Self::VolumeNotFound { .. } => Reason::VolumeNotFound,
+            Self::VolumeNotReady { .. } => Reason::VolumeNotReady,
+            Self::VolumeDeleted { .. } => Reason::VolumeDeleted,
+            Self::UseNotListed { .. } => Reason::UseNotListed,
+            Self::NotAllowed(_) => Reason::NotAllowed,
+            Self::NodeNotUsable { .. } => Reason::NodeNotUsable,
+            Self::NoNode => Reason::NoNode,
+            Self::PluginNotReady { .. } => Reason::PluginNotReady,
+            Self::Held(_) | Self::OneTarget(_) => Reason::Held,
+            Self::InLine { .. } => Reason::InLine,
+            Self::ModeChanging => Reason::ModeChanging,
+            Self::NotAttached(_) => Reason::NotAttached,
+            Self::Forgotten(_) => Reason::Forgotten,
         }
     }
 

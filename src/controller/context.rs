@@ -18,7 +18,7 @@ use super::unsettled::Unsettled;
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::LeaseObserver;
-use crate::k8s::events::{Reason, Recorder};
+use crate::k8s::events::{EventReason, Recorder};
 use crate::k8s::lease::{ApiLeases, Leadership};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue, Writer};
@@ -150,7 +150,7 @@ impl Context {
     }
 
     /// Publishes an Event without waiting for it.
-    pub(crate) fn tell<K>(&self, object: &Arc<K>, reason: Reason, action: &'static str, note: String)
+    pub(crate) fn tell<K>(&self, object: &Arc<K>, reason: EventReason, action: &'static str, note: String)
     where
         K: Resource<DynamicType = ()> + Send + Sync + 'static,
     {

@@ -5,10 +5,10 @@ use serde_json::json;
 use super::context::Context;
 use super::observe::Observed;
 use super::volumes;
-use crate::api::conditions::{self, DRIFTED, Desired};
+use crate::api::conditions::{self, DRIFTED, Desired, Reason};
 use crate::attachment::drift::{self, NodeIdSeen, Scene};
 use crate::k8s::ApiError;
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 
 /// Keeps the Volume's condition Drifted as the audits have found it, and publishes one Event when it becomes True.
 pub(crate) async fn report(ctx: &Context, seen: &Observed) {
@@ -23,17 +23,14 @@ async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     let was = conditions::is_true(known, DRIFTED);
     let condition = match drifted(seen) {
         Some(condition) => condition,
-        None if was => Desired {
-            type_: DRIFTED,
-            status: false,
-            reason: "InStep",
-            message: "the driver lists the volume as attached where moor has attached it".into(),
-        },
+        None if was => {
+            Desired::new(Reason::InStep, "the driver lists the volume as attached where moor has attached it")
+        }
         None => return Ok(()),
     };
     volumes::record(ctx, volume, &condition, json!({})).await?;
-    if condition.status && !was {
-        ctx.tell(volume, Reason::Drifted, "Audit", condition.message);
+    if condition.reason.group().status && !was {
+        ctx.tell(volume, EventReason::Drifted, "Audit", condition.message);
     }
     Ok(())
 }
@@ -53,10 +50,5 @@ fn drifted(seen: &Observed) -> Option<Desired> {
         claims: &seen.claims_seen,
         nodes: &nodes,
     };
-    Some(Desired {
-        type_: DRIFTED,
-        status: true,
-        reason: drift::reason(reported),
-        message: drift::message(reported, &scene),
-    })
+    Some(Desired::new(drift::reason(reported), drift::message(reported, &scene)))
 }

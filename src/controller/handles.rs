@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::pass::Did;
 use crate::api::attachment::ControllerRef;
-use crate::api::conditions::{self, Desired, READY};
+use crate::api::conditions::{self, Desired, Reason};
 use crate::api::handle::{VolumeRef, Writer, WriterRef};
 use crate::api::{AccessMode, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock};
 use crate::k8s::read::get_live;
@@ -76,12 +76,8 @@ fn first_mode(volume: &Volume) -> AccessMode {
 /// Writes once on the VolumeHandle that it is Ready.
 pub(crate) async fn report(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
     let owner = &handle.spec.volume;
-    let ready = Desired {
-        type_: READY,
-        status: true,
-        reason: "Held",
-        message: format!("the volume is held for Volume {}/{}", owner.namespace, owner.name),
-    };
+    let message = format!("the volume is held for Volume {}/{}", owner.namespace, owner.name);
+    let ready = Desired { reason: Reason::HandleHeld, message };
     let generation = handle.metadata.generation;
     let mut all = handle.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
     conditions::set(&mut all, &ready, generation, Timestamp::now());

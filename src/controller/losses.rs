@@ -13,13 +13,13 @@ use super::context::Context;
 use super::observe::Observed;
 use super::pass::Did;
 use crate::api::attachment::Lost;
-use crate::api::conditions::{self, Desired, READY};
+use crate::api::conditions::{self, Desired, Reason, SILENT};
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::{self, Cause, Machine, NodeFacts, NodeNow, Verdict};
 use crate::claim::{ClaimSeen, loss as story};
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 use crate::k8s::node::LeanNode;
 use crate::k8s::{ApiError, Target};
 use crate::plugin;
@@ -89,7 +89,7 @@ pub(crate) async fn declare(
     let words = story::lost(cause.as_str(), node, attachment.spec.fixed.attach);
     let uid = attachment.metadata.uid.as_deref();
     for claim in seen.claims.iter().filter(|c| ClaimSeen::of(c).uses() == uid) {
-        ctx.tell(claim, Reason::NodeLost, "Detach", words.clone());
+        ctx.tell(claim, EventReason::NodeLost, "Detach", words.clone());
     }
     Ok(Did::Step)
 }
@@ -103,7 +103,7 @@ pub(crate) async fn end_claim(
     let Some(lost) = &attachment.spec.lost else { return Ok(Did::Nothing) };
     let node = &attachment.spec.node_name;
     let message = story::ended(&lost.reason, node);
-    let desired = Desired { type_: READY, status: false, reason: "NodeLost", message };
+    let desired = Desired { reason: Reason::NodeLost, message };
     let state = json!({ "state": ClaimState::Lost, "targetPath": null, "bootID": null });
     let silent = story::of_loss(&lost.reason, node, attachment.spec.fixed.attach);
     write(ctx, claim, &[desired, silent], &[], state).await
@@ -114,7 +114,7 @@ pub(crate) async fn abandon(ctx: &Context, attachment: &Arc<Attachment>) -> Resu
     let Some(controller) = &attachment.spec.controller else { return Ok(Did::Nothing) };
     let message = story::abandoned(&controller.instance, &attachment.spec.node_name);
     tracing::warn!(attachment = attachment.metadata.name, "{message}");
-    let desired = Desired { type_: READY, status: false, reason: "Abandoned", message };
+    let desired = Desired { reason: Reason::Abandoned, message };
     let mut all = attachment.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
     conditions::set(&mut all, &desired, attachment.metadata.generation, Timestamp::now());
     let fields = json!({ "state": AttachmentState::ControllerDetached, "conditions": all });
@@ -140,7 +140,7 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
         if let Some(desired) = wanted {
             write(ctx, object, &[desired], &[], json!({})).await?;
         } else if waits_for_an_end(object) && is_over(ctx, claim) {
-            write(ctx, object, &[], &[story::SILENT], json!({})).await?;
+            write(ctx, object, &[], &[SILENT], json!({})).await?;
         }
     }
     Ok(())
@@ -161,12 +161,9 @@ async fn silence(
         story::of(&judged, claim, &attachment.node)
     };
     let wanted = by_caches();
-    let said = object
-        .status
-        .iter()
-        .flat_map(|s| &s.conditions)
-        .any(|c| c.type_ == story::SILENT && c.status == "True");
-    if said || !wanted.as_ref().is_some_and(|desired| desired.status) {
+    let said =
+        object.status.iter().flat_map(|s| &s.conditions).any(|c| c.type_ == SILENT && c.status == "True");
+    if said || !wanted.as_ref().is_some_and(|desired| desired.reason.group().status) {
         return Ok(wanted);
     }
     let lease = agent_lease_name(&attachment.node);
@@ -180,7 +177,7 @@ pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
     claim
         .status
         .as_ref()
-        .is_some_and(|s| !is_final(s.state) && s.conditions.iter().any(|c| c.type_ == story::SILENT))
+        .is_some_and(|s| !is_final(s.state) && s.conditions.iter().any(|c| c.type_ == SILENT))
 }
 
 fn is_final(state: ClaimState) -> bool {

@@ -10,7 +10,7 @@ use super::observe::{Observed, observe};
 use super::refresh::refresh;
 use super::room::Entry;
 use super::{act, drift, looks, record, refusals, unsettled, volumes};
-use crate::api::conditions::READY;
+use crate::api::conditions::{READY, Reason};
 use crate::k8s::{ApiError, Next};
 use crate::leader::{LeaderStep, Look, Looked, Plan, plan};
 
@@ -99,6 +99,6 @@ async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Resu
 /// CreateVolume made and nobody can use, from which no Volume is found.
 fn waits_for_others(seen: &Observed) -> bool {
     let Some(status) = seen.volume.as_ref().and_then(|v| v.status.as_ref()) else { return false };
-    let waits = |c: &Condition| c.type_ == READY && c.reason == "HandleInPersistentVolume";
+    let waits = |c: &Condition| c.type_ == READY && c.reason == Reason::HandleInPersistentVolume.as_str();
     status.conditions.iter().any(waits) || (status.rejected.is_some() && !seen.forgotten.is_empty())
 }

@@ -109,7 +109,7 @@ fn is_young(created: Timestamp, now: Timestamp) -> bool {
 /// Says what a claim waits for. Returns whether that was news.
 async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waiting) -> Result<bool, ApiError> {
     let generation = claim.metadata.generation;
-    let desired = Desired { type_: READY, status: false, reason: why.reason(), message: why.message() };
+    let desired = Desired { reason: why.reason(), message: why.message() };
     let mut all = claim.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
     if !conditions::set(&mut all, &desired, generation, Timestamp::now()) {
         return Ok(false);
@@ -162,8 +162,7 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
             Telling::Later(left) => next = Some(next.map_or(left, |n| n.min(left))),
             Telling::Now(story) => {
                 let generation = object.metadata.generation;
-                let desired =
-                    Desired { type_: READY, status: false, reason: story.reason, message: story.message };
+                let desired = Desired { reason: story.reason, message: story.message };
                 let mut all = object.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
                 if conditions::set(&mut all, &desired, generation, Timestamp::now()) {
                     let fields = json!({

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::observe::Observed;
 use crate::claim::admission::{Grant, Verdict};
 use crate::k8s::ApiError;
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 
 /// Puts a refusal on the Volume, and on the claim that would have been granted, as an Event.
 pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)], error: &ApiError) {
@@ -14,7 +14,7 @@ pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)
          which missing right of moor, is in the way"
     );
     if let Some(volume) = &seen.volume {
-        ctx.tell(volume, Reason::WriteRefused, "Write", note.clone());
+        ctx.tell(volume, EventReason::WriteRefused, "Write", note.clone());
     }
     let granted = |(_, verdict): &&(String, Verdict)| {
         matches!(
@@ -23,6 +23,6 @@ pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)
         )
     };
     if let Some(claim) = verdicts.iter().find(granted).and_then(|(uid, _)| seen.claim(uid)) {
-        ctx.tell(claim, Reason::WriteRefused, "Write", note);
+        ctx.tell(claim, EventReason::WriteRefused, "Write", note);
     }
 }

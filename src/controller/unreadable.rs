@@ -8,7 +8,7 @@ use kube::core::PartialObjectMetaExt;
 use super::context::Context;
 use crate::k8s::Cache;
 use crate::k8s::cache::Cached;
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 use crate::metrics::KindLabels;
 
 /// UIDs and resourceVersions of the objects that were told of.
@@ -29,7 +29,7 @@ pub(crate) fn tell(ctx: &Context, told: &Told) -> Told {
 fn tell_of<K: Cached>(ctx: &Context, cache: &Cache<K>, told: &Told, now: &mut Told) {
     let (kind, unreadable) = (K::kind(&()), cache.unreadable());
     let number = i64::try_from(unreadable.len()).unwrap_or(i64::MAX);
-    ctx.metrics.unreadable.get_or_create(&KindLabels { kind: kind.to_string() }).set(number);
+    ctx.metrics.unreadable_objects.get_or_create(&KindLabels { kind: kind.to_string() }).set(number);
     for object in unreadable {
         let version = (object.metadata.uid.clone(), object.metadata.resource_version.clone());
         if !told.contains(&version) {
@@ -39,7 +39,7 @@ fn tell_of<K: Cached>(ctx: &Context, cache: &Cache<K>, told: &Told, now: &mut To
                 object.why
             );
             let about = Arc::new(object.metadata.into_request_partial::<K>());
-            ctx.tell(&about, Reason::InvalidObject, "Read", note);
+            ctx.tell(&about, EventReason::InvalidObject, "Read", note);
         }
         now.insert(version);
     }

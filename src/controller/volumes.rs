@@ -9,10 +9,10 @@ use super::claims::with_finalizer;
 use super::context::Context;
 use super::handles;
 use super::pass::Did;
-use crate::api::conditions::{self, Desired, READY};
+use crate::api::conditions::{self, Desired, READY, Reason};
 use crate::api::volume::VolumeAssignment;
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState};
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Target};
 use crate::volume::{VolumeWaiting, handle_of};
 
@@ -75,7 +75,7 @@ pub(crate) async fn report_ready(
         status["volumeContext"] = json!(volume.spec.volume_context);
     }
     let message = format!("claims are granted; the driver calls it {}", id.unwrap_or_default());
-    let ready = Desired { type_: READY, status: true, reason: "Ready", message };
+    let ready = Desired { reason: Reason::Ready, message };
     record(ctx, volume, &ready, status).await
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn restore_status(
 
 /// Writes what the Volume waits for, if it does not say so already.
 pub(crate) async fn wait(ctx: &Context, volume: &Volume, why: &VolumeWaiting) -> Result<Did, ApiError> {
-    let waiting = Desired { type_: READY, status: false, reason: why.reason(), message: why.message() };
+    let waiting = Desired { reason: why.reason(), message: why.message() };
     record(ctx, volume, &waiting, json!({})).await
 }
 
@@ -127,7 +127,7 @@ pub(crate) async fn tell_storage_left(
     why: &VolumeWaiting,
 ) -> Result<Did, ApiError> {
     wait(ctx, volume, why).await?;
-    ctx.tell(volume, Reason::StorageLeft, "Release", why.message());
+    ctx.tell(volume, EventReason::StorageLeft, "Release", why.message());
     Ok(Did::Step)
 }
 

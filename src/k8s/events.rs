@@ -1,6 +1,6 @@
 //! Kubernetes Events: for people, never for decisions.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use kube::{
     Client, Resource,
@@ -9,62 +9,37 @@ use kube::{
 use tokio::time::timeout;
 use tracing::debug;
 
+use crate::api::reason::words;
+
 /// Longest note, in bytes: the API server refuses more.
 const NOTE: usize = 1024;
 /// A slow API server must not hold up a pass for the sake of an Event.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Why an Event was made. Closed, so that alerts can be written against it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// A claim is mounted.
-    Mounted,
-    /// A CSI call failed.
-    CallFailed,
-    /// A node was lost and its attachments are undone without it.
-    NodeLost,
-    /// Something was undone by force.
-    Forced,
-    /// Something is on a node or at a driver that no object accounts for.
-    Orphan,
-    /// The storage says otherwise than the objects about what is attached.
-    Drifted,
-    /// A Volume went and its storage stays, because a PersistentVolume names it.
-    StorageLeft,
-    /// An object cannot be read.
-    InvalidObject,
-    /// The API server refuses what has to be written.
-    WriteRefused,
-}
-
-impl Reason {
-    /// As it is printed.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mounted => "Mounted",
-            Self::CallFailed => "CallFailed",
-            Self::NodeLost => "NodeLost",
-            Self::Forced => "Forced",
-            Self::Orphan => "Orphan",
-            Self::Drifted => "Drifted",
-            Self::StorageLeft => "StorageLeft",
-            Self::InvalidObject => "InvalidObject",
-            Self::WriteRefused => "WriteRefused",
+words! {
+    /// Why an Event was made. Closed, so that alerts can be written against it.
+    pub enum EventReason: EventType {
+        EventType::Normal => {
+            /// A claim is mounted.
+            Mounted,
         }
-    }
-
-    fn type_(self) -> EventType {
-        match self {
-            Self::Mounted => EventType::Normal,
-            Self::CallFailed
-            | Self::NodeLost
-            | Self::Forced
-            | Self::Orphan
-            | Self::Drifted
-            | Self::StorageLeft
-            | Self::InvalidObject
-            | Self::WriteRefused => EventType::Warning,
+        EventType::Warning => {
+            /// A CSI call failed for the first time. The object's status says how it goes on.
+            CallFailed,
+            /// A node was declared lost, and its attachments are undone without it.
+            NodeLost,
+            /// Something was undone by force, as somebody ordered.
+            Forced,
+            /// Something is on a node that no object accounts for. The note says what, and what became of it.
+            Orphan,
+            /// The storage says otherwise than the objects about what is attached. See the Volume's condition Drifted.
+            Drifted,
+            /// A Volume went and its storage stays, because a PersistentVolume names it.
+            StorageLeft,
+            /// An object cannot be read, so the leader does nothing about it. The note names the field.
+            InvalidObject,
+            /// The API server refuses what has to be written. The note has its words.
+            WriteRefused,
         }
     }
 }
@@ -85,12 +60,12 @@ impl Recorder {
 
     /// Publishes an Event about `object`. Takes at most 5 s and never fails the caller; an Event that is
     /// lost is logged at debug level.
-    pub async fn publish<K>(&self, object: &K, reason: Reason, action: &'static str, note: &str)
+    pub async fn publish<K>(&self, object: &K, reason: EventReason, action: &'static str, note: &str)
     where
         K: Resource<DynamicType = ()>,
     {
         let event = Event {
-            type_: reason.type_(),
+            type_: reason.group(),
             reason: reason.as_str().into(),
             note: Some(shortened(note).into()),
             action: action.into(),

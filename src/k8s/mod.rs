@@ -21,6 +21,7 @@ pub(crate) mod write;
 
 pub(crate) use cache::Cache;
 pub(crate) use error::ApiError;
+pub use events::EventReason;
 pub(crate) use queue::{Next, Queue};
 pub(crate) use watch::Selector;
 pub(crate) use write::{Created, Deleted, Target, Writer};

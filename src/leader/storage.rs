@@ -165,7 +165,9 @@ fn keep_off(scene: &Scene<'_>, volume: &Volume, named: &NamedBy) -> Due {
 fn leave(scene: &Scene<'_>, volume: &Volume, name: String) -> Due {
     let left = VolumeWaiting::StorageLeft { name };
     let said = volume.status.iter().flat_map(|status| &status.conditions);
-    if !said.into_iter().any(|c| c.type_ == READY && c.reason == left.reason() && c.message == left.message())
+    if !said
+        .into_iter()
+        .any(|c| c.type_ == READY && c.reason == left.reason().as_str() && c.message == left.message())
     {
         return Due::Step(LeaderStep::TellStorageLeft(left));
     }

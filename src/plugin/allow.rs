@@ -73,9 +73,6 @@ impl Right {
 }
 
 impl NotAllowed {
-    /// The condition's reason.
-    pub const REASON: &'static str = "NotAllowed";
-
     /// The condition's message.
     #[must_use]
     pub fn message(&self) -> String {

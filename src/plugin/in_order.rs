@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::belief::{counts, twins};
-use crate::api::conditions::{Desired, IN_ORDER};
+use crate::api::conditions::{Desired, Reason};
 use crate::api::instance::ForgottenMount;
 use crate::api::{Plugin, PluginInstance};
 
@@ -28,20 +28,15 @@ pub fn in_order(
         same_node_id(&counted, stands),
         forgotten(&counted),
     ];
-    let found: Vec<(&'static str, String)> = found.into_iter().flatten().collect();
+    let found: Vec<(Reason, String)> = found.into_iter().flatten().collect();
     let message: Vec<_> = found.iter().map(|(_, message)| message.as_str()).collect();
     match found.first() {
-        Some((reason, _)) => Desired { type_: IN_ORDER, status: false, reason, message: message.join(". ") },
-        None => Desired {
-            type_: IN_ORDER,
-            status: true,
-            reason: "InOrder",
-            message: "every PluginInstance counts for what it says".into(),
-        },
+        Some((reason, _)) => Desired::new(*reason, message.join(". ")),
+        None => Desired::new(Reason::InOrder, "every PluginInstance counts for what it says"),
     }
 }
 
-type Finding = Option<(&'static str, String)>;
+type Finding = Option<(Reason, String)>;
 
 fn not_counted(driver: &str, others: &[&Arc<PluginInstance>]) -> Finding {
     let names = list(others.iter().filter_map(|i| i.metadata.name.as_deref()))?;
@@ -49,7 +44,7 @@ fn not_counted(driver: &str, others: &[&Arc<PluginInstance>]) -> Finding {
         "PluginInstance {names} counts nowhere: it is of another driver than {driver}, or not named as the agent of its \
          node names it; delete it unless it is of a Plugin that was here before"
     );
-    Some(("NotCounted", message))
+    Some((Reason::NotCounted, message))
 }
 
 fn not_selected(counted: &[&Arc<PluginInstance>], may_control: impl Fn(&PluginInstance) -> bool) -> Finding {
@@ -60,7 +55,7 @@ fn not_selected(counted: &[&Arc<PluginInstance>], may_control: impl Fn(&PluginIn
         "node {nodes} serves the Controller service and is not selected by spec.controllerNodes: it is given no new \
          volumes, and what it was given before stays with it until its driver is gone or started there without that service"
     );
-    Some(("NotSelected", message))
+    Some((Reason::NotSelected, message))
 }
 
 fn same_node_id(counted: &[&Arc<PluginInstance>], stands: impl Fn(&PluginInstance) -> bool) -> Finding {
@@ -70,7 +65,7 @@ fn same_node_id(counted: &[&Arc<PluginInstance>], stands: impl Fn(&PluginInstanc
         "nodes {nodes} have a node id at the driver that another of them has too, and get no new claims; start the driver \
          on each with an id of its own, or delete the Node of a machine that is gone"
     );
-    Some(("SameNodeID", message))
+    Some((Reason::SharedNodeID, message))
 }
 
 fn forgotten(counted: &[&Arc<PluginInstance>]) -> Finding {
@@ -93,7 +88,7 @@ fn forgotten(counted: &[&Arc<PluginInstance>]) -> Finding {
          other node before they are undone, the node is rebooted, or it is off and marked out-of-service or its Node \
          deleted (see status.forgotten){unknown}"
     );
-    Some(("Forgotten", message))
+    Some((Reason::ForgottenMounts, message))
 }
 
 /// The first few in their order, and how many more there are; None of none.
@@ -131,25 +126,25 @@ mod tests {
         Arc::new(instance)
     }
 
-    fn said(all: &[Arc<PluginInstance>], control: &[&str], off: &[&str]) -> (bool, &'static str, String) {
+    fn said(all: &[Arc<PluginInstance>], control: &[&str], off: &[&str]) -> (bool, Reason, String) {
         let plugin = Plugin::new("d", PluginSpec::default());
         let controls = |i: &PluginInstance| control.contains(&i.spec.node_name.as_str());
         let stands = |i: &PluginInstance| !off.contains(&i.spec.node_name.as_str());
         let said = in_order(&plugin, all, controls, stands);
-        (said.status, said.reason, said.message)
+        (said.reason.group().status, said.reason, said.message)
     }
 
     #[test]
     fn what_does_not_count_is_named() {
         let all = [instance("a", "1", &[]), instance("b", "2", &[])];
-        assert_eq!(said(&all, &["a", "b"], &[]).1, "InOrder");
+        assert_eq!(said(&all, &["a", "b"], &[]).1, Reason::InOrder);
         let (status, reason, message) = said(&all, &["a"], &[]);
-        assert!(!status && reason == "NotSelected" && message.contains("node b "), "{message}");
+        assert!(!status && reason == Reason::NotSelected && message.contains("node b "), "{message}");
 
         let mut foreign = Arc::unwrap_or_clone(instance("c", "3", &[]));
         foreign.metadata.name = Some("c-evil".into());
         let (_, reason, message) = said(&[all[0].clone(), Arc::new(foreign)], &["a"], &[]);
-        assert!(reason == "NotCounted" && message.contains("c-evil"), "{message}");
+        assert!(reason == Reason::NotCounted && message.contains("c-evil"), "{message}");
         assert!(!message.contains("controllerNodes"), "what does not count serves nothing: {message}");
     }
 
@@ -157,11 +152,14 @@ mod tests {
     fn who_holds_up_others_is_named_while_it_does() {
         let twins = [instance("a", "1", &[]), instance("b", "1", &[])];
         let (_, reason, message) = said(&twins, &["a", "b"], &[]);
-        assert!(reason == "SameNodeID" && message.contains("a, b"), "{message}");
-        assert_eq!(said(&twins, &["a", "b"], &["b"]).1, "InOrder", "its machine is off");
+        assert!(reason == Reason::SharedNodeID && message.contains("a, b"), "{message}");
+        assert_eq!(said(&twins, &["a", "b"], &["b"]).1, Reason::InOrder, "its machine is off");
 
         let (_, reason, message) = said(&[instance("a", "1", &["h"])], &["a"], &[]);
-        assert!(reason == "Forgotten" && !message.contains("does not say which volume"), "{message}");
+        assert!(
+            reason == Reason::ForgottenMounts && !message.contains("does not say which volume"),
+            "{message}"
+        );
         let (.., message) = said(&[instance("a", "1", &["h", "", ""])], &["a"], &[]);
         assert!(message.contains("of 2 of them the record does not say which volume"), "{message}");
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub use belief::{counts, may_control, twins};
 pub use in_order::in_order;
 
-use crate::api::conditions::{Desired, READY};
+use crate::api::conditions::{Desired, Reason};
 use crate::api::instance::{Capabilities, Service};
 use crate::api::{Plugin, PluginInstance, PluginInstanceStatus, PluginStatus};
 
@@ -71,23 +71,21 @@ pub fn aggregate(
 type Seen<'a> = (&'a Arc<PluginInstance>, &'a PluginInstanceStatus);
 
 fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Seen<'_>]) -> Desired {
-    let say = |ok, reason, message| Desired { type_: READY, status: ok, reason, message };
     let driver = plugin.driver_name();
     if let Some(older) = older {
         let message = format!(
             "Plugin {older} is older and has the driver that calls itself {driver}; delete one of the two, or change \
              spec.driverName of one"
         );
-        return say(false, "DuplicateDriver", message);
+        return Desired::new(Reason::DuplicateDriver, message);
     }
     let nothing_known = status.controllers_expected + status.nodes_expected == 0;
     if nothing_known && let Some(error) = failing(seen) {
-        return say(false, "Unhealthy", format!("the driver has not said what it can do: {error}"));
+        return Desired::new(Reason::Unhealthy, format!("the driver has not said what it can do: {error}"));
     }
     if nothing_known {
-        return say(
-            false,
-            "NoInstance",
+        return Desired::new(
+            Reason::NoInstance,
             format!(
                 "no agent has found a driver that calls itself {driver}; is its socket in the plugin directory?"
             ),
@@ -96,7 +94,7 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Se
     if plugin.spec.controller_nodes.is_some() && status.controllers_expected == 0 {
         let message = "no driver on a node that spec.controllerNodes selects serves the Controller service; nothing is \
                        created, registered or attached before one does";
-        return say(false, "NoController", message.into());
+        return Desired::new(Reason::NoController, message);
     }
     let counts = format!(
         "controllers {}/{}, nodes {}/{} healthy",
@@ -107,9 +105,9 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Se
         || lacks(status.nodes_healthy, status.nodes_expected)
     {
         let error = failing(seen).map(|error| format!("; {error}")).unwrap_or_default();
-        return say(false, "Unhealthy", format!("{counts}{error}"));
+        return Desired::new(Reason::Unhealthy, format!("{counts}{error}"));
     }
-    say(true, "Healthy", counts)
+    Desired::new(Reason::Healthy, counts)
 }
 
 /// What one of the processes that live and are not healthy says; always of the same one, while it is not.
@@ -184,7 +182,7 @@ mod tests {
 
     fn counts(instances: &[Arc<PluginInstance>]) -> (Option<String>, Option<String>, bool) {
         let (status, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true);
-        (status.controllers, status.nodes, ready.status)
+        (status.controllers, status.nodes, ready.reason.group().status)
     }
 
     fn said(controllers: &str, nodes: &str, ready: bool) -> (Option<String>, Option<String>, bool) {
@@ -213,7 +211,7 @@ mod tests {
         assert_eq!(older(&last, &all[..2]), None);
 
         let (_, said) = aggregate(&last, &[instance("1", true, &[])], Some("a"), |_| true);
-        assert_eq!((said.status, said.reason), (false, "DuplicateDriver"));
+        assert_eq!(said.reason, Reason::DuplicateDriver);
         assert!(said.message.contains("Plugin a is older") && said.message.contains("delete one of the two"));
     }
 
@@ -242,11 +240,11 @@ mod tests {
         };
         let quoted = "on node a: NodeGetInfo: Internal: no metadata on a";
         let unknown = said(&[failing("b", false, false), failing("a", false, false)]);
-        assert_eq!(unknown, ("Unhealthy", format!("the driver has not said what it can do: {quoted}")));
+        assert_eq!(unknown, (Reason::Unhealthy, format!("the driver has not said what it can do: {quoted}")));
         let known = said(&[failing("b", true, false), failing("a", true, false)]);
-        assert_eq!(known, ("Unhealthy", format!("controllers 0/0, nodes 0/2 healthy; {quoted}")));
-        assert_eq!(said(&[failing("a", false, true)]).0, "NoInstance", "it ended");
-        assert_eq!(said(&[instance("1", true, &[]), failing("a", true, false)]).0, "Healthy");
+        assert_eq!(known, (Reason::Unhealthy, format!("controllers 0/0, nodes 0/2 healthy; {quoted}")));
+        assert_eq!(said(&[failing("a", false, true)]).0, Reason::NoInstance, "it ended");
+        assert_eq!(said(&[instance("1", true, &[]), failing("a", true, false)]).0, Reason::Healthy);
     }
 
     /// Two processes, one object: each service counts as its process does.

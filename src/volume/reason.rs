@@ -1,5 +1,6 @@
 //! Why a Volume is not Ready, in words that name what is missing and what to do.
 
+use crate::api::conditions::Reason;
 use crate::plugin::allow::NotAllowed;
 
 /// Why a Volume waits. Every variant becomes a condition reason.
@@ -93,19 +94,19 @@ impl Left {
 impl VolumeWaiting {
     /// The condition's reason.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::PluginNotFound { .. } => "PluginNotFound",
-            Self::DuplicateDriver { .. } => "DuplicateDriver",
-            Self::NotAllowed(_) => NotAllowed::REASON,
-            Self::NoInstance { .. } | Self::DriverNotThere { .. } => "NoInstance",
-            Self::CannotCreate { .. } => "CannotCreate",
-            Self::DuplicateHandle { .. } => "DuplicateHandle",
+            Self::PluginNotFound { .. } => Reason::PluginNotFound,
+            Self::DuplicateDriver { .. } => Reason::DuplicateDriver,
+            Self::NotAllowed(_) => Reason::NotAllowed,
+            Self::NoInstance { .. } | Self::DriverNotThere { .. } => Reason::NoInstance,
+            Self::CannotCreate { .. } => Reason::CannotCreate,
+            Self::DuplicateHandle { .. } => Reason::DuplicateHandle,
             Self::HandleInPersistentVolume { .. } | Self::AnswerInPersistentVolume { .. } => {
-                "HandleInPersistentVolume"
+                Reason::HandleInPersistentVolume
             }
-            Self::StorageLeft { .. } => "StorageLeft",
-            Self::InUse { .. } => "InUse",
+            Self::StorageLeft { .. } => Reason::StorageLeft,
+            Self::InUse { .. } => Reason::InUse,
         }
     }
 

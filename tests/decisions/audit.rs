@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
 use moor::api::claim::Assignment;
+use moor::api::conditions::Reason;
 use moor::api::handle::{Drift, DriftKind, DriftedNode};
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::AttachmentSeen;
@@ -163,7 +164,7 @@ fn claim(node: &str) -> ClaimSeen {
 mod telling {
     use super::*;
 
-    fn told(node_id: &str, kind: DriftKind, scene: &Scene<'_>) -> (&'static str, String) {
+    fn told(node_id: &str, kind: DriftKind, scene: &Scene<'_>) -> (Reason, String) {
         let found = DriftedNode { node_id: node_id.into(), kind, since: time(1) };
         let drift = Drift { nodes: vec![found] };
         let message = drift::message(&drift, scene);
@@ -184,7 +185,7 @@ mod telling {
     fn an_attachment_that_nobody_claims_comes_with_the_steps_that_detach_it() {
         let (locks, nodes) = ([lock("u1", "node-1")], [node("node-1"), node("node-2")]);
         let (reason, message) = told("id-of-node-2", DriftKind::Unexpected, &scene(&locks, &nodes));
-        assert_eq!(reason, "AttachmentUnexpected");
+        assert_eq!(reason, Reason::AttachmentUnexpected);
         for words in
             ["by itself", "storage's own tools", "spec.nodeName node-2", "delete it when it is Ready"]
         {
@@ -224,7 +225,7 @@ mod telling {
         let (reason, message) =
             told("id-of-node-1", DriftKind::Missing, &Scene { claims: &claims, ..scene(&locks, &[]) });
         assert!(message.contains("for default/a") && message.contains("create them anew"), "{message}");
-        assert_eq!(reason, "AttachmentMissing");
+        assert_eq!(reason, Reason::AttachmentMissing);
     }
 
     #[test]
@@ -234,6 +235,6 @@ mod telling {
         let drift = Drift { nodes };
         let message = drift::message(&drift, &scene(&[], &[]));
         assert!(message.contains("as attached to a,") && message.contains("volume to b,"), "{message}");
-        assert_eq!(drift::reason(&drift), "AttachmentMissing", "the worse of the two");
+        assert_eq!(drift::reason(&drift), Reason::AttachmentMissing, "the worse of the two");
     }
 }

@@ -198,7 +198,7 @@ fn sources() -> Vec<Source> {
     sources.collect()
 }
 
-fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+pub fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

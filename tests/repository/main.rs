@@ -8,4 +8,5 @@ mod documents;
 mod known_traps;
 mod layering;
 mod proofs;
+mod reference;
 mod rules;

@@ -16,9 +16,9 @@ use crate::rig::{
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use moor::api::conditions::SILENT;
 use moor::api::names::agent_lease_name;
 use moor::api::{PluginInstance, VolumeClaim};
-use moor::claim::loss::SILENT;
 use moor::csi::Rpc;
 use serde_json::json;
 use tonic::Code;

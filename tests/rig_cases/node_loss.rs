@@ -11,8 +11,8 @@ use crate::cases;
 use crate::rig::{CONTROLLER, Case, Cluster, Options, Rig, registered, volume, volume_claim};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use moor::api::conditions::SILENT;
 use moor::api::{ClaimState, PluginInstance};
-use moor::claim::loss::SILENT;
 use moor::csi::Rpc;
 use serde_json::json;
 

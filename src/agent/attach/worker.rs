@@ -12,16 +12,16 @@ use crate::agent::calls::budgets::{Budget, Busy, Direction, LATER, Parked, Servi
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::calls::retry::Step;
-use crate::agent::calls::status::{failed, not_ready, ready, went};
+use crate::agent::calls::status::{failed, went};
 use crate::agent::context::{Agent, BY_HANDLE, Watched as _};
 use crate::api::attachment::Fixed;
-use crate::api::conditions::Desired;
+use crate::api::conditions::{Desired, Reason};
 use crate::api::names::instance_name;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
 use crate::csi::{CallError, Context, Rpc};
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Next};
 
 /// Pause while no call may be started.
@@ -253,7 +253,7 @@ async fn turn<'a>(
 
 async fn attached(agent: &Agent, attachment: &Arc<Attachment>, context: Context) -> Result<(), ApiError> {
     let context = context.into_map();
-    let desired = ready("Attached", format!("attached to node {}", attachment.spec.node_name));
+    let desired = Desired::new(Reason::Attached, format!("attached to node {}", attachment.spec.node_name));
     let closing = attachment.metadata.deletion_timestamp.is_some();
     // Closed meanwhile: that is for the next plan, which has the inverse called.
     let still = |fresh: &Attachment| fresh.metadata.deletion_timestamp.is_some() == closing;
@@ -261,7 +261,7 @@ async fn attached(agent: &Agent, attachment: &Arc<Attachment>, context: Context)
 }
 
 async fn detached(agent: &Agent, attachment: &Arc<Attachment>, message: String) -> Result<(), ApiError> {
-    let desired = not_ready("Detached", message);
+    let desired = Desired::new(Reason::Detached, message);
     let context = attachment.status.as_ref().map(|s| s.publish_context.clone()).unwrap_or_default();
     conclude(agent, attachment, AttachmentState::ControllerDetached, &desired, &context, |_| true).await
 }
@@ -320,7 +320,7 @@ async fn record_failure(
     };
     agent.write_outcome(&agent.api(), &agent.attachments, attachment, change, still).await?;
     if attempt.number == 1 {
-        agent.tell(attachment, Reason::CallFailed, rpc.name(), failure.to_string());
+        agent.tell(attachment, EventReason::CallFailed, rpc.name(), failure.to_string());
     }
     Ok(())
 }

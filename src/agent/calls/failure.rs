@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use crate::agent::records::state_disk;
 use crate::agent::records::store::RecordError;
-use crate::api::conditions::CallFailure;
+use crate::api::conditions::{CallFailure, Reason};
 use crate::api::instance::MAX_STAGED;
 use crate::attachment::AttachmentSeen;
 use crate::csi::{CallError, Meaning, Rpc};
@@ -48,7 +47,7 @@ impl fmt::Display for Fence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The condition's reason.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// CSI call that was made or was due.
     pub rpc: Rpc,
     /// gRPC code of a call that was made, else a word of ours.
@@ -125,7 +124,7 @@ impl Failure {
         let message = format!(
             "no plugin on node {node} answers with the driver name {driver} and has the {service:?} service{way}"
         );
-        Self { plugin_missing: true, ..Self::local("PluginNotRunning", rpc, message) }
+        Self { plugin_missing: true, ..Self::local(Reason::PluginNotRunning, rpc, message) }
     }
 
     /// The node has as many volumes of the driver as it could report if etcd were restored.
@@ -135,7 +134,7 @@ impl Failure {
             "node {node} has {MAX_STAGED} volumes of driver {driver}, which is as many as moor keeps account of; this one \
              waits until another is undone, or delete this claim and create one for another node"
         );
-        Self::local("TooManyVolumes", rpc, message)
+        Self::local(Reason::TooManyVolumes, rpc, message)
     }
 
     /// The driver knows the node by an id under which another one uses the volume.
@@ -146,18 +145,18 @@ impl Failure {
              until it is detached from node {}. Start the driver with an id of its own on each node",
             attachment.node, other.node, other.node_id, other.node
         );
-        Self::local("SameNodeID", rpc, message)
+        Self::local(Reason::SameNodeID, rpc, message)
     }
 
     /// A Secret that the call needs cannot be had.
     #[must_use]
     pub fn secret(rpc: Rpc, namespace: &str, error: &SecretError) -> Self {
         let reason = match error {
-            SecretError::NotFound(_) => "SecretNotFound",
+            SecretError::NotFound(_) => Reason::SecretNotFound,
             SecretError::Unreadable(_)
             | SecretError::NotAName(_)
             | SecretError::Malformed(_)
-            | SecretError::NotText { .. } => "SecretUnreadable",
+            | SecretError::NotText { .. } => Reason::SecretUnreadable,
         };
         let remedy = match error {
             SecretError::Unreadable(ApiError::Forbidden { .. }) => format!(
@@ -171,7 +170,7 @@ impl Failure {
 
     /// The driver said OK and the mounts say otherwise (rule R8).
     #[must_use]
-    pub fn contradicted(reason: &'static str, rpc: Rpc, message: String) -> Self {
+    pub fn contradicted(reason: Reason, rpc: Rpc, message: String) -> Self {
         Self { meaning: Meaning::StillRunning, ..Self::local(reason, rpc, message) }
     }
 
@@ -179,7 +178,7 @@ impl Failure {
     #[must_use]
     pub fn unstorable(rpc: Rpc, why: &str) -> Self {
         let message = format!("{rpc} went well, and the API server refuses to store its answer: {why}");
-        let failure = Self::local("AnswerRefused", rpc, message);
+        let failure = Self::local(Reason::AnswerRefused, rpc, message);
         Self { meaning: Meaning::StillRunning, pace: Pace::Slow, ..failure }
     }
 
@@ -190,7 +189,7 @@ impl Failure {
             "{path} is unmounted, and what was there is still in use on the node, by {users}; nobody else gets it \
              before that ends, or {way}: {fence}"
         );
-        Self { pace: Pace::Steady, ..Self::local("StillInUse", Rpc::NodeUnpublishVolume, message) }
+        Self { pace: Pace::Steady, ..Self::local(Reason::StillInUse, Rpc::NodeUnpublishVolume, message) }
     }
 
     /// What the driver could not unmount is in use on the node. `way` says how it is unmounted all the same.
@@ -200,7 +199,7 @@ impl Failure {
             "{path} is in use on the node, by somebody who has a file open in it or something mounted below it, and is \
              unmounted when that ends, or {way}: {failure}"
         );
-        Self { pace: Pace::Steady, ..Self::local("StillInUse", failure.rpc, message) }
+        Self { pace: Pace::Steady, ..Self::local(Reason::StillInUse, failure.rpc, message) }
     }
 
     /// Whether what was unmounted is in use cannot be found out.
@@ -210,16 +209,16 @@ impl Failure {
             "{path} is unmounted, and who still uses what was there on the node cannot be found out: {error}; nobody else \
              gets it before that succeeds, or {way}: {fence}"
         );
-        Self { pace: Pace::Steady, ..Self::local("UsersUnknown", Rpc::NodeUnpublishVolume, message) }
+        Self { pace: Pace::Steady, ..Self::local(Reason::UsersUnknown, Rpc::NodeUnpublishVolume, message) }
     }
 
     /// Something of ours failed before the call.
     #[must_use]
-    pub fn local(reason: &'static str, rpc: Rpc, message: String) -> Self {
+    pub fn local(reason: Reason, rpc: Rpc, message: String) -> Self {
         Self {
             reason,
             rpc,
-            code: reason.to_owned(),
+            code: reason.as_str().to_owned(),
             message,
             meaning: Meaning::NeverSent,
             pace: Pace::Usual,
@@ -234,13 +233,13 @@ impl Failure {
             "{error}; nothing new is mounted on node {node} until its state directory takes writes: free space there, or \
              repair the disk"
         );
-        Self::local(state_disk::REASON, rpc, message)
+        Self::local(Reason::StateNotWritable, rpc, message)
     }
 
     /// An argument cannot be made from what the objects say.
     #[must_use]
     pub fn arguments(rpc: Rpc, why: &dyn fmt::Display) -> Self {
-        Self { pace: Pace::Slow, ..Self::local("BadArguments", rpc, why.to_string()) }
+        Self { pace: Pace::Slow, ..Self::local(Reason::BadArguments, rpc, why.to_string()) }
     }
 
     /// The failed call as a status shows it.
@@ -256,7 +255,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.code == self.reason {
+        if self.code == self.reason.as_str() {
             write!(f, "{}: {}", self.rpc, self.message)
         } else {
             write!(f, "{}: {}: {}", self.rpc, self.code, self.message)
@@ -264,20 +263,19 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The condition reason of a failed call. Closed, so that alerts can be written against it.
-#[must_use]
-pub fn reason(rpc: Rpc) -> &'static str {
+/// The condition's reason of a failed call.
+fn reason(rpc: Rpc) -> Reason {
     match rpc {
-        Rpc::ControllerPublishVolume => "ControllerPublishFailed",
-        Rpc::ControllerUnpublishVolume => "ControllerUnpublishFailed",
-        Rpc::NodeStageVolume => "NodeStageFailed",
-        Rpc::NodeUnstageVolume => "NodeUnstageFailed",
-        Rpc::NodePublishVolume => "NodePublishFailed",
-        Rpc::NodeUnpublishVolume => "NodeUnpublishFailed",
-        Rpc::CreateVolume => "CreateVolumeFailed",
-        Rpc::DeleteVolume => "DeleteVolumeFailed",
-        Rpc::ValidateVolumeCapabilities => "ValidateFailed",
-        _ => "CallFailed",
+        Rpc::ControllerPublishVolume => Reason::ControllerPublishFailed,
+        Rpc::ControllerUnpublishVolume => Reason::ControllerUnpublishFailed,
+        Rpc::NodeStageVolume => Reason::NodeStageFailed,
+        Rpc::NodeUnstageVolume => Reason::NodeUnstageFailed,
+        Rpc::NodePublishVolume => Reason::NodePublishFailed,
+        Rpc::NodeUnpublishVolume => Reason::NodeUnpublishFailed,
+        Rpc::CreateVolume => Reason::CreateVolumeFailed,
+        Rpc::DeleteVolume => Reason::DeleteVolumeFailed,
+        Rpc::ValidateVolumeCapabilities => Reason::ValidateFailed,
+        _ => Reason::CallFailed,
     }
 }
 
@@ -294,7 +292,7 @@ mod tests {
     #[test]
     fn an_infeasible_call_is_repeated_slowly() {
         let slow = Failure::of_call(&error(tonic::Code::InvalidArgument, Origin::Driver));
-        assert_eq!((slow.pace, slow.reason), (Pace::Slow, "NodeStageFailed"));
+        assert_eq!((slow.pace, slow.reason), (Pace::Slow, Reason::NodeStageFailed));
         let usual = Failure::of_call(&error(tonic::Code::Internal, Origin::Driver));
         assert_eq!(usual.pace, Pace::Usual);
     }
@@ -313,14 +311,14 @@ mod tests {
         let forbidden = ApiError::Forbidden { request, message: "no".into() };
         let told = |error| Failure::secret(Rpc::NodeStageVolume, "shop", &error);
         let failure = told(SecretError::Unreadable(forbidden));
-        assert_eq!(failure.reason, "SecretUnreadable");
+        assert_eq!(failure.reason, Reason::SecretUnreadable);
         let command =
             "`kubectl create rolebinding moor-agent-secrets -n shop --clusterrole=moor-agent-secrets ";
         assert!(failure.message.contains(command), "{failure}");
         let failure = told(SecretError::NotFound("shop/s".into()));
         assert_eq!(
             (failure.reason, failure.message.as_str()),
-            ("SecretNotFound", "Secret shop/s does not exist")
+            (Reason::SecretNotFound, "Secret shop/s does not exist")
         );
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::failure::{Failure, Pace};
+use crate::api::conditions::Reason;
 use crate::csi::Rpc;
 use crate::k8s::backoff::Backoff;
 
@@ -36,7 +37,7 @@ struct Entry {
     attempts: u32,
     due: Instant,
     /// Reason of the failure, as the condition has it.
-    reason: &'static str,
+    reason: Reason,
     /// The driver whose return ends the wait.
     missing: Option<String>,
     /// Why the step failed, in words, where no claim is left to show it.
@@ -133,7 +134,7 @@ impl Retries {
     }
 
     /// Makes the steps due that failed for a reason which is over. Returns the UIDs of their objects.
-    pub fn reason_is_over(&self, reason: &str) -> Vec<String> {
+    pub fn reason_is_over(&self, reason: Reason) -> Vec<String> {
         let now = Instant::now();
         let mut entries = self.entries();
         let over = entries.iter_mut().filter(|(_, entry)| entry.reason == reason);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     fn failure(pace: Pace) -> Failure {
-        Failure { pace, ..Failure::local("X", Rpc::NodeStageVolume, String::new()) }
+        Failure { pace, ..Failure::local(Reason::StateNotWritable, Rpc::NodeStageVolume, String::new()) }
     }
 
     #[tokio::test(start_paused = true)]
@@ -216,9 +217,9 @@ mod tests {
         let retries = Retries::default();
         let stage = step(Rpc::NodeStageVolume, 1);
         retries.failed(&stage, &failure(Pace::Slow), None, "d");
-        assert!(retries.reason_is_over("Y").is_empty());
+        assert!(retries.reason_is_over(Reason::TargetInUse).is_empty());
         assert!(retries.wait(&stage).is_some());
-        assert_eq!(retries.reason_is_over("X"), ["u"]);
+        assert_eq!(retries.reason_is_over(Reason::StateNotWritable), ["u"]);
         assert_eq!(retries.wait(&stage), None);
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::failure::Failure;
 use super::retry::Attempt;
-use crate::api::conditions::{self, CallFailure, Desired, READY};
+use crate::api::conditions::{self, CallFailure, Desired};
 use crate::api::{AttachmentStatus, VolumeClaimStatus, VolumeStatus};
 
 /// The statuses that show the progress of a step.
@@ -73,7 +73,7 @@ pub fn failed<S: Progress>(
     *fields.attempts = Some(i64::from(attempt.number));
     *fields.next_retry = now.checked_add(next).ok().map(conditions::whole_second);
     *fields.observed_generation = generation;
-    let desired = not_ready(failure.reason, message(failure, attempt, place));
+    let desired = Desired { reason: failure.reason, message: message(failure, attempt, place) };
     conditions::set(fields.conditions, &desired, generation, now);
 }
 
@@ -84,21 +84,9 @@ pub fn waits<S: Progress>(status: &mut S, desired: &Desired, generation: Option<
     conditions::set(fields.conditions, desired, generation, now);
 }
 
-/// Ready=True.
-#[must_use]
-pub fn ready(reason: &'static str, message: String) -> Desired {
-    Desired { type_: READY, status: true, reason, message }
-}
-
-/// Ready=False.
-#[must_use]
-pub fn not_ready(reason: &'static str, message: String) -> Desired {
-    Desired { type_: READY, status: false, reason, message }
-}
-
 fn message(failure: &Failure, attempt: Attempt, place: &str) -> String {
     let Failure { rpc, code, reason, message, .. } = failure;
-    let code = if code == reason { String::new() } else { format!(": {code}") };
+    let code = if code == reason.as_str() { String::new() } else { format!(": {code}") };
     // Rounded up: "next in 0 s" would say nothing.
     let seconds = attempt.next.as_secs() + u64::from(attempt.next.subsec_nanos() > 0);
     format!("{rpc} {place}{code}: {message}; attempt {}, next in {seconds} s", attempt.number)
@@ -138,6 +126,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::api::conditions::Reason;
     use crate::api::{AttachmentState, ClaimState};
     use crate::csi::Rpc;
     use serde_json::json;
@@ -149,7 +138,11 @@ mod tests {
     fn failure() -> Failure {
         Failure {
             code: "DeadlineExceeded".into(),
-            ..Failure::local("ControllerPublishFailed", Rpc::ControllerPublishVolume, "no answer".into())
+            ..Failure::local(
+                Reason::ControllerPublishFailed,
+                Rpc::ControllerPublishVolume,
+                "no answer".into(),
+            )
         }
     }
 
@@ -159,7 +152,7 @@ mod tests {
         let attempt = Attempt { number: 3, next: Duration::from_millis(3_200) };
         failed(&mut status, &failure(), attempt, "on node node-1", Some(2), now());
         let condition = &status.conditions[0];
-        assert_eq!(condition.reason, "ControllerPublishFailed");
+        assert_eq!(condition.reason, Reason::ControllerPublishFailed.as_str());
         assert_eq!(
             condition.message,
             "ControllerPublishVolume on node node-1: DeadlineExceeded: no answer; attempt 3, next in 4 s"
@@ -176,7 +169,7 @@ mod tests {
         let mut new = old.clone();
         new.state = AttachmentState::Attached;
         new.publish_context = BTreeMap::from([("k".into(), "v".into())]);
-        went(&mut new, &ready("Attached", "attached".into()), Some(1), now());
+        went(&mut new, &Desired::new(Reason::Attached, "attached"), Some(1), now());
         let patch = difference(&old, &new).unwrap();
         for gone in ["lastError", "attempts", "nextRetry"] {
             assert_eq!(patch[gone], Value::Null, "{gone}");

@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::services::{self, Processes};
-use crate::agent::calls::status::{difference, not_ready, ready};
+use crate::agent::calls::status::difference;
 use crate::agent::context::Agent;
 use crate::agent::records::state_disk;
 use crate::agent::restore::forgotten::{self, OfDriver};
-use crate::api::conditions::{self, Desired, UNDONE};
+use crate::api::conditions::{self, Desired, Reason, UNDONE};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::names::instance_name;
 use crate::api::plugin::Plugin;
@@ -58,7 +58,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
                 let why = format!(
                     "Plugin {plugin} does not exist; this object stays for what it reports as mounted here"
                 );
-                not_healthy(&observed, &mut after, "NoPlugin", &why);
+                not_healthy(&observed, &mut after, Reason::NoPlugin, &why);
                 say_what_is_left(&left, &observed, &mut after, Timestamp::now());
                 write(agent, &observed, &after).await
             }
@@ -210,7 +210,7 @@ pub async fn report_shutdown(agent: &Agent) {
     for observed in agent.instances.all() {
         let before = observed.status.clone().unwrap_or_default();
         let mut after = before.clone();
-        not_healthy(&observed, &mut after, "AgentShutdown", "the agent beside it is shutting down");
+        not_healthy(&observed, &mut after, Reason::AgentShutdown, "the agent beside it is shutting down");
         let Some(patch) = difference(&before, &after).filter(|_| before.is_healthy_for_any()) else {
             continue;
         };
@@ -223,16 +223,11 @@ pub async fn report_shutdown(agent: &Agent) {
 
 /// Writes into a status that the instance is not healthy, so that nothing new is given to it, whatever its driver
 /// answers.
-fn not_healthy(
-    observed: &PluginInstance,
-    status: &mut PluginInstanceStatus,
-    reason: &'static str,
-    why: &str,
-) {
+fn not_healthy(observed: &PluginInstance, status: &mut PluginInstanceStatus, reason: Reason, why: &str) {
     status.healthy = false;
     status.services.iter_mut().for_each(|service| service.healthy = false);
     status.last_error = Some(why.to_owned());
-    let desired = not_ready(reason, why.to_owned());
+    let desired = Desired::new(reason, why);
     conditions::set(&mut status.conditions, &desired, observed.metadata.generation, Timestamp::now());
 }
 
@@ -313,10 +308,10 @@ fn say_what_is_left(
 
 fn condition(status: &PluginInstanceStatus, unwritable: bool) -> Desired {
     match (&status.last_error, status.healthy, status.gone) {
-        (_, true, _) => ready("Healthy", "it answers Probe".into()),
-        (Some(error), false, false) if unwritable => not_ready(state_disk::REASON, error.clone()),
-        (Some(error), false, true) => not_ready("Gone", error.clone()),
-        (Some(error), false, false) => not_ready("Unhealthy", error.clone()),
-        (None, false, _) => not_ready("Starting", "it does not say yet that it is ready".into()),
+        (_, true, _) => Desired::new(Reason::Healthy, "it answers Probe"),
+        (Some(error), false, false) if unwritable => Desired::new(Reason::StateNotWritable, error),
+        (Some(error), false, true) => Desired::new(Reason::Gone, error),
+        (Some(error), false, false) => Desired::new(Reason::Unhealthy, error),
+        (None, false, _) => Desired::new(Reason::Starting, "it does not say yet that it is ready"),
     }
 }

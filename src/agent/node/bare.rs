@@ -15,8 +15,9 @@ use crate::agent::host::mounts::{self, MountError, bounded};
 use crate::agent::host::paths::HostPath;
 use crate::agent::host::users;
 use crate::api::VolumeClaim;
+use crate::api::conditions::Reason;
 use crate::csi::Rpc;
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 
 impl Pass {
     /// Publishes a claim, and leaves no path behind if that fails.
@@ -36,9 +37,9 @@ impl Pass {
     ) -> Result<(), Failure> {
         const RPC: Rpc = Rpc::NodePublishVolume;
         let ready = self.agent.targets.make_ready().await;
-        ready.map_err(|error| Failure::local("NodePathFailed", RPC, error.to_string()))?;
+        ready.map_err(|error| Failure::local(Reason::NodePathFailed, RPC, error.to_string()))?;
         if let Some(note) = self.agent.targets.hidden(target).await {
-            self.agent.tell(claim, Reason::Orphan, "Publish", note);
+            self.agent.tell(claim, EventReason::Orphan, "Publish", note);
         }
         directories::make_parent(target).map_err(|error| local(RPC, &error))
     }
@@ -122,7 +123,7 @@ impl Pass {
         );
         tracing::warn!("{note}");
         if let Some(claim) = view.claims.get(claim) {
-            self.agent.tell(claim, Reason::Orphan, "Unpublish", note);
+            self.agent.tell(claim, EventReason::Orphan, "Unpublish", note);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::api::PluginInstance;
 use crate::api::instance::{FORCE_UNDO, UNDO_FORGOTTEN};
 use crate::api::names::instance_name;
 use crate::attachment::record::{Forgotten, Lapse, Record};
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 
 impl Pass {
     pub(super) async fn read_revision(&mut self) -> Result<(), Trouble> {
@@ -30,7 +30,7 @@ impl Pass {
         self.agent.queues.instances.add(record.driver_name.clone());
         self.agent.taken.tell();
         if let Some(instance) = self.instance(&record.driver_name) {
-            self.agent.tell(&instance, Reason::Orphan, "Report", note);
+            self.agent.tell(&instance, EventReason::Orphan, "Report", note);
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Pass {
             self.agent.queues.instances.add(record.driver_name.clone());
             if let Some(instance) = self.instance(&record.driver_name) {
                 let note = format!("volume {}: {word}", record.volume_handle);
-                self.agent.tell(&instance, Reason::Orphan, "Undo", note);
+                self.agent.tell(&instance, EventReason::Orphan, "Undo", note);
             }
         }
     }

@@ -17,6 +17,7 @@ use crate::agent::host::mount_flags::{self, Wanted};
 use crate::agent::host::mounts::{self, Device, MountError};
 use crate::agent::host::paths::{HostPath, PathError};
 use crate::agent::records::store::Stored;
+use crate::api::conditions::Reason;
 use crate::api::instance::MAX_STAGED;
 use crate::api::{Attachment, AttachmentMode, VolumeClaim};
 use crate::attachment::node_side::NodeStep;
@@ -46,7 +47,7 @@ impl Pass {
         let result = match made {
             Ok(()) => {
                 let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_stage_volume(args)));
-                self.patiently(call, &waiting, "Staging", RPC)
+                self.patiently(call, &waiting, Reason::Staging, RPC)
                     .await
                     .map_err(|e| (Failure::of_call(&e), Some(e)))
             }
@@ -99,7 +100,7 @@ impl Pass {
         let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
         let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_publish_volume(args)));
         let waiting = [claim.clone()];
-        if let Err(error) = self.patiently(call, &waiting, "Publishing", RPC).await {
+        if let Err(error) = self.patiently(call, &waiting, Reason::Publishing, RPC).await {
             if never_sent(&error) && !before.record.targets.contains_key(&claim_uid(claim)) {
                 self.agent.records.put_or_defer(before).await;
             }
@@ -151,7 +152,7 @@ impl Pass {
         &self,
         call: impl Future<Output = Result<T, CallError>>,
         waiting: &[Arc<VolumeClaim>],
-        reason: &'static str,
+        reason: Reason,
         rpc: Rpc,
     ) -> Result<T, CallError> {
         let mut call = std::pin::pin!(call);
@@ -271,7 +272,7 @@ fn visible(found: Option<Device>, target: &HostPath) -> Result<Device, Failure> 
             "the driver says that it is published, and nothing is mounted at {target}: its Pod needs a \
              hostPath volume of kubelet's directory with mountPropagation Bidirectional"
         );
-        Failure::contradicted("MountNotVisible", Rpc::NodePublishVolume, message)
+        Failure::contradicted(Reason::MountNotVisible, Rpc::NodePublishVolume, message)
     })
 }
 
@@ -288,10 +289,10 @@ fn without_flags(target: &HostPath, wanted: Wanted, why: &MountError) -> Failure
         let message = format!(
             "the claim is read-only, and what the driver has mounted at {target} can be written to on the node: {why}"
         );
-        ("MountWritable", message)
+        (Reason::MountWritable, message)
     } else {
         let message = format!("mount flags of the claim are missing at {target} on the node: {why}");
-        ("MountFlagsMissing", message)
+        (Reason::MountFlagsMissing, message)
     };
     Failure::contradicted(reason, Rpc::NodePublishVolume, message)
 }
@@ -301,11 +302,11 @@ fn writable_device(target: &HostPath) -> Failure {
         "the claim is read-only, and the driver has published a device at {target} that takes writes; delete the claim \
          and make one without spec.readOnly if that is wanted"
     );
-    Failure::contradicted("DeviceWritable", Rpc::NodePublishVolume, message)
+    Failure::contradicted(Reason::DeviceWritable, Rpc::NodePublishVolume, message)
 }
 
 pub(super) fn in_use(rpc: Rpc, error: &MountError) -> Failure {
-    Failure::local("TargetInUse", rpc, error.to_string())
+    Failure::local(Reason::TargetInUse, rpc, error.to_string())
 }
 
 fn never_sent(error: &CallError) -> bool {
@@ -317,7 +318,7 @@ pub(super) fn claim_uid(claim: &VolumeClaim) -> String {
 }
 
 pub(super) fn local(rpc: Rpc, error: &DirectoryError) -> Failure {
-    Failure::local("NodePathFailed", rpc, error.to_string())
+    Failure::local(Reason::NodePathFailed, rpc, error.to_string())
 }
 
 pub(super) fn path_failure(error: &PathError) -> Failure {
@@ -374,7 +375,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = HostPath::recorded(dir.path().to_str().unwrap());
         let failure = visible(mounts::look(&target).await.unwrap(), &target).unwrap_err();
-        assert_eq!((failure.reason, failure.meaning), ("MountNotVisible", Meaning::StillRunning));
+        assert_eq!((failure.reason, failure.meaning), (Reason::MountNotVisible, Meaning::StillRunning));
         assert!(failure.message.contains(&target.text()) && failure.message.contains("Bidirectional"));
         let there = HostPath::recorded("/proc");
         assert!(visible(mounts::look(&there).await.unwrap(), &there).is_ok());

@@ -18,7 +18,7 @@ use crate::api::VolumeClaim;
 use crate::api::instance::FORCE_UNDO;
 use crate::attachment::record::{Done, Imprint, Left, Record};
 use crate::csi::Service;
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 
 impl Pass {
     /// Looks who uses what was unmounted of one claim, while others stay, or of the whole Attachment. Done when nobody
@@ -65,10 +65,10 @@ impl Pass {
         if let Some(note) = given_up(&path, found, fence, &order)? {
             tracing::warn!("{note}");
             for claim in concerned {
-                self.agent.tell(&claim, Reason::Forced, "Unpublish", note.clone());
+                self.agent.tell(&claim, EventReason::Forced, "Unpublish", note.clone());
             }
             if let Some(instance) = self.instance(&stored.record.driver_name).filter(|_| untold) {
-                self.agent.tell(&instance, Reason::Forced, "Unpublish", note);
+                self.agent.tell(&instance, EventReason::Forced, "Unpublish", note);
             }
         }
         if told_apart {
@@ -185,6 +185,7 @@ impl Stored {
 mod tests {
     use super::*;
     use crate::agent::calls::failure::Pace;
+    use crate::api::conditions::Reason;
 
     fn hangs() -> Result<Users, MountError> {
         Err(MountError::Hangs { path: "/sys/dev/block/8:16".into() })
@@ -210,7 +211,7 @@ mod tests {
     #[test]
     fn a_look_that_fails_keeps_the_volume_and_names_the_way_out() {
         let failure = given_up("/t", hangs(), Fence::Detach, &order(false)).unwrap_err();
-        assert_eq!((failure.reason, failure.pace), ("UsersUnknown", Pace::Steady));
+        assert_eq!((failure.reason, failure.pace), (Reason::UsersUnknown, Pace::Steady));
         for word in ["/t", "8:16", "or spec.forceDetach is set"] {
             assert!(failure.message.contains(word), "{word}: {failure}");
         }

@@ -12,15 +12,15 @@ use super::pass::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use super::view::{View, attachment_of};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Attempt;
-use crate::agent::calls::status::{failed, not_ready, ready, waits, went};
+use crate::agent::calls::status::{failed, waits, went};
 use crate::agent::host::directories;
 use crate::agent::host::paths::HostPath;
 use crate::api::claim::VolumeClaimStatus;
-use crate::api::conditions::{CallFailure, READY, story};
+use crate::api::conditions::{CallFailure, Desired, READY, Reason, story};
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, ClaimState, VolumeClaim};
 use crate::attachment::node_side::NodeStep;
 use crate::claim::ClaimSeen;
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Next};
 
 impl Pass {
@@ -29,7 +29,7 @@ impl Pass {
         let target = view.stored.get(uid).and_then(|s| s.record.targets.get(&claim_uid(claim)));
         let Some(path) = target.map(|t| t.path.clone()) else { return Ok(()) };
         let message = format!("mounted at {path} on node {}", self.agent.node_name);
-        let desired = ready("Published", message.clone());
+        let desired = Desired::new(Reason::Published, message.clone());
         self.write_claim(claim, |status, generation, now| {
             status.state = ClaimState::Ready;
             status.target_path = Some(path);
@@ -40,7 +40,7 @@ impl Pass {
         })
         .await?;
         self.agent.first_seen.forget(&claim_uid(claim));
-        self.agent.tell(claim, Reason::Mounted, "Publish", message);
+        self.agent.tell(claim, EventReason::Mounted, "Publish", message);
         Ok(())
     }
 
@@ -60,7 +60,7 @@ impl Pass {
             self.remove_bare(&uid, &attachment, view).await;
         }
         let desired =
-            not_ready("Remounting", "the mount is gone, by a reboot or by hand; it is made again".into());
+            Desired::new(Reason::Remounting, "the mount is gone, by a reboot or by hand; it is made again");
         self.write_claim(claim, |status, generation, now| {
             status.state = ClaimState::Taken;
             status.target_path = None;
@@ -75,8 +75,8 @@ impl Pass {
     pub(super) async fn give_back(&self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let name = claim.spec.assignment.as_ref().map(|a| a.attachment.clone()).unwrap_or_default();
-        let desired = not_ready(
-            "Yielded",
+        let desired = Desired::new(
+            Reason::Yielded,
             format!(
                 "Attachment {name} cannot be used any more, or not by this claim; another one is granted"
             ),
@@ -96,7 +96,7 @@ impl Pass {
     pub(super) async fn report_claim_detached(&self, claim: &str, view: &View) -> Result<(), Trouble> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let message = format!("unmounted from node {}", self.agent.node_name);
-        let desired = not_ready("NodeDetached", message);
+        let desired = Desired::new(Reason::NodeDetached, message);
         self.write_claim(claim, |status, generation, now| {
             status.state = ClaimState::NodeDetached;
             status.target_path = None;
@@ -108,7 +108,8 @@ impl Pass {
 
     pub(super) async fn report_detached(&self, uid: &str, view: &View) -> Result<(), Trouble> {
         let Some(attachment) = view.attachments.get(uid) else { return Ok(()) };
-        let desired = not_ready("NodeDetached", format!("unmounted from node {}", self.agent.node_name));
+        let desired =
+            Desired::new(Reason::NodeDetached, format!("unmounted from node {}", self.agent.node_name));
         let before = attachment.status.clone().unwrap_or_default();
         let mut after = before.clone();
         after.state = AttachmentState::NodeDetached;
@@ -141,7 +142,7 @@ impl Pass {
         let api = self.agent.api_in(claim.metadata.namespace.as_deref().unwrap_or_default());
         self.agent.write_outcome(&api, &self.agent.claims, claim, change, still).await?;
         if attempt.number == 1 {
-            self.agent.tell(claim, Reason::CallFailed, failure.rpc.name(), failure.to_string());
+            self.agent.tell(claim, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
         }
         Ok(())
     }
@@ -204,7 +205,7 @@ impl Pass {
                     view.driver(step),
                     self.agent.node_name
                 );
-                self.report_waiting(&claim, Wait::new("Queued", message)).await;
+                self.report_waiting(&claim, Wait::new(Reason::Queued, message)).await;
             }
         }
     }
@@ -218,13 +219,13 @@ impl Pass {
             let all = self.agent.records.unreadable();
             let named = all.iter().any(|u| &u.attachment_uid == file && u.handle_name == fixed.handle_name);
             let message = beside_unreadable(&fixed.driver_name, &self.agent.node_name, file, named);
-            return Some(Wait::new("Forgotten", message));
+            return Some(Wait::new(Reason::Forgotten, message));
         };
         let (node, ways_out) = (&self.agent.node_name, ways_out(record, &self.agent.node_name));
         let message = format!(
             "an earlier mount of the volume on node {node} is not accounted for by the API server; {ways_out}"
         );
-        Some(Wait::new("Forgotten", message))
+        Some(Wait::new(Reason::Forgotten, message))
     }
 
     /// Writes what a claim waits for, if that is news. A failure of this write is not worth a retry.
@@ -232,7 +233,7 @@ impl Pass {
         // A claim may have been written since the pass began: its newest version is in the cache.
         let claim = self.agent.claims.by_uid(&claim_uid(claim)).unwrap_or_else(|| claim.clone());
         let shown = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
-        if shown.is_some_and(|c| c.reason == wait.reason && c.message == wait.message) {
+        if shown.is_some_and(|c| c.reason == wait.reason.as_str() && c.message == wait.message) {
             return;
         }
         let leaves = claim.metadata.deletion_timestamp.is_some();
@@ -270,14 +271,14 @@ fn is_of_controller(failure: &CallFailure) -> bool {
 
 /// What a claim waits for.
 pub(super) struct Wait {
-    reason: &'static str,
+    reason: Reason,
     message: String,
     /// The Attachment whose failure is in the way.
     attaching: Option<AttachmentStatus>,
 }
 
 impl Wait {
-    pub(super) fn new(reason: &'static str, message: String) -> Self {
+    pub(super) fn new(reason: Reason, message: String) -> Self {
         Self { reason, message, attaching: None }
     }
 
@@ -293,7 +294,7 @@ impl Wait {
             // Attached since.
             (status.last_error, status.attempts, status.next_retry) = (None, None, None);
         }
-        waits(status, &not_ready(self.reason, self.message), generation, now);
+        waits(status, &Desired { reason: self.reason, message: self.message }, generation, now);
     }
 }
 
@@ -303,13 +304,13 @@ fn held_up(view: &View, uid: &str) -> Wait {
     let message = format!(
         "waits until an earlier use of the volume on this node is undone, before the volume is detached (Attachment {name})"
     );
-    Wait::new("Unstaging", message)
+    Wait::new(Reason::Unstaging, message)
 }
 
 /// What a claim with nothing to do waits for.
 fn waits_for(view: &View, uid: &str) -> Wait {
     let Some(attachment) = view.attachments.get(uid) else {
-        return Wait::new("Attaching", "waits for its Attachment".into());
+        return Wait::new(Reason::Attaching, "waits for its Attachment".into());
     };
     let status = attachment.status.clone().unwrap_or_default();
     let name = attachment.metadata.name.as_deref().unwrap_or_default();
@@ -320,10 +321,10 @@ fn waits_for(view: &View, uid: &str) -> Wait {
             "waits until the agent of node {by} has attached the volume (Attachment {name}){}",
             why.map(|why| format!(": {why}")).unwrap_or_default()
         );
-        return Wait { reason: "Attaching", message, attaching: Some(status) };
+        return Wait { reason: Reason::Attaching, message, attaching: Some(status) };
     }
     Wait::new(
-        "Staging",
+        Reason::Staging,
         format!("waits until an earlier use of the volume on this node is undone (Attachment {name})"),
     )
 }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::agent::calls::status::failed as fail;
+use crate::api::conditions::Reason;
 use crate::csi::Rpc;
 
 fn now() -> Timestamp {
@@ -12,11 +13,11 @@ fn attaching() -> Wait {
     let mut status = AttachmentStatus::default();
     let failure = Failure {
         code: "Internal".into(),
-        ..Failure::local("ControllerPublishFailed", Rpc::ControllerPublishVolume, "no".into())
+        ..Failure::local(Reason::ControllerPublishFailed, Rpc::ControllerPublishVolume, "no".into())
     };
     let attempt = Attempt { number: 3, next: Duration::from_secs(4) };
     fail(&mut status, &failure, attempt, "on node a", Some(1), now());
-    Wait { reason: "Attaching", message: "m".into(), attaching: Some(status) }
+    Wait { reason: Reason::Attaching, message: "m".into(), attaching: Some(status) }
 }
 
 #[test]
@@ -27,16 +28,16 @@ fn a_claim_shows_the_failure_of_its_attachment_until_it_is_attached() {
     assert_eq!(status.last_error.as_ref().unwrap().rpc, "ControllerPublishVolume");
     assert_eq!(status.next_retry.as_ref().unwrap().0.as_second(), 1_700_000_004);
 
-    Wait::new("Staging", "NodeStageVolume is running".into()).write(&mut status, false, Some(1), now());
+    Wait::new(Reason::Staging, "NodeStageVolume is running".into()).write(&mut status, false, Some(1), now());
     assert_eq!((status.last_error, status.attempts, status.next_retry), (None, None, None));
 }
 
 #[test]
 fn a_failure_of_its_own_stays_while_the_call_runs_again() {
     let mut status = VolumeClaimStatus::default();
-    let failure = Failure::local("NodeStageFailed", Rpc::NodeStageVolume, "no".into());
+    let failure = Failure::local(Reason::NodeStageFailed, Rpc::NodeStageVolume, "no".into());
     fail(&mut status, &failure, Attempt { number: 2, next: Duration::ZERO }, "on node a", Some(1), now());
-    Wait::new("Staging", "NodeStageVolume is running".into()).write(&mut status, false, Some(1), now());
+    Wait::new(Reason::Staging, "NodeStageVolume is running".into()).write(&mut status, false, Some(1), now());
     assert_eq!((status.attempts, status.last_error.unwrap().rpc.as_str()), (Some(2), "NodeStageVolume"));
 }
 
@@ -48,7 +49,7 @@ fn only_a_failure_of_its_own_silences_what_a_claim_waits_for() {
     attaching().write(&mut status, false, Some(1), now());
     claim.status = Some(status.clone());
     assert!(!shows_own_failure(&claim), "the next attempt of the Attachment would not be shown");
-    let failure = Failure::local("NodeStageFailed", Rpc::NodeStageVolume, "no".into());
+    let failure = Failure::local(Reason::NodeStageFailed, Rpc::NodeStageVolume, "no".into());
     fail(&mut status, &failure, Attempt { number: 1, next: Duration::ZERO }, "on node a", Some(1), now());
     claim.status = Some(status);
     assert!(shows_own_failure(&claim));
@@ -57,7 +58,7 @@ fn only_a_failure_of_its_own_silences_what_a_claim_waits_for() {
 #[test]
 fn a_claim_that_leaves_says_what_runs_and_is_not_shown_as_ready() {
     let mut status = VolumeClaimStatus { state: ClaimState::Ready, ..VolumeClaimStatus::default() };
-    Wait::new("Unpublishing", "NodeUnpublishVolume is running".into()).write(
+    Wait::new(Reason::Unpublishing, "NodeUnpublishVolume is running".into()).write(
         &mut status,
         true,
         Some(2),

@@ -15,11 +15,12 @@ use crate::agent::host::mounts::{self, MountError};
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::Stored;
 use crate::api::VolumeClaim;
+use crate::api::conditions::Reason;
 use crate::api::instance::FORCE_UNDO;
 use crate::attachment::node_side::NodeStep;
 use crate::attachment::record::{Done, Imprint, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 
 impl Pass {
     pub(super) async fn unpublish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
@@ -63,7 +64,7 @@ impl Pass {
                 if let Some(note) = self.detach(&target, &failure, by_order, &stored.record).await?
                     && let Some(claim) = ordered
                 {
-                    self.agent.tell(claim, Reason::Forced, "Unpublish", note);
+                    self.agent.tell(claim, EventReason::Forced, "Unpublish", note);
                 }
                 let again = self.call_unpublish(&plugin, &stored.record, &target, claimed).await;
                 if let Err(failure) = again {
@@ -211,7 +212,7 @@ impl Pass {
         let args = arguments::node_unpublish(record, target);
         let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unpublish_volume(args)));
         let waiting: Vec<_> = claim.cloned().into_iter().collect();
-        let called = self.patiently(call, &waiting, "Unpublishing", RPC).await;
+        let called = self.patiently(call, &waiting, Reason::Unpublishing, RPC).await;
         self.accept(called, record, target).await
     }
 
@@ -227,7 +228,7 @@ impl Pass {
         let args = arguments::node_unstage(record);
         let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unstage_volume(args)));
         let step = NodeStep::Unstage { attachment: record.attachment_uid.clone() };
-        let called = self.patiently(call, &view.waiting_for(&step), "Unstaging", RPC).await;
+        let called = self.patiently(call, &view.waiting_for(&step), Reason::Unstaging, RPC).await;
         self.accept(called, record, staging).await
     }
 
@@ -238,7 +239,7 @@ impl Pass {
         let note = passed_over(record, path, failure, self.is_forced(record), mounted)?;
         tracing::warn!("{note}");
         if let Some(instance) = self.instance(&record.driver_name) {
-            self.agent.tell(&instance, Reason::Forced, "Undo", note);
+            self.agent.tell(&instance, EventReason::Forced, "Undo", note);
         }
         Ok(())
     }
@@ -266,7 +267,7 @@ impl Pass {
             return Ok(());
         }
         let message = format!("the driver says that {call} is done, and {path} is still mounted");
-        Err(Failure::contradicted("StillMounted", rpc, message).into())
+        Err(Failure::contradicted(Reason::StillMounted, rpc, message).into())
     }
 
     fn clear_staging(&self, staging: &HostPath) -> Result<(), Trouble> {

@@ -15,6 +15,7 @@ use crate::agent::calls::budgets::LATER;
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Step;
 use crate::agent::context::Agent;
+use crate::api::conditions::Reason;
 use crate::api::{Attachment, VolumeClaim, VolumeHandle};
 use crate::attachment::HandleSeen;
 use crate::attachment::node_side::{self, NodeStep};
@@ -32,7 +33,7 @@ impl Trouble {
         match (self, subject(step)) {
             (Self::Record(error), Some((_, rpc))) => Failure::unrecorded(rpc, node, &error).into(),
             (Self::Mounts(error), Some((_, rpc))) => {
-                Failure::local("NodePathFailed", rpc, error.to_string()).into()
+                Failure::local(Reason::NodePathFailed, rpc, error.to_string()).into()
             }
             (trouble, _) => trouble,
         }

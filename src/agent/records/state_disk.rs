@@ -19,8 +19,6 @@ use crate::agent::context::Agent;
 use crate::agent::events::Wakes;
 use crate::api::instance::{PluginInstanceStatus, Service, ServiceStatus};
 
-/// The reason that conditions give.
-pub(crate) const REASON: &str = "StateNotWritable";
 /// Time between two tries while all is well.
 const USUAL: Duration = Duration::from_secs(15);
 /// Time between two tries after a failure.

@@ -10,7 +10,7 @@ use crate::agent::calls::retry::Retries;
 use crate::agent::context::Agent;
 use crate::agent::records::store::{Records, Stored, Unreadable};
 use crate::api::PluginInstance;
-use crate::api::conditions::{Desired, UNDONE};
+use crate::api::conditions::{Desired, Reason};
 use crate::api::instance::{
     FORCE_UNDO, ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, MAX_FORGOTTEN_HANDLES, PluginInstanceStatus,
     UNDO_FORGOTTEN,
@@ -120,12 +120,13 @@ pub(crate) fn clear(retries: &Retries, records: &Records, uid: &str) -> BTreeSet
 
 /// The condition Undone, which says what waits to be undone.
 pub(crate) fn undone(untold: &[String]) -> Desired {
-    let (status, reason, message) = match untold {
-        [] => (true, "NothingWaits", "nothing waits to be undone of which no claim tells".to_owned()),
-        [one] => (false, "UndoWaits", one.clone()),
-        [first, more @ ..] => (false, "UndoWaits", format!("{first}; and {} more wait", more.len())),
-    };
-    Desired { type_: UNDONE, status, reason, message }
+    match untold {
+        [] => Desired::new(Reason::NothingWaits, "nothing waits to be undone of which no claim tells"),
+        [one] => Desired::new(Reason::UndoWaits, one),
+        [first, more @ ..] => {
+            Desired::new(Reason::UndoWaits, format!("{first}; and {} more wait", more.len()))
+        }
+    }
 }
 
 /// UIDs of the Attachments whose forgotten mounts somebody ordered to be undone.
@@ -257,20 +258,25 @@ mod tests {
         }
         let fails = |uid: &str| {
             let step = Step { uid, rpc: Rpc::NodeUnpublishVolume, generation: 0 };
-            let failure = Failure::local("StillInUse", Rpc::NodeUnpublishVolume, format!("{uid} is in use"));
+            let failure =
+                Failure::local(Reason::StillInUse, Rpc::NodeUnpublishVolume, format!("{uid} is in use"));
             retries.failed(&step, &failure, None, "driver");
             retries.keep_word(uid, failure.message)
         };
         let said = || undone(&OfDriver::seen(&records, &retries, "driver").untold);
-        assert!(said().status);
+        assert!(said().reason.group().status);
         assert!(fails("a") && fails("b") && !fails("a"), "what is said again is no news");
         let now = said();
-        assert!(!now.status && now.message.ends_with("a is in use; and 1 more wait"), "{}", now.message);
-        assert!(undone(&OfDriver::seen(&records, &retries, "other").untold).status);
+        assert!(
+            !now.reason.group().status && now.message.ends_with("a is in use; and 1 more wait"),
+            "{}",
+            now.message
+        );
+        assert!(undone(&OfDriver::seen(&records, &retries, "other").untold).reason.group().status);
         assert!(retries.clear("a") && !retries.clear("c"));
         assert!(said().message.ends_with("b is in use"), "{}", said().message);
         retries.clear("b");
-        assert!(said().status);
+        assert!(said().reason.group().status);
     }
 
     /// Also before anything has failed: the failure could not be told without it.
@@ -301,7 +307,7 @@ mod tests {
         one.record.left.insert("removed".into(), Left { path: "/target".into(), imprint });
         records.put(one).await.unwrap();
         let step = Step { uid: "removed", rpc: Rpc::NodeUnpublishVolume, generation: 0 };
-        let failure = Failure::local("StillInUse", Rpc::NodeUnpublishVolume, "is in use".into());
+        let failure = Failure::local(Reason::StillInUse, Rpc::NodeUnpublishVolume, "is in use".into());
         retries.failed(&step, &failure, None, "driver");
         retries.keep_word("removed", failure.message);
         assert_eq!(OfDriver::seen(&records, &retries, "driver").untold, ["volume vol: is in use"]);

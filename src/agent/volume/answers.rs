@@ -1,12 +1,11 @@
 //! The calls of a Volume itself, and what their answers say: CreateVolume, ValidateVolumeCapabilities, DeleteVolume.
 
 use crate::agent::calls::arguments::{self, ArgumentError};
-use crate::agent::calls::failure::Failure;
+use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::not_found::{self, Earlier};
-use crate::agent::calls::status::not_ready;
 use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Serving;
-use crate::api::conditions::Desired;
+use crate::api::conditions::{Desired, Reason};
 use crate::api::quantity;
 use crate::api::volume::{Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
@@ -106,39 +105,39 @@ impl Answer {
             Self::Created(created, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
                 take_in(status, *created);
-                not_ready("Created", "the driver has made it; its VolumeHandle comes next".into())
+                Desired::new(Reason::Created, "the driver has made it; its VolumeHandle comes next")
             }
             Self::Unusable(rejected, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
                 let message = format!("{}; what was made is deleted again", rejected.reason);
                 status.rejected = Some(rejected);
-                not_ready("Unusable", message)
+                Desired::new(Reason::Unusable, message)
             }
             Self::Validated(plugin_uid) => {
                 status.plugin_uid = plugin_uid;
                 status.state = VolumeState::Created;
                 status.volume_handle.clone_from(&volume.spec.volume_handle);
                 status.volume_context.clone_from(&volume.spec.volume_context);
-                not_ready(
-                    "Validated",
-                    "the driver confirms what is asked of it; its VolumeHandle comes next".into(),
+                Desired::new(
+                    Reason::Validated,
+                    "the driver confirms what is asked of it; its VolumeHandle comes next",
                 )
             }
             Self::Deleted(note) => {
                 status.state = VolumeState::Deleted;
                 let message = note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}"));
-                not_ready("Deleted", message)
+                Desired::new(Reason::Deleted, message)
             }
             Self::DeletedAgain => {
                 status.state = VolumeState::Deleted;
-                not_ready(
-                    "Deleted",
-                    "what the driver made could not be used, and it has deleted it again".into(),
+                Desired::new(
+                    Reason::Deleted,
+                    "what the driver made could not be used, and it has deleted it again",
                 )
             }
             Self::NotMade => {
                 status.state = VolumeState::Deleted;
-                not_ready("Deleted", "it was deleted before the driver made it".into())
+                Desired::new(Reason::Deleted, "it was deleted before the driver made it")
             }
         }
     }
@@ -248,8 +247,8 @@ async fn validate(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) 
             Ok(Answer::Validated(with.plugin_uid))
         }
         Validation::Refused { message } => {
-            let failure = Failure::arguments(RPC, &message);
-            Err((Failure { reason: "NotConfirmed", code: "NotConfirmed".into(), ..failure }, None))
+            let failure = Failure::local(Reason::NotConfirmed, RPC, message);
+            Err((Failure { pace: Pace::Slow, ..failure }, None))
         }
     }
 }

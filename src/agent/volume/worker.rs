@@ -10,13 +10,14 @@ use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
 use crate::agent::calls::budgets::{Budget, Direction, LATER, Parked, Service};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::retry::Step;
-use crate::agent::calls::status::{failed, not_ready, waits, went};
+use crate::agent::calls::status::{failed, waits, went};
 use crate::agent::context::{Agent, Watched as _};
+use crate::api::conditions::{Desired, Reason};
 use crate::api::names::instance_name;
 use crate::api::volume::VolumeStatus;
 use crate::api::{Volume, VolumeHandle, VolumeState, lock};
 use crate::csi::{CallError, Meaning, Rpc};
-use crate::k8s::events::Reason;
+use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Next, read};
 use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
 
@@ -83,7 +84,7 @@ impl Pass<'_> {
             (Standing::NotClosed, _) => {
                 let what = "the Volume does not hold its VolumeHandle closed, so the storage may be somebody's; \
                             spec.deletionPolicy Retain gives it up";
-                let failure = Failure::local("HandleNotClosed", Rpc::DeleteVolume, what.into());
+                let failure = Failure::local(Reason::HandleNotClosed, Rpc::DeleteVolume, what.into());
                 return self.failed(volume, &failure, |_| {}).await;
             }
             (Standing::Own, live) => {
@@ -94,13 +95,13 @@ impl Pass<'_> {
                     "{reason}; it is what this Volume has its VolumeHandle for, so it is not deleted, and CreateVolume is \
                      called again for what the status said before it was lost"
                 );
-                let failure = Failure::local("Unusable", Rpc::CreateVolume, what);
+                let failure = Failure::local(Reason::Unusable, Rpc::CreateVolume, what);
                 return self.failed(live.as_ref().unwrap_or(volume), &failure, |s| s.rejected = None).await;
             }
             (Standing::Locked, _) => {
                 let what = "CreateVolume answered with a volume that has a VolumeHandle, so it is somebody's and is \
                             not deleted; delete this Volume with spec.deletionPolicy Retain";
-                let failure = Failure::local("HandleInUse", Rpc::DeleteVolume, what.into());
+                let failure = Failure::local(Reason::HandleInUse, Rpc::DeleteVolume, what.into());
                 return self.failed(volume, &failure, |_| {}).await;
             }
         };
@@ -150,7 +151,7 @@ impl Pass<'_> {
         let mut after = VolumeStatus { may_exist: true, ..before.clone() };
         if before.last_error.is_none() {
             let message = format!("CreateVolume is called on node {}", self.agent.node_name);
-            let desired = not_ready("Creating", message);
+            let desired = Desired::new(Reason::Creating, message);
             waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
         }
         write(self.agent, &volume, &before, &after).await?;
@@ -252,7 +253,7 @@ impl Pass<'_> {
             }
         }
         if attempt.number == 1 {
-            agent.tell(volume, Reason::CallFailed, failure.rpc.name(), failure.to_string());
+            agent.tell(volume, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
         }
         Ok(Next::After(attempt.next))
     }
@@ -269,7 +270,7 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
     let message = format!(
         "spec.deletionPolicy is Retain: {rpc} is not called any more. What was called before may have its effect yet"
     );
-    let desired = not_ready("Retained", message);
+    let desired = Desired::new(Reason::Retained, message);
     went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
     match write(agent, volume, &before, &after).await {
         Ok(()) => {

@@ -1,6 +1,7 @@
 //! Guards of admission that no larger test notices when they are missing: each is alone in what keeps a claim from a
 //! grant, or alone in what another guard must not keep.
 
+use moor::api::conditions::Reason;
 use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, ClaimState};
 use moor::claim::admission::{Grant, Seen, Verdict, admit, attaches_read_only, wanted_mode};
@@ -180,7 +181,7 @@ fn a_driver_that_takes_one_target_is_named_as_the_reason() {
         world.hold("holder", "held", false);
         world.ask("asking", mode, false, Some(node));
         let Verdict::Wait(why) = world.verdict("asking") else { panic!("{mode:?} on {node} is granted") };
-        assert_eq!((why.reason(), why.holds_the_line()), ("Held", true));
+        assert_eq!((why.reason(), why.holds_the_line()), (Reason::Held, true));
         assert_eq!(why.holder().map(|h| h.who).as_deref(), Some("default/holder"));
         why.message()
     };

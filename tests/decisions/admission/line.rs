@@ -31,7 +31,7 @@ fn line(length: usize) -> World {
 fn words(world: &World) -> BTreeMap<String, String> {
     let verdicts = world.admit();
     told(&verdicts)
-        .map(|(uid, why)| (uid.to_owned(), format!("{}: {}", why.reason(), why.message())))
+        .map(|(uid, why)| (uid.to_owned(), format!("{}: {}", why.reason().as_str(), why.message())))
         .collect()
 }
 

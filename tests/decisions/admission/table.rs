@@ -6,6 +6,7 @@
 //! capability; in every other mode the driver answers FAILED_PRECONDITION. SINGLE_NODE_WRITER is sent as
 //! SINGLE_NODE_MULTI_WRITER where it can be.
 
+use moor::api::conditions::Reason;
 use moor::api::{AccessMode, AttachmentMode};
 use moor::claim::admission::{Grant, Verdict};
 use moor::claim::reason::Waiting;
@@ -251,7 +252,7 @@ fn a_use_that_the_volume_does_not_list_is_refused() {
             world.volume.uses.retain(|u| (u.access_mode, u.attachment_mode) != (mode, at));
             world.ask("asking", mode, true, Some(HERE)).attachment_mode = at;
             let Verdict::Wait(why) = world.verdict("asking") else { panic!("{mode}/{at} was granted") };
-            assert_eq!(why.reason(), "UseNotListed");
+            assert_eq!(why.reason(), Reason::UseNotListed);
             let message = why.message();
             assert!(message.contains(&format!("{mode}/{at}, only ")), "{message}");
             assert!(message.contains("delete this claim"), "{message}");
@@ -316,7 +317,7 @@ fn a_driver_that_is_not_known_stops_only_what_is_new() {
     world.ask("new", Mnmw, false, Some(THERE));
     world.ask("joining", Mnmw, false, Some(HERE));
     let Verdict::Wait(why) = world.verdict("new") else { panic!("granted") };
-    assert_eq!((why.reason(), why.message().as_str()), ("PluginNotReady", "Plugin p does not exist"));
+    assert_eq!((why.reason(), why.message().as_str()), (Reason::PluginNotReady, "Plugin p does not exist"));
     assert!(matches!(world.verdict("joining"), Verdict::Grant(Grant::Join { .. })));
     // Nor is the mode changed for it.
     world.ask("other", Snw, false, Some(HERE));

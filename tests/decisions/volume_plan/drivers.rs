@@ -1,5 +1,7 @@
 //! Who makes the calls: instances that die or come, and drivers that are not there any more.
 
+use moor::api::conditions::Reason;
+
 use super::*;
 
 /// It is not to be taken for a driver without Controller service, whose volumes are used without being attached.
@@ -10,7 +12,7 @@ fn a_volume_waits_for_a_controller_instance_where_the_plugin_wants_it() {
     assert!(matches!(row.plan(), VolumeStep::Assign(VolumeAssignment { controller: None, .. })));
     row.names_controllers = true;
     let VolumeStep::Wait(why) = row.plan() else { panic!("it does not wait") };
-    assert!(why.reason() == "NoInstance" && why.message().contains("spec.controllerNodes"), "{why:?}");
+    assert!(why.reason() == Reason::NoInstance && why.message().contains("spec.controllerNodes"), "{why:?}");
 }
 
 #[test]

@@ -1,0 +1,339 @@
+//! Why a condition is as it is: every reason that moor writes, with what it means for who reads it and what to do.
+//!
+//! docs/reference.md is made from these sentences.
+
+use super::conditions::{DRIFTED, IN_ORDER, READY, SILENT, UNDONE};
+
+/// Declares an enum of words whose doc sentences are also data. Variants stand in groups, and `group` gives the group's
+/// value. The printed word is the variant's name, or what is given after `=`.
+macro_rules! words {
+    (
+        $(#[$attribute:meta])*
+        pub enum $name:ident: $group:ty {
+            $($value:expr => { $($(#[doc = $meaning:literal])+ $variant:ident $(= $word:literal)?,)+ })+
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($($(#[doc = $meaning])+ $variant,)+)+ }
+
+        impl $name {
+            /// Every word, in the order of the page.
+            pub const ALL: &[Self] = &[$($(Self::$variant,)+)+];
+
+            /// The word as it is printed.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $($(Self::$variant => words!(@printed $variant $($word)?),)+)+ }
+            }
+
+            /// What it means and what to do.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $($(Self::$variant => concat!($($meaning),+),)+)+ }
+            }
+
+            /// What it has in common with others.
+            #[must_use]
+            pub const fn group(self) -> $group {
+                match self { $($(Self::$variant)|+ => $value,)+ }
+            }
+        }
+    };
+    (@printed $variant:ident) => { stringify!($variant) };
+    (@printed $variant:ident $word:literal) => { $word };
+}
+pub(crate) use words;
+
+/// Where reasons are found: kinds of objects, the type of their condition, and whether that is True.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Kinds, in words.
+    pub kinds: &'static str,
+    /// Condition type.
+    pub condition: &'static str,
+    /// True or False.
+    pub status: bool,
+}
+
+const fn on(kinds: &'static str, condition: &'static str, status: bool) -> Place {
+    Place { kinds, condition, status }
+}
+
+words! {
+    /// Reason of a condition. Closed, so that alerts can be written against it.
+    pub enum Reason: Place {
+        on("VolumeClaim", READY, true) => {
+            /// The volume is mounted on the node at status.targetPath and may be used.
+            Published,
+        }
+        on("VolumeClaim", READY, false) => {
+            /// The claim's namespace has no Volume of the name that the claim gives. Create it, or delete the claim and
+            /// create one with the right name.
+            VolumeNotFound,
+            /// The Volume cannot be used yet. Its own Ready condition says why.
+            VolumeNotReady,
+            /// The Volume is being deleted and takes no new claims. Delete the claim.
+            VolumeDeleted,
+            /// spec.capabilities of the Volume does not list what the claim asks for. Delete the claim and create one
+            /// with a listed use.
+            UseNotListed,
+            /// The node that the claim needs cannot take the volume now. The message says what is missing there.
+            NodeNotUsable,
+            /// No node has a healthy node plugin, room, and a way to reach the volume. See `kubectl get
+            /// plugininstances`.
+            NoNode,
+            /// What the claim needs to know of the driver is not known. The message says what is missing and where to
+            /// look.
+            PluginNotReady,
+            /// Another claim holds the volume; status.waitingFor names it. This claim is next when that one is gone.
+            Held,
+            /// An older claim waits for the same volume. Nothing is to be done.
+            InLine,
+            /// The volume is being prepared for another access mode, or for its driver's Controller service. Nothing is
+            /// to be done.
+            ModeChanging,
+            /// The volume is used without ControllerPublishVolume since before its driver had a Controller service.
+            /// Delete the claims that use it.
+            NotAttached,
+            /// A node may have the volume mounted without an Attachment that says so, for example after etcd was
+            /// restored. The message says how that mount is undone.
+            Forgotten,
+            /// As many calls of the driver are running on the node as may. Nothing is to be done, unless they hang.
+            Queued,
+            /// The volume is being attached to the node. The message repeats what the driver says if that fails.
+            Attaching,
+            /// NodeStageVolume is running, or an earlier use of the volume on the node is undone first.
+            Staging,
+            /// NodePublishVolume is running.
+            Publishing,
+            /// The mount is gone, by a reboot or by hand, and is made again. Whoever uses it has to wait.
+            Remounting,
+            /// The Attachment could not be used any more, so the node gave it back. Another one is granted.
+            Yielded,
+            /// NodeUnpublishVolume is running for the deleted claim.
+            Unpublishing,
+            /// NodeUnstageVolume is running for the deleted claim, or an earlier use of the volume on the node is
+            /// undone before the volume is detached.
+            Unstaging,
+            /// The deleted claim is unmounted, and its volume is being detached from the node.
+            Detaching,
+            /// The node was declared lost, and the claim has ended with it. Delete the claim and create one for another
+            /// node.
+            NodeLost,
+        }
+        on("VolumeClaim, Volume", READY, false) => {
+            /// The Plugin does not allow the namespace what the object asks for. Have an administrator add the
+            /// namespace to spec.allow of the Plugin, or do as the message says.
+            NotAllowed,
+        }
+        on("Attachment", READY, true) => {
+            /// ControllerPublishVolume has succeeded.
+            Attached,
+        }
+        on("VolumeClaim, Attachment", READY, false) => {
+            /// The volume is unmounted from the node. What follows is the detach.
+            NodeDetached,
+        }
+        on("Attachment", READY, false) => {
+            /// The volume is detached from the node, or was never attached.
+            Detached,
+            /// The node that made the controller calls is gone, and nobody else could call ControllerUnpublishVolume,
+            /// so it was left out. Look in the storage whether the volume is detached.
+            Abandoned,
+        }
+        on("VolumeClaim, Attachment, Volume", READY, false) => {
+            /// ControllerPublishVolume failed and is tried again. The message has the driver's words.
+            ControllerPublishFailed,
+            /// ControllerUnpublishVolume failed and is tried again; the volume is free for no other node before it
+            /// succeeds.
+            ControllerUnpublishFailed,
+            /// NodeStageVolume failed and is tried again. The message has the driver's words.
+            NodeStageFailed,
+            /// NodeUnstageVolume failed and is tried again. The message has the driver's words.
+            NodeUnstageFailed,
+            /// NodePublishVolume failed and is tried again. The message has the driver's words.
+            NodePublishFailed,
+            /// NodeUnpublishVolume failed and is tried again. spec.forceDetach of the deleted claim has it unmounted
+            /// where the driver cannot.
+            NodeUnpublishFailed,
+            /// CreateVolume failed and is tried again. The message has the driver's words.
+            CreateVolumeFailed,
+            /// DeleteVolume failed and is tried again. spec.deletionPolicy Retain gives the storage up.
+            DeleteVolumeFailed,
+            /// ValidateVolumeCapabilities failed and is tried again. The message has the driver's words.
+            ValidateFailed,
+            /// Another call failed and is tried again. The message has the driver's words.
+            CallFailed,
+            /// No process on the node answers with the driver's name and serves what the call needs. Start the driver
+            /// there.
+            PluginNotRunning,
+            /// The node has as many volumes of the driver as moor keeps account of. Delete claims there, or create this
+            /// one for another node.
+            TooManyVolumes,
+            /// The driver knows two nodes by one node id, and the other one has the volume. Start the driver with an id
+            /// of its own on each node.
+            SameNodeID,
+            /// A Secret that the call needs does not exist. Create it.
+            SecretNotFound,
+            /// A Secret that the call needs cannot be read. The message has the command that allows it, or says what is
+            /// wrong with its name or content.
+            SecretUnreadable,
+            /// The call succeeded, and the API server does not take what the driver answered. Look at the driver.
+            AnswerRefused,
+            /// The volume is unmounted, or cannot be, and somebody on the node still uses it. End who the message
+            /// names.
+            StillInUse,
+            /// Who still uses the volume on the node cannot be found out, so nobody else gets it. The message says why,
+            /// and how it is given up all the same.
+            UsersUnknown,
+            /// The disk with the node's records takes no writes, so nothing new is mounted there. Free space, or repair
+            /// it. PluginInstances of the node say it too.
+            StateNotWritable,
+            /// The call cannot be made from what the objects say. The message names what is wrong.
+            BadArguments,
+            /// The driver says that it has unmounted the volume, and it is still mounted. Look at the driver.
+            StillMounted,
+            /// The driver says that it has mounted the volume, and nothing is to be seen on the node. Its Pod needs a
+            /// hostPath volume with mountPropagation Bidirectional.
+            MountNotVisible,
+            /// The claim is read-only, and its mount could not be made so.
+            MountWritable,
+            /// The mount flags of the claim could not be set on its mount.
+            MountFlagsMissing,
+            /// The claim is read-only, and the driver has published a device that takes writes. Create a claim without
+            /// spec.readOnly if that is wanted.
+            DeviceWritable,
+            /// What covers the claim's path on the node could not be taken away, since it is in use.
+            TargetInUse,
+            /// A directory or a mount on the node could not be made, looked at or removed. The message names it.
+            NodePathFailed,
+            /// The deleted Volume does not hold its VolumeHandle closed, so the storage may be somebody's and is not
+            /// deleted. spec.deletionPolicy Retain gives it up.
+            HandleNotClosed,
+            /// CreateVolume answered with a volume that has a VolumeHandle, which is not deleted. Delete the Volume
+            /// with spec.deletionPolicy Retain.
+            HandleInUse,
+            /// The driver does not confirm what the Volume says of its storage. The message has the driver's words.
+            NotConfirmed,
+        }
+        on("Volume", READY, true) => {
+            /// Claims are granted.
+            Ready,
+        }
+        on("Volume", READY, false) => {
+            /// The Plugin that the Volume names does not exist. Create it.
+            PluginNotFound,
+            /// The driver of the Plugin cannot create volumes. Register an existing one with spec.volumeHandle.
+            CannotCreate,
+            /// Another Volume has the same driver and handle. Delete one of the two.
+            DuplicateHandle,
+            /// A PersistentVolume stands for the same storage, or may do so. Delete it (reclaim policy Retain), or this
+            /// Volume.
+            HandleInPersistentVolume,
+            /// The deleted Volume leaves its storage, which a PersistentVolume names and which is that one's from now
+            /// on.
+            StorageLeft,
+            /// The deleted Volume waits for claims that use it. Delete them.
+            InUse,
+            /// CreateVolume is called.
+            Creating,
+            /// The driver has made the volume; its VolumeHandle comes next.
+            Created,
+            /// The driver confirms what is asked of it; the volume's VolumeHandle comes next.
+            Validated,
+            /// What CreateVolume made is of no use, for example too small, and is deleted again. The message says why.
+            Unusable,
+            /// The storage is deleted, or was never made, and the Volume goes.
+            Deleted,
+            /// spec.deletionPolicy Retain ended the Volume's calls, and the storage stays.
+            Retained,
+        }
+        on("VolumeHandle", READY, true) => {
+            /// The driver's volume is held for the Volume that spec.volume names.
+            HandleHeld = "Held",
+        }
+        on("Volume, Plugin", READY, false) => {
+            /// No instance of the Plugin is there for what is to be called, or its driver is another one than before.
+            /// See `kubectl get plugininstances`, and whether the driver's socket is in the plugin directory.
+            NoInstance,
+            /// An older Plugin has the same driver. Delete one of the two.
+            DuplicateDriver,
+        }
+        on("Plugin", READY, false) => {
+            /// No node that spec.controllerNodes selects serves the Controller service. Start the driver there, or
+            /// select others.
+            NoController,
+        }
+        on("Plugin, PluginInstance", READY, true) => {
+            /// The driver answers.
+            Healthy,
+        }
+        on("Plugin, PluginInstance", READY, false) => {
+            /// The driver runs and does not answer as it should. The message has its words.
+            Unhealthy,
+        }
+        on("PluginInstance", READY, false) => {
+            /// The driver has just started and does not say yet that it is ready.
+            Starting,
+            /// The driver's process has ended.
+            Gone,
+            /// The Plugin was deleted, and the object stays for what is still mounted. Create the Plugin again, or
+            /// follow status.forgotten.
+            NoPlugin,
+            /// moor's agent on the node is shutting down. Another one takes over when it is started again.
+            AgentShutdown,
+        }
+        on("VolumeClaim", SILENT, true) => {
+            /// Nothing is heard of moor's agent on the claim's node, so the claim keeps the volume. The message says
+            /// what ends that if the machine is off.
+            NoHeartbeat,
+            /// spec.forceDetach cannot be followed. The message says what is missing.
+            ForceDetachRefused,
+            /// The node was declared lost, and the volume is freed without it.
+            NodeDeclaredLost = "NodeLost",
+        }
+        on("VolumeClaim", SILENT, false) => {
+            /// The node is to be given up, by its Node or by force, and moor's agent there is alive and uses the
+            /// volume. Stop the machine, or end that state of the Node.
+            HeardThoughGone,
+        }
+        on("Volume", DRIFTED, true) => {
+            /// The driver does not list the volume where moor has attached it: its data may be out of reach.
+            AttachmentMissing,
+            /// The driver lists the volume as attached where moor has not attached it. The message has the steps that
+            /// detach it.
+            AttachmentUnexpected,
+        }
+        on("Volume", DRIFTED, false) => {
+            /// The driver lists the volume where moor has attached it.
+            InStep,
+        }
+        on("Plugin", IN_ORDER, true) => {
+            /// Every PluginInstance counts for what it says.
+            InOrder,
+        }
+        on("Plugin", IN_ORDER, false) => {
+            /// A PluginInstance is of another driver, or not named as its agent names it, and counts nowhere. Delete it
+            /// unless it is of an earlier Plugin.
+            NotCounted,
+            /// A node serves the Controller service and is not selected by spec.controllerNodes, so it gets no new
+            /// volumes.
+            NotSelected,
+            /// Nodes share a node id at the driver, and get no new claims. Start the driver with an id of its own on
+            /// each.
+            SharedNodeID = "SameNodeID",
+            /// A node reports mounts that no Attachment accounts for. See status.forgotten of the PluginInstance.
+            ForgottenMounts = "Forgotten",
+        }
+        on("PluginInstance", UNDONE, true) => {
+            /// Nothing waits to be undone of which no claim tells.
+            NothingWaits,
+        }
+        on("PluginInstance", UNDONE, false) => {
+            /// Something is still to be undone on the node, and no claim is left to say so. The message says what and
+            /// why.
+            UndoWaits,
+        }
+    }
+}
