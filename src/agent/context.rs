@@ -1,9 +1,8 @@
-//! What every worker of the agent shares.
+//! The services that every worker of the agent shares: clients, caches, queues, records, drivers, budgets.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
@@ -12,20 +11,22 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::attach::audit::Audits;
+use super::attach::audits::Audits;
+use super::caches::{Caches, Watched};
 use super::calls::budgets::Budgets;
 use super::calls::failure::Failure;
 use super::calls::retry::Retries;
 use super::calls::status::difference;
-use super::drivers::registry::{Registry, Serving};
-use super::events::Queues;
+use super::drivers::endpoint::Serving;
+use super::drivers::registry::Registry;
 use super::host::mount_namespace::MountNamespace;
 use super::host::paths::Paths;
 use super::host::targets::Targets;
-use super::leftovers::Taken;
+use super::lost_mounts::LostMounts;
+use super::queues::{FirstSeen, Queues};
 use super::records::store::Records;
 use super::restore::settling::Settling;
-use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
+use crate::api::Plugin;
 use crate::csi::{CallError, Rpc, Secrets, Service};
 use crate::heartbeat::{History, Renewal};
 use crate::k8s::cache::Cached;
@@ -34,11 +35,6 @@ use crate::k8s::lease::ApiLeases;
 use crate::k8s::secrets::{self, SecretError};
 use crate::k8s::{ApiError, Cache, Target, Writer, read};
 use crate::metrics::{CallLabels, Metrics, RpcLabels};
-
-/// Index of Attachments by the name of their VolumeHandle.
-pub(super) const BY_HANDLE: &str = "handle";
-/// Index of claims by the UID of the Attachment they are assigned to.
-pub(super) const BY_ATTACHMENT: &str = "attachment";
 
 /// Controller calls at a time where the Plugin is gone: its default.
 const CONTROLLER_CONCURRENCY: usize = 16;
@@ -54,11 +50,7 @@ pub(super) struct Agent {
     pub paths: Paths,
     pub targets: Targets,
     pub node_mounts: MountNamespace,
-    pub claims: Arc<Cache<VolumeClaim>>,
-    pub attachments: Arc<Cache<Attachment>>,
-    pub volumes: Arc<Cache<Volume>>,
-    pub plugins: Arc<Cache<Plugin>>,
-    pub instances: Arc<Cache<PluginInstance>>,
+    pub caches: Caches,
     pub registry: Arc<Registry>,
     pub records: Arc<Records>,
     pub writer: Writer,
@@ -71,7 +63,7 @@ pub(super) struct Agent {
     pub leases: ApiLeases,
     pub history: Arc<History>,
     pub settling: Settling,
-    pub taken: Arc<Taken>,
+    pub lost: Arc<LostMounts>,
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
     pub first_seen: Arc<FirstSeen>,
@@ -121,14 +113,9 @@ impl Agent {
         read::get_live(&self.api::<K>(), name).await
     }
 
-    /// The Plugin of a driver: of several the oldest.
-    pub fn plugin_of(&self, driver: &str) -> Option<Arc<Plugin>> {
-        oldest_plugin(&self.plugins, driver)
-    }
-
     /// Controller calls at a time for a driver, in each direction.
     pub fn controller_concurrency(&self, driver: &str) -> usize {
-        let said = self.plugin_of(driver).map(|plugin| plugin.spec.controller_concurrency);
+        let said = self.caches.plugin_of(driver).map(|plugin| plugin.spec.controller_concurrency);
         said.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(CONTROLLER_CONCURRENCY)
     }
 
@@ -140,7 +127,7 @@ impl Agent {
     /// The process that answers with this driver name and serves what the call needs, or why there is none. A Plugin that
     /// is gone does not matter: undo goes on as long as the recorded driver answers (rule R9).
     pub fn serving(&self, rpc: Rpc, driver: &str) -> Result<Serving, Failure> {
-        let socket = self.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
+        let socket = self.caches.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
         self.registry
             .best(driver, rpc.service(), socket.as_deref())
             .and_then(|endpoint| endpoint.serving)
@@ -258,56 +245,6 @@ impl Agent {
     {
         let (recorder, object) = (self.recorder.clone(), object.clone());
         tokio::spawn(async move { recorder.publish(&*object, reason, action, &note).await });
-    }
-}
-
-/// The oldest Plugin with this driver name.
-pub(super) fn oldest_plugin(plugins: &Cache<Plugin>, driver: &str) -> Option<Arc<Plugin>> {
-    let all = plugins.all().into_iter().filter(|plugin| plugin.driver_name() == driver);
-    all.min_by_key(|plugin| plugin.age())
-}
-
-/// Whether one of the agent's watches delivers an object.
-pub(super) trait Watched {
-    /// Whether the agent of `node` watches this object.
-    fn is_watched_by(&self, node: &str) -> bool;
-}
-
-impl Watched for VolumeClaim {
-    fn is_watched_by(&self, node: &str) -> bool {
-        self.spec.assignment.as_ref().is_some_and(|a| a.node_name == node)
-    }
-}
-
-impl Watched for Attachment {
-    fn is_watched_by(&self, node: &str) -> bool {
-        self.spec.node_name == node || self.spec.controller.as_ref().is_some_and(|c| c.agent == node)
-    }
-}
-
-impl Watched for Volume {
-    fn is_watched_by(&self, node: &str) -> bool {
-        let controller = self.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-        controller.is_some_and(|c| c.agent == node)
-    }
-}
-
-/// When claims were first seen waiting to become Ready, as far as this process has seen.
-#[derive(Debug, Default)]
-pub(super) struct FirstSeen {
-    since: Mutex<HashMap<String, Instant>>,
-}
-
-impl FirstSeen {
-    /// When this claim was first seen waiting.
-    pub fn of(&self, claim_uid: &str) -> Instant {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        *since.entry(claim_uid.to_owned()).or_insert_with(Instant::now)
-    }
-
-    /// Forgets a claim that waits no longer.
-    pub fn forget(&self, claim_uid: &str) {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(claim_uid);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which change wakes which worker.
+//! Which change of an object, a process or the disk starts which worker.
 //!
 //! A change of what a worker wrote itself (attempts, conditions, messages) wakes nobody: that would make a failure its
 //! own reason to try again.
@@ -9,20 +9,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::calls::budgets::Parked;
+use super::caches::{BY_ATTACHMENT, Caches, Watched};
 use super::calls::retry::Retries;
-use super::context::{BY_ATTACHMENT, FirstSeen, Watched, oldest_plugin};
 use super::drivers::registry::Surroundings;
-use super::leftovers::Taken;
+use super::lost_mounts::LostMounts;
+use super::queues::{FirstSeen, Queues};
 use super::records::store::Records;
 use super::restore::forgotten;
 use crate::api::claim::Assignment;
 use crate::api::conditions::Reason;
-use crate::api::{
-    Attachment, AttachmentState, ClaimState, Plugin, PluginInstance, Volume, VolumeClaim, VolumeState,
-    VolumeStatus,
-};
-use crate::k8s::{Cache, Queue};
+use crate::api::{Attachment, AttachmentState, ClaimState, Volume, VolumeClaim, VolumeState, VolumeStatus};
+use crate::k8s::Cache;
 use crate::metrics::Metrics;
 
 /// Time in which several changes of one plugin become one write.
@@ -30,57 +27,26 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// The health timeout of a driver whose Plugin is not known.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The queues of the agent's work.
-#[derive(Default)]
-pub(crate) struct Queues {
-    /// Staging and publishing, by VolumeHandle: one worker for all that this node has of one, which is the mutex of
-    /// rule R5.
-    pub nodes: Arc<Queue<String>>,
-    /// Attaching and detaching, by VolumeHandle: one call per handle.
-    pub handles: Arc<Queue<String>>,
-    /// Volumes' own calls, by UID.
-    pub volumes: Arc<Queue<String>>,
-    /// PluginInstances, by driver name.
-    pub instances: Arc<Queue<String>>,
-    /// Audits of what a driver lists as attached, by driver name.
-    pub audits: Arc<Queue<String>>,
-}
-
-impl Queues {
-    /// Puts a parked key back into its queue, because there may be a turn for it now.
-    pub fn wake(&self, parked: Parked) {
-        match parked {
-            Parked::Node(handle) => self.nodes.add(handle),
-            Parked::Handle(handle) => self.handles.add(handle),
-            Parked::Volume(uid) => self.volumes.add(uid),
-        }
-    }
-}
-
 /// Puts changes into queues.
-pub(crate) struct Wakes {
+pub(crate) struct Events {
     pub node_name: String,
     pub plugin_dir: PathBuf,
-    pub claims: Arc<Cache<VolumeClaim>>,
-    pub attachments: Arc<Cache<Attachment>>,
-    pub volumes: Arc<Cache<Volume>>,
-    pub plugins: Arc<Cache<Plugin>>,
-    pub instances: Arc<Cache<PluginInstance>>,
+    pub caches: Caches,
     pub records: Arc<Records>,
     pub retries: Arc<Retries>,
     pub queues: Arc<Queues>,
     pub first_seen: Arc<FirstSeen>,
-    pub taken: Arc<Taken>,
+    pub lost: Arc<LostMounts>,
     pub metrics: Metrics,
     /// Time to the first audit of a driver that answers; zero is never.
     pub audit_interval: Duration,
 }
 
-impl Wakes {
+impl Events {
     /// Registers with the caches; before their watches start.
     pub fn listen(self: &Arc<Self>) {
         let me = self.clone();
-        self.claims.on_change(move |old, new| {
+        self.caches.claims.on_change(move |old, new| {
             if differs(old, new, of_claim) {
                 for claim in [old, new].into_iter().flatten() {
                     me.claim(claim);
@@ -93,7 +59,7 @@ impl Wakes {
             }
         });
         let me = self.clone();
-        self.attachments.on_change(move |old, new| {
+        self.caches.attachments.on_change(move |old, new| {
             if differs(old, new, of_attachment) {
                 for attachment in [old, new].into_iter().flatten() {
                     me.attachment(attachment);
@@ -111,13 +77,13 @@ impl Wakes {
                 let uid = gone.metadata.uid.as_deref().unwrap_or_default();
                 me.clear(uid);
                 // Of one without a record nothing but its claims is left to go by.
-                for claim in me.claims.by_index(BY_ATTACHMENT, uid) {
+                for claim in me.caches.claims.by_index(BY_ATTACHMENT, uid) {
                     me.claim(&claim);
                 }
             }
         });
         let me = self.clone();
-        self.volumes.on_change(move |old, new| {
+        self.caches.volumes.on_change(move |old, new| {
             let uid = old.or(new).and_then(|v| v.metadata.uid.clone()).unwrap_or_default();
             match new {
                 None => {
@@ -128,13 +94,13 @@ impl Wakes {
             }
         });
         let me = self.clone();
-        self.plugins.on_change(move |old, new| {
+        self.caches.plugins.on_change(move |old, new| {
             for plugin in [old, new].into_iter().flatten() {
                 me.queues.instances.add(plugin.driver_name().to_owned());
             }
         });
         let me = self.clone();
-        self.instances.on_change(move |old, new| {
+        self.caches.instances.on_change(move |old, new| {
             for instance in [old, new].into_iter().flatten() {
                 me.queues.instances.add_after(instance.spec.driver_name.clone(), SETTLE);
             }
@@ -162,7 +128,7 @@ impl Wakes {
 
     /// Wakes what depends on the disk with the records, which takes no writes any more, or takes them again.
     pub fn state_disk_changed(&self, writable: bool) {
-        for instance in self.instances.all() {
+        for instance in self.caches.instances.all() {
             self.queues.instances.add(instance.spec.driver_name.clone());
         }
         if writable {
@@ -194,7 +160,7 @@ impl Wakes {
             return;
         };
         let recorded = |uid: &str| self.records.get(uid).map(|stored| stored.record.handle_name);
-        if let Some(handle) = handle_of(assignment, &self.attachments, recorded) {
+        if let Some(handle) = handle_of(assignment, &self.caches.attachments, recorded) {
             self.queues.nodes.add(handle);
         }
     }
@@ -204,7 +170,7 @@ impl Wakes {
     fn left_over(&self, attachment: &Attachment) {
         let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
         if self.records.get(uid).is_some_and(|stored| stored.record.has_traces()) {
-            self.taken.tell();
+            self.lost.tell();
         }
     }
 
@@ -223,28 +189,30 @@ impl Wakes {
     }
 
     fn due(&self, uid: &str) {
-        if let Some(claim) = self.claims.by_uid(uid) {
+        if let Some(claim) = self.caches.claims.by_uid(uid) {
             self.claim(&claim);
         }
-        if let Some(attachment) = self.attachments.by_uid(uid).filter(|a| a.is_watched_by(&self.node_name)) {
+        if let Some(attachment) =
+            self.caches.attachments.by_uid(uid).filter(|a| a.is_watched_by(&self.node_name))
+        {
             self.attachment(&attachment);
         } else if let Some(stored) = self.records.get(uid) {
             self.queues.nodes.add(stored.record.handle_name);
         }
-        if self.volumes.by_uid(uid).is_some() {
+        if self.caches.volumes.by_uid(uid).is_some() {
             self.queues.volumes.add(uid.to_owned());
         }
     }
 }
 
-impl Surroundings for Wakes {
+impl Surroundings for Events {
     fn named_sockets(&self) -> Vec<PathBuf> {
-        let named = self.plugins.all().into_iter().filter_map(|p| p.spec.socket_path.clone());
+        let named = self.caches.plugins.all().into_iter().filter_map(|p| p.spec.socket_path.clone());
         named.map(|path| self.plugin_dir.join(path)).collect()
     }
 
     fn health_timeout(&self, driver: &str) -> Duration {
-        let seconds = oldest_plugin(&self.plugins, driver).map(|p| p.spec.health_timeout_seconds);
+        let seconds = self.caches.plugin_of(driver).map(|p| p.spec.health_timeout_seconds);
         seconds.and_then(|s| u64::try_from(s).ok()).map_or(HEALTH_TIMEOUT, Duration::from_secs)
     }
 

@@ -5,16 +5,15 @@
 //! are.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tokio::sync::Notify;
 
-use super::context::Agent;
 use crate::admin::Check;
+use crate::agent::context::Agent;
 use crate::api::Attachment;
 use crate::heartbeat::{Forgotten, Leftovers, Word};
 use crate::k8s::{ApiError, read};
@@ -33,37 +32,6 @@ struct LeanSpec {
     lost: Option<IgnoredAny>,
 }
 
-/// The leftovers of this node, as far as they are known, and what its Lease says of them.
-#[derive(Debug)]
-pub(super) struct Taken {
-    /// UIDs of Attachments that were gone or lost when the agent was heard again.
-    found: Mutex<BTreeSet<String>>,
-    /// The leftovers that the Lease names, or is about to name.
-    said: Mutex<Leftovers>,
-    changed: Notify,
-}
-
-impl Default for Taken {
-    fn default() -> Self {
-        Self { found: Mutex::default(), said: Mutex::new(Leftovers::none()), changed: Notify::new() }
-    }
-}
-
-impl Taken {
-    /// Has the Lease renewed now, and not only when that is due, because leftovers or forgotten mounts have changed.
-    pub fn tell(&self) {
-        self.changed.notify_one();
-    }
-
-    fn found(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn said(&self) -> MutexGuard<'_, Leftovers> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Gives the Lease what the agent has to say: progress, leftovers and forgotten mounts.
 pub(super) struct LeaseWord {
     pub agent: Arc<Agent>,
@@ -76,12 +44,12 @@ impl Word for LeaseWord {
     }
 
     async fn catch_up(&self) -> Result<(), ApiError> {
-        self.agent.find_taken().await
+        self.agent.find_lost().await
     }
 
     fn leftovers(&self, caught_up: bool) -> Leftovers {
         let now = self.agent.leftovers(caught_up);
-        self.agent.taken.said().clone_from(&now);
+        self.agent.lost.said().clone_from(&now);
         now
     }
 
@@ -90,13 +58,13 @@ impl Word for LeaseWord {
     }
 
     async fn changed(&self) {
-        self.agent.taken.changed.notified().await;
+        self.agent.lost.changed().await;
     }
 }
 
 impl Agent {
     /// Finds out by a live LIST which Attachments with mounts here are gone or lost. Neither is ever taken back.
-    async fn find_taken(&self) -> Result<(), ApiError> {
+    async fn find_lost(&self) -> Result<(), ApiError> {
         let mounted = self.records.with_traces();
         if mounted.is_empty() {
             return Ok(());
@@ -109,7 +77,7 @@ impl Agent {
         if !taken.is_empty() {
             tracing::warn!(attachments = ?taken, "taken from this node while it was silent; undoing what is left");
         }
-        *self.taken.found() = taken;
+        *self.lost.found() = taken;
         Ok(())
     }
 
@@ -130,10 +98,10 @@ impl Agent {
         if !caught_up && !mounted.is_empty() {
             return Leftovers::Any;
         }
-        let found = self.taken.found();
-        let synced = self.attachments.is_synced();
+        let found = self.lost.found();
+        let synced = self.caches.attachments.is_synced();
         let gone = |uid: &str| {
-            let cached = || self.attachments.by_uid(uid);
+            let cached = || self.caches.attachments.by_uid(uid);
             found.contains(uid) || (synced && cached().is_none_or(|a| a.spec.lost.is_some()))
         };
         let left =
@@ -143,9 +111,9 @@ impl Agent {
 
     /// Has the Lease renewed if it names more than there is, after something was undone.
     pub fn review_leftovers(&self) {
-        let said = self.taken.said().clone();
+        let said = self.lost.said().clone();
         if said != Leftovers::none() && said != Leftovers::Any && self.leftovers(true) != said {
-            self.taken.tell();
+            self.lost.tell();
         }
     }
 }

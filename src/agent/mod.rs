@@ -6,17 +6,19 @@
 //! | | |
 //! |---|---|
 //! | `role`, `args`, `health` | the process: start, watches, workers, Lease, end |
-//! | `context`, `events` | what all workers share, and which change starts which of them |
+//! | `context`, `caches`, `queues` | the services, caches and queues that all workers share |
+//! | `events` | which change starts which worker |
 //! | `calls` | what every CSI call goes through, whichever worker makes it |
 //! | `attach`, `volume`, `node` | the workers: controller calls of Attachments, calls of Volumes, calls on this node |
 //! | `drivers` | the processes of drivers: sockets, health, PluginInstances |
 //! | `host` | this machine: paths, mounts, and who uses them |
 //! | `records` | what this node knows of its mounts, and the disk that keeps it |
 //! | `restore` | what a restored etcd needs |
-//! | `leftovers` | what the agent's Lease says of mounts that were taken from this node while it was silent |
+//! | `leftovers`, `lost_mounts` | what the agent's Lease says of mounts that were taken from this node while it was silent |
 
 mod args;
 mod attach;
+mod caches;
 mod calls;
 mod context;
 mod drivers;
@@ -24,7 +26,9 @@ mod events;
 mod health;
 mod host;
 mod leftovers;
+mod lost_mounts;
 mod node;
+mod queues;
 mod records;
 mod restore;
 mod role;

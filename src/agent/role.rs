@@ -5,36 +5,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::args::AgentArgs;
-use super::attach::{self, audit};
+use super::attach::{self, audit, audits::Audits};
+use super::caches::Caches;
 use super::calls::budgets::Budgets;
-use super::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
+use super::context::Agent;
 use super::drivers::plugin_instance;
 use super::drivers::registry::Registry;
-use super::events::{Queues, Wakes};
+use super::events::Events;
 use super::health::Health;
 use super::host::machine::{self, HostError, NodeLock};
 use super::host::mount_namespace::MountNamespace;
 use super::host::paths::Paths;
 use super::host::targets::Targets;
 use super::leftovers::LeaseWord;
-use super::records::state_disk;
+use super::queues::Queues;
 use super::records::store::{RecordError, Records};
 use super::restore::settling::Settling;
 use super::{node, volume};
 use crate::admin::{AdminError, Check};
-use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::heartbeat::{AgentEnd, AgentLease, History, Holder};
-use crate::k8s::cache::Cached;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::node::LeanNode;
-use crate::k8s::watch::{STALLED, WentBack, watch};
-use crate::k8s::{ApiError, Cache, Selector, Writer, queue, read};
+use crate::k8s::watch::{STALLED, WentBack};
+use crate::k8s::{ApiError, Writer, queue, read};
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
@@ -112,23 +111,19 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
 
     let caches = Caches::new();
     let queues = Arc::new(Queues::default());
-    let wakes = Arc::new(Wakes {
+    let events = Arc::new(Events {
         node_name: args.node_name.clone(),
         plugin_dir: args.plugin_dir(),
-        claims: caches.claims.clone(),
-        attachments: caches.attachments.clone(),
-        volumes: caches.volumes.clone(),
-        plugins: caches.plugins.clone(),
-        instances: caches.instances.clone(),
+        caches: caches.clone(),
         records: Arc::new(records),
         retries: Arc::default(),
         queues: queues.clone(),
         first_seen: Arc::default(),
-        taken: Arc::default(),
+        lost: Arc::default(),
         metrics: metrics.clone(),
         audit_interval: Duration::from_secs(args.audit_interval),
     });
-    wakes.listen();
+    events.listen();
     let agent = Arc::new(Agent {
         node_name: args.node_name.clone(),
         node_uid,
@@ -138,27 +133,23 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         node_mounts: MountNamespace::of(args.node_mount_namespace.clone()),
         paths,
         targets,
-        claims: caches.claims.clone(),
-        attachments: caches.attachments.clone(),
-        volumes: caches.volumes.clone(),
-        plugins: caches.plugins.clone(),
-        instances: caches.instances.clone(),
-        registry: Registry::new(args.plugin_dir(), args.calls.deadlines(), wakes.clone()),
-        records: wakes.records.clone(),
+        caches,
+        registry: Registry::new(args.plugin_dir(), args.calls.deadlines(), events.clone()),
+        records: events.records.clone(),
         recorder: Recorder::new(client.clone(), "agent", &args.node_name),
         writer,
         metrics,
-        retries: wakes.retries.clone(),
+        retries: events.retries.clone(),
         queues: queues.clone(),
         budgets: Budgets::new(move |parked| queues.wake(parked)),
         renewal,
         leases,
         history,
         settling: Settling::default(),
-        taken: wakes.taken.clone(),
+        lost: events.lost.clone(),
         went_back: Notify::new(),
-        first_seen: wakes.first_seen.clone(),
-        audits: audit::Audits::new(wakes.audit_interval),
+        first_seen: events.first_seen.clone(),
+        audits: Audits::new(events.audit_interval),
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,
@@ -166,8 +157,16 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
 
     agent.settling.begin(agent.records.in_doubt());
     front.started(turning_check(&agent), ready_check(&agent));
-    tokio::spawn(state_disk::attend(agent.clone(), wakes.clone()));
-    let ended = live(&agent, &wakes, lease, shutdown).await;
+    let me = agent.clone();
+    let told = events.clone();
+    tokio::spawn(async move {
+        let tell = |unwritable: bool| {
+            me.metrics.state_unwritable.set(i64::from(unwritable));
+            told.state_disk_changed(!unwritable);
+        };
+        me.records.disk().attend(tell).await;
+    });
+    let ended = live(&agent, &events, lease, shutdown).await;
     agent.targets.leave(&agent.records).await;
     front.close().await;
     ended
@@ -176,18 +175,18 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
 /// Runs everything until the shutdown, then drains.
 async fn live(
     agent: &Arc<Agent>,
-    wakes: &Wakes,
+    events: &Events,
     lease: AgentLease<ApiLeases>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let (stop_workers, workers_shutdown) = Shutdown::manual();
     let (stop_lease, lease_shutdown) = Shutdown::manual();
-    let mut watches = watches(agent);
+    let mut watches = agent.caches.watches(&agent.client, &agent.node_name);
     let word = LeaseWord { agent: agent.clone(), progress: progress_check(agent) };
     let mut lease = tokio::spawn(lease.run(word, lease_shutdown.begun()));
     let mut workers = JoinSet::new();
     let start = async {
-        synced(agent).await;
+        agent.caches.synced().await;
         tokio::spawn(agent.registry.clone().run()).abort_handle()
     };
     tokio::pin!(shutdown);
@@ -198,7 +197,7 @@ async fn live(
     };
     if let Some(registry) = registry {
         workers_of(agent, &workers_shutdown, &mut workers);
-        wakes.wake_records();
+        events.wake_records();
         let outcome = tokio::select! {
             () = &mut shutdown => Ok(()),
             Some(ended) = watches.join_next() => Err(watch_ended(agent, ended)),
@@ -251,58 +250,6 @@ fn watch_ended(agent: &Agent, ended: Result<WentBack, tokio::task::JoinError>) -
     }
 }
 
-struct Caches {
-    claims: Arc<Cache<VolumeClaim>>,
-    attachments: Arc<Cache<Attachment>>,
-    volumes: Arc<Cache<Volume>>,
-    plugins: Arc<Cache<Plugin>>,
-    instances: Arc<Cache<PluginInstance>>,
-}
-
-impl Caches {
-    fn new() -> Self {
-        let named = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.handle_name.clone()).collect();
-        let assigned = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.attachment_uid.clone()).collect();
-        let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
-        let claims = Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned).with_index(BY_HANDLE, named);
-        Self {
-            claims: Arc::new(claims),
-            // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
-            attachments: Arc::new(Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle)),
-            volumes: Arc::new(Cache::new(&["controller"])),
-            plugins: Arc::new(Cache::new(&["all"])),
-            instances: Arc::new(Cache::new(&["agent"])),
-        }
-    }
-}
-
-fn watches(agent: &Arc<Agent>) -> JoinSet<WentBack> {
-    fn start<K>(set: &mut JoinSet<WentBack>, client: &Client, on: Selector, cache: &Arc<Cache<K>>, source: u8)
-    where
-        K: Cached + Resource<DynamicType = ()>,
-    {
-        set.spawn(watch(Api::all(client.clone()), on, cache.clone(), source));
-    }
-    let (me, client) = (&agent.node_name, &agent.client);
-    let field = |path: &str| Selector::fields(format!("{path}={me}"));
-    let mut set = JoinSet::new();
-    start(&mut set, client, field("spec.assignment.nodeName"), &agent.claims, 0);
-    start(&mut set, client, field("spec.nodeName"), &agent.attachments, 0);
-    start(&mut set, client, field("spec.controller.agent"), &agent.attachments, 1);
-    start(&mut set, client, field("spec.assignment.controller.agent"), &agent.volumes, 0);
-    start(&mut set, client, Selector::all(), &agent.plugins, 0);
-    start(&mut set, client, field("spec.agent"), &agent.instances, 0);
-    set
-}
-
-async fn synced(agent: &Agent) {
-    agent.claims.synced().await;
-    agent.attachments.synced().await;
-    agent.volumes.synced().await;
-    agent.plugins.synced().await;
-    agent.instances.synced().await;
-}
-
 fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     let queues = &agent.queues;
     let panics = || agent.metrics.panics.clone();
@@ -332,14 +279,7 @@ fn progress_check(agent: &Arc<Agent>) -> Check {
     let turning = turning_check(agent);
     let agent = agent.clone();
     Box::new(move || {
-        let stalled = [
-            ("VolumeClaims", agent.claims.stalled_for()),
-            ("Attachments", agent.attachments.stalled_for()),
-            ("Volumes", agent.volumes.stalled_for()),
-            ("Plugins", agent.plugins.stalled_for()),
-            ("PluginInstances", agent.instances.stalled_for()),
-        ];
-        for (kind, silent) in stalled {
+        for (kind, silent) in agent.caches.silent_for() {
             if silent > STALLED {
                 return Err(format!("the watch of {kind} has been silent for {} s", silent.as_secs()));
             }
@@ -371,17 +311,10 @@ fn turning_check(agent: &Arc<Agent>) -> Check {
 
 fn ready_check(agent: &Arc<Agent>) -> Check {
     let agent = agent.clone();
-    Box::new(move || {
-        let synced = agent.claims.is_synced()
-            && agent.attachments.is_synced()
-            && agent.volumes.is_synced()
-            && agent.plugins.is_synced()
-            && agent.instances.is_synced();
-        match (synced, agent.renewal.may_call()) {
-            (false, _) => Err("the objects are not listed yet".into()),
-            (true, false) => Err("the Lease of this agent is not fresh, so no call is started".into()),
-            (true, true) => Ok(()),
-        }
+    Box::new(move || match (agent.caches.are_synced(), agent.renewal.may_call()) {
+        (false, _) => Err("the objects are not listed yet".into()),
+        (true, false) => Err("the Lease of this agent is not fresh, so no call is started".into()),
+        (true, true) => Ok(()),
     })
 }
 

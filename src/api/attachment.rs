@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::capability::{AccessMode, AttachmentMode, MountOptions};
 use super::conditions::CallFailure;
-use super::handle::VolumeRef;
 
 /// One volume on one node, made by the moor controller. While it exists, its volume is (or may be)
 /// attached to its node. Deleting it asks for the undo; it goes when everything is undone.
@@ -66,6 +65,21 @@ pub struct AttachmentSpec {
     /// Set when the node was declared lost: its part of the undo is skipped. Never withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Lost>,
+}
+
+/// A Volume by name and UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeRef {
+    /// Its namespace.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+    /// Its name.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Its UID.
+    #[schemars(length(max = 63))]
+    pub uid: String,
 }
 
 /// The controller instance that makes an Attachment's or a Volume's calls. It is a lock.

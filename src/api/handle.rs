@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::ControllerRef;
+use super::attachment::{ControllerRef, VolumeRef};
 use super::capability::AccessMode;
 
 /// The volume as its driver knows it. Made before a Volume is Ready, removed last; only the moor
@@ -101,21 +101,6 @@ pub struct WriterRef {
     #[serde(rename = "attachmentUID")]
     #[schemars(length(max = 63))]
     pub attachment_uid: String,
-}
-
-/// A Volume by name and UID.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeRef {
-    /// Namespace of the Volume.
-    #[schemars(length(max = 63))]
-    pub namespace: String,
-    /// Name of the Volume.
-    #[schemars(length(max = 253))]
-    pub name: String,
-    /// UID of the Volume.
-    #[schemars(length(max = 63))]
-    pub uid: String,
 }
 
 /// What moor says about a VolumeHandle.

@@ -4,35 +4,18 @@
 //! propose meet at the Attachment's name, and the node's agent refuses what still slips through, so a
 //! stale view here costs time and never safety.
 
-use super::line::FRONT;
+pub use super::observed::Seen;
 use super::observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
 use super::without_lock::{is_granted_on, keeps_off, uses_without_lock};
 use super::writer::wait_for_writer;
 use crate::api::{AccessMode, AttachmentState, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
-use crate::plugin::allow::NotAllowed;
 
-/// Everything admission looks at, for one Volume.
-#[derive(Clone, Debug)]
-pub struct Seen<'a> {
-    /// Name that the claims give.
-    pub volume_name: &'a str,
-    /// The Volume, if there is one.
-    pub volume: Option<&'a VolumeSeen>,
-    /// Its VolumeHandle, if there is one.
-    pub handle: Option<&'a HandleSeen>,
-    /// All claims on it.
-    pub claims: &'a [ClaimSeen],
-    /// All Attachments of its handle.
-    pub attachments: &'a [AttachmentSeen],
-    /// All nodes that have an instance of the Plugin.
-    pub nodes: &'a [NodeSeen],
-    /// Mounts of the volume for which there is no Attachment.
-    pub forgotten: &'a [ForgottenSeen],
-    /// UIDs of claims that ask for what their namespace may not, and have not been granted before.
-    pub not_allowed: &'a [(String, NotAllowed)],
-}
+/// Number of claims at the front of a line that are told who holds the volume. The others are told whom they stand
+/// behind, which stays true when the volume changes hands: otherwise each hand-over would cost a write for every
+/// claim in line.
+pub const FRONT: usize = 4;
 
 /// The next step towards a grant, for the claim whose turn it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -352,18 +335,13 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
         seen.claims.iter().filter(|c| c.uid != asking.uid && c.uses() == Some(&attachment.uid)).collect();
     on_it.sort_by_key(|c| (c.deleted, c.created, c.name.clone()));
     match on_it.first() {
-        Some(claim) => Holder { who: claim.key(), node: attachment.node.clone(), state: state_of(claim) },
+        Some(claim) => Holder { who: claim.key(), node: attachment.node.clone(), state: claim.state_word() },
         None => Holder {
             who: format!("Attachment/{}", attachment.name),
             node: attachment.node.clone(),
             state: if is_leaving(attachment) { "leaving".into() } else { format!("{:?}", attachment.state) },
         },
     }
-}
-
-/// The state of a claim that is in another one's way, in one word.
-pub(super) fn state_of(claim: &ClaimSeen) -> String {
-    if claim.deleted { "leaving".into() } else { format!("{:?}", claim.state) }
 }
 
 #[cfg(test)]

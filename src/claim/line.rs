@@ -3,11 +3,6 @@
 use super::admission::Verdict;
 use super::reason::Waiting;
 
-/// Number of claims at the front of a line that are told who holds the volume. The others are told whom they stand
-/// behind, which stays true when the volume changes hands: otherwise each hand-over would cost a write for every
-/// claim in line.
-pub const FRONT: usize = 4;
-
 /// What every waiting claim is told, by its UID. Only the first in line is told how far the holder is, which changes
 /// several times at each hand-over.
 pub fn told(verdicts: &[(String, Verdict)]) -> impl Iterator<Item = (&str, Waiting)> {

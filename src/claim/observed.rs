@@ -4,6 +4,8 @@ use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
 use crate::api::volume::Segments;
 use crate::api::{AccessMode, AttachmentMode, ClaimState, VolumeClaim};
+use crate::attachment::{AttachmentSeen, HandleSeen};
+use crate::plugin::allow::NotAllowed;
 
 /// A claim as a decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +41,11 @@ pub struct ClaimSeen {
 }
 
 impl ClaimSeen {
+    /// The state of a claim that is in another one's way, in one word.
+    pub(super) fn state_word(&self) -> String {
+        if self.deleted { "leaving".into() } else { format!("{:?}", self.state) }
+    }
+
     /// Reduces a claim. An object without UID cannot come from an API server and reads as empty.
     #[must_use]
     pub fn of(claim: &VolumeClaim) -> Self {
@@ -177,4 +184,25 @@ pub fn reaches(accessible: &[Segments], node: &std::collections::BTreeMap<String
 #[must_use]
 pub fn has_room(max_volumes: i64, load: usize) -> bool {
     usize::try_from(max_volumes).map_or(true, |limit| limit == 0 || load < limit)
+}
+
+/// Everything admission looks at, for one Volume.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// Name that the claims give.
+    pub volume_name: &'a str,
+    /// The Volume, if there is one.
+    pub volume: Option<&'a VolumeSeen>,
+    /// Its VolumeHandle, if there is one.
+    pub handle: Option<&'a HandleSeen>,
+    /// All claims on it.
+    pub claims: &'a [ClaimSeen],
+    /// All Attachments of its handle.
+    pub attachments: &'a [AttachmentSeen],
+    /// All nodes that have an instance of the Plugin.
+    pub nodes: &'a [NodeSeen],
+    /// Mounts of the volume for which there is no Attachment.
+    pub forgotten: &'a [ForgottenSeen],
+    /// UIDs of claims that ask for what their namespace may not, and have not been granted before.
+    pub not_allowed: &'a [(String, NotAllowed)],
 }

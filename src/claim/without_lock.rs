@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::admission::{Seen, state_of};
-use super::observed::ClaimSeen;
+use super::observed::{ClaimSeen, Seen};
 use super::reason::{Holder, Waiting};
 use crate::api::claim::Assignment;
 use crate::api::{ClaimState, lock};
@@ -35,5 +34,5 @@ pub(super) fn is_granted_on(claim: &ClaimSeen, node: &str) -> bool {
 pub(super) fn keeps_off(user: Option<&&ClaimSeen>) -> Result<(), Waiting> {
     let Some(user) = user else { return Ok(()) };
     let node = user.assignment.as_ref().map(|a| a.node_name.clone()).unwrap_or_default();
-    Err(Waiting::Held(Holder { who: user.key(), node, state: state_of(user) }))
+    Err(Waiting::Held(Holder { who: user.key(), node, state: user.state_word() }))
 }

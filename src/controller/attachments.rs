@@ -11,8 +11,8 @@ use super::observe::{
 };
 use super::pass::Did;
 use super::room::Entry;
+use crate::api::attachment::VolumeRef;
 use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
-use crate::api::handle::VolumeRef;
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};

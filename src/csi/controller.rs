@@ -112,7 +112,7 @@ impl Plugin {
     pub async fn create_volume(&self, args: CreateVolume) -> Result<CreatedVolume, CallError> {
         const RPC: Rpc = Rpc::CreateVolume;
         args.check().map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&args.secrets, &args.capabilities);
+        let scrub = Scrub::of(args.secrets.exposed(), &args.capabilities);
         let message = wire::CreateVolumeRequest {
             name: args.name.clone(),
             capacity_range: args.capacity_range,
@@ -138,7 +138,7 @@ impl Plugin {
         sizes::id("volume_id", &args.volume_id)
             .and_then(|()| sizes::secrets(&args.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&args.secrets, []);
+        let scrub = Scrub::of(args.secrets.exposed(), []);
         let message = wire::DeleteVolumeRequest {
             volume_id: args.volume_id.clone(),
             secrets: args.secrets.into_field(),
@@ -155,7 +155,7 @@ impl Plugin {
     pub async fn controller_publish_volume(&self, args: ControllerPublish) -> Result<Context, CallError> {
         const RPC: Rpc = Rpc::ControllerPublishVolume;
         args.check().map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&args.secrets, [&args.capability]);
+        let scrub = Scrub::of(args.secrets.exposed(), [&args.capability]);
         let message = wire::ControllerPublishVolumeRequest {
             volume_id: args.volume_id.clone(),
             node_id: args.node_id,
@@ -181,7 +181,7 @@ impl Plugin {
             .and_then(|()| sizes::node_id(&args.node_id))
             .and_then(|()| sizes::secrets(&args.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&args.secrets, []);
+        let scrub = Scrub::of(args.secrets.exposed(), []);
         let message = wire::ControllerUnpublishVolumeRequest {
             volume_id: args.volume_id.clone(),
             node_id: args.node_id,

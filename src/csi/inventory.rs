@@ -73,7 +73,7 @@ impl Plugin {
     pub async fn validate_volume_capabilities(&self, args: Validate) -> Result<Validation, CallError> {
         const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
         args.check().map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&args.secrets, &args.capabilities);
+        let scrub = Scrub::of(args.secrets.exposed(), &args.capabilities);
         let message = wire::ValidateVolumeCapabilitiesRequest {
             volume_id: args.volume_id.clone(),
             volume_context: args.volume_context.clone().into_map(),
@@ -260,7 +260,7 @@ mod tests {
 
     fn answer(confirmed: Option<wire::validate_volume_capabilities_response::Confirmed>) -> Validation {
         let asked = asked();
-        let scrub = Scrub::of(&asked.secrets, &asked.capabilities);
+        let scrub = Scrub::of(asked.secrets.exposed(), &asked.capabilities);
         let message = "hunter2 is no option".to_owned();
         compare(&asked, &wire::ValidateVolumeCapabilitiesResponse { confirmed, message }, &scrub)
     }

@@ -126,7 +126,7 @@ impl Plugin {
     pub async fn node_stage_volume(&self, args: NodeStage) -> Result<(), CallError> {
         const RPC: Rpc = Rpc::NodeStageVolume;
         args.check().map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&args.secrets, [&args.capability]);
+        let scrub = Scrub::of(args.secrets.exposed(), [&args.capability]);
         let message = wire::NodeStageVolumeRequest {
             volume_id: args.volume_id.clone(),
             publish_context: args.publish_context.into_map(),
@@ -165,7 +165,7 @@ impl Plugin {
     pub async fn node_publish_volume(&self, args: NodePublish) -> Result<(), CallError> {
         const RPC: Rpc = Rpc::NodePublishVolume;
         args.check().map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&args.secrets, [&args.capability]);
+        let scrub = Scrub::of(args.secrets.exposed(), [&args.capability]);
         let message = wire::NodePublishVolumeRequest {
             volume_id: args.volume_id.clone(),
             publish_context: args.publish_context.into_map(),

@@ -1,15 +1,12 @@
-//! The attach table: on which nodes a volume is.
+//! ControllerPublishVolume and its inverse: who may have a volume beside whom.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
+use super::attachments::{Attachment, Attachments, load, token};
 use super::driver::{Call, Context, require_node_id, require_volume_id};
 use super::error::Error;
 use super::fence;
 use super::holding;
 use super::lock::Lock;
-use super::state::{NodeKey, VolumeId, read_json, write_json};
+use super::state::{NodeKey, NodeRecord, VolumeId, read_json, write_json};
 use super::usage::{Mode, Terms, Usage};
 use super::volume;
 use crate::csi::proto::csi::v1::{
@@ -19,49 +16,6 @@ use crate::csi::proto::csi::v1::{
 
 /// Key in the publish context.
 const TOKEN: &str = "attachment";
-
-/// `node.json`: a node that runs, or has run, the Node service.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct NodeRecord {
-    pub(super) node_id: String,
-    /// 0 is no limit.
-    pub(super) max_volumes: i64,
-}
-
-/// A volume's place on one node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Attachment {
-    /// New with each attachment, and part of its loop devices' names: what belongs to an ended one is known by it.
-    pub(super) token: String,
-    readonly: bool,
-    pub(super) terms: Terms,
-    /// Digest of the mount flags, which are not kept themselves.
-    flags: String,
-}
-
-impl Attachment {
-    /// Whether the node may write.
-    pub(super) fn is_writable(&self) -> bool {
-        !self.readonly && !self.terms.mode.is_reader_only()
-    }
-
-    fn same_arguments(&self, other: &Self) -> bool {
-        self.readonly == other.readonly && self.terms == other.terms && self.flags == other.flags
-    }
-}
-
-/// By node id.
-pub(super) type Attachments = BTreeMap<String, Attachment>;
-
-/// A value that nobody can have met before.
-pub(super) fn token() -> String {
-    format!("{:032x}", rand::random::<u128>())
-}
-
-pub(super) fn load(call: &Call<'_>, id: &VolumeId) -> Result<Attachments, Error> {
-    Ok(read_json(&call.state().attachments_file(id))?.unwrap_or_default())
-}
 
 /// What a node needs before it may stage or publish: its own attachment, proven by the publish context.
 pub(super) fn prove(

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tonic::{Code, Response, Status};
 
+use super::args::{LoopDriverArgs, Roles};
 use super::calls::{CallRecord, Facts};
 use super::error::Error;
 use super::faults::Faults;
-use super::state::{NodeKey, StateDir, VolumeId, make_dir, write_json};
-use super::{LoopDriverArgs, Roles, attach};
+use super::state::{NodeKey, NodeRecord, StateDir, VolumeId, make_dir, write_json};
 
 /// CSI's bound for a string.
 const STRING_MAX: usize = 128;
@@ -63,10 +63,7 @@ impl Driver {
         let _held = self.state.lock_node(&self.node)?;
         let path = self.state.node_file(&self.node);
         make_dir(&path.with_file_name("volumes"))?;
-        write_json(
-            &path,
-            &attach::NodeRecord { node_id: self.node_id.clone(), max_volumes: self.max_volumes },
-        )
+        write_json(&path, &NodeRecord { node_id: self.node_id.clone(), max_volumes: self.max_volumes })
     }
 
     /// Ends what only waits.

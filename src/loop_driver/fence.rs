@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
-use super::attach::Attachments;
+use super::attachments::Attachments;
 use super::device::{DeviceName, Inode, LoopDevices};
 use super::driver::Call;
 use super::error::Error;

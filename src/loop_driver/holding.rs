@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::attach::Attachment;
+use super::attachments::Attachment;
 use super::device::{DeviceName, Inode, LoopDevice, LoopDevices};
 use super::driver::{Call, Driver};
 use super::error::Error;

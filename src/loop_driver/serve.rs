@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-use super::LoopDriverArgs;
+use super::args::LoopDriverArgs;
 use super::device::Inode;
 use super::driver::{Driver, Service, check_machine};
 use super::error::Error;
@@ -21,10 +21,8 @@ use crate::csi::proto::csi::v1::controller_server::ControllerServer;
 use crate::csi::proto::csi::v1::identity_server::IdentityServer;
 use crate::csi::proto::csi::v1::node_server::NodeServer;
 
-pub(super) async fn run(
-    args: LoopDriverArgs,
-    shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), Error> {
+/// Serves until `shutdown` resolves and every call that has begun has ended.
+pub async fn run(args: LoopDriverArgs, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     check_machine()?;
     let path = socket_path(&args.endpoint)?;
     let driver = Arc::new(Driver::open(&args)?);

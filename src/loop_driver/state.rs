@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::error::Error;
@@ -27,6 +27,15 @@ use super::lock::Lock;
 
 /// How long a call waits for another one on the same volume before it answers ABORTED.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// `node.json`: a node that runs, or has run, the Node service.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeRecord {
+    pub(super) node_id: String,
+    /// 0 is no limit.
+    pub(super) max_volumes: i64,
+}
 
 /// A volume's id. Made from the name, so that a repeated CreateVolume finds what an interrupted one has left behind
 /// without an index that could itself be interrupted.

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::attach::{self, Attachments};
+use super::attachments::{self, Attachments};
 use super::capacity;
 use super::driver::{Call, Context, require, require_volume_id};
 use super::error::Error;
@@ -106,7 +106,7 @@ pub(super) fn create(call: &Call<'_>, request: &CreateVolumeRequest) -> Result<C
         name: request.name.clone(),
         capacity_bytes,
         parameters: request.parameters.clone(),
-        incarnation: attach::token(),
+        incarnation: attachments::token(),
     };
     // Without volume.json there is no volume: what is there was being made or deleted when the driver was killed, and in
     // the latter case holds somebody's data.
@@ -152,7 +152,7 @@ pub(super) fn delete(call: &Call<'_>, request: &DeleteVolumeRequest) -> Result<D
     };
     let lock = call.state().lock_volume(&id)?;
     if load(call, &id)?.is_some() {
-        if let Some(node) = attach::load(call, &id)?.keys().next() {
+        if let Some(node) = attachments::load(call, &id)?.keys().next() {
             let volume = id.as_str().to_owned();
             let reason = "ControllerUnpublishVolume comes before DeleteVolume";
             return Err(Error::AttachedElsewhere { volume, node: node.clone(), reason });
@@ -197,7 +197,7 @@ pub(super) fn list(call: &Call<'_>, request: &ListVolumesRequest) -> Result<List
             page.next_token = last.map(|volume| volume.volume_id.clone()).unwrap_or_default();
             break;
         }
-        let published_node_ids = attach::load(call, &id)?.into_keys().collect();
+        let published_node_ids = attachments::load(call, &id)?.into_keys().collect();
         page.entries.push(Entry {
             volume: Some(describe(call, &id, &record)),
             status: Some(VolumeStatus { published_node_ids, ..VolumeStatus::default() }),

@@ -2,4 +2,5 @@
 //! audit of what the driver lists as attached.
 
 pub(super) mod audit;
+pub(super) mod audits;
 pub(super) mod worker;

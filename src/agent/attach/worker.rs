@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::audit;
+use crate::agent::caches::{BY_HANDLE, Watched as _};
 use crate::agent::calls::arguments;
-use crate::agent::calls::budgets::{Budget, Busy, Direction, LATER, Parked, Service, Turn};
+use crate::agent::calls::budgets::{Budget, Busy, Direction, LATER, Service, Turn};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{failed, went};
-use crate::agent::context::{Agent, BY_HANDLE, Watched as _};
+use crate::agent::context::Agent;
+use crate::agent::queues::Parked;
 use crate::api::attachment::Fixed;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::instance_name;
@@ -88,7 +90,7 @@ async fn settle(agent: &Arc<Agent>, handle: &str) -> Next {
 
 /// The handle's Attachments that this agent works on: those that leave first, then by age.
 fn line(agent: &Agent, handle: &str) -> Vec<Arc<Attachment>> {
-    let mut line = agent.attachments.by_index(BY_HANDLE, handle);
+    let mut line = agent.caches.attachments.by_index(BY_HANDLE, handle);
     line.retain(|a| a.spec.controller.as_ref().is_some_and(|c| c.agent == agent.node_name));
     line.sort_by_key(|a| {
         let meta = &a.metadata;
@@ -215,7 +217,7 @@ async fn look(agent: &Agent, attachment: &Attachment) -> Result<Option<Outcome>,
     let live = agent.get_live::<Attachment>(name.unwrap_or_default()).await?;
     let live = live.filter(|live| live.metadata.uid.as_deref() == uid);
     let Some(live) = live else {
-        agent.attachments.remove_confirmed(uid.unwrap_or_default());
+        agent.caches.attachments.remove_confirmed(uid.unwrap_or_default());
         return Ok(Some(Outcome::Went));
     };
     let planned = AttachmentSeen::of(attachment);
@@ -227,7 +229,7 @@ async fn look(agent: &Agent, attachment: &Attachment) -> Result<Option<Outcome>,
     }
     // One that is another agent's now is not for this one's cache, and what the watch brings wakes.
     let moved_on = if live.is_watched_by(&agent.node_name) { Outcome::Went } else { Outcome::Idle };
-    agent.take_in(&agent.attachments, live);
+    agent.take_in(&agent.caches.attachments, live);
     Ok(Some(moved_on))
 }
 
@@ -286,7 +288,7 @@ async fn conclude(
         status.publish_context.clone_from(context);
         went(status, desired, generation, now);
     };
-    agent.write_outcome(&agent.api(), &agent.attachments, attachment, change, still).await?;
+    agent.write_outcome(&agent.api(), &agent.caches.attachments, attachment, change, still).await?;
     // A step that was done: the next one has its own count.
     agent.retries.clear(attachment.metadata.uid.as_deref().unwrap_or_default());
     let Fixed { driver_name, handle_name, .. } = &attachment.spec.fixed;
@@ -318,7 +320,7 @@ async fn record_failure(
     let still = |fresh: &Attachment| {
         fresh.metadata.generation == attachment.metadata.generation && state_of(fresh) == state_of(attachment)
     };
-    agent.write_outcome(&agent.api(), &agent.attachments, attachment, change, still).await?;
+    agent.write_outcome(&agent.api(), &agent.caches.attachments, attachment, change, still).await?;
     if attempt.number == 1 {
         agent.tell(attachment, EventReason::CallFailed, rpc.name(), failure.to_string());
     }

@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::agent::queues::Parked;
+
 /// Longest wait for a turn at a plugin. Whoever does not get one lets others go first.
 const TURN: Duration = Duration::from_secs(30);
 /// Passes of one budget that wait with a worker in hand. Enough to follow each other without a gap.
@@ -36,17 +38,6 @@ pub(crate) enum Service {
 pub(crate) enum Direction {
     Make,
     Undo,
-}
-
-/// The key of a pass, to be put into its queue again.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Parked {
-    /// The node's calls of a VolumeHandle.
-    Node(String),
-    /// Controller calls of a VolumeHandle.
-    Handle(String),
-    /// A Volume's own calls.
-    Volume(String),
 }
 
 /// All turns are taken: look again after [`LATER`] or when woken.

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use kube::Api;
 
 use super::status::Progress;
-use crate::agent::context::{Agent, Watched};
+use crate::agent::caches::Watched;
+use crate::agent::context::Agent;
 use crate::api::{Attachment, AttachmentStatus, Volume, VolumeClaim, VolumeClaimStatus, VolumeStatus};
 use crate::k8s::cache::Cached;
 use crate::k8s::{ApiError, Cache};

@@ -42,9 +42,9 @@ pub async fn reconcile(agent: &Agent, driver: &str) -> Next {
 
 async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     let name = instance_name(&agent.node_name, driver);
-    let observed = agent.instances.get("", &name);
+    let observed = agent.caches.instances.get("", &name);
     let of_driver = || OfDriver::seen(&agent.records, &agent.retries, driver);
-    let Some(plugin) = agent.plugin_of(driver) else {
+    let Some(plugin) = agent.caches.plugin_of(driver) else {
         if let Some(observed) = &observed {
             dismiss_on_order(agent, observed).await?;
         }
@@ -107,14 +107,14 @@ async fn create(agent: &Agent, spec: PluginInstanceSpec) -> Result<Next, ApiErro
     }
     let object = object(agent, spec);
     match agent.writer.create(&agent.api::<PluginInstance>(), &object).await? {
-        crate::k8s::Created::New(created) => agent.instances.apply(created),
+        crate::k8s::Created::New(created) => agent.caches.instances.apply(created),
         crate::k8s::Created::Exists => {
             let name = object.metadata.name.as_deref().unwrap_or_default();
             if let Some(found) = agent.get_live::<PluginInstance>(name).await? {
                 // The next look compares the socket.
                 let socket_path = found.spec.socket_path.clone();
                 if found.spec == (PluginInstanceSpec { socket_path, ..object.spec.clone() }) {
-                    agent.instances.apply(found);
+                    agent.caches.instances.apply(found);
                 } else {
                     // Also one that no watch of ours selects: it says another agent, so it has to go.
                     remove(agent, &found).await?;
@@ -136,16 +136,16 @@ async fn write(
     let uid = observed.metadata.uid.as_deref().unwrap_or_default();
     let api = agent.api::<PluginInstance>();
     match agent.writer.patch_status(&api, &Target::of(observed), patch).await {
-        Ok(written) => agent.instances.apply(written),
+        Ok(written) => agent.caches.instances.apply(written),
         Err(ApiError::Gone(_)) => {
-            agent.instances.remove_confirmed(uid);
+            agent.caches.instances.remove_confirmed(uid);
             return Ok(Next::Again);
         }
         Err(ApiError::Conflict(request)) => {
             let name = observed.metadata.name.as_deref().unwrap_or_default();
             match agent.get_live::<PluginInstance>(name).await? {
-                Some(found) => agent.instances.apply(found),
-                None => agent.instances.remove_confirmed(uid),
+                Some(found) => agent.caches.instances.apply(found),
+                None => agent.caches.instances.remove_confirmed(uid),
             }
             return Err(ApiError::Conflict(request));
         }
@@ -172,8 +172,8 @@ async fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) -> Result<()
         match agent.records.dismiss(&uid) {
             Ok(Some(file)) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
-                agent.taken.tell();
-                let all = agent.attachments.all();
+                agent.lost.tell();
+                let all = agent.caches.attachments.all();
                 let waits = |handle: &String| file.handle_name.is_empty() || *handle == file.handle_name;
                 let handles = all.into_iter().map(|attachment| attachment.spec.fixed.handle_name.clone());
                 handles.filter(waits).for_each(|handle| agent.queues.nodes.add(handle));
@@ -207,7 +207,7 @@ async fn is_registered(agent: &Agent) -> Result<bool, ApiError> {
 /// Reports the node's instances as unhealthy at shutdown: the leader learns at once that nobody speaks to these
 /// plugins for a while.
 pub async fn report_shutdown(agent: &Agent) {
-    for observed in agent.instances.all() {
+    for observed in agent.caches.instances.all() {
         let before = observed.status.clone().unwrap_or_default();
         let mut after = before.clone();
         not_healthy(&observed, &mut after, Reason::AgentShutdown, "the agent beside it is shutting down");
@@ -235,7 +235,7 @@ async fn remove(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError
     let meta = &observed.metadata;
     let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
     agent.writer.delete(&agent.api::<PluginInstance>(), name, uid, None).await?;
-    agent.instances.remove_confirmed(uid);
+    agent.caches.instances.remove_confirmed(uid);
     Ok(())
 }
 

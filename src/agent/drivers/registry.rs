@@ -12,113 +12,15 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::endpoint::{Endpoint, Health, Said, Seen, Serving};
 use super::folders::{Folders, Scan, SocketFile};
-
-use super::fingerprint::Fingerprint;
-use super::watcher;
-use crate::csi::{Deadlines, Plugin, Service};
+use super::watcher::Watcher;
+use crate::csi::{Deadlines, Service};
 
 /// Time between two looks through the plugin directory.
 const SCAN: Duration = Duration::from_millis(500);
 /// After this long a socket that has not been asked with success or failure is no longer waited for.
 const SETTLED: Duration = Duration::from_secs(20);
-
-/// How a plugin process is doing, as its watcher last saw it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
-    /// It answers Probe.
-    pub healthy: bool,
-    /// There is no socket, or nobody accepts on it: the process is proven dead (rule R2).
-    pub gone: bool,
-    /// Why it is not healthy.
-    pub error: Option<String>,
-}
-
-/// A process that answers, for making calls.
-#[derive(Clone, Debug)]
-pub struct Serving {
-    /// The connection.
-    pub plugin: Plugin,
-    /// What it says about itself.
-    pub fingerprint: Arc<Fingerprint>,
-}
-
-/// What a watcher knows of the process behind its socket.
-#[derive(Debug)]
-pub(crate) enum Seen {
-    /// There is no process, or it has not said who it is.
-    Nothing,
-    /// The process has said its driver's name, and has not answered what else it was asked.
-    Name(String),
-    /// All that is needed for calls.
-    Serving(Serving),
-}
-
-/// What a process said about itself.
-#[derive(Clone, Debug)]
-pub enum Said {
-    /// Nothing.
-    Nothing,
-    /// Its driver's name, and not what it serves.
-    Name(String),
-    /// Everything.
-    All(Arc<Fingerprint>),
-}
-
-/// A socket, and what is known of the process behind it.
-#[derive(Clone, Debug)]
-pub struct Endpoint {
-    /// Path of the socket.
-    pub path: PathBuf,
-    /// Order of appearance: of two that answer, the newer serves.
-    pub serial: u64,
-    /// What its process said about itself, also after it ended.
-    pub said: Said,
-    /// The process, while it is connected.
-    pub serving: Option<Serving>,
-    /// The health of the process.
-    pub health: Health,
-}
-
-impl Endpoint {
-    /// The name its process gave itself, also after it ended.
-    #[must_use]
-    pub fn driver(&self) -> Option<&str> {
-        match &self.said {
-            Said::Nothing => None,
-            Said::Name(name) => Some(name),
-            Said::All(said) => Some(&said.driver),
-        }
-    }
-
-    fn offers(&self, service: Service) -> bool {
-        match &self.said {
-            Said::Nothing => false,
-            Said::Name(_) => service == Service::Identity,
-            Said::All(said) => said.has(service),
-        }
-    }
-
-    /// Whether the process says its name and did not say what it serves.
-    #[must_use]
-    pub fn is_unread(&self) -> bool {
-        matches!(self.said, Said::Name(_))
-    }
-
-    fn learn(&mut self, seen: Seen) {
-        self.serving = None;
-        match seen {
-            Seen::Nothing => {}
-            // What a process of this name said before still counts.
-            Seen::Name(name) if self.driver() == Some(name.as_str()) => {}
-            Seen::Name(name) => self.said = Said::Name(name),
-            Seen::Serving(serving) => {
-                self.said = Said::All(serving.fingerprint.clone());
-                self.serving = Some(serving);
-            }
-        }
-    }
-}
 
 struct Watched {
     file: SocketFile,
@@ -279,12 +181,20 @@ impl Registry {
             serving: None,
             health: Health::default(),
         };
-        let task = watcher::watch(self.clone(), path.to_owned(), serial, poke.clone());
-        Watched { file, endpoint, reported: false, poke, task: tokio::spawn(task).abort_handle() }
+        let (me, surroundings, at) = (self.clone(), self.surroundings.clone(), path.to_owned());
+        let watcher = Watcher {
+            path: path.to_owned(),
+            deadlines: self.deadlines(),
+            poke: poke.clone(),
+            health_timeout: Box::new(move |driver| surroundings.health_timeout(driver)),
+            report: Box::new(move |seen, health| me.report(&at, serial, seen, health)),
+        };
+        let task = tokio::spawn(watcher.watch()).abort_handle();
+        Watched { file, endpoint, reported: false, poke, task }
     }
 
     /// Takes in the report of a process's watcher.
-    pub(crate) fn report(&self, path: &Path, serial: u64, seen: Seen, health: Health) {
+    fn report(&self, path: &Path, serial: u64, seen: Seen, health: Health) {
         let (driver, before, arrived) = {
             let mut state = self.state();
             // A watcher that was aborted in the middle of its report speaks of a socket that is gone.
@@ -322,10 +232,6 @@ impl Registry {
 
     pub(crate) fn deadlines(&self) -> Deadlines {
         self.deadlines.clone()
-    }
-
-    pub(crate) fn health_timeout(&self, driver: &str) -> Duration {
-        self.surroundings.health_timeout(driver)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
+use super::endpoint::Endpoint;
 use super::fingerprint::Fingerprint;
-use super::registry::Endpoint;
 use crate::api::instance::{PluginInstance, PluginInstanceStatus, Service, ServiceStatus};
 use crate::api::plugin::Roles;
 use crate::csi;

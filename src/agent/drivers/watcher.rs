@@ -1,16 +1,16 @@
 //! Watches one plugin process: connects, reads its fingerprint, probes it, connects again. For ever; nothing that a
 //! driver does ends the agent.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
+use super::endpoint::{Health, Seen, Serving};
 use super::fingerprint::Fingerprint;
-use super::registry::{Health, Registry, Seen, Serving};
-use crate::csi::{CallError, Dial, DialError, Ended};
+use crate::csi::{CallError, Deadlines, Dial, DialError, Ended};
 use crate::k8s::backoff::Backoff;
 
 /// Time between probes of a process that is not healthy yet.
@@ -23,94 +23,101 @@ const CONNECT: Backoff = Backoff::new(Duration::from_millis(250), Duration::from
 /// Shortest life of a connection after which the next one is made at once.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Watches the process behind one socket file until the registry aborts it.
-pub(crate) async fn watch(registry: Arc<Registry>, path: PathBuf, serial: u64, poke: Arc<Notify>) {
-    let (mut failures, mut short) = (0, 0);
-    let mut dial = Dial::of(&path);
-    loop {
-        match connect(&registry, &mut dial).await {
-            Ok((serving, ended, health)) => {
-                failures = 0;
-                let driver = serving.fingerprint.driver.clone();
-                tracing::info!(socket = %path.display(), driver, healthy = health.healthy, "plugin connected");
-                registry.report(&path, serial, Seen::Serving(serving.clone()), health.clone());
-                let began = Instant::now();
-                attend(&registry, &path, serial, &poke, serving, ended, health).await;
-                tracing::info!(socket = %path.display(), driver, "plugin connection lost");
-                // A server that keeps no connection open is asked like one that cannot be.
-                short = if began.elapsed() < SHORT { short + 1 } else { 0 };
-                if short > 1 {
-                    sleep(CONNECT.delay(short)).await;
+/// Watches the process behind one socket file.
+pub(crate) struct Watcher {
+    pub path: PathBuf,
+    pub deadlines: Deadlines,
+    /// Told when a call found the connection broken.
+    pub poke: Arc<Notify>,
+    /// How long a process of a driver may take to become healthy.
+    pub health_timeout: Box<dyn Fn(&str) -> Duration + Send + Sync>,
+    /// Where everything that is seen is reported.
+    pub report: Box<dyn Fn(Seen, Health) + Send + Sync>,
+}
+
+impl Watcher {
+    /// Watches until the registry aborts it.
+    pub async fn watch(self) {
+        let socket = self.path.display();
+        let (mut failures, mut short) = (0, 0);
+        let mut dial = Dial::of(&self.path);
+        loop {
+            match self.connect(&mut dial).await {
+                Ok((serving, ended, health)) => {
+                    failures = 0;
+                    let driver = serving.fingerprint.driver.clone();
+                    tracing::info!(%socket, driver, healthy = health.healthy, "plugin connected");
+                    (self.report)(Seen::Serving(serving.clone()), health.clone());
+                    let began = Instant::now();
+                    self.attend(serving, ended, health).await;
+                    tracing::info!(%socket, driver, "plugin connection lost");
+                    // A server that keeps no connection open is asked like one that cannot be.
+                    short = if began.elapsed() < SHORT { short + 1 } else { 0 };
+                    if short > 1 {
+                        sleep(CONNECT.delay(short)).await;
+                    }
                 }
-            }
-            Err((seen, health)) => {
-                failures += 1;
-                if failures == 1 {
-                    tracing::warn!(socket = %path.display(), error = health.error, "plugin cannot be asked");
+                Err((seen, health)) => {
+                    failures += 1;
+                    if failures == 1 {
+                        tracing::warn!(%socket, error = health.error, "plugin cannot be asked");
+                    }
+                    (self.report)(seen, health);
+                    sleep(CONNECT.delay(failures)).await;
                 }
-                registry.report(&path, serial, seen, health);
-                sleep(CONNECT.delay(failures)).await;
             }
         }
     }
-}
 
-async fn connect(registry: &Registry, dial: &mut Dial) -> Result<(Serving, Ended, Health), (Seen, Health)> {
-    let (plugin, ended) = dial.connect(registry.deadlines()).await.map_err(|error| {
-        let gone = matches!(error, DialError::NotThere { .. } | DialError::Refused { .. });
-        (Seen::Nothing, Health { healthy: false, gone, error: Some(error.to_string()) })
-    })?;
-    let failed = |error: &CallError| Health { error: Some(error.to_string()), ..Health::default() };
-    let info = plugin.get_plugin_info().await.map_err(|error| (Seen::Nothing, failed(&error)))?;
-    let driver = info.name.clone();
-    let fingerprint = Fingerprint::read(&plugin, info).await;
-    let fingerprint = fingerprint.map_err(|error| (Seen::Name(driver), failed(&error)))?;
-    let health = match plugin.probe().await {
-        Ok(true) => Health { healthy: true, ..Health::default() },
-        Ok(false) => Health::default(),
-        Err(error) => failed(&error),
-    };
-    Ok((Serving { plugin, fingerprint: Arc::new(fingerprint) }, ended, health))
-}
-
-/// Probes a connected process until its connection is lost.
-async fn attend(
-    registry: &Registry,
-    path: &Path,
-    serial: u64,
-    poke: &Notify,
-    serving: Serving,
-    mut ended: Ended,
-    mut health: Health,
-) {
-    let driver = &serving.fingerprint.driver;
-    let started = Instant::now();
-    loop {
-        tokio::select! {
-            () = sleep(if health.healthy { HEALTHY } else { STARTING }) => {}
-            () = poke.notified() => {}
-            () = &mut ended => return,
-        }
-        let next = match serving.plugin.probe().await {
+    async fn connect(&self, dial: &mut Dial) -> Result<(Serving, Ended, Health), (Seen, Health)> {
+        let (plugin, ended) = dial.connect(self.deadlines.clone()).await.map_err(|error| {
+            let gone = matches!(error, DialError::NotThere { .. } | DialError::Refused { .. });
+            (Seen::Nothing, Health { healthy: false, gone, error: Some(error.to_string()) })
+        })?;
+        let failed = |error: &CallError| Health { error: Some(error.to_string()), ..Health::default() };
+        let info = plugin.get_plugin_info().await.map_err(|error| (Seen::Nothing, failed(&error)))?;
+        let driver = info.name.clone();
+        let fingerprint = Fingerprint::read(&plugin, info).await;
+        let fingerprint = fingerprint.map_err(|error| (Seen::Name(driver), failed(&error)))?;
+        let health = match plugin.probe().await {
             Ok(true) => Health { healthy: true, ..Health::default() },
-            // Another process, or none: what this one said about itself no longer counts.
-            Err(error) if error.is_transport() => return,
-            answer => {
-                let timeout = registry.health_timeout(driver);
-                let patient = !health.healthy && health.error.is_none() && started.elapsed() < timeout;
-                // Without a time that passes: a text that changed with each probe would be a write with each probe.
-                let error = match answer {
-                    Err(error) => Some(error.to_string()),
-                    Ok(_) if patient => None,
-                    Ok(_) => Some(format!("Probe: not ready, for longer than {} s", timeout.as_secs())),
-                };
-                Health { healthy: false, gone: false, error }
-            }
+            Ok(false) => Health::default(),
+            Err(error) => failed(&error),
         };
-        if next.healthy != health.healthy {
-            tracing::info!(driver, healthy = next.healthy, error = next.error, "plugin health changed");
+        Ok((Serving { plugin, fingerprint: Arc::new(fingerprint) }, ended, health))
+    }
+
+    /// Probes a connected process until its connection is lost.
+    async fn attend(&self, serving: Serving, mut ended: Ended, mut health: Health) {
+        let driver = &serving.fingerprint.driver;
+        let started = Instant::now();
+        loop {
+            tokio::select! {
+                () = sleep(if health.healthy { HEALTHY } else { STARTING }) => {}
+                () = self.poke.notified() => {}
+                () = &mut ended => return,
+            }
+            let next = match serving.plugin.probe().await {
+                Ok(true) => Health { healthy: true, ..Health::default() },
+                // Another process, or none: what this one said about itself no longer counts.
+                Err(error) if error.is_transport() => return,
+                answer => {
+                    let timeout = (self.health_timeout)(driver);
+                    let patient = !health.healthy && health.error.is_none() && started.elapsed() < timeout;
+                    // Without a time that passes: a text that changed with each probe would be a write with each probe.
+                    let error = match answer {
+                        Err(error) => Some(error.to_string()),
+                        Ok(_) if patient => None,
+                        Ok(_) => Some(format!("Probe: not ready, for longer than {} s", timeout.as_secs())),
+                    };
+                    Health { healthy: false, gone: false, error }
+                }
+            };
+            if next.healthy != health.healthy {
+                tracing::info!(driver, healthy = next.healthy, error = next.error, "plugin health changed");
+            }
+            health = next;
+            (self.report)(Seen::Serving(serving.clone()), health.clone());
         }
-        health = next;
-        registry.report(path, serial, Seen::Serving(serving.clone()), health.clone());
     }
 }

@@ -86,8 +86,8 @@ impl Pass {
 
     /// Whether a claim is one that may write to its mount, as far as it is known.
     fn writes(&self, claim: &str, attachment: &str) -> bool {
-        let claim = self.agent.claims.by_uid(claim);
-        let both = claim.zip(self.agent.attachments.by_uid(attachment));
+        let claim = self.agent.caches.claims.by_uid(claim);
+        let both = claim.zip(self.agent.caches.attachments.by_uid(attachment));
         both.and_then(|(claim, attachment)| flags(&attachment, &claim)).is_some_and(|f| !f.is_read_only())
     }
 }

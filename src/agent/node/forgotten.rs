@@ -28,7 +28,7 @@ impl Pass {
         let note = said(&record, &self.agent.node_name, why);
         tracing::error!("{note}");
         self.agent.queues.instances.add(record.driver_name.clone());
-        self.agent.taken.tell();
+        self.agent.lost.tell();
         if let Some(instance) = self.instance(&record.driver_name) {
             self.agent.tell(&instance, EventReason::Orphan, "Report", note);
         }
@@ -41,7 +41,7 @@ impl Pass {
         tracing::info!(attachment = stored.record.attachment_name, "the API server has it again");
         self.agent.queues.instances.add(stored.record.driver_name.clone());
         self.agent.records.put_or_defer(stored).await;
-        self.agent.taken.tell();
+        self.agent.lost.tell();
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Pass {
 
     /// The PluginInstance of a driver on this node.
     pub(super) fn instance(&self, driver: &str) -> Option<Arc<PluginInstance>> {
-        self.agent.instances.get("", &instance_name(&self.agent.node_name, driver))
+        self.agent.caches.instances.get("", &instance_name(&self.agent.node_name, driver))
     }
 }
 

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::observe::version;
 use super::pass::{CONCURRENCY, PATIENCE, Pass, Trouble};
 use super::report::{Wait, shows_own_failure};
-use super::view::View;
+use super::view::{View, claim_uid, path_failure, version};
 use crate::agent::calls::arguments;
-use crate::agent::calls::budgets::{Budget, Busy, Direction, Parked, Service, Turn};
+use crate::agent::calls::budgets::{Budget, Busy, Direction, Service, Turn};
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::directories::{self, DirectoryError};
 use crate::agent::host::imprint;
 use crate::agent::host::mount_flags::{self, Wanted};
 use crate::agent::host::mounts::{self, Device, MountError};
-use crate::agent::host::paths::{HostPath, PathError};
+use crate::agent::host::paths::HostPath;
+use crate::agent::queues::Parked;
 use crate::agent::records::store::Stored;
 use crate::api::conditions::Reason;
 use crate::api::instance::MAX_STAGED;
@@ -313,16 +313,8 @@ fn never_sent(error: &CallError) -> bool {
     error.meaning() == Meaning::NeverSent || error.origin == Origin::Argument
 }
 
-pub(super) fn claim_uid(claim: &VolumeClaim) -> String {
-    claim.metadata.uid.clone().unwrap_or_default()
-}
-
 pub(super) fn local(rpc: Rpc, error: &DirectoryError) -> Failure {
     Failure::local(Reason::NodePathFailed, rpc, error.to_string())
-}
-
-pub(super) fn path_failure(error: &PathError) -> Failure {
-    Failure::arguments(Rpc::NodePublishVolume, error)
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use kube::Resource;
 
 use super::pass::Pass;
 use super::presume::target_of;
-use super::view::View;
-use crate::agent::context::{Agent, BY_ATTACHMENT, BY_HANDLE};
+use super::view::{View, version};
+use crate::agent::caches::{BY_ATTACHMENT, BY_HANDLE};
+use crate::agent::context::Agent;
 use crate::agent::host::mounts::{self, MountError};
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::{Stored, Unreadable};
@@ -72,7 +73,7 @@ impl Pass {
     fn may_be_here(&self, file: &Unreadable, attachments: &HashMap<String, Arc<Attachment>>) -> bool {
         let Some(one) = attachments.values().next() else { return false };
         let (agent, uid) = (&*self.agent, &file.attachment_uid);
-        let attachment = agent.attachments.by_uid(uid);
+        let attachment = agent.caches.attachments.by_uid(uid);
         let has_one = attachment.is_some_and(|found| found.spec.node_name == agent.node_name);
         let is_known = has_one || agent.records.get(uid).is_some();
         file.may_be_of(&self.handle, &one.spec.fixed.driver_name, is_known)
@@ -145,7 +146,7 @@ impl Pass {
 
     /// Attachments of the handle on this node: the newer of cache and live read.
     fn attachments(&self) -> HashMap<String, Arc<Attachment>> {
-        let cached = self.agent.attachments.by_index(BY_HANDLE, &self.handle);
+        let cached = self.agent.caches.attachments.by_index(BY_HANDLE, &self.handle);
         let mine = cached.into_iter().filter(|a| a.spec.node_name == self.agent.node_name);
         let mut found: HashMap<String, Arc<Attachment>> = mine.map(|a| (uid(&*a), a)).collect();
         for (uid, live) in &self.live {
@@ -200,11 +201,11 @@ impl Pass {
         attachments: &BTreeSet<&String>,
         stored: &HashMap<String, Stored>,
     ) -> HashMap<String, Arc<VolumeClaim>> {
-        let assigned = attachments.iter().flat_map(|uid| agent.claims.by_index(BY_ATTACHMENT, uid));
+        let assigned = attachments.iter().flat_map(|uid| agent.caches.claims.by_index(BY_ATTACHMENT, uid));
         let recorded = stored.values().flat_map(|s| s.record.targets.keys());
-        let recorded = recorded.filter_map(|uid| agent.claims.by_uid(uid));
+        let recorded = recorded.filter_map(|uid| agent.caches.claims.by_uid(uid));
         // Also one whose Attachment is not known yet.
-        let named = agent.claims.by_index(BY_HANDLE, &self.handle);
+        let named = agent.caches.claims.by_index(BY_HANDLE, &self.handle);
         let cached = assigned.chain(recorded).chain(named);
         let mut found: HashMap<String, Arc<VolumeClaim>> = cached.map(|c| (uid(&*c), c)).collect();
         for (uid, live) in &self.live_claims {
@@ -224,10 +225,6 @@ fn insert_newer<K: Resource>(found: &mut HashMap<String, Arc<K>>, uid: &str, liv
     if version(&**live) > cached {
         found.insert(uid.to_owned(), live.clone());
     }
-}
-
-pub(super) fn version<K: Resource>(object: &K) -> u64 {
-    object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
 pub(super) fn uid<K: Resource>(object: &K) -> String {

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use super::make::{claim_uid, path_failure};
 use super::pass::{Pass, Trouble};
-use super::view::View;
+use super::view::{View, claim_uid, path_failure};
 use crate::agent::host::paths::{HostPath, PathError, Paths};
 use crate::api::VolumeClaim;
 use crate::attachment::record::Done;

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::forgotten::{beside_unreadable, ways_out};
-use super::make::claim_uid;
+
 use super::pass::{CONCURRENCY, PATIENCE, Pass, Trouble};
-use super::view::{View, attachment_of};
+use super::view::{View, attachment_of, claim_uid};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Attempt;
 use crate::agent::calls::status::{failed, waits, went};
@@ -115,7 +115,7 @@ impl Pass {
         after.state = AttachmentState::NodeDetached;
         went(&mut after, &desired, attachment.metadata.generation, Timestamp::now());
         let api = self.agent.api::<Attachment>();
-        self.agent.write_status(&api, &self.agent.attachments, &**attachment, &before, &after).await?;
+        self.agent.write_status(&api, &self.agent.caches.attachments, &**attachment, &before, &after).await?;
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Pass {
         // Deletion raises the generation.
         let still = |fresh: &VolumeClaim| fresh.metadata.generation == claim.metadata.generation;
         let api = self.agent.api_in(claim.metadata.namespace.as_deref().unwrap_or_default());
-        self.agent.write_outcome(&api, &self.agent.claims, claim, change, still).await?;
+        self.agent.write_outcome(&api, &self.agent.caches.claims, claim, change, still).await?;
         if attempt.number == 1 {
             self.agent.tell(claim, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
         }
@@ -163,7 +163,7 @@ impl Pass {
         let place = format!("on node {}", self.agent.node_name);
         failed(&mut after, failure, attempt, &place, attachment.metadata.generation, Timestamp::now());
         let api = self.agent.api::<Attachment>();
-        self.agent.write_status(&api, &self.agent.attachments, &**attachment, &before, &after).await
+        self.agent.write_status(&api, &self.agent.caches.attachments, &**attachment, &before, &after).await
     }
 
     /// Nothing to do now. Says on claims that have waited for long what they wait for, and when to look again.
@@ -231,7 +231,7 @@ impl Pass {
     /// Writes what a claim waits for, if that is news. A failure of this write is not worth a retry.
     pub(super) async fn report_waiting(&self, claim: &Arc<VolumeClaim>, wait: Wait) {
         // A claim may have been written since the pass began: its newest version is in the cache.
-        let claim = self.agent.claims.by_uid(&claim_uid(claim)).unwrap_or_else(|| claim.clone());
+        let claim = self.agent.caches.claims.by_uid(&claim_uid(claim)).unwrap_or_else(|| claim.clone());
         let shown = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
         if shown.is_some_and(|c| c.reason == wait.reason.as_str() && c.message == wait.message) {
             return;
@@ -254,7 +254,7 @@ impl Pass {
         change(&mut after, claim.metadata.generation, Timestamp::now());
         let namespace = claim.metadata.namespace.clone().unwrap_or_default();
         let api = self.agent.api_in::<VolumeClaim>(&namespace);
-        self.agent.write_status(&api, &self.agent.claims, &**claim, &before, &after).await
+        self.agent.write_status(&api, &self.agent.caches.claims, &**claim, &before, &after).await
     }
 }
 

@@ -150,24 +150,24 @@ impl Pass {
             stored.record.staged = Done::Maybe;
             // Every process looks before it forgets, whatever its disk says.
             self.agent.records.put_or_defer(stored).await;
-            self.agent.taken.tell();
+            self.agent.lost.tell();
             return Ok(());
         }
         self.clear_staging(&staging)?;
         let was_unreadable = self.agent.records.remove(uid).await;
         if was_unreadable {
             // A file that names no driver is reported for each.
-            for instance in self.agent.instances.all() {
+            for instance in self.agent.caches.instances.all() {
                 self.agent.queues.instances.add(instance.spec.driver_name.clone());
             }
-            self.agent.taken.tell();
+            self.agent.lost.tell();
         }
         if stored.record.forgotten.is_some() {
             tracing::info!(
                 volume = stored.record.volume_handle,
                 "what the API server had forgotten is undone"
             );
-            self.agent.taken.tell();
+            self.agent.lost.tell();
         }
         // It may be there for this record only.
         self.agent.queues.instances.add(stored.record.driver_name.clone());

@@ -3,6 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kube::Resource;
+
+use crate::agent::calls::failure::Failure;
+use crate::agent::host::paths::PathError;
 use crate::agent::records::store::Stored;
 use crate::api::{Attachment, VolumeClaim};
 use crate::attachment::node_side::{NodeStep, Seen};
@@ -14,6 +18,18 @@ pub(super) struct View {
     pub claims: HashMap<String, Arc<VolumeClaim>>,
     pub attachments: HashMap<String, Arc<Attachment>>,
     pub stored: HashMap<String, Stored>,
+}
+
+pub(super) fn claim_uid(claim: &VolumeClaim) -> String {
+    claim.metadata.uid.clone().unwrap_or_default()
+}
+
+pub(super) fn path_failure(error: &PathError) -> Failure {
+    Failure::arguments(Rpc::NodePublishVolume, error)
+}
+
+pub(super) fn version<K: Resource>(object: &K) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
 /// What a call is about and which call it is, for its backoff; nothing for steps that do not fail.

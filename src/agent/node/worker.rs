@@ -171,9 +171,9 @@ impl Pass {
         let found = read::get_live(&api, &target.name).await?;
         let same = found.filter(|c| c.metadata.uid.as_deref() == Some(claim));
         if let Some(found) = &same {
-            self.agent.take_in(&self.agent.claims, found.clone());
+            self.agent.take_in(&self.agent.caches.claims, found.clone());
         } else {
-            self.agent.claims.remove_confirmed(claim);
+            self.agent.caches.claims.remove_confirmed(claim);
             self.revision = None;
         }
         self.live_claims.insert(claim.to_owned(), same.map(Arc::new));
@@ -186,9 +186,9 @@ impl Pass {
         self.live_handle = None;
         let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment));
         if let Some(found) = &same {
-            self.agent.take_in(&self.agent.attachments, found.clone());
+            self.agent.take_in(&self.agent.caches.attachments, found.clone());
         } else {
-            self.agent.attachments.remove_confirmed(attachment);
+            self.agent.caches.attachments.remove_confirmed(attachment);
             self.revision = None;
         }
         self.live.insert(attachment.to_owned(), same.map(Arc::new));

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::store::Stored;
+use super::stored::Stored;
 
 /// A record cannot be stored, read or removed.
 #[derive(Debug, thiserror::Error)]

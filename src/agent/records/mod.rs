@@ -3,3 +3,4 @@
 pub(super) mod files;
 pub(super) mod state_disk;
 pub(super) mod store;
+pub(super) mod stored;

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -15,8 +15,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::agent::context::Agent;
-use crate::agent::events::Wakes;
 use crate::api::instance::{PluginInstanceStatus, Service, ServiceStatus};
 
 /// Time between two tries while all is well.
@@ -70,6 +68,29 @@ impl StateDisk {
         }
     }
 
+    /// Keeps trying, for as long as the process lives, and tells whenever something else is known of it: whether it takes no
+    /// writes.
+    pub async fn attend(&self, tell: impl Fn(bool)) {
+        let mut hanging = None;
+        let mut told = None;
+        let mut tried = Instant::now();
+        loop {
+            let problem = self.problem();
+            let pause = if problem.is_some() { FAILING } else { USUAL };
+            if problem != told {
+                tell(problem.is_some());
+                told = problem;
+            }
+            tokio::select! {
+                () = sleep_until(tried + pause) => {
+                    self.probe(&mut hanging).await;
+                    tried = Instant::now();
+                }
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
     /// Tries a write. One that hangs is waited for, and no second one is begun beside it.
     async fn probe(&self, hanging: &mut Option<JoinHandle<io::Result<()>>>) {
         let directory = self.directory.clone();
@@ -83,30 +104,6 @@ impl StateDisk {
                 self.failed(&format!("no answer in {} s", PATIENCE.as_secs()));
                 *hanging = Some(trial);
             }
-        }
-    }
-}
-
-/// Keeps trying, for as long as the process lives, and says what comes of it.
-pub(crate) async fn attend(agent: Arc<Agent>, wakes: Arc<Wakes>) {
-    let disk = agent.records.disk();
-    let mut hanging = None;
-    let mut told = None;
-    let mut tried = Instant::now();
-    loop {
-        let problem = disk.problem();
-        let pause = if problem.is_some() { FAILING } else { USUAL };
-        if problem != told {
-            agent.metrics.state_unwritable.set(i64::from(problem.is_some()));
-            wakes.state_disk_changed(problem.is_none());
-            told = problem;
-        }
-        tokio::select! {
-            () = sleep_until(tried + pause) => {
-                disk.probe(&mut hanging).await;
-                tried = Instant::now();
-            }
-            () = disk.changed.notified() => {}
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::attachment::record::{Done, Imprint, Record};
 use crate::attachment::record::{Left, TargetRecord};
 
 pub(crate) fn stored(uid: &str) -> Stored {

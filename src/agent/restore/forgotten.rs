@@ -16,6 +16,7 @@ use crate::api::instance::{
     UNDO_FORGOTTEN,
 };
 use crate::api::names::agent_lease_name;
+use crate::api::names::instance_name;
 use crate::attachment::record::Lapse;
 use crate::heartbeat::Forgotten as Handles;
 use crate::k8s::{ApiError, read};
@@ -164,7 +165,7 @@ impl Agent {
     /// A revision that the API server had reached for moor's kinds, as far as this node knows. Leases may have an etcd of
     /// their own, which counts for itself: a Lease is compared with a Lease only.
     pub fn known_revision(&self) -> u64 {
-        self.claims.highest().max(self.attachments.highest()).max(self.instances.highest())
+        self.caches.highest_revision()
     }
 
     /// The API server's revision now. If its history is not the one that this node knows, everything is doubted from
@@ -181,6 +182,28 @@ impl Agent {
         Ok(now)
     }
 
+    /// Fails with what is missing, until everything that is mounted here was said.
+    pub fn settled(&self) -> Result<(), String> {
+        match self.settling.left() {
+            None => return Ok(()),
+            Some(0) => {}
+            Some(left) => return Err(format!("{left} volumes are yet to be compared with a restored etcd")),
+        }
+        let drivers: BTreeSet<_> =
+            self.records.forgotten().into_iter().map(|stored| stored.record.driver_name).collect();
+        for driver in drivers {
+            let instance = self.caches.instances.get("", &instance_name(&self.node_name, &driver));
+            // Without Plugin or instance only the Lease says it, and that is what waits here.
+            let (Some(_), Some(instance)) = (self.caches.plugin_of(&driver), instance) else { continue };
+            let report = || OfDriver::seen(&self.records, &self.retries, &driver).reported;
+            if !instance.status.as_ref().is_some_and(|status| says(status, report())) {
+                return Err(format!("what a restored etcd has forgotten of {driver} is yet to be reported"));
+            }
+        }
+        self.settling.end();
+        Ok(())
+    }
+
     /// The API server's history went back. What it does not have may be in use here.
     pub fn doubt(&self) {
         if let Err(error) = self.records.doubt_all() {
@@ -192,6 +215,13 @@ impl Agent {
     }
 }
 
+/// Whether a status already says this report, as it is cut and sorted for a status.
+fn says(status: &PluginInstanceStatus, report: Vec<ForgottenMount>) -> bool {
+    let mut said = PluginInstanceStatus::default();
+    say(report, &mut said);
+    (&status.forgotten, &status.forgotten_handles) == (&said.forgotten, &said.forgotten_handles)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -200,7 +230,7 @@ mod tests {
     use crate::agent::calls::failure::Failure;
     use crate::agent::calls::retry::Step;
     use crate::agent::records::store::tests::stored;
-    use crate::api::instance::MAX_STAGED;
+    use crate::api::instance::{MAX_FORGOTTEN, MAX_STAGED};
     use crate::attachment::record::{Forgotten, Imprint, Left};
     use crate::csi::Rpc;
 
@@ -354,5 +384,19 @@ mod tests {
 
         say(vec![mount("one".into())], &mut status);
         assert!(status.forgotten.len() == 1 && status.forgotten_handles.is_empty());
+    }
+
+    /// Else the Lease is never renewed again, and nothing on the node is made or undone.
+    #[test]
+    fn what_a_status_has_room_for_counts_as_said() {
+        let mount =
+            |name: usize| ForgottenMount { handle_name: format!("h{name}"), ..ForgottenMount::default() };
+        let nameless = ForgottenMount { reason: "Unreadable".into(), ..ForgottenMount::default() };
+        for report in [vec![mount(1), nameless], (0..=MAX_FORGOTTEN).map(mount).collect()] {
+            let mut status = PluginInstanceStatus::default();
+            assert!(!says(&status, report.clone()));
+            say(report.clone(), &mut status);
+            assert!(says(&status, report));
+        }
     }
 }

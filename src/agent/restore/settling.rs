@@ -4,12 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::forgotten::{OfDriver, say};
-use crate::agent::context::Agent;
-use crate::api::PluginInstanceStatus;
-use crate::api::instance::ForgottenMount;
-use crate::api::names::instance_name;
-
 /// The VolumeHandles whose records have yet to be compared with the API server. None where nothing went back, or
 /// everything was said.
 #[derive(Debug, Default)]
@@ -29,60 +23,24 @@ impl Settling {
         }
     }
 
+    /// How many handles are left to look at; nothing if nothing went back, or all is said.
+    pub fn left(&self) -> Option<usize> {
+        self.state().as_ref().map(BTreeSet::len)
+    }
+
+    /// All is said.
+    pub fn end(&self) {
+        *self.state() = None;
+    }
+
     fn state(&self) -> MutexGuard<'_, Option<BTreeSet<String>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Agent {
-    /// Fails with what is missing, until everything that is mounted here was said.
-    pub fn settled(&self) -> Result<(), String> {
-        match self.settling.state().as_ref().map(BTreeSet::len) {
-            None => return Ok(()),
-            Some(0) => {}
-            Some(left) => return Err(format!("{left} volumes are yet to be compared with a restored etcd")),
-        }
-        let drivers: BTreeSet<_> =
-            self.records.forgotten().into_iter().map(|stored| stored.record.driver_name).collect();
-        for driver in drivers {
-            let instance = self.instances.get("", &instance_name(&self.node_name, &driver));
-            // Without Plugin or instance only the Lease says it, and that is what waits here.
-            let (Some(_), Some(instance)) = (self.plugin_of(&driver), instance) else { continue };
-            let report = || OfDriver::seen(&self.records, &self.retries, &driver).reported;
-            if !instance.status.as_ref().is_some_and(|status| says(status, report())) {
-                return Err(format!("what a restored etcd has forgotten of {driver} is yet to be reported"));
-            }
-        }
-        *self.settling.state() = None;
-        Ok(())
-    }
-}
-
-/// Whether a status already says this report, as it is cut and sorted for a status.
-fn says(status: &PluginInstanceStatus, report: Vec<ForgottenMount>) -> bool {
-    let mut said = PluginInstanceStatus::default();
-    say(report, &mut said);
-    (&status.forgotten, &status.forgotten_handles) == (&said.forgotten, &said.forgotten_handles)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::instance::MAX_FORGOTTEN;
-
-    /// Else the Lease is never renewed again, and nothing on the node is made or undone.
-    #[test]
-    fn what_a_status_has_room_for_counts_as_said() {
-        let mount =
-            |name: usize| ForgottenMount { handle_name: format!("h{name}"), ..ForgottenMount::default() };
-        let nameless = ForgottenMount { reason: "Unreadable".into(), ..ForgottenMount::default() };
-        for report in [vec![mount(1), nameless], (0..=MAX_FORGOTTEN).map(mount).collect()] {
-            let mut status = PluginInstanceStatus::default();
-            assert!(!says(&status, report.clone()));
-            say(report.clone(), &mut status);
-            assert!(says(&status, report));
-        }
-    }
 
     #[test]
     fn every_handle_is_looked_at() {

@@ -4,7 +4,7 @@ use crate::agent::calls::arguments::{self, ArgumentError};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::context::Agent;
-use crate::agent::drivers::registry::Serving;
+use crate::agent::drivers::endpoint::Serving;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::quantity;
 use crate::api::volume::{Rejected, Segments, VolumeStatus};
@@ -295,7 +295,7 @@ fn take_in(status: &mut VolumeStatus, created: CreatedVolume) {
 /// UID of the Plugin that has the Volume's name for it now.
 async fn plugin_uid(agent: &Agent, volume: &Volume) -> Option<String> {
     let name = &volume.spec.plugin_name;
-    if let Some(plugin) = agent.plugins.get("", name) {
+    if let Some(plugin) = agent.caches.plugins.get("", name) {
         return plugin.metadata.uid.clone();
     }
     agent.get_live::<Plugin>(name).await.ok().flatten()?.metadata.uid

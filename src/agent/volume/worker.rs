@@ -7,11 +7,13 @@ use jiff::Timestamp;
 use kube::Api;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
-use crate::agent::calls::budgets::{Budget, Direction, LATER, Parked, Service};
+use crate::agent::caches::Watched as _;
+use crate::agent::calls::budgets::{Budget, Direction, LATER, Service};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{failed, waits, went};
-use crate::agent::context::{Agent, Watched as _};
+use crate::agent::context::Agent;
+use crate::agent::queues::Parked;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::instance_name;
 use crate::api::volume::VolumeStatus;
@@ -26,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Works on one Volume.
 pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
-    let Some(volume) = agent.volumes.by_uid(&uid) else { return Next::Done };
+    let Some(volume) = agent.caches.volumes.by_uid(&uid) else { return Next::Done };
     let call = match calls::plan(&volume, &agent.node_name) {
         AgentStep::Idle => return Next::Done,
         AgentStep::GiveUp(call) => return give_up(&agent, &volume, rpc_of(call)).await,
@@ -135,9 +137,11 @@ impl Pass<'_> {
         let standing = calls::standing(self.call, volume, live.as_ref(), lock.as_ref());
         match &live {
             Some(live) if standing != Standing::Gone => {
-                self.agent.take_in(&self.agent.volumes, live.clone());
+                self.agent.take_in(&self.agent.caches.volumes, live.clone());
             }
-            _ => self.agent.volumes.remove_confirmed(volume.metadata.uid.as_deref().unwrap_or_default()),
+            _ => {
+                self.agent.caches.volumes.remove_confirmed(volume.metadata.uid.as_deref().unwrap_or_default())
+            }
         }
         Ok((standing, live.map(Arc::new)))
     }
@@ -155,7 +159,7 @@ impl Pass<'_> {
             waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
         }
         write(self.agent, &volume, &before, &after).await?;
-        let written = self.agent.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
+        let written = self.agent.caches.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
         let standing = calls::standing(self.call, &volume, written.as_deref(), None);
         Ok(written.filter(|_| standing == Standing::Valid))
     }
@@ -244,7 +248,7 @@ impl Pass<'_> {
         let still = |fresh: &Volume| {
             fresh.spec.assignment == volume.spec.assignment && state_of(fresh) == state_of(volume)
         };
-        match agent.write_outcome(&api(agent, volume), &agent.volumes, volume, change, still).await {
+        match agent.write_outcome(&api(agent, volume), &agent.caches.volumes, volume, change, still).await {
             Ok(()) => {}
             Err(ApiError::Conflict(_)) => return Ok(Next::Again),
             Err(error) => {
@@ -287,7 +291,7 @@ async fn write(
     before: &VolumeStatus,
     after: &VolumeStatus,
 ) -> Result<(), ApiError> {
-    agent.write_status(&api(agent, volume), &agent.volumes, volume, before, after).await
+    agent.write_status(&api(agent, volume), &agent.caches.volumes, volume, before, after).await
 }
 
 fn again(volume: &Volume, error: &ApiError) -> Next {
@@ -312,7 +316,7 @@ fn state_of(volume: &Volume) -> VolumeState {
 fn driver(agent: &Agent, volume: &Volume) -> String {
     let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     let instance = assigned.map(|c| c.instance.as_str()).unwrap_or_default();
-    let plugin = agent.plugins.get("", &volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
+    let plugin = agent.caches.plugins.get("", &volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
     driver_of(instance, &agent.node_name, agent.registry.drivers().into_iter().chain(plugin))
 }
 

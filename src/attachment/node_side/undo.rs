@@ -3,7 +3,7 @@
 //! What is gone was deleted, or the API server has forgotten it: etcd was restored from a backup while the mounts are
 //! in use (rule R7, trap B2 and N15). Only the first is undone.
 
-use super::{LiveAttachment, NodeStep, Seen};
+use super::step::{LiveAttachment, NodeStep, Seen};
 use crate::api::{AttachmentState, ClaimState};
 use crate::attachment::observed::AttachmentSeen;
 use crate::attachment::record::{Done, Lapse, Record};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use moor::api::AccessMode::SingleNodeSingleWriter;
 use moor::api::{AttachmentMode, ClaimState};
+use moor::claim::admission::FRONT;
 use moor::claim::admission::Verdict;
-use moor::claim::line::{FRONT, told};
+use moor::claim::line::told;
 
 use super::scene::{Driver, HERE, THERE, World};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use moor::api::attachment::ControllerRef;
-use moor::api::handle::VolumeRef;
+use moor::api::attachment::VolumeRef;
 use moor::api::names::instance_name;
 use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
 use moor::api::{FINALIZER, Volume, VolumeHandle, VolumeState};

@@ -1,0 +1,131 @@
+//! What the audits of this agent have found so far, when the next one is due, and which VolumeHandles are looked at again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::attachment::AttachmentSeen;
+use crate::attachment::drift::{self, Finding};
+
+/// The audits of this agent.
+#[derive(Debug)]
+pub(crate) struct Audits {
+    /// The shortest time between two audits of one driver.
+    shortest: Duration,
+    drivers: Mutex<HashMap<String, Driver>>,
+    looks: Mutex<HashMap<String, Look>>,
+}
+
+#[derive(Debug, Default)]
+struct Driver {
+    /// Listings in a row that showed nothing new, or failed.
+    quiet: u32,
+    /// What the last one showed.
+    found: Found,
+}
+
+/// A second look at one VolumeHandle that is due.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub published: Vec<String>,
+    pub before: Vec<AttachmentSeen>,
+    pub earlier: BTreeSet<Finding>,
+}
+
+/// What a listing showed, by VolumeHandle.
+pub(crate) type Found = HashMap<String, BTreeSet<Finding>>;
+
+impl Audits {
+    /// Audits at least `shortest` apart; zero is never.
+    pub fn new(shortest: Duration) -> Self {
+        Self { shortest, drivers: Mutex::default(), looks: Mutex::default() }
+    }
+
+    fn drivers(&self) -> MutexGuard<'_, HashMap<String, Driver>> {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn looks(&self) -> MutexGuard<'_, HashMap<String, Look>> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in the findings of a listing. Returns those of the listing before.
+    pub fn listed(&self, driver: &str, found: Found) -> Found {
+        let mut drivers = self.drivers();
+        let state = drivers.entry(driver.to_owned()).or_default();
+        state.quiet = if state.found == found { state.quiet.saturating_add(1) } else { 0 };
+        std::mem::replace(&mut state.found, found)
+    }
+
+    /// Whether the last listing of the driver differed from the Attachments of this VolumeHandle.
+    pub fn differed(&self, driver: &str, handle: &str) -> bool {
+        self.drivers().get(driver).is_some_and(|state| state.found.contains_key(handle))
+    }
+
+    pub fn failed(&self, driver: &str) {
+        let mut drivers = self.drivers();
+        let state = drivers.entry(driver.to_owned()).or_default();
+        state.quiet = state.quiet.saturating_add(1);
+    }
+
+    /// Time until the next listing: longer the longer nothing happens, never more than a third of the time spent on
+    /// listings, and spread, because agents start together.
+    pub fn pause(&self, driver: &str, took: Duration) -> Duration {
+        let quiet = self.drivers().get(driver).map_or(0, |state| state.quiet);
+        let interval = self.shortest.saturating_mul(drift::interval_factor(quiet));
+        let spread = 0.9 + 0.2 * rand::random::<f64>();
+        interval.max(took.saturating_mul(2)).mul_f64(spread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::handle::DriftKind;
+
+    fn found(handle: &str) -> Found {
+        let finding = Finding { node_id: "n".into(), kind: DriftKind::Unexpected };
+        HashMap::from([(handle.to_owned(), BTreeSet::from([finding]))])
+    }
+
+    #[test]
+    fn listings_become_rare_while_nothing_is_new_and_frequent_when_something_is() {
+        let audits = Audits::new(Duration::from_secs(300));
+        let within = |factor: f64| {
+            let pause = audits.pause("d", Duration::ZERO).as_secs_f64() / 300.0;
+            assert!((0.9 * factor..=1.1 * factor).contains(&pause), "{pause} is not about {factor}");
+        };
+        within(1.0);
+        for factor in [2.0, 4.0, 8.0, 16.0, 16.0] {
+            assert!(audits.listed("d", HashMap::new()).is_empty());
+            within(factor);
+        }
+        assert!(audits.listed("d", found("h")).is_empty(), "the one before showed nothing");
+        within(1.0);
+        assert_eq!(audits.listed("d", found("h")), found("h"));
+        within(2.0);
+        audits.listed("d", HashMap::new());
+        within(1.0);
+        // Failures too, and another driver is another matter.
+        audits.failed("d");
+        within(2.0);
+        assert!(audits.listed("other", HashMap::new()).is_empty());
+        within(2.0);
+    }
+
+    #[test]
+    fn what_the_last_listing_showed_is_known() {
+        let audits = Audits::new(Duration::from_secs(1));
+        assert!(!audits.differed("d", "h"));
+        audits.listed("d", found("h"));
+        assert!(audits.differed("d", "h") && !audits.differed("d", "other") && !audits.differed("e", "h"));
+        audits.listed("d", HashMap::new());
+        assert!(!audits.differed("d", "h"));
+    }
+
+    #[test]
+    fn a_listing_that_takes_long_is_made_less_often() {
+        let audits = Audits::new(Duration::from_secs(1));
+        assert!(audits.pause("d", Duration::from_secs(120)) >= Duration::from_secs(200));
+    }
+}

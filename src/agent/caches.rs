@@ -1,0 +1,133 @@
+//! The caches of the agent, each listed once: its indices, its watch, and which objects a watch delivers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::{Api, Client, Resource};
+use tokio::task::JoinSet;
+
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
+use crate::k8s::cache::Cached;
+use crate::k8s::watch::{WentBack, watch};
+use crate::k8s::{Cache, Selector};
+
+/// Index of Attachments by the name of their VolumeHandle.
+pub(crate) const BY_HANDLE: &str = "handle";
+/// Index of claims by the UID of the Attachment they are assigned to.
+pub(crate) const BY_ATTACHMENT: &str = "attachment";
+
+/// The objects that the agent works on, as its watches have them.
+#[derive(Clone)]
+pub(crate) struct Caches {
+    pub claims: Arc<Cache<VolumeClaim>>,
+    pub attachments: Arc<Cache<Attachment>>,
+    pub volumes: Arc<Cache<Volume>>,
+    pub plugins: Arc<Cache<Plugin>>,
+    pub instances: Arc<Cache<PluginInstance>>,
+}
+
+impl Caches {
+    pub fn new() -> Self {
+        let named = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.handle_name.clone()).collect();
+        let assigned = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.attachment_uid.clone()).collect();
+        let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
+        let claims = Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned).with_index(BY_HANDLE, named);
+        Self {
+            claims: Arc::new(claims),
+            // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
+            attachments: Arc::new(Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle)),
+            volumes: Arc::new(Cache::new(&["controller"])),
+            plugins: Arc::new(Cache::new(&["all"])),
+            instances: Arc::new(Cache::new(&["agent"])),
+        }
+    }
+
+    /// Starts the watches of the agent on `node`. One that ends has found that the API server's history went back.
+    pub fn watches(&self, client: &Client, node: &str) -> JoinSet<WentBack> {
+        fn start<K>(
+            set: &mut JoinSet<WentBack>,
+            client: &Client,
+            on: Selector,
+            cache: &Arc<Cache<K>>,
+            source: u8,
+        ) where
+            K: Cached + Resource<DynamicType = ()>,
+        {
+            set.spawn(watch(Api::all(client.clone()), on, cache.clone(), source));
+        }
+        let field = |path: &str| Selector::fields(format!("{path}={node}"));
+        let mut set = JoinSet::new();
+        start(&mut set, client, field("spec.assignment.nodeName"), &self.claims, 0);
+        start(&mut set, client, field("spec.nodeName"), &self.attachments, 0);
+        start(&mut set, client, field("spec.controller.agent"), &self.attachments, 1);
+        start(&mut set, client, field("spec.assignment.controller.agent"), &self.volumes, 0);
+        start(&mut set, client, Selector::all(), &self.plugins, 0);
+        start(&mut set, client, field("spec.agent"), &self.instances, 0);
+        set
+    }
+
+    /// Ends when every cache has its first list.
+    pub async fn synced(&self) {
+        self.claims.synced().await;
+        self.attachments.synced().await;
+        self.volumes.synced().await;
+        self.plugins.synced().await;
+        self.instances.synced().await;
+    }
+
+    /// Whether every cache has its first list.
+    pub fn are_synced(&self) -> bool {
+        self.claims.is_synced()
+            && self.attachments.is_synced()
+            && self.volumes.is_synced()
+            && self.plugins.is_synced()
+            && self.instances.is_synced()
+    }
+
+    /// For how long each watch has not been heard from, by the kind that it is of.
+    pub fn silent_for(&self) -> [(&'static str, Duration); 5] {
+        [
+            ("VolumeClaims", self.claims.stalled_for()),
+            ("Attachments", self.attachments.stalled_for()),
+            ("Volumes", self.volumes.stalled_for()),
+            ("Plugins", self.plugins.stalled_for()),
+            ("PluginInstances", self.instances.stalled_for()),
+        ]
+    }
+
+    /// The Plugin of a driver: of several the oldest.
+    pub fn plugin_of(&self, driver: &str) -> Option<Arc<Plugin>> {
+        let all = self.plugins.all().into_iter().filter(|plugin| plugin.driver_name() == driver);
+        all.min_by_key(|plugin| plugin.age())
+    }
+
+    /// The highest revision of moor's kinds that a watch has delivered.
+    pub fn highest_revision(&self) -> u64 {
+        self.claims.highest().max(self.attachments.highest()).max(self.instances.highest())
+    }
+}
+
+/// Whether one of the agent's watches delivers an object.
+pub(crate) trait Watched {
+    /// Whether the agent of `node` watches this object.
+    fn is_watched_by(&self, node: &str) -> bool;
+}
+
+impl Watched for VolumeClaim {
+    fn is_watched_by(&self, node: &str) -> bool {
+        self.spec.assignment.as_ref().is_some_and(|a| a.node_name == node)
+    }
+}
+
+impl Watched for Attachment {
+    fn is_watched_by(&self, node: &str) -> bool {
+        self.spec.node_name == node || self.spec.controller.as_ref().is_some_and(|c| c.agent == node)
+    }
+}
+
+impl Watched for Volume {
+    fn is_watched_by(&self, node: &str) -> bool {
+        let controller = self.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
+        controller.is_some_and(|c| c.agent == node)
+    }
+}

@@ -1,0 +1,65 @@
+//! The queues of the agent's workers, the keys in them, and since when claims have been waiting.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::k8s::Queue;
+
+/// The queues of the agent's work.
+#[derive(Default)]
+pub(crate) struct Queues {
+    /// Staging and publishing, by VolumeHandle: one worker for all that this node has of one, which is the mutex of
+    /// rule R5.
+    pub nodes: Arc<Queue<String>>,
+    /// Attaching and detaching, by VolumeHandle: one call per handle.
+    pub handles: Arc<Queue<String>>,
+    /// Volumes' own calls, by UID.
+    pub volumes: Arc<Queue<String>>,
+    /// PluginInstances, by driver name.
+    pub instances: Arc<Queue<String>>,
+    /// Audits of what a driver lists as attached, by driver name.
+    pub audits: Arc<Queue<String>>,
+}
+
+impl Queues {
+    /// Puts a parked key back into its queue, because there may be a turn for it now.
+    pub fn wake(&self, parked: Parked) {
+        match parked {
+            Parked::Node(handle) => self.nodes.add(handle),
+            Parked::Handle(handle) => self.handles.add(handle),
+            Parked::Volume(uid) => self.volumes.add(uid),
+        }
+    }
+}
+
+/// The key of a pass, to be put into its queue again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Parked {
+    /// The node's calls of a VolumeHandle.
+    Node(String),
+    /// Controller calls of a VolumeHandle.
+    Handle(String),
+    /// A Volume's own calls.
+    Volume(String),
+}
+
+/// When claims were first seen waiting to become Ready, as far as this process has seen.
+#[derive(Debug, Default)]
+pub(crate) struct FirstSeen {
+    since: Mutex<HashMap<String, Instant>>,
+}
+
+impl FirstSeen {
+    /// When this claim was first seen waiting.
+    pub fn of(&self, claim_uid: &str) -> Instant {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since.entry(claim_uid.to_owned()).or_insert_with(Instant::now)
+    }
+
+    /// Forgets a claim that waits no longer.
+    pub fn forget(&self, claim_uid: &str) {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(claim_uid);
+    }
+}
