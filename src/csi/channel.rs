@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tonic::transport::Channel;
@@ -63,19 +64,24 @@ pub enum DialError {
 #[derive(Clone, Debug)]
 pub struct Plugin {
     channel: Channel,
+    peer: Arc<Peer>,
+}
+
+#[derive(Debug)]
+struct Peer {
     process: Option<i32>,
     deadlines: Deadlines,
 }
 
 impl Plugin {
     pub(super) fn new(channel: Channel, process: Option<i32>, deadlines: Deadlines) -> Self {
-        Self { channel, process, deadlines }
+        Self { channel, peer: Arc::new(Peer { process, deadlines }) }
     }
 
     /// The process that listens on the socket, if it is one that this one can see.
     #[must_use]
     pub fn process(&self) -> Option<i32> {
-        self.process
+        self.peer.process
     }
 
     pub(super) fn channel(&self) -> Channel {
@@ -120,7 +126,7 @@ impl Plugin {
     where
         F: Future<Output = Result<tonic::Response<A>, tonic::Status>>,
     {
-        let deadline = self.deadlines.of(rpc);
+        let deadline = self.peer.deadlines.of(rpc);
         let mut request = tonic::Request::new(message);
         request.set_timeout(deadline);
         match tokio::time::timeout(deadline, send(request)).await {

@@ -140,7 +140,8 @@ impl Pass<'_> {
                 self.agent.take_in(&self.agent.caches.volumes, live.clone());
             }
             _ => {
-                self.agent.caches.volumes.remove_confirmed(volume.metadata.uid.as_deref().unwrap_or_default())
+                let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+                self.agent.caches.volumes.remove_confirmed(uid);
             }
         }
         Ok((standing, live.map(Arc::new)))
