@@ -23,7 +23,7 @@ use super::host::mount_namespace::MountNamespace;
 use super::host::paths::Paths;
 use super::host::targets::Targets;
 use super::lost_mounts::LostMounts;
-use super::queues::{FirstSeen, Queues};
+use super::queues::Queues;
 use super::records::store::Records;
 use super::restore::settling::Settling;
 use crate::api::Plugin;
@@ -66,7 +66,6 @@ pub(super) struct Agent {
     pub lost: Arc<LostMounts>,
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
-    pub first_seen: Arc<FirstSeen>,
     pub audits: Audits,
     pub stopping: AtomicBool,
     /// Told when the Node of our name has another UID than ours.

@@ -13,7 +13,7 @@ use super::caches::{BY_ATTACHMENT, Caches, Watched};
 use super::calls::retry::Retries;
 use super::drivers::registry::Surroundings;
 use super::lost_mounts::LostMounts;
-use super::queues::{FirstSeen, Queues};
+use super::queues::Queues;
 use super::records::store::Records;
 use super::restore::forgotten;
 use crate::api::claim::Assignment;
@@ -35,7 +35,6 @@ pub(crate) struct Events {
     pub records: Arc<Records>,
     pub retries: Arc<Retries>,
     pub queues: Arc<Queues>,
-    pub first_seen: Arc<FirstSeen>,
     pub lost: Arc<LostMounts>,
     pub metrics: Metrics,
     /// Time to the first audit of a driver that answers; zero is never.
@@ -55,7 +54,6 @@ impl Events {
             if let (Some(gone), None) = (old, new) {
                 let uid = gone.metadata.uid.as_deref().unwrap_or_default();
                 me.clear(uid);
-                me.first_seen.forget(uid);
             }
         });
         let me = self.clone();

@@ -1,9 +1,6 @@
-//! The queues of the agent's workers, the keys in them, and since when claims have been waiting.
+//! The queues of the agent's workers, and the keys in them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::time::Instant;
+use std::sync::Arc;
 
 use crate::k8s::Queue;
 
@@ -43,23 +40,4 @@ pub(crate) enum Parked {
     Handle(String),
     /// A Volume's own calls.
     Volume(String),
-}
-
-/// When claims were first seen waiting to become Ready, as far as this process has seen.
-#[derive(Debug, Default)]
-pub(crate) struct FirstSeen {
-    since: Mutex<HashMap<String, Instant>>,
-}
-
-impl FirstSeen {
-    /// When this claim was first seen waiting.
-    pub fn of(&self, claim_uid: &str) -> Instant {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        *since.entry(claim_uid.to_owned()).or_insert_with(Instant::now)
-    }
-
-    /// Forgets a claim that waits no longer.
-    pub fn forget(&self, claim_uid: &str) {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(claim_uid);
-    }
 }

@@ -2,7 +2,9 @@
 //!
 //! The rule is apimachinery's SetStatusCondition: the transition time moves only when the status does.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,20 @@ pub const UNDONE: &str = "Undone";
 
 /// Longest condition message moor writes, in bytes; the API server allows 32 KiB.
 pub const MAX_MESSAGE: usize = 1024;
+
+/// What somebody waits for is written when the wait has lasted this long: most are over before anybody looks, and each
+/// write costs the API server as much as a grant.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// For how long a wait that began at `since` is not written yet; None: it is to be written. Objects' times are whole seconds,
+/// cut off. Where the clocks differ by more than seconds nothing is held back.
+#[must_use]
+pub fn patience_left(since: Timestamp, now: Timestamp) -> Option<Duration> {
+    let longest = PATIENCE + Duration::from_secs(1);
+    let waited = now.duration_since(since);
+    let left = SignedDuration::try_from(longest).ok()? - waited;
+    Duration::try_from(left).ok().filter(|left| !left.is_zero() && *left <= longest * 2)
+}
 
 /// A condition as a decision wants it, before times are known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +164,16 @@ mod tests {
         assert!(!set(&mut all, &desired(false, "still waits"), Some(1), at(30)), "nothing to write");
         assert!(set(&mut all, &desired(true, "there"), Some(1), at(40)));
         assert_eq!((since(&all), all.len()), (40, 1));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_holds_no_condition_back() {
+        let left = |now: i64| patience_left(at(1_700_000_000), at(1_700_000_000 + now));
+        let second = Duration::from_secs(1);
+        assert_eq!((left(0), left(2), left(3)), (Some(3 * second), Some(second), None));
+        assert_eq!(left(-2), Some(5 * second), "clocks differ a little");
+        // An hour ahead, an hour behind.
+        assert_eq!((left(3600), left(-3600)), (None, None));
     }
 
     #[test]

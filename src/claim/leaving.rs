@@ -12,9 +12,6 @@ use crate::api::conditions::{CallFailure, Reason, story};
 use crate::api::{AttachmentState, AttachmentStatus, ClaimState};
 use crate::attachment::AttachmentSeen;
 
-/// Shortest time of a detach that the claim tells of.
-pub const PATIENCE: Duration = Duration::from_secs(5);
-
 /// What the claim's status is to say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Story {
@@ -41,14 +38,14 @@ pub enum Telling {
     Now(Box<Story>),
 }
 
-/// Decides for one deleted claim and the Attachment that it uses, which has been closing for `closing`. `served` says
-/// whether the agent that detaches is heard and its driver answers.
+/// Decides for one deleted claim and the Attachment that it uses. For `left` the claim does not tell yet that the detach takes
+/// its time. `served` says whether the agent that detaches is heard and its driver answers.
 #[must_use]
 pub fn of(
     claim: &ClaimSeen,
     attachment: &AttachmentSeen,
     status: &AttachmentStatus,
-    closing: Duration,
+    left: Option<Duration>,
     served: bool,
 ) -> Telling {
     let done = matches!(claim.state, ClaimState::NodeDetached | ClaimState::Lost);
@@ -61,8 +58,8 @@ pub fn of(
         return Telling::Nothing;
     }
     let failed = status.last_error.as_ref();
-    if failed.is_none() && closing < PATIENCE {
-        return Telling::Later(PATIENCE.saturating_sub(closing));
+    if let Some(left) = left.filter(|_| failed.is_none()) {
+        return Telling::Later(left);
     }
     let by = attachment.controller.as_ref().map(|c| c.agent.clone()).unwrap_or_default();
     let absent = if served { "" } else { ", where the driver does not answer or the agent is not heard" };
@@ -94,7 +91,7 @@ mod tests {
     use crate::api::claim::Assignment;
     use crate::api::{Attachment, VolumeClaim};
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Option<Duration> = None;
 
     fn claim() -> ClaimSeen {
         let mut claim = VolumeClaim::default();
@@ -128,7 +125,13 @@ mod tests {
 
     #[test]
     fn a_failing_detach_is_told_at_once_with_all_that_is_known() {
-        let told = of(&claim(), &attachment(AttachmentState::NodeDetached), &refused(), Duration::ZERO, true);
+        let told = of(
+            &claim(),
+            &attachment(AttachmentState::NodeDetached),
+            &refused(),
+            Some(Duration::from_secs(2)),
+            true,
+        );
         let Telling::Now(story) = told else { panic!("{told:?}") };
         assert_eq!((story.reason, story.attempts), (Reason::ControllerUnpublishFailed, Some(4)));
         assert_eq!(
@@ -141,8 +144,9 @@ mod tests {
     #[test]
     fn a_detach_that_goes_well_is_not_told_until_it_lasts() {
         let quiet = AttachmentStatus::default();
-        let of = |closing| of(&claim(), &attachment(AttachmentState::NodeDetached), &quiet, closing, true);
-        assert_eq!(of(Duration::from_secs(1)), Telling::Later(Duration::from_secs(4)));
+        let of = |left| of(&claim(), &attachment(AttachmentState::NodeDetached), &quiet, left, true);
+        let left = Duration::from_secs(1);
+        assert_eq!(of(Some(left)), Telling::Later(left));
         let Telling::Now(story) = of(LONG) else { panic!() };
         assert_eq!(story.reason, Reason::Detaching);
     }

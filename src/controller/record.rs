@@ -16,7 +16,7 @@ use super::observe::Observed;
 use super::refresh::refresh;
 use crate::api::VolumeClaim;
 use crate::api::attachment::ControllerRef;
-use crate::api::conditions::{self, Desired, READY};
+use crate::api::conditions::{self, Desired, READY, patience_left};
 use crate::claim::admission::Verdict;
 use crate::claim::leaving::{self, Telling};
 use crate::claim::line::told;
@@ -25,17 +25,12 @@ use crate::k8s::error::Request;
 use crate::k8s::{ApiError, Next};
 use crate::volume::InstanceSeen;
 
-/// A wait that moor itself ends is only written when it lasts: most are over before anybody looks, and
-/// each write costs the API server as much as a grant.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Number of claims that are told at a time. Between two times the Volume is looked at again: who can be granted by
 /// then does not wait until a long line has been told why it waits.
 const AT_A_TIME: usize = 16;
 
 /// Writes the condition of every waiting claim that does not say it yet.
 pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)]) -> Next {
-    let mut next = Next::Done;
     match losses::tell(ctx, seen).await {
         Ok(()) => {}
         Err(ApiError::Conflict(request)) => return again(ctx, &request).await,
@@ -44,24 +39,22 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
             return Next::Retry;
         }
     }
-    match leaving(ctx, seen).await {
-        Ok(None) => {}
-        Ok(Some(later)) => next = Next::After(later),
+    let mut next = match leaving(ctx, seen).await {
+        Ok(later) => later,
         Err(ApiError::Conflict(request)) => return again(ctx, &request).await,
         Err(error) => {
             tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what leaves");
             return Next::Retry;
         }
-    }
+    };
     let by_uid: HashMap<&str, &Arc<VolumeClaim>> =
         seen.claims.iter().filter_map(|c| Some((c.metadata.uid.as_deref()?, c))).collect();
     let mut written = 0;
     for (uid, why) in told(verdicts) {
         let Some(claim) = by_uid.get(uid) else { continue };
-        let brief = matches!(why, Waiting::VolumeNotReady { .. } | Waiting::ModeChanging);
         let created = claim.metadata.creation_timestamp.as_ref();
-        if brief && created.is_some_and(|t| is_young(t.0, Timestamp::now())) {
-            next = Next::After(PATIENCE);
+        if let Some(left) = created.and_then(|t| patience_left(t.0, Timestamp::now())) {
+            next = Some(next.map_or(left, |n| n.min(left)));
             continue;
         }
         let why = if let Waiting::NodeNotUsable { node, .. } = &why
@@ -86,7 +79,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
             }
         }
     }
-    next
+    next.map_or(Next::Done, Next::After)
 }
 
 /// After a conflict, reads the object as it is now, and asks for another pass over the Volume.
@@ -98,12 +91,6 @@ async fn again(ctx: &Context, conflicted: &Request) -> Next {
             Next::Retry
         }
     }
-}
-
-/// Whether a claim is younger than the patience. Creation times are whole seconds, so a claim can look up to one
-/// older than it is. One from the future shows that the clocks differ, and nothing is held back for that.
-fn is_young(created: Timestamp, now: Timestamp) -> bool {
-    Duration::try_from(now.duration_since(created)).is_ok_and(|age| age < PATIENCE * 2)
 }
 
 /// Says what a claim waits for. Returns whether that was news.
@@ -151,13 +138,11 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
         let Some((attachment, on)) = held.clone().find(|(a, _)| claim.uses() == Some(&a.uid)) else {
             continue;
         };
-        // A time from the future shows that the clocks differ, and nothing is held back for that.
-        let closing = on.metadata.deletion_timestamp.as_ref().map_or(Duration::ZERO, |t| {
-            Duration::try_from(Timestamp::now().duration_since(t.0)).unwrap_or(leaving::PATIENCE)
-        });
+        let closing = on.metadata.deletion_timestamp.as_ref();
+        let left = closing.and_then(|t| patience_left(t.0, Timestamp::now()));
         let served = is_served(&seen.controllers, attachment.controller.as_ref());
         let status = on.status.clone().unwrap_or_default();
-        match leaving::of(claim, attachment, &status, closing, served) {
+        match leaving::of(claim, attachment, &status, left, served) {
             Telling::Nothing => {}
             Telling::Later(left) => next = Some(next.map_or(left, |n| n.min(left))),
             Telling::Now(story) => {
@@ -204,16 +189,5 @@ mod tests {
         assert!(is_served(std::slice::from_ref(&instance), Some(&by)));
         assert!(!is_served(&[InstanceSeen { serving: false, ..instance.clone() }], Some(&by)));
         assert!(!is_served(&[instance], None));
-    }
-
-    #[test]
-    fn a_clock_that_jumps_holds_no_condition_back() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let created = at(1_700_000_000);
-        assert!(is_young(created, created) && is_young(created, at(1_700_000_001)));
-        assert!(!is_young(created, at(1_700_000_002)));
-        // An hour ahead, an hour behind.
-        assert!(!is_young(created, at(1_700_003_600)));
-        assert!(!is_young(created, at(1_699_996_400)));
     }
 }

@@ -12,7 +12,7 @@ from .. import audit
 from ..registry import scenario
 from ..world import Failed, World
 
-# After this many seconds a claim that waits for its node is told about (src/agent/node).
+# After this many seconds it is told what a claim waits for (src/api/conditions.rs).
 _PATIENCE = 2
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::pass::{CONCURRENCY, PATIENCE, Pass, Trouble};
+use super::pass::{CONCURRENCY, Pass, Trouble};
 use super::report::{Wait, shows_own_failure};
 use super::view::{View, claim_uid, path_failure, version};
 use crate::agent::calls::arguments;
@@ -17,7 +17,7 @@ use crate::agent::host::mounts::{self, Device, MountError};
 use crate::agent::host::paths::HostPath;
 use crate::agent::queues::Parked;
 use crate::agent::records::store::Stored;
-use crate::api::conditions::Reason;
+use crate::api::conditions::{PATIENCE, Reason};
 use crate::api::instance::MAX_STAGED;
 use crate::api::{Attachment, AttachmentMode, VolumeClaim};
 use crate::attachment::node_side::NodeStep;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::agent::calls::failure::Failure;
 use crate::agent::context::Agent;
@@ -12,8 +11,6 @@ use crate::api::{Attachment, VolumeClaim};
 use crate::attachment::HandleSeen;
 use crate::k8s::ApiError;
 
-/// A claim that is not Ready after this long says in its status what it waits for; a faster one is spared the write.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Node calls at a time, per driver and direction.
 pub(super) const CONCURRENCY: usize = 32;
 

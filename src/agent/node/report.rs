@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::Instant;
 
 use super::forgotten::{beside_unreadable, ways_out};
 
-use super::pass::{CONCURRENCY, PATIENCE, Pass, Trouble};
+use super::pass::{CONCURRENCY, Pass, Trouble};
 use super::view::{View, attachment_of, claim_uid};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Attempt;
@@ -16,7 +15,7 @@ use crate::agent::calls::status::{failed, waits, went};
 use crate::agent::host::directories;
 use crate::agent::host::paths::HostPath;
 use crate::api::claim::VolumeClaimStatus;
-use crate::api::conditions::{CallFailure, Desired, READY, Reason, story};
+use crate::api::conditions::{CallFailure, Desired, READY, Reason, patience_left, story};
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, ClaimState, VolumeClaim};
 use crate::attachment::node_side::NodeStep;
 use crate::claim::ClaimSeen;
@@ -39,7 +38,6 @@ impl Pass {
             went(status, &desired, generation, now);
         })
         .await?;
-        self.agent.first_seen.forget(&claim_uid(claim));
         self.agent.tell(claim, EventReason::Mounted, "Publish", message);
         Ok(())
     }
@@ -89,7 +87,6 @@ impl Pass {
             went(status, &desired, generation, now);
         })
         .await?;
-        self.agent.first_seen.forget(&claim_uid(claim));
         Ok(())
     }
 
@@ -182,15 +179,13 @@ impl Pass {
                 // It says more.
                 continue;
             }
-            let left =
-                (self.agent.first_seen.of(&seen.uid) + PATIENCE).saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let other = if seen.deleted { held_up(view, uid) } else { waits_for(view, uid) };
-                let wait = self.traces(view, uid).unwrap_or(other);
-                self.report_waiting(claim, wait).await;
-            } else {
+            if let Some(left) = left(claim, view.attachments.get(uid)) {
                 next = Some(next.map_or(left, |n| n.min(left)));
+                continue;
             }
+            let other = if seen.deleted { held_up(view, uid) } else { waits_for(view, uid) };
+            let wait = self.traces(view, uid).unwrap_or(other);
+            self.report_waiting(claim, wait).await;
         }
         next.map_or(Next::Done, Next::After)
     }
@@ -198,8 +193,7 @@ impl Pass {
     /// As many calls of the driver are running as may: says so on the claims that have waited for long.
     pub(super) async fn report_busy(&self, step: &NodeStep, view: &View) {
         for claim in view.waiting_for(step) {
-            let since = self.agent.first_seen.of(&claim_uid(&claim));
-            if since.elapsed() >= PATIENCE {
+            if left(&claim, attachment_of(step).and_then(|uid| view.attachments.get(uid))).is_none() {
                 let message = format!(
                     "waits for its turn: {CONCURRENCY} calls of driver {} are running on node {}, as many as may",
                     view.driver(step),
@@ -256,6 +250,16 @@ impl Pass {
         let api = self.agent.api_in::<VolumeClaim>(&namespace);
         self.agent.write_status(&api, &self.agent.caches.claims, &**claim, &before, &after).await
     }
+}
+
+/// For how long it is not written yet what a claim waits for. Its wait on this node began with the last of what made it wait:
+/// the claim, its Attachment, the deletion of one, the loss of its mount.
+fn left(claim: &VolumeClaim, attachment: Option<&Arc<Attachment>>) -> Option<Duration> {
+    let metas = [Some(&claim.metadata), attachment.map(|a| &a.metadata)].into_iter().flatten();
+    let times = metas.flat_map(|meta| [meta.creation_timestamp.as_ref(), meta.deletion_timestamp.as_ref()]);
+    let ready = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
+    let since = times.chain([ready.map(|c| &c.last_transition_time)]).flatten().map(|time| time.0).max()?;
+    patience_left(since, Timestamp::now())
 }
 
 /// The claim's own call failed last, not the one of its Attachment that it only waits for.

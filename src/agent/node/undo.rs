@@ -84,7 +84,6 @@ impl Pass {
         stored.leave(claim, &target, recorded.imprint);
         self.went(claim, &stored.record);
         self.agent.records.put_or_defer(stored).await;
-        self.agent.first_seen.forget(claim);
         Ok(())
     }
 
