@@ -1,8 +1,6 @@
 //! One plugin process, and the one way in which every call is made.
 
 use std::future::Future;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,52 +8,12 @@ use tonic::transport::Channel;
 use tracing::{Instrument, Span, field};
 
 use super::deadlines::Deadlines;
-use super::dial::SOCKET_PATH_LIMIT;
 use super::error::{CallError, Origin};
 use super::redact::Scrub;
 use super::rpc::Rpc;
 
 /// The longest answer taken, in bytes. A page of ListVolumes has as many volumes as the driver likes.
 pub const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
-
-/// Connecting to a plugin failed, so nothing was asked of it.
-#[derive(Debug, thiserror::Error)]
-pub enum DialError {
-    /// The path cannot name a unix socket.
-    #[error("connect to {path}: not an absolute path in UTF-8 of at most {SOCKET_PATH_LIMIT} bytes")]
-    BadPath {
-        /// The socket's path, as far as it can be shown.
-        path: String,
-    },
-    /// There is no such file.
-    #[error("connect to {path}: there is no such socket")]
-    NotThere {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// The file is there, and nobody listens: a plugin that ended without removing it.
-    #[error("connect to {path}: nobody listens")]
-    Refused {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// Nobody took the connection in time.
-    #[error("connect to {path}: not accepted within {after:?}")]
-    TimedOut {
-        /// The socket.
-        path: PathBuf,
-        /// How long was waited.
-        after: Duration,
-    },
-    /// Anything else that the kernel says.
-    #[error("connect to {path}: {reason}")]
-    Failed {
-        /// The socket.
-        path: PathBuf,
-        /// The kernel's or the transport's words.
-        reason: String,
-    },
-}
 
 /// A connected plugin process. Cheap to clone; all clones share one connection.
 ///
@@ -150,19 +108,4 @@ fn conclude<A>(span: &Span, result: &Result<A, CallError>, took: Duration) {
         Ok(_) => tracing::debug!("answered"),
         Err(error) => tracing::debug!(origin = ?error.origin, message = %error.message, "failed"),
     });
-}
-
-pub(super) fn dial_error(path: &Path, error: &(dyn std::error::Error + 'static)) -> DialError {
-    let path = path.to_owned();
-    let mut source = Some(error);
-    let mut reason = error.to_string();
-    while let Some(error) = source {
-        reason = error.to_string();
-        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
-            Some(io::ErrorKind::NotFound) => return DialError::NotThere { path },
-            Some(io::ErrorKind::ConnectionRefused) => return DialError::Refused { path },
-            _ => source = error.source(),
-        }
-    }
-    DialError::Failed { path, reason }
 }

@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -22,7 +23,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::codegen::Service;
 use tonic::transport::{Endpoint, Uri};
 
-use super::channel::{DialError, Plugin, dial_error};
+use super::channel::Plugin;
 use super::deadlines::Deadlines;
 
 /// The longest list of headers taken, in bytes as HTTP/2 counts. A driver's message comes as one of them, and with more
@@ -30,7 +31,46 @@ use super::deadlines::Deadlines;
 const HEADERS_LIMIT: u32 = 1024 * 1024;
 
 /// What the kernel takes as the address of a unix socket, in bytes without the closing NUL.
-pub(super) const SOCKET_PATH_LIMIT: usize = 107;
+const SOCKET_PATH_LIMIT: usize = 107;
+
+/// Connecting to a plugin failed, so nothing was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The path cannot name a unix socket.
+    #[error("connect to {path}: not an absolute path in UTF-8 of at most {SOCKET_PATH_LIMIT} bytes")]
+    BadPath {
+        /// The socket's path, as far as it can be shown.
+        path: String,
+    },
+    /// There is no such file.
+    #[error("connect to {path}: there is no such socket")]
+    NotThere {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The file is there, and nobody listens: a plugin that ended without removing it.
+    #[error("connect to {path}: nobody listens")]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Nobody took the connection in time.
+    #[error("connect to {path}: not accepted within {after:?}")]
+    TimedOut {
+        /// The socket.
+        path: PathBuf,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// Anything else that the kernel says.
+    #[error("connect to {path}: {reason}")]
+    Failed {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's or the transport's words.
+        reason: String,
+    },
+}
 
 /// Dials one socket.
 #[derive(Debug)]
@@ -141,6 +181,21 @@ impl AsyncWrite for Connection {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
+}
+
+fn dial_error(path: &Path, error: &(dyn std::error::Error + 'static)) -> DialError {
+    let path = path.to_owned();
+    let mut source = Some(error);
+    let mut reason = error.to_string();
+    while let Some(error) = source {
+        reason = error.to_string();
+        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::NotFound) => return DialError::NotThere { path },
+            Some(io::ErrorKind::ConnectionRefused) => return DialError::Refused { path },
+            _ => source = error.source(),
+        }
+    }
+    DialError::Failed { path, reason }
 }
 
 /// A plugin whose end does not matter.

@@ -158,9 +158,12 @@ fn no_files_import_each_other_in_a_circle() {
     let files: HashMap<&str, &Source> = sources.iter().map(|source| (source.at.as_str(), source)).collect();
     let mut imports = BTreeSet::new();
     for source in &sources {
-        let exported = |path: &String| source.exports.values().any(|exported| exported == path);
-        for (_, path) in source.paths.iter().filter(|(_, path)| !exported(path)) {
+        let exported = |path: &str| source.exports.values().any(|exported| exported == path);
+        for (_, path) in &source.paths {
             let below = format!("{}::{path}", source.at);
+            if exported(path) || exported(&below) {
+                continue;
+            }
             let target = home(&files, path).or_else(|| home(&files, &below).filter(|at| *at != source.at));
             imports.extend(target.filter(|at| *at != source.at).map(|at| (source.at.as_str(), at)));
         }
@@ -190,8 +193,11 @@ fn home<'a>(files: &HashMap<&'a str, &'a Source>, path: &str) -> Option<&'a str>
         None => (rest.trim_start_matches("::"), String::new()),
     };
     match file.exports.get(name) {
-        Some(exported) => home(files, &format!("{exported}{below}")),
-        None => Some(&file.at),
+        // A macro is exported under its own name.
+        Some(exported) if *exported != format!("{}::{name}", file.at) => {
+            home(files, &format!("{exported}{below}"))
+        }
+        _ => Some(&file.at),
     }
 }
 

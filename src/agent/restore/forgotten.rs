@@ -1,5 +1,4 @@
-//! Mounts that the API server does not account for: finding them out, reporting them, and undoing them on order (rule
-//! R7).
+//! Mounts that the API server does not account for (rule R7): found out, reported, and undone on order.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +14,7 @@ use crate::api::instance::{
     FORCE_UNDO, ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, MAX_FORGOTTEN_HANDLES, PluginInstanceStatus,
     UNDO_FORGOTTEN,
 };
-use crate::api::names::agent_lease_name;
-use crate::api::names::instance_name;
+use crate::api::names::{agent_lease_name, instance_name};
 use crate::attachment::record::Lapse;
 use crate::heartbeat::Forgotten as Handles;
 use crate::k8s::{ApiError, read};
