@@ -12,14 +12,10 @@ use crate::csi::proto::csi::v1::controller_server::Controller;
 use crate::csi::proto::csi::v1::controller_service_capability::rpc::Type as RpcType;
 use crate::csi::proto::csi::v1::controller_service_capability::{Rpc, Type};
 use crate::csi::proto::csi::v1::{
-    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
-    ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
-    ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
     ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
-    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetSnapshotRequest, GetSnapshotResponse,
-    ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse,
+    ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
 
@@ -49,11 +45,6 @@ impl Service {
             if call.driver.roles.has_controller() { work(call) } else { Err(Error::Unimplemented(rpc)) }
         })
         .await
-    }
-
-    async fn unimplemented<T: Send + 'static>(&self, facts: Facts) -> Result<Response<T>, Status> {
-        let rpc = facts.rpc;
-        self.call(facts, move |_| Err(Error::Unimplemented(rpc))).await
     }
 }
 
@@ -139,54 +130,5 @@ impl Controller for Service {
             Ok(ControllerGetCapabilitiesResponse { capabilities: CAPABILITIES.map(capability).to_vec() })
         })
         .await
-    }
-
-    async fn create_snapshot(
-        &self,
-        _: Request<CreateSnapshotRequest>,
-    ) -> Result<Response<CreateSnapshotResponse>, Status> {
-        self.unimplemented(about("CreateSnapshot", "")).await
-    }
-
-    async fn delete_snapshot(
-        &self,
-        _: Request<DeleteSnapshotRequest>,
-    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
-        self.unimplemented(about("DeleteSnapshot", "")).await
-    }
-
-    async fn list_snapshots(
-        &self,
-        _: Request<ListSnapshotsRequest>,
-    ) -> Result<Response<ListSnapshotsResponse>, Status> {
-        self.unimplemented(about("ListSnapshots", "")).await
-    }
-
-    async fn get_snapshot(
-        &self,
-        _: Request<GetSnapshotRequest>,
-    ) -> Result<Response<GetSnapshotResponse>, Status> {
-        self.unimplemented(about("GetSnapshot", "")).await
-    }
-
-    async fn controller_expand_volume(
-        &self,
-        request: Request<ControllerExpandVolumeRequest>,
-    ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
-        self.unimplemented(about("ControllerExpandVolume", &request.get_ref().volume_id)).await
-    }
-
-    async fn controller_get_volume(
-        &self,
-        request: Request<ControllerGetVolumeRequest>,
-    ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
-        self.unimplemented(about("ControllerGetVolume", &request.get_ref().volume_id)).await
-    }
-
-    async fn controller_modify_volume(
-        &self,
-        request: Request<ControllerModifyVolumeRequest>,
-    ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
-        self.unimplemented(about("ControllerModifyVolume", &request.get_ref().volume_id)).await
     }
 }

@@ -4,17 +4,16 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::calls::Facts;
 use super::driver::Service;
-use super::error::Error;
 use super::{publish, stage, stats};
 use crate::csi::proto::csi::v1::node_server::Node;
 use crate::csi::proto::csi::v1::node_service_capability::rpc::Type as RpcType;
 use crate::csi::proto::csi::v1::node_service_capability::{Rpc, Type};
 use crate::csi::proto::csi::v1::{
-    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
-    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
-    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability,
-    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
-    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
+    NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest, NodeStageVolumeResponse,
+    NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse,
 };
 
 const CAPABILITIES: [RpcType; 3] =
@@ -87,14 +86,6 @@ impl Node for Service {
             ..about("NodeGetVolumeStats", &request.volume_id)
         };
         self.call(facts, move |call| stats::get(call, &request)).await
-    }
-
-    async fn node_expand_volume(
-        &self,
-        request: Request<NodeExpandVolumeRequest>,
-    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        let facts = about("NodeExpandVolume", &request.get_ref().volume_id);
-        self.call(facts, |_| Err(Error::Unimplemented("NodeExpandVolume"))).await
     }
 
     async fn node_get_capabilities(
