@@ -15,16 +15,15 @@ use crate::csi::proto::csi::v1::{
     ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
     ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    DeleteVolumeResponse, ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
+    ValidateVolumeCapabilitiesResponse,
 };
 
-const CAPABILITIES: [RpcType; 7] = [
+const CAPABILITIES: [RpcType; 6] = [
     RpcType::CreateDeleteVolume,
     RpcType::PublishUnpublishVolume,
     RpcType::ListVolumes,
     RpcType::ListVolumesPublishedNodes,
-    RpcType::GetCapacity,
     RpcType::PublishReadonly,
     RpcType::SingleNodeMultiWriter,
 ];
@@ -107,14 +106,6 @@ impl Controller for Service {
     ) -> Result<Response<ListVolumesResponse>, Status> {
         let request = request.into_inner();
         self.control(about("ListVolumes", ""), move |call| volume::list(call, &request)).await
-    }
-
-    async fn get_capacity(
-        &self,
-        request: Request<GetCapacityRequest>,
-    ) -> Result<Response<GetCapacityResponse>, Status> {
-        let request = request.into_inner();
-        self.control(about("GetCapacity", ""), move |call| volume::capacity(call, &request)).await
     }
 
     /// What the driver as a whole can, so every process answers it, one for its node alone too: csi-sanity asks a node's

@@ -26,14 +26,6 @@ pub enum Error {
     /// No node has registered under this id.
     #[error("there is no node {0:?}")]
     NoNode(String),
-    /// The volume is not at the path that the call names.
-    #[error("volume {volume:?} is neither staged nor published at {}", path.display())]
-    NoPath {
-        /// The volume's id.
-        volume: String,
-        /// The path in question.
-        path: PathBuf,
-    },
     /// The same name, node or target is already in use with other arguments.
     #[error("{0}")]
     Different(String),
@@ -156,7 +148,7 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Missing(_) | Self::Invalid { .. } => Code::InvalidArgument,
-            Self::NoVolume(_) | Self::NoNode(_) | Self::NoPath { .. } => Code::NotFound,
+            Self::NoVolume(_) | Self::NoNode(_) => Code::NotFound,
             Self::Different(_) => Code::AlreadyExists,
             Self::OutOfRange(_) => Code::OutOfRange,
             Self::AttachedElsewhere { .. } | Self::OutOfOrder(_) | Self::Lacking(_) | Self::Unfit { .. } => {

@@ -39,7 +39,6 @@ mod publish;
 mod serve;
 mod stage;
 mod state;
-mod stats;
 mod topology;
 mod usage;
 mod volume;

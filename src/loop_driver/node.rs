@@ -4,20 +4,18 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::calls::Facts;
 use super::driver::Service;
-use super::{publish, stage, stats};
+use super::{publish, stage};
 use crate::csi::proto::csi::v1::node_server::Node;
 use crate::csi::proto::csi::v1::node_service_capability::rpc::Type as RpcType;
 use crate::csi::proto::csi::v1::node_service_capability::{Rpc, Type};
 use crate::csi::proto::csi::v1::{
     NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
-    NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest, NodeStageVolumeResponse,
-    NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
-    NodeUnstageVolumeResponse,
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
 
-const CAPABILITIES: [RpcType; 3] =
-    [RpcType::StageUnstageVolume, RpcType::GetVolumeStats, RpcType::SingleNodeMultiWriter];
+const CAPABILITIES: [RpcType; 2] = [RpcType::StageUnstageVolume, RpcType::SingleNodeMultiWriter];
 
 fn about(rpc: &'static str, volume: &str) -> Facts {
     Facts { rpc, volume: volume.to_owned(), ..Facts::default() }
@@ -73,19 +71,6 @@ impl Node for Service {
             ..about("NodeUnpublishVolume", &request.volume_id)
         };
         self.call(facts, move |call| publish::unpublish(call, &request)).await
-    }
-
-    async fn node_get_volume_stats(
-        &self,
-        request: Request<NodeGetVolumeStatsRequest>,
-    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        let request = request.into_inner();
-        let facts = Facts {
-            staging_path: request.staging_target_path.clone(),
-            target_path: request.volume_path.clone(),
-            ..about("NodeGetVolumeStats", &request.volume_id)
-        };
-        self.call(facts, move |call| stats::get(call, &request)).await
     }
 
     async fn node_get_capabilities(

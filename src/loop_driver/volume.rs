@@ -17,9 +17,8 @@ use super::usage::{Access, Usage};
 use crate::csi::proto::csi::v1::list_volumes_response::{Entry, VolumeStatus};
 use crate::csi::proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use crate::csi::proto::csi::v1::{
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
-    GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
-    ValidateVolumeCapabilitiesResponse, Volume,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest,
+    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
 };
 
 /// Key in the volume context. Ids come from names, so a volume that was deleted and made again has the same id; this
@@ -204,19 +203,6 @@ pub(super) fn list(call: &Call<'_>, request: &ListVolumesRequest) -> Result<List
         });
     }
     Ok(page)
-}
-
-/// GetCapacity.
-pub(super) fn capacity(call: &Call<'_>, request: &GetCapacityRequest) -> Result<GetCapacityResponse, Error> {
-    let possible =
-        request.volume_capabilities.is_empty() || Usage::require_all(&request.volume_capabilities).is_ok();
-    let here = request.accessible_topology.as_ref().is_none_or(|wanted| call.driver.is_within(wanted));
-    let available_capacity = if possible && here { available_bytes(call)? } else { 0 };
-    Ok(GetCapacityResponse {
-        available_capacity,
-        maximum_volume_size: Some(capacity::MOST_BYTES.min(available_capacity)),
-        minimum_volume_size: Some(capacity::LEAST_BYTES),
-    })
 }
 
 /// What could be written right now. Volumes are sparse, so this is no promise to any of them.
