@@ -35,6 +35,13 @@ pub(super) struct Facts {
     pub(super) readonly: Option<bool>,
 }
 
+impl Facts {
+    /// A call, and the volume that it is about or an empty string.
+    pub(super) fn about(rpc: &'static str, volume: &str) -> Self {
+        Self { rpc, volume: volume.to_owned(), ..Self::default() }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {

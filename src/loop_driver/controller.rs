@@ -28,10 +28,6 @@ const CAPABILITIES: [RpcType; 6] = [
     RpcType::SingleNodeMultiWriter,
 ];
 
-fn about(rpc: &'static str, volume: &str) -> Facts {
-    Facts { rpc, volume: volume.to_owned(), ..Facts::default() }
-}
-
 impl Service {
     /// A call of the Controller service. A process that is there for its node alone has none of them.
     async fn control<T: Send + 'static>(
@@ -55,7 +51,7 @@ impl Controller for Service {
     ) -> Result<Response<CreateVolumeResponse>, Status> {
         let request = request.into_inner();
         let id = VolumeId::of_name(&request.name);
-        let facts = Facts { name: request.name.clone(), ..about("CreateVolume", id.as_str()) };
+        let facts = Facts { name: request.name.clone(), ..Facts::about("CreateVolume", id.as_str()) };
         self.control(facts, move |call| volume::create(call, &request)).await
     }
 
@@ -64,7 +60,7 @@ impl Controller for Service {
         request: Request<DeleteVolumeRequest>,
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
         let request = request.into_inner();
-        let facts = about("DeleteVolume", &request.volume_id);
+        let facts = Facts::about("DeleteVolume", &request.volume_id);
         self.control(facts, move |call| volume::delete(call, &request)).await
     }
 
@@ -76,7 +72,7 @@ impl Controller for Service {
         let facts = Facts {
             node: request.node_id.clone(),
             readonly: Some(request.readonly),
-            ..about("ControllerPublishVolume", &request.volume_id)
+            ..Facts::about("ControllerPublishVolume", &request.volume_id)
         };
         self.control(facts, move |call| attach::publish(call, &request)).await
     }
@@ -86,8 +82,10 @@ impl Controller for Service {
         request: Request<ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
         let request = request.into_inner();
-        let facts =
-            Facts { node: request.node_id.clone(), ..about("ControllerUnpublishVolume", &request.volume_id) };
+        let facts = Facts {
+            node: request.node_id.clone(),
+            ..Facts::about("ControllerUnpublishVolume", &request.volume_id)
+        };
         self.control(facts, move |call| attach::unpublish(call, &request)).await
     }
 
@@ -96,7 +94,7 @@ impl Controller for Service {
         request: Request<ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
         let request = request.into_inner();
-        let facts = about("ValidateVolumeCapabilities", &request.volume_id);
+        let facts = Facts::about("ValidateVolumeCapabilities", &request.volume_id);
         self.control(facts, move |call| volume::validate(call, request)).await
     }
 
@@ -105,7 +103,7 @@ impl Controller for Service {
         request: Request<ListVolumesRequest>,
     ) -> Result<Response<ListVolumesResponse>, Status> {
         let request = request.into_inner();
-        self.control(about("ListVolumes", ""), move |call| volume::list(call, &request)).await
+        self.control(Facts::about("ListVolumes", ""), move |call| volume::list(call, &request)).await
     }
 
     /// What the driver as a whole can, so every process answers it, one for its node alone too: csi-sanity asks a node's
@@ -114,7 +112,7 @@ impl Controller for Service {
         &self,
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
-        self.call(about("ControllerGetCapabilities", ""), |_| {
+        self.call(Facts::about("ControllerGetCapabilities", ""), |_| {
             let capability = |rpc: RpcType| ControllerServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: rpc.into() })),
             };

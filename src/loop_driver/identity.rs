@@ -12,17 +12,13 @@ use crate::csi::proto::csi::v1::{
     PluginCapability, ProbeRequest, ProbeResponse,
 };
 
-fn about(rpc: &'static str) -> Facts {
-    Facts { rpc, ..Facts::default() }
-}
-
 #[async_trait]
 impl Identity for Service {
     async fn get_plugin_info(
         &self,
         _: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
-        self.call(about("GetPluginInfo"), |call| {
+        self.call(Facts::about("GetPluginInfo", ""), |call| {
             Ok(GetPluginInfoResponse {
                 name: call.driver.name.clone(),
                 vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -38,7 +34,7 @@ impl Identity for Service {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        self.call(about("GetPluginCapabilities"), |call| {
+        self.call(Facts::about("GetPluginCapabilities", ""), |call| {
             let constrained = (!call.driver.shared).then_some(ServiceType::VolumeAccessibilityConstraints);
             let capability = |service: ServiceType| PluginCapability {
                 r#type: Some(Type::Service(ServiceCapability { r#type: service.into() })),
@@ -51,6 +47,9 @@ impl Identity for Service {
     }
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        self.call(about("Probe"), |_| check_machine().map(|()| ProbeResponse { ready: Some(true) })).await
+        self.call(Facts::about("Probe", ""), |_| {
+            check_machine().map(|()| ProbeResponse { ready: Some(true) })
+        })
+        .await
     }
 }

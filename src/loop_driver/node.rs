@@ -17,10 +17,6 @@ use crate::csi::proto::csi::v1::{
 
 const CAPABILITIES: [RpcType; 2] = [RpcType::StageUnstageVolume, RpcType::SingleNodeMultiWriter];
 
-fn about(rpc: &'static str, volume: &str) -> Facts {
-    Facts { rpc, volume: volume.to_owned(), ..Facts::default() }
-}
-
 #[async_trait]
 impl Node for Service {
     async fn node_stage_volume(
@@ -30,7 +26,7 @@ impl Node for Service {
         let request = request.into_inner();
         let facts = Facts {
             staging_path: request.staging_target_path.clone(),
-            ..about("NodeStageVolume", &request.volume_id)
+            ..Facts::about("NodeStageVolume", &request.volume_id)
         };
         self.call(facts, move |call| stage::stage(call, &request)).await
     }
@@ -42,7 +38,7 @@ impl Node for Service {
         let request = request.into_inner();
         let facts = Facts {
             staging_path: request.staging_target_path.clone(),
-            ..about("NodeUnstageVolume", &request.volume_id)
+            ..Facts::about("NodeUnstageVolume", &request.volume_id)
         };
         self.call(facts, move |call| stage::unstage(call, &request)).await
     }
@@ -56,7 +52,7 @@ impl Node for Service {
             staging_path: request.staging_target_path.clone(),
             target_path: request.target_path.clone(),
             readonly: Some(request.readonly),
-            ..about("NodePublishVolume", &request.volume_id)
+            ..Facts::about("NodePublishVolume", &request.volume_id)
         };
         self.call(facts, move |call| publish::publish(call, &request)).await
     }
@@ -68,7 +64,7 @@ impl Node for Service {
         let request = request.into_inner();
         let facts = Facts {
             target_path: request.target_path.clone(),
-            ..about("NodeUnpublishVolume", &request.volume_id)
+            ..Facts::about("NodeUnpublishVolume", &request.volume_id)
         };
         self.call(facts, move |call| publish::unpublish(call, &request)).await
     }
@@ -77,7 +73,7 @@ impl Node for Service {
         &self,
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        self.call(about("NodeGetCapabilities", ""), |_| {
+        self.call(Facts::about("NodeGetCapabilities", ""), |_| {
             let capability =
                 |rpc: RpcType| NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: rpc.into() })) };
             Ok(NodeGetCapabilitiesResponse { capabilities: CAPABILITIES.map(capability).to_vec() })
@@ -89,7 +85,7 @@ impl Node for Service {
         &self,
         _: Request<NodeGetInfoRequest>,
     ) -> Result<Response<NodeGetInfoResponse>, Status> {
-        self.call(about("NodeGetInfo", ""), |call| {
+        self.call(Facts::about("NodeGetInfo", ""), |call| {
             Ok(NodeGetInfoResponse {
                 node_id: call.driver.node_id.clone(),
                 max_volumes_per_node: call.driver.max_volumes,
