@@ -13,13 +13,7 @@ use super::calls::{CallRecord, Facts};
 use super::error::Error;
 use super::faults::Faults;
 use super::state::{NodeKey, NodeRecord, StateDir, VolumeId, make_dir, write_json};
-
-/// CSI's bound for a string.
-const STRING_MAX: usize = 128;
-/// CSI's bound for a node id.
-const NODE_ID_MAX: usize = 256;
-/// CSI's bound for a plugin's name.
-const DRIVER_NAME_MAX: usize = 63;
+use crate::csi::sizes;
 
 /// One serving process.
 #[derive(Debug)]
@@ -74,17 +68,10 @@ impl Driver {
 
 fn check_arguments(args: &LoopDriverArgs) -> Result<(), Error> {
     let wrong = |flag, reason: &str| Err(Error::Argument { flag, reason: reason.to_owned() });
-    if args.node_id.is_empty() || args.node_id.len() > NODE_ID_MAX {
+    if args.node_id.is_empty() || args.node_id.len() > sizes::NODE_ID_LIMIT {
         return wrong("node-id", "must have 1 to 256 bytes");
     }
-    let name = args.driver_name.as_bytes();
-    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-.".contains(byte);
-    let ends_well = |end: Option<&u8>| end.is_some_and(u8::is_ascii_alphanumeric);
-    if name.len() > DRIVER_NAME_MAX
-        || !name.iter().all(inner)
-        || !ends_well(name.first())
-        || !ends_well(name.last())
-    {
+    if sizes::plugin_name(&args.driver_name).is_err() {
         return wrong("driver-name", "must be a domain name of at most 63 characters");
     }
     if args.max_volumes_per_node < 0 {
@@ -164,12 +151,12 @@ impl Call<'_> {
 
 /// A required string within CSI's bound.
 pub(super) fn require(field: &'static str, value: &str) -> Result<(), Error> {
-    require_within(field, value, STRING_MAX)
+    require_within(field, value, sizes::STRING_LIMIT)
 }
 
 /// A required node id.
 pub(super) fn require_node_id(value: &str) -> Result<(), Error> {
-    require_within("node_id", value, NODE_ID_MAX)
+    require_within("node_id", value, sizes::NODE_ID_LIMIT)
 }
 
 fn require_within(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
