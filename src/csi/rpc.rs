@@ -13,190 +13,114 @@ pub enum Service {
     Node,
 }
 
-/// One CSI call. The variants are the protocol's own method names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rpc {
+/// What a call does to the world.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing.
+    Question,
+    /// It makes or changes something.
+    Change,
+    /// It undoes another call.
+    Inverse,
+}
+
+macro_rules! rpcs {
+    ($($(#[$doc:meta])+ $name:ident: $service:ident $kind:ident;)+) => {
+        /// One CSI call. The variants are the protocol's own method names.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Rpc {
+            $($(#[$doc])+ $name,)+
+        }
+
+        impl Rpc {
+            /// Every call, for tables.
+            pub const ALL: [Self; 24] = [$(Self::$name),+];
+
+            /// The method name, as in the protocol.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+
+            const fn facts(self) -> (Service, Kind) {
+                match self {
+                    $(Self::$name => (Service::$service, Kind::$kind),)+
+                }
+            }
+        }
+    };
+}
+
+rpcs! {
     /// Identity: name and version.
-    GetPluginInfo,
+    GetPluginInfo: Identity Question;
     /// Identity: which services there are.
-    GetPluginCapabilities,
+    GetPluginCapabilities: Identity Question;
     /// Identity: is it ready.
-    Probe,
+    Probe: Identity Question;
     /// Controller: which optional calls there are.
-    ControllerGetCapabilities,
+    ControllerGetCapabilities: Controller Question;
     /// Controller: make a volume.
-    CreateVolume,
+    CreateVolume: Controller Change;
     /// Controller: inverse of CreateVolume.
-    DeleteVolume,
+    DeleteVolume: Controller Inverse;
     /// Controller: attach a volume to a node.
-    ControllerPublishVolume,
+    ControllerPublishVolume: Controller Change;
     /// Controller: inverse of ControllerPublishVolume.
-    ControllerUnpublishVolume,
+    ControllerUnpublishVolume: Controller Inverse;
     /// Controller: can a volume be used like this.
-    ValidateVolumeCapabilities,
+    ValidateVolumeCapabilities: Controller Question;
     /// Controller: one page of all volumes.
-    ListVolumes,
+    ListVolumes: Controller Question;
     /// Controller: how much more can be created.
-    GetCapacity,
+    GetCapacity: Controller Question;
     /// Controller: make a snapshot.
-    CreateSnapshot,
+    CreateSnapshot: Controller Change;
     /// Controller: inverse of CreateSnapshot.
-    DeleteSnapshot,
+    DeleteSnapshot: Controller Inverse;
     /// Controller: one page of all snapshots.
-    ListSnapshots,
+    ListSnapshots: Controller Question;
     /// Controller: enlarge a volume.
-    ControllerExpandVolume,
+    ControllerExpandVolume: Controller Change;
     /// Controller: change a volume's mutable parameters.
-    ControllerModifyVolume,
+    ControllerModifyVolume: Controller Change;
     /// Node: which optional calls there are.
-    NodeGetCapabilities,
+    NodeGetCapabilities: Node Question;
     /// Node: its id, limit and topology.
-    NodeGetInfo,
+    NodeGetInfo: Node Question;
     /// Node: make a volume ready once per node.
-    NodeStageVolume,
+    NodeStageVolume: Node Change;
     /// Node: inverse of NodeStageVolume.
-    NodeUnstageVolume,
+    NodeUnstageVolume: Node Inverse;
     /// Node: show a volume at a target path.
-    NodePublishVolume,
+    NodePublishVolume: Node Change;
     /// Node: inverse of NodePublishVolume.
-    NodeUnpublishVolume,
+    NodeUnpublishVolume: Node Inverse;
     /// Node: how full a volume is.
-    NodeGetVolumeStats,
+    NodeGetVolumeStats: Node Question;
     /// Node: enlarge the file system of a volume.
-    NodeExpandVolume,
+    NodeExpandVolume: Node Change;
 }
 
 impl Rpc {
-    /// Every call, for tables.
-    pub const ALL: [Self; 24] = [
-        Self::GetPluginInfo,
-        Self::GetPluginCapabilities,
-        Self::Probe,
-        Self::ControllerGetCapabilities,
-        Self::CreateVolume,
-        Self::DeleteVolume,
-        Self::ControllerPublishVolume,
-        Self::ControllerUnpublishVolume,
-        Self::ValidateVolumeCapabilities,
-        Self::ListVolumes,
-        Self::GetCapacity,
-        Self::CreateSnapshot,
-        Self::DeleteSnapshot,
-        Self::ListSnapshots,
-        Self::ControllerExpandVolume,
-        Self::ControllerModifyVolume,
-        Self::NodeGetCapabilities,
-        Self::NodeGetInfo,
-        Self::NodeStageVolume,
-        Self::NodeUnstageVolume,
-        Self::NodePublishVolume,
-        Self::NodeUnpublishVolume,
-        Self::NodeGetVolumeStats,
-        Self::NodeExpandVolume,
-    ];
-
-    /// The method name, as in the protocol.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::GetPluginInfo => "GetPluginInfo",
-            Self::GetPluginCapabilities => "GetPluginCapabilities",
-            Self::Probe => "Probe",
-            Self::ControllerGetCapabilities => "ControllerGetCapabilities",
-            Self::CreateVolume => "CreateVolume",
-            Self::DeleteVolume => "DeleteVolume",
-            Self::ControllerPublishVolume => "ControllerPublishVolume",
-            Self::ControllerUnpublishVolume => "ControllerUnpublishVolume",
-            Self::ValidateVolumeCapabilities => "ValidateVolumeCapabilities",
-            Self::ListVolumes => "ListVolumes",
-            Self::GetCapacity => "GetCapacity",
-            Self::CreateSnapshot => "CreateSnapshot",
-            Self::DeleteSnapshot => "DeleteSnapshot",
-            Self::ListSnapshots => "ListSnapshots",
-            Self::ControllerExpandVolume => "ControllerExpandVolume",
-            Self::ControllerModifyVolume => "ControllerModifyVolume",
-            Self::NodeGetCapabilities => "NodeGetCapabilities",
-            Self::NodeGetInfo => "NodeGetInfo",
-            Self::NodeStageVolume => "NodeStageVolume",
-            Self::NodeUnstageVolume => "NodeUnstageVolume",
-            Self::NodePublishVolume => "NodePublishVolume",
-            Self::NodeUnpublishVolume => "NodeUnpublishVolume",
-            Self::NodeGetVolumeStats => "NodeGetVolumeStats",
-            Self::NodeExpandVolume => "NodeExpandVolume",
-        }
-    }
-
     /// The service that has the call.
     #[must_use]
     pub fn service(self) -> Service {
-        match self {
-            Self::GetPluginInfo | Self::GetPluginCapabilities | Self::Probe => Service::Identity,
-            Self::ControllerGetCapabilities
-            | Self::CreateVolume
-            | Self::DeleteVolume
-            | Self::ControllerPublishVolume
-            | Self::ControllerUnpublishVolume
-            | Self::ValidateVolumeCapabilities
-            | Self::ListVolumes
-            | Self::GetCapacity
-            | Self::CreateSnapshot
-            | Self::DeleteSnapshot
-            | Self::ListSnapshots
-            | Self::ControllerExpandVolume
-            | Self::ControllerModifyVolume => Service::Controller,
-            Self::NodeGetCapabilities
-            | Self::NodeGetInfo
-            | Self::NodeStageVolume
-            | Self::NodeUnstageVolume
-            | Self::NodePublishVolume
-            | Self::NodeUnpublishVolume
-            | Self::NodeGetVolumeStats
-            | Self::NodeExpandVolume => Service::Node,
-        }
+        self.facts().0
     }
 
     /// The call changes nothing, so a failed one leaves nothing unknown behind.
     #[must_use]
     pub fn is_question(self) -> bool {
-        match self {
-            Self::GetPluginInfo
-            | Self::GetPluginCapabilities
-            | Self::Probe
-            | Self::ControllerGetCapabilities
-            | Self::ValidateVolumeCapabilities
-            | Self::ListVolumes
-            | Self::GetCapacity
-            | Self::ListSnapshots
-            | Self::NodeGetCapabilities
-            | Self::NodeGetInfo
-            | Self::NodeGetVolumeStats => true,
-            Self::CreateVolume
-            | Self::DeleteVolume
-            | Self::ControllerPublishVolume
-            | Self::ControllerUnpublishVolume
-            | Self::CreateSnapshot
-            | Self::DeleteSnapshot
-            | Self::ControllerExpandVolume
-            | Self::ControllerModifyVolume
-            | Self::NodeStageVolume
-            | Self::NodeUnstageVolume
-            | Self::NodePublishVolume
-            | Self::NodeUnpublishVolume
-            | Self::NodeExpandVolume => false,
-        }
+        self.facts().1 == Kind::Question
     }
 
     /// The call undoes another one.
     #[must_use]
     pub fn is_inverse(self) -> bool {
-        matches!(
-            self,
-            Self::DeleteVolume
-                | Self::DeleteSnapshot
-                | Self::ControllerUnpublishVolume
-                | Self::NodeUnstageVolume
-                | Self::NodeUnpublishVolume
-        )
+        self.facts().1 == Kind::Inverse
     }
 }
 
