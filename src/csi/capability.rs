@@ -170,16 +170,13 @@ pub fn mode(mode: AccessMode, single_node: SingleNode) -> Mode {
     }
 }
 
-/// The capability as it is sent. File system, flags and group say nothing about a raw device and are left out for one.
-///
-/// `mount_group` may be given only if the node service has VOLUME_MOUNT_GROUP (CSI VolumeCapability.MountVolume).
+/// The capability as it is sent. File system and flags say nothing about a raw device and are left out for one.
 #[must_use]
 pub fn to_proto(
     access_mode: AccessMode,
     attachment_mode: AttachmentMode,
     fs_type: Option<&str>,
     mount_flags: &[String],
-    mount_group: Option<&str>,
     single_node: SingleNode,
 ) -> wire::VolumeCapability {
     let access_type = match attachment_mode {
@@ -187,7 +184,7 @@ pub fn to_proto(
         AttachmentMode::FileSystem => AccessType::Mount(MountVolume {
             fs_type: fs_type.unwrap_or_default().to_owned(),
             mount_flags: mount_flags.to_vec(),
-            volume_mount_group: mount_group.unwrap_or_default().to_owned(),
+            ..MountVolume::default()
         }),
     };
     let mode = mode(access_mode, single_node).into();
@@ -248,7 +245,6 @@ mod tests {
             AttachmentMode::BlockDevice,
             Some("ext4"),
             &flags,
-            Some("1000"),
             SingleNode::WriterOnly,
         );
         assert_eq!(sent.access_type, Some(AccessType::Block(BlockVolume {})));

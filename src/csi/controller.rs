@@ -25,12 +25,8 @@ pub struct CreateVolume {
     pub parameters: Context,
     /// Passed and never kept.
     pub secrets: Secrets,
-    /// The snapshot or volume whose content it starts with.
-    pub source: Option<wire::VolumeContentSource>,
     /// From where it has to be reachable; only with VOLUME_ACCESSIBILITY_CONSTRAINTS.
     pub accessibility: Option<wire::TopologyRequirement>,
-    /// Parameters that may change later; only with MODIFY_VOLUME.
-    pub mutable_parameters: Context,
 }
 
 /// A volume as CreateVolume made it.
@@ -42,9 +38,6 @@ pub struct CreatedVolume {
     pub capacity_bytes: Option<i64>,
     /// To be stored and passed unchanged with every later call.
     pub volume_context: Context,
-    /// What the driver says it copied. The caller has to compare it with the source that it asked for, and to delete
-    /// the volume if it is missing.
-    pub source: Option<wire::VolumeContentSource>,
     /// Segments of each place from which it can be reached; empty is everywhere.
     pub topology: Vec<BTreeMap<String, String>>,
 }
@@ -93,14 +86,13 @@ impl Plugin {
 
     /// ControllerGetCapabilities. Unknown ones are left out.
     pub async fn controller_get_capabilities(&self) -> Result<ControllerCapabilities, CallError> {
-        let mut client = self.controller();
         let answer = self
             .call(
                 Rpc::ControllerGetCapabilities,
                 "",
                 &Scrub::nothing(),
                 wire::ControllerGetCapabilitiesRequest {},
-                |request| async move { client.controller_get_capabilities(request).await },
+                |request| async move { self.controller().controller_get_capabilities(request).await },
             )
             .await?;
         Ok(ControllerCapabilities::from_wire(&answer.capabilities))
@@ -119,14 +111,12 @@ impl Plugin {
             volume_capabilities: args.capabilities,
             parameters: args.parameters.into_map(),
             secrets: args.secrets.into_field(),
-            volume_content_source: args.source,
             accessibility_requirements: args.accessibility,
-            mutable_parameters: args.mutable_parameters.into_map(),
+            ..wire::CreateVolumeRequest::default()
         };
-        let mut client = self.controller();
-        let answer =
-            self.call(RPC, &args.name, &scrub, message, |request| async move {
-                client.create_volume(request).await
+        let answer = self
+            .call(RPC, &args.name, &scrub, message, |request| async move {
+                self.controller().create_volume(request).await
             })
             .await?;
         created(answer).map_err(|what| CallError::reply(RPC, what))
@@ -143,9 +133,8 @@ impl Plugin {
             volume_id: args.volume_id.clone(),
             secrets: args.secrets.into_field(),
         };
-        let mut client = self.controller();
         self.call(RPC, &args.volume_id, &scrub, message, |request| async move {
-            client.delete_volume(request).await
+            self.controller().delete_volume(request).await
         })
         .await?;
         Ok(())
@@ -164,10 +153,9 @@ impl Plugin {
             secrets: args.secrets.into_field(),
             volume_context: args.volume_context.into_map(),
         };
-        let mut client = self.controller();
         let answer = self
             .call(RPC, &args.volume_id, &scrub, message, |request| async move {
-                client.controller_publish_volume(request).await
+                self.controller().controller_publish_volume(request).await
             })
             .await?;
         sizes::tell_of_answer(RPC, sizes::map("publish_context", &answer.publish_context));
@@ -187,9 +175,8 @@ impl Plugin {
             node_id: args.node_id,
             secrets: args.secrets.into_field(),
         };
-        let mut client = self.controller();
         self.call(RPC, &args.volume_id, &scrub, message, |request| async move {
-            client.controller_unpublish_volume(request).await
+            self.controller().controller_unpublish_volume(request).await
         })
         .await?;
         Ok(())
@@ -201,7 +188,6 @@ impl CreateVolume {
         sizes::name("name", &self.name)?;
         sizes::capabilities(&self.capabilities)?;
         sizes::map("parameters", &self.parameters)?;
-        sizes::map("mutable_parameters", &self.mutable_parameters)?;
         sizes::secrets(&self.secrets)
     }
 }
@@ -224,7 +210,6 @@ fn created(answer: wire::CreateVolumeResponse) -> Result<CreatedVolume, String> 
         volume_id: volume.volume_id,
         capacity_bytes: Some(volume.capacity_bytes).filter(|bytes| *bytes != 0),
         volume_context: volume.volume_context.into(),
-        source: volume.content_source,
         topology: volume.accessible_topology.into_iter().map(|topology| topology.segments).collect(),
     })
 }

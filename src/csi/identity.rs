@@ -28,10 +28,9 @@ impl Plugin {
     /// Fails with `Origin::Reply` if the name is no plugin name.
     pub async fn get_plugin_info(&self) -> Result<PluginInfo, CallError> {
         const RPC: Rpc = Rpc::GetPluginInfo;
-        let mut client = self.identity();
         let answer = self
             .call(RPC, "", &Scrub::nothing(), GetPluginInfoRequest {}, |request| async move {
-                client.get_plugin_info(request).await
+                self.identity().get_plugin_info(request).await
             })
             .await?;
         sizes::plugin_name(&answer.name).map_err(|error| CallError::reply(RPC, error.to_string()))?;
@@ -45,14 +44,13 @@ impl Plugin {
 
     /// GetPluginCapabilities. Unknown ones are left out.
     pub async fn get_plugin_capabilities(&self) -> Result<PluginCapabilities, CallError> {
-        let mut client = self.identity();
         let answer = self
             .call(
                 Rpc::GetPluginCapabilities,
                 "",
                 &Scrub::nothing(),
                 GetPluginCapabilitiesRequest {},
-                |request| async move { client.get_plugin_capabilities(request).await },
+                |request| async move { self.identity().get_plugin_capabilities(request).await },
             )
             .await?;
         Ok(PluginCapabilities::from_wire(&answer.capabilities))
@@ -60,10 +58,9 @@ impl Plugin {
 
     /// Probe: true if the plugin is ready, false if it still starts. No `ready` in the answer means ready.
     pub async fn probe(&self) -> Result<bool, CallError> {
-        let mut client = self.identity();
         let answer = self
             .call(Rpc::Probe, "", &Scrub::nothing(), ProbeRequest {}, |request| async move {
-                client.probe(request).await
+                self.identity().probe(request).await
             })
             .await?;
         Ok(answer.ready.unwrap_or(true))

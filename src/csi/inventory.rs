@@ -1,7 +1,5 @@
 //! Questions to the Controller service: which volumes there are, what they allow, how much more there is room for.
 
-use std::collections::BTreeMap;
-
 use tonic::Code;
 
 use super::channel::Plugin;
@@ -25,8 +23,6 @@ pub struct Validate {
     pub volume_context: Context,
     /// Every use that is wanted; at least one.
     pub capabilities: Vec<wire::VolumeCapability>,
-    /// Parameters with which the volume is said to be made.
-    pub parameters: Context,
     /// Passed and never kept.
     pub secrets: Secrets,
 }
@@ -51,21 +47,8 @@ pub enum Validation {
 pub struct ListedVolume {
     /// The handle.
     pub volume_id: String,
-    /// Bytes; nothing if the driver does not know.
-    pub capacity_bytes: Option<i64>,
-    /// To be stored if the volume is registered.
-    pub volume_context: Context,
     /// Node ids; meaningful only with LIST_VOLUMES_PUBLISHED_NODES, and may name nodes unknown here.
     pub published_node_ids: Vec<String>,
-}
-
-/// One page of ListVolumes. Between pages volumes may come and go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumePage {
-    /// In the driver's order.
-    pub volumes: Vec<ListedVolume>,
-    /// Where the next page starts; nothing after the last one.
-    pub next_token: Option<String>,
 }
 
 impl Plugin {
@@ -78,14 +61,12 @@ impl Plugin {
             volume_id: args.volume_id.clone(),
             volume_context: args.volume_context.clone().into_map(),
             volume_capabilities: args.capabilities.clone(),
-            parameters: args.parameters.clone().into_map(),
             secrets: args.secrets.clone().into_field(),
-            mutable_parameters: BTreeMap::new(),
+            ..wire::ValidateVolumeCapabilitiesRequest::default()
         };
-        let mut client = self.controller();
         let answer = self
             .call(RPC, &args.volume_id, &scrub, message, |request| async move {
-                client.validate_volume_capabilities(request).await
+                self.controller().validate_volume_capabilities(request).await
             })
             .await?;
         Ok(compare(&args, &answer, &scrub))
@@ -95,23 +76,19 @@ impl Plugin {
     /// from `starting_token` on (empty: from the start).
     ///
     /// Fails with ABORTED if the token is no longer good; then the listing has to start again.
-    async fn list_volumes(&self, max_entries: u32, starting_token: String) -> Result<VolumePage, CallError> {
-        const RPC: Rpc = Rpc::ListVolumes;
+    async fn list_volumes(
+        &self,
+        max_entries: u32,
+        starting_token: String,
+    ) -> Result<wire::ListVolumesResponse, CallError> {
         let message = wire::ListVolumesRequest {
             max_entries: i32::try_from(max_entries).unwrap_or(i32::MAX),
             starting_token,
         };
-        let mut client = self.controller();
-        let answer =
-            self.call(RPC, "", &Scrub::nothing(), message, |request| async move {
-                client.list_volumes(request).await
-            })
-            .await?;
-        let volumes = answer.entries.into_iter().map(listed).collect::<Result<_, _>>();
-        Ok(VolumePage {
-            volumes: volumes.map_err(|what| CallError::reply(RPC, what))?,
-            next_token: Some(answer.next_token).filter(|token| !token.is_empty()),
+        self.call(Rpc::ListVolumes, "", &Scrub::nothing(), message, |request| async move {
+            self.controller().list_volumes(request).await
         })
+        .await
     }
 
     /// ListVolumes, all pages. Starts again up to three times if the driver forgets its token. Keeps of each volume only
@@ -147,15 +124,18 @@ impl Plugin {
         let mut token = String::new();
         loop {
             let page = self.list_volumes(page_size, token.clone()).await?;
-            volumes.extend(page.volumes.into_iter().filter_map(&keep));
-            match page.next_token {
-                None => return Ok(volumes),
-                // Would go on for ever.
-                Some(next) if next == token => {
-                    return Err(CallError::reply(Rpc::ListVolumes, "next_token is the token of this page"));
-                }
-                Some(next) => token = next,
+            for entry in page.entries {
+                let volume = listed(entry).map_err(|what| CallError::reply(Rpc::ListVolumes, what))?;
+                volumes.extend(keep(volume));
             }
+            if page.next_token.is_empty() {
+                return Ok(volumes);
+            }
+            // Would go on for ever.
+            if page.next_token == token {
+                return Err(CallError::reply(Rpc::ListVolumes, "next_token is the token of this page"));
+            }
+            token = page.next_token;
         }
     }
 }
@@ -164,7 +144,6 @@ impl Validate {
     fn check(&self) -> Result<(), SizeError> {
         sizes::id("volume_id", &self.volume_id)?;
         sizes::capabilities(&self.capabilities)?;
-        sizes::map("parameters", &self.parameters)?;
         sizes::secrets(&self.secrets)
     }
 }
@@ -187,16 +166,16 @@ fn compare(asked: &Validate, answer: &wire::ValidateVolumeCapabilitiesResponse, 
         };
         unchecked.extend(left_out);
     }
-    let maps = [
-        ("volume_context", &*asked.volume_context, &confirmed.volume_context),
-        ("parameters", &*asked.parameters, &confirmed.parameters),
-    ];
-    for (field, asked, confirmed) in maps {
-        match (asked == confirmed, confirmed.is_empty()) {
-            (true, _) => {}
-            (false, true) => unchecked.push(field),
-            (false, false) => return differs(field),
+    let context = &confirmed.volume_context;
+    if context != &*asked.volume_context {
+        if !context.is_empty() {
+            return differs("volume_context");
         }
+        unchecked.push("volume_context");
+    }
+    // None are asked.
+    if !confirmed.parameters.is_empty() {
+        return differs("parameters");
     }
     Validation::Confirmed { unchecked }
 }
@@ -233,14 +212,14 @@ fn listed(entry: wire::list_volumes_response::Entry) -> Result<ListedVolume, Str
     }
     Ok(ListedVolume {
         volume_id: volume.volume_id,
-        capacity_bytes: Some(volume.capacity_bytes).filter(|bytes| *bytes > 0),
-        volume_context: volume.volume_context.into(),
         published_node_ids: entry.status.map(|status| status.published_node_ids).unwrap_or_default(),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::capability::{SingleNode, to_proto};
     use super::*;
     use crate::api::capability::{AccessMode, AttachmentMode};
@@ -248,8 +227,7 @@ mod tests {
     fn asked() -> Validate {
         let flags = ["password=hunter2".to_owned()];
         let mode = AccessMode::MultiNodeMultiWriter;
-        let capability =
-            to_proto(mode, AttachmentMode::FileSystem, None, &flags, None, SingleNode::WriterOnly);
+        let capability = to_proto(mode, AttachmentMode::FileSystem, None, &flags, SingleNode::WriterOnly);
         Validate {
             volume_id: "vol".to_owned(),
             volume_context: BTreeMap::from([("pool".to_owned(), "a".to_owned())]).into(),

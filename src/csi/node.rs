@@ -86,14 +86,13 @@ impl Plugin {
 
     /// NodeGetCapabilities. Unknown ones are left out.
     pub async fn node_get_capabilities(&self) -> Result<NodeCapabilities, CallError> {
-        let mut client = self.node();
         let answer = self
             .call(
                 Rpc::NodeGetCapabilities,
                 "",
                 &Scrub::nothing(),
                 wire::NodeGetCapabilitiesRequest {},
-                |request| async move { client.node_get_capabilities(request).await },
+                |request| async move { self.node().node_get_capabilities(request).await },
             )
             .await?;
         Ok(NodeCapabilities::from_wire(&answer.capabilities))
@@ -104,10 +103,9 @@ impl Plugin {
     /// Fails with `Origin::Reply` if the node id is empty or too long, or the limit negative.
     pub async fn node_get_info(&self) -> Result<NodeInfo, CallError> {
         const RPC: Rpc = Rpc::NodeGetInfo;
-        let mut client = self.node();
         let answer = self
             .call(RPC, "", &Scrub::nothing(), wire::NodeGetInfoRequest {}, |request| async move {
-                client.node_get_info(request).await
+                self.node().node_get_info(request).await
             })
             .await?;
         sizes::node_id(&answer.node_id).map_err(|error| CallError::reply(RPC, error.to_string()))?;
@@ -135,9 +133,8 @@ impl Plugin {
             secrets: args.secrets.into_field(),
             volume_context: args.volume_context.into_map(),
         };
-        let mut client = self.node();
         self.call(RPC, &args.volume_id, &scrub, message, |request| async move {
-            client.node_stage_volume(request).await
+            self.node().node_stage_volume(request).await
         })
         .await?;
         Ok(())
@@ -153,9 +150,8 @@ impl Plugin {
             volume_id: args.volume_id.clone(),
             staging_target_path: args.staging_target_path,
         };
-        let mut client = self.node();
         self.call(RPC, &args.volume_id, &Scrub::nothing(), message, |request| async move {
-            client.node_unstage_volume(request).await
+            self.node().node_unstage_volume(request).await
         })
         .await?;
         Ok(())
@@ -176,9 +172,8 @@ impl Plugin {
             secrets: args.secrets.into_field(),
             volume_context: args.volume_context.into_map(),
         };
-        let mut client = self.node();
         self.call(RPC, &args.volume_id, &scrub, message, |request| async move {
-            client.node_publish_volume(request).await
+            self.node().node_publish_volume(request).await
         })
         .await?;
         Ok(())
@@ -194,9 +189,8 @@ impl Plugin {
             volume_id: args.volume_id.clone(),
             target_path: args.target_path,
         };
-        let mut client = self.node();
         self.call(RPC, &args.volume_id, &Scrub::nothing(), message, |request| async move {
-            client.node_unpublish_volume(request).await
+            self.node().node_unpublish_volume(request).await
         })
         .await?;
         Ok(())

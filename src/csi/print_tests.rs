@@ -24,14 +24,7 @@ macro_rules! printed {
 
 fn marked_capability() -> wire::VolumeCapability {
     let flags = ["marker-flag".to_owned()];
-    to_proto(
-        AccessMode::SingleNodeWriter,
-        AttachmentMode::FileSystem,
-        None,
-        &flags,
-        None,
-        SingleNode::WriterOnly,
-    )
+    to_proto(AccessMode::SingleNodeWriter, AttachmentMode::FileSystem, None, &flags, SingleNode::WriterOnly)
 }
 
 #[test]

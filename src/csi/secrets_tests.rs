@@ -58,7 +58,7 @@ async fn the_secrets_of_every_call_reach_the_driver() {
 
     let secrets = || Secrets::from(BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]));
     let writer = AccessMode::SingleNodeWriter;
-    let capability = to_proto(writer, AttachmentMode::FileSystem, None, &[], None, SingleNode::WriterOnly);
+    let capability = to_proto(writer, AttachmentMode::FileSystem, None, &[], SingleNode::WriterOnly);
     let (volume_id, node_id, at) = ("vol".to_owned(), "node".to_owned(), "/p".to_owned());
     let create = CreateVolume {
         name: "name".to_owned(),

@@ -211,7 +211,6 @@ fn stage(volume_id: &str) -> NodeStage {
         AttachmentMode::FileSystem,
         Some("ext4"),
         &[FLAG.to_owned()],
-        None,
         SingleNode::WriterOnly,
     );
     NodeStage {

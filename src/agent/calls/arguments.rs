@@ -38,7 +38,7 @@ fn capability(attachment: &Attachment, flags: &[String]) -> wire::VolumeCapabili
     let modes =
         if fixed.single_node_multi_writer { SingleNode::SingleAndMulti } else { SingleNode::WriterOnly };
     let fs_type = fixed.mount_options.fs_type.as_deref();
-    to_proto(attachment.spec.access_mode, fixed.attachment_mode, fs_type, flags, None, modes)
+    to_proto(attachment.spec.access_mode, fixed.attachment_mode, fs_type, flags, modes)
 }
 
 /// ControllerPublishVolume for an Attachment.
@@ -155,9 +155,7 @@ pub fn create_volume(
         capabilities: uses(volume, modes),
         parameters: spec.parameters.clone().into(),
         secrets,
-        source: None,
         accessibility,
-        mutable_parameters: BTreeMap::new().into(),
     })
 }
 
@@ -167,7 +165,6 @@ pub fn validate(volume: &Volume, secrets: Secrets, modes: SingleNode) -> Result<
         volume_id: volume.spec.volume_handle.clone().ok_or(ArgumentError::NoHandle)?,
         volume_context: volume.spec.volume_context.clone().into(),
         capabilities: uses(volume, modes),
-        parameters: BTreeMap::new().into(),
         secrets,
     })
 }
@@ -185,7 +182,7 @@ pub fn delete_volume(
 fn uses(volume: &Volume, modes: SingleNode) -> Vec<wire::VolumeCapability> {
     let options = volume.spec.mount_options.clone().unwrap_or_default();
     let of = |access: AccessMode, attachment: AttachmentMode| {
-        to_proto(access, attachment, options.fs_type.as_deref(), &options.mount_flags, None, modes)
+        to_proto(access, attachment, options.fs_type.as_deref(), &options.mount_flags, modes)
     };
     volume.spec.capabilities.iter().map(|u| of(u.access_mode, u.attachment_mode)).collect()
 }

@@ -360,13 +360,8 @@ mod tests {
         ] {
             let mut status = VolumeStatus::default();
             let volume_context = BTreeMap::new().into();
-            let created = CreatedVolume {
-                volume_id: "id".into(),
-                capacity_bytes: None,
-                volume_context,
-                source: None,
-                topology,
-            };
+            let created =
+                CreatedVolume { volume_id: "id".into(), capacity_bytes: None, volume_context, topology };
             take_in(&mut status, created);
             assert_eq!(status.accessible_topology.len(), places);
         }
