@@ -13,7 +13,6 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -35,41 +34,34 @@ const SOCKET_PATH_LIMIT: usize = 107;
 
 /// Connecting to a plugin failed, so nothing was asked of it.
 #[derive(Debug, thiserror::Error)]
-pub enum DialError {
-    /// The path cannot name a unix socket.
-    #[error("connect to {path}: not an absolute path in UTF-8 of at most {SOCKET_PATH_LIMIT} bytes")]
-    BadPath {
-        /// The socket's path, as far as it can be shown.
-        path: String,
-    },
-    /// There is no such file.
-    #[error("connect to {path}: there is no such socket")]
-    NotThere {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// The file is there, and nobody listens: a plugin that ended without removing it.
-    #[error("connect to {path}: nobody listens")]
-    Refused {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// Nobody took the connection in time.
-    #[error("connect to {path}: not accepted within {after:?}")]
-    TimedOut {
-        /// The socket.
-        path: PathBuf,
-        /// How long was waited.
-        after: Duration,
-    },
-    /// Anything else that the kernel says.
-    #[error("connect to {path}: {reason}")]
-    Failed {
-        /// The socket.
-        path: PathBuf,
-        /// The kernel's or the transport's words.
-        reason: String,
-    },
+#[error("connect to {path}: {reason}")]
+pub struct DialError {
+    path: String,
+    reason: String,
+    /// There is no plugin at this path: no such file, or nobody listens, as after a plugin that ended without removing it.
+    pub gone: bool,
+}
+
+impl DialError {
+    fn new(path: &Path, reason: impl Into<String>) -> Self {
+        Self { path: path.display().to_string(), reason: reason.into(), gone: false }
+    }
+
+    /// For what the kernel or the transport says.
+    fn of(path: &Path, error: &(dyn std::error::Error + 'static)) -> Self {
+        let gone = |reason: &str| Self { gone: true, ..Self::new(path, reason) };
+        let mut source = Some(error);
+        let mut reason = error.to_string();
+        while let Some(error) = source {
+            reason = error.to_string();
+            match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+                Some(io::ErrorKind::NotFound) => return gone("there is no such socket"),
+                Some(io::ErrorKind::ConnectionRefused) => return gone("nobody listens"),
+                _ => source = error.source(),
+            }
+        }
+        Self::new(path, reason)
+    }
 }
 
 /// Dials one socket.
@@ -92,8 +84,11 @@ impl Dial {
     /// # Errors
     /// Nobody was reached, so nothing was asked of anybody.
     pub async fn connect(&mut self, deadlines: Deadlines) -> Result<(Plugin, Ended), DialError> {
-        let failed = |error: &(dyn std::error::Error + 'static)| dial_error(&self.path, error);
-        let bad = || DialError::BadPath { path: self.path.display().to_string() };
+        let failed = |error: &(dyn std::error::Error + 'static)| DialError::of(&self.path, error);
+        let bad = || {
+            let limit = SOCKET_PATH_LIMIT;
+            DialError::new(&self.path, format!("not an absolute path in UTF-8 of at most {limit} bytes"))
+        };
         let text =
             self.path.to_str().filter(|text| self.path.is_absolute() && text.len() <= SOCKET_PATH_LIMIT);
         // Go servers refuse an :authority that is no valid host, and a socket path is none.
@@ -105,7 +100,8 @@ impl Dial {
         let mut dialled = self.hanging.take().unwrap_or_else(|| spawn_blocking(|| StdStream::connect(path)));
         let Ok(stream) = tokio::time::timeout(deadlines.identity, &mut dialled).await else {
             self.hanging = Some(dialled);
-            return Err(DialError::TimedOut { path: self.path.clone(), after: deadlines.identity });
+            let after = deadlines.identity;
+            return Err(DialError::new(&self.path, format!("not accepted within {after:?}")));
         };
         let stream =
             stream.unwrap_or_else(|ended| Err(io::Error::other(ended))).map_err(|error| failed(&error))?;
@@ -181,21 +177,6 @@ impl AsyncWrite for Connection {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
-}
-
-fn dial_error(path: &Path, error: &(dyn std::error::Error + 'static)) -> DialError {
-    let path = path.to_owned();
-    let mut source = Some(error);
-    let mut reason = error.to_string();
-    while let Some(error) = source {
-        reason = error.to_string();
-        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
-            Some(io::ErrorKind::NotFound) => return DialError::NotThere { path },
-            Some(io::ErrorKind::ConnectionRefused) => return DialError::Refused { path },
-            _ => source = error.source(),
-        }
-    }
-    DialError::Failed { path, reason }
 }
 
 /// A plugin whose end does not matter.

@@ -68,7 +68,7 @@ async fn an_attempt_that_hangs_is_waited_for_again_and_no_second_one_is_made() {
     dial.hanging = Some(spawn_blocking(move || asked.recv().map_err(io::Error::other)));
     for _ in 0..2 {
         let error = dial.connect(deadlines.clone()).await.unwrap_err();
-        assert!(matches!(error, DialError::TimedOut { .. }), "{error}");
+        assert!(!error.gone && error.to_string().contains("not accepted within"), "{error}");
     }
     let (ours, _theirs) = StdStream::pair().unwrap();
     answer.send(ours).unwrap();

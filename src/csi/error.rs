@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn an_error_prints_the_call_and_the_code() {
-        let error = CallError::argument(Rpc::DeleteVolume, &SizeError::Empty { field: "volume_id" });
+        let error = CallError::argument(Rpc::DeleteVolume, &SizeError("volume_id is empty".to_owned()));
         assert_eq!(error.to_string(), "DeleteVolume: InvalidArgument: volume_id is empty");
         assert_eq!(error.meaning(), Meaning::Infeasible);
     }

@@ -51,7 +51,7 @@ pub(crate) use controller::{
     ControllerPublish, ControllerUnpublish, CreateVolume, CreatedVolume, DeleteVolume,
 };
 pub(crate) use deadlines::{CallArgs, Deadlines};
-pub(crate) use dial::{Dial, DialError, Ended};
+pub(crate) use dial::{Dial, Ended};
 pub(crate) use error::{CallError, Origin};
 pub(crate) use identity::PluginInfo;
 pub(crate) use inventory::{ListedVolume, Validate, Validation};

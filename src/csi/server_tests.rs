@@ -327,12 +327,12 @@ async fn connecting_tells_a_missing_socket_from_one_that_nobody_listens_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("csi.sock");
     let error = connect(&path, Deadlines::default()).await.unwrap_err();
-    assert!(matches!(error, DialError::NotThere { .. }), "{error}");
+    assert!(error.gone && error.to_string().ends_with("there is no such socket"), "{error}");
     drop(UnixListener::bind(&path).unwrap());
     let error = connect(&path, Deadlines::default()).await.unwrap_err();
-    assert!(matches!(error, DialError::Refused { .. }), "{error}");
+    assert!(error.gone && error.to_string().ends_with("nobody listens"), "{error}");
     let error = connect(Path::new("csi.sock"), Deadlines::default()).await.unwrap_err();
-    assert!(matches!(error, DialError::BadPath { .. }), "{error}");
+    assert!(!error.gone && error.to_string().contains("not an absolute path"), "{error}");
 }
 
 #[tokio::test]

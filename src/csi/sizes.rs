@@ -22,47 +22,10 @@ pub const PATH_LIMIT: usize = 4095;
 /// Characters in a plugin's name.
 pub const PLUGIN_NAME_LIMIT: usize = 63;
 
-/// A value that CSI does not allow in this field. Names the field and never the value.
+/// A value that CSI does not allow in this field, in words. Names the field and never the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SizeError {
-    /// A required field is empty.
-    #[error("{field} is empty")]
-    Empty {
-        /// The protocol's name of the field.
-        field: &'static str,
-    },
-    /// A string, or all strings of a map or list together, is too long.
-    #[error("{field} has {bytes} bytes, CSI allows {limit}")]
-    TooLong {
-        /// The protocol's name of the field.
-        field: &'static str,
-        /// What it has, in bytes.
-        bytes: usize,
-        /// What the spec allows, in bytes.
-        limit: usize,
-    },
-    /// A path that a driver could read as another one.
-    #[error("{field} is not an absolute path without '..' and NUL")]
-    BadPath {
-        /// The protocol's name of the field.
-        field: &'static str,
-    },
-    /// A name with control characters.
-    #[error("{field} has control characters")]
-    ControlCharacters {
-        /// The protocol's name of the field.
-        field: &'static str,
-    },
-    /// A plugin name that is no domain name.
-    #[error("the plugin name is not a domain name of at most {PLUGIN_NAME_LIMIT} characters")]
-    BadPluginName,
-    /// A capability without access type or mode.
-    #[error("{field} names no access type or no access mode")]
-    IncompleteCapability {
-        /// The protocol's name of the field.
-        field: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct SizeError(pub(super) String);
 
 /// An optional string of at most 128 bytes.
 pub fn text(field: &'static str, value: &str) -> Result<(), SizeError> {
@@ -79,10 +42,7 @@ pub fn id(field: &'static str, value: &str) -> Result<(), SizeError> {
 pub fn name(field: &'static str, value: &str) -> Result<(), SizeError> {
     required(field, value)?;
     text(field, value)?;
-    if value.chars().any(char::is_control) {
-        return Err(SizeError::ControlCharacters { field });
-    }
-    Ok(())
+    refuse_if(value.chars().any(char::is_control), || format!("{field} has control characters"))
 }
 
 /// A required node id of at most 256 bytes (CSI NodeGetInfo).
@@ -105,10 +65,9 @@ pub fn secrets(secrets: &Secrets) -> Result<(), SizeError> {
 pub fn path(field: &'static str, value: &str) -> Result<(), SizeError> {
     required(field, value)?;
     limited(field, value.len(), PATH_LIMIT)?;
-    if !value.starts_with('/') || value.contains('\0') || value.split('/').any(|part| part == "..") {
-        return Err(SizeError::BadPath { field });
-    }
-    Ok(())
+    let leads_elsewhere =
+        !value.starts_with('/') || value.contains('\0') || value.split('/').any(|part| part == "..");
+    refuse_if(leads_elsewhere, || format!("{field} is not an absolute path without '..' and NUL"))
 }
 
 /// A plugin's name: labels of letters, digits and inner dashes, parted by dots (CSI GetPluginInfo).
@@ -119,17 +78,15 @@ pub fn plugin_name(value: &str) -> Result<(), SizeError> {
             && alphanumeric(label.chars().next_back())
             && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
     };
-    if value.len() <= PLUGIN_NAME_LIMIT && value.split('.').all(is_label) {
-        return Ok(());
-    }
-    Err(SizeError::BadPluginName)
+    refuse_if(value.len() > PLUGIN_NAME_LIMIT || !value.split('.').all(is_label), || {
+        format!("the plugin name is not a domain name of at most {PLUGIN_NAME_LIMIT} characters")
+    })
 }
 
 /// A required volume capability, complete and within its limits (CSI VolumeCapability).
 pub fn capability(capability: &VolumeCapability) -> Result<(), SizeError> {
-    let field = "volume_capability";
     let (Some(access), Some(_)) = (&capability.access_type, &capability.access_mode) else {
-        return Err(SizeError::IncompleteCapability { field });
+        return Err(SizeError("volume_capability names no access type or no access mode".to_owned()));
     };
     limited("mount_flags", mount_flags(capability).iter().map(String::len).sum(), MOUNT_FLAGS_LIMIT)?;
     if let AccessType::Mount(mount) = access {
@@ -141,9 +98,7 @@ pub fn capability(capability: &VolumeCapability) -> Result<(), SizeError> {
 
 /// A required list of capabilities.
 pub fn capabilities(capabilities: &[VolumeCapability]) -> Result<(), SizeError> {
-    if capabilities.is_empty() {
-        return Err(SizeError::Empty { field: "volume_capabilities" });
-    }
+    refuse_if(capabilities.is_empty(), || "volume_capabilities is empty".to_owned())?;
     capabilities.iter().try_for_each(capability)
 }
 
@@ -155,11 +110,15 @@ pub(super) fn tell_of_answer(rpc: Rpc, check: Result<(), SizeError>) {
 }
 
 fn required(field: &'static str, value: &str) -> Result<(), SizeError> {
-    if value.is_empty() { Err(SizeError::Empty { field }) } else { Ok(()) }
+    refuse_if(value.is_empty(), || format!("{field} is empty"))
 }
 
 fn limited(field: &'static str, bytes: usize, limit: usize) -> Result<(), SizeError> {
-    if bytes > limit { Err(SizeError::TooLong { field, bytes, limit }) } else { Ok(()) }
+    refuse_if(bytes > limit, || format!("{field} has {bytes} bytes, CSI allows {limit}"))
+}
+
+fn refuse_if(wrong: bool, what: impl FnOnce() -> String) -> Result<(), SizeError> {
+    if wrong { Err(SizeError(what())) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -170,7 +129,7 @@ mod tests {
     #[test]
     fn a_volume_id_is_as_long_as_its_driver_made_it() {
         assert_eq!(id("volume_id", &"x".repeat(1024)), Ok(()));
-        assert_eq!(id("volume_id", ""), Err(SizeError::Empty { field: "volume_id" }));
+        assert_eq!(id("volume_id", ""), Err(SizeError("volume_id is empty".to_owned())));
     }
 
     #[test]
@@ -191,8 +150,8 @@ mod tests {
         let fits = BTreeMap::from([("k".repeat(96), "v".repeat(4000))]);
         assert_eq!(map("volume_context", &fits), Ok(()));
         let over = BTreeMap::from([("k".repeat(97), "v".repeat(4000))]);
-        let error = SizeError::TooLong { field: "secrets", bytes: 4097, limit: 4096 };
-        assert_eq!(secrets(&over.into()), Err(error));
+        let error = secrets(&over.into()).unwrap_err();
+        assert_eq!(error.to_string(), "secrets has 4097 bytes, CSI allows 4096");
     }
 
     #[test]
@@ -215,7 +174,12 @@ mod tests {
             assert_eq!(plugin_name(good), Ok(()), "{good}");
         }
         for bad in ["", ".", "a..b", "-a.b", "a-.b", "a_b", "a/b", &"a".repeat(64)] {
-            assert_eq!(plugin_name(bad), Err(SizeError::BadPluginName), "{bad}");
+            let error = plugin_name(bad).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "the plugin name is not a domain name of at most 63 characters",
+                "{bad}"
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::endpoint::{Health, Seen, Serving};
 use super::fingerprint::Fingerprint;
-use crate::csi::{CallError, Deadlines, Dial, DialError, Ended};
+use crate::csi::{CallError, Deadlines, Dial, Ended};
 use crate::k8s::backoff::Backoff;
 
 /// Time between probes of a process that is not healthy yet.
@@ -71,8 +71,7 @@ impl Watcher {
 
     async fn connect(&self, dial: &mut Dial) -> Result<(Serving, Ended, Health), (Seen, Health)> {
         let (plugin, ended) = dial.connect(self.deadlines.clone()).await.map_err(|error| {
-            let gone = matches!(error, DialError::NotThere { .. } | DialError::Refused { .. });
-            (Seen::Nothing, Health { healthy: false, gone, error: Some(error.to_string()) })
+            (Seen::Nothing, Health { healthy: false, gone: error.gone, error: Some(error.to_string()) })
         })?;
         let failed = |error: &CallError| Health { error: Some(error.to_string()), ..Health::default() };
         let info = plugin.get_plugin_info().await.map_err(|error| (Seen::Nothing, failed(&error)))?;
