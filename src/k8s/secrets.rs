@@ -39,20 +39,9 @@ pub enum SecretError {
     /// The Secret could not be read.
     #[error(transparent)]
     Unreadable(ApiError),
-    /// No Secret can have this name. It is not put into the path of a request, where it could mean another object.
-    #[error("{0:?} is no name of a Secret")]
-    NotAName(String),
-    /// What the API server answered is no Secret.
-    #[error("Secret {0}: the answer is not a Secret")]
-    Malformed(String),
-    /// CSI's secrets are strings.
-    #[error("Secret {secret}: the value of key {key} is not UTF-8, and CSI has only strings")]
-    NotText {
-        /// namespace/name.
-        secret: String,
-        /// Key in its data.
-        key: String,
-    },
+    /// The Secret cannot be what a call needs: none has this name, or the answer is no Secret, or holds more than strings.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 /// What is read of a Secret.
@@ -66,7 +55,8 @@ struct Body {
 pub async fn fetch(client: &Client, namespace: &str, name: &str) -> Result<SecretData, SecretError> {
     let secret = format!("{namespace}/{name}");
     if !is_name(name) {
-        return Err(SecretError::NotAName(secret));
+        // It is not put into the path of a request, where it could mean another object.
+        return Err(SecretError::Unusable(format!("{secret:?} is no name of a Secret")));
     }
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let asked = request::<Secret>("get", "", Some(namespace), name);
@@ -95,12 +85,14 @@ fn is_name(name: &str) -> bool {
 
 fn parse(text: &str, secret: &str) -> Result<SecretData, SecretError> {
     let Ok(body) = serde_json::from_str::<Body>(text) else {
-        return Err(SecretError::Malformed(secret.into()));
+        return Err(SecretError::Unusable(format!("Secret {secret}: the answer is not a Secret")));
     };
     let entries =
         body.data.unwrap_or_default().into_iter().map(|(key, value)| match String::from_utf8(value.0) {
             Ok(value) => Ok((key, value)),
-            Err(_) => Err(SecretError::NotText { secret: secret.into(), key }),
+            Err(_) => Err(SecretError::Unusable(format!(
+                "Secret {secret}: the value of key {key} is not UTF-8, and CSI has only strings"
+            ))),
         });
     entries.collect::<Result<_, _>>().map(SecretData)
 }
@@ -125,7 +117,7 @@ mod tests {
             Scripted::start(vec![Answer::Json(json!({"data": {"user": "YWRtaW4="}}))]).await;
         for name in ["s?a=b", "../../other/secrets/s", "..", "s/t", "s#", "s%2f", "S", ""] {
             let error = fetch(&client, "ns", name).await.unwrap_err();
-            assert!(matches!(error, SecretError::NotAName(_)), "{name}: {error}");
+            assert!(error.to_string().ends_with("\" is no name of a Secret"), "{name}: {error}");
         }
         assert_eq!(fetch(&client, "ns", "s-1.a").await.unwrap().reveal()["user"], "admin");
         let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.uri).collect();
@@ -140,7 +132,8 @@ mod tests {
             "Secret ns/s: the value of key cert is not UTF-8, and CSI has only strings"
         );
         assert!(!format!("{error:?}").contains("ff"));
-        assert!(matches!(parse("hunter2", "ns/s"), Err(SecretError::Malformed(_))));
+        let error = parse("hunter2", "ns/s").unwrap_err();
+        assert_eq!(error.to_string(), "Secret ns/s: the answer is not a Secret");
         assert_eq!(parse("{}", "ns/s").unwrap(), SecretData::default());
     }
 }

@@ -153,10 +153,7 @@ impl Failure {
     pub fn secret(rpc: Rpc, namespace: &str, error: &SecretError) -> Self {
         let reason = match error {
             SecretError::NotFound(_) => Reason::SecretNotFound,
-            SecretError::Unreadable(_)
-            | SecretError::NotAName(_)
-            | SecretError::Malformed(_)
-            | SecretError::NotText { .. } => Reason::SecretUnreadable,
+            SecretError::Unreadable(_) | SecretError::Unusable(_) => Reason::SecretUnreadable,
         };
         let remedy = match error {
             SecretError::Unreadable(ApiError::Forbidden { .. }) => format!(
