@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use tokio::task::JoinSet;
 
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
-use crate::k8s::cache::Cached;
+use crate::k8s::Cache;
 use crate::k8s::watch::{WentBack, watch};
-use crate::k8s::{Cache, Selector};
 
 /// Index of Attachments by the name of their VolumeHandle.
 pub(crate) const BY_HANDLE: &str = "handle";
@@ -44,25 +43,20 @@ impl Caches {
 
     /// Starts the watches of the agent on `node`. One that ends has found that the API server's history went back.
     pub fn watches(&self, client: &Client, node: &str) -> JoinSet<WentBack> {
-        fn start<K>(
-            set: &mut JoinSet<WentBack>,
-            client: &Client,
-            on: Selector,
-            cache: &Arc<Cache<K>>,
-            source: u8,
-        ) where
-            K: Cached + Resource<DynamicType = ()>,
-        {
-            set.spawn(watch(Api::all(client.clone()), on, cache.clone(), source));
-        }
-        let field = |path: &str| Selector::fields(format!("{path}={node}"));
+        let client = || client.clone();
+        let field = |path: &str| Some(format!("{path}={node}"));
         let mut set = JoinSet::new();
-        start(&mut set, client, field("spec.assignment.nodeName"), &self.claims, 0);
-        start(&mut set, client, field("spec.nodeName"), &self.attachments, 0);
-        start(&mut set, client, field("spec.controller.agent"), &self.attachments, 1);
-        start(&mut set, client, field("spec.assignment.controller.agent"), &self.volumes, 0);
-        start(&mut set, client, Selector::all(), &self.plugins, 0);
-        start(&mut set, client, field("spec.agent"), &self.instances, 0);
+        set.spawn(watch(Api::all(client()), field("spec.assignment.nodeName"), self.claims.clone(), 0));
+        set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.attachments.clone(), 0));
+        set.spawn(watch(Api::all(client()), field("spec.controller.agent"), self.attachments.clone(), 1));
+        set.spawn(watch(
+            Api::all(client()),
+            field("spec.assignment.controller.agent"),
+            self.volumes.clone(),
+            0,
+        ));
+        set.spawn(watch(Api::all(client()), None, self.plugins.clone(), 0));
+        set.spawn(watch(Api::all(client()), field("spec.agent"), self.instances.clone(), 0));
         set
     }
 

@@ -88,7 +88,7 @@ impl Agent {
 
     async fn list_here(&self) -> Result<Vec<LeanAttachment>, ApiError> {
         let here = format!("spec.nodeName={}", self.node_name);
-        Ok(read::list_live(&self.api::<LeanAttachment>(), Some(&here)).await?.items)
+        read::list_live(&self.api::<LeanAttachment>(), Some(&here)).await
     }
 
     /// The VolumeHandles with mounts on this node whose Attachment is gone or lost. What the API server has forgotten

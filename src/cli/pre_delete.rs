@@ -31,7 +31,7 @@ pub enum PreDeleteError {
 /// Returns what is to be printed if the chart may be uninstalled.
 pub async fn run(client: Client, args: &PreDeleteArgs) -> Result<String, PreDeleteError> {
     let claims = match list_live(&Api::<VolumeClaim>::all(client), None).await {
-        Ok(listed) => listed.items,
+        Ok(claims) => claims,
         // Without the definition there are no claims.
         Err(ApiError::Other { source, .. }) if matches!(&*source, kube::Error::Api(s) if s.code == 404) => {
             Vec::new()

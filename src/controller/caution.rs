@@ -116,7 +116,7 @@ impl Handover for Caution {
 impl Caution {
     /// Finds out whether to be cautious, from the Leases as they are before the leader's is taken.
     pub(crate) async fn begin(&self, leases: &Api<Lease>, leader: &str) -> Result<(), ApiError> {
-        let all = list_live(leases, None).await?.items;
+        let all = list_live(leases, None).await?;
         // Without a Lease nobody has ever led, in a backup neither, so it has no grants.
         let led = all.iter().find(|lease| lease.name_any() == leader);
         if let Some(cause) = led.and_then(|led| cause(led, Timestamp::now())) {

@@ -70,7 +70,7 @@ pub(crate) async fn answer(
             let own = seen.handle.as_ref().and_then(|handle| handle.metadata.name.as_ref());
             let Some(name) = own.or(seen.handle_name.as_ref()) else { return Ok(News::Some) };
             let fields = format!("spec.fixed.handleName={name}");
-            let live: Vec<Attachment> = list_live(&ctx.attachment_api(), Some(&fields)).await?.items;
+            let live: Vec<Attachment> = list_live(&ctx.attachment_api(), Some(&fields)).await?;
             looked.locks = Some(live.iter().map(AttachmentSeen::of).collect());
             Ok(live.into_iter().fold(News::None, |news, a| news.or(News::of(&ctx.attachments, a))))
         }
@@ -132,7 +132,7 @@ async fn live_users(
     volume: &str,
     attachment: &str,
 ) -> Result<Vec<VolumeClaim>, ApiError> {
-    let mut claims = list_live(api, Some(&format!("spec.volumeName={volume}"))).await?.items;
+    let mut claims = list_live(api, Some(&format!("spec.volumeName={volume}"))).await?;
     claims.retain(|claim| ClaimSeen::of(claim).uses() == Some(attachment));
     Ok(claims)
 }

@@ -26,7 +26,7 @@ use crate::k8s::events::Recorder;
 use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Election, ElectionEnd};
 use crate::k8s::watch::{WentBack, watch};
-use crate::k8s::{Cache, Next, Queue, Selector, Writer, queue};
+use crate::k8s::{Cache, Next, Queue, Writer, queue};
 use crate::metrics::{Metrics, PassLabels, QueueLabels, StateLabels};
 use crate::plugin::change::Change;
 use crate::shutdown::Shutdown;
@@ -156,15 +156,15 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     let leases = Arc::clone(&ctx.lease_cache);
     let mut all = JoinSet::new();
     let client = || ctx.client.clone();
-    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.plugins), 0));
-    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.instances), 0));
-    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.volumes), 0));
-    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.claims), 0));
-    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.handles), 0));
-    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.attachments), 0));
-    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.nodes), 0));
-    all.spawn(watch(Api::all(client()), Selector::all(), Arc::clone(&ctx.namespaces), 0));
-    all.spawn(watch(Api::namespaced(client(), namespace), Selector::all(), leases, 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.plugins), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.instances), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.volumes), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.claims), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.handles), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.attachments), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.nodes), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.namespaces), 0));
+    all.spawn(watch(Api::namespaced(client(), namespace), None, leases, 0));
     all
 }
 

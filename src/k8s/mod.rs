@@ -23,7 +23,6 @@ pub(crate) use cache::Cache;
 pub(crate) use error::ApiError;
 pub use events::EventReason;
 pub(crate) use queue::{Next, Queue};
-pub(crate) use watch::Selector;
 pub(crate) use write::{Created, Deleted, Target, Writer};
 
 #[cfg(test)]

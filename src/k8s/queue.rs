@@ -36,7 +36,7 @@ pub enum Next {
     Again,
     /// Once more after this time, or earlier if somebody adds it.
     After(Duration),
-    /// It failed: once more after the key's backoff, or earlier if somebody adds it.
+    /// It failed: once more after an object's backoff, or earlier if somebody adds it.
     Retry,
 }
 
@@ -44,7 +44,6 @@ pub enum Next {
 pub struct Queue<T> {
     state: Mutex<State<T>>,
     wake: Notify,
-    backoff: Backoff,
 }
 
 /// Number of keys that somebody waits for which are handed out before one key of a sweep, if there are any.
@@ -83,14 +82,6 @@ enum Place {
 
 impl<T: Key> Default for Queue<T> {
     fn default() -> Self {
-        Self::new(Backoff::OBJECT)
-    }
-}
-
-impl<T: Key> Queue<T> {
-    /// An empty queue whose failed keys return after `backoff`.
-    #[must_use]
-    pub fn new(backoff: Backoff) -> Self {
         let state = State {
             slots: HashMap::new(),
             ready: VecDeque::new(),
@@ -100,9 +91,11 @@ impl<T: Key> Queue<T> {
             delayed: BTreeMap::new(),
             serial: 0,
         };
-        Self { state: Mutex::new(state), wake: Notify::new(), backoff }
+        Self { state: Mutex::new(state), wake: Notify::new() }
     }
+}
 
+impl<T: Key> Queue<T> {
     /// Work on this key as soon as a worker is free.
     pub fn add(&self, key: T) {
         self.state().make_ready(key);
@@ -173,7 +166,7 @@ impl<T: Key> Queue<T> {
                 match next {
                     Next::Done | Next::Again => state.forget(&key),
                     Next::After(delay) => state.delay(key, now + delay),
-                    Next::Retry => state.delay(key, now + self.backoff.delay(failures)),
+                    Next::Retry => state.delay(key, now + Backoff::OBJECT.delay(failures)),
                 }
             }
         }

@@ -18,13 +18,6 @@ const PAGE: u32 = 500;
 /// How often a LIST starts over because its continue token expired.
 const RESTARTS: u32 = 3;
 
-/// Every object that a LIST by quorum found.
-#[derive(Clone, Debug)]
-pub struct Listed<K> {
-    /// The objects.
-    pub items: Vec<K>,
-}
-
 /// The object of this name as etcd has it now, or None if there is none. An answer that does not name
 /// the object (missing CRD, a proxy's 404) is an error. An object that cannot be read is an error too.
 pub async fn get_live<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError>
@@ -41,7 +34,7 @@ where
 
 /// The objects that match a field selector, as etcd has them now. One object that cannot be read fails
 /// the whole list: leaving it out would claim its absence.
-pub async fn list_live<K>(api: &Api<K>, fields: Option<&str>) -> Result<Listed<K>, ApiError>
+pub async fn list_live<K>(api: &Api<K>, fields: Option<&str>) -> Result<Vec<K>, ApiError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
@@ -54,7 +47,7 @@ where
         ControlFlow::Continue(())
     })
     .await?;
-    Ok(Listed { items })
+    Ok(items)
 }
 
 /// Shows all objects to `look`, as etcd has them now and page by page, until it breaks. No more than a page is in memory.

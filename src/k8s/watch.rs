@@ -37,26 +37,6 @@ const SHORT: Duration = Duration::from_secs(1);
 /// A watch that has heard nothing for this long has stalled: the silence, and an attempt to reopen.
 pub const STALLED: Duration = Duration::from_secs(150);
 
-/// Which objects a watch delivers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
-    fields: Option<String>,
-}
-
-impl Selector {
-    /// Every object.
-    #[must_use]
-    pub fn all() -> Self {
-        Self::default()
-    }
-
-    /// Objects that match a field selector, for example `spec.nodeName=worker-1`.
-    #[must_use]
-    pub fn fields(selector: impl Into<String>) -> Self {
-        Self { fields: Some(selector.into()) }
-    }
-}
-
 /// The API server's state is older than what it has told us before: etcd was restored from a backup.
 /// Nothing cached can be trusted; the process has to start anew.
 #[derive(Debug, Error)]
@@ -115,14 +95,19 @@ impl Interrupted {
     }
 }
 
-/// Feeds source number `source` of `cache` with the objects of `api` that `selector` selects. Retries
-/// for ever; returns only if the API server's history went back.
-pub async fn watch<K: Cached>(api: Api<K>, selector: Selector, cache: Arc<Cache<K>>, source: u8) -> WentBack {
+/// Feeds source number `source` of `cache` with the objects of `api` that match the field selector `fields`, for example
+/// `spec.nodeName=worker-1`; without one, with all. Retries for ever; returns only if the API server's history went back.
+pub async fn watch<K: Cached>(
+    api: Api<K>,
+    fields: Option<String>,
+    cache: Arc<Cache<K>>,
+    source: u8,
+) -> WentBack {
     let watch = Watch {
         url: Request::new(api.resource_url()),
         client: api.clone().into_client(),
         api,
-        selector,
+        fields,
         cache,
         source,
         kind: K::kind(&()).into_owned(),
@@ -167,7 +152,7 @@ struct Watch<K> {
     api: Api<K>,
     url: Request,
     client: Client,
-    selector: Selector,
+    fields: Option<String>,
     cache: Arc<Cache<K>>,
     source: u8,
     kind: String,
@@ -212,11 +197,8 @@ impl<K: Cached> Watch<K> {
         // Read before the request: a LIST by quorum cannot be older than anything seen before it.
         let seen = self.cache.highest();
         let mut listed = HashSet::new();
-        let mut params = ListParams {
-            field_selector: self.selector.fields.clone(),
-            limit: Some(PAGE),
-            ..ListParams::default()
-        };
+        let mut params =
+            ListParams { field_selector: self.fields.clone(), limit: Some(PAGE), ..ListParams::default() };
         loop {
             let request = self.url.list(&params).map_err(Interrupted::Build)?;
             let page = timeout(OPEN, self.client.request::<ObjectList<DeserializeGuard<K>>>(request)).await;
@@ -243,7 +225,7 @@ impl<K: Cached> Watch<K> {
     /// One WATCH request. Ok when the API server or silence ended it.
     async fn stream(&self, last: &mut u64) -> Result<(), Interrupted> {
         let params = WatchParams {
-            field_selector: self.selector.fields.clone(),
+            field_selector: self.fields.clone(),
             // Random, so that the streams of all agents do not reopen together.
             timeout: Some(rand::rng().random_range(200..290)),
             bookmarks: true,

@@ -47,7 +47,7 @@ struct Fixture {
 async fn watching(answers: Vec<Answer>) -> Fixture {
     let (server, client) = Scripted::start(answers).await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
-    let selector = Selector::fields("metadata.namespace=ns");
+    let selector = Some("metadata.namespace=ns".to_owned());
     let watching = tokio::spawn(watch(Api::namespaced(client, "ns"), selector, cache.clone(), 0));
     Fixture { server, cache, watching }
 }
@@ -111,7 +111,7 @@ async fn a_malformed_object_is_reported_and_stalls_nothing() {
     ])
     .await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
-    tokio::spawn(watch(Api::namespaced(client, "ns"), Selector::all(), cache.clone(), 0));
+    tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0));
     for _ in 0..500 {
         sleep(Duration::from_millis(10)).await;
         if cache.get("ns", "c").is_some() {
@@ -218,7 +218,7 @@ async fn a_bookmark_of_the_past_is_looked_into() {
 async fn an_own_write_made_during_the_list_is_not_taken_for_history_going_back() {
     let (_server, client) = Scripted::start(vec![]).await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
-    tokio::spawn(watch(Api::namespaced(client, "ns"), Selector::all(), cache.clone(), 0));
+    tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0));
     sleep(Duration::from_millis(50)).await;
     cache.apply(serde_json::from_value(object("mine", 60)).unwrap());
     cache.finish_list(&HashSet::new(), 40, 0);

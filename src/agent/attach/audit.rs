@@ -133,7 +133,7 @@ fn second_looks(agent: &Agent, driver: &str, found: &Found, mut looks: Vec<(Stri
 async fn own_handles(agent: &Agent, driver: &str, instance: &str) -> Result<HashMap<String, Own>, ApiError> {
     let fields = format!("spec.controller.agent={}", agent.node_name);
     let listed = read::list_live(&agent.api::<VolumeHandle>(), Some(&fields)).await?;
-    let mine = listed.items.into_iter().filter(|handle| is_of(handle, driver, instance));
+    let mine = listed.into_iter().filter(|handle| is_of(handle, driver, instance));
     let entry = |handle: VolumeHandle| {
         let name = handle.metadata.name?;
         let (reported, before) =
@@ -157,7 +157,7 @@ fn cached_locks(agent: &Agent, handle: &str) -> Vec<AttachmentSeen> {
 pub(crate) async fn live_locks(agent: &Agent, handle: &str) -> Result<Vec<AttachmentSeen>, ApiError> {
     let fields = format!("spec.fixed.handleName={handle}");
     let listed = read::list_live(&agent.api::<Attachment>(), Some(&fields)).await?;
-    Ok(listed.items.iter().map(AttachmentSeen::of).collect())
+    Ok(listed.iter().map(AttachmentSeen::of).collect())
 }
 
 /// Looks again at a VolumeHandle that a listing made suspect, and reports. Only while its key is held, so that no call
