@@ -15,7 +15,7 @@ use crate::claim::ClaimSeen;
 use crate::k8s::cache::Cached;
 use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Cache};
-use crate::leader::{CallerNow, Look, Looked, NamedBy};
+use crate::leader::{CallerNow, Look, Looked};
 
 /// Whether a look found what the caches did not have. Then the plan was made without knowing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,12 +98,7 @@ pub(crate) async fn answer(
             Ok(News::None)
         }
         Look::PersistentVolumes { driver, volume_handle } => {
-            let naming = ctx.persistent_volumes.naming(driver, volume_handle).await?;
-            looked.named_by = Some(naming.map(|naming| NamedBy {
-                name: naming.name,
-                field: naming.field,
-                certain: naming.certain,
-            }));
+            looked.named_by = Some(ctx.persistent_volumes.naming(driver, volume_handle).await?);
             Ok(News::None)
         }
         Look::EndedReports => {

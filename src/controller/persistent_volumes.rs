@@ -12,8 +12,8 @@ use kube::{Api, Client};
 use tokio::sync::oneshot;
 
 use crate::k8s::ApiError;
-use crate::k8s::persistent_volume::{LeanPersistentVolume, Naming};
 use crate::k8s::read::{get_live, look_through};
+use crate::volume::persistent_volume::{LeanPersistentVolume, Naming};
 
 /// PersistentVolumes that are remembered to stand for a volume for certain. Each saves a LIST and decides nothing.
 const REMEMBERED: usize = 4096;

@@ -10,7 +10,6 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub mod lease;
 pub(crate) mod node;
-pub(crate) mod persistent_volume;
 pub(crate) mod queue;
 pub(crate) mod read;
 pub(crate) mod secrets;

@@ -6,6 +6,7 @@ use crate::api::attachment::ControllerRef;
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
+use crate::volume::persistent_volume::Naming;
 
 /// One live read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,17 +66,6 @@ pub enum CallerNow {
     Left,
 }
 
-/// A PersistentVolume that stands for a volume, which Kubernetes' own CSI stack then has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NamedBy {
-    /// Name of the PersistentVolume.
-    pub name: String,
-    /// The field of its spec that says so.
-    pub field: &'static str,
-    /// Whether the PersistentVolume certainly names this volume, and not one that may be the same.
-    pub certain: bool,
-}
-
 /// The answers so far. They are forgotten with the scene that they were asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Looked {
@@ -94,7 +84,7 @@ pub struct Looked {
     /// Answer to [`Look::Owner`]: whether the Volume exists that the VolumeHandle names.
     pub owner_exists: Option<bool>,
     /// Answer to [`Look::PersistentVolumes`].
-    pub named_by: Option<Option<NamedBy>>,
+    pub named_by: Option<Option<Naming>>,
     /// Answer to [`Look::EndedReports`]: whether all reports have ended.
     pub reports_have_ended: Option<bool>,
     /// Answers to [`Look::Handle`]: UID of the Volume that owns the VolumeHandle, by name.

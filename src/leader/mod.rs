@@ -21,6 +21,6 @@ mod scene;
 mod storage;
 mod volume;
 
-pub use look::{CallerNow, Look, Looked, NamedBy};
+pub use look::{CallerNow, Look, Looked};
 pub use plan::{LeaderStep, Plan, plan};
 pub use scene::Scene;

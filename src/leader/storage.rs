@@ -1,6 +1,6 @@
 //! Steps that another orchestrator's PersistentVolume forbids: locking storage, and having it deleted.
 
-use super::look::{Look, NamedBy};
+use super::look::Look;
 use super::plan::LeaderStep;
 use super::scene::Scene;
 use super::volume::{
@@ -10,6 +10,7 @@ use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::READY;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
+use crate::volume::persistent_volume::Naming;
 use crate::volume::{Left, VolumeWaiting, handle_of, is_of_driver};
 
 /// Creates the VolumeHandle, the lock on the driver's volume.
@@ -137,11 +138,11 @@ fn named_by<'a>(
     volume: &Volume,
     driver: &str,
     id: &str,
-) -> Result<Option<&'a NamedBy>, Look> {
+) -> Result<Option<&'a Naming>, Look> {
     match &scene.looked.named_by {
         None => Err(Look::PersistentVolumes { driver: driver.to_owned(), volume_handle: id.to_owned() }),
         Some(named) => {
-            let counts = |named: &&NamedBy| named.certain || volume.spec.volume_handle.is_some();
+            let counts = |named: &&Naming| named.certain || volume.spec.volume_handle.is_some();
             Ok(named.as_ref().filter(counts))
         }
     }
@@ -149,8 +150,8 @@ fn named_by<'a>(
 
 /// Keeps the Volume off storage that a PersistentVolume names: it waits, and if it is deleted it goes without
 /// DeleteVolume.
-fn keep_off(scene: &Scene<'_>, volume: &Volume, named: &NamedBy) -> Due {
-    let NamedBy { name, field, certain } = named.clone();
+fn keep_off(scene: &Scene<'_>, volume: &Volume, named: &Naming) -> Due {
+    let Naming { name, field, certain } = named.clone();
     if volume.metadata.deletion_timestamp.is_some() {
         return leave(scene, volume, name);
     }

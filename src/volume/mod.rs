@@ -7,6 +7,7 @@
 
 pub mod calls;
 pub mod instance;
+pub mod persistent_volume;
 pub mod plan;
 pub mod reason;
 

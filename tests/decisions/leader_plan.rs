@@ -10,7 +10,8 @@ use moor::api::{Attachment, AttachmentState, FINALIZER, Volume, VolumeClaim, Vol
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount};
-use moor::leader::{CallerNow, LeaderStep, Look, Looked, NamedBy, plan};
+use moor::leader::{CallerNow, LeaderStep, Look, Looked, plan};
+use moor::volume::persistent_volume::Naming;
 use moor::volume::{InstanceSeen, VolumeWaiting};
 
 use super::observed::{DRIVER, Observed};
@@ -120,9 +121,9 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
     assert_eq!(asks(&moves, &looked), names, "it is looked at again for the heir");
     looked.named_by = Some(None);
     assert!(matches!(step(&moves, &looked), LeaderStep::AssignVolume(_)));
-    looked.named_by = Some(Some(NamedBy { name: "pv".into(), field: "spec.csi", certain: true }));
+    looked.named_by = Some(Some(Naming { name: "pv".into(), field: "spec.csi", certain: true }));
     assert!(matches!(step(&moves, &looked), LeaderStep::TellStorageLeft(_)));
-    looked.named_by = Some(Some(NamedBy { name: "pv".into(), field: "spec.nfs", certain: false }));
+    looked.named_by = Some(Some(Naming { name: "pv".into(), field: "spec.nfs", certain: false }));
     assert!(matches!(step(&moves, &looked), LeaderStep::AssignVolume(_)), "the driver made it itself");
 }
 

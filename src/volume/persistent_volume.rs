@@ -55,8 +55,8 @@ struct Source {
     id: String,
 }
 
-/// How a PersistentVolume names a volume of a driver, which it stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a PersistentVolume names a volume of a driver, which it stands for and Kubernetes' own CSI stack then has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Naming {
     /// Name of the PersistentVolume.
     pub name: String,
