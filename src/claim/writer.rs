@@ -7,6 +7,7 @@
 
 use super::observed::ClaimSeen;
 use super::reason::{Holder, Waiting};
+use super::without_lock::keeps_off;
 use crate::api::ClaimState;
 use crate::api::handle::{Writer, WriterRef};
 use crate::attachment::{AttachmentSeen, HandleSeen};
@@ -56,13 +57,7 @@ pub fn wait_for_writer(
         let lost = c.state == ClaimState::Lost;
         c.needs_writer_lock() && c.uid != claim.uid && c.uses().is_some_and(|u| !lost || lock(u).is_some())
     };
-    if let Some(writer) = claims.iter().find(writes) {
-        return Err(Waiting::Held(Holder {
-            who: writer.key(),
-            node: writer.assignment.as_ref().map(|a| a.node_name.clone()).unwrap_or_default(),
-            state: if writer.deleted { "leaving".into() } else { format!("{:?}", writer.state) },
-        }));
-    }
+    keeps_off(claims.iter().find(writes).as_ref())?;
     let named = handle
         .writer
         .iter()
