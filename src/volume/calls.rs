@@ -5,6 +5,7 @@
 //! before the call is sent: the Volume, and for a deletion its VolumeHandle. Nothing else decides, so no watch has to
 //! have caught up.
 
+use super::handle_of;
 use crate::api::volume::{Rejected, VolumeAssignment, VolumeOperation};
 use crate::api::{Volume, VolumeHandle, VolumeState};
 
@@ -123,10 +124,7 @@ pub fn standing(
 pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {
     match call {
         VolumeCall::Create | VolumeCall::Validate => None,
-        VolumeCall::Delete => {
-            let known = volume.status.as_ref().and_then(|s| s.volume_handle.as_deref());
-            known.or(volume.spec.volume_handle.as_deref())
-        }
+        VolumeCall::Delete => handle_of(volume),
         VolumeCall::DeleteRejected => rejected(volume).map(|r| r.volume_handle.as_str()),
     }
 }
