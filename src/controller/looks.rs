@@ -17,62 +17,46 @@ use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Cache};
 use crate::leader::{CallerNow, Look, Looked};
 
-/// Whether a look found what the caches did not have. Then the plan was made without knowing it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    Some,
-    None,
+/// Takes an object that was read live into the cache, and says whether that is news to the cache.
+fn take_in<K: Cached>(cache: &Cache<K>, live: K) -> bool {
+    let uid = live.meta().uid.clone().unwrap_or_default();
+    let version = || cache.by_uid(&uid).and_then(|known| known.meta().resource_version.clone());
+    let before = version();
+    cache.apply(live);
+    version() != before
 }
 
-impl News {
-    fn if_any(any: bool) -> Self {
-        if any { Self::Some } else { Self::None }
-    }
-
-    /// Takes an object that was read live into the cache, and says whether the cache had it.
-    fn of<K: Cached>(cache: &Cache<K>, live: K) -> Self {
-        let uid = live.meta().uid.clone().unwrap_or_default();
-        let version = || cache.by_uid(&uid).and_then(|known| known.meta().resource_version.clone());
-        let before = version();
-        cache.apply(live);
-        Self::if_any(version() != before)
-    }
-
-    fn or(self, other: Self) -> Self {
-        Self::if_any(self == Self::Some || other == Self::Some)
-    }
-}
-
-/// Reads what a look asks for, and keeps the answer in `looked`.
+/// Reads what a look asks for, and keeps the answer in `looked`. Says whether it found what the caches did not have: then
+/// the plan was made without knowing it.
 pub(crate) async fn answer(
     ctx: &Context,
     seen: &Observed,
     look: &Look,
     looked: &mut Looked,
-) -> Result<News, ApiError> {
+) -> Result<bool, ApiError> {
     match look {
         Look::Node { attachment } => {
-            let Some(object) = seen.attachment(attachment) else { return Ok(News::Some) };
+            let Some(object) = seen.attachment(attachment) else { return Ok(true) };
             looked.nodes.insert(attachment.clone(), live_facts(ctx, object).await?);
-            Ok(News::None)
+            Ok(false)
         }
         Look::Users { attachment } => {
             let live = live_users(&ctx.claim_api(&seen.namespace), &seen.name, attachment).await?;
             looked.users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
-            Ok(live.into_iter().fold(News::None, |news, claim| news.or(News::of(&ctx.claims, claim))))
+            Ok(live.into_iter().fold(false, |news, claim| take_in(&ctx.claims, claim) || news))
         }
         Look::Attachment { name } => {
             let live = get_live(&ctx.attachment_api(), name).await?;
             looked.attachments.insert(name.clone(), live.as_ref().and_then(|a| a.metadata.uid.clone()));
-            Ok(live.map_or(News::None, |live| News::of(&ctx.attachments, live)))
+            Ok(live.is_some_and(|live| take_in(&ctx.attachments, live)))
         }
         Look::Locks => {
             let own = seen.handle.as_ref().and_then(|handle| handle.metadata.name.as_ref());
-            let Some(name) = own.or(seen.handle_name.as_ref()) else { return Ok(News::Some) };
+            let Some(name) = own.or(seen.handle_name.as_ref()) else { return Ok(true) };
             let fields = format!("spec.fixed.handleName={name}");
             let live: Vec<Attachment> = list_live(&ctx.attachment_api(), Some(&fields)).await?;
             looked.locks = Some(live.iter().map(AttachmentSeen::of).collect());
-            Ok(live.into_iter().fold(News::None, |news, a| news.or(News::of(&ctx.attachments, a))))
+            Ok(live.into_iter().fold(false, |news, a| take_in(&ctx.attachments, a) || news))
         }
         Look::Claim { key, uid } => {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
@@ -80,35 +64,35 @@ pub(crate) async fn answer(
             let live = live.filter(|claim| claim.metadata.uid.as_deref() == Some(uid));
             looked.claims.insert(uid.clone(), live.as_ref().map(ClaimSeen::of));
             if let Some(live) = live {
-                return Ok(News::of(&ctx.claims, live));
+                return Ok(take_in(&ctx.claims, live));
             }
             let known = ctx.claims.by_uid(uid).is_some();
             ctx.claims.remove_confirmed(uid);
-            Ok(News::if_any(known))
+            Ok(known)
         }
         Look::Caller(controller) => {
             looked.callers.insert(controller.instance.clone(), caller_now(ctx, seen, controller).await?);
-            Ok(News::None)
+            Ok(false)
         }
         Look::Owner => {
-            let Some(handle) = &seen.handle else { return Ok(News::Some) };
+            let Some(handle) = &seen.handle else { return Ok(true) };
             let owner = &handle.spec.volume;
             let live = get_live(&ctx.volume_api(&owner.namespace), &owner.name).await?;
             looked.owner_exists = Some(live.is_some_and(|volume| volume.uid().as_ref() == Some(&owner.uid)));
-            Ok(News::None)
+            Ok(false)
         }
         Look::PersistentVolumes { driver, volume_handle } => {
             looked.named_by = Some(ctx.persistent_volumes.naming(driver, volume_handle).await?);
-            Ok(News::None)
+            Ok(false)
         }
         Look::EndedReports => {
             looked.reports_have_ended = Some(forgotten::have_ended(ctx, &seen.ended).await?);
-            Ok(News::None)
+            Ok(false)
         }
         Look::Handle { name } => {
             let live = get_live(&ctx.handle_api(), name).await?;
             looked.owners.insert(name.clone(), live.as_ref().map(|handle| handle.spec.volume.uid.clone()));
-            Ok(live.map_or(News::None, |live| News::of(&ctx.handles, live)))
+            Ok(live.is_some_and(|live| take_in(&ctx.handles, live)))
         }
     }
 }

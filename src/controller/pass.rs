@@ -79,11 +79,11 @@ async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Resu
             *entry = None;
         }
         if let LeaderStep::Look(look) = &plan.step {
-            match looks::answer(ctx, seen, look, &mut looked).await? {
+            if looks::answer(ctx, seen, look, &mut looked).await? {
                 // What is planned next has to know all of it.
-                looks::News::Some => return Ok(None),
-                looks::News::None => continue,
+                return Ok(None);
             }
+            continue;
         }
         if let Did::Step = act::act(ctx, seen, &plan.step, entry).await? {
             return Ok(None);

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use kube::{Api, Client};
 use thiserror::Error;
-use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
 use super::args::ControllerArgs;
@@ -111,18 +110,18 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     });
 
     // The Lease is given up only after the last pass has ended.
-    let (worked, work_done) = signal::channel(false);
+    let (worked, work_done) = Shutdown::manual();
     let begun = shutdown.clone().begun();
     let work = async {
         work(&ctx, args.workers.get(), shutdown.begun()).await;
-        worked.send_replace(true);
+        worked.begin();
     };
     let mut both = std::pin::pin!(async {
         tokio::select! {
             () = begin(&ctx, &args.lease_name) => {}
             () = begun => {}
         }
-        tokio::join!(election.run(raised(work_done)), work).0
+        tokio::join!(election.run(work_done.begun()), work).0
     });
     tokio::select! {
         end = &mut both => match end {
@@ -145,11 +144,6 @@ async fn begin(ctx: &Context, lease: &str) {
         tracing::warn!("{error}");
         tokio::time::sleep(RETRY).await;
     }
-}
-
-async fn raised(mut flag: signal::Receiver<bool>) {
-    // An error means that the sender is gone, which ends the wait as well.
-    let _ = flag.wait_for(|raised| *raised).await;
 }
 
 fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
