@@ -2,6 +2,7 @@
 //!
 //! The rule is apimachinery's SetStatusCondition: the transition time moves only when the status does.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -80,6 +81,17 @@ pub fn story(failed: Option<&CallFailure>, attempts: Option<i64>, next: Option<&
     let attempts = attempts.map(|n| format!("; attempt {n}")).unwrap_or_default();
     let next = next.map(|at| format!(", next at {}", at.0)).unwrap_or_default();
     Some(format!("{rpc}: {code}: {message}{attempts}{next}"))
+}
+
+/// The first few names, and how many more there are, so that a message stays readable.
+#[must_use]
+pub fn first_few<S: Borrow<str>>(names: impl IntoIterator<Item = S>, most: usize) -> String {
+    let mut names = names.into_iter();
+    let shown = names.by_ref().take(most).collect::<Vec<_>>().join(", ");
+    match names.count() {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// Puts `desired` into `conditions`. Returns whether anything changed.

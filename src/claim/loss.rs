@@ -1,7 +1,7 @@
 //! The conditions of a claim whose node's agent is silent, and of one whose node was lost.
 
 use super::observed::ClaimSeen;
-use crate::api::conditions::{Desired, Reason};
+use crate::api::conditions::{Desired, Reason, first_few};
 use crate::attachment::loss::{Cause, Refusal, Verdict};
 
 /// The NodeSilent condition of a claim on this node, if there is anything to say.
@@ -89,7 +89,7 @@ fn refused(refusal: &Refusal, node: &str) -> String {
         Refusal::OthersStay(claims) => format!(
             "spec.forceDetach waits: {} on node {node} would lose the volume too; delete them with spec.forceDetach as \
              well, or delete or taint the Node if the machine is off",
-            shown(claims)
+            first_few(claims.iter().map(String::as_str), 3)
         ),
         Refusal::NothingFences => format!(
             "spec.forceDetach is refused: the driver has no ControllerPublishVolume, so nothing would keep node {node} \
@@ -97,14 +97,6 @@ fn refused(refusal: &Refusal, node: &str) -> String {
              {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or kubectl delete node {node}"
         ),
     }
-}
-
-/// The first few of these claims, so that the message stays readable.
-fn shown(claims: &[String]) -> String {
-    let first: Vec<&str> = claims.iter().take(3).map(String::as_str).collect();
-    let more = claims.len() - first.len();
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{rest}", first.join(", "))
 }
 
 #[cfg(test)]

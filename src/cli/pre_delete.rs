@@ -3,14 +3,12 @@
 //! Without agents nothing is unmounted any more: Pods would keep their volumes, and nobody could delete a
 //! claim. So uninstalling stops here while claims are granted.
 
-use std::fmt::Write as _;
-
 use kube::{Api, Client, ResourceExt};
 use thiserror::Error;
 
 use super::PreDeleteArgs;
 use crate::{
-    api::VolumeClaim,
+    api::{VolumeClaim, conditions::first_few},
     k8s::{ApiError, read::list_live},
 };
 
@@ -49,10 +47,7 @@ fn judge(claims: &[VolumeClaim], keep_mounts: bool) -> Result<String, PreDeleteE
         return Ok("no claims are granted".into());
     }
     let verb = if count == 1 { "claim is" } else { "claims are" };
-    let mut message = format!("{count} {verb} still granted: {}", granted[..count.min(NAMED)].join(", "));
-    if count > NAMED {
-        let _ = write!(message, " and {} more", count - NAMED);
-    }
+    let mut message = format!("{count} {verb} still granted: {}", first_few(granted, NAMED));
     if keep_mounts {
         return Ok(format!("{message}; their volumes stay mounted"));
     }

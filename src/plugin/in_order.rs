@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::belief::{counts, twins};
-use crate::api::conditions::{Desired, Reason};
+use crate::api::conditions::{Desired, Reason, first_few};
 use crate::api::instance::ForgottenMount;
 use crate::api::{Plugin, PluginInstance};
 
@@ -94,10 +94,7 @@ fn forgotten(counted: &[&Arc<PluginInstance>]) -> Finding {
 /// The first few in their order, and how many more there are; None of none.
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let all: BTreeSet<&str> = names.collect();
-    let shown: Vec<_> = all.iter().copied().take(MOST).collect();
-    let more = all.len() - shown.len();
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    (!shown.is_empty()).then(|| shown.join(", ") + &more)
+    (!all.is_empty()).then(|| first_few(all, MOST))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use crate::api::conditions::first_few;
+
 /// How many users are named.
 const NAMED: usize = 3;
 
@@ -61,12 +63,7 @@ impl Users {
 
 impl fmt::Display for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named: Vec<&str> = self.0.iter().take(NAMED).map(String::as_str).collect();
-        f.write_str(&named.join(", "))?;
-        match self.0.len().saturating_sub(NAMED) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        f.write_str(&first_few(self.0.iter().map(String::as_str), NAMED))
     }
 }
 
