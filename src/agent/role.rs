@@ -102,7 +102,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     let targets = Targets::prepare(&paths, &records, &boot_id).await;
     tracing::info!(node = args.node_name, node_uid, boot_id, records = records.len(), "agent started");
 
-    let writer = Writer::new(metrics.clone());
+    let writer = Writer::new(client.clone(), metrics.clone());
     let leases = ApiLeases::new(Api::<Lease>::namespaced(client.clone(), &args.namespace), writer.clone());
     let history = Arc::new(History::kept_in(&args.state_dir.join("lease")));
     let identity = args.pod_uid.clone().filter(|uid| !uid.is_empty()).unwrap_or_else(|| boot_id.clone());

@@ -2,22 +2,21 @@
 
 use super::context::Context;
 use super::observe::Observed;
-use super::pass::Did;
 use super::room::Entry;
 use super::{attachments, claims, handles, losses, volumes};
 use crate::k8s::ApiError;
 use crate::leader::LeaderStep;
 
-/// Makes the write that a step asks for.
+/// Makes the write that a step asks for. Returns whether anything has changed: then it is observed again.
 pub(crate) async fn act(
     ctx: &Context,
     seen: &Observed,
     step: &LeaderStep,
     entry: &mut Option<Entry>,
-) -> Result<Did, ApiError> {
+) -> Result<bool, ApiError> {
     write(ctx, seen, step, entry).await.unwrap_or_else(|| {
         tracing::error!(volume = seen.name, ?step, "the plan names what was not observed");
-        Ok(Did::Nothing)
+        Ok(false)
     })
 }
 
@@ -26,10 +25,10 @@ async fn write(
     seen: &Observed,
     step: &LeaderStep,
     entry: &mut Option<Entry>,
-) -> Option<Result<Did, ApiError>> {
+) -> Option<Result<bool, ApiError>> {
     let (volume, handle) = (seen.volume.as_ref(), seen.handle.as_ref());
     Some(match step {
-        LeaderStep::Rest | LeaderStep::Look(_) => Ok(Did::Nothing),
+        LeaderStep::Rest | LeaderStep::Look(_) => Ok(false),
         LeaderStep::DeclareLost { attachment, cause } => {
             losses::declare(ctx, seen, seen.attachment(attachment)?, *cause).await
         }

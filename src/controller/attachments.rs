@@ -1,23 +1,18 @@
 //! Writes Attachments: grant, close, free. Each is one side effect.
 
-use std::sync::Arc;
-
 use kube::api::ObjectMeta;
-use serde_json::json;
 
 use super::context::Context;
 use super::observe::{
     Observed, PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of,
 };
-use super::pass::Did;
 use super::room::Entry;
 use crate::api::attachment::VolumeRef;
 use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
-use crate::k8s::read::get_live;
-use crate::k8s::{ApiError, Created, Deleted, Target};
+use crate::k8s::ApiError;
 
 /// Creates an Attachment: the compare-and-swap that grants. On a node with a limit of volumes that is done at its door:
 /// Volumes are worked on side by side, and each counts. So the plan is made once more when the door was entered, and the
@@ -28,15 +23,15 @@ pub(crate) async fn create(
     claim: &VolumeClaim,
     (name, node): (&str, &str),
     entry: &mut Option<Entry>,
-) -> Result<Did, ApiError> {
-    let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(Did::Nothing) };
+) -> Result<bool, ApiError> {
+    let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(false) };
     let limit = seen.node_instance(node).and_then(|i| i.status.as_ref()).map_or(0, |s| s.max_volumes);
     let driver = &spec.fixed.driver_name;
     if limit > 0 && !entry.as_ref().is_some_and(|entry| entry.is_of(driver, node)) {
         // The one before is left first: nobody waits at a door while holding another.
         *entry = None;
         *entry = Some(ctx.room.enter(driver, node).await);
-        return Ok(Did::Step);
+        return Ok(true);
     }
     let attachment = Attachment {
         metadata: ObjectMeta {
@@ -47,22 +42,13 @@ pub(crate) async fn create(
         spec,
         status: None,
     };
-    let api = ctx.attachment_api();
-    match ctx.writer.create(&api, &attachment).await? {
-        Created::New(made) => {
-            ctx.attachments.apply(made);
-            tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
-        }
-        // By the other leader's grant, or an Attachment that our cache has not seen.
-        Created::Exists => {
-            if let Some(live) = get_live(&api, name).await? {
-                ctx.attachments.apply(live);
-            }
-        }
+    // If not, it is the other leader's grant, or one that our cache has not seen.
+    if ctx.writer.create_in(&ctx.attachments, &attachment).await? {
+        tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
     }
     // It counts from here on, so the next one may come in.
     *entry = None;
-    Ok(Did::Step)
+    Ok(true)
 }
 
 /// Everything the Attachment's life needs, copied from where it is now. `None` while an instance it
@@ -119,37 +105,29 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
 }
 
 /// Deletes an Attachment that nobody uses. Its finalizer keeps it until all is undone.
-pub(crate) async fn close(ctx: &Context, attachment: &Attachment) -> Result<Did, ApiError> {
-    let target = Target::of(attachment);
-    match ctx.writer.delete(&ctx.attachment_api(), &target.name, &target.uid, None).await? {
-        Deleted::Gone => ctx.attachments.remove_confirmed(&target.uid),
-        Deleted::Marked(marked) => ctx.attachments.apply(*marked),
-    }
-    tracing::info!(attachment = target.name, node = attachment.spec.node_name, "closing");
-    Ok(Did::Step)
+pub(crate) async fn close(ctx: &Context, attachment: &Attachment) -> Result<bool, ApiError> {
+    ctx.writer.delete_in(&ctx.attachments, attachment).await?;
+    let (name, node) = (&attachment.metadata.name, &attachment.spec.node_name);
+    tracing::info!(attachment = name, node, "closing");
+    Ok(true)
 }
 
 /// Takes the last finalizer off an Attachment of which everything is undone: the lock is free.
-pub(crate) async fn free(ctx: &Context, attachment: &Arc<Attachment>) -> Result<Did, ApiError> {
-    let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
-    match ctx.writer.remove_finalizer(&ctx.attachment_api(), attachment.as_ref(), FINALIZER).await? {
-        None => ctx.attachments.remove_confirmed(uid),
-        Some(left) => ctx.attachments.apply(left),
-    }
+pub(crate) async fn free(ctx: &Context, attachment: &Attachment) -> Result<bool, ApiError> {
+    let freed = ctx.writer.free(&ctx.attachments, attachment, FINALIZER).await?;
     tracing::info!(attachment = attachment.metadata.name, "freed");
-    Ok(Did::Step)
+    Ok(freed)
 }
 
 /// Names the VolumeHandle's controller instance on an Attachment that still names a dead one (rule R2).
 pub(crate) async fn move_to(
     ctx: &Context,
-    attachment: &Arc<Attachment>,
+    attachment: &Attachment,
     to: &ControllerRef,
-) -> Result<Did, ApiError> {
-    let fields = json!({ "spec": { "controller": to } });
-    let target = Target::of(attachment.as_ref());
-    let moved = ctx.writer.patch_main(&ctx.attachment_api(), &target, fields).await?;
+) -> Result<bool, ApiError> {
+    let mut moved = attachment.clone();
+    moved.spec.controller = Some(to.clone());
+    let written = ctx.writer.update(&ctx.attachments, attachment, &moved).await?;
     tracing::info!(attachment = attachment.metadata.name, to = to.instance, "controller calls moved");
-    ctx.attachments.apply(moved);
-    Ok(Did::Step)
+    Ok(written)
 }

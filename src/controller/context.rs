@@ -83,31 +83,7 @@ impl Context {
             && self.lease_cache.is_synced()
     }
 
-    pub(crate) fn volume_api(&self, namespace: &str) -> Api<Volume> {
-        Api::namespaced(self.client.clone(), namespace)
-    }
-
-    pub(crate) fn claim_api(&self, namespace: &str) -> Api<VolumeClaim> {
-        Api::namespaced(self.client.clone(), namespace)
-    }
-
-    pub(crate) fn handle_api(&self) -> Api<VolumeHandle> {
-        Api::all(self.client.clone())
-    }
-
-    pub(crate) fn attachment_api(&self) -> Api<Attachment> {
-        Api::all(self.client.clone())
-    }
-
-    pub(crate) fn instance_api(&self) -> Api<PluginInstance> {
-        Api::all(self.client.clone())
-    }
-
     pub(crate) fn node_api(&self) -> Api<LeanNode> {
-        Api::all(self.client.clone())
-    }
-
-    pub(crate) fn plugin_api(&self) -> Api<Plugin> {
         Api::all(self.client.clone())
     }
 

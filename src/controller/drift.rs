@@ -1,7 +1,5 @@
 //! Tells what the audits found, on the Volume (rule R11).
 
-use serde_json::json;
-
 use super::context::Context;
 use super::observe::Observed;
 use super::volumes;
@@ -28,7 +26,7 @@ async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
         }
         None => return Ok(()),
     };
-    volumes::record(ctx, volume, &condition, json!({})).await?;
+    volumes::record(ctx, volume, &condition, |_| {}).await?;
     if condition.reason.group().status && !was {
         ctx.tell(volume, EventReason::Drifted, "Audit", condition.message);
     }

@@ -1,21 +1,16 @@
 //! Writes VolumeHandles. A change of who is allowed first closes a VolumeHandle, then lists its Attachments, then
 //! opens it (rule R3). Each is one side effect.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
-use serde_json::{Value, json};
 
 use super::context::Context;
-use super::pass::Did;
 use crate::api::attachment::ControllerRef;
 use crate::api::attachment::VolumeRef;
 use crate::api::conditions::{self, Desired, Reason};
 use crate::api::handle::{Writer, WriterRef};
 use crate::api::{AccessMode, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock};
-use crate::k8s::read::get_live;
-use crate::k8s::{ApiError, Created, Deleted, Target};
+use crate::k8s::ApiError;
 use crate::volume::handle_of;
 
 /// The VolumeHandle of a Volume, to be created.
@@ -48,17 +43,9 @@ pub(crate) fn new_of(
 }
 
 /// Creates the VolumeHandle, the lock on the driver's volume.
-pub(crate) async fn create(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
-    match ctx.writer.create(&ctx.handle_api(), handle).await? {
-        Created::New(made) => ctx.handles.apply(made),
-        Created::Exists => {
-            let name = handle.metadata.name.as_deref().unwrap_or_default();
-            if let Some(live) = get_live(&ctx.handle_api(), name).await? {
-                ctx.handles.apply(live);
-            }
-        }
-    }
-    Ok(Did::Step)
+pub(crate) async fn create(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
+    ctx.writer.create_in(&ctx.handles, handle).await?;
+    Ok(true)
 }
 
 fn reference(volume: &Volume) -> VolumeRef {
@@ -75,29 +62,33 @@ fn first_mode(volume: &Volume) -> AccessMode {
 }
 
 /// Writes once on the VolumeHandle that it is Ready.
-pub(crate) async fn report(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
+pub(crate) async fn report(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
     let owner = &handle.spec.volume;
     let message = format!("the volume is held for Volume {}/{}", owner.namespace, owner.name);
     let ready = Desired { reason: Reason::HandleHeld, message };
-    let generation = handle.metadata.generation;
-    let mut all = handle.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-    conditions::set(&mut all, &ready, generation, Timestamp::now());
-    let fields = json!({ "conditions": all, "observedGeneration": generation });
-    let written = ctx.writer.patch_status(&ctx.handle_api(), &Target::of(handle), fields).await?;
-    ctx.handles.apply(written);
-    Ok(Did::Step)
+    let mut status = handle.status.clone().unwrap_or_default();
+    status.observed_generation = handle.metadata.generation;
+    conditions::set(&mut status.conditions, &ready, handle.metadata.generation, Timestamp::now());
+    ctx.writer.update_status(&ctx.handles, handle, &status).await
 }
 
-async fn write(ctx: &Context, handle: &VolumeHandle, spec: Value) -> Result<Did, ApiError> {
-    let fields = json!({ "spec": spec });
-    let written = ctx.writer.patch_main(&ctx.handle_api(), &Target::of(handle), fields).await?;
-    ctx.handles.apply(written);
-    Ok(Did::Step)
+async fn write(
+    ctx: &Context,
+    handle: &VolumeHandle,
+    change: impl FnOnce(&mut VolumeHandleSpec),
+) -> Result<bool, ApiError> {
+    let mut after = handle.clone();
+    change(&mut after.spec);
+    ctx.writer.update(&ctx.handles, handle, &after).await
 }
 
 /// Closes the VolumeHandle to new use, by raising its epoch.
-pub(crate) async fn begin_closing(ctx: &Context, handle: &VolumeHandle) -> Result<Did, ApiError> {
-    write(ctx, handle, json!({ "closing": true, "epoch": handle.spec.epoch + 1 })).await
+pub(crate) async fn begin_closing(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
+    let change = |spec: &mut VolumeHandleSpec| {
+        spec.closing = true;
+        spec.epoch += 1;
+    };
+    write(ctx, handle, change).await
 }
 
 /// Opens the VolumeHandle again at the same epoch, in this mode. One that had no controller instance may get its first.
@@ -106,13 +97,15 @@ pub(crate) async fn finish_closing(
     handle: &VolumeHandle,
     mode: AccessMode,
     first_controller: Option<&ControllerRef>,
-) -> Result<Did, ApiError> {
-    let mut spec = json!({ "closing": false, "mode": mode, "writer": null });
-    if let Some(first) = first_controller {
-        tracing::info!(handle = handle.metadata.name, to = first.instance, "first controller instance");
-        spec["controller"] = json!(first);
-    }
-    write(ctx, handle, spec).await
+) -> Result<bool, ApiError> {
+    let change = |spec: &mut VolumeHandleSpec| {
+        (spec.closing, spec.mode, spec.writer) = (false, mode, None);
+        if let Some(first) = first_controller {
+            tracing::info!(handle = handle.metadata.name, to = first.instance, "first controller instance");
+            spec.controller = Some(first.clone());
+        }
+    };
+    write(ctx, handle, change).await
 }
 
 /// Names this Volume in place of one that is gone, and opens the VolumeHandle for it.
@@ -120,13 +113,13 @@ pub(crate) async fn take_over(
     ctx: &Context,
     handle: &VolumeHandle,
     volume: &Volume,
-) -> Result<Did, ApiError> {
-    let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
-    let (volume, mode) = (reference(volume), first_mode(volume));
-    let spec = json!({
-        "closing": false, "volume": volume, "mode": mode, "controller": controller, "writer": null
-    });
-    write(ctx, handle, spec).await
+) -> Result<bool, ApiError> {
+    let change = |spec: &mut VolumeHandleSpec| {
+        (spec.closing, spec.mode, spec.writer) = (false, first_mode(volume), None);
+        spec.volume = reference(volume);
+        spec.controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
+    };
+    write(ctx, handle, change).await
 }
 
 /// Names another controller instance on the VolumeHandle: the old one is dead (rule R2).
@@ -134,9 +127,9 @@ pub(crate) async fn move_to(
     ctx: &Context,
     handle: &VolumeHandle,
     to: &ControllerRef,
-) -> Result<Did, ApiError> {
+) -> Result<bool, ApiError> {
     tracing::warn!(handle = handle.metadata.name, to = to.instance, "controller instance is dead; moving");
-    write(ctx, handle, json!({ "controller": to })).await
+    write(ctx, handle, |spec| spec.controller = Some(to.clone())).await
 }
 
 /// Names the claim as the writer of mode MultiNodeSingleWriter, in place of whoever is named (`claim/writer.rs`).
@@ -145,7 +138,7 @@ pub(crate) async fn name_writer(
     handle: &VolumeHandle,
     claim: &VolumeClaim,
     (attachment, attachment_uid): (&str, &str),
-) -> Result<Did, ApiError> {
+) -> Result<bool, ApiError> {
     let meta = &claim.metadata;
     let key = |m: &Option<String>| m.clone().unwrap_or_default();
     let before = handle.spec.writer.as_ref();
@@ -168,28 +161,15 @@ pub(crate) async fn write_writer(
     ctx: &Context,
     handle: &VolumeHandle,
     writer: &Writer,
-) -> Result<Did, ApiError> {
-    let mut fields = json!(writer);
-    // A merge patch keeps what it does not mention.
-    if writer.after.is_none() {
-        fields["after"] = Value::Null;
-    }
-    write(ctx, handle, json!({ "writer": fields })).await
+) -> Result<bool, ApiError> {
+    write(ctx, handle, |spec| spec.writer = Some(writer.clone())).await
 }
 
 /// Deletes the VolumeHandle, and at the next time takes its finalizer off.
-pub(crate) async fn remove(ctx: &Context, handle: &Arc<VolumeHandle>) -> Result<Did, ApiError> {
-    let target = Target::of(handle.as_ref());
-    if handle.metadata.deletion_timestamp.is_none() {
-        match ctx.writer.delete(&ctx.handle_api(), &target.name, &target.uid, None).await? {
-            Deleted::Gone => ctx.handles.remove_confirmed(&target.uid),
-            Deleted::Marked(marked) => ctx.handles.apply(*marked),
-        }
-        return Ok(Did::Step);
+pub(crate) async fn remove(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
+    if handle.metadata.deletion_timestamp.is_some() {
+        return ctx.writer.free(&ctx.handles, handle, FINALIZER).await;
     }
-    match ctx.writer.remove_finalizer(&ctx.handle_api(), handle.as_ref(), FINALIZER).await? {
-        None => ctx.handles.remove_confirmed(&target.uid),
-        Some(left) => ctx.handles.apply(left),
-    }
-    Ok(Did::Step)
+    ctx.writer.delete_in(&ctx.handles, handle).await?;
+    Ok(true)
 }

@@ -8,7 +8,7 @@ use super::losses::node_facts;
 use super::observe::Observed;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
-use crate::api::{Attachment, VolumeClaim};
+use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
@@ -41,12 +41,12 @@ pub(crate) async fn answer(
             Ok(false)
         }
         Look::Users { attachment } => {
-            let live = live_users(&ctx.claim_api(&seen.namespace), &seen.name, attachment).await?;
+            let live = live_users(&ctx.writer.api(&seen.namespace), &seen.name, attachment).await?;
             looked.users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
             Ok(live.into_iter().fold(false, |news, claim| take_in(&ctx.claims, claim) || news))
         }
         Look::Attachment { name } => {
-            let live = get_live(&ctx.attachment_api(), name).await?;
+            let live = get_live(&ctx.writer.api::<Attachment>(""), name).await?;
             looked.attachments.insert(name.clone(), live.as_ref().and_then(|a| a.metadata.uid.clone()));
             Ok(live.is_some_and(|live| take_in(&ctx.attachments, live)))
         }
@@ -54,13 +54,13 @@ pub(crate) async fn answer(
             let own = seen.handle.as_ref().and_then(|handle| handle.metadata.name.as_ref());
             let Some(name) = own.or(seen.handle_name.as_ref()) else { return Ok(true) };
             let fields = format!("spec.fixed.handleName={name}");
-            let live: Vec<Attachment> = list_live(&ctx.attachment_api(), Some(&fields)).await?;
+            let live: Vec<Attachment> = list_live(&ctx.writer.api(""), Some(&fields)).await?;
             looked.locks = Some(live.iter().map(AttachmentSeen::of).collect());
             Ok(live.into_iter().fold(false, |news, a| take_in(&ctx.attachments, a) || news))
         }
         Look::Claim { key, uid } => {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
-            let live = get_live(&ctx.claim_api(namespace), name).await?;
+            let live = get_live(&ctx.writer.api::<VolumeClaim>(namespace), name).await?;
             let live = live.filter(|claim| claim.metadata.uid.as_deref() == Some(uid));
             looked.claims.insert(uid.clone(), live.as_ref().map(ClaimSeen::of));
             if let Some(live) = live {
@@ -77,7 +77,7 @@ pub(crate) async fn answer(
         Look::Owner => {
             let Some(handle) = &seen.handle else { return Ok(true) };
             let owner = &handle.spec.volume;
-            let live = get_live(&ctx.volume_api(&owner.namespace), &owner.name).await?;
+            let live = get_live(&ctx.writer.api::<Volume>(&owner.namespace), &owner.name).await?;
             looked.owner_exists = Some(live.is_some_and(|volume| volume.uid().as_ref() == Some(&owner.uid)));
             Ok(false)
         }
@@ -90,7 +90,7 @@ pub(crate) async fn answer(
             Ok(false)
         }
         Look::Handle { name } => {
-            let live = get_live(&ctx.handle_api(), name).await?;
+            let live = get_live(&ctx.writer.api::<VolumeHandle>(""), name).await?;
             looked.owners.insert(name.clone(), live.as_ref().map(|handle| handle.spec.volume.uid.clone()));
             Ok(live.is_some_and(|live| take_in(&ctx.handles, live)))
         }
@@ -134,7 +134,7 @@ async fn caller_now(
             return Ok(CallerNow::CutOff);
         }
     }
-    let Some(live) = get_live(&ctx.instance_api(), &controller.instance).await? else {
+    let Some(live) = get_live(&ctx.writer.api::<PluginInstance>(""), &controller.instance).await? else {
         return Ok(CallerNow::MayCall);
     };
     ctx.gone.observe(&live);

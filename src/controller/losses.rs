@@ -1,27 +1,23 @@
 //! Nodes whose agents are silent: what is known of them, what is written where the plan counts one as lost, and what
 //! claims say of the ways out where it does not.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::json;
 
-use super::claims::patch_status;
 use super::context::Context;
 use super::observe::Observed;
-use super::pass::Did;
 use crate::api::attachment::Lost;
 use crate::api::conditions::{self, Desired, Reason, SILENT};
 use crate::api::names::agent_lease_name;
-use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim};
+use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeClaimStatus};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::{self, Cause, Machine, NodeFacts, NodeNow, Verdict};
 use crate::claim::{ClaimSeen, loss as story};
+use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
 use crate::k8s::node::LeanNode;
-use crate::k8s::{ApiError, Target};
 use crate::plugin;
 
 /// What is known of an Attachment's node, with `node` as it was read last.
@@ -74,24 +70,23 @@ pub(crate) async fn declare(
     seen: &Observed,
     attachment: &Attachment,
     cause: Cause,
-) -> Result<Did, ApiError> {
-    let lost = Lost {
+) -> Result<bool, ApiError> {
+    let mut declared = attachment.clone();
+    declared.spec.lost = Some(Lost {
         node_uid: attachment.spec.fixed.node_uid.clone(),
         reason: cause.as_str().to_owned(),
         since: Time(Timestamp::now()),
-    };
+    });
     // The resourceVersion of what was judged guards it: a step of the node since then makes this a conflict.
-    let fields = json!({ "spec": { "lost": lost } });
-    let written = ctx.writer.patch_main(&ctx.attachment_api(), &Target::of(attachment), fields).await?;
+    ctx.writer.update(&ctx.attachments, attachment, &declared).await?;
     let (name, node) = (&attachment.metadata.name, &attachment.spec.node_name);
     tracing::warn!(attachment = name, node, cause = cause.as_str(), "node is lost");
-    ctx.attachments.apply(written);
     let words = story::lost(cause.as_str(), node, attachment.spec.fixed.attach);
     let uid = attachment.metadata.uid.as_deref();
     for claim in seen.claims.iter().filter(|c| ClaimSeen::of(c).uses() == uid) {
         ctx.tell(claim, EventReason::NodeLost, "Detach", words.clone());
     }
-    Ok(Did::Step)
+    Ok(true)
 }
 
 /// Ends a claim that nobody has deleted, with its node.
@@ -99,29 +94,30 @@ pub(crate) async fn end_claim(
     ctx: &Context,
     claim: &VolumeClaim,
     attachment: &Attachment,
-) -> Result<Did, ApiError> {
-    let Some(lost) = &attachment.spec.lost else { return Ok(Did::Nothing) };
+) -> Result<bool, ApiError> {
+    let Some(lost) = &attachment.spec.lost else { return Ok(false) };
     let node = &attachment.spec.node_name;
     let message = story::ended(&lost.reason, node);
     let desired = Desired { reason: Reason::NodeLost, message };
-    let state = json!({ "state": ClaimState::Lost, "targetPath": null, "bootID": null });
     let silent = story::of_loss(&lost.reason, node, attachment.spec.fixed.attach);
-    write(ctx, claim, &[desired, silent], &[], state).await
+    let change = |status: &mut VolumeClaimStatus| {
+        (status.state, status.target_path, status.boot_id) = (ClaimState::Lost, None, None);
+        set(status, claim, &desired);
+        set(status, claim, &silent);
+    };
+    write(ctx, claim, change).await
 }
 
 /// Writes ControllerDetached without a call where nobody could ever make it.
-pub(crate) async fn abandon(ctx: &Context, attachment: &Arc<Attachment>) -> Result<Did, ApiError> {
-    let Some(controller) = &attachment.spec.controller else { return Ok(Did::Nothing) };
+pub(crate) async fn abandon(ctx: &Context, attachment: &Attachment) -> Result<bool, ApiError> {
+    let Some(controller) = &attachment.spec.controller else { return Ok(false) };
     let message = story::abandoned(&controller.instance, &attachment.spec.node_name);
     tracing::warn!(attachment = attachment.metadata.name, "{message}");
     let desired = Desired { reason: Reason::Abandoned, message };
-    let mut all = attachment.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-    conditions::set(&mut all, &desired, attachment.metadata.generation, Timestamp::now());
-    let fields = json!({ "state": AttachmentState::ControllerDetached, "conditions": all });
-    let target = Target::of(attachment.as_ref());
-    let written = ctx.writer.patch_status(&ctx.attachment_api(), &target, fields).await?;
-    ctx.attachments.apply(written);
-    Ok(Did::Step)
+    let mut status = attachment.status.clone().unwrap_or_default();
+    status.state = AttachmentState::ControllerDetached;
+    conditions::set(&mut status.conditions, &desired, attachment.metadata.generation, Timestamp::now());
+    ctx.writer.update_status(&ctx.attachments, attachment, &status).await
 }
 
 /// Writes the condition NodeSilent on every claim whose node is silent, with what it means and the ways out; takes it
@@ -138,9 +134,10 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
             None => None,
         };
         if let Some(desired) = wanted {
-            write(ctx, object, &[desired], &[], json!({})).await?;
+            write(ctx, object, |status| set(status, object, &desired)).await?;
         } else if waits_for_an_end(object) && is_over(ctx, claim) {
-            write(ctx, object, &[], &[SILENT], json!({})).await?;
+            let unsay = |status: &mut VolumeClaimStatus| status.conditions.retain(|c| c.type_ != SILENT);
+            write(ctx, object, unsay).await?;
         }
     }
     Ok(())
@@ -193,25 +190,18 @@ fn is_over(ctx: &Context, claim: &ClaimSeen) -> bool {
     ctx.leases.is_heard(&lease, &bound.node_uid) || now.is_some_and(|n| ctx.leases.is_heard(&lease, n.uid()))
 }
 
+fn set(status: &mut VolumeClaimStatus, claim: &VolumeClaim, desired: &Desired) {
+    conditions::set(&mut status.conditions, desired, claim.metadata.generation, Timestamp::now());
+}
+
 async fn write(
     ctx: &Context,
     claim: &VolumeClaim,
-    set: &[Desired],
-    remove: &[&str],
-    mut fields: serde_json::Value,
-) -> Result<Did, ApiError> {
-    let before = claim.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-    let mut all = before.clone();
-    all.retain(|c| !remove.contains(&c.type_.as_str()));
-    for desired in set {
-        conditions::set(&mut all, desired, claim.metadata.generation, Timestamp::now());
-    }
-    if all == before && fields.as_object().is_none_or(serde_json::Map::is_empty) {
-        return Ok(Did::Nothing);
-    }
-    fields["conditions"] = json!(all);
-    patch_status(ctx, claim, fields).await?;
-    Ok(Did::Step)
+    change: impl FnOnce(&mut VolumeClaimStatus),
+) -> Result<bool, ApiError> {
+    let mut status = claim.status.clone().unwrap_or_default();
+    change(&mut status);
+    ctx.writer.update_status(&ctx.claims, claim, &status).await
 }
 
 /// How silent an agent is, in the steps at which somebody has to look.

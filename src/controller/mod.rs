@@ -30,7 +30,6 @@ mod pass;
 mod persistent_volumes;
 mod plugins;
 mod record;
-mod refresh;
 mod refusals;
 mod role;
 mod room;

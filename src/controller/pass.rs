@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::context::Context;
 use super::events::key_of;
 use super::observe::{Observed, observe};
-use super::refresh::refresh;
 use super::room::Entry;
 use super::{act, drift, looks, record, refusals, unsettled, volumes};
 use crate::api::conditions::{READY, Reason};
@@ -19,14 +18,6 @@ const STEPS: usize = 64;
 
 /// Time between looks at what no watch tells.
 const RECHECK: Duration = Duration::from_secs(30);
-
-/// What a step did.
-pub(crate) enum Did {
-    /// Something changed: observe again.
-    Step,
-    /// Nothing could be done now.
-    Nothing,
-}
 
 /// Settles one Volume.
 pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
@@ -54,10 +45,6 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
             }
             Err(ApiError::Conflict(request)) => {
                 tracing::info!(%request, "changed meanwhile; looking again");
-                if let Err(error) = refresh(ctx, &request).await {
-                    tracing::warn!(namespace, volume = name, %error, "cannot look again");
-                    return Next::Retry;
-                }
             }
             Err(error) => {
                 tracing::warn!(namespace, volume = name, %error, "pass failed");
@@ -85,7 +72,7 @@ async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Resu
             }
             continue;
         }
-        if let Did::Step = act::act(ctx, seen, &plan.step, entry).await? {
+        if act::act(ctx, seen, &plan.step, entry).await? {
             return Ok(None);
         }
         if let (Some(volume), Some(why)) = (&seen.volume, &plan.volume_waits) {

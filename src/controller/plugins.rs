@@ -1,14 +1,13 @@
 //! A pass over one Plugin: its status is what its instances add up to.
 
 use jiff::Timestamp;
-use serde_json::json;
 
 use super::context::Context;
 use super::events::BY_PLUGIN;
 use super::observe::{is_in_service, is_selected};
 use crate::api::PluginInstance;
 use crate::api::conditions;
-use crate::k8s::{ApiError, Next, Target};
+use crate::k8s::{ApiError, Next};
 use crate::plugin::{aggregate, in_order, older};
 
 /// Brings a Plugin's status up to date; writes only what differs.
@@ -22,28 +21,9 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     for desired in [ready, in_order] {
         conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());
     }
-    if plugin.status.as_ref() == Some(&status) {
-        return Next::Done;
-    }
-    let mut fields = json!(status);
-    // A merge patch leaves out what is absent; these must go when no instance is left.
-    for field in ["driverName", "version"] {
-        if fields.get(field).is_none() {
-            fields[field] = serde_json::Value::Null;
-        }
-    }
-    for list in ["plugin", "controller", "node"] {
-        if fields["capabilities"].get(list).is_none() {
-            fields["capabilities"][list] = serde_json::Value::Null;
-        }
-    }
-    match ctx.writer.patch_status(&ctx.plugin_api(), &Target::of(plugin.as_ref()), fields).await {
-        Ok(written) => {
-            ctx.plugins.apply(written);
-            Next::Done
-        }
-        // The watch brings the newer object and with it another pass.
-        Err(ApiError::Conflict(_) | ApiError::Gone(_)) => Next::Done,
+    match ctx.writer.update_status(&ctx.plugins, &plugin, &status).await {
+        // The newer object brings another pass.
+        Ok(_) | Err(ApiError::Conflict(_)) => Next::Done,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot write status");
             Next::Retry

@@ -7,21 +7,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::json;
 
-use super::claims::patch_status;
 use super::context::Context;
 use super::losses;
 use super::observe::Observed;
-use super::refresh::refresh;
 use crate::api::VolumeClaim;
 use crate::api::attachment::ControllerRef;
+use crate::api::claim::WaitingFor;
 use crate::api::conditions::{self, Desired, READY, patience_left};
 use crate::claim::admission::Verdict;
 use crate::claim::leaving::{self, Telling};
 use crate::claim::line::told;
 use crate::claim::reason::{Holder, Waiting};
-use crate::k8s::error::Request;
 use crate::k8s::{ApiError, Next};
 use crate::volume::InstanceSeen;
 
@@ -33,7 +30,7 @@ const AT_A_TIME: usize = 16;
 pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)]) -> Next {
     match losses::tell(ctx, seen).await {
         Ok(()) => {}
-        Err(ApiError::Conflict(request)) => return again(ctx, &request).await,
+        Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
             tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what its nodes do");
             return Next::Retry;
@@ -41,7 +38,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
     }
     let mut next = match leaving(ctx, seen).await {
         Ok(later) => later,
-        Err(ApiError::Conflict(request)) => return again(ctx, &request).await,
+        Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
             tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what leaves");
             return Next::Retry;
@@ -72,7 +69,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
                     return Next::Again;
                 }
             }
-            Err(ApiError::Conflict(request)) => return again(ctx, &request).await,
+            Err(ApiError::Conflict(_)) => return Next::Again,
             Err(error) => {
                 tracing::warn!(claim = claim.metadata.name, %error, "cannot record what it waits for");
                 return Next::Retry;
@@ -82,37 +79,21 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String,
     next.map_or(Next::Done, Next::After)
 }
 
-/// After a conflict, reads the object as it is now, and asks for another pass over the Volume.
-async fn again(ctx: &Context, conflicted: &Request) -> Next {
-    match refresh(ctx, conflicted).await {
-        Ok(()) => Next::Again,
-        Err(error) => {
-            tracing::warn!(%error, "cannot look again");
-            Next::Retry
-        }
-    }
-}
-
 /// Says what a claim waits for. Returns whether that was news.
 async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waiting) -> Result<bool, ApiError> {
     let generation = claim.metadata.generation;
     let desired = Desired { reason: why.reason(), message: why.message() };
-    let mut all = claim.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-    if !conditions::set(&mut all, &desired, generation, Timestamp::now()) {
+    let mut status = claim.status.clone().unwrap_or_default();
+    if !conditions::set(&mut status.conditions, &desired, generation, Timestamp::now()) {
         return Ok(false);
     }
-    let holder = why.holder().map(|h| {
-        let since = held_since(ctx, seen, &h);
+    status.waiting_for = why.holder().map(|h| {
         let told = |text: String| (!text.is_empty()).then_some(text);
-        json!({ "holder": h.who, "nodeName": told(h.node), "state": told(h.state), "since": since })
+        let since = held_since(ctx, seen, &h);
+        WaitingFor { holder: h.who, node_name: told(h.node), state: told(h.state), since }
     });
-    let fields = json!({
-        "conditions": all,
-        "waitingFor": holder,
-        "observedGeneration": generation,
-    });
-    patch_status(ctx, claim, fields).await?;
-    Ok(true)
+    status.observed_generation = generation;
+    ctx.writer.update_status(&ctx.claims, claim, &status).await
 }
 
 /// Since when the holder has the volume; None for a claim that stands in line and does not have it.
@@ -148,17 +129,14 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
             Telling::Now(story) => {
                 let generation = object.metadata.generation;
                 let desired = Desired { reason: story.reason, message: story.message };
-                let mut all = object.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-                if conditions::set(&mut all, &desired, generation, Timestamp::now()) {
-                    let fields = json!({
-                        "state": claim.state.while_leaving(),
-                        "conditions": all,
-                        "lastError": story.last_error,
-                        "attempts": story.attempts,
-                        "nextRetry": story.next_retry,
-                        "observedGeneration": generation,
-                    });
-                    patch_status(ctx, object, fields).await?;
+                let mut status = object.status.clone().unwrap_or_default();
+                if conditions::set(&mut status.conditions, &desired, generation, Timestamp::now()) {
+                    status.state = claim.state.while_leaving();
+                    status.last_error = story.last_error;
+                    status.attempts = story.attempts;
+                    status.next_retry = story.next_retry;
+                    status.observed_generation = generation;
+                    ctx.writer.update_status(&ctx.claims, object, &status).await?;
                 }
             }
         }

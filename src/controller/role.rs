@@ -59,7 +59,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     let bound = admin::bind(args.admin_address).await.map_err(Error::Admin)?;
     let (metrics, registry) = Metrics::new();
     let queue: Arc<Queue<Key>> = Arc::default();
-    let writer = Writer::new(metrics.clone());
+    let writer = Writer::new(client.clone(), metrics.clone());
     let lease_api = ApiLeases::new(Api::namespaced(client.clone(), &args.namespace), writer.clone());
     let identity = args.identity();
     let recorder = Recorder::new(client.clone(), "controller", &identity);

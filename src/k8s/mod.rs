@@ -1,7 +1,7 @@
 //! What both roles need of the Kubernetes API: caches, work queues, writes, leases, events.
 //!
 //! Reads that decide something are live ([`read`]); reads that only start work come from a [`cache`];
-//! every write goes through [`write`] (rules R1, R6).
+//! every write goes through [`write`], those of what is cached through [`update`] (rules R1, R6).
 
 pub(crate) mod backoff;
 pub(crate) mod cache;
@@ -15,6 +15,7 @@ pub(crate) mod read;
 pub(crate) mod secrets;
 mod store;
 pub(crate) mod unreadable;
+pub(crate) mod update;
 pub(crate) mod watch;
 pub(crate) mod write;
 
@@ -22,7 +23,8 @@ pub(crate) use cache::Cache;
 pub(crate) use error::ApiError;
 pub use events::EventReason;
 pub(crate) use queue::{Next, Queue};
-pub(crate) use write::{Created, Deleted, Target, Writer};
+pub(crate) use update::Written;
+pub(crate) use write::{Created, Target, Writer};
 
 #[cfg(test)]
 pub(crate) mod scripted_tests;

@@ -6,17 +6,20 @@
 //! and [`super::client`] turns off the client's own repetition of 429, 503 and 504: that may go on for
 //! minutes and would write what was decided long ago. The queue's backoff repeats the whole pass.
 //!
-//! What the API server answers is returned, for the caller to put into its cache.
+//! A change is sent as the difference between the object that was seen and the one that is wanted (RFC 7386): only
+//! own fields are written, and those of a newer version, which our types do not know, stay (trap B24).
+//!
+//! What the API server answers is returned here; [`super::update`] puts it into the cache of the kind.
 
 use std::fmt::Debug;
 
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
-    core::Status,
+    core::{Status, object::HasStatus},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     error::{ApiError, Request},
@@ -70,19 +73,39 @@ pub enum Deleted<K> {
 }
 
 /// Sends and counts writes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Writer {
+    pub(super) client: Client,
     metrics: Metrics,
 }
 
 impl Writer {
     /// A writer that counts into these metrics.
     #[must_use]
-    pub fn new(metrics: Metrics) -> Self {
-        Self { metrics }
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self { client, metrics }
     }
 
-    /// Merges `fields` into the object's status, own fields only; null removes a field.
+    /// Writes what `after` has otherwise than the object's status. None: there is no difference.
+    pub async fn merge_status<K>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        after: &K::Status,
+    ) -> Result<Option<K>, ApiError>
+    where
+        K: Resource<DynamicType = ()>
+            + HasStatus<Status: Default + Serialize>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let none = K::Status::default();
+        let Some(fields) = difference(object.status().unwrap_or(&none), after) else { return Ok(None) };
+        self.patch_status(api, &Target::of(object), fields).await.map(Some)
+    }
+
+    /// Merges `fields` into the object's status; null removes a field.
     pub async fn patch_status<K>(&self, api: &Api<K>, target: &Target, fields: Value) -> Result<K, ApiError>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -93,16 +116,19 @@ impl Writer {
         within(&request, api.patch_status(&target.name, &PatchParams::default(), &Patch::Merge(body))).await
     }
 
-    /// Merges `fields` (`{"spec": …}`, `{"metadata": {"finalizers": […]}}`) into the object, own fields
-    /// only; null removes a field, a list is replaced whole.
-    pub async fn patch_main<K>(&self, api: &Api<K>, target: &Target, fields: Value) -> Result<K, ApiError>
+    /// Writes what `after` has otherwise than `before`, in metadata and spec; a list is replaced whole. None: there is no
+    /// difference.
+    pub async fn merge<K>(&self, api: &Api<K>, before: &K, after: &K) -> Result<Option<K>, ApiError>
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
     {
+        let Some(fields) = difference(before, after) else { return Ok(None) };
+        let target = Target::of(before);
         let request = request::<K>("patch", "", api.namespace(), &target.name);
-        let body = guard(&request, target, fields)?;
+        let body = guard(&request, &target, fields)?;
         self.count(&request);
-        within(&request, api.patch(&target.name, &PatchParams::default(), &Patch::Merge(body))).await
+        let (params, patch) = (PatchParams::default(), Patch::Merge(body));
+        within(&request, api.patch(&target.name, &params, &patch)).await.map(Some)
     }
 
     /// Creates an object under its name. The name is the guard, so it has to be one that says
@@ -149,8 +175,7 @@ impl Writer {
 
     /// Takes `finalizer` off an object that is being deleted. As the last one it goes by PUT, so that
     /// what the API server then removes is exactly what was read; beside foreign finalizers by patch,
-    /// because the object lives on and a PUT would drop what our types do not know (trap B24).
-    /// None if the object is gone with it or was gone already.
+    /// because the object lives on and a PUT would drop what our types do not know (trap B24). None: others hold it.
     pub async fn remove_finalizer<K>(
         &self,
         api: &Api<K>,
@@ -160,24 +185,17 @@ impl Writer {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
     {
-        let target = Target::of(object);
-        let rest: Vec<String> = object.finalizers().iter().filter(|f| *f != finalizer).cloned().collect();
-        let answer = if rest.is_empty() {
-            let mut last = object.clone();
-            last.meta_mut().finalizers = None;
-            match self.replace(api, &last).await {
-                Err(ApiError::Invalid { .. }) => self.replace_as_stored(api, &target).await,
-                answer => answer,
-            }
-        } else {
-            self.patch_main(api, &target, json!({ "metadata": { "finalizers": rest } })).await
-        };
-        match answer {
-            Ok(left) if left.meta().deletion_timestamp.is_some() && left.finalizers().is_empty() => Ok(None),
-            Ok(left) => Ok(Some(left)),
-            Err(ApiError::Gone(_)) => Ok(None),
-            Err(other) => Err(other),
+        let mut left = object.clone();
+        left.finalizers_mut().retain(|f| f != finalizer);
+        if !left.finalizers().is_empty() {
+            return self.merge(api, object, &left).await;
         }
+        left.meta_mut().finalizers = None;
+        let answer = match self.replace(api, &left).await {
+            Err(ApiError::Invalid { .. }) => self.replace_as_stored(api, &Target::of(object)).await,
+            answer => answer,
+        };
+        answer.map(Some)
     }
 
     /// Takes the finalizers off an object as the API server has it. Our types do not tell an empty list from none, nor
@@ -225,6 +243,33 @@ impl Writer {
         let labels = WriteLabels { verb, kind: kind.clone(), subresource };
         self.metrics.api_writes.get_or_create(&labels).inc();
     }
+}
+
+/// What turns `before` into `after` as a JSON merge patch; nothing if they are equal.
+fn difference<S: Serialize>(before: &S, after: &S) -> Option<Value> {
+    // Our own types always become JSON; if ever not, writing nothing is the safe answer.
+    let (before, after) = (serde_json::to_value(before).ok()?, serde_json::to_value(after).ok()?);
+    (before != after).then(|| between(&before, &after))
+}
+
+fn between(before: &Value, after: &Value) -> Value {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
+    let mut patch = Map::new();
+    for (key, value) in after {
+        match before.get(key) {
+            Some(known) if known == value => {}
+            Some(known) => {
+                patch.insert(key.clone(), between(known, value));
+            }
+            None => {
+                patch.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    Value::Object(patch)
 }
 
 /// Puts UID and resourceVersion into a merge patch.

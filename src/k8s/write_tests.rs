@@ -4,6 +4,7 @@ use super::{
     super::scripted_tests::{Answer, Scripted},
     *,
 };
+use crate::api::{ClaimState, VolumeClaim, VolumeClaimStatus};
 
 fn object(finalizers: &[&str]) -> ConfigMap {
     serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
@@ -15,38 +16,65 @@ fn object(finalizers: &[&str]) -> ConfigMap {
 
 async fn scripted(answers: Vec<Answer>) -> (Scripted, Api<ConfigMap>, Writer) {
     let (server, client) = Scripted::start(answers).await;
-    (server, Api::namespaced(client, "ns"), Writer::new(Metrics::new().0))
+    (server, Api::namespaced(client.clone(), "ns"), Writer::new(client, Metrics::new().0))
+}
+
+fn claim() -> VolumeClaim {
+    let mut claim = VolumeClaim::new("c", Default::default());
+    claim.metadata.uid = Some("u".into());
+    claim.metadata.resource_version = Some("7".into());
+    claim.status = Some(VolumeClaimStatus { attempts: Some(3), ..VolumeClaimStatus::default() });
+    claim
 }
 
 #[tokio::test]
 async fn every_patch_carries_uid_and_version_beside_its_own_fields() {
-    let answer = || Answer::Json(serde_json::to_value(object(&[])).unwrap());
-    let (server, api, writer) = scripted(vec![answer(), answer()]).await;
-    let target = Target::of(&object(&[]));
-    writer.patch_status(&api, &target, json!({"state": "Taken", "nextRetry": null})).await.unwrap();
-    writer.patch_main(&api, &target, json!({"metadata": {"finalizers": ["f"]}})).await.unwrap();
+    let answer = || Answer::Json(serde_json::to_value(claim()).unwrap());
+    let (server, client) = Scripted::start(vec![answer(), answer()]).await;
+    let (api, writer) =
+        (Api::<VolumeClaim>::namespaced(client.clone(), "ns"), Writer::new(client, Metrics::new().0));
+    let (seen, mut held) = (claim(), claim());
+    let status = VolumeClaimStatus { state: ClaimState::Taken, ..VolumeClaimStatus::default() };
+    writer.merge_status(&api, &seen, &status).await.unwrap();
+    held.finalizers_mut().push("f".into());
+    writer.merge(&api, &seen, &held).await.unwrap();
     let asked = server.asked();
     assert_eq!(
         asked[0].body,
         json!({
-            "metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"state": "Taken", "nextRetry": null},
+            "metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"state": "Taken", "attempts": null},
         })
     );
-    assert!(asked[0].uri.starts_with("/api/v1/namespaces/ns/configmaps/c/status"));
+    assert!(asked[0].uri.starts_with("/apis/moor.dev/v1alpha1/namespaces/ns/volumeclaims/c/status"));
     assert_eq!(asked[1].body, json!({"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": ["f"]}}));
-    let labels = WriteLabels { verb: "patch", kind: "ConfigMap".into(), subresource: "status" };
+    let labels = WriteLabels { verb: "patch", kind: "VolumeClaim".into(), subresource: "status" };
     assert_eq!(writer.metrics.api_writes.get_or_create(&labels).get(), 1);
+}
+
+#[tokio::test]
+async fn what_does_not_change_is_not_sent() {
+    let (server, client) = Scripted::start(vec![]).await;
+    let (api, writer) =
+        (Api::<VolumeClaim>::namespaced(client.clone(), "ns"), Writer::new(client, Metrics::new().0));
+    let none = VolumeClaim { status: None, ..claim() };
+    assert_eq!(writer.merge_status(&api, &none, &VolumeClaimStatus::default()).await.unwrap(), None);
+    assert_eq!(writer.merge(&api, &claim(), &claim()).await.unwrap(), None);
+    assert!(server.asked().is_empty());
 }
 
 #[tokio::test]
 async fn without_uid_or_version_nothing_is_sent() {
     let (server, api, writer) = scripted(vec![]).await;
-    for target in [
-        Target { name: "c".into(), uid: "u".into(), resource_version: String::new() },
-        Target { name: "c".into(), uid: String::new(), resource_version: "7".into() },
+    let unguarded = |seen: &dyn Fn(&mut ConfigMap)| {
+        let mut seen_so = object(&[]);
+        seen(&mut seen_so);
+        seen_so
+    };
+    for seen in [
+        unguarded(&|seen| seen.metadata.uid = None),
+        unguarded(&|seen| seen.metadata.resource_version = None),
     ] {
-        assert!(matches!(writer.patch_status(&api, &target, json!({})).await, Err(ApiError::Unguarded(_))));
-        assert!(matches!(writer.patch_main(&api, &target, json!({})).await, Err(ApiError::Unguarded(_))));
+        assert!(matches!(writer.merge(&api, &seen, &object(&["f"])).await, Err(ApiError::Unguarded(_))));
     }
     assert!(matches!(writer.replace(&api, &ConfigMap::default()).await, Err(ApiError::Unguarded(_))));
     assert!(matches!(writer.delete(&api, "c", "", None).await, Err(ApiError::Unguarded(_))));
@@ -57,11 +85,20 @@ async fn without_uid_or_version_nothing_is_sent() {
 async fn overload_is_not_repeated_behind_the_callers_back() {
     let (server, api, writer) =
         scripted(vec![Answer::Error(429, "TooManyRequests"), Answer::Error(503, "ServiceUnavailable")]).await;
-    let target = Target::of(&object(&[]));
     for _ in 0..2 {
-        assert!(matches!(writer.patch_main(&api, &target, json!({})).await, Err(ApiError::Other { .. })));
+        let answer = writer.merge(&api, &object(&[]), &object(&["f"])).await;
+        assert!(matches!(answer, Err(ApiError::Other { .. })));
     }
     assert_eq!(server.asked().len(), 2);
+}
+
+#[test]
+fn the_difference_is_a_merge_patch() {
+    let before = json!({ "a": 1, "b": { "x": 1, "y": 2 }, "c": [1], "d": 4 });
+    let after = json!({ "a": 1, "b": { "x": 1, "z": 3 }, "c": [2], "e": 5 });
+    let patch = json!({ "b": { "y": null, "z": 3 }, "c": [2], "d": null, "e": 5 });
+    assert_eq!(difference(&before, &after), Some(patch));
+    assert_eq!(difference(&before, &before), None);
 }
 
 #[tokio::test]
@@ -97,7 +134,7 @@ async fn the_last_finalizer_of_what_our_types_do_not_tell_goes_from_the_stored_o
     let none = || Answer::Json(serde_json::to_value(object(&[])).unwrap());
     let refused = || Answer::Error(422, "Invalid");
     let (server, api, writer) = scripted(vec![refused(), stored("7"), none(), refused(), stored("8")]).await;
-    assert_eq!(writer.remove_finalizer(&api, &object(&["ours"]), "ours").await.unwrap(), None);
+    writer.remove_finalizer(&api, &object(&["ours"]), "ours").await.unwrap();
     let asked = server.asked();
     let methods: Vec<_> = asked.iter().map(|asked| asked.method.as_str()).collect();
     assert_eq!(methods, ["PUT", "GET", "PUT"]);
@@ -116,7 +153,8 @@ async fn the_last_finalizer_goes_by_put_and_others_stay_by_patch() {
     let (server, api, writer) = scripted(vec![Answer::Json(rest), Answer::Json(none)]).await;
     let left = writer.remove_finalizer(&api, &object(&["ours", "theirs"]), "ours").await.unwrap();
     assert_eq!(left.unwrap().finalizers(), ["theirs"]);
-    assert_eq!(writer.remove_finalizer(&api, &object(&["ours"]), "ours").await.unwrap(), None);
+    writer.remove_finalizer(&api, &object(&["ours"]), "ours").await.unwrap();
+    assert_eq!(writer.remove_finalizer(&api, &object(&["theirs"]), "ours").await.unwrap(), None);
     let asked = server.asked();
     assert_eq!((asked[0].method.as_str(), asked[1].method.as_str()), ("PATCH", "PUT"));
     assert_eq!(asked[0].body["metadata"]["finalizers"], json!(["theirs"]));
