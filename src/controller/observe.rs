@@ -22,7 +22,7 @@ use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::heartbeat::Leftovers;
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
-use crate::volume::{InstanceSeen, handle_of, is_of_driver};
+use crate::volume::{InstanceSeen, PluginSeen, driver_of_calls, handle_of};
 
 /// The capability that lets a driver take several targets of one volume on a node.
 pub(crate) const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
@@ -70,7 +70,7 @@ pub(crate) struct Observed {
     /// Whether etcd may have been restored.
     pub(crate) cautious: bool,
     /// The driver of the instance that makes the Volume's own calls, if it is known.
-    pub(crate) driver_of_caller: Option<String>,
+    pub(crate) driver_of_calls: Option<String>,
     /// What the Volume and its claims ask for and their namespace may not have.
     pub(crate) refused: Refused,
     /// Agents that report a mount of the handle from a node that is gone or off, as far as the caches know.
@@ -95,17 +95,20 @@ impl Observed {
             name: &self.name,
             volume: self.volume.as_deref(),
             volume_seen: self.volume_seen.as_ref(),
-            plugin: self.plugin.as_ref().map(|p| p.spec.balancing),
-            older_plugin: self.older_plugin.as_deref(),
+            plugin: PluginSeen {
+                balancing: self.plugin.as_ref().map(|p| p.spec.balancing),
+                older: self.older_plugin.as_deref(),
+                controllers: &self.controllers,
+                names_controllers: self.plugin.as_ref().is_some_and(|p| p.spec.controller_nodes.is_some()),
+                any_healthy: statuses().any(PluginInstanceStatus::is_healthy_for_any),
+                can_create: self.controlling.iter().filter_map(|i| i.status.as_ref()).any(|s| {
+                    s.is_healthy_for(Service::Controller)
+                        && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
+                }),
+                attaches: self.attaches(),
+            },
             driver: &self.driver,
-            driver_of_caller: self.driver_of_caller.as_deref(),
-            controllers: &self.controllers,
-            names_controllers: self.plugin.as_ref().is_some_and(|p| p.spec.controller_nodes.is_some()),
-            any_healthy: statuses().any(PluginInstanceStatus::is_healthy_for_any),
-            can_create: self.controlling.iter().filter_map(|i| i.status.as_ref()).any(|s| {
-                s.is_healthy_for(Service::Controller) && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
-            }),
-            attaches: self.attaches(),
+            driver_of_calls: self.driver_of_calls.as_deref(),
             handle: self.handle_seen.as_ref(),
             claims: &self.claims_seen,
             attachments: &self.attachments_seen,
@@ -202,14 +205,14 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     });
     let caller = volume.as_ref().and_then(|v| v.spec.assignment.as_ref()?.controller.as_ref());
     let caller = caller.and_then(|c| ctx.instances.get("", &c.instance));
-    let driver_of_caller = caller.map(|i| i.spec.driver_name.clone());
-    let rejected =
-        volume.as_deref().and_then(|v| rejected_name(v, [Some(&driver), driver_of_caller.as_ref()]));
+    let known = std::iter::once(driver.as_str()).chain(caller.as_ref().map(|i| i.spec.driver_name.as_str()));
+    let driver_of_calls = volume.as_deref().and_then(|v| driver_of_calls(v, known)).map(str::to_owned);
+    let rejected = volume.as_deref().and_then(|v| rejected_name(v, driver_of_calls.as_deref()?));
     let reported = handle_name.as_ref().or(rejected.as_ref());
     let reported = reported.map(|name| reports(ctx, &instances, name)).unwrap_or_default();
     Observed {
         cautious: ctx.caution.is_on(),
-        driver_of_caller,
+        driver_of_calls,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
@@ -246,11 +249,10 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     }
 }
 
-/// The name of a VolumeHandle of what CreateVolume made and nobody can use, by the first of these drivers of which the
-/// instance is that made it: by that it would be reported as mounted, and deleted.
-fn rejected_name(volume: &Volume, drivers: [Option<&String>; 2]) -> Option<String> {
+/// The name of a VolumeHandle of what CreateVolume made and nobody can use: by that it would be reported as mounted, and
+/// deleted.
+fn rejected_name(volume: &Volume, driver: &str) -> Option<String> {
     let rejected = volume.status.as_ref()?.rejected.as_ref()?;
-    let driver = drivers.into_iter().flatten().find(|driver| is_of_driver(volume, driver))?;
     Some(lock::handle_name(driver, &rejected.volume_handle))
 }
 

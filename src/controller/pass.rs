@@ -10,8 +10,9 @@ use super::observe::{Observed, observe};
 use super::room::Entry;
 use super::{act, drift, looks, record, refusals, unsettled, volumes};
 use crate::api::conditions::{READY, Reason};
+use crate::claim::Verdict;
 use crate::k8s::{ApiError, Next};
-use crate::leader::{LeaderStep, Look, Looked, Plan, plan};
+use crate::leader::{LeaderStep, Look, Looked, plan};
 
 /// More steps than one Volume can need at a time; the pass goes on behind the keys that wait.
 const STEPS: usize = 64;
@@ -27,18 +28,19 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
             return Next::Done;
         }
         let seen = observe(ctx, namespace, name);
-        match step(ctx, &seen, &mut entry).await {
-            Ok(None) => {}
-            Ok(Some(plan)) => {
-                let (key, plugin) = (key_of(namespace, name), unsettled::waits_for(&seen, &plan.verdicts));
+        let verdicts = seen.scene(&Looked::default()).verdicts();
+        match step(ctx, &seen, &verdicts, &mut entry).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let (key, plugin) = (key_of(namespace, name), unsettled::waits_for(&seen, &verdicts));
                 let begins = ctx.unsettled.mark(&key, plugin.as_deref());
-                if ctx.room.wait(&key, &seen.claims_seen, &plan.verdicts) || begins {
+                if ctx.room.wait(&key, &seen.claims_seen, &verdicts) || begins {
                     // What it waits for may have come while it was looked at.
                     continue;
                 }
                 drift::report(ctx, &seen).await;
                 let recheck = waits_for_others(&seen).then_some(RECHECK);
-                return match record::waiting(ctx, &seen, &plan.verdicts).await {
+                return match record::waiting(ctx, &seen, &verdicts).await {
                     Next::Done => recheck.map_or(Next::Done, Next::After),
                     next @ (Next::Again | Next::After(_) | Next::Retry) => next,
                 };
@@ -48,7 +50,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
             }
             Err(error) => {
                 tracing::warn!(namespace, volume = name, %error, "pass failed");
-                refusals::tell(ctx, &seen, &plan(&seen.scene(&Looked::default())).verdicts, &error);
+                refusals::tell(ctx, &seen, &verdicts, &error);
                 return Next::Retry;
             }
         }
@@ -56,11 +58,17 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
     Next::Again
 }
 
-/// Plans, looks live for as long as the plan asks for it, and does what is due. Returns the plan once that rests.
-async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Result<Option<Plan>, ApiError> {
+/// Plans, looks live for as long as the plan asks for it, and does what is due. Returns whether anything has changed: then
+/// it is observed again.
+async fn step(
+    ctx: &Context,
+    seen: &Observed,
+    verdicts: &[(String, Verdict)],
+    entry: &mut Option<Entry>,
+) -> Result<bool, ApiError> {
     let mut looked = Looked::default();
     loop {
-        let plan = plan(&seen.scene(&looked));
+        let plan = plan(&seen.scene(&looked), verdicts);
         // Whoever else waits for room there need not wait for anything but the grant.
         if !matches!(plan.step, LeaderStep::CreateAttachment { .. } | LeaderStep::Look(Look::EndedReports)) {
             *entry = None;
@@ -68,17 +76,17 @@ async fn step(ctx: &Context, seen: &Observed, entry: &mut Option<Entry>) -> Resu
         if let LeaderStep::Look(look) = &plan.step {
             if looks::answer(ctx, seen, look, &mut looked).await? {
                 // What is planned next has to know all of it.
-                return Ok(None);
+                return Ok(true);
             }
             continue;
         }
         if act::act(ctx, seen, &plan.step, entry).await? {
-            return Ok(None);
+            return Ok(true);
         }
         if let (Some(volume), Some(why)) = (&seen.volume, &plan.volume_waits) {
             volumes::wait(ctx, volume, why).await?;
         }
-        return Ok(Some(plan));
+        return Ok(false);
     }
 }
 

@@ -58,7 +58,7 @@ fn end_claim(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderSte
 /// Leaves out the ControllerUnpublishVolume that nobody can ever make.
 fn abandon(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep> {
     let controller = attachment.controller.as_ref()?;
-    let looks_dead = scene.controllers.iter().any(|c| c.name == controller.instance && c.dead);
+    let looks_dead = scene.plugin.controllers.iter().any(|c| c.name == controller.instance && c.dead);
     let heirs = has_heirs(scene, &controller.instance);
     let facts = scene.nodes_of.get(&attachment.uid)?;
     if !loss::is_abandoned(attachment, &facts.now, looks_dead, heirs) {
@@ -78,10 +78,10 @@ fn abandon(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep>
 
 /// Whether some other instance than `but`, healthy or not, could serve the volume.
 fn has_heirs(scene: &Scene<'_>, but: &str) -> bool {
-    if scene.plugin != Some(Balancing::PerTopology) {
+    if scene.plugin.balancing != Some(Balancing::PerTopology) {
         return true;
     }
     let status = scene.volume.and_then(|volume| volume.status.as_ref());
     let places = status.map_or(&[][..], |status| status.accessible_topology.as_slice());
-    scene.controllers.iter().any(|c| c.name != but && !c.dead && reaches(places, &c.topology))
+    scene.plugin.controllers.iter().any(|c| c.name != but && !c.dead && reaches(places, &c.topology))
 }

@@ -9,7 +9,6 @@ use crate::api::handle::Writer;
 use crate::api::volume::VolumeAssignment;
 use crate::attachment::loss::Cause;
 use crate::claim::Verdict;
-use crate::claim::admission::admit;
 use crate::volume::VolumeWaiting;
 
 /// One step: a live read, or at most one write. Objects are named by UID.
@@ -137,22 +136,20 @@ pub struct Plan {
     pub step: LeaderStep,
     /// What the Volume waits for.
     pub volume_waits: Option<VolumeWaiting>,
-    /// What admission says of every claim that wants a grant, by UID.
-    pub verdicts: Vec<(String, Verdict)>,
 }
 
-/// Plans the next step. Leaving comes before arriving, the Volume before its claims.
+/// Plans the next step. Leaving comes before arriving, the Volume before its claims. `verdicts` are those of the scene:
+/// what is read live does not change them.
 #[must_use]
-pub fn plan(scene: &Scene<'_>) -> Plan {
-    let verdicts = admit(&scene.admission());
-    let volume = volume::plan(scene, &verdicts);
+pub fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Plan {
+    let volume = volume::plan(scene, verdicts);
     let step = lost::plan(scene)
-        .or_else(|| closing::attachments(scene, &verdicts))
+        .or_else(|| closing::attachments(scene, verdicts))
         .or_else(|| closing::claims(scene))
         .or_else(|| volume::mend(scene))
         .or_else(|| volume.step())
         .or_else(|| closing::misplaced(scene))
-        .or_else(|| grants::plan(scene, &verdicts))
+        .or_else(|| grants::plan(scene, verdicts))
         .unwrap_or(LeaderStep::Rest);
-    Plan { step, volume_waits: volume.waits(), verdicts }
+    Plan { step, volume_waits: volume.waits() }
 }

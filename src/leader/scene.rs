@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use super::look::{Look, Looked};
 use crate::api::Volume;
-use crate::api::plugin::Balancing;
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::{AttachmentSeen, HandleSeen};
-use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen, admission};
+use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, Verdict, VolumeSeen, admission};
 use crate::plugin::allow::NotAllowed;
-use crate::volume::InstanceSeen;
+use crate::volume::PluginSeen;
 
 /// One Volume with all that hangs on it, as the caches have it, and what was read live since.
 #[derive(Clone, Debug)]
@@ -20,24 +19,14 @@ pub struct Scene<'a> {
     pub volume: Option<&'a Volume>,
     /// The Volume as admission sees it.
     pub volume_seen: Option<&'a VolumeSeen>,
-    /// How the Plugin spreads volumes over its instances; None if there is no such Plugin.
-    pub plugin: Option<Balancing>,
-    /// Name of an older Plugin that has the same driver, and so has it instead.
-    pub older_plugin: Option<&'a str>,
+    /// The Volume's Plugin and its instances.
+    pub plugin: PluginSeen<'a>,
     /// The driver's name: that of the VolumeHandle, for as long as there is one, else the Plugin's.
     pub driver: &'a str,
-    /// The driver of the instance that the Volume's own calls are assigned to, if that instance is known.
-    pub driver_of_caller: Option<&'a str>,
-    /// Instances that could make controller calls, and those that are named and are gone.
-    pub controllers: &'a [InstanceSeen],
-    /// The Plugin says on which nodes these are: the driver has a Controller service, even if there is no instance of it.
-    pub names_controllers: bool,
-    /// Some instance of the Plugin is healthy, of whatever role.
-    pub any_healthy: bool,
-    /// A healthy controller instance lists CREATE_DELETE_VOLUME.
-    pub can_create: bool,
-    /// A controller instance has said that its driver attaches: PUBLISH_UNPUBLISH_VOLUME.
-    pub attaches: bool,
+    /// The driver of the instance that the Volume's own calls are assigned to, if it is known ([`driver_of_calls`]).
+    ///
+    /// [`driver_of_calls`]: crate::volume::driver_of_calls
+    pub driver_of_calls: Option<&'a str>,
     /// The VolumeHandle, by the handle that status or spec names, if there is one.
     pub handle: Option<&'a HandleSeen>,
     /// Every claim that names the Volume.
@@ -65,6 +54,12 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
+    /// What admission says of every claim that wants a grant, by UID.
+    #[must_use]
+    pub fn verdicts(&self) -> Vec<(String, Verdict)> {
+        admission::admit(&self.admission())
+    }
+
     /// What admission looks at.
     #[must_use]
     pub fn admission(&self) -> admission::Seen<'a> {
@@ -84,6 +79,11 @@ impl<'a> Scene<'a> {
     pub(super) fn own_handle(&self) -> Option<&'a HandleSeen> {
         let uid = self.volume?.metadata.uid.as_ref()?;
         self.handle.filter(|handle| handle.volume_uid == *uid)
+    }
+
+    /// The Attachments of the VolumeHandle, by a quorum LIST.
+    pub(super) fn live_locks(&self) -> Result<&'a [AttachmentSeen], Look> {
+        self.looked.locks.as_deref().ok_or(Look::Locks)
     }
 
     /// Whether live reads show that the nodes which reported mounts and seem gone or off are so: before anything is

@@ -7,6 +7,7 @@ use super::storage;
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::VolumeAssignment;
 use crate::api::{AccessMode, FINALIZER, VolumeState, lock};
+use crate::attachment::AttachmentSeen;
 use crate::claim::Mount;
 use crate::claim::admission::{self, Grant, Verdict};
 use crate::volume::{self, VolumeStep, VolumeWaiting, handle_of, is_of_driver};
@@ -40,24 +41,25 @@ impl Due {
 
 /// What is due now.
 pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Due {
-    match due(scene, verdicts) {
-        VolumeStep::Idle => Due::Nothing,
-        VolumeStep::Wait(why) => Due::Wait(why),
+    let due = match due(scene, verdicts) {
+        VolumeStep::Idle => Ok(Due::Nothing),
+        VolumeStep::Wait(why) => Ok(Due::Wait(why)),
         VolumeStep::Assign(to) => assign(scene, to),
         VolumeStep::MakeHandle => storage::make_handle(scene),
         VolumeStep::ContestHandle => storage::contest_handle(scene),
         VolumeStep::JudgeRejected => storage::judge_rejected(scene),
-        VolumeStep::JudgeAnew => Due::Step(LeaderStep::AllowDeletion(false)),
-        VolumeStep::ReportReady => Due::Step(LeaderStep::ReportReady),
-        VolumeStep::BeginClosing => Due::Step(LeaderStep::BeginClosing),
+        VolumeStep::JudgeAnew => Ok(Due::Step(LeaderStep::AllowDeletion(false))),
+        VolumeStep::ReportReady => Ok(Due::Step(LeaderStep::ReportReady)),
+        VolumeStep::BeginClosing => Ok(Due::Step(LeaderStep::BeginClosing)),
         VolumeStep::FinishClosing { mode, first_controller } => finish_closing(scene, mode, first_controller),
         VolumeStep::AssignDelete(to) => storage::delete(scene, to),
-        VolumeStep::RestoreStatus => Due::Step(LeaderStep::RestoreStatus { state_too: true }),
+        VolumeStep::RestoreStatus => Ok(Due::Step(LeaderStep::RestoreStatus { state_too: true })),
         VolumeStep::RemoveHandle => remove_handle(scene),
         VolumeStep::FreeVolume => free(scene),
         VolumeStep::GiveUp(caller) => give_up(scene, &caller),
         VolumeStep::MoveHandle(to) => move_handle(scene, to),
-    }
+    };
+    due.unwrap_or_else(|look| Due::Step(LeaderStep::Look(look)))
 }
 
 fn due(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> VolumeStep {
@@ -76,14 +78,8 @@ fn due(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> VolumeStep {
         volume,
         held: volume.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER),
         plugin: scene.plugin,
-        older_plugin: scene.older_plugin,
         not_allowed: scene.volume_not_allowed.cloned(),
         same_driver: is_of_driver(volume, scene.driver),
-        controllers: scene.controllers,
-        names_controllers: scene.names_controllers,
-        any_healthy: scene.any_healthy,
-        can_create: scene.can_create,
-        attaches: scene.attaches,
         handle: scene.handle,
         in_use_by: in_use_by(scene),
         wanted_mode,
@@ -92,7 +88,7 @@ fn due(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> VolumeStep {
 
 /// The controller instance that takes over a VolumeHandle whose Volume is gone, if the one that it names is dead.
 pub(super) fn heir_without_volume(scene: &Scene<'_>) -> Option<ControllerRef> {
-    volume::heir_without_volume(scene.handle?, scene.controllers, scene.plugin?)
+    volume::heir_without_volume(scene.handle?, scene.plugin.controllers, scene.plugin.balancing?)
 }
 
 pub(super) fn in_use_by(scene: &Scene<'_>) -> Option<String> {
@@ -124,12 +120,9 @@ pub(super) fn mend(scene: &Scene<'_>) -> Option<LeaderStep> {
     (known && differs).then_some(LeaderStep::RestoreStatus { state_too: false })
 }
 
-fn assign(scene: &Scene<'_>, to: VolumeAssignment) -> Due {
-    match may_move(scene, moves_from(scene, &to)) {
-        Ok(true) => Due::Step(LeaderStep::AssignVolume(to)),
-        Ok(false) => Due::Nothing,
-        Err(look) => Due::Step(LeaderStep::Look(look)),
-    }
+fn assign(scene: &Scene<'_>, to: VolumeAssignment) -> Result<Due, Look> {
+    let moves = may_move(scene, moves_from(scene, &to))?;
+    Ok(if moves { Due::Step(LeaderStep::AssignVolume(to)) } else { Due::Nothing })
 }
 
 /// The instance that an unfinished operation is taken from: it may still be making the call (rule R2).
@@ -149,61 +142,54 @@ pub(super) fn may_move(scene: &Scene<'_>, from: Option<&ControllerRef>) -> Resul
 }
 
 /// Opens the VolumeHandle, once nothing of an earlier epoch is left.
-fn finish_closing(scene: &Scene<'_>, mode: AccessMode, first_controller: Option<ControllerRef>) -> Due {
-    let Some(handle) = scene.handle else { return Due::Nothing };
+fn finish_closing(
+    scene: &Scene<'_>,
+    mode: AccessMode,
+    first_controller: Option<ControllerRef>,
+) -> Result<Due, Look> {
+    let Some(handle) = scene.handle else { return Ok(Due::Nothing) };
+    let is_left = |locks: &[AttachmentSeen]| locks.iter().any(|a| a.epoch < handle.epoch);
     // Claims may use it for long, and the watch tells when they have left.
-    if scene.locks.iter().any(|a| a.epoch < handle.epoch) {
-        return Due::Nothing;
+    if is_left(scene.locks) || is_left(scene.live_locks()?) {
+        return Ok(Due::Nothing);
     }
-    match &scene.looked.locks {
-        None => Due::Step(LeaderStep::Look(Look::Locks)),
-        Some(live) if live.iter().any(|a| a.epoch < handle.epoch) => Due::Nothing,
-        Some(_) => Due::Step(LeaderStep::FinishClosing { mode, first_controller }),
-    }
+    Ok(Due::Step(LeaderStep::FinishClosing { mode, first_controller }))
 }
 
 /// Removes the VolumeHandle, after a quorum LIST found no Attachment.
-pub(super) fn remove_handle(scene: &Scene<'_>) -> Due {
-    match &scene.looked.locks {
-        _ if scene.handle.is_none() => Due::Nothing,
-        None => Due::Step(LeaderStep::Look(Look::Locks)),
-        Some(live) if live.is_empty() => Due::Step(LeaderStep::RemoveHandle),
-        Some(_) => Due::Nothing,
+pub(super) fn remove_handle(scene: &Scene<'_>) -> Result<Due, Look> {
+    if scene.handle.is_none() || !scene.live_locks()?.is_empty() {
+        return Ok(Due::Nothing);
     }
+    Ok(Due::Step(LeaderStep::RemoveHandle))
 }
 
 /// Names another controller instance on the VolumeHandle, if the one that it names can be making no call (rule R2).
-pub(super) fn move_handle(scene: &Scene<'_>, to: ControllerRef) -> Due {
-    let Some(from) = scene.handle.and_then(|handle| handle.controller.as_ref()) else { return Due::Nothing };
-    match may_move(scene, Some(from)) {
-        Ok(true) => Due::Step(LeaderStep::MoveHandle(to)),
-        Ok(false) => Due::Nothing,
-        Err(look) => Due::Step(LeaderStep::Look(look)),
-    }
+pub(super) fn move_handle(scene: &Scene<'_>, to: ControllerRef) -> Result<Due, Look> {
+    let from = scene.handle.and_then(|handle| handle.controller.as_ref());
+    let moves = from.is_some() && may_move(scene, from)?;
+    Ok(if moves { Due::Step(LeaderStep::MoveHandle(to)) } else { Due::Nothing })
 }
 
 /// Lets the Volume go without its call, if the instance that has it can be making none (rule R2).
-fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Due {
-    match may_move(scene, Some(caller)) {
-        Ok(true) if scene.own_handle().is_some() => remove_handle(scene),
-        Ok(true) => free(scene),
-        Ok(false) => Due::Nothing,
-        Err(look) => Due::Step(LeaderStep::Look(look)),
+fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Result<Due, Look> {
+    if !may_move(scene, Some(caller))? {
+        return Ok(Due::Nothing);
     }
+    if scene.own_handle().is_some() { remove_handle(scene) } else { free(scene) }
 }
 
 /// Lets the Volume go, after a GET showed that its VolumeHandle is gone or another's.
-pub(super) fn free(scene: &Scene<'_>) -> Due {
-    let Some(volume) = scene.volume else { return Due::Nothing };
+pub(super) fn free(scene: &Scene<'_>) -> Result<Due, Look> {
+    let Some(volume) = scene.volume else { return Ok(Due::Nothing) };
     // The name in its status too: by now nobody may be left to say what the driver is called.
     let computed = handle_of(volume).map(|id| lock::handle_name(scene.driver, id));
     let recorded = volume.status.as_ref().and_then(|status| status.handle_name.clone());
     for name in computed.into_iter().chain(recorded) {
-        match scene.looked.owners.get(&name) {
-            None => return Due::Step(LeaderStep::Look(Look::Handle { name })),
-            Some(owner) if owner.is_some() && *owner == volume.metadata.uid => return Due::Nothing,
-            Some(_) => {}
+        let Some(owner) = scene.looked.owners.get(&name) else { return Err(Look::Handle { name }) };
+        if owner.is_some() && *owner == volume.metadata.uid {
+            return Ok(Due::Nothing);
         }
     }
-    Due::Step(LeaderStep::FreeVolume)
+    Ok(Due::Step(LeaderStep::FreeVolume))
 }

@@ -29,6 +29,25 @@ pub struct InstanceSeen {
     pub topology: BTreeMap<String, String>,
 }
 
+/// What is known of a Volume's Plugin and of its instances.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginSeen<'a> {
+    /// How the Plugin spreads volumes over its instances; None if there is no such Plugin.
+    pub balancing: Option<Balancing>,
+    /// Name of an older Plugin that has the same driver, and so has it instead.
+    pub older: Option<&'a str>,
+    /// Instances that could make controller calls, and those that are named and are gone.
+    pub controllers: &'a [InstanceSeen],
+    /// The Plugin says on which nodes these are: the driver has a Controller service, even if there is no instance of it.
+    pub names_controllers: bool,
+    /// Some instance of the Plugin is healthy, of whatever role.
+    pub any_healthy: bool,
+    /// A healthy controller instance lists CREATE_DELETE_VOLUME.
+    pub can_create: bool,
+    /// A controller instance has said that its driver attaches: PUBLISH_UNPUBLISH_VOLUME.
+    pub attaches: bool,
+}
+
 impl InstanceSeen {
     /// The reference by which objects name this instance.
     #[must_use]

@@ -13,7 +13,7 @@ pub mod reason;
 
 use crate::api::Volume;
 use crate::api::names::instance_name;
-pub use instance::InstanceSeen;
+pub use instance::{InstanceSeen, PluginSeen};
 pub use plan::{Seen, VolumeStep, heir_without_volume, plan};
 pub use reason::{Left, VolumeWaiting};
 
@@ -22,6 +22,14 @@ pub use reason::{Left, VolumeWaiting};
 pub fn handle_of(volume: &Volume) -> Option<&str> {
     let known = volume.status.as_ref().and_then(|status| status.volume_handle.as_deref());
     known.or(volume.spec.volume_handle.as_deref())
+}
+
+/// The driver of the instance that a Volume's own calls are assigned to, if it is among those that are `known`.
+///
+/// The Plugin may be gone, or made anew for another driver, which knows other volumes by the same handles. A PluginInstance
+/// is believed only under the name that is made of its driver.
+pub fn driver_of_calls<'a>(volume: &Volume, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known.into_iter().find(|driver| is_of_driver(volume, driver))
 }
 
 /// Whether the instance that a Volume's own calls are assigned to is one of this driver: its name is made of the driver's.

@@ -9,7 +9,7 @@
 //!          (rule R3)
 //! ```
 
-use super::instance::{InstanceSeen, choose, successor};
+use super::instance::{InstanceSeen, PluginSeen, choose, successor};
 use super::reason::{Left, VolumeWaiting};
 use crate::api::attachment::ControllerRef;
 use crate::api::plugin::Balancing;
@@ -25,25 +25,13 @@ pub struct Seen<'a> {
     pub volume: &'a Volume,
     /// Whether the Volume carries our finalizer.
     pub held: bool,
-    /// How the Plugin spreads volumes over its instances; None if there is no such Plugin.
-    pub plugin: Option<Balancing>,
-    /// Name of an older Plugin that has the same driver, and so has it instead.
-    pub older_plugin: Option<&'a str>,
+    /// The Volume's Plugin and its instances.
+    pub plugin: PluginSeen<'a>,
     /// What the Volume asks for and its namespace may not have. It counts only for what has not been granted yet.
     pub not_allowed: Option<NotAllowed>,
     /// The instance that its own calls are assigned to is of the driver that would be asked now. It is not where the Plugin
     /// was made anew for another one, which knows other volumes by the same handles.
     pub same_driver: bool,
-    /// Instances of the Plugin that serve the Controller service.
-    pub controllers: &'a [InstanceSeen],
-    /// The Plugin says on which nodes these are: the driver has a Controller service, even if there is no instance of it.
-    pub names_controllers: bool,
-    /// Some instance of the Plugin is healthy, of whatever role.
-    pub any_healthy: bool,
-    /// A healthy controller instance lists CREATE_DELETE_VOLUME.
-    pub can_create: bool,
-    /// A controller instance has said that its driver attaches: PUBLISH_UNPUBLISH_VOLUME.
-    pub attaches: bool,
     /// Its VolumeHandle, by the handle that status or spec names.
     pub handle: Option<&'a HandleSeen>,
     /// What still uses the volume: a claim or an Attachment, in words.
@@ -127,7 +115,7 @@ fn places<'a>(seen: &'a Seen<'_>) -> &'a [Segments] {
 fn bring_up(seen: &Seen<'_>) -> VolumeStep {
     let spec = &seen.volume.spec;
     let plugin = || spec.plugin_name.clone();
-    let Some(balancing) = seen.plugin else {
+    let Some(balancing) = seen.plugin.balancing else {
         return VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin: plugin() });
     };
     let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
@@ -138,11 +126,11 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
         };
     };
     let current = assignment.controller.as_ref();
-    let moved = current.and_then(|c| successor(c, seen.controllers, balancing, places(seen), key));
+    let moved = current.and_then(|c| successor(c, seen.plugin.controllers, balancing, places(seen), key));
     match state(seen) {
         // Registered while no instance of the driver had the Controller service. As long as nobody uses the volume one
         // that came since takes it over without further ado.
-        VolumeState::Pending if current.is_none() && !seen.controllers.is_empty() => {
+        VolumeState::Pending if current.is_none() && !seen.plugin.controllers.is_empty() => {
             first_assignment(seen, balancing, key)
         }
         VolumeState::Pending if current.is_none() => handle_or_ready(seen, balancing, key),
@@ -156,16 +144,16 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
 fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
     let plugin = seen.volume.spec.plugin_name.clone();
     let registers = seen.volume.spec.volume_handle.is_some();
-    if let Some(older) = seen.older_plugin {
+    if let Some(older) = seen.plugin.older {
         return VolumeStep::Wait(VolumeWaiting::DuplicateDriver { plugin, older: older.to_owned() });
     }
-    if seen.controllers.is_empty() && seen.names_controllers {
+    if seen.plugin.controllers.is_empty() && seen.plugin.names_controllers {
         let needs = "serves the Controller service on a node that its spec.controllerNodes selects";
         return VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs });
     }
-    if seen.controllers.is_empty() {
+    if seen.plugin.controllers.is_empty() {
         // A driver without Controller service: nothing can be created or validated, registering is all.
-        return match (registers, seen.any_healthy) {
+        return match (registers, seen.plugin.any_healthy) {
             (_, false) => VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs: "known" }),
             (true, true) => VolumeStep::Assign(VolumeAssignment {
                 operation: VolumeOperation::Validate,
@@ -174,11 +162,11 @@ fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeS
             (false, true) => VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin }),
         };
     }
-    let Some(instance) = choose(seen.controllers, balancing, places(seen), key) else {
+    let Some(instance) = choose(seen.plugin.controllers, balancing, places(seen), key) else {
         let needs = "serves the Controller service where the volume is";
         return VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs });
     };
-    if !registers && !seen.can_create {
+    if !registers && !seen.plugin.can_create {
         return VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin });
     }
     let operation = if registers { VolumeOperation::Validate } else { VolumeOperation::Create };
@@ -220,10 +208,10 @@ fn finish_closing(
         return VolumeStep::FinishClosing { mode, first_controller: None };
     }
     let assigned = seen.volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
-    let chosen = || choose(seen.controllers, balancing, places(seen), key).map(InstanceSeen::to_ref);
+    let chosen = || choose(seen.plugin.controllers, balancing, places(seen), key).map(InstanceSeen::to_ref);
     match assigned.or_else(chosen) {
         // Open it would be staged without being attached.
-        None if seen.attaches => VolumeStep::Idle,
+        None if seen.plugin.attaches => VolumeStep::Idle,
         first_controller => VolumeStep::FinishClosing { mode, first_controller },
     }
 }
@@ -242,7 +230,7 @@ fn open_handle(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
     }
     // A controller instance that came after the Volume was Ready. Whether volumes are attached changes who is allowed, so
     // nobody new comes in before all have left that use it without.
-    if own.controller.is_none() && seen.attaches {
+    if own.controller.is_none() && seen.plugin.attaches {
         return VolumeStep::BeginClosing;
     }
     if seen.wanted_mode.is_some_and(|mode| mode != own.mode) {
@@ -267,7 +255,7 @@ pub fn heir_without_volume(
 /// Attachments: nobody else could detach them.
 fn heir(seen: &Seen<'_>, own: &HandleSeen, balancing: Balancing, key: &str) -> Option<ControllerRef> {
     let current = own.controller.as_ref()?;
-    successor(current, seen.controllers, balancing, places(seen), key).map(InstanceSeen::to_ref)
+    successor(current, seen.plugin.controllers, balancing, places(seen), key).map(InstanceSeen::to_ref)
 }
 
 fn delete(seen: &Seen<'_>) -> VolumeStep {
@@ -275,7 +263,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         return VolumeStep::Idle;
     }
     let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
-    if let (Some(own), Some(balancing)) = (own_handle(seen), seen.plugin)
+    if let (Some(own), Some(balancing)) = (own_handle(seen), seen.plugin.balancing)
         && let Some(next) = heir(seen, own, balancing, key)
     {
         return VolumeStep::MoveHandle(next);
@@ -300,9 +288,9 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     }
     let heir_of_call = controller.as_ref().and_then(|c| {
         let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
-        successor(c, seen.controllers, seen.plugin?, places(seen), key)
+        successor(c, seen.plugin.controllers, seen.plugin.balancing?, places(seen), key)
     });
-    let is_dead = |c: &&ControllerRef| seen.controllers.iter().any(|i| i.name == c.instance && i.dead);
+    let is_dead = |c: &&ControllerRef| seen.plugin.controllers.iter().any(|i| i.name == c.instance && i.dead);
     let unheard = controller.as_ref().filter(|_| heir_of_call.is_none()).filter(is_dead);
     if let Some(caller) = unheard.filter(|_| !spec.deletes_storage())
         && own_handle(seen).is_none_or(|own| own.closing)

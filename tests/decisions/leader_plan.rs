@@ -10,7 +10,7 @@ use moor::api::{Attachment, AttachmentState, FINALIZER, Volume, VolumeClaim, Vol
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount};
-use moor::leader::{CallerNow, LeaderStep, Look, Looked, plan};
+use moor::leader::{CallerNow, LeaderStep, Look, Looked};
 use moor::volume::persistent_volume::Naming;
 use moor::volume::{InstanceSeen, VolumeWaiting};
 
@@ -60,7 +60,7 @@ fn silent(now: NodeNow) -> NodeFacts {
 }
 
 fn step(observed: &Observed, looked: &Looked) -> LeaderStep {
-    plan(&observed.scene(looked)).step
+    observed.plan(looked).step
 }
 
 fn asks(observed: &Observed, looked: &Looked) -> Look {
@@ -145,7 +145,7 @@ fn what_nobody_can_use_is_judged_without_the_plugin() {
     let mut looked = Looked::default();
     assert_eq!(asks(&by("", Some(DRIVER)), &looked), names);
     assert_eq!(asks(&by("d2", Some(DRIVER)), &looked), names, "it was made anew");
-    let waits = plan(&by("d2", None).scene(&looked)).volume_waits;
+    let waits = by("d2", None).plan(&looked).volume_waits;
     assert!(matches!(waits, Some(VolumeWaiting::DriverNotThere { .. })), "{waits:?}");
     looked.named_by = Some(None);
     assert_eq!(step(&by(DRIVER, None), &looked), LeaderStep::AllowDeletion(true));
@@ -154,7 +154,7 @@ fn what_nobody_can_use_is_judged_without_the_plugin() {
     let mount = Mount::Reported("gone".into());
     let forgotten = vec![ForgottenSeen { node: "node-1".into(), instance: "i".into(), mount }];
     let mounted = Observed { forgotten, ..by(DRIVER, None) };
-    let waits = plan(&mounted.scene(&looked)).volume_waits;
+    let waits = mounted.plan(&looked).volume_waits;
     assert!(matches!(waits, Some(VolumeWaiting::InUse { .. })), "{waits:?}");
     let off = Observed { ended_reports: true, ..by(DRIVER, None) };
     assert_eq!(asks(&off, &looked), Look::EndedReports, "caches say that its node is off");

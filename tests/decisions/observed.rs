@@ -7,8 +7,8 @@ use moor::api::plugin::Balancing;
 use moor::attachment::loss::NodeFacts;
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
-use moor::leader::{Looked, Scene};
-use moor::volume::InstanceSeen;
+use moor::leader::{Looked, Plan, Scene, plan};
+use moor::volume::{InstanceSeen, PluginSeen, driver_of_calls};
 
 /// The driver of everything.
 pub const DRIVER: &str = "driver";
@@ -60,20 +60,29 @@ impl Default for Observed {
 }
 
 impl Observed {
+    pub fn plan(&self, looked: &Looked) -> Plan {
+        let scene = self.scene(looked);
+        plan(&scene, &scene.verdicts())
+    }
+
     pub fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
         Scene {
             name: "volume",
             volume: self.volume.as_ref(),
             volume_seen: self.volume_seen.as_ref(),
-            plugin: self.plugin,
-            older_plugin: None,
+            plugin: PluginSeen {
+                balancing: self.plugin,
+                older: None,
+                controllers: &self.instances,
+                names_controllers: false,
+                any_healthy: true,
+                can_create: self.can_create,
+                attaches: self.attaches,
+            },
             driver: self.driver,
-            driver_of_caller: self.driver_of_caller,
-            controllers: &self.instances,
-            names_controllers: false,
-            any_healthy: true,
-            can_create: self.can_create,
-            attaches: self.attaches,
+            driver_of_calls: self.volume.as_ref().and_then(|volume| {
+                driver_of_calls(volume, std::iter::once(self.driver).chain(self.driver_of_caller))
+            }),
             handle: self.handle.as_ref(),
             claims: &self.claims,
             attachments: &self.attachments,

@@ -10,7 +10,7 @@ use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperat
 use moor::api::{AccessMode, Volume, VolumeState};
 use moor::attachment::HandleSeen;
 use moor::plugin::allow::{NotAllowed, Right};
-use moor::volume::{InstanceSeen, Seen, VolumeStep, VolumeWaiting, plan};
+use moor::volume::{InstanceSeen, PluginSeen, Seen, VolumeStep, VolumeWaiting, plan};
 
 fn c1() -> ControllerRef {
     ControllerRef { instance: "c1".into(), agent: "node-1".into() }
@@ -107,15 +107,17 @@ impl Row {
         plan(&Seen {
             volume: &self.volume,
             held: self.held,
-            plugin: self.plugin.then_some(Balancing::Spread),
-            older_plugin: self.older_plugin,
+            plugin: PluginSeen {
+                balancing: self.plugin.then_some(Balancing::Spread),
+                older: self.older_plugin,
+                controllers: &self.controllers,
+                names_controllers: self.names_controllers,
+                any_healthy: true,
+                can_create: self.can_create,
+                attaches: self.attaches,
+            },
             not_allowed: self.not_allowed.clone(),
             same_driver: self.same_driver,
-            controllers: &self.controllers,
-            names_controllers: self.names_controllers,
-            any_healthy: true,
-            can_create: self.can_create,
-            attaches: self.attaches,
             handle: self.handle.as_ref(),
             in_use_by: self.in_use_by.clone(),
             wanted_mode: self.wanted_mode,

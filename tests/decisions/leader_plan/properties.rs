@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use moor::api::AttachmentState;
 use moor::attachment::loss::{self, Machine, NodeFacts, NodeNow, Verdict};
-use moor::leader::{CallerNow, LeaderStep, Look, Looked, plan};
+use moor::leader::{CallerNow, LeaderStep, Look, Looked};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -137,8 +137,8 @@ proptest! {
         let mut looked = Looked::default();
         let mut looks = 0;
         let step = loop {
-            let next = plan(&observed.scene(&looked));
-            prop_assert_eq!(&next, &plan(&observed.scene(&looked)));
+            let next = observed.plan(&looked);
+            prop_assert_eq!(&next, &observed.plan(&looked));
             let LeaderStep::Look(look) = next.step else { break next.step };
             prop_assert!(answer(&answers, look.clone(), &mut looked), "{:?} is asked for again", look);
             looks += 1;

@@ -2,7 +2,7 @@
 
 use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::record::Done;
-use moor::leader::{LeaderStep, Looked, plan};
+use moor::leader::{LeaderStep, Looked};
 
 use super::config::{CLAIMS, Config, NODES, instance_name, node_ids, node_name};
 use super::scene::{answer, observed};
@@ -85,7 +85,7 @@ pub fn plans(config: &Config, view: &LeaderView) -> Vec<LeaderDoes> {
     let names = volumes::names(config, &view.volumes);
     let due = |(at, name): (usize, &Name)| {
         let observed = observed(config, view, name);
-        match plan(&observed.scene(&Looked::default())).step {
+        match observed.plan(&Looked::default()).step {
             LeaderStep::Rest => None,
             LeaderStep::Look(_) => Some(LeaderDoes::Look(at)),
             step => Some(does(config, view, name, &step)),
@@ -99,7 +99,7 @@ fn looked(config: &Config, state: &State, view: &LeaderView, name: &Name) -> Opt
     let observed = observed(config, view, name);
     let mut looked = Looked::default();
     loop {
-        match plan(&observed.scene(&looked)).step {
+        match observed.plan(&looked).step {
             LeaderStep::Rest => return None,
             LeaderStep::Look(look) => answer(config, state, view, look, &mut looked),
             step => return Some(does(config, view, name, &step)),

@@ -1,7 +1,7 @@
 //! The leader: one step at a time, as [`moor::leader::plan`] says, on its view of Volumes and with its live looks.
 
 use moor::api::volume::VolumeAssignment;
-use moor::leader::{CallerNow, LeaderStep, Look, Looked, plan as leader_plan};
+use moor::leader::{CallerNow, LeaderStep, Look, Looked};
 
 use super::super::observed::Observed;
 use super::state::{Handle, State, Vol, agent_of, handle_seen, object, uid};
@@ -21,7 +21,7 @@ pub fn plan(state: &State, v: u8) -> Option<(Vol, LeaderStep)> {
     };
     let mut looked = Looked::default();
     loop {
-        match leader_plan(&observed.scene(&looked)).step {
+        match observed.plan(&looked).step {
             LeaderStep::Rest => return None,
             LeaderStep::Look(look) => answer(state, look, &mut looked),
             step => return Some((vol, step)),
