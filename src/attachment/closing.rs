@@ -1,7 +1,6 @@
 //! When the leader closes an Attachment and when it frees the lock.
 
 use super::observed::AttachmentSeen;
-use crate::api::AttachmentState;
 use crate::claim::ClaimSeen;
 
 /// One step of the leader about one Attachment.
@@ -31,24 +30,18 @@ pub enum ClosingStep {
 /// it may not be there, or not be assigned to it, whoever else is known to have used it; its node says so first.
 #[must_use]
 pub fn plan(attachment: &AttachmentSeen, claims: &[ClaimSeen], cautious: bool) -> Option<ClosingStep> {
-    let undone = attachment.is_undone();
     if attachment.deleted {
         let unfenced = attachment.is_lost_unfenced().then_some(ClosingStep::FreeIfStillOut);
-        return if undone { Some(ClosingStep::Free) } else { unfenced };
+        return if attachment.is_undone() { Some(ClosingStep::Free) } else { unfenced };
     }
     let used = claims.iter().any(|c| !c.deleted && c.uses() == Some(&attachment.uid));
     // Of one that has left, its node's answer or its deletion is later than its assignment.
     let known = claims.iter().any(|c| c.names(&attachment.uid));
-    match (is_leaving(attachment), used) {
+    match (attachment.is_leaving(), used) {
         (true, _) => Some(ClosingStep::Close),
         (false, true) => None,
         (false, false) if cautious => None,
         (false, false) if known => Some(ClosingStep::Close),
         (false, false) => Some(ClosingStep::CloseIfUnused),
     }
-}
-
-/// Whether no claim can use this Attachment any more.
-fn is_leaving(attachment: &AttachmentSeen) -> bool {
-    attachment.state >= AttachmentState::NodeDetached || attachment.lost || attachment.is_undone()
 }

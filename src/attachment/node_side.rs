@@ -10,7 +10,7 @@ pub use step::{LiveAttachment, NodeStep, Seen};
 
 use super::observed::{AttachmentSeen, Standing, standing};
 use super::record::{Done, Record};
-use crate::api::{AttachmentState, ClaimState};
+use crate::api::ClaimState;
 use crate::claim::ClaimSeen;
 
 /// Plans the next step: undo before do, so that leaving is never starved by arriving.
@@ -28,7 +28,7 @@ fn give_back(seen: &Seen) -> Option<NodeStep> {
             continue;
         }
         match seen.attachment(uid) {
-            Some(a) if a.deleted || a.state >= AttachmentState::NodeDetached || a.lost => {
+            Some(a) if a.is_leaving() => {
                 return Some(NodeStep::Yield { claim: claim.uid.clone(), attachment: uid.to_owned() });
             }
             Some(_) => {}

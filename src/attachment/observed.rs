@@ -85,6 +85,12 @@ impl AttachmentSeen {
                 || (!self.attach && self.state == AttachmentState::Taken))
     }
 
+    /// Whether nothing new is made on the Attachment: it is closing, its node is lost, or its node has undone its part.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.deleted || self.lost || self.state >= AttachmentState::NodeDetached
+    }
+
     /// Whether everything is undone, so that the lock may go.
     #[must_use]
     pub fn is_undone(&self) -> bool {

@@ -9,7 +9,7 @@ use super::observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
 use super::without_lock::{is_granted_on, keeps_off, uses_without_lock};
 use super::writer::wait_for_writer;
-use crate::api::{AccessMode, AttachmentState, lock};
+use crate::api::{AccessMode, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 
 /// Number of claims at the front of a line that are told who holds the volume. The others are told whom they stand
@@ -217,11 +217,6 @@ pub fn is_exclusive(mode: AccessMode, shares_node: bool) -> bool {
     mode.is_single_claim() || !(mode.is_multi_node() || shares_node)
 }
 
-/// Whether no claim may join this Attachment any more, since it is closing, lost or undone.
-fn is_leaving(attachment: &AttachmentSeen) -> bool {
-    attachment.deleted || attachment.lost || attachment.state >= AttachmentState::NodeDetached
-}
-
 /// Joins the claim to the existing Attachment that has the name it needs, or says why it has to wait.
 fn join(
     seen: &Seen<'_>,
@@ -243,7 +238,7 @@ fn join(
     let may_write = claim.read_only || !existing.read_only;
     // What its node gave back stays given back: an assignment to it would change nothing.
     let refused = claim.yielded.as_ref() == Some(&existing.uid);
-    if is_leaving(existing) || !agrees || !may_write || refused {
+    if existing.is_leaving() || !agrees || !may_write || refused {
         return Err(Waiting::Held(holder_of(seen, existing, claim)));
     }
     if users > 0 && existing.exclusive {
@@ -285,7 +280,7 @@ fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> R
     }
     let able = |n: &&NodeSeen| n.healthy && n.reachable && !n.unclean && n.twin.is_none();
     // One that leaves, or is used as the other of file system and block, would only have to be waited for.
-    let joinable = |a: &&AttachmentSeen| !is_leaving(a) && a.attachment_mode == claim.attachment_mode;
+    let joinable = |a: &&AttachmentSeen| !a.is_leaving() && a.attachment_mode == claim.attachment_mode;
     let holding = seen
         .attachments
         .iter()
@@ -339,7 +334,7 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
         None => Holder {
             who: format!("Attachment/{}", attachment.name),
             node: attachment.node.clone(),
-            state: if is_leaving(attachment) { "leaving".into() } else { format!("{:?}", attachment.state) },
+            state: if attachment.is_leaving() { "leaving".into() } else { format!("{:?}", attachment.state) },
         },
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
-use crate::api::{AttachmentMode, ClaimState, VolumeHandle};
+use crate::api::{AttachmentMode, AttachmentState, ClaimState, VolumeHandle};
 
 const MODE: AccessMode = AccessMode::MultiNodeSingleWriter;
 

@@ -1,6 +1,6 @@
 //! What a node's decision looks at, and the steps that it may say.
 
-use crate::api::{AttachmentState, ClaimState};
+use crate::api::ClaimState;
 use crate::attachment::observed::{AttachmentSeen, HandleSeen};
 use crate::attachment::record::{Done, Lapse, Record};
 use crate::claim::ClaimSeen;
@@ -135,8 +135,7 @@ impl Seen {
 
     /// Whether the Attachment is there and no call that makes something may be made for it any more.
     pub(super) fn is_closed(&self, attachment: &str) -> bool {
-        self.attachment(attachment)
-            .is_some_and(|a| a.deleted || a.lost || a.state >= AttachmentState::NodeDetached)
+        self.attachment(attachment).is_some_and(AttachmentSeen::is_leaving)
     }
 
     /// Whether the claim's target was published in this boot and is mounted.
