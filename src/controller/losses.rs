@@ -31,9 +31,15 @@ pub(crate) fn node_facts(ctx: &Context, attachment: &Attachment, node: Option<&L
             boot_id: fixed.boot_id.clone(),
         },
         now: node_now(ctx, attachment, node),
-        silent: ctx.leases.expired_on_node_for(&lease, &fixed.node_uid).is_some(),
+        silent: is_silent(ctx, attachment),
         heard_now: node.is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
     }
+}
+
+/// Whether the agent on an Attachment's node is silent.
+pub(crate) fn is_silent(ctx: &Context, attachment: &Attachment) -> bool {
+    let lease = agent_lease_name(&attachment.spec.node_name);
+    ctx.leases.expired_on_node_for(&lease, &attachment.spec.fixed.node_uid).is_some()
 }
 
 /// What is known of an Attachment's node from the caches alone.
@@ -123,10 +129,8 @@ pub(crate) async fn abandon(ctx: &Context, attachment: &Attachment) -> Result<bo
 /// Writes the condition NodeSilent on every claim whose node is silent, with what it means and the ways out; takes it
 /// back when the node is heard again. One write per claim and change.
 pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
-    for (claim, object) in seen.claims_seen.iter().zip(&seen.claims) {
-        let held = seen.attachments_seen.iter().zip(&seen.attachments);
-        let mut of_claim = held.filter(|(a, _)| claim.uses() == Some(&a.uid));
-        let wanted = match of_claim.next() {
+    for (claim, object) in seen.each_claim() {
+        let wanted = match seen.used_by(claim) {
             Some((attachment, on)) => match &on.spec.lost {
                 Some(lost) => Some(story::of_loss(&lost.reason, &attachment.node, attachment.attach)),
                 None => silence(ctx, seen, (claim, object), (attachment, on)).await?,

@@ -9,7 +9,7 @@ use super::context::Context;
 use super::events::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
-use super::losses::cached_facts;
+use super::losses::{cached_facts, is_silent};
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::names::agent_lease_name;
 use crate::api::plugin::Roles;
@@ -59,7 +59,7 @@ pub(crate) struct Observed {
     /// Attachments made for a Volume of this name.
     pub(crate) attachments: Vec<Arc<Attachment>>,
     pub(crate) attachments_seen: Vec<AttachmentSeen>,
-    /// What is known of the nodes of the Attachments, by UID of the Attachment.
+    /// What is known of the nodes of the Attachments that are silent or declared lost, by UID of the Attachment.
     pub(crate) nodes_of: BTreeMap<String, NodeFacts>,
     /// Attachments of the handle, whoever they were made for: these lock it.
     pub(crate) locks_seen: Vec<AttachmentSeen>,
@@ -86,6 +86,17 @@ impl Observed {
     /// The Attachment with this UID, of those that were made for a Volume of this name.
     pub(crate) fn attachment(&self, uid: &str) -> Option<&Arc<Attachment>> {
         self.attachments.iter().find(|a| a.metadata.uid.as_deref() == Some(uid))
+    }
+
+    /// Each claim, as decisions see it and as it is.
+    pub(crate) fn each_claim(&self) -> impl Iterator<Item = (&ClaimSeen, &Arc<VolumeClaim>)> {
+        self.claims_seen.iter().zip(&self.claims)
+    }
+
+    /// The Attachment that a claim uses, of those that were made for a Volume of this name.
+    pub(crate) fn used_by(&self, claim: &ClaimSeen) -> Option<(&AttachmentSeen, &Arc<Attachment>)> {
+        let mut all = self.attachments_seen.iter().zip(&self.attachments);
+        all.find(|(seen, _)| claim.uses() == Some(&seen.uid))
     }
 
     /// What the plan looks at.
@@ -242,6 +253,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         attachments_seen: attachments.iter().map(|a| AttachmentSeen::of(a)).collect(),
         nodes_of: attachments
             .iter()
+            .filter(|a| a.spec.lost.is_some() || is_silent(ctx, a))
             .filter_map(|a| Some((a.metadata.uid.clone()?, cached_facts(ctx, a))))
             .collect(),
         attachments,

@@ -104,8 +104,7 @@ fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
     if let Some(name) = holder.who.strip_prefix("Attachment/") {
         return ctx.attachments.get("", name)?.metadata.creation_timestamp.clone();
     }
-    let by = seen.claims_seen.iter().position(|c| c.key() == holder.who)?;
-    let claim = seen.claims.get(by)?;
+    let (_, claim) = seen.each_claim().find(|(claim, _)| claim.key() == holder.who)?;
     let ready = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
     let ready = ready.filter(|c| c.status == "True").map(|c| c.last_transition_time.clone());
     ready.or_else(|| claim.metadata.creation_timestamp.clone())
@@ -114,11 +113,8 @@ fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
 /// Says on deleted claims how far the detach of their Attachment is. Returns when to look again.
 async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, ApiError> {
     let mut next: Option<Duration> = None;
-    for (claim, object) in seen.claims_seen.iter().zip(&seen.claims).filter(|(c, _)| c.deleted) {
-        let held = seen.attachments_seen.iter().zip(&seen.attachments);
-        let Some((attachment, on)) = held.clone().find(|(a, _)| claim.uses() == Some(&a.uid)) else {
-            continue;
-        };
+    for (claim, object) in seen.each_claim().filter(|(claim, _)| claim.deleted) {
+        let Some((attachment, on)) = seen.used_by(claim) else { continue };
         let closing = on.metadata.deletion_timestamp.as_ref();
         let left = closing.and_then(|t| patience_left(t.0, Timestamp::now()));
         let served = is_served(&seen.controllers, attachment.controller.as_ref());

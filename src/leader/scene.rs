@@ -33,7 +33,7 @@ pub struct Scene<'a> {
     pub claims: &'a [ClaimSeen],
     /// Attachments made for a Volume of this name.
     pub attachments: &'a [AttachmentSeen],
-    /// What is known of the nodes of `attachments`, by the Attachment's UID.
+    /// What is known of the nodes of `attachments` that are silent or declared lost, by the Attachment's UID.
     pub nodes_of: &'a BTreeMap<String, NodeFacts>,
     /// Attachments of the VolumeHandle, whoever they were made for: these lock it.
     pub locks: &'a [AttachmentSeen],
