@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::observe::Observed;
-use super::room::Entry;
+use super::room::Locked;
 use super::{attachments, claims, handles, losses, volumes};
 use crate::k8s::ApiError;
 use crate::leader::LeaderStep;
@@ -12,9 +12,9 @@ pub(crate) async fn act(
     ctx: &Context,
     seen: &Observed,
     step: &LeaderStep,
-    entry: &mut Option<Entry>,
+    locked: &mut Option<Locked>,
 ) -> Result<bool, ApiError> {
-    write(ctx, seen, step, entry).await.unwrap_or_else(|| {
+    write(ctx, seen, step, locked).await.unwrap_or_else(|| {
         tracing::error!(volume = seen.name, ?step, "the plan names what was not observed");
         Ok(false)
     })
@@ -24,7 +24,7 @@ async fn write(
     ctx: &Context,
     seen: &Observed,
     step: &LeaderStep,
-    entry: &mut Option<Entry>,
+    locked: &mut Option<Locked>,
 ) -> Option<Result<bool, ApiError>> {
     let (volume, handle) = (seen.volume.as_ref(), seen.handle.as_ref());
     Some(match step {
@@ -44,7 +44,7 @@ async fn write(
             attachments::move_to(ctx, seen.attachment(attachment)?, handle?.spec.controller.as_ref()?).await
         }
         LeaderStep::CreateAttachment { claim, name, node } => {
-            attachments::create(ctx, seen, seen.claim(claim)?, (name, node), entry).await
+            attachments::create(ctx, seen, seen.claim(claim)?, (name, node), locked).await
         }
         LeaderStep::AssignClaim { claim, attachment } => {
             claims::assign(ctx, seen.claim(claim)?, attachment).await

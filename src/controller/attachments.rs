@@ -6,7 +6,7 @@ use super::context::Context;
 use super::observe::{
     Observed, PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of,
 };
-use super::room::Entry;
+use super::room::Locked;
 use crate::api::attachment::VolumeRef;
 use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
@@ -14,23 +14,23 @@ use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
 use crate::k8s::ApiError;
 
-/// Creates an Attachment: the compare-and-swap that grants. On a node with a limit of volumes that is done at its door:
-/// Volumes are worked on side by side, and each counts. So the plan is made once more when the door was entered, and the
-/// `entry` stays with the pass.
+/// Creates an Attachment: the compare-and-swap that grants. On a node with a limit of volumes that is done under the mutex
+/// of driver and node: Volumes are worked on side by side, and each counts. So the plan is made once more when the mutex is
+/// held, and `locked` stays with the pass.
 pub(crate) async fn create(
     ctx: &Context,
     seen: &Observed,
     claim: &VolumeClaim,
     (name, node): (&str, &str),
-    entry: &mut Option<Entry>,
+    locked: &mut Option<Locked>,
 ) -> Result<bool, ApiError> {
     let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(false) };
     let limit = seen.node_instance(node).and_then(|i| i.status.as_ref()).map_or(0, |s| s.max_volumes);
     let driver = &spec.fixed.driver_name;
-    if limit > 0 && !entry.as_ref().is_some_and(|entry| entry.is_of(driver, node)) {
-        // The one before is left first: nobody waits at a door while holding another.
-        *entry = None;
-        *entry = Some(ctx.room.enter(driver, node).await);
+    if limit > 0 && !locked.as_ref().is_some_and(|locked| locked.is_of(driver, node)) {
+        // The one before is let go of first: nobody waits for a mutex while holding another.
+        *locked = None;
+        *locked = Some(ctx.room.lock(driver, node).await);
         return Ok(true);
     }
     let attachment = Attachment {
@@ -47,7 +47,7 @@ pub(crate) async fn create(
         tracing::info!(attachment = name, node, claim = claim.metadata.name, "granted");
     }
     // It counts from here on, so the next one may come in.
-    *entry = None;
+    *locked = None;
     Ok(true)
 }
 

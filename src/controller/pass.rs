@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::context::Context;
 use super::events::key_of;
 use super::observe::{Observed, observe};
-use super::room::Entry;
+use super::room::Locked;
 use super::{act, drift, looks, record, refusals, unsettled, volumes};
 use crate::api::conditions::{READY, Reason};
 use crate::claim::Verdict;
@@ -22,14 +22,14 @@ const RECHECK: Duration = Duration::from_secs(30);
 
 /// Settles one Volume.
 pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
-    let mut entry = None;
+    let mut locked = None;
     for _ in 0..STEPS {
         if !ctx.leadership.is_leading() {
             return Next::Done;
         }
         let seen = observe(ctx, namespace, name);
         let verdicts = seen.scene(&Looked::default()).verdicts();
-        match step(ctx, &seen, &verdicts, &mut entry).await {
+        match step(ctx, &seen, &verdicts, &mut locked).await {
             Ok(true) => {}
             Ok(false) => {
                 let (key, plugin) = (key_of(namespace, name), unsettled::waits_for(&seen, &verdicts));
@@ -64,14 +64,14 @@ async fn step(
     ctx: &Context,
     seen: &Observed,
     verdicts: &[(String, Verdict)],
-    entry: &mut Option<Entry>,
+    locked: &mut Option<Locked>,
 ) -> Result<bool, ApiError> {
     let mut looked = Looked::default();
     loop {
         let plan = plan(&seen.scene(&looked), verdicts);
         // Whoever else waits for room there need not wait for anything but the grant.
         if !matches!(plan.step, LeaderStep::CreateAttachment { .. } | LeaderStep::Look(Look::EndedReports)) {
-            *entry = None;
+            *locked = None;
         }
         if let LeaderStep::Look(look) = &plan.step {
             if looks::answer(ctx, seen, look, &mut looked).await? {
@@ -80,7 +80,7 @@ async fn step(
             }
             continue;
         }
-        if act::act(ctx, seen, &plan.step, entry).await? {
+        if act::act(ctx, seen, &plan.step, locked).await? {
             return Ok(true);
         }
         if let (Some(volume), Some(why)) = (&seen.volume, &plan.volume_waits) {

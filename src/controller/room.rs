@@ -21,7 +21,7 @@ type Place = (String, String);
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     waiting: Mutex<HashMap<Key, Wanted>>,
-    doors: Mutex<HashMap<Place, Arc<tokio::sync::Mutex<()>>>>,
+    mutexes: Mutex<HashMap<Place, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Room {
@@ -54,32 +54,32 @@ impl Room {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Forgets a node that is gone for good. Whoever is at one of its doors stays there alone: it holds the door
-    /// itself.
+    /// Forgets a node that is gone for good, with its mutexes. One that somebody holds or waits for stays, for as long.
     pub(crate) fn forget(&self, node: &str) {
-        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        doors.retain(|(_, of), door| of != node || Arc::strong_count(door) > 1);
+        let mut mutexes = self.mutexes.lock().unwrap_or_else(PoisonError::into_inner);
+        mutexes.retain(|(_, of), mutex| of != node || Arc::strong_count(mutex) > 1);
     }
 
     /// Takes the mutex of a driver and a node: whoever counts the driver's volumes there and adds one must not be
     /// overtaken (trap L9).
-    pub(crate) async fn enter(&self, driver: &str, node: &str) -> Entry {
-        let door = {
-            let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-            doors.entry((driver.to_owned(), node.to_owned())).or_default().clone()
+    pub(crate) async fn lock(&self, driver: &str, node: &str) -> Locked {
+        let place = (driver.to_owned(), node.to_owned());
+        let mutex = {
+            let mut mutexes = self.mutexes.lock().unwrap_or_else(PoisonError::into_inner);
+            mutexes.entry(place.clone()).or_default().clone()
         };
-        Entry { place: (driver.to_owned(), node.to_owned()), _door: door.lock_owned().await }
+        Locked { place, _guard: mutex.lock_owned().await }
     }
 }
 
 /// The mutex of a driver and a node, held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct Locked {
     place: Place,
-    _door: OwnedMutexGuard<()>,
+    _guard: OwnedMutexGuard<()>,
 }
 
-impl Entry {
+impl Locked {
     /// Whether this is the mutex of that driver and node.
     pub(crate) fn is_of(&self, driver: &str, node: &str) -> bool {
         self.place.0 == driver && self.place.1 == node
@@ -144,32 +144,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_is_gone_keeps_no_door_but_one_that_is_held() {
+    async fn a_node_that_is_gone_keeps_no_mutex_but_one_that_is_held() {
         let room = Room::default();
-        let inside = room.enter("driver", "gone").await;
-        drop(room.enter("other", "gone").await);
-        drop(room.enter("driver", "there").await);
+        let held = room.lock("driver", "gone").await;
+        drop(room.lock("other", "gone").await);
+        drop(room.lock("driver", "there").await);
         room.forget("gone");
-        assert_eq!(room.doors.lock().unwrap().len(), 2);
-        let mut next = Box::pin(room.enter("driver", "gone"));
+        assert_eq!(room.mutexes.lock().unwrap().len(), 2);
+        let mut next = Box::pin(room.lock("driver", "gone"));
         assert!(futures::poll!(&mut next).is_pending(), "two at once");
-        drop(inside);
+        drop(held);
         drop(next.await);
         room.forget("gone");
-        assert_eq!(room.doors.lock().unwrap().len(), 1);
+        assert_eq!(room.mutexes.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]
-    async fn a_place_is_entered_by_one_at_a_time() {
+    async fn a_place_is_locked_by_one_at_a_time() {
         let room = Room::default();
-        let inside = room.enter("driver", "node-1").await;
-        assert!(inside.is_of("driver", "node-1"));
-        assert!(!inside.is_of("driver", "node-2") && !inside.is_of("other", "node-1"));
-        drop((room.enter("driver", "node-2").await, room.enter("other", "node-1").await));
-        let mut next = Box::pin(room.enter("driver", "node-1"));
+        let held = room.lock("driver", "node-1").await;
+        assert!(held.is_of("driver", "node-1"));
+        assert!(!held.is_of("driver", "node-2") && !held.is_of("other", "node-1"));
+        drop((room.lock("driver", "node-2").await, room.lock("other", "node-1").await));
+        let mut next = Box::pin(room.lock("driver", "node-1"));
         assert!(futures::poll!(&mut next).is_pending());
-        drop(inside);
+        drop(held);
         drop(next.await);
-        drop(room.enter("driver", "node-1").await);
+        drop(room.lock("driver", "node-1").await);
     }
 }
