@@ -282,7 +282,8 @@ fn unprepared(
         ));
     };
     let controller = handle?.spec.controller.as_ref()?;
-    let known = instances.named(&controller.instance).and_then(|i| capabilities_of(i));
+    let instance = instances.named(&controller.instance);
+    let known = instance.and_then(|i| capabilities_of(i));
     // Of two processes nothing is said of the one that is left out, which is not to be taken for one that does not attach.
     let attaches = |c: &Capabilities| c.controller.is_empty() || c.controller_has(PUBLISH_UNPUBLISH);
     if plugin.spec.roles == Roles::Node && known.is_none_or(attaches) {
@@ -292,9 +293,16 @@ fn unprepared(
         ));
     }
     known.is_none().then(|| {
+        let (name, node) = (&controller.instance, &controller.agent);
+        if instance.and_then(|i| i.status.as_ref()).is_some_and(PluginInstanceStatus::has_no_controller) {
+            return format!(
+                "PluginInstance {name} on node {node}, which makes the volume's controller calls, runs its driver without \
+                 the Controller service; start it there with that service, or have it run on another node, to which the \
+                 calls then move"
+            );
+        }
         format!(
-            "PluginInstance {} on node {} has not said what its driver can do; see `kubectl get plugininstances`",
-            controller.instance, controller.agent
+            "PluginInstance {name} on node {node} has not said what its driver can do; see `kubectl get plugininstances`"
         )
     })
 }
@@ -307,10 +315,12 @@ fn attaches_read_only(handle: Option<&VolumeHandle>, instances: &Instances) -> b
     said.is_none_or(|capabilities| capabilities.controller_has(PUBLISH_READONLY))
 }
 
-/// What the driver behind a controller instance can do, once it has said so.
+/// What the driver behind a controller instance can do, once it has said so. Of one that was started anew without its
+/// Controller service nothing is said: that it names no capability of the service does not mean that it attaches nothing.
 pub(crate) fn capabilities_of(instance: &PluginInstance) -> Option<&Capabilities> {
     let said = |status: &&PluginInstanceStatus| {
-        status.is_healthy_for(Service::Controller) || !status.capabilities.controller.is_empty()
+        !status.capabilities.controller.is_empty()
+            || (status.is_healthy_for(Service::Controller) && !status.has_no_controller())
     };
     instance.status.as_ref().filter(said).map(|status| &status.capabilities)
 }

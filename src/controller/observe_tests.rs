@@ -28,7 +28,8 @@ fn an_attachment_waits_for_what_it_has_to_copy() {
     instance.status = Some(crate::api::instance::PluginInstanceStatus::default());
     assert!(waits(&[instance.clone()]).is_some(), "it has not probed its driver");
     let mut probed = instance.clone();
-    probed.status.as_mut().unwrap().healthy = true;
+    let status = probed.status.as_mut().unwrap();
+    (status.controller, status.healthy) = (true, true);
     assert_eq!(waits(&[probed]), None);
     instance.status.as_mut().unwrap().capabilities.controller.push("PUBLISH_UNPUBLISH_VOLUME".into());
     assert_eq!(waits(&[instance]), None, "what it said once still holds");
@@ -55,6 +56,24 @@ fn a_volume_that_is_attached_waits_while_its_plugin_leaves_the_controller_servic
         assert!(why.contains("spec.roles of Plugin p is Node"), "{why}");
     }
     assert_eq!(waits(&handle, &["CREATE_DELETE_VOLUME"]), None, "its driver attaches nothing");
+}
+
+/// What it does not say is not to be taken for a driver that attaches nothing.
+#[test]
+fn an_attachment_waits_while_its_instance_runs_without_the_controller_service() {
+    let mut handle = VolumeHandle::default();
+    handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
+    let waits = |controller: bool| {
+        let mut instance = PluginInstance::default();
+        instance.metadata.name = Some("i".into());
+        let status = instance.status.get_or_insert_default();
+        (status.controller, status.node, status.healthy) = (controller, true, true);
+        let instances = Instances::of(vec![Arc::new(instance)]);
+        unprepared("p", Some(&Plugin::default()), Some(&handle), &instances)
+    };
+    let why = waits(false).expect("calls have not moved off it yet");
+    assert!(why.contains("PluginInstance i on node node-1") && why.contains("Controller service"), "{why}");
+    assert_eq!(waits(true), None, "its driver has the service and attaches nothing");
 }
 
 /// CSI MULTI_NODE_SINGLE_WRITER: whether one node or several may be attached for writing.
