@@ -246,7 +246,8 @@ impl Writer {
 }
 
 /// What turns `before` into `after` as a JSON merge patch; nothing if they are equal.
-fn difference<S: Serialize>(before: &S, after: &S) -> Option<Value> {
+#[must_use]
+pub fn difference<S: Serialize>(before: &S, after: &S) -> Option<Value> {
     // Our own types always become JSON; if ever not, writing nothing is the safe answer.
     let (before, after) = (serde_json::to_value(before).ok()?, serde_json::to_value(after).ok()?);
     (before != after).then(|| between(&before, &after))

@@ -6,12 +6,12 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::failure::Failure;
 use super::retry::Attempt;
 use crate::api::conditions::{self, CallFailure, Desired};
 use crate::api::{AttachmentStatus, VolumeClaimStatus, VolumeStatus};
+pub use crate::k8s::write::difference;
 
 /// The statuses that show the progress of a step.
 pub trait Progress: Clone + Serialize {
@@ -92,34 +92,6 @@ fn message(failure: &Failure, attempt: Attempt, place: &str) -> String {
     format!("{rpc} {place}{code}: {message}; attempt {}, next in {seconds} s", attempt.number)
 }
 
-/// What turns `old` into `new` as a JSON merge patch; nothing if they are equal.
-#[must_use]
-pub fn difference<S: Serialize>(old: &S, new: &S) -> Option<Value> {
-    // A status of our own types always becomes JSON; if ever not, writing nothing is the safe answer.
-    let (old, new) = (serde_json::to_value(old).ok()?, serde_json::to_value(new).ok()?);
-    (old != new).then(|| between(&old, &new))
-}
-
-fn between(old: &Value, new: &Value) -> Value {
-    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
-    let mut patch = Map::new();
-    for (key, value) in new {
-        match old.get(key) {
-            Some(before) if before == value => {}
-            Some(before) => {
-                patch.insert(key.clone(), between(before, value));
-            }
-            None => {
-                patch.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    for key in old.keys().filter(|key| !new.contains_key(*key)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    Value::Object(patch)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -129,7 +101,7 @@ mod tests {
     use crate::api::conditions::Reason;
     use crate::api::{AttachmentState, ClaimState};
     use crate::csi::Rpc;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn now() -> Timestamp {
         Timestamp::from_second(1_700_000_000).unwrap()
@@ -184,12 +156,5 @@ mod tests {
     fn equal_statuses_are_not_written() {
         let status = VolumeClaimStatus { state: ClaimState::Ready, ..VolumeClaimStatus::default() };
         assert_eq!(difference(&status, &status), None);
-    }
-
-    #[test]
-    fn the_difference_is_a_merge_patch() {
-        let old = json!({ "a": 1, "b": { "x": 1, "y": 2 }, "c": [1], "d": 4 });
-        let new = json!({ "a": 1, "b": { "x": 1, "z": 3 }, "c": [2], "e": 5 });
-        assert_eq!(between(&old, &new), json!({ "b": { "y": null, "z": 3 }, "c": [2], "d": null, "e": 5 }));
     }
 }
