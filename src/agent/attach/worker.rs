@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::audit;
 use crate::agent::caches::{BY_HANDLE, Watched as _};
 use crate::agent::calls::arguments;
-use crate::agent::calls::budgets::{Budget, Busy, Direction, LATER, Service, Turn};
+use crate::agent::calls::attempt::{Counted, Due, Means, NotDone};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::calls::retry::Step;
-use crate::agent::calls::status::{failed, went};
+use crate::agent::calls::status::went;
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::attachment::Fixed;
@@ -23,34 +23,14 @@ use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
 use crate::csi::{CallError, Context, Rpc};
-use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Next};
 
-/// Pause while no call may be started.
-const PAUSE: Duration = Duration::from_millis(500);
-
-/// The outcome of a step.
+/// What a step came to that was not refused.
 enum Outcome {
     /// Nothing to do until something changes.
     Idle,
-    /// Nothing to do for this long.
-    Waits(Duration),
     /// Done and written; there may be more.
     Went,
-}
-
-/// Why a step was not done.
-enum Trouble {
-    Failed(Rpc, Box<Failure>),
-    NotNow,
-    Busy,
-    Api(ApiError),
-}
-
-impl From<ApiError> for Trouble {
-    fn from(error: ApiError) -> Self {
-        Self::Api(error)
-    }
 }
 
 /// Works on the Attachments of one VolumeHandle.
@@ -66,16 +46,10 @@ async fn settle(agent: &Arc<Agent>, handle: &str) -> Next {
     for attachment in line(agent, handle) {
         match Box::pin(step(agent, &attachment)).await {
             Ok(Outcome::Idle) => {}
-            Ok(Outcome::Waits(left)) => next = Some(next.map_or(left, |n| n.min(left))),
-            Err(Trouble::NotNow) => return Next::After(PAUSE),
-            Err(Trouble::Busy) => return Next::After(LATER),
-            Ok(Outcome::Went) | Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
-            Err(Trouble::Api(error)) => {
-                tracing::warn!(handle, "{error}");
-                return Next::Retry;
-            }
-            Err(Trouble::Failed(rpc, failure)) => {
-                return match record_failure(agent, &attachment, rpc, &failure).await {
+            Ok(Outcome::Went) => return Next::Again,
+            Err(NotDone::BackingOff(left)) => next = Some(next.map_or(left, |n| n.min(left))),
+            Err(NotDone::Failed(failure)) => {
+                return match record_failure(agent, &attachment, &failure).await {
                     Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
                     Err(error) => {
                         tracing::warn!(handle, %failure, "the failure cannot be written: {error}");
@@ -83,6 +57,7 @@ async fn settle(agent: &Arc<Agent>, handle: &str) -> Next {
                     }
                 };
             }
+            Err(not_done) => return not_done.next(handle),
         }
     }
     next.map_or(Next::Done, Next::After)
@@ -100,29 +75,23 @@ fn line(agent: &Agent, handle: &str) -> Vec<Arc<Attachment>> {
     line
 }
 
-async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Trouble> {
+async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
     let seen = AttachmentSeen::of(attachment);
     let instance = instance_name(&agent.node_name, &attachment.spec.fixed.driver_name);
     let mut planned = controller_side::plan(&seen, &instance, &HandleRead::Unread);
     if planned == ControllerStep::ReadHandle {
         // Before the read, not after it: a step that waits costs no read.
-        if let Some(left) = waits(agent, attachment, expected(&seen)) {
-            return Ok(Outcome::Waits(left));
-        }
+        agent.is_due(&retry_step(attachment, expected(&seen)))?;
         let found = agent.get_live::<VolumeHandle>(&seen.handle_name).await?.map(|h| HandleSeen::of(&h));
         planned = controller_side::plan(&seen, &instance, &HandleRead::Read(found.as_ref()));
     }
     if same_node_id::matters(&seen, planned) {
-        let rpc = match planned {
-            ControllerStep::Publish => Rpc::ControllerPublishVolume,
-            _ => Rpc::ControllerUnpublishVolume,
-        };
-        if let Some(left) = waits(agent, attachment, rpc) {
-            return Ok(Outcome::Waits(left));
-        }
+        let publishes = planned == ControllerStep::Publish;
+        let rpc = if publishes { Rpc::ControllerPublishVolume } else { Rpc::ControllerUnpublishVolume };
+        agent.is_due(&retry_step(attachment, rpc))?;
         let locks = audit::live_locks(agent, &seen.handle_name).await?;
         if let Some(other) = same_node_id::in_the_way(&seen, planned, &locks) {
-            return Err(Trouble::Failed(rpc, Box::new(Failure::same_node_id(rpc, &seen, other))));
+            return Err(Failure::same_node_id(rpc, &seen, other).into());
         }
     }
     tracing::debug!(attachment = seen.name, step = ?planned, "next step");
@@ -142,54 +111,44 @@ fn expected(seen: &AttachmentSeen) -> Rpc {
     if seen.deleted { Rpc::ControllerUnpublishVolume } else { Rpc::ControllerPublishVolume }
 }
 
-fn waits(agent: &Agent, attachment: &Attachment, rpc: Rpc) -> Option<Duration> {
-    agent.retries.wait(&retry_step(attachment, rpc))
-}
-
 fn retry_step(attachment: &Attachment, rpc: Rpc) -> Step<'_> {
     let meta = &attachment.metadata;
     Step { uid: meta.uid.as_deref().unwrap_or_default(), rpc, generation: meta.generation.unwrap_or(0) }
 }
 
-async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Trouble> {
+async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
     const RPC: Rpc = Rpc::ControllerPublishVolume;
-    if let Some(left) = waits(agent, attachment, RPC) {
-        return Ok(Outcome::Waits(left));
-    }
+    agent.is_due(&retry_step(attachment, RPC))?;
     let fixed = &attachment.spec.fixed;
-    let _turn = turn(agent, attachment, Direction::Make).await?;
-    let fail = |failure| Trouble::Failed(RPC, Box::new(failure));
-    let serving = agent.serving(RPC, &fixed.driver_name).map_err(fail)?;
+    let due = due(agent, attachment, RPC);
+    let _turn = due.turn().await?;
     let namespace = &attachment.spec.volume.namespace;
-    let secret = fixed.secrets.controller_publish.as_deref();
-    let secrets = agent.secrets(RPC, namespace, secret).await.map_err(fail)?;
-    if let Some(moved_on) = look(agent, attachment).await? {
+    let Means { serving, secrets, .. } =
+        due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;
+    if let Some(moved_on) = look(&due, attachment).await? {
         return Ok(moved_on);
     }
     let args = arguments::controller_publish(attachment, secrets);
     let call = serving.plugin.controller_publish_volume(args);
     let called = agent.call(&fixed.driver_name, RPC, call).await;
-    let context = called.map_err(|error| fail(Failure::of_attach(&error)))?;
+    let context = called.map_err(|error| Failure::of_attach(&error))?;
     match attached(agent, attachment, context).await {
         Ok(()) => Ok(Outcome::Went),
-        Err(ApiError::Invalid { message, .. }) => Err(fail(Failure::unstorable(RPC, &message))),
+        Err(ApiError::Invalid { message, .. }) => Err(Failure::unstorable(RPC, &message).into()),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, Trouble> {
+async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
     const RPC: Rpc = Rpc::ControllerUnpublishVolume;
-    if let Some(left) = waits(agent, attachment, RPC) {
-        return Ok(Outcome::Waits(left));
-    }
+    agent.is_due(&retry_step(attachment, RPC))?;
     let fixed = &attachment.spec.fixed;
-    let _turn = turn(agent, attachment, Direction::Undo).await?;
-    let fail = |failure| Trouble::Failed(RPC, Box::new(failure));
-    let serving = agent.serving(RPC, &fixed.driver_name).map_err(fail)?;
+    let due = due(agent, attachment, RPC);
+    let _turn = due.turn().await?;
     let namespace = &attachment.spec.volume.namespace;
-    let secret = fixed.secrets.controller_publish.as_deref();
-    let (secrets, note) = agent.secrets_for_undo(RPC, namespace, secret).await.map_err(fail)?;
-    if let Some(moved_on) = look(agent, attachment).await? {
+    let Means { serving, secrets, note } =
+        due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;
+    if let Some(moved_on) = look(&due, attachment).await? {
         return Ok(moved_on);
     }
     let args = arguments::controller_unpublish(attachment, secrets);
@@ -201,7 +160,7 @@ async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcom
             failure.message = format!("{} ({note})", failure.message);
         }
         if let Some(failure) = failure {
-            return Err(fail(failure));
+            return Err(failure.into());
         }
     }
     let message = format!("detached from node {}", attachment.spec.node_name);
@@ -212,7 +171,8 @@ async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcom
 /// The last look before a call, after all that takes time (docs/adr/0012): what it comes to if the Attachment is not as it
 /// was when the call was planned. The VolumeHandle alone does not say that it is still there: a watch may be behind by any
 /// time, and who made the Attachment free meanwhile, by hand or because this agent was given up, has left no trace in it.
-async fn look(agent: &Agent, attachment: &Attachment) -> Result<Option<Outcome>, Trouble> {
+async fn look(due: &Due<'_>, attachment: &Attachment) -> Result<Option<Outcome>, NotDone> {
+    let agent = due.agent;
     let (name, uid) = (attachment.metadata.name.as_deref(), attachment.metadata.uid.as_deref());
     let live = agent.get_live::<Attachment>(name.unwrap_or_default()).await?;
     let live = live.filter(|live| live.metadata.uid.as_deref() == uid);
@@ -224,8 +184,8 @@ async fn look(agent: &Agent, attachment: &Attachment) -> Result<Option<Outcome>,
     // One that is closed in this moment is attached and detached again, as if the watch had told of it a moment later: the
     // call that reverses it could not be told from one for what was never called.
     if (AttachmentSeen { deleted: planned.deleted, ..AttachmentSeen::of(&live) }) == planned {
-        let may_call = agent.may_call_controller(&attachment.spec.fixed.driver_name);
-        return if may_call { Ok(None) } else { Err(Trouble::NotNow) };
+        due.may_call()?;
+        return Ok(None);
     }
     // One that is another agent's now is not for this one's cache, and what the watch brings wakes.
     let moved_on = if live.is_watched_by(&agent.node_name) { Outcome::Went } else { Outcome::Idle };
@@ -240,17 +200,10 @@ async fn already_gone(agent: &Agent, attachment: &Attachment, error: &CallError)
     not_found::is_gone(agent, error, earlier).await
 }
 
-async fn turn<'a>(
-    agent: &'a Agent,
-    attachment: &Attachment,
-    direction: Direction,
-) -> Result<Turn<'a>, Trouble> {
+/// A call for the Attachment.
+fn due<'a>(agent: &'a Agent, attachment: &'a Attachment, rpc: Rpc) -> Due<'a> {
     let fixed = &attachment.spec.fixed;
-    let budget = Budget { driver: fixed.driver_name.clone(), service: Service::Attach, direction };
-    let limit = agent.controller_concurrency(&fixed.driver_name);
-    let turn = agent.budgets.turn(&budget, limit, Parked::Handle(fixed.handle_name.clone())).await;
-    let turn = turn.map_err(|Busy| Trouble::Busy)?;
-    if agent.may_call_controller(&fixed.driver_name) { Ok(turn) } else { Err(Trouble::NotNow) }
+    Due { agent, rpc, driver: &fixed.driver_name, key: Parked::Handle(fixed.handle_name.clone()) }
 }
 
 async fn attached(agent: &Agent, attachment: &Arc<Attachment>, context: Context) -> Result<(), ApiError> {
@@ -303,26 +256,14 @@ async fn conclude(
 async fn record_failure(
     agent: &Agent,
     attachment: &Arc<Attachment>,
-    rpc: Rpc,
     failure: &Failure,
 ) -> Result<(), ApiError> {
-    let before = attachment.status.as_ref();
-    let driver = &attachment.spec.fixed.driver_name;
-    let same = |s: &&AttachmentStatus| s.last_error.as_ref().is_some_and(|e| e.rpc == rpc.name());
-    let earlier = before.filter(same).and_then(|s| s.attempts);
-    let attempt = agent.retries.failed(&retry_step(attachment, rpc), failure, earlier, driver);
-    let name = attachment.metadata.name.as_deref().unwrap_or_default();
-    tracing::warn!(attachment = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
-    let place = format!("on node {}", attachment.spec.node_name);
-    let change = |status: &mut AttachmentStatus, generation, now| {
-        failed(status, failure, attempt, &place, generation, now);
-    };
+    let (step, driver) = (retry_step(attachment, failure.rpc), &attachment.spec.fixed.driver_name);
+    let attempt = agent.count(&step, failure, driver, std::slice::from_ref(attachment));
+    let counted = Counted { failure, attempt, node: &attachment.spec.node_name };
     let still = |fresh: &Attachment| {
         fresh.metadata.generation == attachment.metadata.generation && state_of(fresh) == state_of(attachment)
     };
-    agent.write_outcome(&agent.api(), &agent.caches.attachments, attachment, change, still).await?;
-    if attempt.number == 1 {
-        agent.tell(attachment, EventReason::CallFailed, rpc.name(), failure.to_string());
-    }
-    Ok(())
+    let cache = &agent.caches.attachments;
+    agent.write_failure(&agent.api(), cache, attachment, counted, |_| {}, still).await
 }

@@ -2,6 +2,7 @@
 //! failure means and when it is tried again, and how its result gets into a status.
 
 pub(super) mod arguments;
+pub(super) mod attempt;
 pub(super) mod budgets;
 pub(super) mod failure;
 pub(super) mod not_found;

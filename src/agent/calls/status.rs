@@ -11,12 +11,15 @@ use super::failure::Failure;
 use super::retry::Attempt;
 use crate::api::conditions::{self, CallFailure, Desired};
 use crate::api::{AttachmentStatus, VolumeClaimStatus, VolumeStatus};
+use crate::csi::Rpc;
 pub use crate::k8s::write::difference;
 
 /// The statuses that show the progress of a step.
 pub trait Progress: Clone + Serialize {
     /// The fields that every such status has.
     fn fields(&mut self) -> Fields<'_>;
+    /// How often this call has failed in a row; nothing if another one did.
+    fn attempts_of(&self, rpc: Rpc) -> Option<i64>;
 }
 
 /// The common fields of a status.
@@ -41,6 +44,10 @@ macro_rules! progress {
                     observed_generation: &mut self.observed_generation,
                     conditions: &mut self.conditions,
                 }
+            }
+
+            fn attempts_of(&self, rpc: Rpc) -> Option<i64> {
+                self.attempts.filter(|_| self.last_error.as_ref().is_some_and(|e| e.rpc == rpc.name()))
             }
         }
     )+};
@@ -100,7 +107,6 @@ mod tests {
     use super::*;
     use crate::api::conditions::Reason;
     use crate::api::{AttachmentState, ClaimState};
-    use crate::csi::Rpc;
     use serde_json::{Value, json};
 
     fn now() -> Timestamp {

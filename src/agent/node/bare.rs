@@ -7,8 +7,9 @@ use std::fs;
 use std::sync::Arc;
 
 use super::make::local;
-use super::pass::{Pass, Trouble};
+use super::pass::Pass;
 use super::view::View;
+use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::directories::{self, Left};
 use crate::agent::host::mounts::{self, MountError, bounded};
@@ -21,7 +22,7 @@ use crate::k8s::events::EventReason;
 
 impl Pass {
     /// Publishes a claim, and leaves no path behind if that fails.
-    pub(super) async fn publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
         let published = self.try_publish(claim, uid, view).await;
         if published.is_err() {
             self.remove_bare(claim, uid, view).await;
@@ -86,7 +87,7 @@ impl Pass {
         claim: &str,
         target: &HostPath,
         view: &View,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NotDone> {
         let is_held = self.is_held(claim, target).await.unwrap_or_else(|error| {
             tracing::warn!("{error}; {target} stays until it is known who uses what was mounted there");
             true

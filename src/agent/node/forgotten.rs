@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::pass::{Pass, Trouble};
+use super::pass::Pass;
 use super::view::View;
+use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::restore::forgotten::{forced, orders};
 use crate::api::PluginInstance;
@@ -15,12 +16,12 @@ use crate::attachment::record::{Forgotten, Lapse, Record};
 use crate::k8s::events::EventReason;
 
 impl Pass {
-    pub(super) async fn read_revision(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn read_revision(&mut self) -> Result<(), NotDone> {
         self.revision = Some(self.agent.revision().await?);
         Ok(())
     }
 
-    pub(super) async fn mark_forgotten(&self, uid: &str, why: Lapse, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn mark_forgotten(&self, uid: &str, why: Lapse, view: &View) -> Result<(), NotDone> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         stored.record.forgotten = Some(Forgotten { why, since: Timestamp::now().as_second() });
         let record = stored.record.clone();
@@ -35,7 +36,7 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn recall(&self, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn recall(&self, uid: &str, view: &View) -> Result<(), NotDone> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         stored.record.forgotten = None;
         tracing::info!(attachment = stored.record.attachment_name, "the API server has it again");

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::pass::{CONCURRENCY, Pass, Trouble};
+use super::pass::Pass;
 use super::report::{Wait, shows_own_failure};
 use super::view::{View, claim_uid, path_failure, version};
 use crate::agent::calls::arguments;
-use crate::agent::calls::budgets::{Budget, Busy, Direction, Service, Turn};
+use crate::agent::calls::attempt::{Due, Means, NotDone};
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::directories::{self, DirectoryError};
 use crate::agent::host::imprint;
@@ -25,14 +25,15 @@ use crate::attachment::record::{Done, Record, TargetRecord};
 use crate::csi::{CallError, Meaning, Origin, Rpc};
 
 impl Pass {
-    pub(super) async fn stage(&mut self, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn stage(&mut self, uid: &str, view: &View) -> Result<(), NotDone> {
         const RPC: Rpc = Rpc::NodeStageVolume;
         let Some(attachment) = view.attachments.get(uid).cloned() else { return Ok(()) };
         let fixed = &attachment.spec.fixed;
         let (namespace, driver) = (&attachment.spec.volume.namespace, &fixed.driver_name);
-        let _turn = self.turn(driver, Direction::Make).await?;
-        let serving = self.agent.serving(RPC, driver)?;
-        let secrets = self.agent.secrets(RPC, namespace, fixed.secrets.node_stage.as_deref()).await?;
+        let due = self.due(RPC, driver);
+        let _turn = due.turn().await?;
+        let Means { serving, secrets, .. } =
+            due.means(namespace, fixed.secrets.node_stage.as_deref()).await?;
 
         let before = self.record(&attachment, view)?;
         let staging = HostPath::recorded(&before.record.staging_path);
@@ -73,15 +74,16 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn try_publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn try_publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
         const RPC: Rpc = Rpc::NodePublishVolume;
         let found = view.claims.get(claim).zip(view.attachments.get(uid));
         let Some((claim, attachment)) = found else { return Ok(()) };
         let fixed = &attachment.spec.fixed;
         let (namespace, driver) = (&attachment.spec.volume.namespace, &fixed.driver_name);
-        let _turn = self.turn(driver, Direction::Make).await?;
-        let serving = self.agent.serving(RPC, driver)?;
-        let secrets = self.agent.secrets(RPC, namespace, fixed.secrets.node_publish.as_deref()).await?;
+        let due = self.due(RPC, driver);
+        let _turn = due.turn().await?;
+        let Means { serving, secrets, .. } =
+            due.means(namespace, fixed.secrets.node_publish.as_deref()).await?;
 
         let before = self.record(attachment, view)?;
         let mut stored = before.clone();
@@ -134,16 +136,9 @@ impl Pass {
         Ok(())
     }
 
-    /// A turn at the plugin, if a call may be started at all.
-    pub(super) async fn turn(&self, driver: &str, direction: Direction) -> Result<Turn<'_>, Trouble> {
-        let budget = Budget { driver: driver.to_owned(), service: Service::Node, direction };
-        let turn = self.agent.budgets.turn(&budget, CONCURRENCY, Parked::Node(self.handle.clone())).await;
-        let turn = turn.map_err(|Busy| Trouble::Busy)?;
-        if self.agent.may_call_driver(driver, crate::csi::Service::Node) {
-            Ok(turn)
-        } else {
-            Err(Trouble::NotNow)
-        }
+    /// A call of this pass.
+    pub(super) fn due<'a>(&'a self, rpc: Rpc, driver: &'a str) -> Due<'a> {
+        Due { agent: &self.agent, rpc, driver, key: Parked::Node(self.handle.clone()) }
     }
 
     /// Awaits a call; when it takes long, says so once on the claims that wait for it. A claim that has waited for long

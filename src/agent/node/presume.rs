@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::pass::{Pass, Trouble};
+use super::pass::Pass;
 use super::view::{View, claim_uid, path_failure};
+use crate::agent::calls::attempt::NotDone;
 use crate::agent::host::paths::{HostPath, PathError, Paths};
 use crate::api::VolumeClaim;
 use crate::attachment::record::Done;
@@ -25,7 +26,7 @@ pub(super) fn target_of(paths: &Paths, claim: &VolumeClaim) -> Result<HostPath, 
 impl Pass {
     /// Writes a record in place of one that cannot be read or was lost, of all that it could speak of: the undo finds out
     /// what of it is there. A target of a claim that was removed by hand is not among it.
-    pub(super) async fn presume(&self, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn presume(&self, uid: &str, view: &View) -> Result<(), NotDone> {
         let Some(attachment) = view.attachments.get(uid) else { return Ok(()) };
         let mut stored = self.new_record(attachment)?;
         stored.record.staged = if stored.record.stage { Done::Maybe } else { Done::No };

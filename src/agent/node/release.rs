@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::forgotten::way_of_force;
-use super::pass::{Pass, Trouble};
+use super::pass::Pass;
 use super::view::View;
+use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::{Failure, Fence};
 use crate::agent::host::imprint;
 use crate::agent::host::mounts::MountError;
@@ -28,7 +29,7 @@ impl Pass {
         uid: &str,
         claim: Option<&str>,
         view: &View,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NotDone> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let mut left = stored.record.left.clone();
         if let Some(claim) = claim {

@@ -7,8 +7,9 @@ use jiff::Timestamp;
 
 use super::forgotten::{beside_unreadable, ways_out};
 
-use super::pass::{CONCURRENCY, Pass, Trouble};
+use super::pass::Pass;
 use super::view::{View, attachment_of, claim_uid};
+use crate::agent::calls::attempt::{Counted, NODE_CALLS, NotDone};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Attempt;
 use crate::agent::calls::status::{failed, waits, went};
@@ -23,7 +24,7 @@ use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Next};
 
 impl Pass {
-    pub(super) async fn report_ready(&self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn report_ready(&self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let target = view.stored.get(uid).and_then(|s| s.record.targets.get(&claim_uid(claim)));
         let Some(path) = target.map(|t| t.path.clone()) else { return Ok(()) };
@@ -43,7 +44,7 @@ impl Pass {
     }
 
     /// The claim was Ready, and its mount is of an earlier boot or gone (rule R8).
-    pub(super) async fn report_not_ready(&self, claim: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn report_not_ready(&self, claim: &str, view: &View) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let uid = claim_uid(claim);
         if let Some(mut stored) = view.stored.values().find(|s| s.has_target(&uid)).cloned() {
@@ -70,7 +71,7 @@ impl Pass {
     }
 
     /// The claim cannot use its Attachment, and has nothing on it here.
-    pub(super) async fn give_back(&self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn give_back(&self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let name = claim.spec.assignment.as_ref().map(|a| a.attachment.clone()).unwrap_or_default();
         let desired = Desired::new(
@@ -90,7 +91,7 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn report_claim_detached(&self, claim: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn report_claim_detached(&self, claim: &str, view: &View) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let message = format!("unmounted from node {}", self.agent.node_name);
         let desired = Desired::new(Reason::NodeDetached, message);
@@ -103,7 +104,7 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn report_detached(&self, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn report_detached(&self, uid: &str, view: &View) -> Result<(), NotDone> {
         let Some(attachment) = view.attachments.get(uid) else { return Ok(()) };
         let desired =
             Desired::new(Reason::NodeDetached, format!("unmounted from node {}", self.agent.node_name));
@@ -122,9 +123,8 @@ impl Pass {
         failure: &Failure,
         attempt: Attempt,
     ) -> Result<(), ApiError> {
-        let place = format!("on node {}", self.agent.node_name);
         let leaves = claim.metadata.deletion_timestamp.is_some();
-        let change = |status: &mut VolumeClaimStatus, generation, now| {
+        let also = |status: &mut VolumeClaimStatus| {
             // Of a claim that leaves, the state goes on when the undo is done.
             if leaves {
                 status.state = status.state.while_leaving();
@@ -132,16 +132,12 @@ impl Pass {
                 status.state = ClaimState::Taken;
             }
             status.waiting_for = None;
-            failed(status, failure, attempt, &place, generation, now);
         };
+        let api = self.agent.api_in(claim.metadata.namespace.as_deref().unwrap_or_default());
+        let counted = Counted { failure, attempt, node: &self.agent.node_name };
         // Deletion raises the generation.
         let still = |fresh: &VolumeClaim| fresh.metadata.generation == claim.metadata.generation;
-        let api = self.agent.api_in(claim.metadata.namespace.as_deref().unwrap_or_default());
-        self.agent.write_outcome(&api, &self.agent.caches.claims, claim, change, still).await?;
-        if attempt.number == 1 {
-            self.agent.tell(claim, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
-        }
-        Ok(())
+        self.agent.write_failure(&api, &self.agent.caches.claims, claim, counted, also, still).await
     }
 
     /// Where no claim is left to show it.
@@ -195,7 +191,7 @@ impl Pass {
         for claim in view.waiting_for(step) {
             if left(&claim, attachment_of(step).and_then(|uid| view.attachments.get(uid))).is_none() {
                 let message = format!(
-                    "waits for its turn: {CONCURRENCY} calls of driver {} are running on node {}, as many as may",
+                    "waits for its turn: {NODE_CALLS} calls of driver {} are running on node {}, as many as may",
                     view.driver(step),
                     self.agent.node_name
                 );

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::forgotten::way_of_force;
 use super::make::{in_use, local};
-use super::pass::{Pass, Trouble};
+use super::pass::Pass;
 use super::view::View;
 use crate::agent::calls::arguments;
-use crate::agent::calls::budgets::Direction;
+use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::directories::{self, Left};
 use crate::agent::host::imprint;
@@ -23,7 +23,7 @@ use crate::csi::{CallError, Meaning, Plugin, Rpc};
 use crate::k8s::events::EventReason;
 
 impl Pass {
-    pub(super) async fn unpublish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn unpublish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
         const RPC: Rpc = Rpc::NodeUnpublishVolume;
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let Some(mut recorded) = stored.record.targets.get(claim).cloned() else { return Ok(()) };
@@ -32,7 +32,7 @@ impl Pass {
         // A record that says Yes or Maybe already means that the undo is due, and whoever asked for it (deletion, giving
         // back, Lost) cannot take that back. So nothing is written before the call but what can only be seen before it.
         if recorded.published != Done::No {
-            let _turn = self.turn(&driver, Direction::Undo).await?;
+            let _turn = self.due(RPC, &driver).turn().await?;
             let ordered = view.claims.get(claim).filter(|c| c.spec.force_detach);
             let by_order = ordered.is_some() || self.is_forced(&stored.record);
             let forced = by_order || is_abandoned(view, &stored);
@@ -87,12 +87,12 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn unstage(&mut self, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn unstage(&mut self, uid: &str, view: &View) -> Result<(), NotDone> {
         const RPC: Rpc = Rpc::NodeUnstageVolume;
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let staging = HostPath::recorded(&stored.record.staging_path);
         let driver = stored.record.driver_name.clone();
-        let _turn = self.turn(&driver, Direction::Undo).await?;
+        let _turn = self.due(RPC, &driver).turn().await?;
         let plugin = match self.agent.serving(RPC, &driver) {
             Ok(serving) => Ok(serving.plugin),
             Err(failure) if !self.is_forced(&stored.record) => return Err(failure.into()),
@@ -141,7 +141,7 @@ impl Pass {
     }
 
     /// The second look (rule R7, trap B19): a stage call that was given up may have finished since.
-    pub(super) async fn forget(&mut self, uid: &str, view: &View) -> Result<(), Trouble> {
+    pub(super) async fn forget(&mut self, uid: &str, view: &View) -> Result<(), NotDone> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let staging = HostPath::recorded(&stored.record.staging_path);
         if mounts::look(&staging).await?.is_some() {
@@ -182,7 +182,7 @@ impl Pass {
         failure: &Failure,
         by_order: bool,
         record: &Record,
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Option<String>, NotDone> {
         if mounts::look(path).await?.is_none() {
             return Ok(None);
         }
@@ -233,7 +233,7 @@ impl Pass {
 
     /// After a call that failed or that no plugin was there for: the order that does not wait takes the step as undone
     /// once nothing is mounted there, and says so.
-    async fn pass_over(&self, record: &Record, path: &HostPath, failure: Failure) -> Result<(), Trouble> {
+    async fn pass_over(&self, record: &Record, path: &HostPath, failure: Failure) -> Result<(), NotDone> {
         let mounted = mounts::look(path).await?.is_some();
         let note = passed_over(record, path, failure, self.is_forced(record), mounted)?;
         tracing::warn!("{note}");
@@ -261,7 +261,7 @@ impl Pass {
         Err(Failure::of_undo(&error))
     }
 
-    async fn require_unmounted(&self, rpc: Rpc, path: &HostPath, call: &str) -> Result<(), Trouble> {
+    async fn require_unmounted(&self, rpc: Rpc, path: &HostPath, call: &str) -> Result<(), NotDone> {
         if mounts::look(path).await?.is_none() {
             return Ok(());
         }
@@ -269,7 +269,7 @@ impl Pass {
         Err(Failure::contradicted(Reason::StillMounted, rpc, message).into())
     }
 
-    fn clear_staging(&self, staging: &HostPath) -> Result<(), Trouble> {
+    fn clear_staging(&self, staging: &HostPath) -> Result<(), NotDone> {
         let left = directories::remove_staging(&self.agent.paths, staging);
         if left.map_err(|e| local(Rpc::NodeUnstageVolume, &e))? == Left::Content {
             tracing::warn!(path = %staging, "the staging directory is unmounted and not empty; it is kept");

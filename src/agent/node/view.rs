@@ -34,31 +34,41 @@ pub(super) fn version<K: Resource>(object: &K) -> u64 {
 
 /// What a call is about and which call it is, for its backoff; nothing for steps that do not fail.
 pub(super) fn subject(step: &NodeStep) -> Option<(String, Rpc)> {
-    match step {
-        // The first call that it is written for.
-        NodeStep::Presume { attachment } => Some((attachment.clone(), Rpc::NodeUnpublishVolume)),
-        NodeStep::Stage { attachment } => Some((attachment.clone(), Rpc::NodeStageVolume)),
-        NodeStep::Publish { claim, .. } => Some((claim.clone(), Rpc::NodePublishVolume)),
-        NodeStep::Unpublish { claim, .. } => Some((claim.clone(), Rpc::NodeUnpublishVolume)),
-        NodeStep::Unstage { attachment } => Some((attachment.clone(), Rpc::NodeUnstageVolume)),
-        // The call that has to be followed by it.
-        NodeStep::FindUsersOfTarget { claim, .. } => Some((claim.clone(), Rpc::NodeUnpublishVolume)),
-        NodeStep::FindUsers { attachment } => Some((attachment.clone(), Rpc::NodeUnpublishVolume)),
-        _ => None,
-    }
+    call_of(step).map(|(attachment, claim, rpc)| (claim.unwrap_or(attachment).to_owned(), rpc))
 }
 
 /// UID of the Attachment that a call is about.
 pub(super) fn attachment_of(step: &NodeStep) -> Option<&str> {
+    call_of(step).map(|(attachment, ..)| attachment)
+}
+
+/// The Attachment that a call is about, the claim if it is about one, and the call.
+fn call_of(step: &NodeStep) -> Option<(&str, Option<&str>, Rpc)> {
     match step {
-        NodeStep::Presume { attachment }
-        | NodeStep::Stage { attachment }
-        | NodeStep::Publish { attachment, .. }
-        | NodeStep::Unpublish { attachment, .. }
-        | NodeStep::FindUsersOfTarget { attachment, .. }
-        | NodeStep::FindUsers { attachment }
-        | NodeStep::Unstage { attachment } => Some(attachment),
-        _ => None,
+        NodeStep::Stage { attachment } => Some((attachment, None, Rpc::NodeStageVolume)),
+        NodeStep::Unstage { attachment } => Some((attachment, None, Rpc::NodeUnstageVolume)),
+        NodeStep::Publish { claim, attachment } => Some((attachment, Some(claim), Rpc::NodePublishVolume)),
+        // Looking for users has to follow the call.
+        NodeStep::Unpublish { claim, attachment } | NodeStep::FindUsersOfTarget { claim, attachment } => {
+            Some((attachment, Some(claim), Rpc::NodeUnpublishVolume))
+        }
+        // The first call that the record is written for, and the one that has to be followed by looking for users.
+        NodeStep::Presume { attachment } | NodeStep::FindUsers { attachment } => {
+            Some((attachment, None, Rpc::NodeUnpublishVolume))
+        }
+        NodeStep::Idle
+        | NodeStep::ReadClaim { .. }
+        | NodeStep::ReadAttachment { .. }
+        | NodeStep::ReadHandle { .. }
+        | NodeStep::ReadRevision { .. }
+        | NodeStep::MarkForgotten { .. }
+        | NodeStep::Recall { .. }
+        | NodeStep::ReportNotReady { .. }
+        | NodeStep::Yield { .. }
+        | NodeStep::ReportReady { .. }
+        | NodeStep::ReportClaimDetached { .. }
+        | NodeStep::ReportDetached { .. }
+        | NodeStep::Forget { .. } => None,
     }
 }
 
@@ -91,22 +101,19 @@ impl View {
         let wanted = |uid: &str, deleted: bool| {
             let seen = self.seen.claims.iter().filter(|c| c.uses() == Some(uid) && c.deleted == deleted);
             let open = seen.filter(|c| deleted || c.state != crate::api::ClaimState::Ready);
-            open.filter_map(|c| self.claims.get(&c.uid).cloned()).collect()
+            open.filter_map(|c| self.claims.get(&c.uid).cloned()).collect::<Vec<_>>()
         };
-        match step {
-            NodeStep::Presume { attachment } => {
-                let mut all: Vec<_> = wanted(attachment, true);
-                all.extend(wanted(attachment, false));
-                all
-            }
-            NodeStep::Stage { attachment } => wanted(attachment, false),
-            NodeStep::Unstage { attachment } | NodeStep::FindUsers { attachment } => wanted(attachment, true),
-            NodeStep::Publish { claim, .. }
-            | NodeStep::Unpublish { claim, .. }
-            | NodeStep::FindUsersOfTarget { claim, .. } => {
-                self.claims.get(claim).cloned().into_iter().collect()
-            }
-            _ => Vec::new(),
+        let Some((attachment, claim, _)) = call_of(step) else { return Vec::new() };
+        if let Some(claim) = claim {
+            return self.claims.get(claim).cloned().into_iter().collect();
         }
+        let mut all = Vec::new();
+        if !matches!(step, NodeStep::Stage { .. }) {
+            all.extend(wanted(attachment, true));
+        }
+        if matches!(step, NodeStep::Stage { .. } | NodeStep::Presume { .. }) {
+            all.extend(wanted(attachment, false));
+        }
+        all
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pass::{Pass, Trouble};
+use super::pass::Pass;
 use super::view::{View, attachment_of, subject};
-use crate::agent::calls::budgets::LATER;
+use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Step;
 use crate::agent::context::Agent;
@@ -24,10 +24,8 @@ use crate::k8s::{ApiError, Next, read};
 /// After this time a pass ends, and what is left to do is taken up by the next one. A pass that goes on for as long as
 /// there are claims would look like a worker that hangs.
 const TURN: Duration = Duration::from_secs(30);
-/// Pause while no call may be started.
-const PAUSE: Duration = Duration::from_millis(500);
 
-impl Trouble {
+impl NotDone {
     /// What stands in the way of a call is shown like a call that failed.
     fn shown(self, step: &NodeStep, node: &str) -> Self {
         match (self, subject(step)) {
@@ -35,7 +33,7 @@ impl Trouble {
             (Self::Mounts(error), Some((_, rpc))) => {
                 Failure::local(Reason::NodePathFailed, rpc, error.to_string()).into()
             }
-            (trouble, _) => trouble,
+            (not_done, _) => not_done,
         }
     }
 }
@@ -70,14 +68,14 @@ pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
         tracing::debug!(handle = pass.handle, ?step, "next step");
         // Boxed: a thousand passes that only look, as after a restart, stay small.
         let done = Box::pin(pass.act(&step, &view)).await;
-        match done.map_err(|trouble| trouble.shown(&step, &pass.agent.node_name)) {
+        match done.map_err(|not_done| not_done.shown(&step, &pass.agent.node_name)) {
             Ok(()) => {}
             // There is nowhere to write it, and no step of its own to wait for.
-            Err(Trouble::Failed(failure)) if subject(&step).is_none() => {
+            Err(NotDone::Failed(failure)) if subject(&step).is_none() => {
                 tracing::warn!(handle = pass.handle, ?step, "{failure}");
                 return Next::Retry;
             }
-            Err(Trouble::Failed(failure)) => {
+            Err(NotDone::Failed(failure)) => {
                 pass.looked();
                 return match pass.record_failure(&step, &view, &failure).await {
                     // Others on the handle may go on, with fresh reads and behind whoever waits.
@@ -88,19 +86,14 @@ pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
                     }
                 };
             }
-            Err(Trouble::NotNow) => {
-                pass.looked();
-                return Next::After(PAUSE);
-            }
-            Err(Trouble::Busy) => {
-                pass.looked();
-                pass.report_busy(&step, &view).await;
-                return Next::After(LATER);
-            }
-            Err(Trouble::Api(ApiError::Conflict(_))) => return Next::Again,
-            Err(trouble) => {
-                tracing::warn!(handle = pass.handle, ?step, "{trouble}");
-                return Next::Retry;
+            Err(not_done) => {
+                if matches!(not_done, NotDone::NotNow | NotDone::Busy) {
+                    pass.looked();
+                }
+                if matches!(not_done, NotDone::Busy) {
+                    pass.report_busy(&step, &view).await;
+                }
+                return not_done.next(&pass.handle);
             }
         }
     }
@@ -132,7 +125,7 @@ impl Pass {
         }
     }
 
-    async fn act(&mut self, step: &NodeStep, view: &View) -> Result<(), Trouble> {
+    async fn act(&mut self, step: &NodeStep, view: &View) -> Result<(), NotDone> {
         match step {
             NodeStep::Idle => Ok(()),
             NodeStep::Presume { attachment } => self.presume(attachment, view).await,
@@ -164,7 +157,7 @@ impl Pass {
         }
     }
 
-    async fn read_claim(&mut self, claim: &str, view: &View) -> Result<(), Trouble> {
+    async fn read_claim(&mut self, claim: &str, view: &View) -> Result<(), NotDone> {
         let targets = view.stored.values().find_map(|s| s.record.targets.get(claim));
         let Some(target) = targets else { return Ok(()) };
         let api = self.agent.api_in::<VolumeClaim>(&target.namespace);
@@ -180,7 +173,7 @@ impl Pass {
         Ok(())
     }
 
-    async fn read_attachment(&mut self, attachment: &str, name: &str) -> Result<(), Trouble> {
+    async fn read_attachment(&mut self, attachment: &str, name: &str) -> Result<(), NotDone> {
         let found = self.agent.get_live::<Attachment>(name).await?;
         // A VolumeHandle that was read earlier says nothing about an Attachment that may be younger (rule R3).
         self.live_handle = None;
@@ -195,7 +188,7 @@ impl Pass {
         Ok(())
     }
 
-    async fn read_handle(&mut self, claim: &str, attachment: &str, view: &View) -> Result<(), Trouble> {
+    async fn read_handle(&mut self, claim: &str, attachment: &str, view: &View) -> Result<(), NotDone> {
         let Some(attachment) = view.attachments.get(attachment) else { return Ok(()) };
         let found = self.agent.get_live::<VolumeHandle>(&attachment.spec.fixed.handle_name).await?;
         self.live_handle = Some((claim.to_owned(), found.as_ref().map(HandleSeen::of)));
@@ -207,16 +200,8 @@ impl Pass {
         let Some((uid, rpc)) = subject(step) else { return Ok(()) };
         let driver = view.driver(step);
         let claims = view.waiting_for(step);
-        // The count goes on after a restart, of this call and of no other.
-        let same = claims
-            .iter()
-            .filter_map(|c| c.status.as_ref())
-            .filter(|s| s.last_error.as_ref().is_some_and(|e| e.rpc == rpc.name()));
-        let before = same.filter_map(|s| s.attempts).max();
         let generation = view.generation(&uid);
-        let attempt =
-            self.agent.retries.failed(&Step { uid: &uid, rpc, generation }, failure, before, &driver);
-        tracing::warn!(handle = self.handle, attempt = attempt.number, next = ?attempt.next, "{failure}");
+        let attempt = self.agent.count(&Step { uid: &uid, rpc, generation }, failure, &driver, &claims);
         for claim in &claims {
             self.report_failure(claim, failure, attempt).await?;
         }

@@ -1,16 +1,16 @@
 //! The calls of a Volume itself, and what their answers say: CreateVolume, ValidateVolumeCapabilities, DeleteVolume.
 
 use crate::agent::calls::arguments::{self, ArgumentError};
+use crate::agent::calls::attempt::{Due, Means};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::context::Agent;
-use crate::agent::drivers::endpoint::Serving;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::quantity;
 use crate::api::volume::{Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1::CapacityRange;
-use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Secrets, Validation};
+use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Validation};
 use crate::volume::calls::VolumeCall;
 
 /// A failed call, and the driver's own answer if there was one.
@@ -30,36 +30,18 @@ pub(crate) fn rpc_of(call: VolumeCall) -> Rpc {
 
 /// What a call needs beside the Volume. Gathered before the live reads, because it may take its time.
 pub(crate) struct Prepared {
-    serving: Serving,
-    secrets: Secrets,
-    /// For people: what the call goes without.
-    note: Option<String>,
+    means: Means,
     /// The Plugin before the call, so that an answer is never ascribed to one that came after it.
     plugin_uid: Option<String>,
 }
 
-/// Gathers what a call needs.
-pub(crate) async fn prepare(
-    agent: &Agent,
-    volume: &Volume,
-    call: VolumeCall,
-    driver: &str,
-) -> Result<Prepared, Failure> {
-    let rpc = rpc_of(call);
-    let serving = agent.serving(rpc, driver)?;
+/// Gathers it.
+pub(crate) async fn prepare(due: &Due<'_>, volume: &Volume) -> Result<Prepared, Failure> {
     let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
     let secret = volume.spec.secrets.as_ref().and_then(|s| s.controller.as_deref());
-    match call {
-        VolumeCall::Create | VolumeCall::Validate => {
-            let secrets = agent.secrets(rpc, namespace, secret).await?;
-            let plugin_uid = plugin_uid(agent, volume).await;
-            Ok(Prepared { serving, secrets, note: None, plugin_uid })
-        }
-        VolumeCall::Delete | VolumeCall::DeleteRejected => {
-            let (secrets, note) = agent.secrets_for_undo(rpc, namespace, secret).await?;
-            Ok(Prepared { serving, secrets, note, plugin_uid: None })
-        }
-    }
+    let means = due.means(namespace, secret).await?;
+    let plugin_uid = if due.rpc.is_inverse() { None } else { plugin_uid(due.agent, volume).await };
+    Ok(Prepared { means, plugin_uid })
 }
 
 /// The result of a call that did not fail.
@@ -163,12 +145,12 @@ pub(crate) async fn call(
 
 async fn create(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
     const RPC: Rpc = Rpc::CreateVolume;
-    let fingerprint = &with.serving.fingerprint;
+    let fingerprint = &with.means.serving.fingerprint;
     let (modes, topology) = (fingerprint.controller_modes, fingerprint.topology);
-    let args = arguments::create_volume(volume, with.secrets, modes, topology)
+    let args = arguments::create_volume(volume, with.means.secrets, modes, topology)
         .map_err(|error| (Failure::arguments(RPC, &error), never_sent(&error)))?;
     let asked = args.capacity_range;
-    let called = agent.call(driver, RPC, with.serving.plugin.create_volume(args)).await;
+    let called = agent.call(driver, RPC, with.means.serving.plugin.create_volume(args)).await;
     let created = called.map_err(|error| (Failure::of_call(&error), Some(error)))?;
     match wrong_size(asked.as_ref(), created.capacity_bytes) {
         None => Ok(Answer::Created(Box::new(created), with.plugin_uid)),
@@ -232,9 +214,10 @@ pub(crate) fn says_not_made(error: &CallError, known: bool) -> bool {
 
 async fn validate(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
     const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
-    let args = arguments::validate(volume, with.secrets, with.serving.fingerprint.controller_modes)
-        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
-    let called = agent.call(driver, RPC, with.serving.plugin.validate_volume_capabilities(args)).await;
+    let args =
+        arguments::validate(volume, with.means.secrets, with.means.serving.fingerprint.controller_modes)
+            .map_err(|error| (Failure::arguments(RPC, &error), None))?;
+    let called = agent.call(driver, RPC, with.means.serving.plugin.validate_volume_capabilities(args)).await;
     match called.map_err(|error| (Failure::of_call(&error), Some(error)))? {
         Validation::Confirmed { unchecked } => {
             if !unchecked.is_empty() {
@@ -262,7 +245,7 @@ async fn delete(
     with: Prepared,
 ) -> Result<Option<String>, Failed> {
     const RPC: Rpc = Rpc::DeleteVolume;
-    let Prepared { serving, secrets, note, .. } = with;
+    let Means { serving, secrets, note } = with.means;
     let args = arguments::delete_volume(call, volume, secrets)
         .map_err(|error| (Failure::arguments(RPC, &error), None))?;
     let Err(error) = agent.call(driver, RPC, serving.plugin.delete_volume(args)).await else {

@@ -1,17 +1,16 @@
 //! The worker for Volumes' own calls: takes the turn, looks live, has the call made, and writes what it came to.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Api;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
 use crate::agent::caches::Watched as _;
-use crate::agent::calls::budgets::{Budget, Direction, LATER, Service};
+use crate::agent::calls::attempt::{Counted, Due, NotDone};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::retry::Step;
-use crate::agent::calls::status::{failed, waits, went};
+use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::conditions::{Desired, Reason};
@@ -19,12 +18,8 @@ use crate::api::names::instance_name;
 use crate::api::volume::VolumeStatus;
 use crate::api::{Volume, VolumeHandle, VolumeState, lock};
 use crate::csi::{CallError, Meaning, Rpc};
-use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Next, read};
 use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
-
-/// Pause while no call may be started.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Works on one Volume.
 pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
@@ -34,25 +29,12 @@ pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
         AgentStep::GiveUp(call) => return give_up(&agent, &volume, rpc_of(call)).await,
         AgentStep::Call(call) => call,
     };
-    if let Some(left) = agent.retries.wait(&step(&volume, rpc_of(call))) {
-        return Next::After(left);
-    }
     let driver = driver(&agent, &volume);
-    let direction = match call {
-        VolumeCall::Create | VolumeCall::Validate => Direction::Make,
-        VolumeCall::Delete | VolumeCall::DeleteRejected => Direction::Undo,
-    };
-    let limit = agent.controller_concurrency(&driver);
-    let budget = Budget { driver: driver.clone(), service: Service::Volume, direction };
-    let turn = agent.budgets.turn(&budget, limit, Parked::Volume(uid)).await;
-    let Ok(_turn) = turn else { return Next::After(LATER) };
-    if !agent.may_call_controller(&driver) {
-        return Next::After(PAUSE);
-    }
-    let pass = Pass { agent: &agent, call, driver: &driver };
+    let due = Due { agent: &agent, rpc: rpc_of(call), driver: &driver, key: Parked::Volume(uid) };
+    let pass = Pass { call, due };
     match pass.attempt(&volume).await {
         Ok(next) => next,
-        Err(error) => again(&volume, &error),
+        Err(not_done) => not_done.next(volume.metadata.name.as_deref().unwrap_or_default()),
     }
 }
 
@@ -63,15 +45,16 @@ fn step(volume: &Volume, rpc: Rpc) -> Step<'_> {
 
 /// One call of one Volume.
 struct Pass<'a> {
-    agent: &'a Agent,
     call: VolumeCall,
-    driver: &'a str,
+    due: Due<'a>,
 }
 
 impl Pass<'_> {
     /// Everything that takes its time comes before the live reads, and the call right after them.
-    async fn attempt(&self, volume: &Arc<Volume>) -> Result<Next, ApiError> {
-        let prepared = match prepare(self.agent, volume, self.call, self.driver).await {
+    async fn attempt(&self, volume: &Arc<Volume>) -> Result<Next, NotDone> {
+        self.due.agent.is_due(&step(volume, self.due.rpc))?;
+        let _turn = self.due.turn().await?;
+        let prepared = match prepare(&self.due, volume).await {
             Ok(prepared) => prepared,
             Err(failure) => return self.failed(volume, &failure, |_| {}).await,
         };
@@ -80,7 +63,7 @@ impl Pass<'_> {
             (Standing::Valid | Standing::Gone, _) => return Ok(Next::Done),
             // One that is another agent's now is not for this one's cache, and what the watch brings wakes.
             (Standing::Changed, live) => {
-                let ours = live.is_some_and(|live| live.is_watched_by(&self.agent.node_name));
+                let ours = live.is_some_and(|live| live.is_watched_by(&self.due.agent.node_name));
                 return Ok(if ours { Next::Again } else { Next::Done });
             }
             (Standing::NotClosed, _) => {
@@ -109,10 +92,8 @@ impl Pass<'_> {
         };
         let known = volume.status.as_ref().is_some_and(|s| s.may_exist);
         let Some(volume) = self.begin(volume).await? else { return Ok(Next::Again) };
-        if !self.agent.may_call_controller(self.driver) {
-            return Ok(Next::After(PAUSE));
-        }
-        match call(self.agent, &volume, self.call, self.driver, prepared).await {
+        self.due.may_call()?;
+        match call(self.due.agent, &volume, self.call, self.due.driver, prepared).await {
             Ok(answer) => self.done(&volume, answer).await,
             Err((failure, error)) => self.not_done(&volume, &failure, error.as_ref(), known).await,
         }
@@ -121,7 +102,7 @@ impl Pass<'_> {
     /// The live reads of [`calls::standing`].
     async fn look(&self, volume: &Volume) -> Result<(Standing, Option<Arc<Volume>>), ApiError> {
         let id = calls::id_to_delete(self.call, volume);
-        let computed = id.map(|id| lock::handle_name(self.driver, id));
+        let computed = id.map(|id| lock::handle_name(self.due.driver, id));
         let name = match self.call {
             VolumeCall::Create | VolumeCall::Validate => None,
             // The name of the driver may be another one since.
@@ -129,19 +110,19 @@ impl Pass<'_> {
             VolumeCall::DeleteRejected => computed,
         };
         let lock = match name {
-            Some(name) => self.agent.get_live::<VolumeHandle>(&name).await?,
+            Some(name) => self.due.agent.get_live::<VolumeHandle>(&name).await?,
             None => None,
         };
         let name = volume.metadata.name.as_deref().unwrap_or_default();
-        let live = read::get_live(&api(self.agent, volume), name).await?;
+        let live = read::get_live(&api(self.due.agent, volume), name).await?;
         let standing = calls::standing(self.call, volume, live.as_ref(), lock.as_ref());
         match &live {
             Some(live) if standing != Standing::Gone => {
-                self.agent.take_in(&self.agent.caches.volumes, live.clone());
+                self.due.agent.take_in(&self.due.agent.caches.volumes, live.clone());
             }
             _ => {
                 let uid = volume.metadata.uid.as_deref().unwrap_or_default();
-                self.agent.caches.volumes.remove_confirmed(uid);
+                self.due.agent.caches.volumes.remove_confirmed(uid);
             }
         }
         Ok((standing, live.map(Arc::new)))
@@ -155,18 +136,19 @@ impl Pass<'_> {
         }
         let mut after = VolumeStatus { may_exist: true, ..before.clone() };
         if before.last_error.is_none() {
-            let message = format!("CreateVolume is called on node {}", self.agent.node_name);
+            let message = format!("CreateVolume is called on node {}", self.due.agent.node_name);
             let desired = Desired::new(Reason::Creating, message);
             waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
         }
-        write(self.agent, &volume, &before, &after).await?;
-        let written = self.agent.caches.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
+        write(self.due.agent, &volume, &before, &after).await?;
+        let written =
+            self.due.agent.caches.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
         let standing = calls::standing(self.call, &volume, written.as_deref(), None);
         Ok(written.filter(|_| standing == Standing::Valid))
     }
 
     /// Writes what a call that succeeded has come to.
-    async fn done(&self, volume: &Arc<Volume>, answer: Answer) -> Result<Next, ApiError> {
+    async fn done(&self, volume: &Arc<Volume>, answer: Answer) -> Result<Next, NotDone> {
         let deleted = volume.metadata.deletion_timestamp.is_some();
         let id = answer.id().map(str::to_owned);
         if let (Answer::DeletedAgain, false) = (&answer, deleted) {
@@ -179,10 +161,10 @@ impl Pass<'_> {
         let rejects = matches!(answer, Answer::Unusable(..));
         let desired = answer.take_in(volume, &mut after);
         went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-        match (write(self.agent, volume, &before, &after).await, id) {
+        match (write(self.due.agent, volume, &before, &after).await, id) {
             (Ok(()), _) if rejects => Ok(Next::Again),
             (Ok(()), _) => {
-                self.agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
+                self.due.agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
                 Ok(Next::Done)
             }
             // What no object can hold nobody can use.
@@ -192,7 +174,7 @@ impl Pass<'_> {
             (Err(ApiError::Invalid { message, .. }), _) => {
                 self.failed(volume, &Failure::unstorable(rpc_of(self.call), &message), |_| {}).await
             }
-            (Err(error), _) => Err(error),
+            (Err(error), _) => Err(error.into()),
         }
     }
 
@@ -204,7 +186,7 @@ impl Pass<'_> {
         failure: &Failure,
         error: Option<&CallError>,
         known: bool,
-    ) -> Result<Next, ApiError> {
+    ) -> Result<Next, NotDone> {
         let creates = self.call == VolumeCall::Create;
         let not_made = creates && error.is_some_and(|error| says_not_made(error, known));
         let may_exist = match error.map(CallError::meaning) {
@@ -224,9 +206,8 @@ impl Pass<'_> {
         volume: &Arc<Volume>,
         failure: &Failure,
         also: impl Fn(&mut VolumeStatus),
-    ) -> Result<Next, ApiError> {
-        let agent = self.agent;
-        let earlier = volume.status.as_ref().and_then(|s| s.attempts);
+    ) -> Result<Next, NotDone> {
+        let agent = self.due.agent;
         let mut failure = failure.clone();
         if volume.metadata.deletion_timestamp.is_some() && failure.rpc == Rpc::CreateVolume {
             // Who waits for this call wants its outcome, and can change nothing that would make it a better one.
@@ -236,29 +217,21 @@ impl Pass<'_> {
             );
         }
         let failure = &failure;
-        let attempt = agent.retries.failed(&step(volume, failure.rpc), failure, earlier, self.driver);
-        let name = volume.metadata.name.as_deref().unwrap_or_default();
-        tracing::warn!(volume = name, attempt = attempt.number, next = ?attempt.next, "{failure}");
-        let place = format!("on node {}", agent.node_name);
-        let change = |status: &mut VolumeStatus, generation, now| {
-            failed(status, failure, attempt, &place, generation, now);
-            also(status);
-        };
+        let objects = std::slice::from_ref(volume);
+        let attempt = agent.count(&step(volume, failure.rpc), failure, self.due.driver, objects);
+        let counted = Counted { failure, attempt, node: &agent.node_name };
         // Also onto a Volume that was deleted meanwhile: whether there may be a volume is what the call has shown, and
         // nothing will show it again once a later call may have been one that repeats it.
         let still = |fresh: &Volume| {
             fresh.spec.assignment == volume.spec.assignment && state_of(fresh) == state_of(volume)
         };
-        match agent.write_outcome(&api(agent, volume), &agent.caches.volumes, volume, change, still).await {
-            Ok(()) => {}
-            Err(ApiError::Conflict(_)) => return Ok(Next::Again),
-            Err(error) => {
-                tracing::warn!(volume = name, %failure, "the failure cannot be written: {error}");
-                return Ok(Next::Retry);
+        let cache = &agent.caches.volumes;
+        let written = agent.write_failure(&api(agent, volume), cache, volume, counted, also, still).await;
+        if let Err(error) = written {
+            if !matches!(error, ApiError::Conflict(_)) {
+                tracing::warn!(%failure, "the failure cannot be written");
             }
-        }
-        if attempt.number == 1 {
-            agent.tell(volume, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
+            return Err(error.into());
         }
         Ok(Next::After(attempt.next))
     }
@@ -282,7 +255,7 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
             agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
             Next::Done
         }
-        Err(error) => again(volume, &error),
+        Err(error) => NotDone::Api(error).next(volume.metadata.name.as_deref().unwrap_or_default()),
     }
 }
 
@@ -293,15 +266,6 @@ async fn write(
     after: &VolumeStatus,
 ) -> Result<(), ApiError> {
     agent.write_status(&api(agent, volume), &agent.caches.volumes, volume, before, after).await
-}
-
-fn again(volume: &Volume, error: &ApiError) -> Next {
-    // A call that succeeded is repeated, with the same arguments and so the same result.
-    if matches!(error, ApiError::Conflict(_)) {
-        return Next::Again;
-    }
-    tracing::warn!(volume = volume.metadata.name, "{error}");
-    Next::Retry
 }
 
 fn api(agent: &Agent, volume: &Volume) -> Api<Volume> {

@@ -1,0 +1,190 @@
+//! One attempt of a CSI call, the same for every RPC and every worker.
+//!
+//! In this order: the wait after a failure, a turn at the driver, the agent's Lease, the process, the secrets; then the worker
+//! looks live, the Lease is asked once more, and the call is made (docs/adr/0012). What it came to is written, or the failure
+//! counted and written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::{Api, Resource};
+
+use super::budgets::{Budget, Busy, Direction, LATER, Service, Turn};
+use super::failure::Failure;
+use super::retry::{Attempt, Step};
+use super::status::{Progress as _, failed};
+use super::write::Called;
+use crate::agent::context::Agent;
+use crate::agent::drivers::endpoint::Serving;
+use crate::agent::host::mounts::MountError;
+use crate::agent::queues::Parked;
+use crate::agent::records::store::RecordError;
+use crate::csi::{self, Rpc, Secrets};
+use crate::k8s::events::EventReason;
+use crate::k8s::{ApiError, Cache, Next};
+
+/// Pause while no call may be started.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Node calls at a time, per driver and direction.
+pub(crate) const NODE_CALLS: usize = 32;
+
+/// Why a step was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotDone {
+    /// The driver, a path or a Secret: recorded in the status and tried again later.
+    #[error("{0}")]
+    Failed(Box<Failure>),
+    /// The step has failed and is not due for so long.
+    #[error("is tried again in {} s", .0.as_secs())]
+    BackingOff(Duration),
+    /// No call may be started now.
+    #[error("no call may be started now")]
+    NotNow,
+    /// As many calls of the driver are running as may.
+    #[error("waits for a turn at the driver")]
+    Busy,
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The node's own records.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The mounts cannot be looked at.
+    #[error(transparent)]
+    Mounts(#[from] MountError),
+}
+
+impl From<Failure> for NotDone {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(Box::new(failure))
+    }
+}
+
+impl NotDone {
+    /// When the pass over `key` is made again. A failure that can be written to an object is written before this is asked.
+    pub fn next(self, key: &str) -> Next {
+        match self {
+            Self::BackingOff(left) => Next::After(left),
+            Self::NotNow => Next::After(PAUSE),
+            Self::Busy => Next::After(LATER),
+            Self::Api(ApiError::Conflict(_)) => Next::Again,
+            Self::Failed(_) | Self::Api(_) | Self::Record(_) | Self::Mounts(_) => {
+                tracing::warn!(key, "{self}");
+                Next::Retry
+            }
+        }
+    }
+}
+
+/// A CSI call that is due.
+pub(crate) struct Due<'a> {
+    pub agent: &'a Agent,
+    pub rpc: Rpc,
+    pub driver: &'a str,
+    /// The pass that makes it, to be woken when it could not have its turn.
+    pub key: Parked,
+}
+
+/// The process that a call goes to, and what it takes along.
+pub(crate) struct Means {
+    pub serving: Serving,
+    pub secrets: Secrets,
+    /// For people: what an undo goes without.
+    pub note: Option<String>,
+}
+
+impl<'a> Due<'a> {
+    /// A turn at the driver, if a call may be started at all.
+    pub async fn turn(&self) -> Result<Turn<'a>, NotDone> {
+        let (service, limit) = match self.key {
+            Parked::Node(_) => (Service::Node, NODE_CALLS),
+            Parked::Handle(_) => (Service::Attach, self.agent.controller_concurrency(self.driver)),
+            Parked::Volume(_) => (Service::Volume, self.agent.controller_concurrency(self.driver)),
+        };
+        let direction = if self.rpc.is_inverse() { Direction::Undo } else { Direction::Make };
+        let budget = Budget { driver: self.driver.to_owned(), service, direction };
+        let turn = self.agent.budgets.turn(&budget, limit, self.key.clone()).await;
+        let turn = turn.map_err(|Busy| NotDone::Busy)?;
+        self.may_call()?;
+        Ok(turn)
+    }
+
+    /// Whether it may be started now, by the agent's Lease (rule R2).
+    pub fn may_call(&self) -> Result<(), NotDone> {
+        let may_call = match self.rpc.service() {
+            csi::Service::Controller => self.agent.may_call_controller(self.driver),
+            service @ (csi::Service::Node | csi::Service::Identity) => {
+                self.agent.may_call_driver(self.driver, service)
+            }
+        };
+        if may_call { Ok(()) } else { Err(NotDone::NotNow) }
+    }
+
+    /// The process and the secrets, which may take their time. An undo goes without a Secret that is gone (rule R12).
+    pub async fn means(&self, namespace: &str, secret: Option<&str>) -> Result<Means, Failure> {
+        let serving = self.agent.serving(self.rpc, self.driver)?;
+        let (secrets, note) = if self.rpc.is_inverse() {
+            self.agent.secrets_for_undo(self.rpc, namespace, secret).await?
+        } else {
+            (self.agent.secrets(self.rpc, namespace, secret).await?, None)
+        };
+        Ok(Means { serving, secrets, note })
+    }
+}
+
+/// A failed attempt that has been counted.
+pub(crate) struct Counted<'a> {
+    pub failure: &'a Failure,
+    pub attempt: Attempt,
+    /// The node that the call was about.
+    pub node: &'a str,
+}
+
+impl Agent {
+    /// Whether a step has waited for long enough since it failed.
+    pub fn is_due(&self, step: &Step<'_>) -> Result<(), NotDone> {
+        self.retries.wait(step).map_or(Ok(()), |left| Err(NotDone::BackingOff(left)))
+    }
+
+    /// Counts a failure. The count goes on after a restart, of this call and of no other, from the `objects` that show it.
+    pub fn count<K: Called>(
+        &self,
+        step: &Step<'_>,
+        failure: &Failure,
+        driver: &str,
+        objects: &[Arc<K>],
+    ) -> Attempt {
+        let shown = objects.iter().filter_map(|object| object.status()?.attempts_of(step.rpc)).max();
+        let attempt = self.retries.failed(step, failure, shown, driver);
+        tracing::warn!(object = step.uid, attempt = attempt.number, next = ?attempt.next, "{failure}");
+        attempt
+    }
+
+    /// Writes a failure where people look, with what `also` changes, as long as `still` holds.
+    /// The first of a row is an Event too.
+    pub async fn write_failure<K>(
+        &self,
+        api: &Api<K>,
+        cache: &Cache<K>,
+        object: &Arc<K>,
+        counted: Counted<'_>,
+        also: impl Fn(&mut K::Status),
+        still: impl Fn(&K) -> bool,
+    ) -> Result<(), ApiError>
+    where
+        K: Called + Resource<DynamicType = ()>,
+    {
+        let Counted { failure, attempt, node } = counted;
+        let place = format!("on node {node}");
+        let change = |status: &mut K::Status, generation, now: Timestamp| {
+            failed(status, failure, attempt, &place, generation, now);
+            also(status);
+        };
+        self.write_outcome(api, cache, object, change, still).await?;
+        if attempt.number == 1 {
+            self.tell(object, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
+        }
+        Ok(())
+    }
+}
