@@ -26,3 +26,9 @@ pub mod plugin;
 pub mod shutdown;
 pub mod telemetry;
 pub mod volume;
+
+#[cfg(test)]
+extern crate self as moor;
+#[cfg(test)]
+#[path = "../tests/fixtures.rs"]
+mod fixtures;

@@ -76,6 +76,7 @@ pub fn is_misplaced(attachment: &AttachmentSeen, handle: &HandleSeen) -> bool {
 mod tests {
     use super::*;
     use crate::api::attachment::ControllerRef;
+    use crate::fixtures;
 
     fn at(instance: &str) -> ControllerRef {
         ControllerRef { instance: instance.into(), agent: instance.into() }
@@ -83,11 +84,8 @@ mod tests {
 
     #[test]
     fn a_lost_attachment_follows_its_handle_although_it_is_attached() {
-        let mut attachment = AttachmentSeen::of(&crate::api::Attachment::default());
-        (attachment.attach, attachment.controller) = (true, Some(at("dead")));
-        attachment.state = AttachmentState::Attached;
-        let mut handle = HandleSeen::of(&crate::api::VolumeHandle::default());
-        handle.controller = Some(at("heir"));
+        let mut attachment = AttachmentSeen { controller: Some(at("dead")), ..fixtures::attachment("u") };
+        let mut handle = HandleSeen { controller: Some(at("heir")), ..fixtures::handle() };
         assert!(!is_misplaced(&attachment, &handle), "nothing is due while the node uses it");
         attachment.lost = true;
         assert!(is_misplaced(&attachment, &handle));
@@ -101,8 +99,8 @@ mod tests {
     /// N9: it may have been removed by hand, under an Attachment whose call has run.
     #[test]
     fn a_volume_handle_that_is_gone_does_not_say_that_no_call_has_run() {
-        let mut attachment = AttachmentSeen::of(&crate::api::Attachment::default());
-        (attachment.attach, attachment.controller) = (true, Some(at("i")));
+        let (controller, state) = (Some(at("i")), AttachmentState::Taken);
+        let mut attachment = AttachmentSeen { controller, state, ..fixtures::attachment("u") };
         let gone = HandleRead::Read(None);
         assert_eq!(plan(&attachment, "i", &gone), ControllerStep::Unpublish);
         attachment.deleted = true;

@@ -1,17 +1,10 @@
 //! Every way in which a node is, or is not, lost.
 
 use super::*;
-use crate::api::claim::Assignment;
-use crate::api::{Attachment, VolumeClaim};
+use crate::fixtures;
 
 fn attachment(attach: bool, mode: AccessMode, state: AttachmentState) -> AttachmentSeen {
-    let mut object = Attachment::default();
-    object.metadata.uid = Some("att".into());
-    object.spec.access_mode = mode;
-    object.spec.fixed.attach = attach;
-    object.spec.fixed.node_uid = "uid".into();
-    object.status = Some(crate::api::attachment::AttachmentStatus { state, ..Default::default() });
-    AttachmentSeen::of(&object)
+    AttachmentSeen { attach, mode, state, node_uid: "uid".into(), ..fixtures::attachment("att") }
 }
 
 fn usual() -> AttachmentSeen {
@@ -19,10 +12,7 @@ fn usual() -> AttachmentSeen {
 }
 
 fn claim(name: &str, deleted: bool, force: bool) -> ClaimSeen {
-    let mut claim = ClaimSeen::of(&VolumeClaim::default());
-    (claim.name, claim.deleted, claim.force) = (name.into(), deleted, force);
-    claim.assignment = Some(Assignment { attachment_uid: "att".into(), ..Assignment::default() });
-    claim
+    ClaimSeen { deleted, force, ..fixtures::granted(name, &usual()) }
 }
 
 fn there(uid: &str) -> NodeNow {

@@ -61,14 +61,19 @@ mod tests {
     use super::*;
     use crate::api::AccessMode;
     use crate::api::attachment::{AttachmentSpec, Fixed};
+    use crate::fixtures;
     use AttachmentState::{Attached, ControllerDetached, NodeDetached, Taken};
     use ControllerStep::{Idle, Publish, Unpublish};
 
     fn on(node: &str, id: &str, state: AttachmentState) -> AttachmentSeen {
-        let mut seen = AttachmentSeen::of(&Attachment::default());
-        (seen.uid, seen.node, seen.node_id) = (format!("on {node}"), node.into(), id.into());
-        (seen.mode, seen.state) = (AccessMode::MultiNodeMultiWriter, state);
-        seen
+        let (mode, node_id) = (AccessMode::MultiNodeMultiWriter, id.into());
+        AttachmentSeen {
+            node: node.into(),
+            node_id,
+            mode,
+            state,
+            ..fixtures::attachment(&format!("on {node}"))
+        }
     }
 
     #[test]

@@ -88,26 +88,26 @@ pub fn of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::claim::Assignment;
-    use crate::api::{Attachment, VolumeClaim};
+    use crate::api::attachment::ControllerRef;
+    use crate::fixtures;
 
     const LONG: Option<Duration> = None;
 
     fn claim() -> ClaimSeen {
-        let mut claim = VolumeClaim::default();
-        claim.spec.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
-        ClaimSeen { deleted: true, state: ClaimState::Ready, ..ClaimSeen::of(&claim) }
+        let granted = fixtures::granted("c", &fixtures::attachment("u"));
+        ClaimSeen { deleted: true, state: ClaimState::Ready, ..granted }
     }
 
     fn attachment(state: AttachmentState) -> AttachmentSeen {
-        let mut attachment = Attachment::default();
-        attachment.metadata.uid = Some("u".into());
-        attachment.metadata.name = Some("att".into());
-        attachment.spec.node_name = "node-2".into();
-        attachment.spec.fixed.attach = true;
-        attachment.spec.controller =
-            Some(crate::api::attachment::ControllerRef { instance: "i".into(), agent: "node-1".into() });
-        AttachmentSeen { deleted: true, state, ..AttachmentSeen::of(&attachment) }
+        let controller = ControllerRef { instance: "i".into(), agent: "node-1".into() };
+        AttachmentSeen {
+            name: "att".into(),
+            deleted: true,
+            node: "node-2".into(),
+            controller: Some(controller),
+            state,
+            ..fixtures::attachment("u")
+        }
     }
 
     fn refused() -> AttachmentStatus {

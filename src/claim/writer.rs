@@ -76,26 +76,13 @@ pub fn wait_for_writer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::claim::Assignment;
-    use crate::api::{AccessMode, AttachmentMode, VolumeHandle};
+    use crate::api::AccessMode;
+    use crate::fixtures;
 
     fn claim(uid: &str, on: Option<&str>) -> ClaimSeen {
-        ClaimSeen {
-            namespace: "ns".into(),
-            name: uid.into(),
-            uid: uid.into(),
-            created: 0,
-            deleted: false,
-            held: on.is_some(),
-            force: false,
-            node: None,
-            read_only: false,
-            mode: AccessMode::MultiNodeSingleWriter,
-            attachment_mode: AttachmentMode::FileSystem,
-            state: ClaimState::Pending,
-            assignment: on.map(|uid| Assignment { attachment_uid: uid.into(), ..Assignment::default() }),
-            yielded: None,
-        }
+        let waits = || fixtures::claim(uid);
+        let claim = on.map_or_else(waits, |on| fixtures::granted(uid, &fixtures::attachment(on)));
+        ClaimSeen { mode: AccessMode::MultiNodeSingleWriter, ..claim }
     }
 
     fn on(attachment: &str) -> WriterRef {
@@ -136,7 +123,7 @@ mod tests {
     #[test]
     fn readers_wait_for_no_writer() {
         let reader = ClaimSeen { read_only: true, ..claim("b", None) };
-        let handle = HandleSeen::of(&VolumeHandle::default());
+        let handle = fixtures::handle();
         let claims = [claim("a", Some("u1"))];
         assert!(wait_for_writer(&reader, &handle, &claims, &[]).is_ok());
         assert!(wait_for_writer(&claim("b", None), &handle, &claims, &[]).is_err());
@@ -144,7 +131,7 @@ mod tests {
 
     #[test]
     fn only_a_writer_that_is_done_is_retired_and_only_once() {
-        let handle = |writer| HandleSeen { writer, ..HandleSeen::of(&VolumeHandle::default()) };
+        let handle = |writer| HandleSeen { writer, ..fixtures::handle() };
         let named = |released, after: Option<&str>| {
             let after = after.map(on);
             handle(Some(Writer { holder: on("u1"), grant: 4, released, after }))

@@ -106,16 +106,12 @@ fn weight(key: &str, instance: &str) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures;
 
     fn instance(name: &str, healthy: bool, dead: bool) -> InstanceSeen {
-        InstanceSeen {
-            name: name.into(),
-            agent: format!("agent-of-{name}"),
-            healthy,
-            serving: healthy,
-            dead,
-            topology: BTreeMap::from([("zone".into(), name.into())]),
-        }
+        let at = ControllerRef { instance: name.into(), agent: format!("agent-of-{name}") };
+        let topology = BTreeMap::from([("zone".into(), name.into())]);
+        InstanceSeen { healthy, serving: healthy, dead, topology, ..fixtures::instance(&at) }
     }
 
     #[test]

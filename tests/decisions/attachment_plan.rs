@@ -1,13 +1,14 @@
 //! What the leader and the agent of the controller instance do next about one Attachment, case by case.
 
 use moor::api::attachment::ControllerRef;
-use moor::api::claim::Assignment;
-use moor::api::{AccessMode, Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeHandle};
+use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::closing::{self, ClosingStep};
 use moor::attachment::controller_side::{ControllerStep, HandleRead, is_misplaced, plan};
 use moor::attachment::observed::{Standing, standing};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::ClaimSeen;
+
+use super::fixtures::{self, granted};
 
 use AttachmentState::{Attached, ControllerDetached, NodeDetached, Taken};
 
@@ -19,22 +20,12 @@ fn instance(name: &str) -> ControllerRef {
 
 /// Made at epoch 2 for instance `mine`.
 fn attachment(state: AttachmentState) -> AttachmentSeen {
-    let mut seen = AttachmentSeen::of(&Attachment::default());
-    (seen.uid, seen.volume_uid) = ("u".into(), "volume".into());
-    (seen.node, seen.node_id) = ("node".into(), "id-of-node".into());
-    (seen.mode, seen.epoch) = (AccessMode::SingleNodeWriter, 2);
-    (seen.attach, seen.state) = (true, state);
-    seen.controller = Some(instance("mine"));
-    seen
+    AttachmentSeen { epoch: 2, controller: Some(instance("mine")), state, ..fixtures::attachment("u") }
 }
 
 /// As it was when [`attachment`] was made.
 fn handle() -> HandleSeen {
-    let mut seen = HandleSeen::of(&VolumeHandle::default());
-    seen.volume_uid = "volume".into();
-    (seen.mode, seen.epoch) = (AccessMode::SingleNodeWriter, 2);
-    seen.controller = Some(instance("mine"));
-    seen
+    HandleSeen { epoch: 2, controller: Some(instance("mine")), ..fixtures::handle() }
 }
 
 fn closing(epoch: i64) -> HandleSeen {
@@ -180,14 +171,11 @@ fn the_lock_is_free_when_both_sides_are_undone() {
 
 #[test]
 fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
-    let mut user = ClaimSeen::of(&VolumeClaim::default());
-    (user.uid, user.state) = ("a".into(), ClaimState::Ready);
-    user.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
+    let user = ClaimSeen { state: ClaimState::Ready, ..granted("a", &attachment(Attached)) };
     let gone = ClaimSeen { deleted: true, ..user.clone() };
     let gave_back = ClaimSeen { yielded: Some("u".into()), ..user.clone() };
     let waits = ClaimSeen { assignment: None, state: ClaimState::Pending, ..user.clone() };
-    let mut another = user.clone();
-    another.assignment.as_mut().unwrap().attachment_uid = "another".into();
+    let another = granted("a", &fixtures::attachment("another"));
     for state in [Taken, Attached] {
         let open = attachment(state);
         assert_eq!(closing::plan(&open, std::slice::from_ref(&user), false), None, "{state:?}");
@@ -223,9 +211,8 @@ fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
 /// A claim that joined it may be missing in the backup, beside one that is known and has left.
 #[test]
 fn an_unused_attachment_is_not_closed_where_etcd_may_have_been_restored() {
-    let mut gone = ClaimSeen::of(&VolumeClaim::default());
-    (gone.uid, gone.state, gone.deleted) = ("a".into(), ClaimState::Ready, true);
-    gone.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
+    let leaving = granted("a", &attachment(Attached));
+    let gone = ClaimSeen { state: ClaimState::Ready, deleted: true, ..leaving };
     for state in [Taken, Attached] {
         let open = attachment(state);
         for claims in [&[][..], std::slice::from_ref(&gone)] {

@@ -4,42 +4,17 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use moor::api::attachment::ControllerRef;
-use moor::api::claim::Assignment;
+use moor::api::AttachmentState;
 use moor::api::conditions::Reason;
 use moor::api::handle::{Drift, DriftKind, DriftedNode};
-use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
 use moor::attachment::AttachmentSeen;
 use moor::attachment::drift::{self, Finding, NodeIdSeen, Scene, compare};
-use moor::claim::ClaimSeen;
 
-fn controller() -> ControllerRef {
-    ControllerRef { instance: "c1".into(), agent: "node-1".into() }
-}
+use super::fixtures::{attachment, granted};
 
 /// An Attachment that its claims use.
 fn lock(uid: &str, node: &str) -> AttachmentSeen {
-    AttachmentSeen {
-        name: uid.into(),
-        uid: uid.into(),
-        deleted: false,
-        namespace: "default".into(),
-        volume_uid: "volume".into(),
-        handle_name: "handle".into(),
-        node: node.into(),
-        node_uid: node.into(),
-        node_id: format!("id-of-{node}"),
-        mode: AccessMode::SingleNodeWriter,
-        attachment_mode: AttachmentMode::FileSystem,
-        epoch: 1,
-        controller: Some(controller()),
-        attach: true,
-        stage: true,
-        read_only: false,
-        exclusive: false,
-        state: AttachmentState::Attached,
-        lost: false,
-    }
+    AttachmentSeen { node: node.into(), node_id: format!("id-of-{node}"), ..attachment(uid) }
 }
 
 fn time(second: i64) -> Time {
@@ -136,31 +111,6 @@ mod listing {
     }
 }
 
-fn claim(node: &str) -> ClaimSeen {
-    ClaimSeen {
-        namespace: "default".into(),
-        name: "a".into(),
-        uid: "a".into(),
-        created: 0,
-        deleted: false,
-        held: true,
-        force: false,
-        node: None,
-        read_only: false,
-        mode: AccessMode::SingleNodeWriter,
-        attachment_mode: AttachmentMode::FileSystem,
-        state: ClaimState::Taken,
-        assignment: Some(Assignment {
-            attachment: "u9".into(),
-            attachment_uid: "u9".into(),
-            handle_name: "handle".into(),
-            node_name: node.into(),
-            node_uid: node.into(),
-        }),
-        yielded: None,
-    }
-}
-
 mod telling {
     use super::*;
 
@@ -217,11 +167,8 @@ mod telling {
 
     #[test]
     fn a_missing_attachment_names_its_claims() {
-        let claims = [ClaimSeen {
-            assignment: Some(Assignment { attachment_uid: "u1".into(), ..Assignment::default() }),
-            ..claim("node-1")
-        }];
         let locks = [lock("u1", "node-1")];
+        let claims = [granted("a", &locks[0])];
         let (reason, message) =
             told("id-of-node-1", DriftKind::Missing, &Scene { claims: &claims, ..scene(&locks, &[]) });
         assert!(message.contains("for default/a") && message.contains("create them anew"), "{message}");

@@ -1,20 +1,19 @@
 //! The leader's plan as a whole: which of several things that are due comes first, and which live looks come before it.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
 use moor::api::names::instance_name;
 use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
-use moor::api::{Attachment, AttachmentState, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeState};
+use moor::api::{FINALIZER, Volume, VolumeState};
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
 use moor::attachment::{AttachmentSeen, HandleSeen};
-use moor::claim::{ClaimSeen, ForgottenSeen, Mount};
+use moor::claim::{ForgottenSeen, Mount};
 use moor::leader::{CallerNow, LeaderStep, Look, Looked};
 use moor::volume::persistent_volume::Naming;
 use moor::volume::{InstanceSeen, VolumeWaiting};
 
-use super::observed::{DRIVER, Observed};
+use super::fixtures::{self, DRIVER};
+use super::observed::Observed;
 
 mod properties;
 
@@ -23,8 +22,7 @@ fn caller(agent: &str) -> ControllerRef {
 }
 
 fn instance(agent: &str, dead: bool) -> InstanceSeen {
-    let ControllerRef { instance: name, agent } = caller(agent);
-    InstanceSeen { name, agent, healthy: !dead, serving: !dead, dead, topology: BTreeMap::new() }
+    InstanceSeen { healthy: !dead, serving: !dead, dead, ..fixtures::instance(&caller(agent)) }
 }
 
 /// A deleted Volume whose storage goes, with this order of its own.
@@ -42,17 +40,11 @@ fn leaving(operation: VolumeOperation, agent: &str, state: VolumeState) -> Volum
 }
 
 fn lock(closing: bool, agent: &str) -> HandleSeen {
-    let mut handle = HandleSeen::of(&VolumeHandle::default());
-    (handle.volume_uid, handle.volume_handle) = ("v".into(), "vol-1".into());
-    (handle.closing, handle.controller) = (closing, Some(caller(agent)));
-    handle
+    HandleSeen { volume_uid: "v".into(), closing, controller: Some(caller(agent)), ..fixtures::handle() }
 }
 
 fn attachment() -> AttachmentSeen {
-    let mut seen = AttachmentSeen::of(&Attachment::default());
-    (seen.uid, seen.name, seen.attach) = ("att".into(), "lock".into(), true);
-    seen.state = AttachmentState::Attached;
-    seen
+    fixtures::attachment("att")
 }
 
 fn silent(now: NodeNow) -> NodeFacts {
@@ -75,7 +67,7 @@ fn an_attachment_that_nobody_is_known_to_have_used_is_closed_after_a_look_at_the
     let observed = Observed { attachments: vec![attachment()], ..Observed::default() };
     let mut looked = Looked::default();
     assert_eq!(asks(&observed, &looked), Look::Users { attachment: "att".into() });
-    looked.users.insert("att".into(), vec![ClaimSeen::of(&VolumeClaim::default())]);
+    looked.users.insert("att".into(), vec![fixtures::claim("a")]);
     assert_eq!(step(&observed, &looked), LeaderStep::Rest, "somebody uses it");
     looked.users.insert("att".into(), Vec::new());
     assert_eq!(step(&observed, &looked), LeaderStep::Close { attachment: "att".into() });
@@ -91,7 +83,7 @@ fn a_node_is_declared_lost_by_what_was_read_last() {
     let mut looked = Looked::default();
     assert_eq!(asks(&observed, &looked), Look::Node { attachment: "att".into() });
     looked.nodes.insert("att".into(), NodeFacts { silent: false, ..silent(NodeNow::Gone) });
-    looked.users.insert("att".into(), vec![ClaimSeen::of(&VolumeClaim::default())]);
+    looked.users.insert("att".into(), vec![fixtures::claim("a")]);
     assert_eq!(step(&observed, &looked), LeaderStep::Rest, "its agent is heard");
     looked.nodes.insert("att".into(), silent(NodeNow::Gone));
     assert!(matches!(step(&observed, &looked), LeaderStep::DeclareLost { .. }));

@@ -5,6 +5,8 @@
 mod admission;
 mod attachment_plan;
 mod audit;
+#[path = "../fixtures.rs"]
+mod fixtures;
 mod hashing;
 mod leader_plan;
 mod model;

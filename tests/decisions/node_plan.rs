@@ -3,72 +3,31 @@
 mod guards;
 mod in_use;
 
-use moor::api::attachment::ControllerRef;
-use moor::api::claim::Assignment;
-use moor::api::{Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeHandle};
+use moor::api::{AttachmentState, ClaimState};
 use moor::attachment::node_side::{LiveAttachment, NodeStep, Seen, plan};
 use moor::attachment::record::{Done, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::ClaimSeen;
-use serde_json::json;
 
-const NODE: &str = "node-uid";
-const BOOT: &str = "boot";
+use super::fixtures::{self, BOOT, NODE_UID, attachment, granted, handle, target};
 
 /// A claim that was granted the Attachment `uid`.
 fn claim(name: &str, uid: &str, state: ClaimState) -> ClaimSeen {
-    let mut claim = ClaimSeen::of(&VolumeClaim::default());
-    (claim.name, claim.uid, claim.namespace) = (name.into(), name.into(), "ours".into());
-    (claim.held, claim.state) = (true, state);
-    claim.assignment = Some(Assignment {
-        attachment: format!("name-{uid}"),
-        attachment_uid: uid.into(),
-        handle_name: "handle".into(),
-        node_name: "node".into(),
-        node_uid: NODE.into(),
-    });
-    claim
-}
-
-/// An Attachment that is attached to this node.
-fn attachment(uid: &str) -> AttachmentSeen {
-    let mut seen = AttachmentSeen::of(&Attachment::default());
-    (seen.uid, seen.name) = (uid.into(), format!("name-{uid}"));
-    (seen.namespace, seen.node_uid) = ("ours".into(), NODE.into());
-    (seen.attach, seen.stage, seen.state) = (true, true, AttachmentState::Attached);
-    seen.controller = Some(ControllerRef { instance: "c".into(), agent: "node".into() });
-    seen
+    ClaimSeen { state, ..granted(name, &attachment(uid)) }
 }
 
 /// A record of this boot.
 fn record(uid: &str, staged: Done, targets: &[(&str, Done)]) -> Record {
-    let mut record: Record = serde_json::from_value(json!({
-        "attachmentUid": uid, "attachmentName": format!("name-{uid}"), "handleName": "handle",
-        "driverName": "driver", "pluginName": "plugin", "volumeHandle": "volume", "namespace": "ours",
-        "secrets": {}, "bootId": BOOT, "stage": true, "stagingPath": format!("/staging/{uid}"),
-        "staged": "No", "targets": {},
-    }))
-    .unwrap();
-    record.staged = staged;
-    for (claim, published) in targets {
-        let target = TargetRecord {
-            namespace: "ours".into(),
-            name: (*claim).into(),
-            path: format!("/targets/{claim}"),
-            published: *published,
-            covered: false,
-            device: Some("7:1".into()),
-            imprint: None,
-            revision: 1,
-        };
-        record.targets.insert((*claim).into(), target);
-    }
-    record
+    let target = |(claim, published): &(&str, Done)| {
+        let target = TargetRecord { published: *published, revision: 1, ..target(claim) };
+        ((*claim).to_owned(), target)
+    };
+    Record { staged, targets: targets.iter().map(target).collect(), ..fixtures::record(uid) }
 }
 
 fn seen(claims: &[ClaimSeen], attachments: &[AttachmentSeen], records: &[Record]) -> Seen {
     Seen {
-        node_uid: NODE.into(),
+        node_uid: NODE_UID.into(),
         boot_id: BOOT.into(),
         claims: claims.to_vec(),
         attachments: attachments.to_vec(),
@@ -140,8 +99,7 @@ fn without_attach_the_node_makes_the_first_call_and_reads_the_handle() {
     join.mounted = vec!["a".into()];
     assert_eq!(plan(&join), NodeStep::Publish { claim: "b".into(), attachment: "u".into() });
 
-    let mut handle = HandleSeen::of(&VolumeHandle::default());
-    handle.epoch = 2;
+    let handle = HandleSeen { epoch: 2, ..handle() };
     first.live_handle = Some(("a".into(), Some(handle.clone())));
     assert_eq!(plan(&first), NodeStep::Stage { attachment: "u".into() });
     for (epoch, closing) in [(3, true), (3, false)] {

@@ -10,8 +10,7 @@ use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use moor::leader::{Looked, Plan, Scene, plan};
 use moor::volume::{InstanceSeen, PluginSeen, driver_of_calls};
 
-/// The driver of everything.
-pub const DRIVER: &str = "driver";
+use super::fixtures::DRIVER;
 
 /// A Volume with all that hangs on it. The default is nothing, of a Plugin that exists and whose driver attaches.
 #[derive(Clone, Debug)]

@@ -2,52 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use moor::api::capability::VolumeUse;
-use moor::api::claim::Assignment;
 use moor::api::volume::Segments;
-use moor::api::{Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeHandle, lock};
-use moor::attachment::{AttachmentSeen, HandleSeen};
+use moor::api::{ClaimState, lock};
+use moor::attachment::AttachmentSeen;
 use moor::claim::admission::{Grant, Seen, Verdict, admit};
 use moor::claim::observed::{has_room, reaches};
 use moor::claim::reason::Waiting;
 use moor::claim::release::{self, ReleaseStep};
-use moor::claim::{ClaimSeen, NodeSeen, VolumeSeen};
+use moor::claim::{ClaimSeen, NodeSeen};
+
+use super::fixtures::{self, DRIVER, VOLUME_ID, attachment, handle, node, volume};
 
 fn claim(name: &str, node: Option<&str>) -> ClaimSeen {
-    let mut claim = ClaimSeen::of(&VolumeClaim::default());
-    (claim.name, claim.uid) = (name.into(), name.into());
-    claim.node = node.map(Into::into);
-    claim
-}
-
-fn node(name: &str) -> NodeSeen {
-    let (name, uid) = (name.to_owned(), name.to_owned());
-    NodeSeen {
-        name,
-        uid,
-        healthy: true,
-        reachable: true,
-        unclean: false,
-        twin: None,
-        has_room: true,
-        load: 0,
-    }
+    ClaimSeen { node: node.map(Into::into), ..fixtures::claim(name) }
 }
 
 /// What becomes of each claim, in the order in which they are judged.
 fn verdicts(claims: &[ClaimSeen], attachments: &[AttachmentSeen], nodes: &[NodeSeen]) -> Vec<Verdict> {
-    let volume = VolumeSeen {
-        uid: "volume".into(),
-        deleted: false,
-        ready: true,
-        driver: "driver".into(),
-        handle: "id".into(),
-        uses: vec![VolumeUse::default()],
-        unprepared: None,
-        attaches_read_only: false,
-    };
-    let mut handle = HandleSeen::of(&VolumeHandle::default());
-    handle.volume_uid = "volume".into();
+    let (volume, handle) = (volume(), handle());
     let seen = Seen {
         volume_name: "volume",
         volume: Some(&volume),
@@ -118,11 +90,13 @@ fn a_full_node_gets_no_further_volume() {
 #[test]
 fn a_full_node_takes_another_claim_on_a_volume_that_it_has() {
     let full = NodeSeen { has_room: false, ..node("node-1") };
-    let mut there = AttachmentSeen::of(&Attachment::default());
     let second = claim("b", Some("node-1"));
-    (there.uid, there.node, there.node_uid) = ("u".into(), "node-1".into(), "node-1".into());
-    (there.volume_uid, there.state) = ("volume".into(), AttachmentState::Attached);
-    there.name = lock::attachment_name("driver", "id", second.mode, "node-1");
+    let there = AttachmentSeen {
+        name: lock::attachment_name(DRIVER, VOLUME_ID, second.mode, "node-1"),
+        node: "node-1".into(),
+        node_uid: "node-1".into(),
+        ..attachment("u")
+    };
     let verdict = verdicts(&[second], &[there], &[full]);
     assert!(matches!(verdict.as_slice(), [Verdict::Grant(Grant::Join { .. })]), "{verdict:?}");
 }
@@ -195,11 +169,8 @@ fn a_claim_that_never_got_anything_is_freed_at_once() {
 /// had; and an Attachment that is there keeps every other claim.
 #[test]
 fn a_claim_is_freed_when_its_node_is_done_with_it() {
-    let mut there = AttachmentSeen::of(&Attachment::default());
-    there.uid = "u".into();
-    let mut leaving = claim("a", Some("node-1"));
-    (leaving.deleted, leaving.held) = (true, true);
-    leaving.assignment = Some(Assignment { attachment_uid: "u".into(), ..Assignment::default() });
+    let there = attachment("u");
+    let leaving = ClaimSeen { deleted: true, ..fixtures::granted("a", &there) };
     assert_eq!(release::plan(&leaving, std::slice::from_ref(&there)), None);
     assert_eq!(release::plan(&leaving, &[]), Some(ReleaseStep::FreeIfAttachmentGone));
     let detached = ClaimSeen { state: ClaimState::NodeDetached, ..leaving.clone() };

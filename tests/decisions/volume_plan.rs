@@ -12,6 +12,8 @@ use moor::attachment::HandleSeen;
 use moor::plugin::allow::{NotAllowed, Right};
 use moor::volume::{InstanceSeen, PluginSeen, Seen, VolumeStep, VolumeWaiting, plan};
 
+use super::fixtures;
+
 fn c1() -> ControllerRef {
     ControllerRef { instance: "c1".into(), agent: "node-1".into() }
 }
@@ -21,9 +23,7 @@ fn c2() -> ControllerRef {
 }
 
 fn instance(to: &ControllerRef, healthy: bool, dead: bool) -> InstanceSeen {
-    let topology = std::collections::BTreeMap::new();
-    let (name, agent) = (to.instance.clone(), to.agent.clone());
-    InstanceSeen { name, agent, healthy, serving: healthy, dead, topology }
+    InstanceSeen { healthy, serving: healthy, dead, ..fixtures::instance(to) }
 }
 
 /// A Volume to be created, in some state, optionally assigned, optionally deleted.
@@ -80,17 +80,8 @@ impl Row {
     }
 
     fn handle(mut self, volume_uid: &str, closing: bool) -> Self {
-        self.handle = Some(HandleSeen {
-            name: "handle".into(),
-            volume_handle: "vol-1".into(),
-            owner: "ns/volume".into(),
-            volume_uid: volume_uid.into(),
-            mode: AccessMode::SingleNodeWriter,
-            epoch: 3,
-            closing,
-            controller: Some(c1()),
-            writer: None,
-        });
+        let (volume_uid, controller) = (volume_uid.into(), Some(c1()));
+        self.handle = Some(HandleSeen { volume_uid, epoch: 3, closing, controller, ..fixtures::handle() });
         self
     }
 

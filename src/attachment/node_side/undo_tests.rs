@@ -2,104 +2,36 @@ use std::collections::BTreeMap;
 
 use super::super::plan;
 use super::*;
-use crate::api::attachment::SecretRefs;
-use crate::api::claim::Assignment;
-use crate::api::{AccessMode, AttachmentMode};
 use crate::attachment::record::{Forgotten, TargetRecord};
 use crate::claim::ClaimSeen;
+use crate::fixtures::{self, BOOT, NODE_UID};
 
 const A: &str = "attachment";
 const C: &str = "claim";
 
-fn target() -> TargetRecord {
-    TargetRecord {
-        namespace: "ns".into(),
-        name: "c".into(),
-        path: "/target".into(),
-        published: Done::Yes,
-        covered: false,
-        device: None,
-        imprint: None,
-        revision: 120,
-    }
-}
-
 /// Staged at revision 100, published at 120.
 fn record() -> Record {
-    Record {
-        attachment_uid: A.into(),
-        attachment_name: "name".into(),
-        handle_name: "handle".into(),
-        driver_name: "driver".into(),
-        plugin_name: "plugin".into(),
-        volume_handle: "vol".into(),
-        namespace: "ns".into(),
-        secrets: SecretRefs::default(),
-        boot_id: "boot".into(),
-        stage: true,
-        staging_path: "/staging".into(),
-        staged: Done::Yes,
-        targets: BTreeMap::from([(C.into(), target())]),
-        left: BTreeMap::new(),
-        revision: 100,
-        forgotten: None,
-    }
+    let targets = BTreeMap::from([(C.into(), target())]);
+    Record { targets, revision: 100, ..fixtures::record(A) }
+}
+
+fn target() -> TargetRecord {
+    TargetRecord { revision: 120, ..fixtures::target(C) }
 }
 
 fn claim() -> ClaimSeen {
-    ClaimSeen {
-        namespace: "ns".into(),
-        name: "c".into(),
-        uid: C.into(),
-        created: 0,
-        deleted: false,
-        held: true,
-        force: false,
-        node: None,
-        read_only: false,
-        mode: AccessMode::SingleNodeWriter,
-        attachment_mode: AttachmentMode::FileSystem,
-        state: ClaimState::Ready,
-        assignment: Some(Assignment {
-            attachment: "name".into(),
-            attachment_uid: A.into(),
-            handle_name: "handle".into(),
-            node_name: "node".into(),
-            node_uid: "node-uid".into(),
-        }),
-        yielded: None,
-    }
+    ClaimSeen { state: ClaimState::Ready, ..fixtures::granted(C, &attachment()) }
 }
 
 fn attachment() -> AttachmentSeen {
-    AttachmentSeen {
-        name: "name".into(),
-        uid: A.into(),
-        deleted: false,
-        namespace: "ns".into(),
-        volume_uid: "volume".into(),
-        handle_name: "handle".into(),
-        node: "node".into(),
-        node_uid: "node-uid".into(),
-        node_id: "id".into(),
-        mode: AccessMode::SingleNodeWriter,
-        attachment_mode: AttachmentMode::FileSystem,
-        epoch: 1,
-        controller: None,
-        attach: true,
-        stage: true,
-        read_only: false,
-        exclusive: true,
-        state: AttachmentState::Attached,
-        lost: false,
-    }
+    fixtures::attachment(A)
 }
 
 /// Mounted as recorded. Claim and Attachment were found gone.
 fn both_gone() -> Seen {
     Seen {
-        node_uid: "node-uid".into(),
-        boot_id: "boot".into(),
+        node_uid: NODE_UID.into(),
+        boot_id: BOOT.into(),
         records: vec![record()],
         gone_claims: vec![C.into()],
         live_attachments: vec![(A.into(), LiveAttachment::Gone)],
@@ -135,7 +67,10 @@ fn lapsed(mut seen: Seen, why: Lapse) -> Seen {
 #[test]
 fn absence_is_not_concluded_from_the_cache() {
     let seen = Seen { live_attachments: Vec::new(), ..both_gone() };
-    assert_eq!(plan(&seen), NodeStep::ReadAttachment { attachment: A.into(), name: "name".into() });
+    assert_eq!(
+        plan(&seen),
+        NodeStep::ReadAttachment { attachment: A.into(), name: "name-attachment".into() }
+    );
 }
 
 #[test]
@@ -288,11 +223,8 @@ fn a_node_that_comes_back_after_it_was_declared_lost_cleans_up() {
 
 #[test]
 fn it_gets_the_handle_again_only_when_it_is_clean() {
-    let again = AttachmentSeen { uid: "next".into(), ..attachment() };
-    let mut next = claim();
-    next.uid = "next-claim".into();
-    next.state = ClaimState::Taken;
-    next.assignment.as_mut().unwrap().attachment_uid = "next".into();
+    let again = fixtures::attachment("next");
+    let next = ClaimSeen { state: ClaimState::Taken, ..fixtures::granted("next-claim", &again) };
     let live = |seen: &mut Seen| {
         seen.live_attachments.push(("next".into(), LiveAttachment::Present(again.clone())));
     };
@@ -315,126 +247,7 @@ fn it_gets_the_handle_again_only_when_it_is_clean() {
     assert_eq!(plan(&seen), NodeStep::Stage { attachment: "next".into() });
 }
 
-const LATER: &str = "later";
-
-/// The record of A is there again, as of a version that can read it: its Attachment is gone, and the volume has been
-/// granted here anew since.
-fn under_a_later_one() -> Seen {
-    let mut later = Record { attachment_uid: LATER.into(), targets: BTreeMap::new(), ..record() };
-    later.targets.insert("other".into(), target());
-    let mut using = ClaimSeen { uid: "other".into(), ..claim() };
-    using.assignment.as_mut().unwrap().attachment_uid = LATER.into();
-    Seen {
-        records: vec![record(), later],
-        claims: vec![using],
-        attachments: vec![AttachmentSeen { uid: LATER.into(), ..attachment() }],
-        mounted: vec!["other".into()],
-        revision: Some(200),
-        ..both_gone()
-    }
-}
-
-#[test]
-fn nothing_is_undone_under_a_later_attachment() {
-    let seen = under_a_later_one();
-    assert_eq!(plan(&seen), NodeStep::Idle, "a target of the same volume id");
-    let mut staged = seen.clone();
-    staged.records[0].targets.clear();
-    assert_eq!(plan(&staged), NodeStep::Idle, "by the volume id");
-    staged.records[1].targets.clear();
-    staged.claims[0].state = ClaimState::Taken;
-    assert_eq!(plan(&staged), NodeStep::Idle, "it is staged");
-
-    let mut ordered = lapsed(seen.clone(), Lapse::WentBack);
-    ordered.orders = vec![A.into()];
-    assert_eq!(plan(&ordered), NodeStep::Idle, "an order is about the old mount");
-    let unknown = Seen { attachments: Vec::new(), ..seen.clone() };
-    let read = NodeStep::ReadAttachment { attachment: LATER.into(), name: "name".into() };
-    assert_eq!(plan(&unknown), read, "it may be there");
-}
-
-#[test]
-fn what_is_later_goes_first_and_then_what_was_before() {
-    let mut seen = under_a_later_one();
-    seen.attachments[0].deleted = true;
-    seen.claims[0].deleted = true;
-    let unpublish_later = NodeStep::Unpublish { claim: "other".into(), attachment: LATER.into() };
-    assert_eq!(plan(&seen), unpublish_later);
-    seen.records[1].targets.clear();
-    assert_eq!(plan(&seen), NodeStep::Unstage { attachment: LATER.into() });
-    seen.records[1].staged = Done::No;
-    assert_eq!(plan(&seen), unpublish());
-    // A mount that the API server does not account for is in use too.
-    let mut kept = under_a_later_one();
-    kept.attachments.clear();
-    kept.live_attachments.push((LATER.into(), LiveAttachment::Gone));
-    kept.records[1].forgotten = Some(Forgotten { why: Lapse::WentBack, since: 0 });
-    assert_eq!(plan(&kept), NodeStep::Idle);
-}
-
-/// Of two that are both in doubt neither may wait for the other.
-#[test]
-fn what_is_not_mounted_any_more_holds_nothing_up() {
-    let mut seen = under_a_later_one();
-    for record in &mut seen.records {
-        record.staged = Done::Maybe;
-        record.targets.values_mut().for_each(|target| target.published = Done::Maybe);
-    }
-    seen.mounted.clear();
-    assert_eq!(plan(&seen), unpublish());
-    let mut both = under_a_later_one();
-    both.claims.clear();
-    both.attachments.clear();
-    both.gone_claims.push("other".into());
-    both.live_attachments.push((LATER.into(), LiveAttachment::Gone));
-    assert_eq!(plan(&both), unpublish(), "neither is of an Attachment");
-}
-
-const U2: &str = "second";
-
-/// U2 was granted and attached beside the mount of A, and closes before anything was made for it.
-fn closing_beside_a_mount() -> Seen {
-    let second = AttachmentSeen { uid: U2.into(), deleted: true, ..attachment() };
-    lapsed(Seen { attachments: vec![second], revision: Some(500), ..both_gone() }, Lapse::WentBack)
-}
-
-/// A driver goes by volume and node: what is detached for one Attachment is detached for all of them.
-#[test]
-fn a_volume_is_not_handed_on_under_the_mount_of_another_record() {
-    let hands_on = NodeStep::ReportDetached { attachment: U2.into() };
-    let unused = closing_beside_a_mount();
-    assert_eq!(plan(&unused), NodeStep::Idle, "nothing was ever made for it");
-    let clean = Record { attachment_uid: U2.into(), staged: Done::No, targets: BTreeMap::new(), ..record() };
-    let mut undone = unused.clone();
-    undone.records.push(clean);
-    assert_eq!(plan(&undone), NodeStep::Idle, "its own traces are undone");
-    assert!(unused.is_held_up(U2) && undone.is_held_up(U2), "its claim is told");
-    let open = AttachmentSeen { deleted: false, ..unused.attachments[0].clone() };
-    assert!(!Seen { attachments: vec![open], ..unused.clone() }.is_held_up(U2), "it does not close");
-    for seen in [unused, undone] {
-        let without_calls = AttachmentSeen { attach: false, ..seen.attachments[0].clone() };
-        assert_eq!(plan(&Seen { attachments: vec![without_calls], ..seen.clone() }), hands_on, "no detach");
-        let mut after = seen.clone();
-        after.records[0].targets.clear();
-        assert_eq!(plan(&after), NodeStep::Idle, "it is staged");
-        after.records[0].staged = Done::No;
-        after.live_attachments.clear();
-        after.records[0].forgotten = None;
-        let clean_attachment = AttachmentSeen { state: AttachmentState::NodeDetached, ..attachment() };
-        after.attachments.push(clean_attachment);
-        assert_eq!(plan(&after), hands_on, "it is clean");
-        assert!(!after.is_held_up(U2));
-    }
-}
-
-#[test]
-fn a_volume_is_not_handed_on_beside_what_nobody_can_read() {
-    let alone = Seen { records: Vec::new(), ..closing_beside_a_mount() };
-    let unreadable = Seen { unreadable: vec![A.into()], unreadable_here: vec![A.into()], ..alone.clone() };
-    assert_eq!(plan(&unreadable), NodeStep::Idle);
-    let of_another_volume = Seen { unreadable_here: Vec::new(), ..unreadable };
-    assert_eq!(plan(&of_another_volume), NodeStep::ReportDetached { attachment: U2.into() });
-}
-
+#[path = "beside_tests.rs"]
+mod beside;
 #[path = "unreadable_tests.rs"]
 mod unreadable;

@@ -11,7 +11,8 @@ use moor::claim::writer::retire;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::scene::{Driver, HERE, THERE, World, grant, node};
+use super::scene::{Driver, HERE, THERE, World};
+use crate::fixtures::{grant, node};
 
 /// A node on which the driver is not healthy: whoever names it waits, and is in nobody's way.
 const SICK: &str = "node-3";

@@ -1,14 +1,13 @@
 //! A volume with holders, as admission sees it.
 
 use moor::api::capability::VolumeUse;
-use moor::api::claim::Assignment;
-use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState, lock};
+use moor::api::{AccessMode, AttachmentMode, ClaimState, lock};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::admission::{Seen, Verdict, admit, is_exclusive, shares_node};
 use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 
-pub const DRIVER: &str = "driver";
-pub const VOLUME_ID: &str = "volume-1";
+use super::super::fixtures::{self, DRIVER, VOLUME_ID, grant, node};
+
 pub const HERE: &str = "node-1";
 pub const THERE: &str = "node-2";
 
@@ -50,27 +49,8 @@ impl World {
                 .map(|attachment_mode| VolumeUse { access_mode, attachment_mode })
         });
         Self {
-            volume: VolumeSeen {
-                uid: "volume".into(),
-                deleted: false,
-                ready: true,
-                driver: DRIVER.into(),
-                handle: VOLUME_ID.into(),
-                uses: uses.collect(),
-                unprepared: None,
-                attaches_read_only: false,
-            },
-            handle: HandleSeen {
-                name: "handle".into(),
-                volume_handle: "vol-1".into(),
-                owner: "ns/volume".into(),
-                volume_uid: "volume".into(),
-                mode,
-                epoch: 1,
-                closing: false,
-                controller: None,
-                writer: None,
-            },
+            volume: VolumeSeen { uses: uses.collect(), ..fixtures::volume() },
+            handle: HandleSeen { mode, controller: None, ..fixtures::handle() },
             claims: Vec::new(),
             attachments: Vec::new(),
             nodes: vec![node(HERE), node(THERE)],
@@ -113,11 +93,6 @@ impl World {
     ) {
         self.attachments.push(AttachmentSeen {
             name: lock::attachment_name(DRIVER, VOLUME_ID, mode, node),
-            uid: uid.into(),
-            deleted: false,
-            namespace: "default".into(),
-            volume_uid: "volume".into(),
-            handle_name: "handle".into(),
             node: node.into(),
             node_uid: node.into(),
             node_id: node.into(),
@@ -125,12 +100,8 @@ impl World {
             attachment_mode,
             epoch: self.handle.epoch,
             controller: None,
-            attach: true,
-            stage: true,
-            read_only: false,
             exclusive: driver.is_exclusive(mode),
-            state: AttachmentState::Attached,
-            lost: false,
+            ..fixtures::attachment(uid)
         });
     }
 
@@ -143,22 +114,8 @@ impl World {
         node: Option<&str>,
     ) -> &mut ClaimSeen {
         let created = i64::try_from(self.claims.len()).unwrap();
-        self.claims.push(ClaimSeen {
-            namespace: "default".into(),
-            name: uid.into(),
-            uid: uid.into(),
-            created,
-            deleted: false,
-            held: false,
-            force: false,
-            node: node.map(Into::into),
-            read_only,
-            mode,
-            attachment_mode: AttachmentMode::FileSystem,
-            state: ClaimState::Pending,
-            assignment: None,
-            yielded: None,
-        });
+        let node = node.map(Into::into);
+        self.claims.push(ClaimSeen { created, node, read_only, mode, ..fixtures::claim(uid) });
         self.claims.last_mut().unwrap()
     }
 
@@ -171,28 +128,5 @@ impl World {
         claim.held = true;
         claim.assignment = Some(grant(&of));
         claim
-    }
-}
-
-pub fn grant(attachment: &AttachmentSeen) -> Assignment {
-    Assignment {
-        attachment: attachment.name.clone(),
-        attachment_uid: attachment.uid.clone(),
-        handle_name: "handle".into(),
-        node_name: attachment.node.clone(),
-        node_uid: attachment.node_uid.clone(),
-    }
-}
-
-pub fn node(name: &str) -> NodeSeen {
-    NodeSeen {
-        name: name.into(),
-        uid: name.into(),
-        healthy: true,
-        reachable: true,
-        unclean: false,
-        twin: None,
-        has_room: true,
-        load: 0,
     }
 }

@@ -1,4 +1,4 @@
-//! Arbitrary objects as decisions see them, for `properties.rs`.
+//! Arbitrary objects as decisions see them, for `properties.rs`. All fields are spelled out, so that none is left the same.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const DRIVER: &str = "driver";
-const VOLUME_ID: &str = "volume-1";
+use crate::fixtures::{DRIVER, VOLUME_ID};
+
 const NODES: [&str; 2] = ["node-1", "node-2"];
 const CLAIMS: [&str; 4] = ["a", "b", "c", "d"];
 const UIDS: [&str; 3] = ["u1", "u2", "u3"];

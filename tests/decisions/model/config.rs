@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use moor::api::{AccessMode, lock, names};
 
 use super::state::{Actor, Kind};
+use crate::fixtures::{DRIVER, VOLUME_ID};
 
 /// Most claims of a run.
 pub const CLAIMS: usize = 3;
@@ -193,11 +194,6 @@ impl Config {
 /// Names of Attachments, as the lock makes them: for all nodes, for node 0, for node 1.
 #[derive(Debug)]
 pub struct Names(pub [String; 1 + NODES]);
-
-/// The driver's name.
-pub const DRIVER: &str = "driver";
-/// The volume id.
-pub const VOLUME_ID: &str = "volume-1";
 
 impl Names {
     pub fn new() -> Self {

@@ -1,7 +1,5 @@
 //! What a leader's plan looks at, in the words of the product, and the answers to its live looks.
 
-use std::collections::BTreeMap;
-
 use moor::api::AttachmentMode;
 use moor::api::capability::VolumeUse;
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
@@ -9,10 +7,11 @@ use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use moor::leader::{CallerNow, Look, Looked};
 use moor::volume::InstanceSeen;
 
+use super::super::fixtures;
 use super::super::observed::Observed;
-use super::config::{Config, DRIVER, NODES, VOLUME_ID, instance_name, node_ids, node_name};
+use super::config::{Config, NODES, instance_name, node_ids, node_name};
 use super::leader::{LeaderView, view};
-use super::seen::{NAMES, att_seen, claim_of, claim_seen, handle_seen};
+use super::seen::{NAMES, att_seen, claim_of, claim_seen, controller_ref, handle_seen};
 use super::seen::{node_uid, uid_name, uid_of, volume_uid};
 use super::state::{Actor, Att, State, Uid};
 use super::volumes::{self, Name};
@@ -108,23 +107,18 @@ fn volume_seen(config: &Config, name: &Name) -> Option<VolumeSeen> {
         uid: volume_uid(v),
         deleted: vol.deleted,
         ready: vol.ready,
-        driver: DRIVER.into(),
-        handle: VOLUME_ID.into(),
         uses: uses.collect(),
-        unprepared: None,
-        attaches_read_only: false,
+        ..fixtures::volume()
     })
 }
 
 /// The controller instances, as a leader sees them.
 fn instances(config: &Config, alive: &[bool; NODES]) -> Vec<InstanceSeen> {
     let seen = |(i, alive): (u8, &bool)| InstanceSeen {
-        name: instance_name(i).into(),
-        agent: node_name(i).into(),
         healthy: *alive,
         serving: *alive,
         dead: !alive,
-        topology: BTreeMap::new(),
+        ..fixtures::instance(&controller_ref(i))
     };
     (0..).zip(alive).filter(|_| config.attach).map(seen).collect()
 }
@@ -132,14 +126,11 @@ fn instances(config: &Config, alive: &[bool; NODES]) -> Vec<InstanceSeen> {
 fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {
     let (machine, node) = (&view.machines[usize::from(n)], &view.nodes[usize::from(n)]);
     NodeSeen {
-        name: node_name(n).into(),
         uid: node_uid(n, machine.uid),
         healthy: view.sick != Some(n) && !machine.away && !node.tainted && !node.unregistered,
-        reachable: true,
         unclean: view.unclean[usize::from(n)],
-        twin: None,
-        has_room: true,
         load: view.atts.iter().filter(|a| a.node == n).count(),
+        ..fixtures::node(node_name(n))
     }
 }
 

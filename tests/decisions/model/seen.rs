@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::{LazyLock, Mutex};
 
-use moor::api::AttachmentMode;
-use moor::api::attachment::{ControllerRef, SecretRefs};
+use moor::api::attachment::ControllerRef;
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
 use moor::attachment::node_side::{self, LiveAttachment, NodeStep};
@@ -16,16 +15,13 @@ use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::ClaimSeen;
 use moor::claim::admission::is_exclusive;
 
-use super::config::{
-    CLAIMS, Config, DRIVER, Names, VOLUME_ID, claim_ids, claim_name, instance_name, node_name,
-};
+use super::config::{CLAIMS, Config, Names, claim_ids, claim_name, instance_name, node_name};
 use super::state::{Att, Claim, Handle, Lock, Pass, Rec, Uid};
+use crate::fixtures::{self, NAMESPACE};
 use crate::hashing::HashMap;
 
 /// The Volume's UID and name.
 pub const VOLUME: &str = "volume";
-/// The namespace of everything.
-pub const NAMESPACE: &str = "default";
 
 pub static NAMES: LazyLock<Names> = LazyLock::new(Names::new);
 
@@ -80,9 +76,7 @@ pub fn controller_ref(i: u8) -> ControllerRef {
 pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {
     let spec = &config.claims[usize::from(c)];
     ClaimSeen {
-        namespace: NAMESPACE.into(),
         name: claim_name(if config.budget.again > 0 { 0 } else { c }).into(),
-        uid: claim_name(c).into(),
         created: i64::from(c),
         deleted: claim.deleted,
         held: claim.held,
@@ -90,7 +84,6 @@ pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {
         node: spec.node.map(|n| node_name(n).into()),
         read_only: spec.read_only,
         mode: spec.mode,
-        attachment_mode: AttachmentMode::FileSystem,
         state: claim.state,
         assignment: claim.assigned.map(|(uid, node)| Assignment {
             attachment: NAMES.of(spec.mode, node).into(),
@@ -100,37 +93,32 @@ pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {
             node_uid: node_name(node).into(),
         }),
         yielded: claim.yielded.map(uid_name),
+        ..fixtures::claim(claim_name(c))
     }
 }
 
 pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
     AttachmentSeen {
         name: NAMES.of(att.mode, att.node).into(),
-        uid: uid_name(att.uid),
         deleted: att.deleted,
-        namespace: NAMESPACE.into(),
         volume_uid: volume_uid(att.volume),
-        handle_name: "handle".into(),
         node: node_name(att.node).into(),
         node_uid: node_uid(att.node, att.node_uid),
         node_id: node_name(att.node).into(),
         mode: att.mode,
-        attachment_mode: AttachmentMode::FileSystem,
         epoch: i64::from(att.epoch),
         controller: config.attach.then(|| controller_ref(att.controller)),
         attach: config.attach,
         stage: config.stage,
-        read_only: false,
         exclusive: is_exclusive(att.mode, config.shares_node),
         state: att.state,
         lost: att.lost,
+        ..fixtures::attachment(&uid_name(att.uid))
     }
 }
 
 pub fn handle_seen(config: &Config, handle: &Handle) -> Option<HandleSeen> {
     handle.there.then(|| HandleSeen {
-        name: "handle".into(),
-        volume_handle: VOLUME_ID.into(),
         owner: format!("{NAMESPACE}/{VOLUME}"),
         volume_uid: volume_uid(handle.owner),
         mode: handle.mode,
@@ -143,6 +131,7 @@ pub fn handle_seen(config: &Config, handle: &Handle) -> Option<HandleSeen> {
             released: w.released,
             after: w.after.map(writer_ref),
         }),
+        ..fixtures::handle()
     })
 }
 
@@ -170,39 +159,19 @@ pub fn lock_of(writer: &Writer) -> Lock {
 fn record_seen(rec: &Rec, node: u8) -> Record {
     let name = NAMES.of(rec.mode, node);
     let target = |(c, done): (u8, Done)| {
-        let target = TargetRecord {
-            namespace: NAMESPACE.into(),
-            name: claim_name(c).into(),
-            path: "target".into(),
-            published: done,
-            covered: false,
-            device: None,
-            imprint: None,
-            revision: 0,
-        };
-        (claim_name(c).to_owned(), target)
+        (claim_name(c).to_owned(), TargetRecord { published: done, ..fixtures::target(claim_name(c)) })
     };
     Record {
-        attachment_uid: uid_name(rec.uid),
         attachment_name: name.into(),
-        handle_name: "handle".into(),
-        driver_name: DRIVER.into(),
-        plugin_name: DRIVER.into(),
-        volume_handle: VOLUME_ID.into(),
-        namespace: NAMESPACE.into(),
-        secrets: SecretRefs::default(),
         boot_id: format!("boot-{}", rec.boot),
-        stage: true,
-        staging_path: "staging".into(),
         staged: rec.staged,
         targets: (0..)
             .zip(rec.targets)
             .filter_map(|(c, t)| Some((c, t?)))
             .map(target)
             .collect::<BTreeMap<_, _>>(),
-        left: BTreeMap::new(),
-        revision: 0,
         forgotten: rec.forgotten.then_some(Forgotten { since: 0, why: Lapse::LockRemoved }),
+        ..fixtures::record(&uid_name(rec.uid))
     }
 }
 

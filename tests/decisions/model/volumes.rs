@@ -7,10 +7,11 @@ use moor::api::volume::{VolumeAssignment, VolumeOperation, VolumeState};
 use moor::api::{FINALIZER, Volume, VolumeState::Ready};
 
 use super::actions::What;
-use super::config::{Config, VOLUME_ID, Volumes, claim_ids};
+use super::config::{Config, Volumes, claim_ids};
 use super::harm::Harm;
-use super::seen::{NAMESPACE, VOLUME, controller_ref, volume_uid};
+use super::seen::{VOLUME, controller_ref, volume_uid};
 use super::state::{Actor, Cached, Handle, Kind, State, Vol};
+use crate::fixtures::{NAMESPACE, VOLUME_ID};
 
 /// What hangs on one Volume's name.
 #[derive(Clone, Debug)]

@@ -103,25 +103,22 @@ fn what_is_given_back_is_unpublished_first() {
 fn a_writer_that_is_not_named_makes_no_call() {
     let mut writer = claim("a", "u", ClaimState::Pending);
     writer.mode = AccessMode::MultiNodeSingleWriter;
-    let handle = |claim: &str, attachment: &str| {
-        let mut handle = HandleSeen::of(&VolumeHandle::default());
+    let named = |claim: &str, attachment: &str| {
         let holder =
             WriterRef { claim_uid: claim.into(), attachment_uid: attachment.into(), ..WriterRef::default() };
-        handle.writer = Some(Writer { holder, grant: 1, released: false, after: None });
-        Some(handle)
+        let writer = Some(Writer { holder, grant: 1, released: false, after: None });
+        Some(HandleSeen { writer, ..handle() })
     };
     let mut first = looked(seen(&[writer], &[attachment("u")], &[]));
     let look = NodeStep::ReadHandle { claim: "a".into(), attachment: "u".into() };
     assert_eq!(plan(&first), look);
-    first.live_handle = Some(("b".into(), handle("a", "u")));
+    first.live_handle = Some(("b".into(), named("a", "u")));
     assert_eq!(plan(&first), look, "read for another claim, perhaps before this one was granted");
-    for other in
-        [handle("b", "u"), handle("a", "before"), None, Some(HandleSeen::of(&VolumeHandle::default()))]
-    {
+    for other in [named("b", "u"), named("a", "before"), None, Some(handle())] {
         first.live_handle = Some(("a".into(), other));
         assert_eq!(plan(&first), yields("a", "u"));
     }
-    first.live_handle = Some(("a".into(), handle("a", "u")));
+    first.live_handle = Some(("a".into(), named("a", "u")));
     assert_eq!(plan(&first), NodeStep::Stage { attachment: "u".into() });
     first.claims[0].read_only = true;
     first.live_handle = None;

@@ -1,6 +1,5 @@
 //! The world at one moment, and the objects that the decisions look at.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use moor::api::attachment::ControllerRef;
@@ -12,7 +11,7 @@ use moor::attachment::HandleSeen;
 use moor::volume::InstanceSeen;
 use moor::volume::calls::VolumeCall;
 
-use super::super::observed::DRIVER;
+use super::super::fixtures::{self, DRIVER};
 
 /// The agents, by number. Each has one controller instance beside it.
 pub const AGENTS: usize = 2;
@@ -180,12 +179,10 @@ impl State {
 
     pub fn instances(&self) -> Vec<InstanceSeen> {
         let seen = |agent: u8| InstanceSeen {
-            name: instance(agent).into(),
-            agent: node(agent).into(),
             healthy: !self.away[usize::from(agent)],
             serving: !self.away[usize::from(agent)],
             dead: self.is_dead(agent),
-            topology: BTreeMap::new(),
+            ..fixtures::instance(&reference(agent))
         };
         [0, 1].map(seen).to_vec()
     }
