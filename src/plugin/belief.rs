@@ -71,6 +71,9 @@ mod tests {
         let honest = instance("worker", "d");
         assert!(counts(&honest, "d"));
         assert!(!counts(&honest, "other"), "of another driver");
+        let mut posing = honest.clone();
+        posing.spec.driver_name = "other".into();
+        assert!(!counts(&posing, "d"), "under the name of this driver's");
         let named = |name: &str| {
             let mut instance = honest.clone();
             instance.metadata.name = Some(name.into());

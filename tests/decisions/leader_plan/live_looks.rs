@@ -1,0 +1,292 @@
+//! What a live look can forbid, one by one: the caches allow the step, and only what was read last keeps it back.
+
+use moor::api::handle::{Writer, WriterRef};
+use moor::api::plugin::Balancing;
+use moor::api::{AccessMode, AttachmentState, ClaimState};
+use moor::claim::{ClaimSeen, VolumeSeen};
+
+use super::*;
+use crate::fixtures::{claim, granted, node};
+
+/// The Volume of [`leaving`] before it is deleted.
+fn kept(state: VolumeState) -> Volume {
+    let mut volume = leaving(VolumeOperation::Create, "node-1", state);
+    volume.metadata.deletion_timestamp = None;
+    volume
+}
+
+/// A Volume that is Ready and open, at an instance that works.
+fn open() -> Observed {
+    Observed {
+        volume: Some(kept(VolumeState::Ready)),
+        volume_seen: Some(VolumeSeen { uid: "v".into(), ..fixtures::volume() }),
+        instances: vec![instance("node-1", false)],
+        handle: Some(lock(false, "node-1")),
+        nodes: vec![node("node-1")],
+        ..Observed::default()
+    }
+}
+
+fn waits(observed: &Observed, looked: &Looked) -> VolumeWaiting {
+    plan(&observed.scene(looked)).volume_waits.expect("it waits")
+}
+
+fn in_persistent_volume() -> Option<NamedBy> {
+    Some(NamedBy { name: "pv".into(), field: "spec.csi", certain: true })
+}
+
+/// A node that is gone, or marked as off, may be back with what it reported.
+#[test]
+fn nothing_is_granted_or_deleted_before_reports_have_ended() {
+    let grants = Observed { claims: vec![claim("a")], ended_reports: true, ..open() };
+    let deletes = Observed {
+        volume: Some(leaving(VolumeOperation::Create, "node-1", VolumeState::Ready)),
+        handle: Some(lock(true, "node-1")),
+        ended_reports: true,
+        ..open()
+    };
+    for observed in [grants, deletes] {
+        let mut looked = Looked { locks: Some(Vec::new()), named_by: Some(None), ..Looked::default() };
+        assert_eq!(asks(&observed, &looked), Look::EndedReports);
+        looked.reports_have_ended = Some(false);
+        assert_eq!(step(&observed, &looked), LeaderStep::Rest);
+        looked.reports_have_ended = Some(true);
+        let done = step(&observed, &looked);
+        assert!(
+            matches!(done, LeaderStep::CreateAttachment { .. } | LeaderStep::AssignVolume(_)),
+            "{done:?}"
+        );
+    }
+}
+
+/// N14: a claim that is gone may still be mounted on the Attachment on which it wrote.
+#[test]
+fn a_writer_comes_after_the_one_before_it_has_let_go() {
+    let mode = AccessMode::MultiNodeSingleWriter;
+    let on = AttachmentSeen { volume_uid: "v".into(), mode, ..attachment() };
+    let on = AttachmentSeen { name: moor::api::lock::attachment_name(DRIVER, "vol-1", mode, &on.node), ..on };
+    let of = |claim: &str, attachment: &str| WriterRef {
+        claim: format!("default/{claim}"),
+        claim_uid: claim.into(),
+        attachment: format!("name-{attachment}"),
+        attachment_uid: attachment.into(),
+    };
+    let waiting = ClaimSeen { mode, node: Some(on.node.clone()), ..claim("b") };
+    let named = |holder| {
+        let writer = Writer { holder, grant: 2, released: true, after: Some(of("a", "u0")) };
+        let uses = vec![moor::api::capability::VolumeUse { access_mode: mode, ..Default::default() }];
+        Observed {
+            volume_seen: Some(VolumeSeen { uid: "v".into(), uses, ..fixtures::volume() }),
+            handle: Some(HandleSeen { mode, writer: Some(writer), ..lock(false, "node-1") }),
+            nodes: vec![moor::claim::NodeSeen { uid: on.node_uid.clone(), ..node(&on.node) }],
+            claims: vec![waiting.clone()],
+            attachments: vec![on.clone()],
+            locks: vec![on.clone()],
+            ..open()
+        }
+    };
+    let (assigned, names) = (named(of("b", &on.uid)), named(of("c", "u1")));
+    for observed in [assigned, names] {
+        let mut looked = Looked::default();
+        assert_eq!(asks(&observed, &looked), Look::Claim { key: "default/a".into(), uid: "a".into() });
+        let writes = granted("a", &fixtures::attachment("u0"));
+        let gone = ClaimSeen { yielded: Some("u0".into()), ..writes.clone() };
+        looked.claims.insert("a".into(), Some(gone));
+        let next = step(&observed, &looked);
+        assert!(matches!(next, LeaderStep::AssignClaim { .. } | LeaderStep::NameWriter { .. }), "{next:?}");
+        for before in [Some(writes), None] {
+            let mut looked = Looked { claims: [("a".into(), before)].into(), ..Looked::default() };
+            assert_eq!(asks(&observed, &looked), Look::Attachment { name: "name-u0".into() });
+            looked.attachments.insert("name-u0".into(), Some("u0".into()));
+            assert_eq!(step(&observed, &looked), LeaderStep::Rest);
+            looked.attachments.insert("name-u0".into(), None);
+            assert_eq!(step(&observed, &looked), next);
+        }
+    }
+}
+
+#[test]
+fn a_claim_is_freed_when_its_attachment_is_gone_and_it_is_no_writer_any_more() {
+    let on = attachment();
+    let leaving = ClaimSeen { deleted: true, ..granted("a", &on) };
+    let observed = Observed { claims: vec![leaving.clone()], ..open() };
+    let mut looked = Looked::default();
+    assert_eq!(asks(&observed, &looked), Look::Attachment { name: on.name.clone() });
+    looked.attachments.insert(on.name.clone(), Some(on.uid.clone()));
+    assert_eq!(step(&observed, &looked), LeaderStep::Rest, "the cache is behind");
+    for now in [None, Some("another".to_owned())] {
+        looked.attachments.insert(on.name.clone(), now);
+        assert_eq!(step(&observed, &looked), LeaderStep::FreeClaim { claim: "a".into() });
+    }
+    // Afterwards nobody could tell it from one that was removed by hand.
+    let holder = WriterRef { claim_uid: "a".into(), attachment_uid: on.uid, ..WriterRef::default() };
+    let writer = Some(Writer { holder, grant: 1, released: false, after: None });
+    let wrote = Observed {
+        handle: Some(HandleSeen { writer, ..lock(false, "node-1") }),
+        claims: vec![ClaimSeen { state: ClaimState::NodeDetached, ..leaving }],
+        ..open()
+    };
+    assert!(matches!(step(&wrote, &Looked::default()), LeaderStep::RetireWriter(_)));
+}
+
+/// Rule R4: it is by the users' word that a node is lost that nobody vouches for.
+#[test]
+fn a_force_detach_is_by_the_claims_as_they_are_now() {
+    let forced = ClaimSeen { deleted: true, force: true, ..granted("a", &attachment()) };
+    let alive = granted("b", &attachment());
+    let here =
+        NodeNow::There { uid: String::new(), out_of_service: false, boot_id: String::new(), node_id: None };
+    let observed = Observed {
+        claims: vec![forced.clone()],
+        attachments: vec![AttachmentSeen { deleted: true, ..attachment() }],
+        nodes_of: [("att".to_owned(), silent(here.clone()))].into(),
+        ..Observed::default()
+    };
+    let mut looked = Looked::default();
+    assert_eq!(asks(&observed, &looked), Look::Users { attachment: "att".into() });
+    looked.users.insert("att".into(), vec![forced.clone(), alive]);
+    looked.nodes.insert("att".into(), silent(here));
+    assert_eq!(step(&observed, &looked), LeaderStep::Rest, "another has come");
+    looked.users.insert("att".into(), vec![forced]);
+    assert!(matches!(step(&observed, &looked), LeaderStep::DeclareLost { .. }));
+}
+
+/// Trap N8: the call is left out only where nobody can ever make it.
+#[test]
+fn a_call_is_left_out_when_its_instance_is_cut_off_and_its_node_gone() {
+    let controller = Some(caller("node-1"));
+    let lost = AttachmentSeen { deleted: true, lost: true, controller, ..attachment() };
+    let observed = Observed {
+        plugin: Some(Balancing::PerTopology),
+        instances: vec![instance("node-1", true)],
+        nodes_of: [("att".to_owned(), silent(NodeNow::Gone))].into(),
+        attachments: vec![lost.clone()],
+        ..Observed::default()
+    };
+    let mut looked = Looked::default();
+    assert_eq!(asks(&observed, &looked), Look::Node { attachment: "att".into() });
+    let uid = lost.node_uid.clone();
+    let back = NodeNow::There { uid, out_of_service: false, boot_id: String::new(), node_id: None };
+    let instance = caller("node-1").instance;
+    for (now, caller_now, step_now) in [
+        (NodeNow::Gone, CallerNow::CutOff, LeaderStep::Abandon { attachment: "att".into() }),
+        (NodeNow::Gone, CallerNow::Left, LeaderStep::Rest),
+        (NodeNow::Gone, CallerNow::MayCall, LeaderStep::Rest),
+        (back, CallerNow::CutOff, LeaderStep::Rest),
+    ] {
+        looked.nodes.insert("att".into(), silent(now.clone()));
+        looked.callers.clear();
+        assert_eq!(asks(&observed, &looked), Look::Caller(caller("node-1")));
+        looked.callers.insert(instance.clone(), caller_now);
+        assert_eq!(step(&observed, &looked), step_now, "{now:?} {caller_now:?}");
+    }
+}
+
+/// Its machine may have started since `spec.lost` was written.
+#[test]
+fn what_no_call_cuts_off_is_freed_while_its_node_is_out() {
+    let lost = AttachmentSeen { deleted: true, lost: true, attach: false, ..attachment() };
+    let observed = Observed { attachments: vec![lost], ..Observed::default() };
+    let mut looked = Looked::default();
+    assert_eq!(asks(&observed, &looked), Look::Node { attachment: "att".into() });
+    looked.nodes.insert("att".into(), NodeFacts { silent: false, ..silent(NodeNow::Gone) });
+    assert_eq!(step(&observed, &looked), LeaderStep::Rest);
+    looked.nodes.insert("att".into(), silent(NodeNow::Gone));
+    assert_eq!(step(&observed, &looked), LeaderStep::FreeAttachment { attachment: "att".into() });
+}
+
+#[test]
+fn storage_is_locked_when_no_persistent_volume_names_it_and_behind_what_is_attached() {
+    let made = Observed { volume: Some(kept(VolumeState::Created)), handle: None, ..open() };
+    let mut looked = Looked::default();
+    let names = Look::PersistentVolumes { driver: DRIVER.into(), volume_handle: "vol-1".into() };
+    assert_eq!(asks(&made, &looked), names);
+    looked.named_by = Some(in_persistent_volume());
+    assert_eq!(step(&made, &looked), LeaderStep::Rest);
+    assert!(matches!(waits(&made, &looked), VolumeWaiting::AnswerInPersistentVolume { .. }));
+    looked.named_by = Some(None);
+    assert_eq!(asks(&made, &looked), Look::Locks);
+    for (left, epoch, closing) in
+        [(vec![], 1, false), (vec![AttachmentSeen { epoch: 4, ..attachment() }], 5, true)]
+    {
+        looked.locks = Some(left);
+        let controller = Some(caller("node-1"));
+        assert_eq!(step(&made, &looked), LeaderStep::CreateHandle { epoch, closing, controller });
+    }
+}
+
+/// What CreateVolume answered may be what the stock stack has.
+#[test]
+fn what_nobody_can_use_is_left_to_the_persistent_volume_that_names_it() {
+    let mut volume = kept(VolumeState::Pending);
+    let rejected = Rejected { volume_handle: "x".into(), reason: String::new(), may_delete: false };
+    volume.status.as_mut().unwrap().rejected = Some(rejected);
+    let observed = Observed { volume: Some(volume), handle: None, ..open() };
+    let looked = Looked { named_by: Some(in_persistent_volume()), ..Looked::default() };
+    assert_eq!(step(&observed, &looked), LeaderStep::Rest);
+    assert!(matches!(waits(&observed, &looked), VolumeWaiting::AnswerInPersistentVolume { .. }));
+}
+
+/// Rule R3: nothing of the one before may be left.
+#[test]
+fn a_volume_handle_is_taken_over_when_its_volume_is_gone_and_nothing_is_left() {
+    let of_another = |closing| {
+        let handle = HandleSeen { volume_uid: "another".into(), epoch: 3, ..lock(closing, "node-1") };
+        Observed { volume: Some(kept(VolumeState::Created)), handle: Some(handle), ..open() }
+    };
+    let mut looked = Looked::default();
+    assert_eq!(asks(&of_another(true), &looked), Look::Owner);
+    looked = Looked { owner_exists: Some(true), named_by: Some(None), locks: Some(vec![]), ..looked };
+    assert_eq!(step(&of_another(true), &looked), LeaderStep::Rest);
+    assert!(matches!(waits(&of_another(true), &looked), VolumeWaiting::DuplicateHandle { .. }));
+    looked.owner_exists = Some(false);
+    assert_eq!(step(&of_another(false), &looked), LeaderStep::BeginClosing);
+    assert_eq!(step(&of_another(true), &looked), LeaderStep::TakeOver);
+    looked.locks = Some(vec![AttachmentSeen { epoch: 2, ..attachment() }]);
+    assert_eq!(step(&of_another(true), &looked), LeaderStep::Rest);
+    assert!(matches!(waits(&of_another(true), &looked), VolumeWaiting::InUse { .. }));
+}
+
+#[test]
+fn a_volume_handle_is_opened_removed_and_ordered_away_when_nothing_is_left() {
+    let handle = Some(HandleSeen { epoch: 2, ..lock(true, "node-1") });
+    let opens = Observed { handle: handle.clone(), ..open() };
+    let with = |policy| {
+        let mut volume = leaving(VolumeOperation::Create, "node-1", VolumeState::Ready);
+        volume.spec.deletion_policy = Some(policy);
+        Observed { volume: Some(volume), handle: handle.clone(), ..open() }
+    };
+    for observed in [opens.clone(), with(DeletionPolicy::Retain), with(DeletionPolicy::Delete)] {
+        let mut looked = Looked { named_by: Some(None), ..Looked::default() };
+        assert_eq!(asks(&observed, &looked), Look::Locks);
+        looked.locks = Some(vec![attachment()]);
+        assert_eq!(step(&observed, &looked), LeaderStep::Rest);
+        looked.locks = Some(Vec::new());
+        let done = step(&observed, &looked);
+        assert!(
+            matches!(
+                done,
+                LeaderStep::FinishClosing { .. } | LeaderStep::RemoveHandle | LeaderStep::AssignVolume(_)
+            ),
+            "{done:?}"
+        );
+    }
+    let used = AttachmentSeen { state: AttachmentState::NodeDetached, deleted: true, ..attachment() };
+    let known = Observed { locks: vec![used], ..opens };
+    assert_eq!(step(&known, &Looked::default()), LeaderStep::Rest, "the watch tells when it is gone");
+}
+
+/// The lock first: nobody else could say what the driver's volume is.
+#[test]
+fn a_volume_goes_after_its_volume_handle() {
+    let gone = leaving(VolumeOperation::Delete, "node-1", VolumeState::Deleted);
+    let observed = Observed { volume: Some(gone), handle: None, ..open() };
+    let mut looked = Looked::default();
+    let Look::Handle { name } = asks(&observed, &looked) else { panic!("no look at the VolumeHandle") };
+    looked.owners.insert(name.clone(), Some("v".into()));
+    assert_eq!(step(&observed, &looked), LeaderStep::Rest);
+    for owner in [None, Some("another".to_owned())] {
+        looked.owners.insert(name.clone(), owner);
+        assert_eq!(step(&observed, &looked), LeaderStep::FreeVolume);
+    }
+}
