@@ -7,7 +7,8 @@
 //!         └── unix sockets ──> fake driver: journal, gate, faults, order ──> mounts
 //! ```
 //!
-//! A test is an `async fn(Arc<Cluster>)` that its module lists with [`cases!`] (`tests/rig_cases`). It starts a [`Rig`], makes objects, waits on what the [`Cluster`] holds, kills and starts processes, and asks the
+//! A test is an `async fn(Arc<Cluster>)` that its module lists with [`cases!`] (`tests/rig_cases`). It starts a [`Rig`], makes
+//! objects, waits on what the [`Cluster`] holds, kills and starts processes, and asks the
 //! [`Journal`] what was done. Everything ends with the process, mounts included.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]

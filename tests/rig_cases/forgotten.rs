@@ -1,5 +1,6 @@
 //! A mount that the API server has forgotten, and whose report goes too.
 
+use std::fmt::Debug;
 use std::fs;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +14,8 @@ use moor::api::names::instance_name;
 use moor::api::{Attachment, PluginInstance};
 use moor::csi::Rpc;
 use moor::heartbeat::Forgotten;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use crate::cases;
 use crate::rig::fake::DRIVER;
@@ -25,13 +27,26 @@ const HERE: &str = "node-1";
 const THERE: &str = "node-2";
 
 /// The object goes, and nobody undoes anything: first the finalizer is taken off, so it is never seen closing.
-macro_rules! tear_away {
-    ($api:expr, $name:expr) => {{
-        let (api, name) = ($api, $name);
-        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        api.patch(name, &PatchParams::default(), &free).await.unwrap();
-        api.delete(name, &DeleteParams::default()).await.unwrap();
-    }};
+async fn tear_away<K: Clone + Debug + DeserializeOwned>(api: &Api<K>, name: &str) {
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch(name, &PatchParams::default(), &free).await.unwrap();
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+/// A claim of volume `v` is mounted on [`THERE`]; then the API server forgets it and its Attachment while the agent is down
+/// and its only record is spoilt. Returns the path and the Attachment's UID.
+async fn forget(rig: &Rig, spoil: impl FnOnce()) -> (String, String) {
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("user", "v", THERE)).await;
+    let path = rig.until_ready("user").await;
+    fs::write(format!("{path}/data"), "precious").unwrap();
+    let lock = rig.read_attachment_of("user").await.metadata;
+    rig.kill(THERE);
+    spoil();
+    tear_away::<Attachment>(&Api::all(rig.cluster.admin.clone()), &lock.name.unwrap()).await;
+    tear_away(rig.claim_api(), "user").await;
+    rig.run(THERE);
+    (path, lock.uid.unwrap())
 }
 
 /// The agent says it in a moment, in its Lease too.
@@ -45,32 +60,18 @@ async fn until_the_lease_says_so(rig: &Rig, node: &str) {
 }
 
 /// What another version may have written: of the node's only record no more can be read than which volume it is of.
-fn make_unreadable(rig: &Rig, node: &str) {
-    let records = rig.records(node);
-    let [record] = &records[..] else { panic!("{records:?}") };
-    let file = rig.state_dir(node).join("records").join(record);
-    let mut text: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    text.as_object_mut()
-        .unwrap()
-        .retain(|key, _| ["driverName", "handleName", "volumeHandle"].contains(&&**key));
-    fs::write(&file, text.to_string()).unwrap();
+fn make_unreadable(rig: &Rig) {
+    let kept = ["driverName", "handleName", "volumeHandle"];
+    rig.change_record(THERE, |record| {
+        record.as_object_mut().unwrap().retain(|key, _| kept.contains(&&**key));
+    });
 }
 
 /// Somebody deletes a Node whose machine goes on, and its PluginInstance goes with it by garbage collection. What is
 /// mounted there keeps the volume from other nodes, whoever leads, until the machine is gone too.
 async fn a_mount_is_reported_for_as_long_as_its_agent_lives(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
-    rig.make_volume(&volume("v")).await;
-    rig.make_claim(&volume_claim("user", "v", THERE)).await;
-    let path = rig.until_ready("user").await;
-    fs::write(format!("{path}/data"), "precious").unwrap();
-    let lock = rig.read_attachment_of("user").await.metadata.name.unwrap();
-    let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
-    rig.kill(THERE);
-    make_unreadable(&rig, THERE);
-    tear_away!(&attachments, &lock);
-    tear_away!(rig.claim_api(), "user");
-    rig.run(THERE);
+    let (path, _) = forget(&rig, || make_unreadable(&rig)).await;
     let name = instance_name(THERE, DRIVER);
     let reported = || {
         let all = cluster.instances.state();
@@ -109,22 +110,11 @@ async fn a_mount_is_reported_for_as_long_as_its_agent_lives(cluster: Arc<Cluster
 /// Nobody knows which volume it was: it may be the one that is asked for, whichever that is.
 async fn a_file_that_says_nothing_holds_up_its_node_until_it_is_dismissed(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
-    rig.make_volume(&volume("v")).await;
-    rig.make_claim(&volume_claim("user", "v", THERE)).await;
-    rig.until_ready("user").await;
-    let lock = rig.read_attachment_of("user").await.metadata;
-    rig.kill(THERE);
-    let [record] = &rig.records(THERE)[..] else { panic!("{:?}", rig.records(THERE)) };
-    let file = rig.state_dir(THERE).join("records").join(record);
-    fs::write(&file, &fs::read(&file).unwrap()[..10]).unwrap();
-    let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
-    tear_away!(&attachments, &lock.name.unwrap());
-    tear_away!(rig.claim_api(), "user");
-    rig.run(THERE);
+    let (_, uid) = forget(&rig, || rig.tear_records(THERE)).await;
 
     rig.make_volume(&volume("asked")).await;
     rig.make_claim(&volume_claim("asked", "asked", THERE)).await;
-    let (uid, instance) = (lock.uid.unwrap(), instance_name(THERE, DRIVER));
+    let instance = instance_name(THERE, DRIVER);
     let order = format!("plugininstance {instance} {UNDO_FORGOTTEN}={uid}");
     rig.until_says("asked", "Forgotten", &[THERE, "its Attachment, which is gone", &order]).await;
     assert_eq!(rig.count("asked", Rpc::NodeStageVolume), 0);
@@ -155,16 +145,7 @@ async fn a_file_that_says_nothing_holds_up_its_node_until_it_is_dismissed(cluste
 /// What is reported on a PluginInstance keeps it while its Plugin is gone, and it does not pass for one that works.
 async fn a_report_without_its_plugin_is_not_healthy(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
-    rig.make_volume(&volume("v")).await;
-    rig.make_claim(&volume_claim("user", "v", THERE)).await;
-    rig.until_ready("user").await;
-    let lock = rig.read_attachment_of("user").await.metadata.name.unwrap();
-    let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
-    rig.kill(THERE);
-    make_unreadable(&rig, THERE);
-    tear_away!(&attachments, &lock);
-    tear_away!(rig.claim_api(), "user");
-    rig.run(THERE);
+    forget(&rig, || make_unreadable(&rig)).await;
     let name = instance_name(THERE, DRIVER);
     let status = || {
         let all = cluster.instances.state();

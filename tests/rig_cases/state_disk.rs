@@ -128,9 +128,10 @@ async fn a_disk_that_is_full(cluster: Arc<Cluster>) {
     nothing_is_made_and_everything_is_undone(&rig, "No space left on device", mend).await;
 }
 
-/// What the file said its Attachment says too, and the volume is detached after that is undone.
-async fn a_record_that_is_torn(cluster: Arc<Cluster>) {
-    let rig = Rig::start(&cluster, Options::default()).await;
+/// What the records said their Attachments say too, and a volume is detached after that is undone. `spoil` has the agent
+/// start without them.
+async fn what_is_mounted_is_undone_without_its_record(cluster: &Arc<Cluster>, spoil: impl Fn(&Rig)) {
+    let rig = Rig::start(cluster, Options::default()).await;
     for name in ["gone", "stays"] {
         rig.make_volume(&volume(name)).await;
         rig.make_claim(&volume_claim(name, name, NODE)).await;
@@ -138,12 +139,7 @@ async fn a_record_that_is_torn(cluster: Arc<Cluster>) {
     let path = rig.until_ready("gone").await;
     rig.until_ready("stays").await;
     rig.kill(NODE);
-    let records = rig.state_dir(NODE).join("records");
-    for file in rig.records(NODE) {
-        let file = records.join(file);
-        let text = fs::read(&file).unwrap();
-        fs::write(&file, &text[..10]).unwrap();
-    }
+    spoil(&rig);
     rig.delete_claim("gone").await;
     rig.run(NODE);
     rig.until_claim_gone("gone").await;
@@ -162,25 +158,14 @@ fn assert_undone(rig: &Rig, name: &str) {
     assert!(calls.ends_with(&undone), "{calls:?}");
 }
 
+async fn a_record_that_is_torn(cluster: Arc<Cluster>) {
+    what_is_mounted_is_undone_without_its_record(&cluster, |rig| rig.tear_records(NODE)).await;
+}
+
 /// The disk of an earlier boot is gone, or somebody gave the agent another directory: what is mounted is there still.
 async fn records_that_are_lost(cluster: Arc<Cluster>) {
-    let rig = Rig::start(&cluster, Options::default()).await;
-    for name in ["gone", "stays"] {
-        rig.make_volume(&volume(name)).await;
-        rig.make_claim(&volume_claim(name, name, NODE)).await;
-    }
-    let path = rig.until_ready("gone").await;
-    rig.until_ready("stays").await;
-    rig.kill(NODE);
-    fs::remove_dir_all(rig.state_dir(NODE).join("records")).unwrap();
-    rig.delete_claim("gone").await;
-    rig.run(NODE);
-    rig.until_claim_gone("gone").await;
-    assert!(!Path::new(&path).exists(), "{path} is left");
-    assert_undone(&rig, "gone");
-    rig.until_ready("stays").await;
-    rig.remove(&["stays"], &["stays"]).await;
-    rig.remove(&[""; 0], &["gone"]).await;
+    let lose = |rig: &Rig| fs::remove_dir_all(rig.state_dir(NODE).join("records")).unwrap();
+    what_is_mounted_is_undone_without_its_record(&cluster, lose).await;
 }
 
 /// Its Attachment is there, and says what it could speak of: to put the file away would undo nothing.
@@ -194,9 +179,7 @@ async fn an_order_does_not_put_away_what_can_be_undone(cluster: Arc<Cluster>) {
     rig.until_ready("c").await;
     let uid = rig.read_attachment_of("c").await.metadata.uid.unwrap();
     rig.kill(NODE);
-    let file = rig.state_dir(NODE).join("records").join(format!("{uid}.json"));
-    let text = fs::read(&file).unwrap();
-    fs::write(&file, &text[..10]).unwrap();
+    rig.tear_records(NODE);
     rig.fill_disk(NODE);
     rig.delete_claim("c").await;
     let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
