@@ -43,7 +43,7 @@ pub(crate) async fn answer(
         Look::Users { attachment } => {
             let live = live_users(&ctx.writer.api(&seen.namespace), &seen.name, attachment).await?;
             looked.users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
-            Ok(live.into_iter().fold(false, |news, claim| take_in(&ctx.claims, claim) || news))
+            Ok(live.into_iter().fold(false, |news, claim| news | take_in(&ctx.claims, claim)))
         }
         Look::Attachment { name } => {
             let live = get_live(&ctx.writer.api::<Attachment>(""), name).await?;
@@ -56,7 +56,7 @@ pub(crate) async fn answer(
             let fields = format!("spec.fixed.handleName={name}");
             let live: Vec<Attachment> = list_live(&ctx.writer.api(""), Some(&fields)).await?;
             looked.locks = Some(live.iter().map(AttachmentSeen::of).collect());
-            Ok(live.into_iter().fold(false, |news, a| take_in(&ctx.attachments, a) || news))
+            Ok(live.into_iter().fold(false, |news, a| news | take_in(&ctx.attachments, a)))
         }
         Look::Claim { key, uid } => {
             let (namespace, name) = key.split_once('/').unwrap_or_default();

@@ -64,14 +64,14 @@ async fn step(
     ctx: &Context,
     seen: &Observed,
     verdicts: &[(String, Verdict)],
-    locked: &mut Option<Locked>,
+    mutex: &mut Option<Locked>,
 ) -> Result<bool, ApiError> {
     let mut looked = Looked::default();
     loop {
         let plan = plan(&seen.scene(&looked), verdicts);
         // Whoever else waits for room there need not wait for anything but the grant.
         if !matches!(plan.step, LeaderStep::CreateAttachment { .. } | LeaderStep::Look(Look::EndedReports)) {
-            *locked = None;
+            *mutex = None;
         }
         if let LeaderStep::Look(look) = &plan.step {
             if looks::answer(ctx, seen, look, &mut looked).await? {
@@ -80,7 +80,7 @@ async fn step(
             }
             continue;
         }
-        if act::act(ctx, seen, &plan.step, locked).await? {
+        if act::act(ctx, seen, &plan.step, mutex).await? {
             return Ok(true);
         }
         if let (Some(volume), Some(why)) = (&seen.volume, &plan.volume_waits) {

@@ -56,7 +56,9 @@ impl Writer {
             Created::New(made) => Some(made),
             Created::Exists => get_live(&api, &object.name_any()).await?,
         };
-        found.into_iter().for_each(|found| cache.apply(found));
+        if let Some(found) = found {
+            cache.apply(found);
+        }
         Ok(is_new)
     }
 

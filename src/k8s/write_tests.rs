@@ -4,7 +4,7 @@ use super::{
     super::scripted_tests::{Answer, Scripted},
     *,
 };
-use crate::api::{ClaimState, VolumeClaim, VolumeClaimStatus};
+use crate::api::{ClaimState, VolumeClaim, VolumeClaimSpec, VolumeClaimStatus};
 
 fn object(finalizers: &[&str]) -> ConfigMap {
     serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
@@ -20,7 +20,7 @@ async fn scripted(answers: Vec<Answer>) -> (Scripted, Api<ConfigMap>, Writer) {
 }
 
 fn claim() -> VolumeClaim {
-    let mut claim = VolumeClaim::new("c", Default::default());
+    let mut claim = VolumeClaim::new("c", VolumeClaimSpec::default());
     claim.metadata.uid = Some("u".into());
     claim.metadata.resource_version = Some("7".into());
     claim.status = Some(VolumeClaimStatus { attempts: Some(3), ..VolumeClaimStatus::default() });

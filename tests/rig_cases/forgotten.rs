@@ -44,7 +44,7 @@ async fn forget(rig: &Rig, spoil: impl FnOnce()) -> (String, String) {
     rig.kill(THERE);
     spoil();
     tear_away::<Attachment>(&Api::all(rig.cluster.admin.clone()), &lock.name.unwrap()).await;
-    tear_away(rig.claim_api(), "user").await;
+    tear_away(&rig.claim_api(), "user").await;
     rig.run(THERE);
     (path, lock.uid.unwrap())
 }

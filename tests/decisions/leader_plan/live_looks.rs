@@ -28,11 +28,11 @@ fn open() -> Observed {
 }
 
 fn waits(observed: &Observed, looked: &Looked) -> VolumeWaiting {
-    plan(&observed.scene(looked)).volume_waits.expect("it waits")
+    observed.plan(looked).volume_waits.expect("it waits")
 }
 
-fn in_persistent_volume() -> Option<NamedBy> {
-    Some(NamedBy { name: "pv".into(), field: "spec.csi", certain: true })
+fn in_persistent_volume() -> Naming {
+    Naming { name: "pv".into(), field: "spec.csi", certain: true }
 }
 
 /// A node that is gone, or marked as off, may be back with what it reported.
@@ -72,7 +72,7 @@ fn a_writer_comes_after_the_one_before_it_has_let_go() {
         attachment_uid: attachment.into(),
     };
     let waiting = ClaimSeen { mode, node: Some(on.node.clone()), ..claim("b") };
-    let named = |holder| {
+    let held_by = |holder| {
         let writer = Writer { holder, grant: 2, released: true, after: Some(of("a", "u0")) };
         let uses = vec![moor::api::capability::VolumeUse { access_mode: mode, ..Default::default() }];
         Observed {
@@ -85,7 +85,7 @@ fn a_writer_comes_after_the_one_before_it_has_let_go() {
             ..open()
         }
     };
-    let (assigned, names) = (named(of("b", &on.uid)), named(of("c", "u1")));
+    let (assigned, names) = (held_by(of("b", &on.uid)), held_by(of("c", "u1")));
     for observed in [assigned, names] {
         let mut looked = Looked::default();
         assert_eq!(asks(&observed, &looked), Look::Claim { key: "default/a".into(), uid: "a".into() });
@@ -201,7 +201,7 @@ fn storage_is_locked_when_no_persistent_volume_names_it_and_behind_what_is_attac
     let mut looked = Looked::default();
     let names = Look::PersistentVolumes { driver: DRIVER.into(), volume_handle: "vol-1".into() };
     assert_eq!(asks(&made, &looked), names);
-    looked.named_by = Some(in_persistent_volume());
+    looked.named_by = Some(Some(in_persistent_volume()));
     assert_eq!(step(&made, &looked), LeaderStep::Rest);
     assert!(matches!(waits(&made, &looked), VolumeWaiting::AnswerInPersistentVolume { .. }));
     looked.named_by = Some(None);
@@ -222,7 +222,7 @@ fn what_nobody_can_use_is_left_to_the_persistent_volume_that_names_it() {
     let rejected = Rejected { volume_handle: "x".into(), reason: String::new(), may_delete: false };
     volume.status.as_mut().unwrap().rejected = Some(rejected);
     let observed = Observed { volume: Some(volume), handle: None, ..open() };
-    let looked = Looked { named_by: Some(in_persistent_volume()), ..Looked::default() };
+    let looked = Looked { named_by: Some(Some(in_persistent_volume())), ..Looked::default() };
     assert_eq!(step(&observed, &looked), LeaderStep::Rest);
     assert!(matches!(waits(&observed, &looked), VolumeWaiting::AnswerInPersistentVolume { .. }));
 }
