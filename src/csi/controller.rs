@@ -49,6 +49,8 @@ pub struct DeleteVolume {
     pub volume_id: String,
     /// Passed and never kept.
     pub secrets: Secrets,
+    /// Those with which it was created. They are not sent, and taken out of the driver's words.
+    pub mount_flags: Vec<String>,
 }
 
 /// What ControllerPublishVolume is asked for.
@@ -77,6 +79,8 @@ pub struct ControllerUnpublish {
     pub node_id: String,
     /// Passed and never kept.
     pub secrets: Secrets,
+    /// Those with which it was published. They are not sent, and taken out of the driver's words.
+    pub mount_flags: Vec<String>,
 }
 
 impl Plugin {
@@ -128,7 +132,7 @@ impl Plugin {
         sizes::id("volume_id", &args.volume_id)
             .and_then(|()| sizes::secrets(&args.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(args.secrets.exposed(), []);
+        let scrub = Scrub::of_flags(args.secrets.exposed(), &args.mount_flags);
         let message = wire::DeleteVolumeRequest {
             volume_id: args.volume_id.clone(),
             secrets: args.secrets.into_field(),
@@ -169,7 +173,7 @@ impl Plugin {
             .and_then(|()| sizes::node_id(&args.node_id))
             .and_then(|()| sizes::secrets(&args.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(args.secrets.exposed(), []);
+        let scrub = Scrub::of_flags(args.secrets.exposed(), &args.mount_flags);
         let message = wire::ControllerUnpublishVolumeRequest {
             volume_id: args.volume_id.clone(),
             node_id: args.node_id,

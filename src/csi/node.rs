@@ -47,6 +47,8 @@ pub struct NodeUnstage {
     pub volume_id: String,
     /// The path of the NodeStageVolume that it undoes.
     pub staging_target_path: String,
+    /// Those with which it was staged. They are not sent, and taken out of the driver's words.
+    pub mount_flags: Vec<String>,
 }
 
 /// What NodePublishVolume is asked for.
@@ -77,6 +79,8 @@ pub struct NodeUnpublish {
     pub volume_id: String,
     /// The path of the NodePublishVolume that it undoes.
     pub target_path: String,
+    /// Those with which it was staged and published. They are not sent, and taken out of the driver's words.
+    pub mount_flags: Vec<String>,
 }
 
 impl Plugin {
@@ -146,11 +150,12 @@ impl Plugin {
         sizes::id("volume_id", &args.volume_id)
             .and_then(|()| sizes::path("staging_target_path", &args.staging_target_path))
             .map_err(|error| CallError::argument(RPC, &error))?;
+        let scrub = Scrub::of_flags(&BTreeMap::new(), &args.mount_flags);
         let message = wire::NodeUnstageVolumeRequest {
             volume_id: args.volume_id.clone(),
             staging_target_path: args.staging_target_path,
         };
-        self.call(RPC, &args.volume_id, &Scrub::nothing(), message, |request| async move {
+        self.call(RPC, &args.volume_id, &scrub, message, |request| async move {
             self.node().node_unstage_volume(request).await
         })
         .await?;
@@ -185,11 +190,12 @@ impl Plugin {
         sizes::id("volume_id", &args.volume_id)
             .and_then(|()| sizes::path("target_path", &args.target_path))
             .map_err(|error| CallError::argument(RPC, &error))?;
+        let scrub = Scrub::of_flags(&BTreeMap::new(), &args.mount_flags);
         let message = wire::NodeUnpublishVolumeRequest {
             volume_id: args.volume_id.clone(),
             target_path: args.target_path,
         };
-        self.call(RPC, &args.volume_id, &Scrub::nothing(), message, |request| async move {
+        self.call(RPC, &args.volume_id, &scrub, message, |request| async move {
             self.node().node_unpublish_volume(request).await
         })
         .await?;

@@ -41,13 +41,22 @@ impl Scrub {
     }
 
     /// For a call with these secrets and the mount flags of these capabilities.
-    ///
-    /// A driver may quote a value escaped, line by line or, when it is JSON, member by member; these forms are found.
-    /// A value that it encoded otherwise (base64, URL) is not.
     #[must_use]
     pub fn of<'a>(
         secrets: &BTreeMap<String, String>,
         capabilities: impl IntoIterator<Item = &'a VolumeCapability>,
+    ) -> Self {
+        Self::of_flags(secrets, capabilities.into_iter().flat_map(mount_flags))
+    }
+
+    /// For a call with these secrets that undoes one with these mount flags, which the driver may remember.
+    ///
+    /// A driver may quote a value escaped, line by line or, when it is JSON, member by member; these forms are found.
+    /// A value that it encoded otherwise (base64, URL) is not.
+    #[must_use]
+    pub fn of_flags<'a>(
+        secrets: &BTreeMap<String, String>,
+        mount_flags: impl IntoIterator<Item = &'a String>,
     ) -> Self {
         let mut needles = Vec::new();
         for value in secrets.values() {
@@ -59,7 +68,7 @@ impl Scrub {
                 leaves(&json, &mut needles);
             }
         }
-        for flag in capabilities.into_iter().flat_map(mount_flags) {
+        for flag in mount_flags {
             needles.push(flag.clone());
             for option in flag.split(',') {
                 needles.push(option.to_owned());

@@ -1,4 +1,5 @@
-//! Whether the secrets of a call reach the driver: it quotes them, and what comes back is hidden (trap T26, L12).
+//! Whether the secrets of a call reach the driver: it quotes them, and what comes back is hidden (trap T26, L12). What it
+//! remembers of the mount flags of an earlier call is hidden too.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +15,24 @@ use super::proto::csi::v1::node_server::{Node, NodeServer};
 use super::*;
 use crate::api::capability::{AccessMode, AttachmentMode};
 
-/// Refuses every call, in the words of its secret.
+/// Refuses every call, in the words of its secret. One without secrets it refuses in the words of an earlier call.
 struct Driver;
 
 macro_rules! refuse {
-    ($service:ident: $($call:ident($request:ident) -> $answer:ident),+) => {
+    ($service:ident: $($call:ident($request:ident) -> $answer:ident $(= $remembered:literal)?),+) => {
         #[tonic::async_trait]
         impl $service for Driver {$(
             async fn $call(
                 &self,
                 request: Request<wire::$request>,
             ) -> Result<Response<wire::$answer>, Status> {
-                let password = request.get_ref().secrets.get("password").cloned().unwrap_or_default();
-                Err(Status::internal(format!("login with <{password}>")))
+                let said = refuse!(said request $($remembered)?);
+                Err(Status::internal(format!("login with <{said}>")))
             }
         )+}
     };
+    (said $request:ident) => { $request.get_ref().secrets.get("password").cloned().unwrap_or_default() };
+    (said $request:ident $remembered:literal) => {{ let _ = $request; $remembered }};
 }
 
 refuse!(Controller:
@@ -41,7 +44,9 @@ refuse!(Controller:
 );
 refuse!(Node:
     node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse,
-    node_publish_volume(NodePublishVolumeRequest) -> NodePublishVolumeResponse
+    node_unstage_volume(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse = "open sesame",
+    node_publish_volume(NodePublishVolumeRequest) -> NodePublishVolumeResponse,
+    node_unpublish_volume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse = "open sesame"
 );
 
 #[tokio::test]
@@ -88,13 +93,26 @@ async fn the_secrets_of_every_call_reach_the_driver() {
     };
     let publish = NodePublish {
         volume_id: volume_id.clone(),
-        target_path: at,
+        target_path: at.clone(),
         capability,
         secrets: secrets(),
         ..NodePublish::default()
     };
-    let delete = DeleteVolume { volume_id: volume_id.clone(), secrets: secrets() };
-    let detach = ControllerUnpublish { volume_id, node_id, secrets: secrets() };
+    let delete = DeleteVolume { volume_id: volume_id.clone(), secrets: secrets(), ..DeleteVolume::default() };
+    let volume = volume_id.clone();
+    let detach = ControllerUnpublish {
+        volume_id: volume,
+        node_id,
+        secrets: secrets(),
+        ..ControllerUnpublish::default()
+    };
+    let mount_flags = vec!["password=open sesame".to_owned()];
+    let unstage = NodeUnstage {
+        volume_id: volume_id.clone(),
+        staging_target_path: at.clone(),
+        mount_flags: mount_flags.clone(),
+    };
+    let unpublish = NodeUnpublish { volume_id, target_path: at, mount_flags };
     let errors = [
         plugin.create_volume(create).await.map(drop).unwrap_err(),
         plugin.delete_volume(delete).await.unwrap_err(),
@@ -103,6 +121,8 @@ async fn the_secrets_of_every_call_reach_the_driver() {
         plugin.controller_unpublish_volume(detach).await.unwrap_err(),
         plugin.node_stage_volume(stage).await.unwrap_err(),
         plugin.node_publish_volume(publish).await.unwrap_err(),
+        plugin.node_unstage_volume(unstage).await.unwrap_err(),
+        plugin.node_unpublish_volume(unpublish).await.unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.message, "login with <<hidden>>", "{error}");

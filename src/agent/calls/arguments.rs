@@ -62,6 +62,7 @@ pub fn controller_unpublish(attachment: &Attachment, secrets: Secrets) -> Contro
         volume_id: attachment.spec.volume_handle.clone(),
         node_id: attachment.spec.fixed.node_id.clone(),
         secrets,
+        mount_flags: attachment.spec.fixed.mount_options.mount_flags.clone(),
     }
 }
 
@@ -108,19 +109,30 @@ pub fn node_publish(
     }
 }
 
+/// The mount flags of the calls that an undo undoes, which the driver may repeat in its error. They are in no record, so
+/// they are known only while the objects are there.
+#[must_use]
+pub fn flags_to_hide(attachment: Option<&Attachment>, claim: Option<&VolumeClaim>) -> Vec<String> {
+    let staged = attachment.map(|attachment| &attachment.spec.fixed.mount_options.mount_flags);
+    let published = claim.and_then(|claim| Some(&claim.spec.mount_options.as_ref()?.mount_flags));
+    staged.into_iter().chain(published).flatten().cloned().collect()
+}
+
 /// NodeUnpublishVolume from a record.
 #[must_use]
-pub fn node_unpublish(record: &Record, target: &HostPath) -> NodeUnpublish {
-    NodeUnpublish { volume_id: record.volume_handle.clone(), target_path: target.seen_by_plugin().into() }
+pub fn node_unpublish(record: &Record, target: &HostPath, mount_flags: Vec<String>) -> NodeUnpublish {
+    let (volume_id, target_path) = (record.volume_handle.clone(), target.seen_by_plugin().into());
+    NodeUnpublish { volume_id, target_path, mount_flags }
 }
 
 /// NodeUnstageVolume from a record.
 #[must_use]
-pub fn node_unstage(record: &Record) -> NodeUnstage {
+pub fn node_unstage(record: &Record, mount_flags: Vec<String>) -> NodeUnstage {
     let staging = HostPath::recorded(&record.staging_path);
     NodeUnstage {
         volume_id: record.volume_handle.clone(),
         staging_target_path: staging.seen_by_plugin().into(),
+        mount_flags,
     }
 }
 
@@ -176,7 +188,8 @@ pub fn delete_volume(
     secrets: Secrets,
 ) -> Result<DeleteVolume, ArgumentError> {
     let volume_id = id_to_delete(call, volume).ok_or(ArgumentError::NoHandle)?.to_owned();
-    Ok(DeleteVolume { volume_id, secrets })
+    let mount_flags = volume.spec.mount_options.as_ref().map(|options| options.mount_flags.clone());
+    Ok(DeleteVolume { volume_id, secrets, mount_flags: mount_flags.unwrap_or_default() })
 }
 
 fn uses(volume: &Volume, modes: SingleNode) -> Vec<wire::VolumeCapability> {

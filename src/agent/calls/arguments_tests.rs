@@ -73,8 +73,8 @@ fn every_call_names_the_volume_and_the_node_as_the_driver_does() {
     assert_eq!((detach.volume_id.as_str(), detach.node_id.as_str()), ("vol", "id-1"));
     assert_eq!(node_stage(&attachment, &path, none()).volume_id, "vol");
     assert_eq!(node_publish(&attachment, &claim(), &path, &path, none()).volume_id, "vol");
-    assert_eq!(node_unpublish(&record, &path).volume_id, "vol");
-    assert_eq!(node_unstage(&record).volume_id, "vol");
+    assert_eq!(node_unpublish(&record, &path, vec![]).volume_id, "vol");
+    assert_eq!(node_unstage(&record, vec![]).volume_id, "vol");
 }
 
 /// T11.
@@ -99,8 +99,8 @@ fn every_call_carries_the_contexts_of_the_volume() {
 fn undo_goes_to_the_recorded_paths() {
     let record = record();
     let target = HostPath::recorded(&record.targets["claim-uid"].path);
-    assert_eq!(node_unpublish(&record, &target).target_path, "/k/claims/c/target");
-    assert_eq!(node_unstage(&record).staging_target_path, "/k/staging/a");
+    assert_eq!(node_unpublish(&record, &target, vec![]).target_path, "/k/claims/c/target");
+    assert_eq!(node_unstage(&record, vec![]).staging_target_path, "/k/staging/a");
 }
 
 /// T26, L12.
@@ -117,6 +117,21 @@ fn every_call_that_takes_secrets_gets_them() {
     assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, true).unwrap().secrets, given());
     assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, given());
     assert_eq!(delete_volume(VolumeCall::Delete, &volume, given()).unwrap().secrets, given());
+}
+
+/// A driver may repeat at the undo what it was told before.
+#[test]
+fn every_undo_hides_the_flags_of_what_it_undoes() {
+    let (mut attachment, mut claim, mut volume) = (attachment(), claim(), volume());
+    let options = |flag: &str| MountOptions { fs_type: None, mount_flags: vec![flag.to_owned()] };
+    attachment.spec.fixed.mount_options = options("password=one");
+    claim.spec.mount_options = Some(ClaimMountOptions { mount_flags: vec!["password=two".to_owned()] });
+    volume.spec.volume_handle = Some("registered".into());
+    volume.spec.mount_options = Some(options("password=three"));
+    assert_eq!(controller_unpublish(&attachment, Secrets::none()).mount_flags, ["password=one"]);
+    assert_eq!(flags_to_hide(Some(&attachment), Some(&claim)), ["password=one", "password=two"]);
+    let delete = delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap();
+    assert_eq!(delete.mount_flags, ["password=three"]);
 }
 
 /// T25.

@@ -14,7 +14,6 @@ use crate::agent::host::imprint;
 use crate::agent::host::mounts::{self, MountError};
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::Stored;
-use crate::api::VolumeClaim;
 use crate::api::conditions::Reason;
 use crate::api::instance::FORCE_UNDO;
 use crate::attachment::node_side::NodeStep;
@@ -54,8 +53,7 @@ impl Pass {
                 Err(failure) if !forced => return Err(failure.into()),
                 Err(failure) => Err(failure),
             };
-            let claimed = view.claims.get(claim);
-            let called = self.call_unpublish(&plugin, &stored.record, &target, claimed).await;
+            let called = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await;
             if let Err(failure) = called {
                 if !forced {
                     return Err(failure.into());
@@ -66,7 +64,7 @@ impl Pass {
                 {
                     self.agent.tell(claim, EventReason::Forced, "Unpublish", note);
                 }
-                let again = self.call_unpublish(&plugin, &stored.record, &target, claimed).await;
+                let again = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await;
                 if let Err(failure) = again {
                     self.pass_over(&stored.record, &target, failure).await?;
                 }
@@ -204,11 +202,15 @@ impl Pass {
         plugin: &Result<Plugin, Failure>,
         record: &Record,
         target: &HostPath,
-        claim: Option<&Arc<VolumeClaim>>,
+        claim: &str,
+        view: &View,
     ) -> Result<(), Failure> {
         const RPC: Rpc = Rpc::NodeUnpublishVolume;
         let plugin = plugin.as_ref().map_err(Failure::clone)?;
-        let args = arguments::node_unpublish(record, target);
+        let claim = view.claims.get(claim);
+        let attachment = view.attachments.get(&record.attachment_uid);
+        let hidden = arguments::flags_to_hide(attachment.map(Arc::as_ref), claim.map(Arc::as_ref));
+        let args = arguments::node_unpublish(record, target, hidden);
         let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unpublish_volume(args)));
         let waiting: Vec<_> = claim.cloned().into_iter().collect();
         let called = self.patiently(call, &waiting, Reason::Unpublishing, RPC).await;
@@ -224,7 +226,9 @@ impl Pass {
     ) -> Result<(), Failure> {
         const RPC: Rpc = Rpc::NodeUnstageVolume;
         let plugin = plugin.as_ref().map_err(Failure::clone)?;
-        let args = arguments::node_unstage(record);
+        let attachment = view.attachments.get(&record.attachment_uid);
+        let args =
+            arguments::node_unstage(record, arguments::flags_to_hide(attachment.map(Arc::as_ref), None));
         let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unstage_volume(args)));
         let step = NodeStep::Unstage { attachment: record.attachment_uid.clone() };
         let called = self.patiently(call, &view.waiting_for(&step), Reason::Unstaging, RPC).await;
