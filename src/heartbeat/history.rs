@@ -7,15 +7,14 @@
 //! restore of the other one has nothing to tell it by but the revisions in its records.
 
 use std::{
+    convert::Infallible,
     fs, io,
     path::{Path, PathBuf},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use k8s_openapi::api::coordination::v1::Lease;
+use tokio::{sync::watch, task::spawn_blocking};
 use tracing::warn;
 
 use super::Restored;
@@ -25,9 +24,19 @@ use crate::k8s::lease::{Leases, revision};
 /// The last version of the agent's Lease that the API server has confirmed, and whether it was ever set back.
 #[derive(Debug, Default)]
 pub struct History {
-    lease: AtomicU64,
-    restored: Mutex<Option<Restored>>,
+    known: watch::Sender<Known>,
     file: Option<PathBuf>,
+    /// Held while the files are written.
+    writing: Mutex<()>,
+}
+
+/// Later than every version: of a node that begins anew.
+const FORGOTTEN: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Known {
+    lease: u64,
+    restored: Option<Restored>,
 }
 
 impl History {
@@ -39,16 +48,14 @@ impl History {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             text => Some(Restored::read(&text.unwrap_or_default())),
         };
-        Self {
-            lease: AtomicU64::new(known.unwrap_or(0)),
-            restored: Mutex::new(restored),
-            file: Some(file.to_owned()),
-        }
+        let known = Known { lease: known.unwrap_or(0), restored };
+        Self { known: watch::Sender::new(known), file: Some(file.to_owned()), writing: Mutex::default() }
     }
 
     /// Writes into a Lease that etcd was restored, if this node has ever found that out.
     pub fn say_in(&self, lease: &mut Lease) {
-        if let Some(restored) = *self.restored() {
+        let restored = self.known.borrow().restored;
+        if let Some(restored) = restored {
             restored.say_in(lease);
         }
     }
@@ -56,7 +63,7 @@ impl History {
     /// A revision that the API server had reached.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.lease.load(Ordering::Relaxed)
+        self.known.borrow().lease
     }
 
     /// Whether this Lease, as the API server just gave it, is older than what it had confirmed before.
@@ -73,21 +80,50 @@ impl History {
         Ok(lease.is_some_and(|lease| revision(&lease) < confirmed))
     }
 
-    /// Takes in the API server's answer to a renewal. Not flushed to the disk: what a crash of the machine loses is of
-    /// no use after a reboot, when nothing is mounted.
+    /// Takes in the API server's answer to a renewal. [`Self::keep`] brings it to the disk.
     pub fn saw(&self, lease: &Lease) {
-        let version = revision(lease);
-        self.lease.fetch_max(version, Ordering::Relaxed);
-        if let Some(file) = &self.file {
-            replace(file, &version.to_string()).unwrap_or_else(|error| {
-                warn!(file = %file.display(), "the Lease's version is not kept: {error}");
-            });
+        self.known.send_if_modified(|known| {
+            let before = *known;
+            known.lease = known.lease.max(revision(lease));
+            if known.restored == Some(Restored::Now) {
+                known.restored = Restored::said_in(lease).map(Restored::At).or(known.restored);
+            }
+            *known != before
+        });
+    }
+
+    /// Writes down what was seen, for ever, on a thread of its own: a disk that hangs holds up no renewal. What it has not
+    /// taken when the process ends lets the next one notice a restore later, and nothing else.
+    pub async fn keep(self: Arc<Self>) -> Infallible {
+        let mut seen = self.known.subscribe();
+        let mut kept = None;
+        loop {
+            // The sender lives as long as this runs.
+            let _ = seen.changed().await;
+            let me = self.clone();
+            kept = spawn_blocking(move || me.write(kept)).await.unwrap_or(None);
         }
-        let said = Restored::said_in(lease).filter(|_| *self.restored() == Some(Restored::Now));
-        if let Some(revision) = said {
-            self.note(Restored::At(revision)).unwrap_or_else(|error| {
+    }
+
+    /// Not flushed to the disk: what a crash of the machine loses is of no use after a reboot, when nothing is mounted.
+    /// Returns what is on the disk now about a restore.
+    fn write(&self, kept: Option<Restored>) -> Option<Restored> {
+        let file = self.file.as_ref()?;
+        let _writing = self.writing();
+        let Known { lease, restored } = *self.known.borrow();
+        if lease == FORGOTTEN {
+            return None;
+        }
+        replace(file, &lease.to_string()).unwrap_or_else(|error| {
+            warn!(file = %file.display(), "the Lease's version is not kept: {error}");
+        });
+        let Some(said) = restored.filter(|_| restored != kept) else { return kept };
+        match replace(&beside(file), &said.text()) {
+            Ok(()) => Some(said),
+            Err(error) => {
                 warn!("when it was said that etcd was restored is not kept, and is said anew: {error}");
-            });
+                kept
+            }
         }
     }
 
@@ -95,21 +131,19 @@ impl History {
     /// so. To this one every Lease is one of a backup: it ends without another renewal, which would pass for the report
     /// that the next one makes.
     pub fn restart(&self) -> io::Result<()> {
-        self.note(Restored::Now)?;
-        self.lease.store(u64::MAX, Ordering::Relaxed);
+        let _writing = self.writing();
+        let now = Restored::Now;
+        self.known.send_modify(|known| known.restored = Some(now));
+        self.file.as_ref().map_or(Ok(()), |file| replace(&beside(file), &now.text()))?;
+        self.known.send_modify(|known| known.lease = FORGOTTEN);
         match self.file.as_ref().map(fs::remove_file) {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn note(&self, restored: Restored) -> io::Result<()> {
-        *self.restored() = Some(restored);
-        self.file.as_ref().map_or(Ok(()), |file| replace(&beside(file), &restored.text()))
-    }
-
-    fn restored(&self) -> MutexGuard<'_, Option<Restored>> {
-        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,11 +163,20 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::fs::{FileType, Mode, OFlags};
+
     use super::*;
 
     fn lease(version: &str) -> Lease {
         let metadata = ObjectMeta { resource_version: Some(version.into()), ..ObjectMeta::default() };
         Lease { metadata, ..Lease::default() }
+    }
+
+    fn saw(history: &History, lease: &Lease) {
+        history.saw(lease);
+        history.write(None);
     }
 
     #[test]
@@ -142,8 +185,8 @@ mod tests {
         let file = dir.path().join("lease");
         let history = History::kept_in(&file);
         assert!(!history.is_behind(&lease("1")));
-        history.saw(&lease("20"));
-        history.saw(&lease("30"));
+        saw(&history, &lease("20"));
+        saw(&history, &lease("30"));
 
         let history = History::kept_in(&file);
         assert_eq!(history.revision(), 30);
@@ -192,7 +235,7 @@ mod tests {
             Restored::said_in(&lease)
         };
         let history = History::kept_in(&file);
-        history.saw(&lease("20"));
+        saw(&history, &lease("20"));
         assert_eq!(said(&history, "20"), None);
         history.restart().unwrap();
 
@@ -202,11 +245,42 @@ mod tests {
         let history = History::kept_in(&file);
         let mut written = lease("8");
         history.say_in(&mut written);
-        history.saw(&written);
+        saw(&history, &written);
         assert_eq!(said(&history, "9"), Some(8));
         assert_eq!(said(&History::kept_in(&file), "90"), Some(8));
         History::kept_in(&file).restart().unwrap();
         assert_eq!(said(&History::kept_in(&file), "50"), Some(50), "once more");
+    }
+
+    /// Else the Lease of a node expires whose state disk hangs, and with it whatever else that thread has to do.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_disk_that_hangs_holds_up_no_renewal() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lease");
+        // Whoever opens it for writing waits until somebody opens it for reading.
+        let aside = dir.path().join("lease.new");
+        rustix::fs::mknodat(rustix::fs::CWD, &aside, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let history = Arc::new(History::kept_in(&file));
+        let keeping = tokio::spawn(history.clone().keep());
+        tokio::task::yield_now().await;
+        let (done, ended) = std::sync::mpsc::channel();
+        let renewing = history.clone();
+        std::thread::spawn(move || {
+            for version in ["20", "30"] {
+                renewing.saw(&lease(version));
+            }
+            let _ = done.send(renewing.revision());
+        });
+        assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(10)), Ok(30));
+        // The disk is back: what is seen from now on is written.
+        let disk = rustix::fs::open(&aside, OFlags::PATH, Mode::empty()).unwrap();
+        fs::remove_file(&aside).unwrap();
+        drop(fs::File::open(format!("/proc/self/fd/{}", disk.as_raw_fd())).unwrap());
+        history.saw(&lease("40"));
+        while History::kept_in(&file).revision() != 40 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        keeping.abort();
     }
 
     #[test]

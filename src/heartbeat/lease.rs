@@ -205,9 +205,11 @@ impl<L: Leases> AgentLease<L> {
         // the last that is to be looked into, and which was.
         let (ask, asked) = watch::channel(0_u64);
         let (tell, known) = watch::channel(0_u64);
+        let history = self.history.clone();
         tokio::select! {
             ended = self.keep_renewing(&word, ask, known) => ended,
             never = catch_up(&word, asked, tell) => match never {},
+            never = history.keep() => match never {},
         }
     }
 

@@ -51,7 +51,8 @@ impl LeaseObserver {
         }
     }
 
-    /// Takes in a Lease of an agent.
+    /// Takes in a Lease of an agent. One that is older than the last, of a watch that lags, counts as a renewal: it lets a
+    /// silence be seen later, never sooner. Versions are not compared, because a restored etcd begins with lower ones.
     pub fn observe(&self, lease: &Lease) {
         let node_uid = lease.annotations().get(NODE_UID).cloned().unwrap_or_default();
         let now = Instant::now();

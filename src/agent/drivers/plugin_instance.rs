@@ -169,7 +169,7 @@ async fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) -> Result<()
             tracing::warn!(attachment = uid, "its record is not dismissed: it is undone with its Attachment");
             continue;
         }
-        match agent.records.dismiss(&uid) {
+        match agent.records.dismiss(&uid).await {
             Ok(Some(file)) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
                 agent.lost.tell();

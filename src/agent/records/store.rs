@@ -73,12 +73,14 @@ impl Records {
 
     /// Puts a file away that cannot be read, after somebody has looked after its mounts: it is kept, and no longer
     /// spoken of. Returns what it was.
-    pub fn dismiss(&self, attachment_uid: &str) -> Result<Option<Unreadable>, RecordError> {
-        let mut all = self.lock_unreadable();
-        let Some(at) = all.iter().position(|u| u.attachment_uid == attachment_uid) else { return Ok(None) };
-        let path = &all[at].path;
-        files::dismiss(path).map_err(|source| RecordError::Store { path: path.clone(), source })?;
-        Ok(Some(all.remove(at)))
+    pub async fn dismiss(&self, attachment_uid: &str) -> Result<Option<Unreadable>, RecordError> {
+        let found = self.unreadable().into_iter().find(|u| u.attachment_uid == attachment_uid);
+        let Some(unreadable) = found else { return Ok(None) };
+        let path = unreadable.path.clone();
+        let done = on_thread(attachment_uid, move || files::dismiss(&path)).await?;
+        done.map_err(|source| RecordError::Store { path: unreadable.path.clone(), source })?;
+        self.lock_unreadable().retain(|u| u.path != unreadable.path);
+        Ok(Some(unreadable))
     }
 
     /// Puts everything that the records speak of in doubt, because the API server's history went back. It is on disk
@@ -243,7 +245,7 @@ impl Records {
     async fn write(&self, stored: &Stored) -> Result<(), RecordError> {
         let (uid, handle) = (&stored.record.attachment_uid, stored.record.handle_name.clone());
         let path = self.file(uid);
-        self.keep_unreadable(&path)?;
+        self.keep_unreadable(uid, &path).await?;
         let fail = |source| RecordError::Store { path: path.clone(), source };
         let text = serde_json::to_vec(stored).map_err(|e| fail(io::Error::other(e)))?;
         let to = path.clone();
@@ -266,8 +268,7 @@ impl Records {
         self.deferred().insert(uid.to_owned(), handle);
         // The semaphore is never closed, so there is always a permit to wait for.
         let _permit = self.writes.acquire().await.ok();
-        let done = tokio::task::spawn_blocking(work).await;
-        let done = done.map_err(|source| RecordError::Task { uid: uid.to_owned(), source })?;
+        let done = on_thread(uid, work).await?;
         match &done {
             Ok(()) => drop(self.deferred().remove(uid)),
             Err(error) => self.disk.failed(error),
@@ -276,11 +277,15 @@ impl Records {
     }
 
     /// Sets aside a file that is no record and has kept its name because it could not be renamed.
-    fn keep_unreadable(&self, path: &Path) -> Result<(), RecordError> {
-        for unreadable in self.lock_unreadable().iter_mut().filter(|unreadable| unreadable.path == path) {
-            let aside = files::set_aside(path);
-            unreadable.path = aside.map_err(|source| RecordError::Store { path: path.to_owned(), source })?;
+    async fn keep_unreadable(&self, uid: &str, path: &Path) -> Result<(), RecordError> {
+        if !self.lock_unreadable().iter().any(|unreadable| unreadable.path == path) {
+            return Ok(());
         }
+        let from = path.to_owned();
+        let aside = on_thread(uid, move || files::set_aside(&from)).await?;
+        let aside = aside.map_err(|source| RecordError::Store { path: path.to_owned(), source })?;
+        let mut all = self.lock_unreadable();
+        all.iter_mut().filter(|u| u.path == path).for_each(|unreadable| unreadable.path.clone_from(&aside));
         Ok(())
     }
 
@@ -295,6 +300,15 @@ impl Records {
     fn known(&self) -> MutexGuard<'_, HashMap<String, Stored>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Does file work of the record of `uid` on a thread that may block.
+async fn on_thread<T: Send + 'static>(
+    uid: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RecordError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|source| RecordError::Task { uid: uid.to_owned(), source })
 }
 
 #[cfg(test)]

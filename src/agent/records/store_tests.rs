@@ -257,13 +257,13 @@ fn a_mount_that_is_gone_casts_no_doubt_on_other_claims() {
     assert_eq!(stored.record.targets["other"].published, Done::Yes);
 }
 
-#[test]
-fn a_dismissed_file_is_kept_and_not_spoken_of() {
+#[tokio::test]
+async fn a_dismissed_file_is_kept_and_not_spoken_of() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
     let records = Records::open(dir.path()).unwrap();
-    assert_eq!(records.dismiss("b").unwrap(), None);
-    assert_eq!(records.dismiss("a").unwrap().unwrap().attachment_uid, "a");
+    assert_eq!(records.dismiss("b").await.unwrap(), None);
+    assert_eq!(records.dismiss("a").await.unwrap().unwrap().attachment_uid, "a");
     for records in [records, Records::open(dir.path()).unwrap()] {
         assert!(records.unreadable().is_empty());
     }
@@ -277,7 +277,7 @@ async fn what_is_undone_leaves_no_dismissed_file() {
     fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
     let records = Records::open(dir.path()).unwrap();
     records.put(stored("a")).await.unwrap();
-    records.dismiss("a").unwrap().unwrap();
+    records.dismiss("a").await.unwrap().unwrap();
     records.remove("a").await;
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

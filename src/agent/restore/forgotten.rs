@@ -1,6 +1,7 @@
 //! Mounts that the API server does not account for (rule R7): found out, reported, and undone on order.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -202,8 +203,10 @@ impl Agent {
         Ok(())
     }
 
-    /// The API server's history went back. What it does not have may be in use here.
+    /// The API server's history went back. What it does not have may be in use here. No call is started any more while
+    /// that is written down, which may take as long as the disk takes.
     pub fn doubt(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
         if let Err(error) = self.records.doubt_all() {
             // The Lease's version is kept then, so that the next process finds it out again.
             tracing::error!("{error}");
