@@ -15,7 +15,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 
-use super::store::{Change, IndexFn, Origin, Store, Uid};
+use super::store::{Change, IndexFn, Origin, Store, Uid, version};
 use super::unreadable::{Unreadable, UnreadableSet};
 
 /// kubectl's copy of the object inside the object.
@@ -152,7 +152,7 @@ impl<K: Cached> Cache<K> {
 
     pub(super) fn put(&self, mut object: K, origin: Origin) {
         strip(object.meta_mut());
-        self.unreadable_set().remove(object.meta().uid.as_ref());
+        self.unreadable_set().read(object.meta());
         let changes = self.write().put(object, origin);
         self.notify(changes);
     }
@@ -192,8 +192,13 @@ impl<K: Cached> Cache<K> {
         self.sources.get(usize::from(stream)).map_or("unknown", |source| source.name)
     }
 
-    /// Takes in an object that cannot be read.
+    /// Takes in an object that cannot be read. What a stream that lags has of it counts no more once a newer version of it
+    /// was read.
     pub(super) fn put_unreadable(&self, unreadable: Unreadable, stream: u8) {
+        let known = unreadable.metadata.uid.as_deref().and_then(|uid| self.by_uid(uid));
+        if known.is_some_and(|known| version(known.meta()) > version(&unreadable.metadata)) {
+            return;
+        }
         self.unreadable_set().put(unreadable, stream);
     }
 

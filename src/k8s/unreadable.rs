@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::error_boundary::InvalidObject;
 
+use super::store::version;
+
 /// An object that cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unreadable {
@@ -32,7 +34,16 @@ impl UnreadableSet {
         self.all.insert(uid, (stream, unreadable));
     }
 
-    /// Drops an object that could be read after all, or is gone.
+    /// Drops an object that could be read in a version as new as this. An older one, of a stream that lags, tells nothing.
+    pub(super) fn read(&mut self, meta: &ObjectMeta) {
+        let uid = meta.uid.as_ref();
+        let known = uid.and_then(|uid| self.all.get(uid));
+        if known.is_some_and(|(_, unreadable)| version(&unreadable.metadata) <= version(meta)) {
+            self.remove(uid);
+        }
+    }
+
+    /// Drops an object that is gone.
     pub(super) fn remove(&mut self, uid: Option<&String>) {
         if let Some(uid) = uid {
             self.all.remove(uid);
@@ -97,5 +108,20 @@ mod tests {
         assert_eq!(known(&set), ["a", "b"], "the other stream has not listed");
         set.remove(Some(&"a".to_owned()));
         assert_eq!(known(&set), ["b"]);
+    }
+
+    #[test]
+    fn an_older_version_of_a_lagging_stream_does_not_make_it_readable() {
+        let mut set = UnreadableSet::default();
+        let mut bad = unreadable("a");
+        bad.metadata.resource_version = Some("20".to_owned());
+        let meta =
+            |version: &str| ObjectMeta { resource_version: Some(version.to_owned()), ..bad.metadata.clone() };
+        let (older, newer) = (meta("19"), meta("21"));
+        set.put(bad, 0);
+        set.read(&older);
+        assert_eq!(set.all().len(), 1);
+        set.read(&newer);
+        assert!(set.all().is_empty());
     }
 }
