@@ -115,7 +115,7 @@ metrics! {
     claims: Family<StateLabels, Gauge> = Family::default(),
     /// Objects that the leader cannot read; each has an Event.
     unreadable_objects: Family<KindLabels, Gauge> = Family::default(),
-    /// Passes that panicked; each is a bug.
+    /// Passes and watches of sockets that panicked; each is a bug.
     panics: Counter = Counter::default(),
     /// 1 on the controller that leads.
     leading: Gauge = Gauge::default(),

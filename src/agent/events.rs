@@ -218,6 +218,10 @@ impl Surroundings for Events {
         self.metrics.folders_unanswered.set(i64::try_from(folders).unwrap_or(i64::MAX));
     }
 
+    fn panicked(&self) {
+        self.metrics.panics.inc();
+    }
+
     fn changed(&self, driver: &str, serving: bool) {
         self.queues.instances.add_after(driver.to_owned(), SETTLE);
         if serving {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::args::AgentArgs;
 use super::attach::{self, audit, audits::Audits};
@@ -155,15 +155,6 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
 
     agent.settling.begin(agent.records.in_doubt());
     front.started(turning_check(&agent), ready_check(&agent));
-    let me = agent.clone();
-    let told = events.clone();
-    tokio::spawn(async move {
-        let tell = |unwritable: bool| {
-            me.metrics.state_unwritable.set(i64::from(unwritable));
-            told.state_disk_changed(!unwritable);
-        };
-        me.records.disk().attend(tell).await;
-    });
     let ended = live(&agent, &events, lease, shutdown).await;
     agent.targets.leave(&agent.records).await;
     front.close().await;
@@ -173,7 +164,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
 /// Runs everything until the shutdown, then drains.
 async fn live(
     agent: &Arc<Agent>,
-    events: &Events,
+    events: &Arc<Events>,
     lease: AgentLease<ApiLeases>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
@@ -183,17 +174,17 @@ async fn live(
     let word = LeaseWord { agent: agent.clone(), progress: progress_check(agent) };
     let mut lease = tokio::spawn(lease.run(word, lease_shutdown.begun()));
     let mut workers = JoinSet::new();
-    let start = async {
-        agent.caches.synced().await;
-        tokio::spawn(agent.registry.clone().run()).abort_handle()
-    };
+    let mut beside = JoinSet::new();
+    beside.spawn(attend_state_disk(agent.clone(), events.clone()));
     tokio::pin!(shutdown);
-    let registry = tokio::select! {
-        registry = start => Some(registry),
+    let synced = tokio::select! {
+        () = agent.caches.synced() => true,
         Some(ended) = watches.join_next() => return Err(watch_ended(agent, ended)),
-        () = &mut shutdown => None,
+        Some(ended) = beside.join_next() => return Err(task_ended("a task", ended)),
+        () = &mut shutdown => false,
     };
-    if let Some(registry) = registry {
+    if synced {
+        beside.spawn(agent.registry.clone().run());
         workers_of(agent, &workers_shutdown, &mut workers);
         events.wake_records();
         let outcome = tokio::select! {
@@ -209,9 +200,8 @@ async fn live(
                 Err(error) => Error::TaskEnded(error.to_string()),
             }),
             () = agent.registered_anew.notified() => Err(Error::RegisteredAnew),
-            Some(ended) = workers.join_next() => {
-                Err(Error::TaskEnded(ended.err().map_or_else(|| "a queue".into(), |e| e.to_string())))
-            }
+            Some(ended) = workers.join_next() => Err(task_ended("a queue", ended)),
+            Some(ended) = beside.join_next() => Err(task_ended("a task", ended)),
         };
         // No call is started from here on; those in flight may end.
         agent.stopping.store(true, Ordering::Relaxed);
@@ -224,7 +214,7 @@ async fn live(
             );
         }
         let clean = workers.is_empty();
-        registry.abort();
+        drop(beside);
         outcome?;
         plugin_instance::report_shutdown(agent).await;
         if !clean {
@@ -238,7 +228,19 @@ async fn live(
     Ok(())
 }
 
-fn watch_ended(agent: &Agent, ended: Result<WentBack, tokio::task::JoinError>) -> Error {
+async fn attend_state_disk(agent: Arc<Agent>, events: Arc<Events>) {
+    let tell = |unwritable: bool| {
+        agent.metrics.state_unwritable.set(i64::from(unwritable));
+        events.state_disk_changed(!unwritable);
+    };
+    agent.records.disk().attend(tell).await;
+}
+
+fn task_ended(what: &str, ended: Result<(), JoinError>) -> Error {
+    Error::TaskEnded(ended.err().map_or_else(|| what.to_owned(), |error| error.to_string()))
+}
+
+fn watch_ended(agent: &Agent, ended: Result<WentBack, JoinError>) -> Error {
     match ended {
         Ok(went_back) => {
             agent.doubt();

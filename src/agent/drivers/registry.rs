@@ -39,6 +39,8 @@ pub trait Surroundings: Send + Sync + 'static {
     fn health_timeout(&self, driver: &str) -> Duration;
     /// Tells how many folders of the plugin directory do not answer: what is in them is not known.
     fn unanswered(&self, _folders: usize) {}
+    /// Tells that the watch of a socket has panicked.
+    fn panicked(&self) {}
     /// Something about this driver's processes has changed. `serving`: one answers that did not before.
     fn changed(&self, driver: &str, serving: bool);
 }
@@ -151,12 +153,19 @@ impl Registry {
                 // Of a folder that does not answer nothing is known, least of all that a process has ended.
                 let hidden = path.parent().is_some_and(|folder| scan.unanswered.contains(folder));
                 let same = hidden || found.get(path) == Some(&watched.file);
+                // A watch ends by being aborted or by a panic. After a panic the socket is watched anew, as another process.
+                let panicked = same && watched.task.is_finished();
+                if panicked {
+                    tracing::error!(socket = %path.display(), "the watch of the socket has panicked");
+                    self.surroundings.panicked();
+                    told.extend(watched.endpoint.driver().map(str::to_owned));
+                }
                 if !same {
                     watched.task.abort();
                     tracing::info!(socket = %path.display(), driver = watched.endpoint.driver(), "the socket is gone");
                     told.extend(watched.endpoint.driver().map(str::to_owned));
                 }
-                same
+                same && !panicked
             });
             for (path, file) in found {
                 if !sockets.contains_key(path) {

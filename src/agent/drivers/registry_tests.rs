@@ -140,6 +140,9 @@ pub(crate) fn serve(driver: &Driver, path: &Path) -> Process {
 pub(crate) struct World {
     named: Mutex<Vec<PathBuf>>,
     told: Mutex<Vec<(String, bool)>>,
+    /// How often it still panics instead of taking in what it is told.
+    faults: AtomicUsize,
+    panics: AtomicUsize,
 }
 
 impl Surroundings for World {
@@ -151,7 +154,16 @@ impl Surroundings for World {
         Duration::ZERO
     }
 
+    fn panicked(&self) {
+        self.panics.fetch_add(1, Ordering::SeqCst);
+    }
+
     fn changed(&self, driver: &str, serving: bool) {
+        let fewer = |left: usize| left.checked_sub(1);
+        assert!(
+            self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_err(),
+            "as the test asked"
+        );
         self.told.lock().unwrap().push((driver.to_owned(), serving));
     }
 }
@@ -204,6 +216,20 @@ async fn a_plugin_is_found_serves_and_its_end_is_noticed_at_once() {
     until("serving again", || registry.client_for("a.test", Service::Identity).is_some()).await;
     let told = world.told.lock().unwrap().clone();
     assert_eq!(told.iter().filter(|(name, serving)| name == "a.test" && *serving).count(), 2, "{told:?}");
+}
+
+#[tokio::test]
+async fn a_watch_that_panics_is_begun_anew() {
+    let Fixture { directory, world, registry } = fixture();
+    world.faults.store(1, Ordering::SeqCst);
+    let driver = Driver { name: "a.test".into(), ..Driver::default() };
+    let path = directory.path().join("a/csi.sock");
+    let server = serve(&driver, &path);
+    until("the panic is seen", || world.panics.load(Ordering::SeqCst) == 1).await;
+    until("told after it", || world.told.lock().unwrap().contains(&("a.test".to_owned(), true))).await;
+    // What happens to the process is noticed again.
+    drop(server);
+    until("gone", || registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.gone)).await;
 }
 
 #[tokio::test]
