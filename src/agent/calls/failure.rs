@@ -108,18 +108,17 @@ impl Failure {
     #[must_use]
     pub fn plugin_not_running(rpc: Rpc, driver: &str, node: &str) -> Self {
         let service = rpc.service();
-        let way = match rpc {
-            Rpc::NodeUnpublishVolume => {
-                "; the undo goes on when one does, and spec.forceDetach of the deleted claim has it unmounted without \
-                 waiting for that; where no claim is left, or the driver does not come back, moor.dev/force-undo on the \
-                 PluginInstance of the driver on this node has it undone without the driver"
-            }
-            Rpc::NodeUnstageVolume => {
-                "; the undo goes on when one does, and moor.dev/force-undo on the PluginInstance of the driver on this \
-                 node has it undone without the driver"
-            }
-            Rpc::ControllerUnpublishVolume => "; the undo goes on when one does",
-            _ => "",
+        let way = if rpc == Rpc::NodeUnpublishVolume {
+            "; the undo goes on when one does, and spec.forceDetach of the deleted claim has it unmounted without waiting \
+             for that; where no claim is left, or the driver does not come back, moor.dev/force-undo on the \
+             PluginInstance of the driver on this node has it undone without the driver"
+        } else if rpc == Rpc::NodeUnstageVolume {
+            "; the undo goes on when one does, and moor.dev/force-undo on the PluginInstance of the driver on this node \
+             has it undone without the driver"
+        } else if rpc == Rpc::ControllerUnpublishVolume {
+            "; the undo goes on when one does"
+        } else {
+            ""
         };
         let message = format!(
             "no plugin on node {node} answers with the driver name {driver} and has the {service:?} service{way}"
@@ -155,12 +154,13 @@ impl Failure {
             SecretError::NotFound(_) => Reason::SecretNotFound,
             SecretError::Unreadable(_) | SecretError::Unusable(_) => Reason::SecretUnreadable,
         };
-        let remedy = match error {
-            SecretError::Unreadable(ApiError::Forbidden { .. }) => format!(
+        let remedy = if let SecretError::Unreadable(ApiError::Forbidden { .. }) = error {
+            format!(
                 "; allow it with `kubectl create rolebinding moor-agent-secrets -n {namespace} \
                  --clusterrole=moor-agent-secrets --serviceaccount=<namespace of moor>:moor-agent`"
-            ),
-            _ => String::new(),
+            )
+        } else {
+            String::new()
         };
         Self::local(reason, rpc, format!("{error}{remedy}"))
     }
@@ -272,7 +272,21 @@ fn reason(rpc: Rpc) -> Reason {
         Rpc::CreateVolume => Reason::CreateVolumeFailed,
         Rpc::DeleteVolume => Reason::DeleteVolumeFailed,
         Rpc::ValidateVolumeCapabilities => Reason::ValidateFailed,
-        _ => Reason::CallFailed,
+        Rpc::GetPluginInfo
+        | Rpc::GetPluginCapabilities
+        | Rpc::Probe
+        | Rpc::ControllerGetCapabilities
+        | Rpc::ListVolumes
+        | Rpc::GetCapacity
+        | Rpc::CreateSnapshot
+        | Rpc::DeleteSnapshot
+        | Rpc::ListSnapshots
+        | Rpc::ControllerExpandVolume
+        | Rpc::ControllerModifyVolume
+        | Rpc::NodeGetCapabilities
+        | Rpc::NodeGetInfo
+        | Rpc::NodeGetVolumeStats
+        | Rpc::NodeExpandVolume => Reason::CallFailed,
     }
 }
 

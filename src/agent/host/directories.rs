@@ -92,7 +92,7 @@ pub fn remove_target(paths: &Paths, target: &HostPath) -> Result<Left, Directory
     }
     match remove(target.as_path())? {
         Left::Nothing => remove(parent(target.as_path())),
-        left => Ok(left),
+        left @ (Left::Empty | Left::Content) => Ok(left),
     }
 }
 
@@ -117,6 +117,7 @@ fn set_mode(path: &Path, mode: u32) -> Result<(), DirectoryError> {
         .map_err(|source| DirectoryError::Mode { path: path.to_owned(), source })
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "the kinds of errors are not ours and grow")]
 fn remove(path: &Path) -> Result<Left, DirectoryError> {
     let removed = match fs::remove_dir(path) {
         // The empty file on which a block device was bound; the driver should have removed it.
