@@ -127,15 +127,18 @@ impl History {
         }
     }
 
-    /// The API server's history went back: the next process begins anew with the one that there is now, and its Lease says
-    /// so. To this one every Lease is one of a backup: it ends without another renewal, which would pass for the report
-    /// that the next one makes.
-    pub fn restart(&self) -> io::Result<()> {
-        let _writing = self.writing();
-        let now = Restored::Now;
-        self.known.send_modify(|known| known.restored = Some(now));
-        self.file.as_ref().map_or(Ok(()), |file| replace(&beside(file), &now.text()))?;
+    /// The API server's history went back. To this process every Lease is one of a backup from here on: it ends without
+    /// another renewal, which would pass for the report that the next one makes of what is mounted. Waits for nothing.
+    pub fn end(&self) {
         self.known.send_modify(|known| known.lease = FORGOTTEN);
+    }
+
+    /// Lets the next process begin anew with the history that there is now, and say so on its Lease. Ends this one too.
+    pub fn restart(&self) -> io::Result<()> {
+        self.end();
+        let _writing = self.writing();
+        self.known.send_modify(|known| known.restored = Some(Restored::Now));
+        self.file.as_ref().map_or(Ok(()), |file| replace(&beside(file), &Restored::Now.text()))?;
         match self.file.as_ref().map(fs::remove_file) {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -222,6 +225,19 @@ mod tests {
         history.saw(&lease("30"));
         assert!(!history.went_back(&Overtaken(&history), "n").await.unwrap());
         assert!(history.went_back(&Overtaken(&history), "n").await.unwrap(), "30 after 40 was confirmed");
+    }
+
+    /// It may take long to write down what is in doubt, and a Lease of a node that has not reported yet counts as heard.
+    #[test]
+    fn from_the_moment_that_a_restore_is_noticed_no_renewal_passes() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lease");
+        let history = History::kept_in(&file);
+        saw(&history, &lease("20"));
+        history.end();
+        assert!(history.is_behind(&lease("9000")));
+        // Nothing is on the disk of it: if the process ends here the next one finds the restore out again.
+        assert_eq!(History::kept_in(&file).revision(), 20);
     }
 
     /// Else a leader that comes later takes a node that is silent for one that has nothing mounted.

@@ -203,10 +203,11 @@ impl Agent {
         Ok(())
     }
 
-    /// The API server's history went back. What it does not have may be in use here. No call is started any more while
-    /// that is written down, which may take as long as the disk takes.
+    /// The API server's history went back. What it does not have may be in use here. No call is started and no Lease renewed
+    /// any more while that is written down, which may take as long as the disk takes.
     pub fn doubt(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+        self.history.end();
         if let Err(error) = self.records.doubt_all() {
             // The Lease's version is kept then, so that the next process finds it out again.
             tracing::error!("{error}");
