@@ -1,14 +1,12 @@
 //! The arrows between modules, read from the source text.
 //!
-//! Decisions stay pure, so that they can be tested with values alone; roles stay at the top, so that
+//! Decisions stay pure, so that they can be tested with values alone; roles stay at the top, so that nothing below
+//! depends on them.
 
-//! nothing below depends on them.
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fs,
-    path::{Path, PathBuf},
-};
+use crate::sources::{Source, home, sources, starts_with};
 
 /// Modules that only decide: no client, no gRPC, no runtime, no clock.
 const PURE: [&str; 6] = ["api", "claim", "attachment", "volume", "plugin", "leader"];
@@ -84,17 +82,6 @@ const ARROWS: [(&str, &[&str]); 15] = [
 
 /// What the CSI client may name of this crate: itself, and api::capability.
 const CSI_MAY: [&str; 3] = ["csi", "api::capability", "metrics"];
-
-struct Source {
-    module: String,
-    file: PathBuf,
-    /// Its own path: crate::agent::role.
-    at: String,
-    /// What it exports of others, by name.
-    exports: HashMap<String, String>,
-    /// Paths that are named, with their lines: `use` groups spelled out, `super` resolved.
-    paths: Vec<(usize, String)>,
-}
 
 #[test]
 fn pure_modules_name_no_io_and_no_clock() {
@@ -192,220 +179,10 @@ fn no_files_import_each_other_in_a_circle() {
     assert!(circles.is_empty(), "imports in circles:\n{}", circles.join("\n"));
 }
 
-/// The file in which what `path` names is defined, through what files on the way export.
-fn home<'a>(files: &HashMap<&'a str, &'a Source>, path: &str) -> Option<&'a str> {
-    let mut ends = path.match_indices("::").map(|(at, _)| at).chain([path.len()]).collect::<Vec<_>>();
-    ends.reverse();
-    let (file, rest) = ends.into_iter().find_map(|end| Some((*files.get(&path[..end])?, &path[end..])))?;
-    let (name, below) = match rest.trim_start_matches("::").split_once("::") {
-        Some((name, below)) => (name, format!("::{below}")),
-        None => (rest.trim_start_matches("::"), String::new()),
-    };
-    match file.exports.get(name) {
-        // A macro is exported under its own name.
-        Some(exported) if *exported != format!("{}::{name}", file.at) => {
-            home(files, &format!("{exported}{below}"))
-        }
-        _ => Some(&file.at),
-    }
-}
-
 #[test]
 fn no_file_is_too_long_to_read() {
     for source in sources() {
         let lines = fs::read_to_string(&source.file).unwrap().lines().count();
         assert!(lines <= 400, "{} has {lines} lines", source.file.display());
     }
-}
-
-#[test]
-fn paths_are_read_as_the_compiler_would() {
-    let text = "
-        use std::{fmt, time::{Duration, Instant as Clock}};
-        use super::{super::store, Cache};
-        // use tokio::sync;
-        pub(crate) use jiff::{self, Timestamp};
-        fn f() -> crate::api::Volume { tokio::spawn(\"axum::serve\", Timestamp::now(), Clock::now()) }
-        #[cfg(test)]
-        mod tests { use rand::Rng; }
-    ";
-    let found: Vec<String> = paths(text, &["k8s", "lease"]).into_iter().map(|(_, path)| path).collect();
-    for path in ["std::fmt", "std::time::Instant", "crate::store", "crate::k8s::Cache", "crate::api::Volume"]
-    {
-        assert!(found.iter().any(|found| found == path), "{path} in {found:?}");
-    }
-    for path in ["tokio::spawn", "jiff::Timestamp::now", "std::time::Instant::now"] {
-        assert!(found.iter().any(|found| found == path), "{path} in {found:?}");
-    }
-    let absent = |name: &str| found.iter().all(|path| !starts_with(path, name));
-    assert!(absent("tokio::sync") && absent("axum") && absent("rand"), "{found:?}");
-}
-
-fn starts_with(path: &str, prefix: &str) -> bool {
-    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
-
-/// Every source file but unit tests, which may do what they like.
-fn sources() -> Vec<Source> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    collect(&src, &mut files);
-    let in_tests = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().ends_with("tests");
-    let sources = files.into_iter().filter(|file| !in_tests(file)).map(|file| {
-        let inside = file.strip_prefix(&src).unwrap().with_extension("");
-        let mut module: Vec<&str> = inside.iter().map(|part| part.to_str().unwrap()).collect();
-        let name = module[0].to_owned();
-        if module.last() == Some(&"mod") {
-            module.pop();
-        }
-        let text = fs::read_to_string(&file).unwrap();
-        let (paths, exports) = (paths(&text, &module), exports(&text, &module));
-        let at = ["crate"].iter().chain(&module).copied().collect::<Vec<_>>().join("::");
-        Source { module: name, file, at, exports, paths }
-    });
-    sources.collect()
-}
-
-pub fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
-
-/// Paths of at least two segments in `text`, whose module is `module`, with imported names spelled out.
-/// Inline test modules, comments and string literals are left out.
-fn paths(text: &str, module: &[&str]) -> Vec<(usize, String)> {
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let (mut found, mut in_code, mut imported) = (Vec::new(), Vec::new(), HashMap::new());
-    let mut statement: Option<(usize, String)> = None;
-    for (number, line) in code.lines().enumerate() {
-        let line = without_strings(line);
-        let line = line.split("//").next().unwrap_or_default().trim();
-        let import =
-            line.find("use ").filter(|at| *at == 0 || line.starts_with("pub")).map(|at| &line[at + 4..]);
-        let (start, mut so_far) = match (statement.take(), import) {
-            (Some(statement), _) => statement,
-            (None, Some(_)) => (number + 1, String::new()),
-            (None, None) => {
-                in_code.extend(inline(line).into_iter().map(|path| (number + 1, path)));
-                continue;
-            }
-        };
-        so_far.push_str(import.unwrap_or(line));
-        let Some((tree, _)) = so_far.split_once(';') else {
-            statement = Some((start, so_far));
-            continue;
-        };
-        let mut leaves = Vec::new();
-        spell_out("", tree, &mut leaves);
-        for (path, name) in leaves {
-            let path = resolved(&path, module);
-            imported.insert(name, path.clone());
-            found.push((start, path));
-        }
-    }
-    for (line, path) in in_code {
-        let (first, rest) = path.split_once("::").unwrap_or((&path, ""));
-        let full = imported.get(first).map(|known| format!("{known}::{rest}"));
-        found.push((line, full.unwrap_or_else(|| resolved(&path, module))));
-    }
-    found
-}
-
-/// How what is exported may begin.
-const PUBLIC: [&str; 3] = ["pub", "pub(crate)", "pub(super)"];
-
-/// What `pub use` exports, by name, with the paths spelled out.
-fn exports(text: &str, module: &[&str]) -> HashMap<String, String> {
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let mut leaves = Vec::new();
-    for statement in code.split(';') {
-        let from = statement.rfind("\npub").map_or(statement, |at| &statement[at + 1..]);
-        if let Some((_, tree)) =
-            from.split_once("use ").filter(|(public, _)| PUBLIC.contains(&public.trim_end()))
-        {
-            spell_out("", tree, &mut leaves);
-        }
-    }
-    let spelled = |path: String| {
-        let full = resolved(&path, module);
-        if full == path && !path.starts_with("crate::") {
-            return ["crate"]
-                .iter()
-                .chain(module)
-                .copied()
-                .chain([path.as_str()])
-                .collect::<Vec<_>>()
-                .join("::");
-        }
-        full
-    };
-    leaves.into_iter().map(|(path, name)| (name, spelled(path))).collect()
-}
-
-fn without_strings(line: &str) -> String {
-    line.split('"').step_by(2).collect::<Vec<_>>().join("\"\"")
-}
-
-/// `a::{self, b, c::{d as e}}` as `a` known as a, `a::b` as b and `a::c::d` as e.
-fn spell_out(prefix: &str, tree: &str, leaves: &mut Vec<(String, String)>) {
-    let tree = tree.trim();
-    let Some((head, rest)) = tree.split_once('{') else {
-        let (leaf, alias) = tree.split_once(" as ").unwrap_or((tree, ""));
-        let path = format!("{prefix}{}", leaf.trim());
-        let path = path.strip_suffix("::self").unwrap_or(&path);
-        let last = path.rsplit("::").next().unwrap_or_default();
-        let name = if alias.is_empty() { last } else { alias.trim() };
-        leaves.push((path.to_owned(), name.to_owned()));
-        return;
-    };
-    let prefix = format!("{prefix}{}", head.trim());
-    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
-    let (mut depth, mut start) = (0, 0);
-    for (at, character) in inner.char_indices().chain([(inner.len(), ',')]) {
-        match character {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                if !inner[start..at].trim().is_empty() {
-                    spell_out(&prefix, &inner[start..at], leaves);
-                }
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Paths in an expression or signature.
-fn inline(line: &str) -> Vec<String> {
-    let part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let words = line.split(|c| !part(c)).map(|word| word.trim_matches(':'));
-    words.filter(|word| word.contains("::")).map(str::to_owned).collect()
-}
-
-/// With `self` and `super` spelled out from the crate's root.
-fn resolved(path: &str, module: &[&str]) -> String {
-    let mut at = module.to_vec();
-    let mut segments = path.split("::").peekable();
-    if !matches!(segments.peek(), Some(&("super" | "self"))) {
-        return path.to_owned();
-    }
-    while let Some(&segment) = segments.peek() {
-        match segment {
-            "super" => drop(at.pop()),
-            "self" => {}
-            _ => break,
-        }
-        segments.next();
-    }
-    let mut full = vec!["crate"];
-    full.extend(at);
-    full.extend(segments);
-    full.join("::")
 }

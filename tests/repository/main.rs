@@ -10,3 +10,4 @@ mod layering;
 mod proofs;
 mod reference;
 mod rules;
+mod sources;

@@ -10,7 +10,7 @@ use moor::metrics::Metrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 
-use crate::layering::collect;
+use crate::sources::collect;
 
 const PAGE: &str = "docs/reference.md";
 
