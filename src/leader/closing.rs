@@ -2,8 +2,8 @@
 //! controller instance that makes their calls meanwhile.
 
 use super::look::Look;
-use super::plan::LeaderStep;
 use super::scene::Scene;
+use super::step::LeaderStep;
 use crate::attachment::AttachmentSeen;
 use crate::attachment::closing::{self, ClosingStep};
 use crate::attachment::controller_side::is_misplaced;

@@ -1,8 +1,8 @@
 //! The leader's steps towards what admission has granted, one write at a time.
 
 use super::look::Look;
-use super::plan::LeaderStep;
 use super::scene::Scene;
+use super::step::LeaderStep;
 use crate::claim::admission::{Grant, Verdict};
 use crate::claim::writer::has_let_go;
 

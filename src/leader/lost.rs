@@ -2,8 +2,8 @@
 //! what then ends without them.
 
 use super::look::{CallerNow, Look};
-use super::plan::LeaderStep;
 use super::scene::Scene;
+use super::step::LeaderStep;
 use crate::api::ClaimState;
 use crate::api::plugin::Balancing;
 use crate::attachment::AttachmentSeen;

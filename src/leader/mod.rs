@@ -12,15 +12,19 @@
 // A variant that is new has to be decided about wherever one is.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod callers;
 mod closing;
 mod grants;
 mod look;
 mod lost;
 mod plan;
+mod release;
 mod scene;
+mod step;
 mod storage;
 mod volume;
 
 pub use look::{CallerNow, Look, Looked};
-pub use plan::{LeaderStep, Plan, plan};
+pub use plan::{Plan, plan};
 pub use scene::Scene;
+pub use step::LeaderStep;

@@ -6,7 +6,7 @@ use super::look::{Look, Looked};
 use crate::api::Volume;
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::{AttachmentSeen, HandleSeen};
-use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, Verdict, VolumeSeen, admission};
+use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, Verdict, VolumeSeen, admission};
 use crate::plugin::allow::NotAllowed;
 use crate::volume::PluginSeen;
 
@@ -94,5 +94,26 @@ impl<'a> Scene<'a> {
             Some(ended) => Ok(ended),
             None => Err(Look::EndedReports),
         }
+    }
+
+    /// Who uses the volume or may be using it, as a condition names them: a claim, an Attachment or a mount.
+    pub(super) fn in_use_by(&self) -> Option<String> {
+        let granted = self.claims.iter().find(|claim| claim.uses().is_some());
+        // What locks a handle that is another Volume's is that Volume's affair.
+        let is_own = self.handle.is_none() || self.own_handle().is_some();
+        let locked = self.locks.first().filter(|_| is_own);
+        let mounted = self.forgotten.first().filter(|_| is_own);
+        granted
+            .map(|claim| format!("claim {}", claim.key()))
+            .or_else(|| locked.map(|a| format!("Attachment {} on node {}", a.name, a.node)))
+            .or_else(|| {
+                mounted.map(|m| match m.mount {
+                    Mount::NotSaid => format!("node {}, which has yet to say what it has mounted", m.node),
+                    Mount::InLease => format!("a mount on node {} (Lease {})", m.node, m.instance),
+                    Mount::Reported(_) | Mount::Unreadable(_) | Mount::Named => {
+                        format!("a mount on node {} (PluginInstance {})", m.node, m.instance)
+                    }
+                })
+            })
     }
 }

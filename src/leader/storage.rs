@@ -1,11 +1,10 @@
 //! Steps that another orchestrator's PersistentVolume forbids: locking storage, and having it deleted.
 
+use super::callers::{heir_without_volume, may_move, move_handle, moves_from};
 use super::look::Look;
-use super::plan::LeaderStep;
+use super::release::{free, remove_handle};
 use super::scene::Scene;
-use super::volume::{
-    Due, free, heir_without_volume, in_use_by, may_move, move_handle, moves_from, remove_handle,
-};
+use super::step::{Due, LeaderStep};
 use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::READY;
@@ -91,7 +90,7 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
     let caller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     let (Some(rejected), Some(_)) = (rejected, caller) else { return Ok(Due::Nothing) };
     // A restored etcd may have forgotten that it was of use since, and a node that uses it says so.
-    if let Some(by) = in_use_by(scene).filter(|_| !scene.forgotten.is_empty()) {
+    if let Some(by) = scene.in_use_by().filter(|_| !scene.forgotten.is_empty()) {
         return Ok(Due::Wait(VolumeWaiting::InUse { by }));
     }
     if !scene.reports_have_ended()? || scene.cautious {

@@ -145,7 +145,7 @@ fn every_module_has_its_place_in_this_test() {
 }
 
 /// Modules whose circles are yet to be broken.
-const IN_CIRCLES: [&str; 2] = ["crate::controller", "crate::leader"];
+const IN_CIRCLES: [&str; 1] = ["crate::controller"];
 
 /// What a file needs it can be read after. A parent that only exports what its children have needs nothing of them.
 #[test]

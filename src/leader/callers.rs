@@ -1,0 +1,36 @@
+//! Whose calls another controller instance may take over: the one that has them may still be making one (rule R2).
+
+use super::look::{CallerNow, Look};
+use super::scene::Scene;
+use super::step::{Due, LeaderStep};
+use crate::api::attachment::ControllerRef;
+use crate::api::volume::VolumeAssignment;
+use crate::volume;
+
+/// The instance that an unfinished operation is taken from: it may still be making the call (rule R2).
+pub(super) fn moves_from<'a>(scene: &Scene<'a>, to: &VolumeAssignment) -> Option<&'a ControllerRef> {
+    let now = scene.volume?.spec.assignment.as_ref().filter(|now| now.operation == to.operation)?;
+    now.controller.as_ref().filter(|from| to.controller.as_ref() != Some(from))
+}
+
+/// Whether calls may be taken from this instance: live reads have to say that it can be making none.
+pub(super) fn may_move(scene: &Scene<'_>, from: Option<&ControllerRef>) -> Result<bool, Look> {
+    let Some(from) = from else { return Ok(true) };
+    match scene.looked.callers.get(&from.instance) {
+        None => Err(Look::Caller(from.clone())),
+        Some(CallerNow::MayCall) => Ok(false),
+        Some(CallerNow::CutOff | CallerNow::Left) => Ok(true),
+    }
+}
+
+/// The controller instance that takes over a VolumeHandle whose Volume is gone, if the one that it names is dead.
+pub(super) fn heir_without_volume(scene: &Scene<'_>) -> Option<ControllerRef> {
+    volume::heir_without_volume(scene.handle?, scene.plugin.controllers, scene.plugin.balancing?)
+}
+
+/// Names another controller instance on the VolumeHandle, if the one that it names can be making no call (rule R2).
+pub(super) fn move_handle(scene: &Scene<'_>, to: ControllerRef) -> Result<Due, Look> {
+    let from = scene.handle.and_then(|handle| handle.controller.as_ref());
+    let moves = from.is_some() && may_move(scene, from)?;
+    Ok(if moves { Due::Step(LeaderStep::MoveHandle(to)) } else { Due::Nothing })
+}

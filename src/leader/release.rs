@@ -1,0 +1,40 @@
+//! The end of a Volume and of its VolumeHandle, after the live reads that have to come before.
+
+use super::callers::may_move;
+use super::look::Look;
+use super::scene::Scene;
+use super::step::{Due, LeaderStep};
+use crate::api::attachment::ControllerRef;
+use crate::api::lock;
+use crate::volume::handle_of;
+
+/// Lets the Volume go without its call, if the instance that has it can be making none (rule R2).
+pub(super) fn give_up(scene: &Scene<'_>, caller: &ControllerRef) -> Result<Due, Look> {
+    if !may_move(scene, Some(caller))? {
+        return Ok(Due::Nothing);
+    }
+    if scene.own_handle().is_some() { remove_handle(scene) } else { free(scene) }
+}
+
+/// Removes the VolumeHandle, after a quorum LIST found no Attachment.
+pub(super) fn remove_handle(scene: &Scene<'_>) -> Result<Due, Look> {
+    if scene.handle.is_none() || !scene.live_locks()?.is_empty() {
+        return Ok(Due::Nothing);
+    }
+    Ok(Due::Step(LeaderStep::RemoveHandle))
+}
+
+/// Lets the Volume go, after a GET showed that its VolumeHandle is gone or another's.
+pub(super) fn free(scene: &Scene<'_>) -> Result<Due, Look> {
+    let Some(volume) = scene.volume else { return Ok(Due::Nothing) };
+    // The name in its status too: by now nobody may be left to say what the driver is called.
+    let computed = handle_of(volume).map(|id| lock::handle_name(scene.driver, id));
+    let recorded = volume.status.as_ref().and_then(|status| status.handle_name.clone());
+    for name in computed.into_iter().chain(recorded) {
+        let Some(owner) = scene.looked.owners.get(&name) else { return Err(Look::Handle { name }) };
+        if owner.is_some() && *owner == volume.metadata.uid {
+            return Ok(Due::Nothing);
+        }
+    }
+    Ok(Due::Step(LeaderStep::FreeVolume))
+}
