@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use super::caches::{BY_CONTROLLER, BY_NODE, nobody};
 use super::context::Context;
-use super::events::{BY_CONTROLLER, BY_NODE, Key, key_of, volume_key};
+use super::key::{Key, key_of};
 use super::room::Room;
 use super::unsettled::Unsettled;
 use crate::api::{Attachment, PluginInstance, Volume, VolumeHandle};
@@ -78,9 +79,4 @@ impl Concern {
     fn key(&self, namespace: &str, name: &str) {
         self.queue.sweep(key_of(namespace, name));
     }
-}
-
-/// The index key of VolumeHandles of a driver that have no controller instance. No instance has such a name.
-pub(crate) fn nobody(driver: &str) -> String {
-    volume_key(driver, "")
 }

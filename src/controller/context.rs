@@ -8,10 +8,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Resource};
 
+use super::caches::{BY_DRIVER_NODE, volume_key};
 use super::caution::Caution;
-use super::events::{BY_DRIVER_NODE, Key, is_out_of_date, volume_key};
+use super::events::is_out_of_date;
 use super::gone::GoneObserver;
 use super::instances::InstancesByPlugin;
+use super::key::Key;
 use super::persistent_volumes::PersistentVolumes;
 use super::room::Room;
 use super::unsettled::Unsettled;

@@ -7,124 +7,21 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 
-use super::concern::{Concern, nobody};
+use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME_HANDLE, node_of_lease};
+use super::concern::Concern;
 use super::context::Context;
 use super::forgotten;
 use super::instances::InstancesByPlugin;
+use super::key::{Key, key_of, key_of_volume};
 use super::machines;
 use super::room::Room;
-use crate::api::attachment::ControllerRef;
-use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
-use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::heartbeat::Leftovers;
 use crate::heartbeat::lease::DURATION;
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 use crate::plugin::change::Change;
 use crate::volume::handle_of;
-
-/// The key of a pass in the queue: what it is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
-    /// A Volume with all that hangs on it; it may not exist.
-    Volume {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-    /// A Plugin's status.
-    Plugin(String),
-}
-
-impl Key {
-    /// The kind that the pass is about.
-    pub(crate) fn about(&self) -> &'static str {
-        match self {
-            Self::Volume { .. } => "Volume",
-            Self::Plugin(_) => "Plugin",
-        }
-    }
-}
-
-/// Claims by the Volume they name, and Attachments by the Volume they were made for: `namespace/name`.
-pub(crate) const BY_VOLUME: &str = "volume";
-/// Attachments by the name of their VolumeHandle.
-pub(crate) const BY_HANDLE: &str = "handle";
-/// Attachments by their node.
-pub(crate) const BY_NODE: &str = "node";
-/// Attachments by `driver/node`.
-pub(crate) const BY_DRIVER_NODE: &str = "driver-node";
-/// Volumes, PluginInstances and Attachments by their Plugin.
-pub(crate) const BY_PLUGIN: &str = "plugin";
-/// Volumes by the volume that they name or have, as its driver knows it.
-pub(crate) const BY_VOLUME_HANDLE: &str = "volume-handle";
-/// VolumeHandles by the UID of the Volume that owns them.
-pub(crate) const BY_OWNER: &str = "owner";
-/// Volumes by their namespace.
-pub(crate) const BY_NAMESPACE: &str = "namespace";
-/// Volumes, VolumeHandles and Attachments by the controller instance of their calls.
-pub(crate) const BY_CONTROLLER: &str = "controller";
-/// PluginInstances by their agent.
-pub(crate) const BY_AGENT: &str = "agent";
-
-pub(crate) fn volume_key(namespace: &str, name: &str) -> String {
-    format!("{namespace}/{name}")
-}
-
-pub(crate) fn claim_cache() -> Cache<VolumeClaim> {
-    Cache::new(&["claims"]).with_index(BY_VOLUME, |c: &VolumeClaim| {
-        let namespace = c.metadata.namespace.as_deref().unwrap_or_default();
-        vec![volume_key(namespace, &c.spec.volume_name)]
-    })
-}
-
-pub(crate) fn attachment_cache() -> Cache<Attachment> {
-    Cache::new(&["attachments"])
-        .with_index(BY_VOLUME, |a: &Attachment| {
-            vec![volume_key(&a.spec.volume.namespace, &a.spec.volume.name)]
-        })
-        .with_index(BY_HANDLE, |a: &Attachment| vec![a.spec.fixed.handle_name.clone()])
-        .with_index(BY_PLUGIN, |a: &Attachment| vec![a.spec.fixed.plugin_name.clone()])
-        .with_index(BY_NODE, |a: &Attachment| vec![a.spec.node_name.clone()])
-        .with_index(BY_CONTROLLER, |a: &Attachment| name_of(a.spec.controller.as_ref()))
-        .with_index(BY_DRIVER_NODE, |a: &Attachment| {
-            vec![volume_key(&a.spec.fixed.driver_name, &a.spec.node_name)]
-        })
-}
-
-pub(crate) fn volume_cache() -> Cache<Volume> {
-    Cache::new(&["volumes"])
-        .with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
-        .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().map(str::to_owned).collect())
-        .with_index(BY_NAMESPACE, |v: &Volume| v.metadata.namespace.iter().cloned().collect())
-        .with_index(BY_CONTROLLER, |v: &Volume| {
-            name_of(v.spec.assignment.as_ref().and_then(|a| a.controller.as_ref()))
-        })
-}
-
-fn name_of(controller: Option<&ControllerRef>) -> Vec<String> {
-    controller.map(|c| c.instance.clone()).into_iter().collect()
-}
-
-pub(crate) fn handle_cache() -> Cache<VolumeHandle> {
-    Cache::new(&["volumehandles"])
-        .with_index(BY_OWNER, |h: &VolumeHandle| vec![h.spec.volume.uid.clone()])
-        .with_index(BY_CONTROLLER, |h: &VolumeHandle| match &h.spec.controller {
-            Some(controller) => vec![controller.instance.clone()],
-            None => vec![nobody(&h.spec.driver_name)],
-        })
-}
-
-pub(crate) fn instance_cache() -> Cache<PluginInstance> {
-    Cache::new(&["plugininstances"])
-        .with_index(BY_PLUGIN, |i: &PluginInstance| vec![i.spec.plugin_name.clone()])
-        .with_index(BY_AGENT, |i: &PluginInstance| vec![i.spec.agent.clone()])
-}
-
-pub(crate) fn key_of(namespace: &str, name: &str) -> Key {
-    Key::Volume { namespace: namespace.to_owned(), name: name.to_owned() }
-}
 
 /// Connects every cache to the queue.
 pub(crate) fn connect(ctx: &Context) {
@@ -281,15 +178,6 @@ fn connect_leases(ctx: &Context) {
     });
 }
 
-/// The name of the node whose agent has this Lease. A very long one cannot be read from the Lease's name.
-pub(crate) fn node_of_lease(nodes: &Cache<LeanNode>, lease: &Lease) -> Option<String> {
-    let name = lease.metadata.name.as_deref()?;
-    let whole = agent_of_lease(name).map(str::to_owned);
-    let is = |node: &str| agent_lease_name(node) == name;
-    let found = || nodes.all().iter().filter_map(|n| n.metadata.name.clone()).find(|node| is(node));
-    whole.or_else(|| name.starts_with(AGENTS).then(found)?)
-}
-
 fn connect_attachments(ctx: &Context) {
     let (q, room) = (Arc::clone(&ctx.queue), Arc::clone(&ctx.room));
     let (handles, volumes) = (Arc::clone(&ctx.handles), Arc::clone(&ctx.volumes));
@@ -375,12 +263,6 @@ impl OfPlugin {
             }
         }
     }
-}
-
-pub(crate) fn key_of_volume(volume: &Volume) -> Key {
-    let meta = &volume.metadata;
-    let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-    key_of(namespace.unwrap_or_default(), name.unwrap_or_default())
 }
 
 #[cfg(test)]

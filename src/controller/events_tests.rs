@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
+use super::super::caches::{attachment_cache, claim_cache, handle_cache, instance_cache, volume_cache};
 use super::super::unsettled::Unsettled;
 use super::*;
-use crate::api::attachment::{AttachmentSpec, Fixed};
+use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
 use crate::api::claim::VolumeClaimSpec;
 use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::plugin::{ControllerNodes, PluginSpec};
@@ -30,25 +31,6 @@ fn attachment(name: &str, driver: &str, node: &str) -> Attachment {
     attachment.metadata.uid = Some(name.into());
     attachment.metadata.resource_version = Some("1".into());
     attachment
-}
-
-/// Neither a beginning nor the other namespace's Volume of that name (trap T24, T51, T58).
-#[test]
-fn claims_are_found_by_the_whole_name_and_namespace_of_their_volume() {
-    let cache = claim_cache();
-    for (namespace, name, volume) in
-        [("a", "1", "test"), ("a", "2", "testing"), ("b", "3", "test"), ("a", "4", "tes")]
-    {
-        cache.apply(claim(namespace, name, volume));
-    }
-    let names = |namespace, volume| {
-        let found = cache.by_index(BY_VOLUME, &volume_key(namespace, volume));
-        found.iter().map(|c| c.metadata.name.clone().unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!(names("a", "test"), ["1"]);
-    assert_eq!(names("a", "testing"), ["2"]);
-    assert_eq!(names("b", "test"), ["3"]);
-    assert!(names("b", "testing").is_empty());
 }
 
 /// Also a Volume that is not there yet (trap L18, T67).
@@ -125,22 +107,6 @@ fn plugins_of_one_driver_wake_each_other() {
     let mut learnt = plugin("younger", "2", "driver");
     learnt.status.get_or_insert_default().capabilities.controller.push("CLONE_VOLUME".into());
     assert_eq!(woken(&|plugins| plugins.apply(learnt.clone())), itself, "what all instances have in common");
-}
-
-/// What a node's limit is compared with: every volume of that driver there once, also while it leaves (trap L9).
-#[test]
-fn the_volumes_of_a_driver_on_a_node_are_counted_by_their_attachments() {
-    let cache = attachment_cache();
-    let mut leaving = attachment("1", "driver", "node-1");
-    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
-    leaving.metadata.deletion_timestamp = Some(now);
-    leaving.metadata.finalizers = Some(vec![crate::api::FINALIZER.into()]);
-    cache.apply(leaving);
-    cache.apply(attachment("2", "driver", "node-1"));
-    cache.apply(attachment("3", "other", "node-1"));
-    cache.apply(attachment("4", "driver", "node-10"));
-    let load = |driver, node| cache.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len();
-    assert_eq!((load("driver", "node-1"), load("other", "node-1"), load("driver", "node-2")), (2, 1, 0));
 }
 
 /// A cluster of a thousand nodes and three thousand Volumes that are in order. `data-5` has a claim that waits for

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 
+use super::caches::{BY_FORGOTTEN, node_of_lease};
 use super::context::Context;
-use super::events::{self, Key, key_of, node_of_lease};
 use super::instances::Instances;
+use super::key::{Key, key_of, key_of_volume};
 use crate::api::instance::UNREADABLE;
 use crate::api::names::{AGENTS, agent_lease_name};
 use crate::api::{PluginInstance, VolumeHandle};
@@ -21,17 +22,6 @@ use crate::heartbeat::Forgotten;
 use crate::heartbeat::lease::NODE_UID;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Cache, Queue};
-
-/// Leases of agents by the VolumeHandles of which they name mounts.
-const BY_FORGOTTEN: &str = "forgotten";
-
-pub(crate) fn lease_cache() -> Cache<Lease> {
-    Cache::new(&["leases"]).with_index(BY_FORGOTTEN, |lease: &Lease| {
-        let said = Forgotten::said_in(lease);
-        let of_agent = lease.metadata.name.as_deref().is_some_and(|name| name.starts_with(AGENTS));
-        said.names().filter(|_| of_agent).map(str::to_owned).collect()
-    })
-}
 
 /// An agent that reports forgotten mounts, or has yet to say whether it has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +122,7 @@ pub(crate) async fn settle(ctx: &Context, before: &[Reporter]) -> Vec<Reporter> 
         ctx.caution.end();
     }
     if over || awaited != before {
-        ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(events::key_of_volume(volume)));
+        ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(key_of_volume(volume)));
         // Also those of Volumes that were removed by hand.
         for attachment in ctx.attachments.all() {
             let of = &attachment.spec.volume;

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::events::BY_PLUGIN;
+use super::caches::BY_PLUGIN;
 use crate::api::PluginInstance;
 use crate::k8s::Cache;
 use crate::plugin::counts;
@@ -157,7 +157,7 @@ impl InstancesByPlugin {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::instance_cache;
+    use super::super::caches::instance_cache;
     use super::*;
     use crate::api::instance::{ForgottenMount, PluginInstanceSpec, PluginInstanceStatus};
     use crate::api::names::instance_name;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::caches::BY_AGENT;
 use super::context::Context;
 use super::observe::Observed;
 use crate::api::attachment::Lost;
@@ -55,7 +56,7 @@ fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> 
     };
     // Only asked of another Node than the recorded one: whether it is another machine.
     let node_id = (node.uid() != fixed.node_uid).then(|| {
-        let instances = ctx.instances.by_index(super::events::BY_AGENT, &attachment.spec.node_name);
+        let instances = ctx.instances.by_index(BY_AGENT, &attachment.spec.node_name);
         instances.iter().filter(|i| here(i)).find_map(|i| {
             let status = i.status.as_ref()?;
             (status.node && !status.node_id.is_empty()).then(|| status.node_id.clone())

@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::coordination::v1::Lease;
 
+use super::caches::{BY_AGENT, BY_NODE, node_of_lease};
 use super::context::Context;
-use super::events::{BY_AGENT, BY_NODE, node_of_lease};
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, PluginInstance};
 use crate::heartbeat::LeaseObserver;
@@ -82,7 +82,7 @@ impl Machines {
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
 
-    use super::super::events::{attachment_cache, instance_cache};
+    use super::super::caches::{attachment_cache, instance_cache};
     use super::*;
     use crate::api::attachment::{AttachmentSpec, Fixed};
     use crate::api::instance::PluginInstanceSpec;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::allow::{Refused, refused};
+use super::caches::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use super::callers::{controllers, named_controllers};
 use super::context::Context;
-use super::events::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
 use super::losses::{cached_facts, is_silent};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::context::Context;
-use super::events::key_of;
+use super::key::key_of;
 use super::observe::{Observed, observe};
 use super::room::Locked;
 use super::{act, drift, looks, record, refusals, unsettled, volumes};

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
+use super::caches::BY_PLUGIN;
 use super::context::Context;
-use super::events::BY_PLUGIN;
 use super::observe::{is_in_service, is_selected};
 use crate::api::PluginInstance;
 use crate::api::conditions;

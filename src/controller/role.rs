@@ -13,10 +13,10 @@ use super::args::ControllerArgs;
 use super::caution::Caution;
 use super::concern::Concern;
 use super::context::Context;
-use super::events::{self, Key};
+use super::key::{Key, key_of};
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
-use super::{agent_leases, forgotten, losses, pass, plugins};
+use super::{agent_leases, caches, events, forgotten, losses, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
@@ -72,15 +72,15 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
         writer,
         queue,
         plugins: Arc::new(Cache::new(&["plugins"])),
-        instances: Arc::new(events::instance_cache()),
-        volumes: Arc::new(events::volume_cache()),
-        claims: Arc::new(events::claim_cache()),
-        handles: Arc::new(events::handle_cache()),
-        attachments: Arc::new(events::attachment_cache()),
+        instances: Arc::new(caches::instance_cache()),
+        volumes: Arc::new(caches::volume_cache()),
+        claims: Arc::new(caches::claim_cache()),
+        handles: Arc::new(caches::handle_cache()),
+        attachments: Arc::new(caches::attachment_cache()),
         nodes: Arc::new(Cache::new(&["nodes"])),
         namespaces: Arc::new(Cache::new(&["namespaces"])),
         leases: Arc::default(),
-        lease_cache: Arc::new(forgotten::lease_cache()),
+        lease_cache: Arc::new(caches::lease_cache()),
         namespace: args.namespace.clone(),
         caution,
         room: Arc::default(),
@@ -268,7 +268,7 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<
             self::degree(ctx, &lease, ctx.leases.expired_for(&lease))
         });
         if before.get(&c.agent).copied().unwrap_or_default() != degree {
-            ctx.queue.sweep(events::key_of(namespace, name));
+            ctx.queue.sweep(key_of(namespace, name));
         }
     };
     for handle in ctx.handles.all() {
@@ -299,7 +299,7 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
         });
         let node = (spec.node_name.clone(), spec.fixed.node_uid.clone());
         if before.get(&node).copied().unwrap_or_default() != degree {
-            ctx.queue.sweep(events::key_of(&spec.volume.namespace, &spec.volume.name));
+            ctx.queue.sweep(key_of(&spec.volume.namespace, &spec.volume.name));
         }
     }
     // Who was told of a silence by an earlier leader is told of its end by this one.
@@ -307,7 +307,7 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
         let bound = claim.spec.assignment.as_ref().map(|a| (a.node_name.clone(), a.node_uid.clone()));
         if bound.and_then(|node| now.get(&node)).is_none_or(|(degree, _)| *degree == 0) {
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-            ctx.queue.sweep(events::key_of(namespace, &claim.spec.volume_name));
+            ctx.queue.sweep(key_of(namespace, &claim.spec.volume_name));
         }
     }
     now

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
 
-use super::events::Key;
+use super::key::Key;
 use crate::claim::ClaimSeen;
 use crate::claim::admission::Verdict;
 use crate::claim::reason::Waiting;
@@ -95,7 +95,7 @@ fn waits_for_a_node(verdict: &Verdict) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::key_of;
+    use super::super::key::key_of;
     use super::*;
     use crate::api::VolumeClaim;
     use crate::api::claim::VolumeClaimSpec;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use super::events::Key;
+use super::key::Key;
 use super::observe::Observed;
 use crate::api::VolumeState;
 use crate::api::attachment::ControllerRef;
@@ -90,7 +90,7 @@ fn are_served<'a>(named: impl IntoIterator<Item = &'a ControllerRef>, all: &[Ins
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::key_of;
+    use super::super::key::key_of;
     use super::*;
 
     #[test]

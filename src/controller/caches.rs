@@ -1,0 +1,115 @@
+//! The controller's caches, and by what their objects are found.
+
+use k8s_openapi::api::coordination::v1::Lease;
+
+use crate::api::attachment::ControllerRef;
+use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
+use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::heartbeat::Forgotten;
+use crate::k8s::Cache;
+use crate::k8s::node::LeanNode;
+use crate::volume::handle_of;
+
+/// Claims by the Volume they name, and Attachments by the Volume they were made for: `namespace/name`.
+pub(crate) const BY_VOLUME: &str = "volume";
+/// Attachments by the name of their VolumeHandle.
+pub(crate) const BY_HANDLE: &str = "handle";
+/// Attachments by their node.
+pub(crate) const BY_NODE: &str = "node";
+/// Attachments by `driver/node`.
+pub(crate) const BY_DRIVER_NODE: &str = "driver-node";
+/// Volumes, PluginInstances and Attachments by their Plugin.
+pub(crate) const BY_PLUGIN: &str = "plugin";
+/// Volumes by the volume that they name or have, as its driver knows it.
+pub(crate) const BY_VOLUME_HANDLE: &str = "volume-handle";
+/// VolumeHandles by the UID of the Volume that owns them.
+pub(crate) const BY_OWNER: &str = "owner";
+/// Volumes by their namespace.
+pub(crate) const BY_NAMESPACE: &str = "namespace";
+/// Volumes, VolumeHandles and Attachments by the controller instance of their calls.
+pub(crate) const BY_CONTROLLER: &str = "controller";
+/// PluginInstances by their agent.
+pub(crate) const BY_AGENT: &str = "agent";
+/// Leases of agents by the VolumeHandles of which they name mounts.
+pub(crate) const BY_FORGOTTEN: &str = "forgotten";
+
+/// The index key of a Volume of this namespace and name, or of a driver on a node.
+pub(crate) fn volume_key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// The index key of VolumeHandles of a driver that have no controller instance. No instance has such a name.
+pub(crate) fn nobody(driver: &str) -> String {
+    volume_key(driver, "")
+}
+
+pub(crate) fn claim_cache() -> Cache<VolumeClaim> {
+    Cache::new(&["claims"]).with_index(BY_VOLUME, |c: &VolumeClaim| {
+        let namespace = c.metadata.namespace.as_deref().unwrap_or_default();
+        vec![volume_key(namespace, &c.spec.volume_name)]
+    })
+}
+
+pub(crate) fn attachment_cache() -> Cache<Attachment> {
+    Cache::new(&["attachments"])
+        .with_index(BY_VOLUME, |a: &Attachment| {
+            vec![volume_key(&a.spec.volume.namespace, &a.spec.volume.name)]
+        })
+        .with_index(BY_HANDLE, |a: &Attachment| vec![a.spec.fixed.handle_name.clone()])
+        .with_index(BY_PLUGIN, |a: &Attachment| vec![a.spec.fixed.plugin_name.clone()])
+        .with_index(BY_NODE, |a: &Attachment| vec![a.spec.node_name.clone()])
+        .with_index(BY_CONTROLLER, |a: &Attachment| name_of(a.spec.controller.as_ref()))
+        .with_index(BY_DRIVER_NODE, |a: &Attachment| {
+            vec![volume_key(&a.spec.fixed.driver_name, &a.spec.node_name)]
+        })
+}
+
+pub(crate) fn volume_cache() -> Cache<Volume> {
+    Cache::new(&["volumes"])
+        .with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
+        .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().map(str::to_owned).collect())
+        .with_index(BY_NAMESPACE, |v: &Volume| v.metadata.namespace.iter().cloned().collect())
+        .with_index(BY_CONTROLLER, |v: &Volume| {
+            name_of(v.spec.assignment.as_ref().and_then(|a| a.controller.as_ref()))
+        })
+}
+
+fn name_of(controller: Option<&ControllerRef>) -> Vec<String> {
+    controller.map(|c| c.instance.clone()).into_iter().collect()
+}
+
+pub(crate) fn handle_cache() -> Cache<VolumeHandle> {
+    Cache::new(&["volumehandles"])
+        .with_index(BY_OWNER, |h: &VolumeHandle| vec![h.spec.volume.uid.clone()])
+        .with_index(BY_CONTROLLER, |h: &VolumeHandle| match &h.spec.controller {
+            Some(controller) => vec![controller.instance.clone()],
+            None => vec![nobody(&h.spec.driver_name)],
+        })
+}
+
+pub(crate) fn instance_cache() -> Cache<PluginInstance> {
+    Cache::new(&["plugininstances"])
+        .with_index(BY_PLUGIN, |i: &PluginInstance| vec![i.spec.plugin_name.clone()])
+        .with_index(BY_AGENT, |i: &PluginInstance| vec![i.spec.agent.clone()])
+}
+
+pub(crate) fn lease_cache() -> Cache<Lease> {
+    Cache::new(&["leases"]).with_index(BY_FORGOTTEN, |lease: &Lease| {
+        let said = Forgotten::said_in(lease);
+        let of_agent = lease.metadata.name.as_deref().is_some_and(|name| name.starts_with(AGENTS));
+        said.names().filter(|_| of_agent).map(str::to_owned).collect()
+    })
+}
+
+/// The name of the node whose agent has this Lease. A very long one cannot be read from the Lease's name.
+pub(crate) fn node_of_lease(nodes: &Cache<LeanNode>, lease: &Lease) -> Option<String> {
+    let name = lease.metadata.name.as_deref()?;
+    let whole = agent_of_lease(name).map(str::to_owned);
+    let is = |node: &str| agent_lease_name(node) == name;
+    let found = || nodes.all().iter().filter_map(|n| n.metadata.name.clone()).find(|node| is(node));
+    whole.or_else(|| name.starts_with(AGENTS).then(found)?)
+}
+
+#[cfg(test)]
+#[path = "caches_tests.rs"]
+mod tests;

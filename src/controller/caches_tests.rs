@@ -1,0 +1,58 @@
+//! By what objects are found in the caches.
+
+use super::*;
+use crate::api::attachment::{AttachmentSpec, Fixed};
+use crate::api::claim::VolumeClaimSpec;
+
+fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
+    let spec = VolumeClaimSpec { volume_name: volume.into(), ..VolumeClaimSpec::default() };
+    let mut claim = VolumeClaim::new(name, spec);
+    claim.metadata.namespace = Some(namespace.into());
+    claim.metadata.uid = Some(format!("{namespace}-{name}"));
+    claim.metadata.resource_version = Some("1".into());
+    claim
+}
+
+fn attachment(name: &str, driver: &str, node: &str) -> Attachment {
+    let fixed = Fixed { driver_name: driver.into(), ..Fixed::default() };
+    let spec = AttachmentSpec { node_name: node.into(), fixed, ..AttachmentSpec::default() };
+    let mut attachment = Attachment::new(name, spec);
+    attachment.metadata.uid = Some(name.into());
+    attachment.metadata.resource_version = Some("1".into());
+    attachment
+}
+
+/// Neither a beginning nor the other namespace's Volume of that name (trap T24, T51, T58).
+#[test]
+fn claims_are_found_by_the_whole_name_and_namespace_of_their_volume() {
+    let cache = claim_cache();
+    for (namespace, name, volume) in
+        [("a", "1", "test"), ("a", "2", "testing"), ("b", "3", "test"), ("a", "4", "tes")]
+    {
+        cache.apply(claim(namespace, name, volume));
+    }
+    let names = |namespace, volume| {
+        let found = cache.by_index(BY_VOLUME, &volume_key(namespace, volume));
+        found.iter().map(|c| c.metadata.name.clone().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("a", "test"), ["1"]);
+    assert_eq!(names("a", "testing"), ["2"]);
+    assert_eq!(names("b", "test"), ["3"]);
+    assert!(names("b", "testing").is_empty());
+}
+
+/// What a node's limit is compared with: every volume of that driver there once, also while it leaves (trap L9).
+#[test]
+fn the_volumes_of_a_driver_on_a_node_are_counted_by_their_attachments() {
+    let cache = attachment_cache();
+    let mut leaving = attachment("1", "driver", "node-1");
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
+    leaving.metadata.deletion_timestamp = Some(now);
+    leaving.metadata.finalizers = Some(vec![crate::api::FINALIZER.into()]);
+    cache.apply(leaving);
+    cache.apply(attachment("2", "driver", "node-1"));
+    cache.apply(attachment("3", "other", "node-1"));
+    cache.apply(attachment("4", "driver", "node-10"));
+    let load = |driver, node| cache.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len();
+    assert_eq!((load("driver", "node-1"), load("other", "node-1"), load("driver", "node-2")), (2, 1, 0));
+}
