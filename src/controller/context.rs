@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Resource};
 
 use super::caches::{BY_DRIVER_NODE, volume_key};
 use super::caution::Caution;
-use super::events::is_out_of_date;
 use super::gone::GoneObserver;
 use super::instances::InstancesByPlugin;
 use super::key::Key;
@@ -99,18 +97,6 @@ impl Context {
     /// `None` while it is fresh or has not been watched for long enough.
     pub(crate) fn silent_for(&self, instance: &PluginInstance) -> Option<Duration> {
         self.leases.expired_on_node_for(&agent_lease_name(&instance.spec.agent), &instance.spec.node_uid)
-    }
-
-    /// Whether an instance's agent may have been silent for long before this process began to watch its Lease: until
-    /// the agent is heard, its Lease has to name a recent time. Times of two machines are compared here, where a
-    /// wrong one only makes a claim wait for the next renewal.
-    pub(crate) fn is_stale(&self, instance: &PluginInstance) -> bool {
-        let name = agent_lease_name(&instance.spec.agent);
-        if self.leases.is_heard(&name, &instance.spec.node_uid) {
-            return false;
-        }
-        let lease = self.lease_cache.get(&self.namespace, &name);
-        lease.is_none_or(|lease| is_out_of_date(&lease, Timestamp::now()))
     }
 
     /// Whether no call of a controller instance can be running, as the caches say: its agent has been silent for longer

@@ -1,10 +1,7 @@
 //! Which pass an event asks for.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME_HANDLE, node_of_lease};
@@ -17,7 +14,6 @@ use super::machines;
 use super::room::Room;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::heartbeat::Leftovers;
-use crate::heartbeat::lease::DURATION;
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 use crate::plugin::change::Change;
@@ -212,14 +208,6 @@ fn add_attached(queue: &Queue<Key>, attachments: &Cache<Attachment>, node: &str)
 /// Asks for passes over the Volumes with claims that may be placed on a node now.
 fn add_waiting(queue: &Queue<Key>, room: &Room, node: &str) {
     room.waiting_for(node).into_iter().for_each(|key| queue.add(key));
-}
-
-/// Whether a Lease was last renewed longer ago than it lasts, or in the future, by the times that it names.
-pub(crate) fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
-    let Some(spec) = &lease.spec else { return true };
-    let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let lasts = lasts.map_or(DURATION, Duration::from_secs).min(DURATION);
-    spec.renew_time.as_ref().is_none_or(|renewed| now.duration_since(renewed.0).unsigned_abs() > lasts)
 }
 
 /// Connects claims: each asks for a pass over the Volume that it names, whether that exists or not.

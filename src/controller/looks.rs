@@ -4,7 +4,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
 use super::forgotten;
-use super::losses::node_facts;
+use super::nodes::node_facts;
 use super::observe::Observed;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;

@@ -1,75 +1,21 @@
-//! Nodes whose agents are silent: what is known of them, what is written where the plan counts one as lost, and what
-//! claims say of the ways out where it does not.
-
-use std::time::Duration;
+//! Nodes whose agents are silent: what is written where the plan counts one as lost, and what claims say of the ways out
+//! where it does not.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::caches::BY_AGENT;
 use super::context::Context;
+use super::nodes::cached_facts;
 use super::observe::Observed;
 use crate::api::attachment::Lost;
 use crate::api::conditions::{self, Desired, Reason, SILENT};
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeClaimStatus};
 use crate::attachment::AttachmentSeen;
-use crate::attachment::loss::{self, Cause, Machine, NodeFacts, NodeNow, Verdict};
+use crate::attachment::loss::{self, Cause, Verdict};
 use crate::claim::{ClaimSeen, loss as story};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
-use crate::k8s::node::LeanNode;
-use crate::plugin;
-
-/// What is known of an Attachment's node, with `node` as it was read last.
-pub(crate) fn node_facts(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeFacts {
-    let fixed = &attachment.spec.fixed;
-    let lease = agent_lease_name(&attachment.spec.node_name);
-    NodeFacts {
-        machine: Machine {
-            node_uid: fixed.node_uid.clone(),
-            node_id: fixed.node_id.clone(),
-            boot_id: fixed.boot_id.clone(),
-        },
-        now: node_now(ctx, attachment, node),
-        silent: is_silent(ctx, attachment),
-        heard_now: node.is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
-    }
-}
-
-/// Whether the agent on an Attachment's node is silent.
-pub(crate) fn is_silent(ctx: &Context, attachment: &Attachment) -> bool {
-    let lease = agent_lease_name(&attachment.spec.node_name);
-    ctx.leases.expired_on_node_for(&lease, &attachment.spec.fixed.node_uid).is_some()
-}
-
-/// What is known of an Attachment's node from the caches alone.
-pub(crate) fn cached_facts(ctx: &Context, attachment: &Attachment) -> NodeFacts {
-    node_facts(ctx, attachment, ctx.nodes.get("", &attachment.spec.node_name).as_deref())
-}
-
-fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeNow {
-    let Some(node) = node else { return NodeNow::Gone };
-    let fixed = &attachment.spec.fixed;
-    let here = |i: &crate::api::PluginInstance| {
-        i.spec.node_uid == node.uid() && plugin::counts(i, &fixed.driver_name)
-    };
-    // Only asked of another Node than the recorded one: whether it is another machine.
-    let node_id = (node.uid() != fixed.node_uid).then(|| {
-        let instances = ctx.instances.by_index(BY_AGENT, &attachment.spec.node_name);
-        instances.iter().filter(|i| here(i)).find_map(|i| {
-            let status = i.status.as_ref()?;
-            (status.node && !status.node_id.is_empty()).then(|| status.node_id.clone())
-        })
-    });
-    let node_id = node_id.flatten();
-    NodeNow::There {
-        uid: node.uid().to_owned(),
-        out_of_service: node.is_out_of_service(),
-        boot_id: node.boot_id().to_owned(),
-        node_id,
-    }
-}
 
 /// Writes `spec.lost`.
 pub(crate) async fn declare(
@@ -207,13 +153,4 @@ async fn write(
     let mut status = claim.status.clone().unwrap_or_default();
     change(&mut status);
     ctx.writer.update_status(&ctx.claims, claim, &status).await
-}
-
-/// How silent an agent is, in the steps at which somebody has to look.
-pub(crate) fn degree(silent: Option<Duration>, longest_call: Duration) -> u8 {
-    match silent {
-        None => 0,
-        Some(silent) if silent <= longest_call => 1,
-        Some(_) => 2,
-    }
 }

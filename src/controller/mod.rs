@@ -27,6 +27,7 @@ mod key;
 mod looks;
 mod losses;
 mod machines;
+mod nodes;
 mod observe;
 mod pass;
 mod persistent_volumes;

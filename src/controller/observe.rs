@@ -9,7 +9,7 @@ use super::callers::{controllers, named_controllers};
 use super::context::Context;
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
-use super::losses::{cached_facts, is_silent};
+use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::names::agent_lease_name;
 use crate::api::plugin::Roles;
@@ -365,26 +365,10 @@ fn nodes(
         .collect()
 }
 
-/// Whether the agent of an instance is heard, as far as this process can know.
-pub(crate) fn is_heard(ctx: &Context, instance: &PluginInstance) -> bool {
-    ctx.silent_for(instance).is_none() && !ctx.is_stale(instance)
-}
-
 /// Whether the agent's Lease says that its node has leftovers of this handle.
 fn is_unclean(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> bool {
     let lease = ctx.lease_cache.get(&ctx.namespace, &agent_lease_name(&instance.spec.agent));
     lease.is_some_and(|lease| Leftovers::said_in(&lease).cover(handle_name))
-}
-
-/// Whether a node is in service: nothing new goes to one that is marked as off.
-fn in_service(ctx: &Context, node: &str) -> bool {
-    ctx.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
-}
-
-/// Whether the Node of an instance is there and not marked as off.
-pub(crate) fn is_in_service(ctx: &Context, instance: &PluginInstance) -> bool {
-    let node = ctx.nodes.get("", &instance.spec.node_name);
-    node.is_some_and(|node| node.uid() == instance.spec.node_uid && !node.is_out_of_service())
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 
 use super::caches::BY_PLUGIN;
 use super::context::Context;
-use super::observe::{is_in_service, is_selected};
+use super::nodes::is_in_service;
+use super::observe::is_selected;
 use crate::api::PluginInstance;
 use crate::api::conditions;
 use crate::k8s::{ApiError, Next};

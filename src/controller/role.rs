@@ -16,7 +16,7 @@ use super::context::Context;
 use super::key::{Key, key_of};
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
-use super::{agent_leases, caches, events, forgotten, losses, pass, plugins};
+use super::{agent_leases, caches, events, forgotten, losses, nodes, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
@@ -204,7 +204,7 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
     }
 }
 
-/// How silent an agent is, in the steps of [`losses::degree`], and how many of its silences have ended: one that began and
+/// How silent an agent is, in the steps of [`nodes::degree`], and how many of its silences have ended: one that began and
 /// ended since this was last asked leaves only that behind, and somebody may have looked meanwhile.
 type Degree = (u8, u64);
 
@@ -254,7 +254,7 @@ async fn listen(ctx: Arc<Context>) {
 }
 
 fn degree(ctx: &Context, lease: &str, silent: Option<Duration>) -> Degree {
-    (losses::degree(silent, ctx.longest_call), ctx.leases.silences(lease))
+    (nodes::degree(silent, ctx.longest_call), ctx.leases.silences(lease))
 }
 
 /// As [`listen`], for controller instances that were removed with their Node, and are known only from the objects

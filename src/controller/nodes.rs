@@ -1,0 +1,108 @@
+//! Observe: what is known of nodes and of the agents on them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+
+use super::caches::BY_AGENT;
+use super::context::Context;
+use crate::api::names::agent_lease_name;
+use crate::api::{Attachment, PluginInstance};
+use crate::attachment::loss::{Machine, NodeFacts, NodeNow};
+use crate::heartbeat::lease::DURATION;
+use crate::k8s::node::LeanNode;
+use crate::plugin;
+
+/// What is known of an Attachment's node, with `node` as it was read last.
+pub(crate) fn node_facts(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeFacts {
+    let fixed = &attachment.spec.fixed;
+    let lease = agent_lease_name(&attachment.spec.node_name);
+    NodeFacts {
+        machine: Machine {
+            node_uid: fixed.node_uid.clone(),
+            node_id: fixed.node_id.clone(),
+            boot_id: fixed.boot_id.clone(),
+        },
+        now: node_now(ctx, attachment, node),
+        silent: is_silent(ctx, attachment),
+        heard_now: node.is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
+    }
+}
+
+/// Whether the agent on an Attachment's node is silent.
+pub(crate) fn is_silent(ctx: &Context, attachment: &Attachment) -> bool {
+    let lease = agent_lease_name(&attachment.spec.node_name);
+    ctx.leases.expired_on_node_for(&lease, &attachment.spec.fixed.node_uid).is_some()
+}
+
+/// What is known of an Attachment's node from the caches alone.
+pub(crate) fn cached_facts(ctx: &Context, attachment: &Attachment) -> NodeFacts {
+    node_facts(ctx, attachment, ctx.nodes.get("", &attachment.spec.node_name).as_deref())
+}
+
+fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeNow {
+    let Some(node) = node else { return NodeNow::Gone };
+    let fixed = &attachment.spec.fixed;
+    let here = |i: &PluginInstance| i.spec.node_uid == node.uid() && plugin::counts(i, &fixed.driver_name);
+    // Only asked of another Node than the recorded one: whether it is another machine.
+    let node_id = (node.uid() != fixed.node_uid).then(|| {
+        let instances = ctx.instances.by_index(BY_AGENT, &attachment.spec.node_name);
+        instances.iter().filter(|i| here(i)).find_map(|i| {
+            let status = i.status.as_ref()?;
+            (status.node && !status.node_id.is_empty()).then(|| status.node_id.clone())
+        })
+    });
+    let node_id = node_id.flatten();
+    NodeNow::There {
+        uid: node.uid().to_owned(),
+        out_of_service: node.is_out_of_service(),
+        boot_id: node.boot_id().to_owned(),
+        node_id,
+    }
+}
+
+/// Whether the agent of an instance is heard, as far as this process can know.
+pub(crate) fn is_heard(ctx: &Context, instance: &PluginInstance) -> bool {
+    ctx.silent_for(instance).is_none() && !is_stale(ctx, instance)
+}
+
+/// Whether an instance's agent may have been silent for long before this process began to watch its Lease: until
+/// the agent is heard, its Lease has to name a recent time. Times of two machines are compared here, where a
+/// wrong one only makes a claim wait for the next renewal.
+fn is_stale(ctx: &Context, instance: &PluginInstance) -> bool {
+    let name = agent_lease_name(&instance.spec.agent);
+    if ctx.leases.is_heard(&name, &instance.spec.node_uid) {
+        return false;
+    }
+    let lease = ctx.lease_cache.get(&ctx.namespace, &name);
+    lease.is_none_or(|lease| is_out_of_date(&lease, Timestamp::now()))
+}
+
+/// Whether a Lease was last renewed longer ago than it lasts, or in the future, by the times that it names.
+fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
+    let Some(spec) = &lease.spec else { return true };
+    let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let lasts = lasts.map_or(DURATION, Duration::from_secs).min(DURATION);
+    spec.renew_time.as_ref().is_none_or(|renewed| now.duration_since(renewed.0).unsigned_abs() > lasts)
+}
+
+/// Whether a node is in service: nothing new goes to one that is marked as off.
+pub(crate) fn in_service(ctx: &Context, node: &str) -> bool {
+    ctx.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
+}
+
+/// Whether the Node of an instance is there and not marked as off.
+pub(crate) fn is_in_service(ctx: &Context, instance: &PluginInstance) -> bool {
+    let node = ctx.nodes.get("", &instance.spec.node_name);
+    node.is_some_and(|node| node.uid() == instance.spec.node_uid && !node.is_out_of_service())
+}
+
+/// How silent an agent is, in the steps at which somebody has to look.
+pub(crate) fn degree(silent: Option<Duration>, longest_call: Duration) -> u8 {
+    match silent {
+        None => 0,
+        Some(silent) if silent <= longest_call => 1,
+        Some(_) => 2,
+    }
+}
