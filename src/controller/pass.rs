@@ -8,11 +8,14 @@ use super::context::Context;
 use super::key::key_of;
 use super::observe::{Observed, observe};
 use super::room::Locked;
-use super::{act, drift, looks, record, refusals, unsettled, volumes};
+use super::{act, drift, looks, record, refusals, volumes};
+use crate::api::VolumeState;
+use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{READY, Reason};
 use crate::claim::Verdict;
 use crate::k8s::{ApiError, Next};
 use crate::leader::{LeaderStep, Look, Looked, plan};
+use crate::volume::InstanceSeen;
 
 /// More steps than one Volume can need at a time; the pass goes on behind the keys that wait.
 const STEPS: usize = 64;
@@ -32,7 +35,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
         match step(ctx, &seen, &verdicts, &mut locked).await {
             Ok(true) => {}
             Ok(false) => {
-                let (key, plugin) = (key_of(namespace, name), unsettled::waits_for(&seen, &verdicts));
+                let (key, plugin) = (key_of(namespace, name), waits_for_instances(&seen, &verdicts));
                 let begins = ctx.unsettled.mark(&key, plugin.as_deref());
                 if ctx.room.wait(&key, &seen.claims_seen, &verdicts) || begins {
                     // What it waits for may have come while it was looked at.
@@ -96,4 +99,65 @@ fn waits_for_others(seen: &Observed) -> bool {
     let Some(status) = seen.volume.as_ref().and_then(|v| v.status.as_ref()) else { return false };
     let waits = |c: &Condition| c.type_ == READY && c.reason == Reason::HandleInPersistentVolume.as_str();
     status.conditions.iter().any(waits) || (status.rejected.is_some() && !seen.forgotten.is_empty())
+}
+
+/// The Plugin for whose instances a Volume waits, if it does, after a look at which nothing could be done. A Volume that is
+/// Ready, with a healthy instance for its calls and nothing that comes or goes, does not.
+fn waits_for_instances(seen: &Observed, verdicts: &[(String, Verdict)]) -> Option<String> {
+    let Some(volume) = &seen.volume else {
+        // Removed by hand, with something left to undo.
+        return seen.attachments.first().map(|left| left.spec.fixed.plugin_name.clone());
+    };
+    let is_ready = volume.metadata.deletion_timestamp.is_none()
+        && volume.status.as_ref().is_some_and(|s| s.state == VolumeState::Ready);
+    let opened = seen.handle_seen.as_ref().is_some_and(|h| !h.closing);
+    // What is told of them names the nodes whose instances have the node ids.
+    let drifts =
+        seen.handle.as_ref().and_then(|h| h.status.as_ref()).is_some_and(|status| status.drift.is_some());
+    let of_handle = seen.handle.as_ref().and_then(|h| h.spec.controller.as_ref());
+    let of_locks = seen.attachments.iter().filter_map(|a| a.spec.controller.as_ref());
+    let served = are_served(of_handle.into_iter().chain(of_locks), &seen.controllers);
+    let leaves = seen.claims_seen.iter().any(|c| c.deleted) || seen.attachments_seen.iter().any(|a| a.lost);
+    let waits = |(_, verdict): &(String, Verdict)| {
+        let Verdict::Wait(why) = verdict else { return true };
+        why.is_for_instances()
+    };
+    let settled = is_ready
+        && opened
+        && served
+        && !drifts
+        && !leaves
+        && seen.forgotten.is_empty()
+        && !verdicts.iter().any(waits);
+    (!settled).then(|| volume.spec.plugin_name.clone())
+}
+
+/// Whether each of these instances makes the calls that it was given. One that is not to be given new ones does too:
+/// a Volume does not wait for another.
+fn are_served<'a>(named: impl IntoIterator<Item = &'a ControllerRef>, all: &[InstanceSeen]) -> bool {
+    let serves = |named: &ControllerRef| all.iter().any(|c| c.name == named.instance && c.serving && !c.dead);
+    named.into_iter().all(serves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_does_not_wait_whose_instance_may_only_not_be_given_more() {
+        let named = ControllerRef { instance: "i".into(), agent: "node".into() };
+        let seen = |healthy, serving, dead| InstanceSeen {
+            name: "i".into(),
+            agent: "node".into(),
+            healthy,
+            serving,
+            dead,
+            topology: std::collections::BTreeMap::new(),
+        };
+        let served = |seen| are_served([&named], &[seen]);
+        assert!(served(seen(true, true, false)));
+        assert!(served(seen(false, true, false)), "it is not selected any more");
+        assert!(!served(seen(false, false, false)) && !served(seen(false, true, true)));
+        assert!(!are_served([&named], &[]) && are_served([], &[]));
+    }
 }
