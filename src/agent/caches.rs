@@ -28,7 +28,8 @@ pub(crate) struct Caches {
 impl Caches {
     pub fn new() -> Self {
         let named = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.handle_name.clone()).collect();
-        let assigned = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.attachment_uid.clone()).collect();
+        let assigned =
+            |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.attachment_uid.to_string()).collect();
         let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
         let claims = Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned).with_index(BY_HANDLE, named);
         Self {

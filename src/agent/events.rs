@@ -18,7 +18,9 @@ use super::records::store::Records;
 use super::restore::forgotten;
 use crate::api::claim::Assignment;
 use crate::api::conditions::Reason;
-use crate::api::{Attachment, AttachmentState, ClaimState, Volume, VolumeClaim, VolumeState, VolumeStatus};
+use crate::api::{
+    Attachment, AttachmentState, AttachmentUid, ClaimState, Volume, VolumeClaim, VolumeState, VolumeStatus,
+};
 use crate::k8s::Cache;
 use crate::metrics::Metrics;
 
@@ -104,7 +106,7 @@ impl Events {
             }
             if differs(old, new, |instance| (forgotten::orders(instance), forgotten::forced(instance))) {
                 for uid in new.map(|instance| forgotten::orders(instance)).unwrap_or_default() {
-                    if let Some(stored) = me.records.get(&uid) {
+                    if let Some(stored) = me.records.get(&uid.into()) {
                         // What failed before is another step under this order.
                         for uid in stored.waiting() {
                             me.retries.clear(&uid);
@@ -157,7 +159,7 @@ impl Events {
         else {
             return;
         };
-        let recorded = |uid: &str| self.records.get(uid).map(|stored| stored.record.handle_name);
+        let recorded = |uid: &AttachmentUid| self.records.get(uid).map(|stored| stored.record.handle_name);
         if let Some(handle) = handle_of(assignment, &self.caches.attachments, recorded) {
             self.queues.nodes.add(handle);
         }
@@ -166,8 +168,8 @@ impl Events {
     /// Takes in that an Attachment is lost or gone: what this node still has of it has to be known before the volume
     /// is granted here again.
     fn left_over(&self, attachment: &Attachment) {
-        let uid = attachment.metadata.uid.as_deref().unwrap_or_default();
-        if self.records.get(uid).is_some_and(|stored| stored.record.has_traces()) {
+        let uid = AttachmentUid::of(&attachment.metadata);
+        if self.records.get(&uid).is_some_and(|stored| stored.record.has_traces()) {
             self.lost.tell();
         }
     }
@@ -194,7 +196,7 @@ impl Events {
             self.caches.attachments.by_uid(uid).filter(|a| a.is_watched_by(&self.node_name))
         {
             self.attachment(&attachment);
-        } else if let Some(stored) = self.records.get(uid) {
+        } else if let Some(stored) = self.records.get(&uid.into()) {
             self.queues.nodes.add(stored.record.handle_name);
         }
         if self.caches.volumes.by_uid(uid).is_some() {
@@ -239,7 +241,7 @@ impl Surroundings for Events {
 fn handle_of(
     assignment: &Assignment,
     attachments: &Cache<Attachment>,
-    recorded: impl FnOnce(&str) -> Option<String>,
+    recorded: impl FnOnce(&AttachmentUid) -> Option<String>,
 ) -> Option<String> {
     if !assignment.handle_name.is_empty() {
         return Some(assignment.handle_name.clone());
@@ -263,7 +265,7 @@ fn life(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Li
     (meta.uid.clone(), meta.generation, meta.deletion_timestamp.as_ref().map(|t| t.0))
 }
 
-fn of_claim(claim: &VolumeClaim) -> (Life, Option<(ClaimState, Option<String>)>) {
+fn of_claim(claim: &VolumeClaim) -> (Life, Option<(ClaimState, Option<AttachmentUid>)>) {
     let status = claim.status.as_ref().map(|s| (s.state, s.yielded.clone()));
     (life(&claim.metadata), status)
 }

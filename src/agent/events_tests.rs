@@ -41,7 +41,7 @@ fn what_a_worker_writes_about_its_own_failure_wakes_nobody() {
 /// Whoever sees the claim first works under the same key: there is one mutex for each VolumeHandle.
 #[test]
 fn a_claim_is_about_the_handle_that_its_assignment_names() {
-    let (attachments, nothing) = (Cache::new(&["node"]), |_: &str| None);
+    let (attachments, nothing) = (Cache::new(&["node"]), |_: &AttachmentUid| None);
     let named = Assignment { handle_name: "h".into(), ..Assignment::default() };
     assert_eq!(handle_of(&named, &attachments, nothing).as_deref(), Some("h"));
 }
@@ -51,7 +51,7 @@ fn what_an_earlier_version_assigned_is_about_the_handle_of_its_attachment() {
     let attachments = Cache::new(&["node"]);
     let old = Assignment { attachment_uid: "u".into(), ..Assignment::default() };
     assert_eq!(handle_of(&old, &attachments, |_| None), None, "its Attachment wakes the worker");
-    let recorded = |uid: &str| (uid == "u").then(|| "recorded".to_owned());
+    let recorded = |uid: &AttachmentUid| (*uid == "u").then(|| "recorded".to_owned());
     assert_eq!(handle_of(&old, &attachments, recorded).as_deref(), Some("recorded"));
     let mut attachment = Attachment::default();
     attachment.metadata.uid = Some("u".into());

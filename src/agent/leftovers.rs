@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 
 use crate::admin::Check;
 use crate::agent::context::Agent;
-use crate::api::Attachment;
+use crate::api::{Attachment, AttachmentUid};
 use crate::heartbeat::{Forgotten, Leftovers, Word};
 use crate::k8s::{ApiError, read};
 
@@ -70,10 +70,11 @@ impl Agent {
             return Ok(());
         }
         let live = self.list_here().await?;
-        let stands =
-            |uid: &str| live.iter().any(|a| a.metadata.uid.as_deref() == Some(uid) && a.spec.lost.is_none());
+        let stands = |uid: &AttachmentUid| {
+            live.iter().any(|a| a.metadata.uid.as_deref() == Some(uid.as_str()) && a.spec.lost.is_none())
+        };
         let uids = mounted.into_iter().map(|stored| stored.record.attachment_uid);
-        let taken: BTreeSet<String> = uids.filter(|uid| !stands(uid)).collect();
+        let taken: BTreeSet<AttachmentUid> = uids.filter(|uid| !stands(uid)).collect();
         if !taken.is_empty() {
             tracing::warn!(attachments = ?taken, "taken from this node while it was silent; undoing what is left");
         }
@@ -100,7 +101,7 @@ impl Agent {
         }
         let found = self.lost.found();
         let synced = self.caches.attachments.is_synced();
-        let gone = |uid: &str| {
+        let gone = |uid: &AttachmentUid| {
             let cached = || self.caches.attachments.by_uid(uid);
             found.contains(uid) || (synced && cached().is_none_or(|a| a.spec.lost.is_some()))
         };

@@ -5,13 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::api::AttachmentUid;
 use crate::heartbeat::Leftovers;
 
 /// The leftovers of this node, as far as they are known, and what its Lease says of them.
 #[derive(Debug)]
 pub(super) struct LostMounts {
     /// UIDs of Attachments that were gone or lost when the agent was heard again.
-    found: Mutex<BTreeSet<String>>,
+    found: Mutex<BTreeSet<AttachmentUid>>,
     /// The leftovers that the Lease names, or is about to name.
     said: Mutex<Leftovers>,
     changed: Notify,
@@ -34,7 +35,7 @@ impl LostMounts {
         self.changed.notified().await;
     }
 
-    pub fn found(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    pub fn found(&self) -> MutexGuard<'_, BTreeSet<AttachmentUid>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capability::{AccessMode, AttachmentMode};
 use super::conditions::CallFailure;
+use super::uid::AttachmentUid;
 
 /// One consumer's use of one Volume on one node. Create it to have the volume attached, staged and
 /// mounted; delete it to have all of that undone.
@@ -106,7 +107,7 @@ pub struct Assignment {
     /// UID of the Attachment; another object of the same name is not this grant.
     #[serde(rename = "attachmentUID")]
     #[schemars(length(max = 63))]
-    pub attachment_uid: String,
+    pub attachment_uid: AttachmentUid,
     /// Name of the VolumeHandle of that Attachment. An earlier version of moor did not write it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
@@ -181,7 +182,7 @@ pub struct VolumeClaimStatus {
     /// UID of the Attachment that the node gave back without having used it for this claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
-    pub yielded: Option<String>,
+    pub yielded: Option<AttachmentUid>,
     /// Who holds what this claim needs, or stands before it in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,

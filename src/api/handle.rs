@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attachment::{ControllerRef, VolumeRef};
 use super::capability::AccessMode;
+use super::uid::{AttachmentUid, ClaimUid};
 
 /// The volume as its driver knows it. Made before a Volume is Ready, removed last; only the moor
 /// controller writes it. It decides who is allowed: owner, mode and epoch.
@@ -93,14 +94,14 @@ pub struct WriterRef {
     /// UID of the claim.
     #[serde(rename = "claimUID")]
     #[schemars(length(max = 63))]
-    pub claim_uid: String,
+    pub claim_uid: ClaimUid,
     /// Name of the Attachment.
     #[schemars(length(max = 253))]
     pub attachment: String,
     /// UID of the Attachment.
     #[serde(rename = "attachmentUID")]
     #[schemars(length(max = 63))]
-    pub attachment_uid: String,
+    pub attachment_uid: AttachmentUid,
 }
 
 /// What moor says about a VolumeHandle.

@@ -16,6 +16,7 @@ pub mod plugin;
 pub mod quantity;
 pub mod reason;
 pub mod schema;
+pub mod uid;
 pub mod volume;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -29,6 +30,7 @@ pub use claim::{ClaimState, VolumeClaim, VolumeClaimSpec, VolumeClaimStatus};
 pub use handle::{VolumeHandle, VolumeHandleSpec};
 pub use instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 pub use plugin::{Plugin, PluginSpec, PluginStatus};
+pub use uid::{AttachmentUid, ClaimUid};
 pub use volume::{Volume, VolumeSpec, VolumeState, VolumeStatus};
 
 /// API group of every kind.

@@ -101,8 +101,9 @@ fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Op
         return yields();
     }
     // Also one that was unmounted and is in use: who has it writes on.
+    let is_other = |of: &str| *of != *claim.uid && *of != **uid;
     let has_others =
-        |r: &Record| r.targets.keys().chain(r.left.keys()).any(|of| of != &claim.uid && of != uid);
+        |r: &Record| r.targets.keys().any(|of| is_other(of)) || r.left.keys().any(|of| is_other(of));
     if live.exclusive && record.is_some_and(has_others) {
         return yields();
     }

@@ -2,7 +2,9 @@
 
 use crate::api::attachment::ControllerRef;
 use crate::api::handle::Writer;
-use crate::api::{AccessMode, Attachment, AttachmentMode, AttachmentState, VolumeHandle};
+use crate::api::{
+    AccessMode, Attachment, AttachmentMode, AttachmentState, AttachmentUid, ClaimUid, VolumeHandle,
+};
 
 /// An Attachment as a decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -10,7 +12,7 @@ pub struct AttachmentSeen {
     /// Name of the Attachment, which is the lock.
     pub name: String,
     /// UID of the Attachment.
-    pub uid: String,
+    pub uid: AttachmentUid,
     /// Whether the Attachment has a deletionTimestamp: then it is closing.
     pub deleted: bool,
     /// Namespace of the Volume.
@@ -55,7 +57,7 @@ impl AttachmentSeen {
         let (meta, spec) = (&attachment.metadata, &attachment.spec);
         Self {
             name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: AttachmentUid::of(&attachment.metadata),
             deleted: meta.deletion_timestamp.is_some(),
             namespace: spec.volume.namespace.clone(),
             volume_uid: spec.volume.uid.clone(),
@@ -152,9 +154,9 @@ impl HandleSeen {
 
     /// Whether this claim holds the writer's lock on this Attachment.
     #[must_use]
-    pub fn names_writer(&self, claim: &str, attachment: &str) -> bool {
+    pub fn names_writer(&self, claim: &ClaimUid, attachment: &AttachmentUid) -> bool {
         let named = self.writer.as_ref().map(|w| &w.holder);
-        named.is_some_and(|h| h.claim_uid == claim && h.attachment_uid == attachment)
+        named.is_some_and(|h| h.claim_uid == *claim && h.attachment_uid == *attachment)
     }
 }
 

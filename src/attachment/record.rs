@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::api::attachment::SecretRefs;
+use crate::api::{AttachmentUid, ClaimUid};
 
 /// How far a call with an undo got, as far as this node knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -116,7 +117,7 @@ pub struct Forgotten {
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// UID of the Attachment; also the record's file name.
-    pub attachment_uid: String,
+    pub attachment_uid: AttachmentUid,
     /// Name of the Attachment.
     pub attachment_name: String,
     /// Name of the VolumeHandle, by which calls on this node are kept apart.
@@ -140,7 +141,7 @@ pub struct Record {
     /// How far NodeStageVolume got.
     pub staged: Done,
     /// Targets by claim UID.
-    pub targets: BTreeMap<String, TargetRecord>,
+    pub targets: BTreeMap<ClaimUid, TargetRecord>,
     /// What was unmounted and may still be in use on this node, by the UID of its claim or, of the staging path, of the
     /// Attachment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -163,8 +164,8 @@ impl Record {
 
     /// Whether a claim's target is, or may be, mounted or in use.
     #[must_use]
-    pub fn has_of(&self, claim: &str) -> bool {
-        self.targets.contains_key(claim) || self.left.contains_key(claim)
+    pub fn has_of(&self, claim: &ClaimUid) -> bool {
+        self.targets.contains_key(claim) || self.left.contains_key(&**claim)
     }
 
     /// Whether the record is kept: it is forgotten, and so not undone because the API server does not have its

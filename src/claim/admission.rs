@@ -9,7 +9,7 @@ use super::observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use super::reason::{Holder, Waiting};
 use super::without_lock::{is_granted_on, keeps_off, uses_without_lock};
 use super::writer::wait_for_writer;
-use crate::api::{AccessMode, lock};
+use crate::api::{AccessMode, AttachmentUid, ClaimUid, lock};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 
 /// Number of claims at the front of a line that are told who holds the volume. The others are told whom they stand
@@ -32,14 +32,14 @@ pub enum Grant {
         /// Name of the Attachment.
         attachment: String,
         /// Its UID.
-        uid: String,
+        uid: AttachmentUid,
     },
     /// Name the claim on this Attachment as the writer in the VolumeHandle first.
     NameWriter {
         /// Name of the Attachment.
         attachment: String,
         /// Its UID.
-        uid: String,
+        uid: AttachmentUid,
     },
     /// Change the volume's mode first (rule R3).
     SwitchMode {
@@ -60,7 +60,7 @@ pub enum Verdict {
 /// Judges every claim that wants a grant, oldest first. At most one is granted in a pass: its write
 /// changes what the next one sees.
 #[must_use]
-pub fn admit(seen: &Seen<'_>) -> Vec<(String, Verdict)> {
+pub fn admit(seen: &Seen<'_>) -> Vec<(ClaimUid, Verdict)> {
     let mut verdicts = Vec::new();
     let unlocked = uses_without_lock(seen);
     let mut ahead: Option<&ClaimSeen> = None;
@@ -128,7 +128,7 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<
     let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
     // On its own node too: an Attachment that is made beside such a mount could only be detached under it. One that is there
     // is joined beside its own.
-    let is_there = |uid: &String| seen.attachments.iter().any(|a| a.uid == *uid && a.name == name);
+    let is_there = |uid: &AttachmentUid| seen.attachments.iter().any(|a| a.uid == *uid && a.name == name);
     let is_joined =
         |f: &&ForgottenSeen| f.node == node && matches!(&f.mount, Mount::Reported(uid) if is_there(uid));
     let in_the_way = seen.forgotten.iter().filter(|f| !is_joined(f));

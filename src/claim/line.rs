@@ -2,10 +2,11 @@
 
 use super::admission::Verdict;
 use super::reason::Waiting;
+use crate::api::ClaimUid;
 
 /// What every waiting claim is told, by its UID. Only the first in line is told how far the holder is, which changes
 /// several times at each hand-over.
-pub fn told(verdicts: &[(String, Verdict)]) -> impl Iterator<Item = (&str, Waiting)> {
+pub fn told(verdicts: &[(ClaimUid, Verdict)]) -> impl Iterator<Item = (&str, Waiting)> {
     let mut is_first = true;
     verdicts.iter().filter_map(move |(uid, verdict)| {
         let Verdict::Wait(why) = verdict else { return None };

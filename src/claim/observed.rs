@@ -3,7 +3,7 @@
 use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
 use crate::api::volume::Segments;
-use crate::api::{AccessMode, AttachmentMode, ClaimState, VolumeClaim};
+use crate::api::{AccessMode, AttachmentMode, AttachmentUid, ClaimState, ClaimUid, VolumeClaim};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::plugin::allow::NotAllowed;
 
@@ -15,7 +15,7 @@ pub struct ClaimSeen {
     /// Name of the claim.
     pub name: String,
     /// UID of the claim.
-    pub uid: String,
+    pub uid: ClaimUid,
     /// Creation time in seconds since the epoch; the order of the line.
     pub created: i64,
     /// It has a deletionTimestamp.
@@ -37,7 +37,7 @@ pub struct ClaimSeen {
     /// The grant, if any.
     pub assignment: Option<Assignment>,
     /// UID of the Attachment its node gave back.
-    pub yielded: Option<String>,
+    pub yielded: Option<AttachmentUid>,
 }
 
 impl ClaimSeen {
@@ -54,7 +54,7 @@ impl ClaimSeen {
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: ClaimUid::of(&claim.metadata),
             created: meta.creation_timestamp.as_ref().map_or(0, |t| t.0.as_second()),
             deleted: meta.deletion_timestamp.is_some(),
             held: meta.finalizers.iter().flatten().any(|f| f == crate::api::FINALIZER),
@@ -71,15 +71,15 @@ impl ClaimSeen {
 
     /// UID of the Attachment that the claim uses now: assigned and not given back.
     #[must_use]
-    pub fn uses(&self) -> Option<&str> {
-        let uid = self.assignment.as_ref()?.attachment_uid.as_str();
-        (self.yielded.as_deref() != Some(uid)).then_some(uid)
+    pub fn uses(&self) -> Option<&AttachmentUid> {
+        let uid = &self.assignment.as_ref()?.attachment_uid;
+        (self.yielded.as_ref() != Some(uid)).then_some(uid)
     }
 
     /// Whether the claim was assigned to this Attachment last, whatever has become of that grant.
     #[must_use]
-    pub fn names(&self, attachment_uid: &str) -> bool {
-        self.assignment.as_ref().is_some_and(|a| a.attachment_uid == attachment_uid)
+    pub fn names(&self, attachment: &AttachmentUid) -> bool {
+        self.assignment.as_ref().is_some_and(|a| a.attachment_uid == *attachment)
     }
 
     /// Whether the claim asks to be granted: it is not deleted, not lost, and has no grant in force.
@@ -159,10 +159,10 @@ pub struct ForgottenSeen {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mount {
     /// The PluginInstance describes the mount, with the UID of the Attachment that it was made for.
-    Reported(String),
+    Reported(AttachmentUid),
     /// There may be a mount: the node's record of the Attachment with this UID cannot be read, so nobody undoes what
     /// it says.
-    Unreadable(String),
+    Unreadable(AttachmentUid),
     /// The PluginInstance names the volume and says no more, because its list was full.
     Named,
     /// The Lease of the node's agent names the volume, and no PluginInstance does.
@@ -204,5 +204,5 @@ pub struct Seen<'a> {
     /// Mounts of the volume for which there is no Attachment.
     pub forgotten: &'a [ForgottenSeen],
     /// UIDs of claims that ask for what their namespace may not, and have not been granted before.
-    pub not_allowed: &'a [(String, NotAllowed)],
+    pub not_allowed: &'a [(ClaimUid, NotAllowed)],
 }

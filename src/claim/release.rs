@@ -24,6 +24,6 @@ pub fn plan(claim: &ClaimSeen, attachments: &[AttachmentSeen]) -> Option<Release
         return Some(ReleaseStep::Free);
     }
     let Some(uid) = claim.uses() else { return Some(ReleaseStep::Free) };
-    let known = attachments.iter().any(|a| a.uid == uid);
+    let known = attachments.iter().any(|a| a.uid == *uid);
     (!known).then_some(ReleaseStep::FreeIfAttachmentGone)
 }

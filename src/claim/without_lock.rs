@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::observed::{ClaimSeen, Seen};
 use super::reason::{Holder, Waiting};
 use crate::api::claim::Assignment;
-use crate::api::{ClaimState, lock};
+use crate::api::{AttachmentUid, ClaimState, lock};
 
 /// Claims that use an Attachment of this handle which is not there: somebody removed it by hand (trap N9). Their
 /// nodes may have the volume mounted until they have given the grant back; what is mounted and Ready they report as
@@ -14,7 +14,7 @@ use crate::api::{ClaimState, lock};
 /// The grant's name says that it is of this handle: a Volume that was made anew under its name may have another one.
 pub(super) fn uses_without_lock<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {
     let Some(volume) = seen.volume else { return Vec::new() };
-    let there: HashSet<&str> = seen.attachments.iter().map(|a| a.uid.as_str()).collect();
+    let there: HashSet<&AttachmentUid> = seen.attachments.iter().map(|a| &a.uid).collect();
     let of_handle = |c: &ClaimSeen, grant: &Assignment| {
         let name = lock::attachment_name(&volume.driver, &volume.handle, c.mode, &grant.node_name);
         grant.attachment == name

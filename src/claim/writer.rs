@@ -8,8 +8,8 @@
 use super::observed::ClaimSeen;
 use super::reason::{Holder, Waiting};
 use super::without_lock::keeps_off;
-use crate::api::ClaimState;
 use crate::api::handle::{Writer, WriterRef};
+use crate::api::{AttachmentUid, ClaimState};
 use crate::attachment::{AttachmentSeen, HandleSeen};
 
 /// Whether a writer that was replaced has nothing mounted and never will: its claim is not on that Attachment (an
@@ -19,9 +19,8 @@ use crate::attachment::{AttachmentSeen, HandleSeen};
 /// `claim` is the one with the recorded UID, if there is one; `locked`, that the recorded Attachment exists.
 #[must_use]
 pub fn has_let_go(writer: &WriterRef, claim: Option<&ClaimSeen>, locked: bool) -> bool {
-    let left = |c: &ClaimSeen| {
-        c.state == ClaimState::NodeDetached || c.uses() != Some(writer.attachment_uid.as_str())
-    };
+    let left =
+        |c: &ClaimSeen| c.state == ClaimState::NodeDetached || c.uses() != Some(&writer.attachment_uid);
     !locked || claim.is_some_and(left)
 }
 
@@ -52,7 +51,7 @@ pub fn wait_for_writer(
     if !claim.needs_writer_lock() {
         return Ok(());
     }
-    let lock = |uid: &str| attachments.iter().find(|a| a.uid == uid);
+    let lock = |uid: &AttachmentUid| attachments.iter().find(|a| a.uid == *uid);
     let writes = |c: &&ClaimSeen| {
         let lost = c.state == ClaimState::Lost;
         c.needs_writer_lock() && c.uid != claim.uid && c.uses().is_some_and(|u| !lost || lock(u).is_some())

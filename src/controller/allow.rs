@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::context::Context;
-use crate::api::{Plugin, Volume, VolumeClaim};
+use crate::api::{ClaimUid, Plugin, Volume, VolumeClaim};
 use crate::plugin::allow::{self, NamespaceSeen, NotAllowed};
 
 /// What a Volume and its claims ask for and an administrator has not allowed.
@@ -12,7 +12,7 @@ pub(crate) struct Refused {
     /// What the Volume asks for.
     pub(crate) volume: Option<NotAllowed>,
     /// What claims ask for that have not been granted before, by UID.
-    pub(crate) claims: Vec<(String, NotAllowed)>,
+    pub(crate) claims: Vec<(ClaimUid, NotAllowed)>,
 }
 
 pub(crate) fn refused(
@@ -32,7 +32,7 @@ pub(crate) fn refused(
     Refused {
         volume: volume.and_then(|v| allow::volume(plugin, &namespace, v)),
         claims: new
-            .filter_map(|c| Some((c.metadata.uid.clone()?, allow::claim(plugin, name?, &namespace, c)?)))
+            .filter_map(|c| Some((ClaimUid::of(&c.metadata), allow::claim(plugin, name?, &namespace, c)?)))
             .collect(),
     }
 }

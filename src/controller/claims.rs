@@ -4,11 +4,15 @@ use kube::ResourceExt as _;
 
 use super::context::Context;
 use crate::api::claim::Assignment;
-use crate::api::{FINALIZER, VolumeClaim};
+use crate::api::{AttachmentUid, FINALIZER, VolumeClaim};
 use crate::k8s::{ApiError, Written};
 
 /// Writes finalizer and assignment in one patch.
-pub(crate) async fn assign(ctx: &Context, claim: &VolumeClaim, attachment: &str) -> Result<bool, ApiError> {
+pub(crate) async fn assign(
+    ctx: &Context,
+    claim: &VolumeClaim,
+    attachment: &AttachmentUid,
+) -> Result<bool, ApiError> {
     let Some(granted) = ctx.attachments.by_uid(attachment) else { return Ok(true) };
     let mut assigned = held(claim);
     assigned.spec.assignment = Some(Assignment {

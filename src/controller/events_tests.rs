@@ -5,6 +5,7 @@ use serde_json::json;
 use super::super::caches::{attachment_cache, claim_cache, handle_cache, instance_cache, volume_cache};
 use super::super::unsettled::Unsettled;
 use super::*;
+use crate::api::ClaimUid;
 use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
 use crate::api::claim::VolumeClaimSpec;
 use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
@@ -188,7 +189,7 @@ fn large() -> Large {
     let mut waiting = claim("", "c", "data-5");
     waiting.spec.node_name = Some("node-7".into());
     let why = Verdict::Wait(Waiting::NodeNotUsable { node: "node-7".into(), why: "ill".into() });
-    let uid = waiting.metadata.uid.clone().unwrap();
+    let uid = ClaimUid::of(&waiting.metadata);
     large.room.wait(&key_of("", "data-5"), &[ClaimSeen::of(&waiting)], &[(uid, why)]);
     large.unsettled.mark(&key_of("", "data-6"), Some("driver"));
     let concern = || Concern {

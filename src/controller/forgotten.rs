@@ -168,8 +168,8 @@ fn mount(instance: &PluginInstance, handle_name: &str) -> Option<Mount> {
     let status = instance.status.as_ref()?;
     let found = status.forgotten.iter().find(|m| m.handle_name == handle_name);
     let reported = found.map(|m| match m.reason.as_str() {
-        UNREADABLE => Mount::Unreadable(m.attachment_uid.clone()),
-        _ => Mount::Reported(m.attachment_uid.clone()),
+        UNREADABLE => Mount::Unreadable(m.attachment_uid.as_str().into()),
+        _ => Mount::Reported(m.attachment_uid.as_str().into()),
     });
     let named = || status.forgotten_handles.iter().any(|name| name == handle_name);
     reported.or_else(|| named().then_some(Mount::Named))

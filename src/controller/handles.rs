@@ -9,7 +9,9 @@ use crate::api::attachment::ControllerRef;
 use crate::api::attachment::VolumeRef;
 use crate::api::conditions::{self, Desired, Reason};
 use crate::api::handle::{Writer, WriterRef};
-use crate::api::{AccessMode, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock};
+use crate::api::{
+    AccessMode, AttachmentUid, ClaimUid, FINALIZER, Volume, VolumeClaim, VolumeHandle, VolumeHandleSpec, lock,
+};
 use crate::k8s::ApiError;
 use crate::volume::handle_of;
 
@@ -137,7 +139,7 @@ pub(crate) async fn name_writer(
     ctx: &Context,
     handle: &VolumeHandle,
     claim: &VolumeClaim,
-    (attachment, attachment_uid): (&str, &str),
+    (attachment, attachment_uid): (&str, &AttachmentUid),
 ) -> Result<bool, ApiError> {
     let meta = &claim.metadata;
     let key = |m: &Option<String>| m.clone().unwrap_or_default();
@@ -145,9 +147,9 @@ pub(crate) async fn name_writer(
     let writer = Writer {
         holder: WriterRef {
             claim: format!("{}/{}", key(&meta.namespace), key(&meta.name)),
-            claim_uid: key(&meta.uid),
+            claim_uid: ClaimUid::of(&claim.metadata),
             attachment: attachment.to_owned(),
-            attachment_uid: attachment_uid.to_owned(),
+            attachment_uid: attachment_uid.clone(),
         },
         grant: before.map_or(1, |w| w.grant + 1),
         released: false,

@@ -8,7 +8,7 @@ use super::nodes::node_facts;
 use super::observe::Observed;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
-use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, AttachmentUid, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
@@ -47,7 +47,7 @@ pub(crate) async fn answer(
         }
         Look::Attachment { name } => {
             let live = get_live(&ctx.writer.api::<Attachment>(""), name).await?;
-            looked.attachments.insert(name.clone(), live.as_ref().and_then(|a| a.metadata.uid.clone()));
+            looked.attachments.insert(name.clone(), live.as_ref().map(|a| AttachmentUid::of(&a.metadata)));
             Ok(live.is_some_and(|live| take_in(&ctx.attachments, live)))
         }
         Look::Locks => {
@@ -109,7 +109,7 @@ async fn live_facts(ctx: &Context, attachment: &Attachment) -> Result<NodeFacts,
 async fn live_users(
     api: &Api<VolumeClaim>,
     volume: &str,
-    attachment: &str,
+    attachment: &AttachmentUid,
 ) -> Result<Vec<VolumeClaim>, ApiError> {
     let mut claims = list_live(api, Some(&format!("spec.volumeName={volume}"))).await?;
     claims.retain(|claim| ClaimSeen::of(claim).uses() == Some(attachment));

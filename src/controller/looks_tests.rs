@@ -34,7 +34,7 @@ async fn claims_are_read_page_by_page_and_count_as_they_were_last() {
         page(&[claim("late", "u", false)], ""),
     ])
     .await;
-    let users = live_users(&Api::namespaced(client, "ns"), "data", "u").await.unwrap();
+    let users = live_users(&Api::namespaced(client, "ns"), "data", &"u".into()).await.unwrap();
     let seen: Vec<_> = users.iter().map(ClaimSeen::of).map(|c| (c.name, c.force)).collect();
     assert_eq!(seen, [("stays".to_owned(), true), ("late".to_owned(), false)]);
     let asked = server.asked();

@@ -10,7 +10,7 @@ use super::observe::Observed;
 use crate::api::attachment::Lost;
 use crate::api::conditions::{self, Desired, Reason, SILENT};
 use crate::api::names::agent_lease_name;
-use crate::api::{Attachment, AttachmentState, ClaimState, VolumeClaim, VolumeClaimStatus};
+use crate::api::{Attachment, AttachmentState, AttachmentUid, ClaimState, VolumeClaim, VolumeClaimStatus};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::{self, Cause, Verdict};
 use crate::claim::{ClaimSeen, loss as story};
@@ -35,8 +35,8 @@ pub(crate) async fn declare(
     let (name, node) = (&attachment.metadata.name, &attachment.spec.node_name);
     tracing::warn!(attachment = name, node, cause = cause.as_str(), "node is lost");
     let words = story::lost(cause.as_str(), node, attachment.spec.fixed.attach);
-    let uid = attachment.metadata.uid.as_deref();
-    for claim in seen.claims.iter().filter(|c| ClaimSeen::of(c).uses() == uid) {
+    let uid = AttachmentUid::of(&attachment.metadata);
+    for claim in seen.claims.iter().filter(|c| ClaimSeen::of(c).uses() == Some(&uid)) {
         ctx.tell(claim, EventReason::NodeLost, "Detach", words.clone());
     }
     Ok(true)

@@ -13,7 +13,10 @@ use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent}
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::names::agent_lease_name;
 use crate::api::plugin::Roles;
-use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle, VolumeState, lock};
+use crate::api::{
+    Attachment, AttachmentUid, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle,
+    VolumeState, lock,
+};
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::same_node_id::attached_as;
 use crate::attachment::{AttachmentSeen, HandleSeen};
@@ -60,7 +63,7 @@ pub(crate) struct Observed {
     pub(crate) attachments: Vec<Arc<Attachment>>,
     pub(crate) attachments_seen: Vec<AttachmentSeen>,
     /// What is known of the nodes of the Attachments that are silent or declared lost, by UID of the Attachment.
-    pub(crate) nodes_of: BTreeMap<String, NodeFacts>,
+    pub(crate) nodes_of: BTreeMap<AttachmentUid, NodeFacts>,
     /// Attachments of the handle, whoever they were made for: these lock it.
     pub(crate) locks_seen: Vec<AttachmentSeen>,
     /// Nodes that a claim could be placed on: all of the driver, or where each claim names its own, those.
@@ -79,13 +82,13 @@ pub(crate) struct Observed {
 
 impl Observed {
     /// The claim with this UID.
-    pub(crate) fn claim(&self, uid: &str) -> Option<&Arc<VolumeClaim>> {
-        self.claims.iter().find(|c| c.metadata.uid.as_deref() == Some(uid))
+    pub(crate) fn claim(&self, uid: &ClaimUid) -> Option<&Arc<VolumeClaim>> {
+        self.claims.iter().find(|c| c.metadata.uid.as_deref() == Some(&**uid))
     }
 
     /// The Attachment with this UID, of those that were made for a Volume of this name.
-    pub(crate) fn attachment(&self, uid: &str) -> Option<&Arc<Attachment>> {
-        self.attachments.iter().find(|a| a.metadata.uid.as_deref() == Some(uid))
+    pub(crate) fn attachment(&self, uid: &AttachmentUid) -> Option<&Arc<Attachment>> {
+        self.attachments.iter().find(|a| a.metadata.uid.as_deref() == Some(&**uid))
     }
 
     /// Each claim, as decisions see it and as it is.
@@ -254,7 +257,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         nodes_of: attachments
             .iter()
             .filter(|a| a.spec.lost.is_some() || is_silent(ctx, a))
-            .filter_map(|a| Some((a.metadata.uid.clone()?, cached_facts(ctx, a))))
+            .map(|a| (AttachmentUid::of(&a.metadata), cached_facts(ctx, a)))
             .collect(),
         attachments,
         locks_seen: locks.iter().map(|a| AttachmentSeen::of(a)).collect(),

@@ -9,9 +9,9 @@ use super::key::key_of;
 use super::observe::{Observed, observe};
 use super::room::Locked;
 use super::{act, drift, looks, record, refusals, volumes};
-use crate::api::VolumeState;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{READY, Reason};
+use crate::api::{ClaimUid, VolumeState};
 use crate::claim::Verdict;
 use crate::k8s::{ApiError, Next};
 use crate::leader::{LeaderStep, Look, Looked, plan};
@@ -66,7 +66,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
 async fn step(
     ctx: &Context,
     seen: &Observed,
-    verdicts: &[(String, Verdict)],
+    verdicts: &[(ClaimUid, Verdict)],
     mutex: &mut Option<Locked>,
 ) -> Result<bool, ApiError> {
     let mut looked = Looked::default();
@@ -103,7 +103,7 @@ fn waits_for_others(seen: &Observed) -> bool {
 
 /// The Plugin for whose instances a Volume waits, if it does, after a look at which nothing could be done. A Volume that is
 /// Ready, with a healthy instance for its calls and nothing that comes or goes, does not.
-fn waits_for_instances(seen: &Observed, verdicts: &[(String, Verdict)]) -> Option<String> {
+fn waits_for_instances(seen: &Observed, verdicts: &[(ClaimUid, Verdict)]) -> Option<String> {
     let Some(volume) = &seen.volume else {
         // Removed by hand, with something left to undo.
         return seen.attachments.first().map(|left| left.spec.fixed.plugin_name.clone());
@@ -118,7 +118,7 @@ fn waits_for_instances(seen: &Observed, verdicts: &[(String, Verdict)]) -> Optio
     let of_locks = seen.attachments.iter().filter_map(|a| a.spec.controller.as_ref());
     let served = are_served(of_handle.into_iter().chain(of_locks), &seen.controllers);
     let leaves = seen.claims_seen.iter().any(|c| c.deleted) || seen.attachments_seen.iter().any(|a| a.lost);
-    let waits = |(_, verdict): &(String, Verdict)| {
+    let waits = |(_, verdict): &(ClaimUid, Verdict)| {
         let Verdict::Wait(why) = verdict else { return true };
         why.is_for_instances()
     };

@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::context::Context;
 use super::losses;
 use super::observe::Observed;
-use crate::api::VolumeClaim;
 use crate::api::attachment::ControllerRef;
 use crate::api::claim::WaitingFor;
 use crate::api::conditions::{self, Desired, READY, patience_left};
+use crate::api::{ClaimUid, VolumeClaim};
 use crate::claim::admission::Verdict;
 use crate::claim::leaving::{self, Telling};
 use crate::claim::line::told;
@@ -27,7 +27,7 @@ use crate::volume::InstanceSeen;
 const AT_A_TIME: usize = 16;
 
 /// Writes the condition of every waiting claim that does not say it yet.
-pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)]) -> Next {
+pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUid, Verdict)]) -> Next {
     match losses::tell(ctx, seen).await {
         Ok(()) => {}
         Err(ApiError::Conflict(_)) => return Next::Again,

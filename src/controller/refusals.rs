@@ -2,12 +2,13 @@
 
 use super::context::Context;
 use super::observe::Observed;
+use crate::api::ClaimUid;
 use crate::claim::admission::{Grant, Verdict};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
 
 /// Puts a refusal on the Volume, and on the claim that would have been granted, as an Event.
-pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)], error: &ApiError) {
+pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUid, Verdict)], error: &ApiError) {
     let Some(refusal) = error.refusal() else { return };
     let note = format!(
         "the API server refuses what moor has to write, and moor tries again: {refusal}; see which policy or webhook, or \
@@ -16,7 +17,7 @@ pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(String, Verdict)
     if let Some(volume) = &seen.volume {
         ctx.tell(volume, EventReason::WriteRefused, "Write", note.clone());
     }
-    let granted = |(_, verdict): &&(String, Verdict)| {
+    let granted = |(_, verdict): &&(ClaimUid, Verdict)| {
         matches!(
             verdict,
             Verdict::Grant(Grant::Create { .. } | Grant::Join { .. } | Grant::NameWriter { .. })

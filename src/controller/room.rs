@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedMutexGuard;
 
 use super::key::Key;
+use crate::api::ClaimUid;
 use crate::claim::ClaimSeen;
 use crate::claim::admission::Verdict;
 use crate::claim::reason::Waiting;
@@ -27,10 +28,10 @@ pub(crate) struct Room {
 impl Room {
     /// Remembers for which nodes the claims of a Volume wait. True if that is news: what ended the wait may have come
     /// before it was remembered, so the Volume has to be looked at once more.
-    pub(crate) fn wait(&self, key: &Key, claims: &[ClaimSeen], verdicts: &[(String, Verdict)]) -> bool {
-        let nodes: HashMap<&str, Option<&String>> =
-            claims.iter().map(|c| (c.uid.as_str(), c.node.as_ref())).collect();
-        let named = |uid: &String| nodes.get(uid.as_str()).copied().flatten().cloned();
+    pub(crate) fn wait(&self, key: &Key, claims: &[ClaimSeen], verdicts: &[(ClaimUid, Verdict)]) -> bool {
+        let nodes: HashMap<&ClaimUid, Option<&String>> =
+            claims.iter().map(|c| (&c.uid, c.node.as_ref())).collect();
+        let named = |uid: &ClaimUid| nodes.get(uid).copied().flatten().cloned();
         let waits = verdicts.iter().filter(|(_, verdict)| waits_for_a_node(verdict));
         let wanted: Wanted = waits.map(|(uid, _)| named(uid)).collect();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,7 @@
 use super::look::Look;
 use super::scene::Scene;
 use super::step::LeaderStep;
+use crate::api::ClaimUid;
 use crate::attachment::AttachmentSeen;
 use crate::attachment::closing::{self, ClosingStep};
 use crate::attachment::controller_side::is_misplaced;
@@ -14,7 +15,7 @@ use crate::claim::release::{self, ReleaseStep};
 use crate::claim::writer::retire;
 
 /// The first Attachment that is to be closed or freed.
-pub(super) fn attachments(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Option<LeaderStep> {
+pub(super) fn attachments(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Option<LeaderStep> {
     scene.attachments.iter().find_map(|attachment| {
         match closing::plan(attachment, scene.claims, scene.cautious)? {
             // About to be joined: closing it would only make the claim come back.
@@ -27,7 +28,7 @@ pub(super) fn attachments(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> 
     })
 }
 
-fn is_joined(attachment: &AttachmentSeen, verdicts: &[(String, Verdict)]) -> bool {
+fn is_joined(attachment: &AttachmentSeen, verdicts: &[(ClaimUid, Verdict)]) -> bool {
     verdicts.iter().any(|(_, verdict)| match verdict {
         Verdict::Grant(Grant::Join { uid, .. } | Grant::NameWriter { uid, .. }) => *uid == attachment.uid,
         Verdict::Grant(Grant::Create { .. } | Grant::SwitchMode { .. }) | Verdict::Wait(_) => false,

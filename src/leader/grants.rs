@@ -3,11 +3,12 @@
 use super::look::Look;
 use super::scene::Scene;
 use super::step::LeaderStep;
+use crate::api::ClaimUid;
 use crate::claim::admission::{Grant, Verdict};
 use crate::claim::writer::has_let_go;
 
 /// Carries out the grant of this pass.
-pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Option<LeaderStep> {
+pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Option<LeaderStep> {
     let (claim, grant) = verdicts.iter().find_map(|(claim, verdict)| match verdict {
         Verdict::Grant(grant) => Some((claim, grant)),
         Verdict::Wait(_) => None,

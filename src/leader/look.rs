@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::attachment::ControllerRef;
+use crate::api::{AttachmentUid, ClaimUid};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
@@ -14,12 +15,12 @@ pub enum Look {
     /// GET the Node of this Attachment and the Lease of its agent. The Lease last: an agent may come back at any moment.
     Node {
         /// UID of the Attachment.
-        attachment: String,
+        attachment: AttachmentUid,
     },
     /// LIST, by quorum, the claims that use this Attachment.
     Users {
         /// UID of the Attachment.
-        attachment: String,
+        attachment: AttachmentUid,
     },
     /// GET the Attachment of this name.
     Attachment {
@@ -33,7 +34,7 @@ pub enum Look {
         /// `namespace/name`.
         key: String,
         /// The UID that it has to have.
-        uid: String,
+        uid: ClaimUid,
     },
     /// Whether this controller instance can still be making a call (rule R2).
     Caller(ControllerRef),
@@ -70,15 +71,15 @@ pub enum CallerNow {
 #[derive(Clone, Debug, Default)]
 pub struct Looked {
     /// Answers to [`Look::Node`], by UID of the Attachment.
-    pub nodes: BTreeMap<String, NodeFacts>,
+    pub nodes: BTreeMap<AttachmentUid, NodeFacts>,
     /// Answers to [`Look::Users`], by UID of the Attachment.
-    pub users: BTreeMap<String, Vec<ClaimSeen>>,
+    pub users: BTreeMap<AttachmentUid, Vec<ClaimSeen>>,
     /// Answers to [`Look::Attachment`]: the UID that the name has now, by name.
-    pub attachments: BTreeMap<String, Option<String>>,
+    pub attachments: BTreeMap<String, Option<AttachmentUid>>,
     /// Answer to [`Look::Locks`].
     pub locks: Option<Vec<AttachmentSeen>>,
     /// Answers to [`Look::Claim`], by UID; nothing if the claim is gone.
-    pub claims: BTreeMap<String, Option<ClaimSeen>>,
+    pub claims: BTreeMap<ClaimUid, Option<ClaimSeen>>,
     /// Answers to [`Look::Caller`], by name of the instance.
     pub callers: BTreeMap<String, CallerNow>,
     /// Answer to [`Look::Owner`]: whether the Volume exists that the VolumeHandle names.

@@ -3,6 +3,7 @@
 use super::scene::Scene;
 use super::step::LeaderStep;
 use super::{closing, grants, lost, volume};
+use crate::api::ClaimUid;
 use crate::claim::Verdict;
 use crate::volume::VolumeWaiting;
 
@@ -18,7 +19,7 @@ pub struct Plan {
 /// Plans the next step. Leaving comes before arriving, the Volume before its claims. `verdicts` are those of the scene:
 /// what is read live does not change them.
 #[must_use]
-pub fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Plan {
+pub fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Plan {
     let volume = volume::plan(scene, verdicts);
     let step = lost::plan(scene)
         .or_else(|| closing::attachments(scene, verdicts))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::look::{Look, Looked};
-use crate::api::Volume;
+use crate::api::{AttachmentUid, ClaimUid, Volume};
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, Verdict, VolumeSeen, admission};
@@ -34,7 +34,7 @@ pub struct Scene<'a> {
     /// Attachments made for a Volume of this name.
     pub attachments: &'a [AttachmentSeen],
     /// What is known of the nodes of `attachments` that are silent or declared lost, by the Attachment's UID.
-    pub nodes_of: &'a BTreeMap<String, NodeFacts>,
+    pub nodes_of: &'a BTreeMap<AttachmentUid, NodeFacts>,
     /// Attachments of the VolumeHandle, whoever they were made for: these lock it.
     pub locks: &'a [AttachmentSeen],
     /// Nodes that a claim could be placed on.
@@ -46,7 +46,7 @@ pub struct Scene<'a> {
     /// What the Volume asks for and its namespace may not.
     pub volume_not_allowed: Option<&'a NotAllowed>,
     /// UIDs of claims that ask for what their namespace may not, and have not been granted before.
-    pub claims_not_allowed: &'a [(String, NotAllowed)],
+    pub claims_not_allowed: &'a [(ClaimUid, NotAllowed)],
     /// etcd may have been restored (rule R7): what is not in the caches may have been.
     pub cautious: bool,
     /// What was read live after all of this was seen.
@@ -56,7 +56,7 @@ pub struct Scene<'a> {
 impl<'a> Scene<'a> {
     /// What admission says of every claim that wants a grant, by UID.
     #[must_use]
-    pub fn verdicts(&self) -> Vec<(String, Verdict)> {
+    pub fn verdicts(&self) -> Vec<(ClaimUid, Verdict)> {
         admission::admit(&self.admission())
     }
 

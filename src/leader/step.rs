@@ -1,10 +1,10 @@
 //! The steps that the leader's plan can name.
 
 use super::look::Look;
-use crate::api::AccessMode;
 use crate::api::attachment::ControllerRef;
 use crate::api::handle::Writer;
 use crate::api::volume::VolumeAssignment;
+use crate::api::{AccessMode, AttachmentUid, ClaimUid};
 use crate::attachment::loss::Cause;
 use crate::volume::VolumeWaiting;
 
@@ -19,47 +19,47 @@ pub enum LeaderStep {
     /// Write spec.lost on an Attachment: its node is out of the game (rule R4).
     DeclareLost {
         /// UID of the Attachment.
-        attachment: String,
+        attachment: AttachmentUid,
         /// The reason for which the node counts as lost.
         cause: Cause,
     },
     /// Write state Lost on a claim that nobody has deleted and whose node was lost.
     EndClaim {
         /// UID of the claim.
-        claim: String,
+        claim: ClaimUid,
         /// UID of its Attachment.
-        attachment: String,
+        attachment: AttachmentUid,
     },
     /// Write ControllerDetached without a call: nobody could ever make it (trap N8).
     Abandon {
         /// UID of the Attachment.
-        attachment: String,
+        attachment: AttachmentUid,
     },
     /// Delete an Attachment: its deletionTimestamp is what closes it.
     Close {
         /// UID of the Attachment.
-        attachment: String,
+        attachment: AttachmentUid,
     },
     /// Take the last finalizer off an Attachment: the lock is free.
     FreeAttachment {
         /// UID of the Attachment.
-        attachment: String,
+        attachment: AttachmentUid,
     },
     /// Write the VolumeHandle's controller instance on an Attachment that still names a dead one (rule R2).
     MoveAttachment {
         /// UID of the Attachment.
-        attachment: String,
+        attachment: AttachmentUid,
     },
 
     /// Take our finalizer off a claim.
     FreeClaim {
         /// UID of the claim.
-        claim: String,
+        claim: ClaimUid,
     },
     /// Create an Attachment: the compare-and-swap that grants.
     CreateAttachment {
         /// UID of the claim that it is made for.
-        claim: String,
+        claim: ClaimUid,
         /// Name of the Attachment.
         name: String,
         /// Its node.
@@ -68,18 +68,18 @@ pub enum LeaderStep {
     /// Write finalizer and assignment on a claim.
     AssignClaim {
         /// UID of the claim.
-        claim: String,
+        claim: ClaimUid,
         /// UID of the Attachment that it joins.
-        attachment: String,
+        attachment: AttachmentUid,
     },
     /// Name a claim as the writer in the VolumeHandle.
     NameWriter {
         /// UID of the claim.
-        claim: String,
+        claim: ClaimUid,
         /// Name of its Attachment.
         attachment: String,
         /// UID of its Attachment.
-        attachment_uid: String,
+        attachment_uid: AttachmentUid,
     },
     /// Write into the VolumeHandle that a writer is done.
     RetireWriter(Writer),

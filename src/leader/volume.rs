@@ -8,13 +8,13 @@ use super::step::{Due, LeaderStep};
 use super::storage;
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::VolumeAssignment;
-use crate::api::{AccessMode, FINALIZER, VolumeState};
+use crate::api::{AccessMode, ClaimUid, FINALIZER, VolumeState};
 use crate::attachment::AttachmentSeen;
 use crate::claim::admission::{self, Grant, Verdict};
 use crate::volume::{self, VolumeStep, is_of_driver};
 
 /// What is due now.
-pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Due {
+pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Due {
     let due = match due(scene, verdicts) {
         VolumeStep::Idle => Ok(Due::Nothing),
         VolumeStep::Wait(why) => Ok(Due::Wait(why)),
@@ -36,7 +36,7 @@ pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> Due {
     due.unwrap_or_else(|look| Due::Step(LeaderStep::Look(look)))
 }
 
-fn due(scene: &Scene<'_>, verdicts: &[(String, Verdict)]) -> VolumeStep {
+fn due(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> VolumeStep {
     let Some(volume) = scene.volume else {
         return heir_without_volume(scene).map_or(VolumeStep::Idle, VolumeStep::MoveHandle);
     };

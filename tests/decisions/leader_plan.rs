@@ -79,7 +79,7 @@ fn an_attachment_that_nobody_is_known_to_have_used_is_closed_after_a_look_at_the
 /// Rule R4: nothing that a cache says counts.
 #[test]
 fn a_node_is_declared_lost_by_what_was_read_last() {
-    let nodes_of = [("att".to_owned(), silent(NodeNow::Gone))].into();
+    let nodes_of = [("att".into(), silent(NodeNow::Gone))].into();
     let observed = Observed { attachments: vec![attachment()], nodes_of, ..Observed::default() };
     let mut looked = Looked::default();
     assert_eq!(asks(&observed, &looked), Look::Node { attachment: "att".into() });

@@ -20,7 +20,7 @@ fn claim(name: &str, uid: &str, state: ClaimState) -> ClaimSeen {
 fn record(uid: &str, staged: Done, targets: &[(&str, Done)]) -> Record {
     let target = |(claim, published): &(&str, Done)| {
         let target = TargetRecord { published: *published, revision: 1, ..target(claim) };
-        ((*claim).to_owned(), target)
+        ((*claim).into(), target)
     };
     Record { staged, targets: targets.iter().map(target).collect(), ..fixtures::record(uid) }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use moor::api::Volume;
 use moor::api::plugin::Balancing;
+use moor::api::{AttachmentUid, Volume};
 use moor::attachment::loss::NodeFacts;
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
@@ -26,7 +26,7 @@ pub struct Observed {
     pub handle: Option<HandleSeen>,
     pub claims: Vec<ClaimSeen>,
     pub attachments: Vec<AttachmentSeen>,
-    pub nodes_of: BTreeMap<String, NodeFacts>,
+    pub nodes_of: BTreeMap<AttachmentUid, NodeFacts>,
     pub locks: Vec<AttachmentSeen>,
     pub nodes: Vec<NodeSeen>,
     pub forgotten: Vec<ForgottenSeen>,

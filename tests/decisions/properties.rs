@@ -24,7 +24,7 @@ use proptest::sample::select;
 
 /// The claim holds a grant of the handle, and its Attachment is not there.
 fn uses_without_lock(claim: &ClaimSeen, attachments: &[AttachmentSeen]) -> bool {
-    let missing = claim.uses().is_some_and(|uid| attachments.iter().all(|a| a.uid != uid));
+    let missing = claim.uses().is_some_and(|uid| attachments.iter().all(|a| a.uid != *uid));
     let of_handle = claim.assignment.as_ref().is_some_and(|a| a.attachment != "h");
     missing && of_handle && claim.state != ClaimState::Lost
 }
@@ -181,7 +181,7 @@ proptest! {
             }
             Some(close @ (ClosingStep::Close | ClosingStep::CloseIfUnused)) => {
                 prop_assert!(!attachment.deleted);
-                let used = claims.iter().any(|c| !c.deleted && c.uses() == Some("u1"));
+                let used = claims.iter().any(|c| !c.deleted && c.uses() == Some(&"u1".into()));
                 let leaving = attachment.lost || attachment.state >= AttachmentState::NodeDetached;
                 prop_assert!(leaving || !used);
                 // Who left is known, or is looked for.
@@ -203,7 +203,7 @@ proptest! {
         prop_assert_eq!(step, release::plan(&claim, &attachments));
         if let Some(step) = step {
             prop_assert!(claim.deleted && claim.held);
-            let known = attachments.iter().any(|a| Some(a.uid.as_str()) == claim.uses());
+            let known = attachments.iter().any(|a| Some(&a.uid) == claim.uses());
             let detached = claim.state == ClaimState::NodeDetached;
             prop_assert!(detached || !known);
             prop_assert!(step == ReleaseStep::FreeIfAttachmentGone || detached || claim.uses().is_none());

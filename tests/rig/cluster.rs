@@ -115,7 +115,7 @@ impl Cluster {
     pub fn attachment_of(&self, claim: &str) -> Option<Arc<Attachment>> {
         let assignment = self.claim(claim)?.spec.assignment.clone()?;
         self.attachment(&assignment.attachment)
-            .filter(|a| a.uid().unwrap_or_default() == assignment.attachment_uid)
+            .filter(|a| a.metadata.uid.as_deref() == Some(assignment.attachment_uid.as_str()))
     }
 
     /// Waits until `look` finds something; it is asked again after every change. Panics with what it `shows` when

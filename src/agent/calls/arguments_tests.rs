@@ -98,7 +98,7 @@ fn every_call_carries_the_contexts_of_the_volume() {
 #[test]
 fn undo_goes_to_the_recorded_paths() {
     let record = record();
-    let target = HostPath::recorded(&record.targets["claim-uid"].path);
+    let target = HostPath::recorded(&record.targets[&"claim-uid".into()].path);
     assert_eq!(node_unpublish(&record, &target, vec![]).target_path, "/k/claims/c/target");
     assert_eq!(node_unstage(&record, vec![]).staging_target_path, "/k/staging/a");
 }

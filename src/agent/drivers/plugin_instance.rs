@@ -159,7 +159,7 @@ async fn write(
 async fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError> {
     let unreadable = agent.records.unreadable();
     let mut ordered = forgotten::dismissals(observed);
-    ordered.retain(|uid| unreadable.iter().any(|file| file.attachment_uid == *uid));
+    ordered.retain(|uid| unreadable.iter().any(|file| *file.attachment_uid == **uid));
     if ordered.is_empty() {
         return Ok(());
     }
@@ -169,7 +169,7 @@ async fn dismiss_on_order(agent: &Agent, observed: &PluginInstance) -> Result<()
             tracing::warn!(attachment = uid, "its record is not dismissed: it is undone with its Attachment");
             continue;
         }
-        match agent.records.dismiss(&uid).await {
+        match agent.records.dismiss(&uid.as_str().into()).await {
             Ok(Some(file)) => {
                 tracing::warn!(attachment = uid, "a record that cannot be read is dismissed on order");
                 agent.lost.tell();

@@ -186,8 +186,9 @@ async fn remove_staging(paths: &Paths, records: &Records) {
         let Some((uid, path)) = name.to_str().and_then(|uid| Some((uid, paths.staging(uid).ok()?))) else {
             continue;
         };
-        let unreadable = records.unreadable().iter().any(|unreadable| unreadable.attachment_uid == uid);
-        if unreadable || records.get(uid).is_some() {
+        let unreadable =
+            records.unreadable().iter().any(|unreadable| unreadable.attachment_uid.as_str() == uid);
+        if unreadable || records.get(&uid.into()).is_some() {
             continue;
         }
         match users::is_mounted_somewhere(uid, &path).await {

@@ -15,14 +15,19 @@ use crate::agent::host::directories::{self, Left};
 use crate::agent::host::mounts::{self, MountError, bounded};
 use crate::agent::host::paths::HostPath;
 use crate::agent::host::users;
-use crate::api::VolumeClaim;
 use crate::api::conditions::Reason;
+use crate::api::{AttachmentUid, ClaimUid, VolumeClaim};
 use crate::csi::Rpc;
 use crate::k8s::events::EventReason;
 
 impl Pass {
     /// Publishes a claim, and leaves no path behind if that fails.
-    pub(super) async fn publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn publish(
+        &mut self,
+        claim: &ClaimUid,
+        uid: &AttachmentUid,
+        view: &View,
+    ) -> Result<(), NotDone> {
         let published = self.try_publish(claim, uid, view).await;
         if published.is_err() {
             self.remove_bare(claim, uid, view).await;
@@ -47,7 +52,7 @@ impl Pass {
 
     /// Removes the target of a claim if there is one and nobody has anything mounted on it. A Pod that came in between
     /// has a directory that is no more, and its writes fail.
-    pub(super) async fn remove_bare(&self, claim: &str, uid: &str, view: &View) {
+    pub(super) async fn remove_bare(&self, claim: &ClaimUid, uid: &AttachmentUid, view: &View) {
         let Some(stored) = self.agent.records.get(uid) else { return };
         let Some(recorded) = stored.record.targets.get(claim) else { return };
         let target = HostPath::recorded(&recorded.path);
@@ -71,7 +76,7 @@ impl Pass {
     /// Whether a target is bare: the path is there, and nobody who can be seen has anything mounted on it. The kernel
     /// ends mounts that others have on a directory when it is removed, so where the driver's own mounts cannot be
     /// seen this is not said.
-    async fn is_bare(&self, target: &HostPath, claim: &str, driver: &str) -> Result<bool, MountError> {
+    async fn is_bare(&self, target: &HostPath, claim: &ClaimUid, driver: &str) -> Result<bool, MountError> {
         let is_there = |path: &std::path::Path| Ok(fs::symlink_metadata(path).is_ok());
         if mounts::look(target).await?.is_some() || !bounded(target, is_there).await? {
             return Ok(false);
@@ -84,7 +89,7 @@ impl Pass {
     /// with the directory the kernel would end that, and who has a file open by it would be seen by nobody.
     pub(super) async fn remove_unless_held(
         &self,
-        claim: &str,
+        claim: &ClaimUid,
         target: &HostPath,
         view: &View,
     ) -> Result<(), NotDone> {
@@ -99,13 +104,18 @@ impl Pass {
         Ok(self.remove_target(claim, target, view)?)
     }
 
-    async fn is_held(&self, claim: &str, target: &HostPath) -> Result<bool, MountError> {
+    async fn is_held(&self, claim: &ClaimUid, target: &HostPath) -> Result<bool, MountError> {
         let is_there = |path: &std::path::Path| Ok(fs::symlink_metadata(path).is_ok());
         Ok(bounded(target, is_there).await? && users::is_mounted_somewhere(claim, target).await?)
     }
 
     /// Removes the target of a claim, or closes the way to it.
-    pub(super) fn remove_target(&self, claim: &str, target: &HostPath, view: &View) -> Result<(), Failure> {
+    pub(super) fn remove_target(
+        &self,
+        claim: &ClaimUid,
+        target: &HostPath,
+        view: &View,
+    ) -> Result<(), Failure> {
         let left = directories::remove_target(&self.agent.paths, target);
         let left = left.map_err(|error| local(Rpc::NodeUnpublishVolume, &error))?;
         if left != Left::Nothing {
@@ -118,7 +128,7 @@ impl Pass {
     }
 
     /// Publishes an Event that somebody has written into a target on which nothing was mounted.
-    pub(super) fn tell_content(&self, claim: &str, target: &HostPath, view: &View) {
+    pub(super) fn tell_content(&self, claim: &ClaimUid, target: &HostPath, view: &View) {
         let note = format!(
             "{target} is not mounted and not empty: what is in it was written to the node itself and not to the volume"
         );

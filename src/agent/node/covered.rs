@@ -11,7 +11,7 @@ use crate::agent::host::mounts::MountError;
 use crate::agent::host::old_read_only::{self, Places};
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::Stored;
-use crate::api::{Attachment, VolumeClaim};
+use crate::api::{Attachment, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::record::Done;
 
 impl Pass {
@@ -59,9 +59,9 @@ impl Pass {
     pub(super) async fn see_flags(
         &self,
         stored: &mut Stored,
-        mounted: &[String],
-        claims: &HashMap<String, Arc<VolumeClaim>>,
-        attachments: &HashMap<String, Arc<Attachment>>,
+        mounted: &[ClaimUid],
+        claims: &HashMap<ClaimUid, Arc<VolumeClaim>>,
+        attachments: &HashMap<AttachmentUid, Arc<Attachment>>,
     ) {
         let Some(attachment) = attachments.get(&stored.record.attachment_uid) else { return };
         let before = stored.flags_seen.len();
@@ -85,7 +85,7 @@ impl Pass {
     }
 
     /// Whether a claim is one that may write to its mount, as far as it is known.
-    fn writes(&self, claim: &str, attachment: &str) -> bool {
+    fn writes(&self, claim: &ClaimUid, attachment: &AttachmentUid) -> bool {
         let claim = self.agent.caches.claims.by_uid(claim);
         let both = claim.zip(self.agent.caches.attachments.by_uid(attachment));
         both.and_then(|(claim, attachment)| flags(&attachment, &claim)).is_some_and(|f| !f.is_read_only())
@@ -94,9 +94,9 @@ impl Pass {
 
 impl Stored {
     /// Records that a claim's mount was seen with the flags that it is to have.
-    pub(super) fn saw_flags(&mut self, claim: &str, wanted: Wanted) {
+    pub(super) fn saw_flags(&mut self, claim: &ClaimUid, wanted: Wanted) {
         if !wanted.is_empty() {
-            self.flags_seen.insert(claim.to_owned());
+            self.flags_seen.insert(claim.clone());
         }
     }
 }

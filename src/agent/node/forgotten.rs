@@ -9,9 +9,9 @@ use super::view::View;
 use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::restore::forgotten::{forced, orders};
-use crate::api::PluginInstance;
 use crate::api::instance::{FORCE_UNDO, UNDO_FORGOTTEN};
 use crate::api::names::instance_name;
+use crate::api::{AttachmentUid, PluginInstance};
 use crate::attachment::record::{Forgotten, Lapse, Record};
 use crate::k8s::events::EventReason;
 
@@ -21,7 +21,12 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn mark_forgotten(&self, uid: &str, why: Lapse, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn mark_forgotten(
+        &self,
+        uid: &AttachmentUid,
+        why: Lapse,
+        view: &View,
+    ) -> Result<(), NotDone> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         stored.record.forgotten = Some(Forgotten { why, since: Timestamp::now().as_second() });
         let record = stored.record.clone();
@@ -36,7 +41,7 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn recall(&self, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn recall(&self, uid: &AttachmentUid, view: &View) -> Result<(), NotDone> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         stored.record.forgotten = None;
         tracing::info!(attachment = stored.record.attachment_name, "the API server has it again");
@@ -49,18 +54,18 @@ impl Pass {
     /// UIDs of the Attachments of this handle whose records are to be undone on order.
     pub(super) fn orders(
         &self,
-        view: &std::collections::HashMap<String, crate::agent::records::store::Stored>,
-    ) -> Vec<String> {
+        view: &std::collections::HashMap<AttachmentUid, crate::agent::records::store::Stored>,
+    ) -> Vec<AttachmentUid> {
         let driver = view.values().find(|s| s.record.forgotten.is_some()).map(|s| &s.record.driver_name);
         let instance = driver.and_then(|driver| self.instance(driver));
-        instance.map(|instance| orders(&instance)).unwrap_or_default()
+        instance.map(|instance| orders(&instance)).unwrap_or_default().into_iter().map(Into::into).collect()
     }
 
     /// Whether somebody ordered by annotation that this record be undone by force, for which no claim is left to say
     /// so.
     pub(super) fn is_forced(&self, record: &Record) -> bool {
         let instance = self.instance(&record.driver_name);
-        instance.is_some_and(|instance| forced(&instance).contains(&record.attachment_uid))
+        instance.is_some_and(|instance| forced(&instance).iter().any(|uid| *uid == *record.attachment_uid))
     }
 
     /// What waits to be undone and has no claim to say so is said on the PluginInstance.

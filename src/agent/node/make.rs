@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::pass::Pass;
 use super::report::{Wait, shows_own_failure};
-use super::view::{View, claim_uid, path_failure, version};
+use super::view::{View, path_failure, version};
 use crate::agent::calls::arguments;
 use crate::agent::calls::attempt::{Due, Means, NotDone};
 use crate::agent::calls::failure::Failure;
@@ -19,13 +19,13 @@ use crate::agent::queues::Parked;
 use crate::agent::records::store::Stored;
 use crate::api::conditions::{PATIENCE, Reason};
 use crate::api::instance::MAX_STAGED;
-use crate::api::{Attachment, AttachmentMode, VolumeClaim};
+use crate::api::{Attachment, AttachmentMode, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::node_side::NodeStep;
 use crate::attachment::record::{Done, Record, TargetRecord};
 use crate::csi::{CallError, Meaning, Origin, Rpc};
 
 impl Pass {
-    pub(super) async fn stage(&mut self, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn stage(&mut self, uid: &AttachmentUid, view: &View) -> Result<(), NotDone> {
         const RPC: Rpc = Rpc::NodeStageVolume;
         let Some(attachment) = view.attachments.get(uid).cloned() else { return Ok(()) };
         let fixed = &attachment.spec.fixed;
@@ -74,7 +74,12 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn try_publish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn try_publish(
+        &mut self,
+        claim: &ClaimUid,
+        uid: &AttachmentUid,
+        view: &View,
+    ) -> Result<(), NotDone> {
         const RPC: Rpc = Rpc::NodePublishVolume;
         let found = view.claims.get(claim).zip(view.attachments.get(uid));
         let Some((claim, attachment)) = found else { return Ok(()) };
@@ -103,7 +108,7 @@ impl Pass {
         let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_publish_volume(args)));
         let waiting = [claim.clone()];
         if let Err(error) = self.patiently(call, &waiting, Reason::Publishing, RPC).await {
-            if never_sent(&error) && !before.record.targets.contains_key(&claim_uid(claim)) {
+            if never_sent(&error) && !before.record.targets.contains_key(&ClaimUid::of(&claim.metadata)) {
                 self.agent.records.put_or_defer(before).await;
             }
             return Err(Failure::of_call(&error).into());
@@ -117,7 +122,7 @@ impl Pass {
             // Half a publish (trap B11).
             let set = mount_flags::ensure(&self.agent.node_mounts, &target, wanted).await;
             set.map_err(|error| without_flags(&target, wanted, &error))?;
-            stored.saw_flags(&claim_uid(claim), wanted);
+            stored.saw_flags(&ClaimUid::of(&claim.metadata), wanted);
         }
         let seen = imprint::of(&target, &device, raw).await?;
         if stored.is_driver_alone() {
@@ -126,13 +131,13 @@ impl Pass {
         // A look that failed is not made up for: by then a user can have it.
         stored.unused = false;
         directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
-        if let Some(recorded) = stored.record.targets.get_mut(&claim_uid(claim)) {
+        if let Some(recorded) = stored.record.targets.get_mut(&ClaimUid::of(&claim.metadata)) {
             recorded.published = Done::Yes;
             recorded.device = Some(device.text().to_owned());
             recorded.imprint = seen;
         }
         self.agent.records.put(stored).await?;
-        self.agent.retries.clear(&claim_uid(claim));
+        self.agent.retries.clear(&ClaimUid::of(&claim.metadata));
         Ok(())
     }
 
@@ -174,7 +179,7 @@ impl Pass {
 
     /// The record of an Attachment, or a new one.
     fn record(&self, attachment: &Attachment, view: &View) -> Result<Stored, Failure> {
-        if let Some(stored) = view.stored.get(attachment.metadata.uid.as_deref().unwrap_or_default()) {
+        if let Some(stored) = view.stored.get(&AttachmentUid::of(&attachment.metadata)) {
             return Ok(stored.clone());
         }
         let driver = &attachment.spec.fixed.driver_name;
@@ -186,7 +191,7 @@ impl Pass {
     }
 
     pub(super) fn new_record(&self, attachment: &Attachment) -> Result<Stored, Failure> {
-        let uid = attachment.metadata.uid.clone().unwrap_or_default();
+        let uid = AttachmentUid::of(&attachment.metadata);
         let fixed = &attachment.spec.fixed;
         let staging = self.agent.paths.staging(&uid).map_err(|error| path_failure(&error))?;
         let record = Record {
@@ -219,7 +224,7 @@ impl Pass {
 
     /// Puts a claim's target into the record as one that may be published, and returns its path.
     pub(super) fn add_target(&self, stored: &mut Stored, claim: &VolumeClaim) -> Result<HostPath, Failure> {
-        let uid = claim_uid(claim);
+        let uid = ClaimUid::of(&claim.metadata);
         if let Some(target) = stored.record.targets.get_mut(&uid) {
             target.published = Done::Maybe;
             self.know(&mut target.revision, claim);
@@ -243,7 +248,7 @@ impl Pass {
             revision: 0,
         };
         self.know(&mut target.revision, claim);
-        stored.record.targets.insert(claim_uid(claim), target);
+        stored.record.targets.insert(ClaimUid::of(&claim.metadata), target);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the node's decision looks at: caches, records, mounts, and the live reads of this pass.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use kube::Resource;
@@ -13,7 +14,7 @@ use crate::agent::context::Agent;
 use crate::agent::host::mounts::{self, MountError};
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::{Stored, Unreadable};
-use crate::api::{Attachment, AttachmentState, VolumeClaim};
+use crate::api::{Attachment, AttachmentState, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::node_side::{LiveAttachment, Seen};
 use crate::attachment::record::Done;
@@ -26,7 +27,7 @@ impl Pass {
         let attachments = self.attachments();
         let (mut stored, mounted) = self.records(agent).await?;
         // Also of one that was just found gone: its claims have to give it back.
-        let uids: BTreeSet<&String> =
+        let uids: BTreeSet<&AttachmentUid> =
             attachments.keys().chain(stored.keys()).chain(self.live.keys()).collect();
         let claims = self.claims(agent, &uids, &stored);
         for stored in stored.values_mut() {
@@ -70,7 +71,7 @@ impl Pass {
 
     /// Whether a file may speak of this volume. One of which nothing can be read is of that of its Attachment, if that is
     /// still there, or of that for which a record was presumed.
-    fn may_be_here(&self, file: &Unreadable, attachments: &HashMap<String, Arc<Attachment>>) -> bool {
+    fn may_be_here(&self, file: &Unreadable, attachments: &HashMap<AttachmentUid, Arc<Attachment>>) -> bool {
         let Some(one) = attachments.values().next() else { return false };
         let (agent, uid) = (&*self.agent, &file.attachment_uid);
         let attachment = agent.caches.attachments.by_uid(uid);
@@ -83,10 +84,10 @@ impl Pass {
     /// lost, or the agent was given another one. Of what is made anew a record is written before that.
     async fn unrecorded(
         &self,
-        attachments: &HashMap<String, Arc<Attachment>>,
-        stored: &HashMap<String, Stored>,
-        claims: &HashMap<String, Arc<VolumeClaim>>,
-    ) -> Result<Vec<String>, MountError> {
+        attachments: &HashMap<AttachmentUid, Arc<Attachment>>,
+        stored: &HashMap<AttachmentUid, Stored>,
+        claims: &HashMap<ClaimUid, Arc<VolumeClaim>>,
+    ) -> Result<Vec<AttachmentUid>, MountError> {
         let mut found = Vec::new();
         for (of, attachment) in attachments {
             for path in self.places(of, attachment, stored, claims) {
@@ -104,10 +105,10 @@ impl Pass {
     /// UID that makes no path nothing was ever mounted.
     fn places(
         &self,
-        of: &str,
+        of: &AttachmentUid,
         attachment: &Attachment,
-        stored: &HashMap<String, Stored>,
-        claims: &HashMap<String, Arc<VolumeClaim>>,
+        stored: &HashMap<AttachmentUid, Stored>,
+        claims: &HashMap<ClaimUid, Arc<VolumeClaim>>,
     ) -> Vec<HostPath> {
         let seen = AttachmentSeen::of(attachment);
         let users: Vec<_> = claims.values().filter(|c| ClaimSeen::of(c).uses() == Some(of)).collect();
@@ -118,7 +119,8 @@ impl Pass {
             return Vec::new();
         }
         let paths = &self.agent.paths;
-        let is_recorded = |claim: &VolumeClaim| stored.values().any(|s| s.has_target(&uid(claim)));
+        let is_recorded =
+            |claim: &VolumeClaim| stored.values().any(|s| s.has_target(&ClaimUid::of(&claim.metadata)));
         let targets = users.into_iter().filter(|c| !is_recorded(c)).map(|c| target_of(paths, c));
         std::iter::once(paths.staging(of)).chain(targets).flatten().collect()
     }
@@ -126,16 +128,17 @@ impl Pass {
     /// What the records speak of and the API server has not shown since its history went back.
     fn doubted(
         &self,
-        stored: &HashMap<String, Stored>,
-        attachments: &HashMap<String, Arc<Attachment>>,
-        claims: &HashMap<String, Arc<VolumeClaim>>,
+        stored: &HashMap<AttachmentUid, Stored>,
+        attachments: &HashMap<AttachmentUid, Arc<Attachment>>,
+        claims: &HashMap<ClaimUid, Arc<VolumeClaim>>,
     ) -> Vec<String> {
         let records = &self.agent.records;
         let mut doubted: Vec<String> = Vec::new();
         for (attachment, one) in stored {
             for uid in records.doubted(one) {
-                let uses = claims.get(&uid).is_some_and(|c| ClaimSeen::of(c).uses() == Some(attachment));
-                if uses || attachments.contains_key(&uid) {
+                let claim = claims.get(&ClaimUid::from(uid.as_str()));
+                let uses = claim.is_some_and(|c| ClaimSeen::of(c).uses() == Some(attachment));
+                if uses || attachments.contains_key(&AttachmentUid::from(uid.as_str())) {
                     records.settle(&uid);
                 }
             }
@@ -145,10 +148,11 @@ impl Pass {
     }
 
     /// Attachments of the handle on this node: the newer of cache and live read.
-    fn attachments(&self) -> HashMap<String, Arc<Attachment>> {
+    fn attachments(&self) -> HashMap<AttachmentUid, Arc<Attachment>> {
         let cached = self.agent.caches.attachments.by_index(BY_HANDLE, &self.handle);
         let mine = cached.into_iter().filter(|a| a.spec.node_name == self.agent.node_name);
-        let mut found: HashMap<String, Arc<Attachment>> = mine.map(|a| (uid(&*a), a)).collect();
+        let mut found: HashMap<AttachmentUid, Arc<Attachment>> =
+            mine.map(|a| (AttachmentUid::of(&a.metadata), a)).collect();
         for (uid, live) in &self.live {
             match live {
                 None => {
@@ -161,7 +165,10 @@ impl Pass {
     }
 
     /// Records of the handle, as far as the mounts bear them out, and UIDs of the claims that are mounted as recorded.
-    async fn records(&self, agent: &Agent) -> Result<(HashMap<String, Stored>, Vec<String>), MountError> {
+    async fn records(
+        &self,
+        agent: &Agent,
+    ) -> Result<(HashMap<AttachmentUid, Stored>, Vec<ClaimUid>), MountError> {
         let mut found = HashMap::new();
         let mut mounted = Vec::new();
         for mut stored in agent.records.of_handle(&self.handle) {
@@ -198,16 +205,17 @@ impl Pass {
     fn claims(
         &self,
         agent: &Agent,
-        attachments: &BTreeSet<&String>,
-        stored: &HashMap<String, Stored>,
-    ) -> HashMap<String, Arc<VolumeClaim>> {
+        attachments: &BTreeSet<&AttachmentUid>,
+        stored: &HashMap<AttachmentUid, Stored>,
+    ) -> HashMap<ClaimUid, Arc<VolumeClaim>> {
         let assigned = attachments.iter().flat_map(|uid| agent.caches.claims.by_index(BY_ATTACHMENT, uid));
         let recorded = stored.values().flat_map(|s| s.record.targets.keys());
         let recorded = recorded.filter_map(|uid| agent.caches.claims.by_uid(uid));
         // Also one whose Attachment is not known yet.
         let named = agent.caches.claims.by_index(BY_HANDLE, &self.handle);
         let cached = assigned.chain(recorded).chain(named);
-        let mut found: HashMap<String, Arc<VolumeClaim>> = cached.map(|c| (uid(&*c), c)).collect();
+        let mut found: HashMap<ClaimUid, Arc<VolumeClaim>> =
+            cached.map(|c| (ClaimUid::of(&c.metadata), c)).collect();
         for (uid, live) in &self.live_claims {
             match live {
                 None => {
@@ -220,15 +228,11 @@ impl Pass {
     }
 }
 
-fn insert_newer<K: Resource>(found: &mut HashMap<String, Arc<K>>, uid: &str, live: &Arc<K>) {
+fn insert_newer<U: Clone + Eq + Hash, K: Resource>(found: &mut HashMap<U, Arc<K>>, uid: &U, live: &Arc<K>) {
     let cached = found.get(uid).map_or(0, |object| version(&**object));
     if version(&**live) > cached {
-        found.insert(uid.to_owned(), live.clone());
+        found.insert(uid.clone(), live.clone());
     }
-}
-
-pub(super) fn uid<K: Resource>(object: &K) -> String {
-    object.meta().uid.clone().unwrap_or_default()
 }
 
 fn sorted<T, K: Ord>(items: impl Iterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<T> {

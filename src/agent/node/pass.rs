@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::agent::context::Agent;
-use crate::api::{Attachment, VolumeClaim};
+use crate::api::{Attachment, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::HandleSeen;
 
 /// One pass over a VolumeHandle.
@@ -13,11 +13,11 @@ pub(super) struct Pass {
     /// Name of the VolumeHandle.
     pub handle: String,
     /// Attachments read live, by UID; None is gone.
-    pub live: HashMap<String, Option<Arc<Attachment>>>,
+    pub live: HashMap<AttachmentUid, Option<Arc<Attachment>>>,
     /// Claims read live, by UID; None is gone.
-    pub live_claims: HashMap<String, Option<Arc<VolumeClaim>>>,
+    pub live_claims: HashMap<ClaimUid, Option<Arc<VolumeClaim>>>,
     /// The VolumeHandle read live, and the UID of the claim for which.
-    pub live_handle: Option<(String, Option<HandleSeen>)>,
+    pub live_handle: Option<(ClaimUid, Option<HandleSeen>)>,
     /// The API server's revision, read after everything that was found gone.
     pub revision: Option<u64>,
 }

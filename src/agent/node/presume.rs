@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use super::pass::Pass;
-use super::view::{View, claim_uid, path_failure};
+use super::view::{View, path_failure};
 use crate::agent::calls::attempt::NotDone;
 use crate::agent::host::paths::{HostPath, PathError, Paths};
-use crate::api::VolumeClaim;
+use crate::api::{AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::record::Done;
 use crate::claim::ClaimSeen;
 
 /// Where a claim's target may be: where its status says, if that is a place of this claim, as another version may have
 /// published it elsewhere.
 pub(super) fn target_of(paths: &Paths, claim: &VolumeClaim) -> Result<HostPath, PathError> {
-    let uid = claim_uid(claim);
+    let uid = ClaimUid::of(&claim.metadata);
     let computed = paths.target(&uid)?;
     let said = claim.status.as_ref().and_then(|status| status.target_path.as_deref()).map(HostPath::recorded);
     let is_its_own = |path: &HostPath| {
@@ -26,7 +26,7 @@ pub(super) fn target_of(paths: &Paths, claim: &VolumeClaim) -> Result<HostPath, 
 impl Pass {
     /// Writes a record in place of one that cannot be read or was lost, of all that it could speak of: the undo finds out
     /// what of it is there. A target of a claim that was removed by hand is not among it.
-    pub(super) async fn presume(&self, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn presume(&self, uid: &AttachmentUid, view: &View) -> Result<(), NotDone> {
         let Some(attachment) = view.attachments.get(uid) else { return Ok(()) };
         let mut stored = self.new_record(attachment)?;
         stored.record.staged = if stored.record.stage { Done::Maybe } else { Done::No };
@@ -37,7 +37,7 @@ impl Pass {
             self.add_target_at(&mut stored, claim, &path);
         }
         tracing::warn!(
-            attachment = uid,
+            attachment = uid.as_str(),
             "its record cannot be read or was lost: all that it could speak of is undone or made again"
         );
         self.agent.records.put(stored).await?;

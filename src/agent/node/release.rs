@@ -15,8 +15,8 @@ use crate::agent::host::mounts::MountError;
 use crate::agent::host::paths::HostPath;
 use crate::agent::host::users::{self, Question, Users};
 use crate::agent::records::store::Stored;
-use crate::api::VolumeClaim;
 use crate::api::instance::FORCE_UNDO;
+use crate::api::{AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::record::{Done, Imprint, Left, Record};
 use crate::csi::Service;
 use crate::k8s::events::EventReason;
@@ -26,14 +26,14 @@ impl Pass {
     /// does, or when who does is not to be waited for.
     pub(super) async fn find_users(
         &self,
-        uid: &str,
-        claim: Option<&str>,
+        uid: &AttachmentUid,
+        claim: Option<&ClaimUid>,
         view: &View,
     ) -> Result<(), NotDone> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let mut left = stored.record.left.clone();
         if let Some(claim) = claim {
-            left.retain(|of, _| of == claim);
+            left.retain(|of, _| **of == **claim);
         }
         let paths = left.values().map(|left| left.path.as_str());
         let path = paths.collect::<Vec<_>>().join(", ");
@@ -76,7 +76,7 @@ impl Pass {
             self.remove_targets(&unmounted, &stored.record, view);
         }
         if let Some(claim) = claim {
-            stored.record.left.remove(claim);
+            stored.record.left.remove(claim.as_str());
         } else {
             // A raw device is not mounted on the staging path. It is looked at once more when the driver has given it up.
             if stored.record.staged != Done::No && stored.staging_imprint.is_none() {
@@ -85,7 +85,7 @@ impl Pass {
             }
             stored.record.left.clear();
         }
-        self.went(claim.unwrap_or(uid), &stored.record);
+        self.went(claim.map_or(uid.as_str(), ClaimUid::as_str), &stored.record);
         // Not on disk: after a restart it is looked at again.
         self.agent.records.note(stored);
         Ok(())
@@ -93,9 +93,10 @@ impl Pass {
 
     /// Removes the targets that were kept because somebody else had something mounted on them.
     fn remove_targets(&self, unmounted: &BTreeMap<String, Left>, record: &Record, view: &View) {
-        let is_over = |uid: &String| *uid != record.attachment_uid && !record.targets.contains_key(uid);
-        for (claim, left) in unmounted.iter().filter(|(uid, _)| is_over(uid)) {
-            let removed = self.remove_target(claim, &HostPath::recorded(&left.path), view);
+        let of_claims = unmounted.iter().filter(|(uid, _)| **uid != *record.attachment_uid);
+        let of_claims = of_claims.map(|(uid, left)| (ClaimUid::from(uid.as_str()), left));
+        for (claim, left) in of_claims.filter(|(claim, _)| !record.targets.contains_key(claim)) {
+            let removed = self.remove_target(&claim, &HostPath::recorded(&left.path), view);
             removed.unwrap_or_else(|failure| tracing::warn!("{failure}"));
         }
     }
@@ -167,9 +168,9 @@ fn given_up(
 
 impl View {
     /// A claim may have written, and those that stay on its Attachment only read.
-    fn writes_alone(&self, claim: &str, stored: &Stored) -> bool {
-        let reads = |uid: &str| self.claims.get(uid).is_some_and(|claim| claim.spec.read_only);
-        !reads(claim) && stored.record.targets.keys().all(|other| reads(other))
+    fn writes_alone(&self, claim: &ClaimUid, stored: &Stored) -> bool {
+        let reads = |uid: &ClaimUid| self.claims.get(uid).is_some_and(|claim| claim.spec.read_only);
+        !reads(claim) && stored.record.targets.keys().all(reads)
     }
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::forgotten::{beside_unreadable, ways_out};
 
 use super::pass::Pass;
-use super::view::{View, attachment_of, claim_uid};
+use super::view::{View, attachment_of};
 use crate::agent::calls::attempt::{Counted, NODE_CALLS, NotDone};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Attempt;
@@ -17,16 +17,23 @@ use crate::agent::host::directories;
 use crate::agent::host::paths::HostPath;
 use crate::api::claim::VolumeClaimStatus;
 use crate::api::conditions::{CallFailure, Desired, READY, Reason, patience_left, story};
-use crate::api::{Attachment, AttachmentState, AttachmentStatus, ClaimState, VolumeClaim};
+use crate::api::{
+    Attachment, AttachmentState, AttachmentStatus, AttachmentUid, ClaimState, ClaimUid, VolumeClaim,
+};
 use crate::attachment::node_side::NodeStep;
 use crate::claim::ClaimSeen;
 use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Next};
 
 impl Pass {
-    pub(super) async fn report_ready(&self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn report_ready(
+        &self,
+        claim: &ClaimUid,
+        uid: &AttachmentUid,
+        view: &View,
+    ) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
-        let target = view.stored.get(uid).and_then(|s| s.record.targets.get(&claim_uid(claim)));
+        let target = view.stored.get(uid).and_then(|s| s.record.targets.get(&ClaimUid::of(&claim.metadata)));
         let Some(path) = target.map(|t| t.path.clone()) else { return Ok(()) };
         let message = format!("mounted at {path} on node {}", self.agent.node_name);
         let desired = Desired::new(Reason::Published, message.clone());
@@ -44,9 +51,9 @@ impl Pass {
     }
 
     /// The claim was Ready, and its mount is of an earlier boot or gone (rule R8).
-    pub(super) async fn report_not_ready(&self, claim: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn report_not_ready(&self, claim: &ClaimUid, view: &View) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
-        let uid = claim_uid(claim);
+        let uid = ClaimUid::of(&claim.metadata);
         if let Some(mut stored) = view.stored.values().find(|s| s.has_target(&uid)).cloned() {
             if let Some(target) = stored.record.targets.get(&uid) {
                 let closed = directories::close_parent(&HostPath::recorded(&target.path));
@@ -71,7 +78,12 @@ impl Pass {
     }
 
     /// The claim cannot use its Attachment, and has nothing on it here.
-    pub(super) async fn give_back(&self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn give_back(
+        &self,
+        claim: &ClaimUid,
+        uid: &AttachmentUid,
+        view: &View,
+    ) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let name = claim.spec.assignment.as_ref().map(|a| a.attachment.clone()).unwrap_or_default();
         let desired = Desired::new(
@@ -91,7 +103,7 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn report_claim_detached(&self, claim: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn report_claim_detached(&self, claim: &ClaimUid, view: &View) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let message = format!("unmounted from node {}", self.agent.node_name);
         let desired = Desired::new(Reason::NodeDetached, message);
@@ -104,7 +116,7 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn report_detached(&self, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn report_detached(&self, uid: &AttachmentUid, view: &View) -> Result<(), NotDone> {
         let Some(attachment) = view.attachments.get(uid) else { return Ok(()) };
         let desired =
             Desired::new(Reason::NodeDetached, format!("unmounted from node {}", self.agent.node_name));
@@ -201,8 +213,8 @@ impl Pass {
     }
 
     /// A mount of another Attachment that is not undone by itself, and so is in the way (rule R7).
-    fn traces(&self, view: &View, uid: &str) -> Option<Wait> {
-        let mut others = view.seen.records.iter().filter(|r| r.attachment_uid != uid && r.has_traces());
+    fn traces(&self, view: &View, uid: &AttachmentUid) -> Option<Wait> {
+        let mut others = view.seen.records.iter().filter(|r| r.attachment_uid != *uid && r.has_traces());
         let Some(record) = others.find(|r| r.forgotten.is_some()) else {
             let file = view.seen.unreadable_here.iter().find(|other| *other != uid)?;
             let fixed = &view.attachments.get(uid)?.spec.fixed;
@@ -221,7 +233,8 @@ impl Pass {
     /// Writes what a claim waits for, if that is news. A failure of this write is not worth a retry.
     pub(super) async fn report_waiting(&self, claim: &Arc<VolumeClaim>, wait: Wait) {
         // A claim may have been written since the pass began: its newest version is in the cache.
-        let claim = self.agent.caches.claims.by_uid(&claim_uid(claim)).unwrap_or_else(|| claim.clone());
+        let claim =
+            self.agent.caches.claims.by_uid(&ClaimUid::of(&claim.metadata)).unwrap_or_else(|| claim.clone());
         let shown = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
         if shown.is_some_and(|c| c.reason == wait.reason.as_str() && c.message == wait.message) {
             return;
@@ -230,7 +243,7 @@ impl Pass {
         let written =
             self.write_claim(&claim, |status, generation, now| wait.write(status, leaves, generation, now));
         if let Err(error) = written.await {
-            tracing::debug!(claim = claim_uid(&claim), "what it waits for was not written: {error}");
+            tracing::debug!(claim = claim.metadata.uid, "what it waits for was not written: {error}");
         }
     }
 
@@ -299,7 +312,7 @@ impl Wait {
 }
 
 /// What a deleted claim waits for of which nothing is left here.
-fn held_up(view: &View, uid: &str) -> Wait {
+fn held_up(view: &View, uid: &AttachmentUid) -> Wait {
     let name = view.attachments.get(uid).and_then(|a| a.metadata.name.as_deref()).unwrap_or_default();
     let message = format!(
         "waits until an earlier use of the volume on this node is undone, before the volume is detached (Attachment {name})"
@@ -308,7 +321,7 @@ fn held_up(view: &View, uid: &str) -> Wait {
 }
 
 /// What a claim with nothing to do waits for.
-fn waits_for(view: &View, uid: &str) -> Wait {
+fn waits_for(view: &View, uid: &AttachmentUid) -> Wait {
     let Some(attachment) = view.attachments.get(uid) else {
         return Wait::new(Reason::Attaching, "waits for its Attachment".into());
     };

@@ -16,13 +16,19 @@ use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::Stored;
 use crate::api::conditions::Reason;
 use crate::api::instance::FORCE_UNDO;
+use crate::api::{AttachmentUid, ClaimUid};
 use crate::attachment::node_side::NodeStep;
 use crate::attachment::record::{Done, Imprint, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
 use crate::k8s::events::EventReason;
 
 impl Pass {
-    pub(super) async fn unpublish(&mut self, claim: &str, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn unpublish(
+        &mut self,
+        claim: &ClaimUid,
+        uid: &AttachmentUid,
+        view: &View,
+    ) -> Result<(), NotDone> {
         const RPC: Rpc = Rpc::NodeUnpublishVolume;
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let Some(mut recorded) = stored.record.targets.get(claim).cloned() else { return Ok(()) };
@@ -85,7 +91,7 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) async fn unstage(&mut self, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn unstage(&mut self, uid: &AttachmentUid, view: &View) -> Result<(), NotDone> {
         const RPC: Rpc = Rpc::NodeUnstageVolume;
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let staging = HostPath::recorded(&stored.record.staging_path);
@@ -139,7 +145,7 @@ impl Pass {
     }
 
     /// The second look (rule R7, trap B19): a stage call that was given up may have finished since.
-    pub(super) async fn forget(&mut self, uid: &str, view: &View) -> Result<(), NotDone> {
+    pub(super) async fn forget(&mut self, uid: &AttachmentUid, view: &View) -> Result<(), NotDone> {
         let Some(mut stored) = view.stored.get(uid).cloned() else { return Ok(()) };
         let staging = HostPath::recorded(&stored.record.staging_path);
         if mounts::look(&staging).await?.is_some() {
@@ -202,7 +208,7 @@ impl Pass {
         plugin: &Result<Plugin, Failure>,
         record: &Record,
         target: &HostPath,
-        claim: &str,
+        claim: &ClaimUid,
         view: &View,
     ) -> Result<(), Failure> {
         const RPC: Rpc = Rpc::NodeUnpublishVolume;
@@ -322,7 +328,7 @@ fn is_abandoned(view: &View, stored: &Stored) -> bool {
 
 impl Stored {
     /// Whether a claim has, or may have, a target on this Attachment.
-    pub(super) fn has_target(&self, claim: &str) -> bool {
+    pub(super) fn has_target(&self, claim: &ClaimUid) -> bool {
         self.record.targets.contains_key(claim)
     }
 }

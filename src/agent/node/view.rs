@@ -8,20 +8,16 @@ use kube::Resource;
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::paths::PathError;
 use crate::agent::records::store::Stored;
-use crate::api::{Attachment, VolumeClaim};
+use crate::api::{Attachment, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::node_side::{NodeStep, Seen};
 use crate::csi::Rpc;
 
 /// What the decision sees, and the whole objects behind it, by UID.
 pub(super) struct View {
     pub seen: Seen,
-    pub claims: HashMap<String, Arc<VolumeClaim>>,
-    pub attachments: HashMap<String, Arc<Attachment>>,
-    pub stored: HashMap<String, Stored>,
-}
-
-pub(super) fn claim_uid(claim: &VolumeClaim) -> String {
-    claim.metadata.uid.clone().unwrap_or_default()
+    pub claims: HashMap<ClaimUid, Arc<VolumeClaim>>,
+    pub attachments: HashMap<AttachmentUid, Arc<Attachment>>,
+    pub stored: HashMap<AttachmentUid, Stored>,
 }
 
 pub(super) fn path_failure(error: &PathError) -> Failure {
@@ -34,16 +30,17 @@ pub(super) fn version<K: Resource>(object: &K) -> u64 {
 
 /// What a call is about and which call it is, for its backoff; nothing for steps that do not fail.
 pub(super) fn subject(step: &NodeStep) -> Option<(String, Rpc)> {
-    call_of(step).map(|(attachment, claim, rpc)| (claim.unwrap_or(attachment).to_owned(), rpc))
+    call_of(step)
+        .map(|(attachment, claim, rpc)| (claim.map_or(attachment.as_str(), ClaimUid::as_str).to_owned(), rpc))
 }
 
 /// UID of the Attachment that a call is about.
-pub(super) fn attachment_of(step: &NodeStep) -> Option<&str> {
+pub(super) fn attachment_of(step: &NodeStep) -> Option<&AttachmentUid> {
     call_of(step).map(|(attachment, ..)| attachment)
 }
 
 /// The Attachment that a call is about, the claim if it is about one, and the call.
-fn call_of(step: &NodeStep) -> Option<(&str, Option<&str>, Rpc)> {
+fn call_of(step: &NodeStep) -> Option<(&AttachmentUid, Option<&ClaimUid>, Rpc)> {
     match step {
         NodeStep::Stage { attachment } => Some((attachment, None, Rpc::NodeStageVolume)),
         NodeStep::Unstage { attachment } => Some((attachment, None, Rpc::NodeUnstageVolume)),
@@ -75,8 +72,8 @@ fn call_of(step: &NodeStep) -> Option<(&str, Option<&str>, Rpc)> {
 impl View {
     /// metadata.generation of a claim or an Attachment; 0 for one that is gone.
     pub fn generation(&self, uid: &str) -> i64 {
-        let claim = self.claims.get(uid).and_then(|c| c.metadata.generation);
-        claim.or_else(|| self.attachments.get(uid)?.metadata.generation).unwrap_or(0)
+        let claim = self.claims.get(&ClaimUid::from(uid)).and_then(|c| c.metadata.generation);
+        claim.or_else(|| self.attachments.get(&AttachmentUid::from(uid))?.metadata.generation).unwrap_or(0)
     }
 
     pub fn driver(&self, step: &NodeStep) -> String {
@@ -88,17 +85,19 @@ impl View {
     }
 
     /// The deleted claims of an Attachment, or the one of them.
-    pub fn leaving(&self, attachment: &str, claim: Option<&str>) -> Vec<Arc<VolumeClaim>> {
+    pub fn leaving(&self, attachment: &AttachmentUid, claim: Option<&ClaimUid>) -> Vec<Arc<VolumeClaim>> {
         let step = match claim {
-            Some(claim) => NodeStep::FindUsersOfTarget { claim: claim.into(), attachment: attachment.into() },
-            None => NodeStep::FindUsers { attachment: attachment.into() },
+            Some(claim) => {
+                NodeStep::FindUsersOfTarget { claim: claim.clone(), attachment: attachment.clone() }
+            }
+            None => NodeStep::FindUsers { attachment: attachment.clone() },
         };
         self.waiting_for(&step)
     }
 
     /// The claims that wait for a call, and show its failure.
     pub fn waiting_for(&self, step: &NodeStep) -> Vec<Arc<VolumeClaim>> {
-        let wanted = |uid: &str, deleted: bool| {
+        let wanted = |uid: &AttachmentUid, deleted: bool| {
             let seen = self.seen.claims.iter().filter(|c| c.uses() == Some(uid) && c.deleted == deleted);
             let open = seen.filter(|c| deleted || c.state != crate::api::ClaimState::Ready);
             open.filter_map(|c| self.claims.get(&c.uid).cloned()).collect::<Vec<_>>()

@@ -16,7 +16,7 @@ use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Step;
 use crate::agent::context::Agent;
 use crate::api::conditions::Reason;
-use crate::api::{Attachment, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, AttachmentUid, ClaimUid, VolumeClaim, VolumeHandle};
 use crate::attachment::HandleSeen;
 use crate::attachment::node_side::{self, NodeStep};
 use crate::k8s::{ApiError, Next, read};
@@ -157,12 +157,12 @@ impl Pass {
         }
     }
 
-    async fn read_claim(&mut self, claim: &str, view: &View) -> Result<(), NotDone> {
+    async fn read_claim(&mut self, claim: &ClaimUid, view: &View) -> Result<(), NotDone> {
         let targets = view.stored.values().find_map(|s| s.record.targets.get(claim));
         let Some(target) = targets else { return Ok(()) };
         let api = self.agent.api_in::<VolumeClaim>(&target.namespace);
         let found = read::get_live(&api, &target.name).await?;
-        let same = found.filter(|c| c.metadata.uid.as_deref() == Some(claim));
+        let same = found.filter(|c| c.metadata.uid.as_deref() == Some(claim.as_str()));
         if let Some(found) = &same {
             self.agent.take_in(&self.agent.caches.claims, found.clone());
         } else {
@@ -173,11 +173,11 @@ impl Pass {
         Ok(())
     }
 
-    async fn read_attachment(&mut self, attachment: &str, name: &str) -> Result<(), NotDone> {
+    async fn read_attachment(&mut self, attachment: &AttachmentUid, name: &str) -> Result<(), NotDone> {
         let found = self.agent.get_live::<Attachment>(name).await?;
         // A VolumeHandle that was read earlier says nothing about an Attachment that may be younger (rule R3).
         self.live_handle = None;
-        let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment));
+        let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment.as_str()));
         if let Some(found) = &same {
             self.agent.take_in(&self.agent.caches.attachments, found.clone());
         } else {
@@ -188,7 +188,12 @@ impl Pass {
         Ok(())
     }
 
-    async fn read_handle(&mut self, claim: &str, attachment: &str, view: &View) -> Result<(), NotDone> {
+    async fn read_handle(
+        &mut self,
+        claim: &ClaimUid,
+        attachment: &AttachmentUid,
+        view: &View,
+    ) -> Result<(), NotDone> {
         let Some(attachment) = view.attachments.get(attachment) else { return Ok(()) };
         let found = self.agent.get_live::<VolumeHandle>(&attachment.spec.fixed.handle_name).await?;
         self.live_handle = Some((claim.to_owned(), found.as_ref().map(HandleSeen::of)));

@@ -1,5 +1,6 @@
 //! The files in which the records are kept: read, replaced as a whole, removed, and set aside where they are no records.
 
+use crate::api::AttachmentUid;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -67,7 +68,7 @@ pub struct Unreadable {
     /// The file, under the name that it was given.
     pub path: PathBuf,
     /// UID of the Attachment, from the file's name.
-    pub attachment_uid: String,
+    pub attachment_uid: AttachmentUid,
     /// Driver, VolumeHandle and volume id, if it is JSON that has them; else empty.
     pub driver_name: String,
     /// Name of the VolumeHandle.
@@ -125,7 +126,7 @@ enum Content {
 fn read(path: &Path) -> Result<Content, RecordError> {
     let text = fs::read(path).map_err(|source| RecordError::Read { path: path.to_owned(), source })?;
     let stored: Option<Stored> = serde_json::from_slice(&text).ok();
-    let named = stored.filter(|stored| stored.record.attachment_uid == uid_of(path));
+    let named = stored.filter(|stored| stored.record.attachment_uid.as_str() == uid_of(path));
     Ok(named.map_or(Content::Other(text), |stored| Content::Record(Box::new(stored))))
 }
 
@@ -240,7 +241,7 @@ impl Unreadable {
         let json: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
         let field = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
         Self {
-            attachment_uid: uid_of(&path).to_owned(),
+            attachment_uid: uid_of(&path).into(),
             driver_name: field("driverName"),
             handle_name: field("handleName"),
             volume_handle: field("volumeHandle"),

@@ -22,6 +22,7 @@ pub use super::files::{RecordError, Unreadable};
 use super::state_disk::StateDisk;
 pub use super::stored::Stored;
 use crate::agent::restore::doubts::Doubts;
+use crate::api::AttachmentUid;
 
 /// Records that are written at a time.
 const WRITES: usize = 32;
@@ -30,9 +31,9 @@ const WRITES: usize = 32;
 #[derive(Debug)]
 pub struct Records {
     directory: PathBuf,
-    known: Mutex<HashMap<String, Stored>>,
+    known: Mutex<HashMap<AttachmentUid, Stored>>,
     /// Files that may say more than the copy in memory: UID of the Attachment, and the VolumeHandle's name.
-    deferred: Mutex<BTreeMap<String, String>>,
+    deferred: Mutex<BTreeMap<AttachmentUid, String>>,
     doubts: Doubts,
     unreadable: Mutex<Vec<Unreadable>>,
     disk: StateDisk,
@@ -73,8 +74,8 @@ impl Records {
 
     /// Puts a file away that cannot be read, after somebody has looked after its mounts: it is kept, and no longer
     /// spoken of. Returns what it was.
-    pub async fn dismiss(&self, attachment_uid: &str) -> Result<Option<Unreadable>, RecordError> {
-        let found = self.unreadable().into_iter().find(|u| u.attachment_uid == attachment_uid);
+    pub async fn dismiss(&self, attachment_uid: &AttachmentUid) -> Result<Option<Unreadable>, RecordError> {
+        let found = self.unreadable().into_iter().find(|u| u.attachment_uid == *attachment_uid);
         let Some(unreadable) = found else { return Ok(None) };
         let path = unreadable.path.clone();
         let done = on_thread(attachment_uid, move || files::dismiss(&path)).await?;
@@ -142,7 +143,7 @@ impl Records {
 
     /// The record of an Attachment.
     #[must_use]
-    pub fn get(&self, attachment_uid: &str) -> Option<Stored> {
+    pub fn get(&self, attachment_uid: &AttachmentUid) -> Option<Stored> {
         self.known().get(attachment_uid).cloned()
     }
 
@@ -205,13 +206,13 @@ impl Records {
     /// Removes a record, for its Attachment is undone, and with it what could not be read of the same Attachment: a
     /// version that can would undo it again, under the mounts of another one. None is success. What the disk does not take
     /// is left to [`Self::catch_up`]. Returns whether there was a file that could not be read.
-    pub async fn remove(&self, attachment_uid: &str) -> bool {
+    pub async fn remove(&self, attachment_uid: &AttachmentUid) -> bool {
         let handle = self.get(attachment_uid).map(|stored| stored.record.handle_name);
         self.known().remove(attachment_uid);
         let had_more = {
             let mut all = self.lock_unreadable();
             let before = all.len();
-            all.retain(|unreadable| unreadable.attachment_uid != attachment_uid);
+            all.retain(|unreadable| unreadable.attachment_uid != *attachment_uid);
             all.len() < before
         };
         if let Err(error) = self.unlink(attachment_uid, handle.unwrap_or_default()).await {
@@ -252,7 +253,7 @@ impl Records {
         self.on_disk(uid, handle, move || files::replace(&to, &text)).await?.map_err(fail)
     }
 
-    async fn unlink(&self, uid: &str, handle: String) -> Result<(), RecordError> {
+    async fn unlink(&self, uid: &AttachmentUid, handle: String) -> Result<(), RecordError> {
         let (directory, of) = (self.directory.clone(), uid.to_owned());
         let done = self.on_disk(uid, handle, move || files::remove(&directory, &of)).await?;
         done.map_err(|source| RecordError::Remove { path: self.file(uid), source })
@@ -261,11 +262,11 @@ impl Records {
     /// Changes the file of a record. If that fails, the file may say anything between before and after.
     async fn on_disk(
         &self,
-        uid: &str,
+        uid: &AttachmentUid,
         handle: String,
         work: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<io::Result<()>, RecordError> {
-        self.deferred().insert(uid.to_owned(), handle);
+        self.deferred().insert(uid.clone(), handle);
         // The semaphore is never closed, so there is always a permit to wait for.
         let _permit = self.writes.acquire().await.ok();
         let done = on_thread(uid, work).await?;
@@ -293,11 +294,11 @@ impl Records {
         files::file_of(&self.directory, uid)
     }
 
-    fn deferred(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+    fn deferred(&self) -> MutexGuard<'_, BTreeMap<AttachmentUid, String>> {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Stored>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<AttachmentUid, Stored>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -69,13 +69,13 @@ async fn records_survive_a_restart() {
     let mut changed = stored("a");
     changed.record.staged = Done::Maybe;
     records.put(changed.clone()).await.unwrap();
-    records.remove("b").await;
-    records.remove("b").await;
+    records.remove(&"b".into()).await;
+    records.remove(&"b".into()).await;
 
     let again = Records::open(dir.path()).unwrap();
     assert!(again.unreadable().is_empty());
     assert_eq!(again.len(), 1);
-    assert_eq!(again.get("a"), Some(changed));
+    assert_eq!(again.get(&"a".into()), Some(changed));
     assert_eq!(again.of_handle("handle").len(), 1);
     assert!(again.of_handle("other").is_empty());
 }
@@ -88,7 +88,7 @@ async fn a_crash_before_the_rename_leaves_the_old_record() {
     fs::write(dir.path().join("a.new"), "{\"half\":").unwrap();
     let again = Records::open(dir.path()).unwrap();
     assert!(again.unreadable().is_empty());
-    assert_eq!(again.get("a"), Some(stored("a")));
+    assert_eq!(again.get(&"a".into()), Some(stored("a")));
     assert!(!dir.path().join("a.new").exists());
 }
 
@@ -163,13 +163,16 @@ async fn a_file_that_can_be_read_again_is_a_record_again() {
     fs::write(dir.path().join("b.json"), serde_json::to_vec(&newer).unwrap()).unwrap();
     for _ in 0..2 {
         let records = Records::open(dir.path()).unwrap();
-        assert_eq!((records.get("a"), records.get("b")), (Some(stored("a")), Some(newer.clone())));
+        assert_eq!(
+            (records.get(&"a".into()), records.get(&"b".into())),
+            (Some(stored("a")), Some(newer.clone()))
+        );
         let left: Vec<_> = records.unreadable().into_iter().map(|u| u.path).collect();
         assert_eq!(left, ["a.1.unreadable", "b.1.unreadable"].map(|name| dir.path().join(name)));
     }
     let records = Records::open(dir.path()).unwrap();
     records.put(stored("a")).await.unwrap();
-    assert_eq!(Records::open(dir.path()).unwrap().get("a"), Some(stored("a")));
+    assert_eq!(Records::open(dir.path()).unwrap().get(&"a".into()), Some(stored("a")));
 }
 
 /// It could not be read, was presumed, and all that it could speak of is undone. A version that can read it must not undo
@@ -183,7 +186,7 @@ async fn what_is_undone_does_not_become_a_record_again() {
     }
     let records = Records::open(dir.path()).unwrap();
     records.put(stored("a")).await.unwrap();
-    records.remove("a").await;
+    records.remove(&"a".into()).await;
     let left: Vec<_> = records.unreadable().into_iter().map(|u| u.attachment_uid).collect();
     assert_eq!(left, ["ab"]);
     assert!(!dir.path().join("a.1.unreadable").exists() && !dir.path().join("a.3.unreadable").exists());
@@ -196,13 +199,13 @@ async fn what_is_undone_does_not_become_a_record_again() {
     let records = Records::open(&here).unwrap();
     records.put(stored("b")).await.unwrap();
     fs::rename(&here, &away).unwrap();
-    records.remove("b").await;
+    records.remove(&"b".into()).await;
     assert!(records.put(stored("c")).await.is_err());
     fs::rename(&away, &here).unwrap();
     fs::write(here.join("b.1.unreadable"), text("b")).unwrap();
     records.put(stored("c")).await.unwrap();
     let again = Records::open(&here).unwrap();
-    assert_eq!((again.get("b"), again.len()), (None, 1));
+    assert_eq!((again.get(&"b".into()), again.len()), (None, 1));
     assert!(records.unreadable().is_empty() && again.unreadable().is_empty());
 }
 
@@ -212,7 +215,7 @@ fn another_boot_leaves_nothing_certain() {
     assert!(!stored.enter_boot("boot-1"));
     assert!(stored.enter_boot("boot-2"));
     assert_eq!(stored.record.staged, Done::Maybe);
-    assert_eq!(stored.record.targets["claim-uid"].published, Done::Maybe);
+    assert_eq!(stored.record.targets[&"claim-uid".into()].published, Done::Maybe);
     assert_eq!(stored.staging_device, None);
     assert_eq!(stored.record.boot_id, "boot-2");
 }
@@ -242,19 +245,19 @@ fn a_mount_of_an_earlier_boot_casts_no_doubt_on_this_boots_staging() {
     let mut stored = stored("a");
     stored.enter_boot("boot-2");
     stored.record.staged = Done::Yes;
-    stored.doubt("claim-uid");
+    stored.doubt(&"claim-uid".into());
     assert_eq!(stored.record.staged, Done::Yes);
 }
 
 #[test]
 fn a_mount_that_is_gone_casts_no_doubt_on_other_claims() {
     let mut stored = stored("a");
-    let other = stored.record.targets["claim-uid"].clone();
+    let other = stored.record.targets[&"claim-uid".into()].clone();
     stored.record.targets.insert("other".into(), other);
-    stored.doubt("claim-uid");
+    stored.doubt(&"claim-uid".into());
     assert_eq!(stored.record.staged, Done::Maybe);
-    assert_eq!(stored.record.targets["claim-uid"].published, Done::Maybe);
-    assert_eq!(stored.record.targets["other"].published, Done::Yes);
+    assert_eq!(stored.record.targets[&"claim-uid".into()].published, Done::Maybe);
+    assert_eq!(stored.record.targets[&"other".into()].published, Done::Yes);
 }
 
 #[tokio::test]
@@ -262,8 +265,8 @@ async fn a_dismissed_file_is_kept_and_not_spoken_of() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
     let records = Records::open(dir.path()).unwrap();
-    assert_eq!(records.dismiss("b").await.unwrap(), None);
-    assert_eq!(records.dismiss("a").await.unwrap().unwrap().attachment_uid, "a");
+    assert_eq!(records.dismiss(&"b".into()).await.unwrap(), None);
+    assert_eq!(records.dismiss(&"a".into()).await.unwrap().unwrap().attachment_uid, "a");
     for records in [records, Records::open(dir.path()).unwrap()] {
         assert!(records.unreadable().is_empty());
     }
@@ -277,8 +280,8 @@ async fn what_is_undone_leaves_no_dismissed_file() {
     fs::write(dir.path().join("a.json"), "{\"half\":").unwrap();
     let records = Records::open(dir.path()).unwrap();
     records.put(stored("a")).await.unwrap();
-    records.dismiss("a").await.unwrap().unwrap();
-    records.remove("a").await;
+    records.dismiss(&"a".into()).await.unwrap().unwrap();
+    records.remove(&"a".into()).await;
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
@@ -305,7 +308,7 @@ fn after_a_reboot_nothing_is_in_use_that_could_be_forgotten() {
         Some(crate::attachment::record::Forgotten { why: crate::attachment::record::Lapse::WentBack, since });
     stored.enter_boot("boot-2");
     assert_eq!((stored.record.forgotten, stored.record.revision), (None, 0));
-    assert_eq!(stored.record.targets["claim-uid"].revision, 0);
+    assert_eq!(stored.record.targets[&"claim-uid".into()].revision, 0);
 }
 
 /// The copy in memory says less than the files meanwhile, and nothing is begun before they say no more.
@@ -320,16 +323,22 @@ async fn what_a_disk_did_not_take_is_on_it_before_anything_new() {
 
     // No write succeeds in a directory that is not there.
     fs::rename(&here, &away).unwrap();
-    records.remove("a").await;
+    records.remove(&"a".into()).await;
     let mut less = stored("b");
     less.record.targets.clear();
     records.put_or_defer(less.clone()).await;
     assert!(records.put(stored("c")).await.is_err());
-    assert_eq!((records.get("a"), records.get("b"), records.get("c")), (None, Some(less.clone()), None));
+    assert_eq!(
+        (records.get(&"a".into()), records.get(&"b".into()), records.get(&"c".into())),
+        (None, Some(less.clone()), None)
+    );
     assert!(records.disk().problem().is_some());
     fs::rename(&away, &here).unwrap();
     let started_now = Records::open(&here).unwrap();
-    assert_eq!((started_now.get("a"), started_now.get("b")), (Some(stored("a")), Some(stored("b"))));
+    assert_eq!(
+        (started_now.get(&"a".into()), started_now.get(&"b".into())),
+        (Some(stored("a")), Some(stored("b")))
+    );
     assert_eq!(records.deferred_handles(), ["handle".to_owned()].into());
 
     // The file of b still cannot be written.
@@ -345,7 +354,7 @@ async fn what_a_disk_did_not_take_is_on_it_before_anything_new() {
     records.put(stored("c")).await.unwrap();
     assert!(records.deferred_handles().is_empty());
     let started_now = Records::open(&here).unwrap();
-    let all = ["a", "b", "c", "o"].map(|uid| started_now.get(uid));
+    let all = ["a", "b", "c", "o"].map(|uid| started_now.get(&uid.into()));
     assert_eq!(all, [None, Some(less), Some(stored("c")), Some(other)]);
 }
 
@@ -379,6 +388,6 @@ async fn a_file_that_cannot_be_read_outlives_a_record_that_was_not_written() {
     let started_now = Records::open(dir.path()).unwrap();
     assert_eq!(started_now.unreadable().len(), 1, "what it speaks of is known to nobody else");
     started_now.put(stored("a")).await.unwrap();
-    assert!(started_now.remove("a").await);
+    assert!(started_now.remove(&"a".into()).await);
     assert!(Records::open(dir.path()).unwrap().unreadable().is_empty(), "it goes with its record");
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::ClaimUid;
 use crate::attachment::record::{Done, Imprint, Record};
 
 /// A record as it is stored: what decides, and what the agent itself needs beside it.
@@ -26,7 +27,7 @@ pub struct Stored {
     pub staged_once: bool,
     /// UIDs of claims whose mounts were seen with the flags that they are to have. An earlier version did not look.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub flags_seen: BTreeSet<String>,
+    pub flags_seen: BTreeSet<ClaimUid>,
     /// Where else on the node it was mounted before its first claim could be used: by the driver, for itself. Nothing if
     /// nobody has looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +80,8 @@ impl Stored {
     /// UIDs of the Attachment and of the claims.
     pub(crate) fn uids(&self) -> impl Iterator<Item = String> {
         let record = &self.record;
-        std::iter::once(&record.attachment_uid).chain(record.targets.keys()).cloned()
+        let claims = record.targets.keys().map(ClaimUid::to_string);
+        std::iter::once(record.attachment_uid.to_string()).chain(claims)
     }
 
     /// UIDs of everything in this record that may wait to be undone: also of claims that are gone and whose mounts
@@ -90,9 +92,9 @@ impl Stored {
 
     /// Puts a claim's mount in doubt because it is not there any more: stage and publish are repeated before anybody
     /// relies on them.
-    pub fn doubt(&mut self, claim_uid: &str) {
+    pub fn doubt(&mut self, claim: &ClaimUid) {
         // One that was in doubt already, since a reboot, says nothing new of a stage that may have been repeated since.
-        if let Some(target) = self.record.targets.get_mut(claim_uid)
+        if let Some(target) = self.record.targets.get_mut(claim)
             && target.published == Done::Yes
         {
             target.published = Done::Maybe;

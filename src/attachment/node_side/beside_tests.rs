@@ -95,9 +95,9 @@ fn a_volume_is_not_handed_on_under_the_mount_of_another_record() {
     let mut undone = unused.clone();
     undone.records.push(clean);
     assert_eq!(plan(&undone), NodeStep::Idle, "its own traces are undone");
-    assert!(unused.is_held_up(U2) && undone.is_held_up(U2), "its claim is told");
+    assert!(unused.is_held_up(&U2.into()) && undone.is_held_up(&U2.into()), "its claim is told");
     let open = AttachmentSeen { deleted: false, ..unused.attachments[0].clone() };
-    assert!(!Seen { attachments: vec![open], ..unused.clone() }.is_held_up(U2), "it does not close");
+    assert!(!Seen { attachments: vec![open], ..unused.clone() }.is_held_up(&U2.into()), "it does not close");
     for seen in [unused, undone] {
         let without_calls = AttachmentSeen { attach: false, ..seen.attachments[0].clone() };
         assert_eq!(plan(&Seen { attachments: vec![without_calls], ..seen.clone() }), hands_on, "no detach");
@@ -110,7 +110,7 @@ fn a_volume_is_not_handed_on_under_the_mount_of_another_record() {
         let clean_attachment = AttachmentSeen { state: AttachmentState::NodeDetached, ..attachment() };
         after.attachments.push(clean_attachment);
         assert_eq!(plan(&after), hands_on, "it is clean");
-        assert!(!after.is_held_up(U2));
+        assert!(!after.is_held_up(&U2.into()));
     }
 }
 

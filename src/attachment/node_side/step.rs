@@ -1,6 +1,6 @@
 //! What a node's decision looks at, and the steps that it may say.
 
-use crate::api::ClaimState;
+use crate::api::{AttachmentUid, ClaimState, ClaimUid};
 use crate::attachment::observed::{AttachmentSeen, HandleSeen};
 use crate::attachment::record::{Done, Lapse, Record};
 use crate::claim::ClaimSeen;
@@ -13,43 +13,43 @@ pub enum NodeStep {
     Idle,
     /// Write a record of an Attachment whose own cannot be read or was lost: everything that it could speak of may be
     /// mounted.
-    Presume { attachment: String },
+    Presume { attachment: AttachmentUid },
     /// GET the claim by name: the record has it and the cache does not.
-    ReadClaim { claim: String },
+    ReadClaim { claim: ClaimUid },
     /// GET the Attachment by name: the last look before a first call, or the cache does not have it.
-    ReadAttachment { attachment: String, name: String },
+    ReadAttachment { attachment: AttachmentUid, name: String },
     /// GET the VolumeHandle: this node makes the first call of the Attachment, or for a claim that must be the writer.
-    ReadHandle { claim: String, attachment: String },
+    ReadHandle { claim: ClaimUid, attachment: AttachmentUid },
     /// LIST: the API server's present revision, to tell what was deleted from what it has forgotten.
-    ReadRevision { attachment: String },
+    ReadRevision { attachment: AttachmentUid },
     /// Write into the record that the API server does not account for its Attachment or claims (rule R7).
-    MarkForgotten { attachment: String, why: Lapse },
+    MarkForgotten { attachment: AttachmentUid, why: Lapse },
     /// Write into the record that the API server accounts for its Attachment and claims again.
-    Recall { attachment: String },
+    Recall { attachment: AttachmentUid },
     /// Write that a claim is not Ready: its mount was of an earlier boot (rule R8).
-    ReportNotReady { claim: String },
+    ReportNotReady { claim: ClaimUid },
     /// Write status.yielded: the claim cannot use this Attachment.
-    Yield { claim: String, attachment: String },
+    Yield { claim: ClaimUid, attachment: AttachmentUid },
     /// NodeStageVolume.
-    Stage { attachment: String },
+    Stage { attachment: AttachmentUid },
     /// NodePublishVolume.
-    Publish { claim: String, attachment: String },
+    Publish { claim: ClaimUid, attachment: AttachmentUid },
     /// Write that the claim is Ready.
-    ReportReady { claim: String, attachment: String },
+    ReportReady { claim: ClaimUid, attachment: AttachmentUid },
     /// NodeUnpublishVolume.
-    Unpublish { claim: String, attachment: String },
+    Unpublish { claim: ClaimUid, attachment: AttachmentUid },
     /// Ask the kernel who still uses what a claim had, while others stay on the Attachment.
-    FindUsersOfTarget { claim: String, attachment: String },
+    FindUsersOfTarget { claim: ClaimUid, attachment: AttachmentUid },
     /// Ask the kernel who still uses what was unmounted of an Attachment that nobody has on this node any more.
-    FindUsers { attachment: String },
+    FindUsers { attachment: AttachmentUid },
     /// NodeUnstageVolume.
-    Unstage { attachment: String },
+    Unstage { attachment: AttachmentUid },
     /// Write that the claim is NodeDetached; others stay on the node.
-    ReportClaimDetached { claim: String },
+    ReportClaimDetached { claim: ClaimUid },
     /// Write that the Attachment is NodeDetached.
-    ReportDetached { attachment: String },
+    ReportDetached { attachment: AttachmentUid },
     /// Remove the record: its Attachment is gone and the paths were found unmounted.
-    Forget { attachment: String },
+    Forget { attachment: AttachmentUid },
 }
 
 /// The result of a live GET of an Attachment in this pass.
@@ -77,52 +77,52 @@ pub struct Seen {
     /// This node's records of the handle.
     pub records: Vec<Record>,
     /// UIDs of claims that a live GET just found gone.
-    pub gone_claims: Vec<String>,
+    pub gone_claims: Vec<ClaimUid>,
     /// Attachments that were just read, by UID.
-    pub live_attachments: Vec<(String, LiveAttachment)>,
+    pub live_attachments: Vec<(AttachmentUid, LiveAttachment)>,
     /// The VolumeHandle that was just read, and the claim for which: a read that is older than the claim's
     /// assignment says nothing about it.
-    pub live_handle: Option<(String, Option<HandleSeen>)>,
+    pub live_handle: Option<(ClaimUid, Option<HandleSeen>)>,
     /// UIDs of claims whose published target was verified as mounted with the recorded device.
-    pub mounted: Vec<String>,
+    pub mounted: Vec<ClaimUid>,
     /// UIDs of Attachments and claims that were known when the API server's history went back, and have not been
     /// seen since.
     pub doubted: Vec<String>,
     /// The API server's revision, read live after what was found gone.
     pub revision: Option<u64>,
     /// UIDs of Attachments whose records somebody ordered to be undone although they are forgotten.
-    pub orders: Vec<String>,
+    pub orders: Vec<AttachmentUid>,
     /// UIDs of Attachments whose record cannot be read, or is not there although something of them is mounted: what else
     /// is mounted here is not known.
-    pub unreadable: Vec<String>,
+    pub unreadable: Vec<AttachmentUid>,
     /// UIDs of Attachments, of whichever volume, whose file cannot be read as a record and names this VolumeHandle, or
     /// may be of it because nothing says of which it is.
-    pub unreadable_here: Vec<String>,
+    pub unreadable_here: Vec<AttachmentUid>,
     /// UIDs of claims and Attachments whose next call failed and is not due yet. It is left out, so that
     /// it holds up nobody else on the handle.
     pub backing_off: Vec<String>,
 }
 
 impl Seen {
-    pub(super) fn live(&self, uid: &str) -> Option<&LiveAttachment> {
+    pub(super) fn live(&self, uid: &AttachmentUid) -> Option<&LiveAttachment> {
         self.live_attachments.iter().find(|(u, _)| u == uid).map(|(_, l)| l)
     }
 
     /// The freshest view of an Attachment: live before cache.
-    pub(super) fn attachment(&self, uid: &str) -> Option<&AttachmentSeen> {
+    pub(super) fn attachment(&self, uid: &AttachmentUid) -> Option<&AttachmentSeen> {
         match self.live(uid) {
             Some(LiveAttachment::Present(seen)) => Some(seen),
             Some(LiveAttachment::Gone) => None,
-            None => self.attachments.iter().find(|a| a.uid == uid),
+            None => self.attachments.iter().find(|a| a.uid == *uid),
         }
     }
 
-    pub(super) fn record(&self, uid: &str) -> Option<&Record> {
-        self.records.iter().find(|r| r.attachment_uid == uid)
+    pub(super) fn record(&self, uid: &AttachmentUid) -> Option<&Record> {
+        self.records.iter().find(|r| r.attachment_uid == *uid)
     }
 
     /// Whether a claim still wants its target: it exists, is not deleted and has not given it back.
-    pub(super) fn wants(&self, claim: &ClaimSeen, attachment: &str) -> bool {
+    pub(super) fn wants(&self, claim: &ClaimSeen, attachment: &AttachmentUid) -> bool {
         !claim.deleted
             && claim.state != ClaimState::Lost
             && claim.uses() == Some(attachment)
@@ -134,18 +134,18 @@ impl Seen {
     }
 
     /// Whether the Attachment is there and no call that makes something may be made for it any more.
-    pub(super) fn is_closed(&self, attachment: &str) -> bool {
+    pub(super) fn is_closed(&self, attachment: &AttachmentUid) -> bool {
         self.attachment(attachment).is_some_and(AttachmentSeen::is_leaving)
     }
 
     /// Whether the claim's target was published in this boot and is mounted.
-    pub(super) fn is_mounted(&self, record: &Record, claim: &str) -> bool {
+    pub(super) fn is_mounted(&self, record: &Record, claim: &ClaimUid) -> bool {
         record.boot_id == self.boot_id
             && record.targets.get(claim).is_some_and(|t| t.published == Done::Yes)
             && self.mounted.iter().any(|m| m == claim)
     }
 
-    pub(super) fn wanted_on(&self, attachment: &str) -> bool {
+    pub(super) fn wanted_on(&self, attachment: &AttachmentUid) -> bool {
         self.claims.iter().any(|c| self.wants(c, attachment))
     }
 }

@@ -4,7 +4,7 @@
 //! in use (rule R7, trap B2 and N15). Only the first is undone.
 
 use super::step::{LiveAttachment, NodeStep, Seen};
-use crate::api::{AttachmentState, ClaimState};
+use crate::api::{AttachmentState, AttachmentUid, ClaimState, ClaimUid};
 use crate::attachment::observed::AttachmentSeen;
 use crate::attachment::record::{Done, Lapse, Record};
 
@@ -113,9 +113,9 @@ fn undo_record(seen: &Seen, record: &Record) -> Option<NodeStep> {
 /// Looks for users of the targets of claims that have left, one by one, while other claims stay on the Attachment.
 fn find_users_of_targets(seen: &Seen, record: &Record) -> Option<NodeStep> {
     let attachment = &record.attachment_uid;
-    let mut left = record.left.keys().filter(|uid| *uid != attachment && !seen.backs_off(uid));
-    left.next()
-        .map(|claim| NodeStep::FindUsersOfTarget { claim: claim.clone(), attachment: attachment.clone() })
+    let mut left = record.left.keys().filter(|uid| **uid != **attachment && !seen.backs_off(uid));
+    let claim = left.next()?.as_str().into();
+    Some(NodeStep::FindUsersOfTarget { claim, attachment: attachment.clone() })
 }
 
 fn read_attachment(record: &Record) -> NodeStep {
@@ -129,9 +129,8 @@ fn read_attachment(record: &Record) -> NodeStep {
 fn account(seen: &Seen, record: &Record, gone: bool) -> Option<NodeStep> {
     let attachment = record.attachment_uid.clone();
     if !gone {
-        let uses = |claim: &String| {
-            seen.claims.iter().any(|c| &c.uid == claim && c.uses() == Some(attachment.as_str()))
-        };
+        let uses =
+            |claim: &ClaimUid| seen.claims.iter().any(|c| &c.uid == claim && c.uses() == Some(&attachment));
         let whole = record.forgotten.is_some() && record.targets.keys().all(uses);
         return whole.then_some(NodeStep::Recall { attachment });
     }
@@ -154,7 +153,7 @@ fn account(seen: &Seen, record: &Record, gone: bool) -> Option<NodeStep> {
 fn undo_target(
     seen: &Seen,
     record: &Record,
-    claim_uid: &String,
+    claim_uid: &ClaimUid,
     gone: bool,
     ordered: bool,
 ) -> Option<NodeStep> {
@@ -249,7 +248,7 @@ fn may_hand_on(seen: &Seen, attachment: &AttachmentSeen) -> bool {
 impl Seen {
     /// Whether the Attachment closes, has nothing left here, and waits for what is left of another one.
     #[must_use]
-    pub fn is_held_up(&self, attachment: &str) -> bool {
+    pub fn is_held_up(&self, attachment: &AttachmentUid) -> bool {
         let closes = |a: &AttachmentSeen| a.deleted && a.state == AttachmentState::Attached && is_awaited(a);
         let is_clean = !self.record(attachment).is_some_and(Record::has_traces);
         is_clean && self.attachment(attachment).is_some_and(|a| closes(a) && !may_hand_on(self, a))

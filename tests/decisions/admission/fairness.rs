@@ -2,7 +2,7 @@
 
 use moor::api::capability::VolumeUse;
 use moor::api::handle::{Writer, WriterRef};
-use moor::api::{AccessMode, AttachmentMode, ClaimState};
+use moor::api::{AccessMode, AttachmentMode, AttachmentUid, ClaimState, ClaimUid};
 use moor::attachment::AttachmentSeen;
 use moor::attachment::closing::{self, ClosingStep};
 use moor::claim::ClaimSeen;
@@ -89,7 +89,7 @@ impl Run {
                 self.world.claims.retain(|c| !c.deleted || c.uses().is_some());
             }
             Event::Detach(place) => {
-                let leaving: Vec<String> =
+                let leaving: Vec<ClaimUid> =
                     self.world.claims.iter().filter(|c| c.deleted).map(|c| c.uid.clone()).collect();
                 if let Some(gone) = leaving.get(*place) {
                     self.remove(gone);
@@ -102,11 +102,11 @@ impl Run {
                 }
             }
             Event::GiveBack(place) => {
-                let unlocked: Vec<String> =
+                let unlocked: Vec<ClaimUid> =
                     self.unlocked().into_iter().filter(|c| !c.deleted).map(|c| c.uid.clone()).collect();
                 if let Some(uid) = unlocked.get(*place) {
                     let claim = self.world.claims.iter_mut().find(|c| &c.uid == uid).unwrap();
-                    (claim.yielded, claim.state) = (claim.uses().map(Into::into), ClaimState::Pending);
+                    (claim.yielded, claim.state) = (claim.uses().cloned(), ClaimState::Pending);
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Run {
 
     /// Claims whose Attachment was removed by hand.
     fn unlocked(&self) -> Vec<&ClaimSeen> {
-        let is_there = |uid: &str| self.world.attachments.iter().any(|a| a.uid == uid);
+        let is_there = |uid: &AttachmentUid| self.world.attachments.iter().any(|a| a.uid == *uid);
         self.world.claims.iter().filter(|c| c.uses().is_some_and(|uid| !is_there(uid))).collect()
     }
 
@@ -129,7 +129,7 @@ impl Run {
 
     fn free(&mut self) {
         let claims = self.world.claims.clone();
-        let used = |uid: &str| claims.iter().any(|c| c.uses() == Some(uid));
+        let used = |uid: &AttachmentUid| claims.iter().any(|c| c.uses() == Some(uid));
         self.world.attachments.retain(|a| !a.deleted || used(&a.uid));
     }
 
@@ -243,7 +243,7 @@ impl Run {
                 && !unlocked_in_the_way
                 && self.world.attachments.iter().all(|a| {
                     let here = a.node == n;
-                    let users = holders.iter().filter(|c| c.uses() == Some(a.uid.as_str())).count();
+                    let users = holders.iter().filter(|c| c.uses() == Some(&a.uid)).count();
                     let joins = !a.deleted
                         && a.attachment_mode == claim.attachment_mode
                         && (users == 0 || !self.driver.is_exclusive(claim.mode));

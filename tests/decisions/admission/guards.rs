@@ -209,7 +209,7 @@ fn a_claim_that_is_not_allowed_holds_nobody_up() {
     let mut world = World::idle(AccessMode::SingleNodeWriter);
     world.ask("refused", AccessMode::MultiNodeReader, true, Some(HERE));
     world.ask("younger", AccessMode::SingleNodeWriter, false, Some(HERE));
-    let refused = [("refused".to_owned(), lack.clone())];
+    let refused = [("refused".into(), lack.clone())];
     let seen = Seen { not_allowed: &refused, ..world.seen() };
     let verdicts = admit(&seen);
     assert_eq!(verdicts[0], ("refused".into(), Verdict::Wait(Waiting::NotAllowed(lack))));

@@ -1,7 +1,7 @@
 //! A volume with holders, as admission sees it.
 
 use moor::api::capability::VolumeUse;
-use moor::api::{AccessMode, AttachmentMode, ClaimState, lock};
+use moor::api::{AccessMode, AttachmentMode, ClaimState, ClaimUid, lock};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::admission::{Seen, Verdict, admit, is_exclusive, shares_node};
 use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
@@ -73,13 +73,13 @@ impl World {
     }
 
     /// What admission says, by UID of the claim.
-    pub fn admit(&self) -> Vec<(String, Verdict)> {
+    pub fn admit(&self) -> Vec<(ClaimUid, Verdict)> {
         admit(&self.seen())
     }
 
     /// What admission says of one claim.
     pub fn verdict(&self, uid: &str) -> Verdict {
-        self.admit().into_iter().find(|(u, _)| u == uid).map(|(_, v)| v).unwrap()
+        self.admit().into_iter().find(|(u, _)| *u == uid).map(|(_, v)| v).unwrap()
     }
 
     /// The Attachment of the volume on this node, in this use, in use there.

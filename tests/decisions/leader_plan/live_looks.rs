@@ -114,7 +114,7 @@ fn a_claim_is_freed_when_its_attachment_is_gone_and_it_is_no_writer_any_more() {
     assert_eq!(asks(&observed, &looked), Look::Attachment { name: on.name.clone() });
     looked.attachments.insert(on.name.clone(), Some(on.uid.clone()));
     assert_eq!(step(&observed, &looked), LeaderStep::Rest, "the cache is behind");
-    for now in [None, Some("another".to_owned())] {
+    for now in [None, Some("another".into())] {
         looked.attachments.insert(on.name.clone(), now);
         assert_eq!(step(&observed, &looked), LeaderStep::FreeClaim { claim: "a".into() });
     }
@@ -139,7 +139,7 @@ fn a_force_detach_is_by_the_claims_as_they_are_now() {
     let observed = Observed {
         claims: vec![forced.clone()],
         attachments: vec![AttachmentSeen { deleted: true, ..attachment() }],
-        nodes_of: [("att".to_owned(), silent(here.clone()))].into(),
+        nodes_of: [("att".into(), silent(here.clone()))].into(),
         ..Observed::default()
     };
     let mut looked = Looked::default();
@@ -159,7 +159,7 @@ fn a_call_is_left_out_when_its_instance_is_cut_off_and_its_node_gone() {
     let observed = Observed {
         plugin: Some(Balancing::PerTopology),
         instances: vec![instance("node-1", true)],
-        nodes_of: [("att".to_owned(), silent(NodeNow::Gone))].into(),
+        nodes_of: [("att".into(), silent(NodeNow::Gone))].into(),
         attachments: vec![lost.clone()],
         ..Observed::default()
     };
@@ -285,7 +285,7 @@ fn a_volume_goes_after_its_volume_handle() {
     let Look::Handle { name } = asks(&observed, &looked) else { panic!("no look at the VolumeHandle") };
     looked.owners.insert(name.clone(), Some("v".into()));
     assert_eq!(step(&observed, &looked), LeaderStep::Rest);
-    for owner in [None, Some("another".to_owned())] {
+    for owner in [None, Some("another".into())] {
         looked.owners.insert(name.clone(), owner);
         assert_eq!(step(&observed, &looked), LeaderStep::FreeVolume);
     }

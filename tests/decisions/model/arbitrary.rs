@@ -7,7 +7,7 @@ use moor::api::attachment::{ControllerRef, SecretRefs};
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
-use moor::api::{AccessMode, AttachmentMode, AttachmentState, ClaimState};
+use moor::api::{AccessMode, AttachmentMode, AttachmentState, AttachmentUid, ClaimState, ClaimUid};
 use moor::attachment::node_side::{self, LiveAttachment};
 use moor::attachment::record::{Done, Forgotten, Imprint, Lapse, Left, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
@@ -220,7 +220,7 @@ prop_compose! {
                 imprint: None,
                 revision,
             };
-            (claim.to_owned(), target)
+            (ClaimUid::from(claim), target)
         };
         Record {
             attachment_uid: uid.into(),
@@ -254,23 +254,23 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
     each.prop_map(|all| all.into_iter().flatten().collect())
 }
 
-fn live() -> impl Strategy<Value = Vec<(String, LiveAttachment)>> {
+fn live() -> impl Strategy<Value = Vec<(AttachmentUid, LiveAttachment)>> {
     let each = UIDS.map(|u| {
         of(prop_oneof![
             1 => Just(LiveAttachment::Gone),
             4 => attachment(u).prop_map(LiveAttachment::Present),
         ])
-        .prop_map(move |l| l.map(|l| (u.to_owned(), l)))
+        .prop_map(move |l| l.map(|l| (u.into(), l)))
     });
     each.prop_map(|all| all.into_iter().flatten().collect())
 }
 
-fn some_claims() -> impl Strategy<Value = Vec<String>> {
+fn some_claims<T: From<&'static str> + std::fmt::Debug>() -> impl Strategy<Value = Vec<T>> {
     prop::sample::subsequence(CLAIMS.to_vec(), 0..=CLAIMS.len())
         .prop_map(|all| all.into_iter().map(Into::into).collect())
 }
 
-fn some_uids() -> impl Strategy<Value = Vec<String>> {
+fn some_uids<T: From<&'static str> + Clone + std::fmt::Debug>() -> impl Strategy<Value = Vec<T>> {
     let each = [UIDS.as_slice(), CLAIMS.as_slice()].concat();
     let many =
         prop::sample::subsequence(each, 0..4).prop_map(|all| all.into_iter().map(Into::into).collect());

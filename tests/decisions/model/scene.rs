@@ -20,7 +20,7 @@ use super::volumes::{self, Name};
 pub fn observed(config: &Config, view: &LeaderView, name: &Name) -> Observed {
     let own: Vec<&Att> = view.atts.iter().filter(|a| name.volumes.contains(&a.volume)).collect();
     let reported = |(n, uid): (u8, Option<Uid>)| {
-        let mount = Mount::Reported(uid_name(uid?));
+        let mount = Mount::Reported(uid_name(uid?).into());
         Some(ForgottenSeen { node: node_name(n).into(), instance: instance_name(n).into(), mount })
     };
     // A Volume that was removed by hand leaves its VolumeHandle to be found by what was made for it.
@@ -34,7 +34,7 @@ pub fn observed(config: &Config, view: &LeaderView, name: &Name) -> Observed {
         handle: handle_seen(config, &view.handle).filter(|_| found),
         claims: claims(config, view, |c| name.claims.contains(&c)),
         attachments: own.iter().map(|a| att_seen(config, a)).collect(),
-        nodes_of: own.iter().map(|a| (uid_name(a.uid), node_facts(view, a))).collect(),
+        nodes_of: own.iter().map(|a| (uid_name(a.uid).into(), node_facts(view, a))).collect(),
         locks: view.atts.iter().map(|a| att_seen(config, a)).collect(),
         nodes: node_ids().map(|n| node_seen(view, n)).collect(),
         forgotten: (0..).zip(view.forgotten).filter_map(reported).collect(),
@@ -59,7 +59,7 @@ pub fn answer(config: &Config, state: &State, seen: &LeaderView, look: Look, loo
         // The writer's lock names an Attachment by its UID here.
         Look::Attachment { name } => {
             let is_it = |a: &&Att| NAMES.of(a.mode, a.node) == name || uid_name(a.uid) == name;
-            let live = state.atts.iter().find(is_it).map(|a| uid_name(a.uid));
+            let live = state.atts.iter().find(is_it).map(|a| uid_name(a.uid).into());
             looked.attachments.insert(name, live);
         }
         Look::Locks => looked.locks = Some(state.atts.iter().map(|a| att_seen(config, a)).collect()),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::{LazyLock, Mutex};
 
+use moor::api::ClaimUid;
 use moor::api::attachment::ControllerRef;
 use moor::api::claim::Assignment;
 use moor::api::handle::{Writer, WriterRef};
@@ -87,12 +88,12 @@ pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {
         state: claim.state,
         assignment: claim.assigned.map(|(uid, node)| Assignment {
             attachment: NAMES.of(spec.mode, node).into(),
-            attachment_uid: uid_name(uid),
+            attachment_uid: uid_name(uid).into(),
             handle_name: "handle".into(),
             node_name: node_name(node).into(),
             node_uid: node_name(node).into(),
         }),
-        yielded: claim.yielded.map(uid_name),
+        yielded: claim.yielded.map(|uid| uid_name(uid).into()),
         ..fixtures::claim(claim_name(c))
     }
 }
@@ -146,7 +147,7 @@ pub fn writer_ref((claim, uid): (u8, Uid)) -> WriterRef {
         claim_uid: claim_name(claim).into(),
         // Its name is that of its node, which the model leaves out.
         attachment: uid_name(uid),
-        attachment_uid: uid_name(uid),
+        attachment_uid: uid_name(uid).into(),
     }
 }
 
@@ -159,7 +160,7 @@ pub fn lock_of(writer: &Writer) -> Lock {
 fn record_seen(rec: &Rec, node: u8) -> Record {
     let name = NAMES.of(rec.mode, node);
     let target = |(c, done): (u8, Done)| {
-        (claim_name(c).to_owned(), TargetRecord { published: done, ..fixtures::target(claim_name(c)) })
+        (claim_name(c).into(), TargetRecord { published: done, ..fixtures::target(claim_name(c)) })
     };
     Record {
         attachment_name: name.into(),
@@ -215,9 +216,9 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
     let live = |(uid, att): &(Uid, Option<Att>)| {
         let live =
             att.as_ref().map_or(LiveAttachment::Gone, |a| LiveAttachment::Present(att_seen(config, a)));
-        (uid_name(*uid), live)
+        (uid_name(*uid).into(), live)
     };
-    let named = |flags: &[bool; CLAIMS]| -> Vec<String> {
+    let named = |flags: &[bool; CLAIMS]| -> Vec<ClaimUid> {
         (0..).zip(flags).filter(|(_, f)| **f).map(|(c, _)| claim_name(c).into()).collect()
     };
     let here = |claim: &Claim| claim.assigned.is_some_and(|(_, node)| node == view.node);
@@ -242,6 +243,7 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         unreadable_here: Vec::new(),
         backing_off: named(&view.claims_back_off)
             .into_iter()
+            .map(|claim| claim.to_string())
             .chain(view.att_backs_off.map(uid_name))
             .collect(),
     };

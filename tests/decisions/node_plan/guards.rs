@@ -167,7 +167,7 @@ fn a_claim_is_detached_without_its_target() {
     assert_eq!(plan(&both), unpublish("a"));
     both.backing_off = vec!["a".into()];
     assert_eq!(plan(&both), NodeStep::Idle);
-    both.records[0].targets.remove("a");
+    both.records[0].targets.remove(&"a".into());
     assert_eq!(plan(&both), NodeStep::ReportClaimDetached { claim: "a".into() });
     both.claims[0].state = ClaimState::NodeDetached;
     assert_eq!(plan(&both), NodeStep::Idle);

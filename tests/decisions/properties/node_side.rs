@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::model::arbitrary::node_seen;
 
 fn freshest<'a>(seen: &'a node_side::Seen, uid: &str) -> Option<&'a AttachmentSeen> {
-    match seen.live_attachments.iter().find(|(u, _)| u == uid).map(|(_, l)| l) {
+    match seen.live_attachments.iter().find(|(u, _)| *u == uid).map(|(_, l)| l) {
         Some(LiveAttachment::Present(live)) => Some(live),
         Some(LiveAttachment::Gone) => None,
         None => seen.attachments.iter().find(|a| a.uid == uid),
@@ -62,7 +62,7 @@ proptest! {
                 prop_assert!(!live.stage || staged, "NodePublish before NodeStage");
                 let others = record.is_some_and(|r| r.targets.keys().any(|t| t != uid));
                 prop_assert!(!live.exclusive || !others, "a second target in an exclusive mode");
-                let left = record.is_some_and(|r| r.left.keys().any(|of| of != uid && of != attachment));
+                let left = record.is_some_and(|r| r.left.keys().any(|of| **of != **uid && **of != **attachment));
                 prop_assert!(!live.exclusive || !left, "a second user in an exclusive mode");
                 let wanted = claim(uid).is_some_and(|c| !c.deleted && c.uses() == Some(attachment));
                 prop_assert!(wanted);
@@ -116,7 +116,7 @@ proptest! {
             NodeStep::ReportClaimDetached { claim: uid } => {
                 let claim = claim(uid).unwrap();
                 prop_assert!(claim.deleted);
-                let target = claim.uses().and_then(record).is_some_and(|r| r.has_of(uid));
+                let target = claim.uses().and_then(|uid| record(uid)).is_some_and(|r| r.has_of(uid));
                 prop_assert!(!target, "reported as detached with a target");
             }
             NodeStep::Yield { claim: uid, attachment } => {
@@ -130,7 +130,7 @@ proptest! {
                 prop_assert!(seen.live_attachments.contains(&gone), "forgotten without a live read");
             }
             NodeStep::FindUsersOfTarget { claim, attachment } => {
-                prop_assert!(record(attachment).is_some_and(|r| r.left.contains_key(claim)));
+                prop_assert!(record(attachment).is_some_and(|r| r.left.contains_key(claim.as_str())));
             }
             NodeStep::FindUsers { attachment } => {
                 let record = record(attachment).expect("nothing that could be in use");
