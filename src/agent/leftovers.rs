@@ -49,7 +49,7 @@ impl Word for LeaseWord {
 
     fn leftovers(&self, caught_up: bool) -> Leftovers {
         let now = self.agent.leftovers(caught_up);
-        self.agent.lost.said().clone_from(&now);
+        self.agent.lost.said.lock().clone_from(&now);
         now
     }
 
@@ -78,7 +78,7 @@ impl Agent {
         if !taken.is_empty() {
             tracing::warn!(attachments = ?taken, "taken from this node while it was silent; undoing what is left");
         }
-        *self.lost.found() = taken;
+        *self.lost.found.lock() = taken;
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Agent {
         if !caught_up && !mounted.is_empty() {
             return Leftovers::Any;
         }
-        let found = self.lost.found();
+        let found = self.lost.found.lock();
         let synced = self.caches.attachments.is_synced();
         let gone = |uid: &AttachmentUid| {
             let cached = || self.caches.attachments.by_uid(uid);
@@ -112,7 +112,7 @@ impl Agent {
 
     /// Has the Lease renewed if it names more than there is, after something was undone.
     pub fn review_leftovers(&self) {
-        let said = self.lost.said().clone();
+        let said = self.lost.said.lock().clone();
         if said != Leftovers::none() && said != Leftovers::Any && self.leftovers(true) != said {
             self.lost.tell();
         }

@@ -1,8 +1,8 @@
 //! Which mounts of this node were taken from it while it was silent, and what its Lease says of them (rule R4).
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::api::AttachmentUid;
@@ -12,9 +12,9 @@ use crate::heartbeat::Leftovers;
 #[derive(Debug)]
 pub(super) struct LostMounts {
     /// UIDs of Attachments that were gone or lost when the agent was heard again.
-    found: Mutex<BTreeSet<AttachmentUid>>,
+    pub found: Mutex<BTreeSet<AttachmentUid>>,
     /// The leftovers that the Lease names, or is about to name.
-    said: Mutex<Leftovers>,
+    pub said: Mutex<Leftovers>,
     changed: Notify,
 }
 
@@ -33,13 +33,5 @@ impl LostMounts {
     /// Ends when there is something to renew the Lease for.
     pub async fn changed(&self) {
         self.changed.notified().await;
-    }
-
-    pub fn found(&self) -> MutexGuard<'_, BTreeSet<AttachmentUid>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn said(&self) -> MutexGuard<'_, Leftovers> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

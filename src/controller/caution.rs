@@ -7,12 +7,12 @@
 //! one dead node hold up all grants.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
+use parking_lot::Mutex;
 
 use crate::api::names::AGENTS;
 use crate::heartbeat::Restored;
@@ -97,7 +97,7 @@ impl State {
 impl Handover for Caution {
     fn tell(&self, lease: &mut Lease) {
         let annotations = lease.metadata.annotations.get_or_insert_default();
-        match self.state().cause() {
+        match self.0.lock().cause() {
             Some(Cause::Restored) => annotations.insert(CAUTIOUS.into(), RESTORED.into()),
             Some(Cause::Gap(since)) => annotations.insert(CAUTIOUS.into(), since.to_string()),
             None => annotations.remove(CAUTIOUS),
@@ -128,7 +128,7 @@ impl Caution {
 
     fn raise(&self, cause: Cause, leases: &[Lease]) {
         let at_start = leases.iter().map(|lease| (lease.name_any(), revision(lease)));
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.on = Some(On { cause, at_start: at_start.collect(), heard: HashSet::new() });
         for lease in leases {
             state.hear(&lease.name_any(), Some(lease));
@@ -138,33 +138,29 @@ impl Caution {
     /// Takes in a Lease, or that it was deleted. Fits [`crate::k8s::Cache::on_change`].
     pub(crate) fn changed(&self, before: Option<&Lease>, after: Option<&Lease>) {
         if let Some(lease) = after.or(before) {
-            self.state().hear(&lease.name_any(), after);
+            self.0.lock().hear(&lease.name_any(), after);
         }
     }
 
     /// Whether the agent with this Lease has yet to be heard.
     pub(crate) fn awaits(&self, lease: &str) -> bool {
-        self.state().on.as_ref().is_some_and(|on| !on.heard.contains(lease))
+        self.0.lock().on.as_ref().is_some_and(|on| !on.heard.contains(lease))
     }
 
     /// Whether the leader is cautious.
     pub(crate) fn is_on(&self) -> bool {
-        self.state().on.is_some()
+        self.0.lock().on.is_some()
     }
 
     /// Whether etcd was restored, and not everybody was heard since. To be asked after [`Self::awaits`]: of an agent that
     /// has just been heard its word counts too.
     pub(crate) fn is_restored(&self) -> bool {
-        self.state().cause() == Some(Cause::Restored)
+        self.0.lock().cause() == Some(Cause::Restored)
     }
 
     /// Ends caution: every agent was heard, or is not waited for.
     pub(crate) fn end(&self) {
-        self.state().on = None;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().on = None;
     }
 }
 

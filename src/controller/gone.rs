@@ -5,9 +5,10 @@
 //! yet, so what was assigned to one moves only when it has been gone for as long as a call may take.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::api::instance::Service;
@@ -24,7 +25,7 @@ impl GoneObserver {
         match (after, before) {
             (Some(instance), _) => self.observe(instance),
             (None, Some(gone)) => {
-                self.since().remove(uid(gone));
+                self.0.lock().remove(uid(gone));
             }
             (None, None) => {}
         }
@@ -32,7 +33,7 @@ impl GoneObserver {
 
     /// Takes in a PluginInstance.
     pub(crate) fn observe(&self, instance: &PluginInstance) {
-        let mut since = self.since();
+        let mut since = self.0.lock();
         if is_gone(instance) {
             since.entry(uid(instance).to_owned()).or_insert_with(Instant::now);
         } else {
@@ -42,7 +43,7 @@ impl GoneObserver {
 
     /// For how long this instance's Controller service has been gone, as far as was seen.
     pub(crate) fn gone_for(&self, instance: &PluginInstance) -> Option<Duration> {
-        self.since().get(uid(instance)).filter(|_| is_gone(instance)).map(Instant::elapsed)
+        self.0.lock().get(uid(instance)).filter(|_| is_gone(instance)).map(Instant::elapsed)
     }
 
     /// Whether the calls of an instance may move: it has had no Controller service for longer than any call takes, as
@@ -62,13 +63,9 @@ impl GoneObserver {
 
     /// Begins to count anew for an instance that is gone, because what it said before was not its driver's word.
     pub(crate) fn restart(&self, instance: &PluginInstance) {
-        if let Some(since) = self.since().get_mut(uid(instance)) {
+        if let Some(since) = self.0.lock().get_mut(uid(instance)) {
             *since = Instant::now();
         }
-    }
-
-    fn since(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

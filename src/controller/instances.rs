@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::caches::BY_PLUGIN;
 use crate::api::PluginInstance;
@@ -125,7 +127,7 @@ impl InstancesByPlugin {
     /// The instances of a Plugin that count for this driver.
     pub(crate) fn of(&self, cache: &Cache<PluginInstance>, plugin: &str, driver: &str) -> Arc<Instances> {
         let changes = {
-            let collected = self.collected();
+            let collected = self.0.lock();
             if let Some(known) = collected.of.get(plugin).and_then(|of| of.get(driver)) {
                 return Arc::clone(known);
             }
@@ -134,7 +136,7 @@ impl InstancesByPlugin {
         let mut all = cache.by_index(BY_PLUGIN, plugin);
         all.retain(|i| counts(i, driver));
         let found = Arc::new(Instances::of(all));
-        let mut collected = self.collected();
+        let mut collected = self.0.lock();
         // One that has changed while they were collected may be missing.
         if collected.changes == changes {
             let of_plugin = collected.of.entry(plugin.to_owned()).or_default();
@@ -145,13 +147,9 @@ impl InstancesByPlugin {
 
     /// Drops what was collected for a Plugin, because an instance of it has changed.
     pub(crate) fn changed(&self, plugin: &str) {
-        let mut collected = self.collected();
+        let mut collected = self.0.lock();
         collected.changes += 1;
         collected.of.remove(plugin);
-    }
-
-    fn collected(&self) -> MutexGuard<'_, Collected> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::k8s::ApiError;
@@ -51,13 +52,13 @@ impl PersistentVolumes {
             return Ok(Some(naming));
         }
         let (tell, mut told) = oneshot::channel();
-        lock(&self.asked).push((wanted.clone(), tell));
+        self.asked.lock().push((wanted.clone(), tell));
         let _turn = self.turn.lock().await;
         // Somebody may have read for this one too. One that was interrupted has answered nobody.
         if let Ok(answer) = told.try_recv() {
             return answer.map_err(ApiError::Shared);
         }
-        let asked = std::mem::take(&mut *lock(&self.asked));
+        let asked = std::mem::take(&mut *self.asked.lock());
         let all: HashSet<&Wanted> = asked.iter().map(|(wanted, _)| wanted).chain([&wanted]).collect();
         match self.read(&all).await {
             Ok(found) => {
@@ -83,13 +84,13 @@ impl PersistentVolumes {
 
     /// The PersistentVolume that certainly stood for the volume the last time, if it still does.
     async fn still_naming(&self, wanted: &Wanted) -> Result<Option<Naming>, ApiError> {
-        let Some(name) = lock(&self.last).get(wanted).cloned() else { return Ok(None) };
+        let Some(name) = self.last.lock().get(wanted).cloned() else { return Ok(None) };
         let live = get_live(&self.api, &name).await?;
         Ok(live.and_then(|live| live.names(&wanted.0, &wanted.1)).filter(|naming| naming.certain))
     }
 
     fn remember(&self, wanted: &Wanted, naming: Option<&Naming>) {
-        let mut last = lock(&self.last);
+        let mut last = self.last.lock();
         match naming.filter(|naming| naming.certain) {
             None => drop(last.remove(wanted)),
             Some(naming) => {
@@ -120,10 +121,6 @@ impl PersistentVolumes {
         .await?;
         Ok(found)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

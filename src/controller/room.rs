@@ -2,8 +2,9 @@
 //! granted at one moment do not overfill it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use super::key::Key;
@@ -34,7 +35,7 @@ impl Room {
         let named = |uid: &ClaimUid| nodes.get(uid).copied().flatten().cloned();
         let waits = verdicts.iter().filter(|(_, verdict)| waits_for_a_node(verdict));
         let wanted: Wanted = waits.map(|(uid, _)| named(uid)).collect();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if wanted.is_empty() {
             waiting.remove(key);
             return false;
@@ -45,19 +46,19 @@ impl Room {
 
     /// The Volumes with claims that wait for this node or for any.
     pub(crate) fn waiting_for(&self, node: &str) -> Vec<Key> {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.waiting.lock();
         let meant = |wanted: &Option<String>| wanted.as_deref().is_none_or(|name| name == node);
         waiting.iter().filter(|(_, wanted)| wanted.iter().any(meant)).map(|(key, _)| key.clone()).collect()
     }
 
     /// The Volumes with claims that wait for whatever node.
     pub(crate) fn waiting(&self) -> Vec<Key> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.waiting.lock().keys().cloned().collect()
     }
 
     /// Forgets a node that is gone for good, with its mutexes. One that somebody holds or waits for stays, for as long.
     pub(crate) fn forget(&self, node: &str) {
-        let mut mutexes = self.mutexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mutexes = self.mutexes.lock();
         mutexes.retain(|(_, of), mutex| of != node || Arc::strong_count(mutex) > 1);
     }
 
@@ -66,7 +67,7 @@ impl Room {
     pub(crate) async fn lock(&self, driver: &str, node: &str) -> Locked {
         let place = (driver.to_owned(), node.to_owned());
         let mutex = {
-            let mut mutexes = self.mutexes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut mutexes = self.mutexes.lock();
             mutexes.entry(place.clone()).or_default().clone()
         };
         Locked { place, _guard: mutex.lock_owned().await }
@@ -151,13 +152,13 @@ mod tests {
         drop(room.lock("other", "gone").await);
         drop(room.lock("driver", "there").await);
         room.forget("gone");
-        assert_eq!(room.mutexes.lock().unwrap().len(), 2);
+        assert_eq!(room.mutexes.lock().len(), 2);
         let mut next = Box::pin(room.lock("driver", "gone"));
         assert!(futures::poll!(&mut next).is_pending(), "two at once");
         drop(held);
         drop(next.await);
         room.forget("gone");
-        assert_eq!(room.mutexes.lock().unwrap().len(), 1);
+        assert_eq!(room.mutexes.lock().len(), 1);
     }
 
     #[tokio::test]

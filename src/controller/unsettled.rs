@@ -2,7 +2,8 @@
 //! few: those that make their calls, and those where they are attached or claims are to be placed.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::key::Key;
 
@@ -20,7 +21,7 @@ impl Unsettled {
     /// Remembers that a Volume waits for instances of this Plugin, or for none. True if it begins to wait: what ends that
     /// may have come before it was remembered, so the Volume has to be looked at once more.
     pub(crate) fn mark(&self, key: &Key, plugin: Option<&str>) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if state.plugin_of.get(key).map(String::as_str) == plugin {
             return false;
         }
@@ -40,7 +41,7 @@ impl Unsettled {
 
     /// The Volumes that wait for instances of a Plugin.
     pub(crate) fn of(&self, plugin: &str) -> Vec<Key> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.lock();
         state.of_plugin.get(plugin).into_iter().flatten().cloned().collect()
     }
 }

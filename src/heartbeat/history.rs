@@ -10,10 +10,11 @@ use std::{
     convert::Infallible,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use k8s_openapi::api::coordination::v1::Lease;
+use parking_lot::Mutex;
 use tokio::{sync::watch, task::spawn_blocking};
 use tracing::warn;
 
@@ -109,7 +110,7 @@ impl History {
     /// Returns what is on the disk now about a restore.
     fn write(&self, kept: Option<Restored>) -> Option<Restored> {
         let file = self.file.as_ref()?;
-        let _writing = self.writing();
+        let _writing = self.writing.lock();
         let Known { lease, restored } = *self.known.borrow();
         if lease == FORGOTTEN {
             return None;
@@ -136,17 +137,13 @@ impl History {
     /// Lets the next process begin anew with the history that there is now, and say so on its Lease. Ends this one too.
     pub fn restart(&self) -> io::Result<()> {
         self.end();
-        let _writing = self.writing();
+        let _writing = self.writing.lock();
         self.known.send_modify(|known| known.restored = Some(Restored::Now));
         self.file.as_ref().map_or(Ok(()), |file| replace(&beside(file), &Restored::Now.text()))?;
         match self.file.as_ref().map(fs::remove_file) {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
-    }
-
-    fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -274,7 +271,7 @@ mod tests {
         while history.known.receiver_count() == 0 {
             tokio::task::yield_now().await;
         }
-        let disk = history.writing();
+        let disk = history.writing.lock();
         let (done, ended) = std::sync::mpsc::channel();
         let renewing = history.clone();
         std::thread::spawn(move || {

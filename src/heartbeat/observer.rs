@@ -1,13 +1,10 @@
 //! Which agents are alive, as the leader has seen it.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::lease::{DURATION, NODE_UID};
@@ -56,7 +53,7 @@ impl LeaseObserver {
     pub fn observe(&self, lease: &Lease) {
         let node_uid = lease.annotations().get(NODE_UID).cloned().unwrap_or_default();
         let now = Instant::now();
-        let mut seen = self.seen();
+        let mut seen = self.seen.lock();
         let agents = seen.entry(lease.name_any()).or_default();
         let before = agents.nodes.get(&node_uid);
         if before.is_some_and(|before| before.spec == lease.spec) {
@@ -90,8 +87,12 @@ impl LeaseObserver {
     /// leader that has just started knows this of nobody, as little as that somebody is silent.
     #[must_use]
     pub fn is_heard(&self, lease: &str, node_uid: &str) -> bool {
-        let renewed =
-            self.seen().get(lease).and_then(|agents| agents.nodes.get(node_uid)).is_some_and(|s| s.renewed);
+        let renewed = self
+            .seen
+            .lock()
+            .get(lease)
+            .and_then(|agents| agents.nodes.get(node_uid))
+            .is_some_and(|s| s.renewed);
         renewed && self.expired(lease, Some(node_uid)).is_none()
     }
 
@@ -106,7 +107,7 @@ impl LeaseObserver {
     /// ended in between only by this.
     #[must_use]
     pub fn silences(&self, lease: &str) -> u64 {
-        self.seen().get(lease).map_or(0, |agents| agents.silences)
+        self.seen.lock().get(lease).map_or(0, |agents| agents.silences)
     }
 
     /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (rule R1).
@@ -125,7 +126,7 @@ impl LeaseObserver {
     /// Forgets the Nodes under this name, except those that are `known` and the one that was seen last. A forgotten
     /// agent that is asked about once more counts as silent only from then on, so nothing is concluded too early.
     pub fn keep(&self, lease: &str, known: impl Fn(&str) -> bool) {
-        if let Some(agents) = self.seen().get_mut(lease) {
+        if let Some(agents) = self.seen.lock().get_mut(lease) {
             let last = agents.last().map(|last| last.at);
             agents.nodes.retain(|uid, seen| known(uid) || Some(seen.at) == last);
         }
@@ -133,12 +134,12 @@ impl LeaseObserver {
 
     /// Forgets a Lease that was removed for good.
     pub fn forget(&self, lease: &str) {
-        self.seen().remove(lease);
+        self.seen.lock().remove(lease);
     }
 
     fn expired(&self, lease: &str, node_uid: Option<&str>) -> Option<Duration> {
         let now = Instant::now();
-        let mut seen = self.seen();
+        let mut seen = self.seen.lock();
         let agents = seen.entry(lease.to_owned()).or_default();
         let last = match node_uid {
             Some(uid) => agents.nodes.get(uid),
@@ -150,10 +151,6 @@ impl LeaseObserver {
             return None;
         };
         last.expired(now)
-    }
-
-    fn seen(&self) -> MutexGuard<'_, HashMap<String, Agents>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

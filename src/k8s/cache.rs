@@ -3,15 +3,11 @@
 //! What is in it may be old, what is not in it may exist: presence may be acted on, because every write
 //! carries a resourceVersion; absence is confirmed by [`super::read`] (rule R1).
 
-use std::{
-    collections::HashSet,
-    fmt::Debug,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-    time::Duration,
-};
+use std::{collections::HashSet, fmt::Debug, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 
@@ -74,7 +70,7 @@ impl<K: Cached> Cache<K> {
     /// Adds an index. `keys` says under which keys an object is found.
     #[must_use]
     pub fn with_index(self, name: &'static str, keys: IndexFn<K>) -> Self {
-        self.write().add_index(name, keys);
+        self.store.write().add_index(name, keys);
         self
     }
 
@@ -82,39 +78,39 @@ impl<K: Cached> Cache<K> {
     /// held; it should only put keys into queues. Equal before and after mean: one stream says that it
     /// has left, another still has it; look live. Register before the watches start.
     pub fn on_change(&self, f: impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static) {
-        self.on_change.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(f));
+        self.on_change.write().push(Arc::new(f));
     }
 
     /// The objects that cannot be read. They are skipped (what was known of them before stays), so one malformed object
     /// never stalls the others.
     #[must_use]
     pub fn unreadable(&self) -> Vec<Unreadable> {
-        self.unreadable_set().all()
+        self.unreadable.lock().all()
     }
 
     /// The object of this name; `namespace` is empty for cluster-scoped kinds.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.read().by_name(namespace, name)
+        self.store.read().by_name(namespace, name)
     }
 
     /// The object with this UID.
     #[must_use]
     pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
-        self.read().by_uid(uid)
+        self.store.read().by_uid(uid)
     }
 
     /// The objects that `index` files under `key`, in the order of their UIDs. An index that was never
     /// added finds nothing.
     #[must_use]
     pub fn by_index(&self, index: &str, key: &str) -> Vec<Arc<K>> {
-        self.read().by_index(index, key)
+        self.store.read().by_index(index, key)
     }
 
     /// Every object, in no order.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.read().all()
+        self.store.read().all()
     }
 
     /// Takes in the response to an own write or live read, so that the next pass sees it before the
@@ -126,7 +122,7 @@ impl<K: Cached> Cache<K> {
 
     /// Removes an object that a live GET did not find, or found under another UID. It never comes back.
     pub fn remove_confirmed(&self, uid: &str) {
-        let change = self.write().bury(&Uid::from(uid), u64::MAX);
+        let change = self.store.write().bury(&Uid::from(uid), u64::MAX);
         self.notify(change);
     }
 
@@ -147,29 +143,29 @@ impl<K: Cached> Cache<K> {
     /// stream, an event or a bookmark (trap B27).
     #[must_use]
     pub fn stalled_for(&self) -> Duration {
-        self.sources.iter().map(|source| source.state().progress.elapsed()).max().unwrap_or_default()
+        self.sources.iter().map(|source| source.state.lock().progress.elapsed()).max().unwrap_or_default()
     }
 
     pub(super) fn put(&self, mut object: K, origin: Origin) {
         strip(object.meta_mut());
-        self.unreadable_set().read(object.meta());
-        let changes = self.write().put(object, origin);
+        self.unreadable.lock().read(object.meta());
+        let changes = self.store.write().put(object, origin);
         self.notify(changes);
     }
 
     pub(super) fn leave(&self, meta: &ObjectMeta, stream: u8) {
-        self.unreadable_set().remove(meta.uid.as_ref());
-        let changes = self.write().leave(meta, stream);
+        self.unreadable.lock().remove(meta.uid.as_ref());
+        let changes = self.store.write().leave(meta, stream);
         self.notify(changes);
     }
 
     /// A source has finished a LIST.
     pub(super) fn finish_list(&self, listed: &HashSet<String>, version: u64, stream: u8) {
-        self.unreadable_set().listed(listed, stream);
-        let changes = self.write().listed(listed, version, stream);
+        self.unreadable.lock().listed(listed, stream);
+        let changes = self.store.write().listed(listed, version, stream);
         self.notify(changes);
         if let Some(source) = self.sources.get(usize::from(stream)) {
-            let first = !std::mem::replace(&mut source.state().listed, true);
+            let first = !std::mem::replace(&mut source.state.lock().listed, true);
             if first {
                 self.listed.send_modify(|listed| *listed += 1);
             }
@@ -178,14 +174,14 @@ impl<K: Cached> Cache<K> {
 
     pub(super) fn progressed(&self, stream: u8) {
         if let Some(source) = self.sources.get(usize::from(stream)) {
-            source.state().progress = Instant::now();
+            source.state.lock().progress = Instant::now();
         }
     }
 
     /// The newest resourceVersion that has been seen of this kind.
     #[must_use]
     pub fn highest(&self) -> u64 {
-        self.read().highest()
+        self.store.read().highest()
     }
 
     pub(super) fn source_name(&self, stream: u8) -> &'static str {
@@ -199,11 +195,7 @@ impl<K: Cached> Cache<K> {
         if known.is_some_and(|known| version(known.meta()) > version(&unreadable.metadata)) {
             return;
         }
-        self.unreadable_set().put(unreadable, stream);
-    }
-
-    fn unreadable_set(&self) -> MutexGuard<'_, UnreadableSet> {
-        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unreadable.lock().put(unreadable, stream);
     }
 
     fn notify(&self, changes: impl IntoIterator<Item = Change<K>>) {
@@ -211,26 +203,12 @@ impl<K: Cached> Cache<K> {
         if changes.peek().is_none() {
             return;
         }
-        let hooks = self.on_change.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let hooks = self.on_change.read().clone();
         for change in changes {
             for hook in &hooks {
                 hook(change.old.as_ref(), change.new.as_ref());
             }
         }
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Store<K>> {
-        self.store.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Store<K>> {
-        self.store.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Source {
-    fn state(&self) -> MutexGuard<'_, SourceState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

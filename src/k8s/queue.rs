@@ -9,10 +9,11 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt::Debug,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::{
     sync::Notify,
@@ -98,26 +99,26 @@ impl<T: Key> Default for Queue<T> {
 impl<T: Key> Queue<T> {
     /// Work on this key as soon as a worker is free.
     pub fn add(&self, key: T) {
-        self.state().make_ready(key);
+        self.state.lock().make_ready(key);
         self.wake.notify_one();
     }
 
     /// As [`Queue::add`], for one of very many keys that nobody waits for: it gives way to those that are added.
     pub fn sweep(&self, key: T) {
-        self.state().make_swept(key);
+        self.state.lock().make_swept(key);
         self.wake.notify_one();
     }
 
     /// Work on this key after `delay`. Of several delays the earliest counts.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.state().delay(key, Instant::now() + delay);
+        self.state.lock().delay(key, Instant::now() + delay);
         self.wake.notify_one();
     }
 
     /// How many keys wait for a worker.
     #[must_use]
     pub fn len(&self) -> usize {
-        let state = self.state();
+        let state = self.state.lock();
         state.ready.len() + state.swept
     }
 
@@ -125,7 +126,7 @@ impl<T: Key> Queue<T> {
     /// deadline it means that workers do not turn (trap B27).
     #[must_use]
     pub fn oldest_in_work(&self) -> Option<Duration> {
-        let state = self.state();
+        let state = self.state.lock();
         let working = state.slots.values().filter(|slot| slot.place == Place::Working);
         working.map(|slot| slot.since.elapsed()).max()
     }
@@ -134,7 +135,7 @@ impl<T: Key> Queue<T> {
     pub async fn next(&self) -> T {
         loop {
             let due = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.promote(Instant::now());
                 if let Some(key) = state.hand_out() {
                     return key;
@@ -155,7 +156,7 @@ impl<T: Key> Queue<T> {
     pub fn finish(&self, key: T, next: Next) {
         let now = Instant::now();
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let slot = state.slot(&key);
             slot.place = Place::Idle;
             slot.failures = if next == Next::Retry { slot.failures.saturating_add(1) } else { 0 };
@@ -171,10 +172,6 @@ impl<T: Key> Queue<T> {
             }
         }
         self.wake.notify_one();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

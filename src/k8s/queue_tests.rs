@@ -38,7 +38,7 @@ async fn a_key_added_during_work_waits_for_its_end() {
     assert_eq!(queue.next().await, "a");
     queue.finish("a", Next::Done);
     assert!(nothing_ready(&queue).await);
-    assert!(queue.state().slots.is_empty(), "nothing is remembered of a key that is done");
+    assert!(queue.state.lock().slots.is_empty(), "nothing is remembered of a key that is done");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,12 +105,12 @@ async fn failures_double_the_delay_and_success_resets_it() {
             "{waited:?}"
         );
         queue.finish(key, Next::Retry);
-        queue.state().slots.get_mut("a").unwrap().failures -= 1;
+        queue.state.lock().slots.get_mut("a").unwrap().failures -= 1;
         queue.add("a");
     }
     queue.next().await;
     queue.finish("a", Next::Done);
-    assert!(queue.state().slots.is_empty());
+    assert!(queue.state.lock().slots.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,5 +256,5 @@ async fn a_swept_key_is_like_any_other_to_its_worker() {
     assert_eq!(queue.next().await, "a");
     queue.finish("a", Next::Done);
     sleep(20 * SECOND).await;
-    assert!(nothing_ready(&queue).await && queue.state().slots.is_empty());
+    assert!(nothing_ready(&queue).await && queue.state.lock().slots.is_empty());
 }

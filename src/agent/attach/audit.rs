@@ -124,7 +124,7 @@ fn second_looks(agent: &Agent, driver: &str, found: &Found, mut looks: Vec<(Stri
     }
     for (name, _, mut look) in looks {
         look.earlier = earlier.get(&name).cloned().unwrap_or_default();
-        agent.audits.looks().insert(name.clone(), look);
+        agent.audits.looks.lock().insert(name.clone(), look);
         agent.queues.handles.add(name);
     }
 }
@@ -163,7 +163,7 @@ pub(crate) async fn live_locks(agent: &Agent, handle: &str) -> Result<Vec<Attach
 /// Looks again at a VolumeHandle that a listing made suspect, and reports. Only while its key is held, so that no call
 /// is in flight. A look that fails is made again after the next listing.
 pub(crate) async fn second_look(agent: &Agent, handle: &str) {
-    let Some(look) = agent.audits.looks().remove(handle) else { return };
+    let Some(look) = agent.audits.looks.lock().remove(handle) else { return };
     if let Err(error) = report(agent, handle, &look).await {
         tracing::warn!(handle, "what the driver lists as attached was not compared: {error}");
     }

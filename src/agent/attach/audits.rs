@@ -1,8 +1,9 @@
 //! What the audits of this agent have found so far, when the next one is due, and which VolumeHandles are looked at again.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift::{self, Finding};
@@ -13,7 +14,7 @@ pub(crate) struct Audits {
     /// The shortest time between two audits of one driver.
     shortest: Duration,
     drivers: Mutex<HashMap<String, Driver>>,
-    looks: Mutex<HashMap<String, Look>>,
+    pub looks: Mutex<HashMap<String, Look>>,
 }
 
 #[derive(Debug, Default)]
@@ -41,17 +42,9 @@ impl Audits {
         Self { shortest, drivers: Mutex::default(), looks: Mutex::default() }
     }
 
-    fn drivers(&self) -> MutexGuard<'_, HashMap<String, Driver>> {
-        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn looks(&self) -> MutexGuard<'_, HashMap<String, Look>> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes in the findings of a listing. Returns those of the listing before.
     pub fn listed(&self, driver: &str, found: Found) -> Found {
-        let mut drivers = self.drivers();
+        let mut drivers = self.drivers.lock();
         let state = drivers.entry(driver.to_owned()).or_default();
         state.quiet = if state.found == found { state.quiet.saturating_add(1) } else { 0 };
         std::mem::replace(&mut state.found, found)
@@ -59,11 +52,11 @@ impl Audits {
 
     /// Whether the last listing of the driver differed from the Attachments of this VolumeHandle.
     pub fn differed(&self, driver: &str, handle: &str) -> bool {
-        self.drivers().get(driver).is_some_and(|state| state.found.contains_key(handle))
+        self.drivers.lock().get(driver).is_some_and(|state| state.found.contains_key(handle))
     }
 
     pub fn failed(&self, driver: &str) {
-        let mut drivers = self.drivers();
+        let mut drivers = self.drivers.lock();
         let state = drivers.entry(driver.to_owned()).or_default();
         state.quiet = state.quiet.saturating_add(1);
     }
@@ -71,7 +64,7 @@ impl Audits {
     /// Time until the next listing: longer the longer nothing happens, never more than a third of the time spent on
     /// listings, and spread, because agents start together.
     pub fn pause(&self, driver: &str, took: Duration) -> Duration {
-        let quiet = self.drivers().get(driver).map_or(0, |state| state.quiet);
+        let quiet = self.drivers.lock().get(driver).map_or(0, |state| state.quiet);
         let interval = self.shortest.saturating_mul(drift::interval_factor(quiet));
         let spread = 0.9 + 0.2 * rand::random::<f64>();
         interval.max(took.saturating_mul(2)).mul_f64(spread)

@@ -7,9 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -113,7 +114,7 @@ impl Budgets {
     pub async fn turn(&self, budget: &Budget, limit: usize, key: Parked) -> Result<Turn<'_>, Busy> {
         let turn = |permit| Turn { permit: Some(permit), budgets: self, budget: budget.clone() };
         let semaphore = {
-            let mut slots = self.slots();
+            let mut slots = self.slots.lock();
             let slot = slots.entry(budget.clone()).or_insert_with(|| Slot {
                 limit,
                 semaphore: Arc::new(Semaphore::new(limit)),
@@ -145,7 +146,7 @@ impl Budgets {
         }
         // First whoever waited without a worker, then this one again.
         drop(place);
-        if let Some(slot) = self.slots().get_mut(budget) {
+        if let Some(slot) = self.slots.lock().get_mut(budget) {
             slot.park(key);
         }
         Err(Busy)
@@ -154,7 +155,7 @@ impl Budgets {
     /// Changes the slot of a budget whose turn or place was given back, and wakes a key that is parked for it.
     fn leave(&self, budget: &Budget, change: impl FnOnce(&mut Slot)) {
         let woken = {
-            let mut slots = self.slots();
+            let mut slots = self.slots.lock();
             let Some(slot) = slots.get_mut(budget) else { return };
             change(slot);
             slot.parked.pop_first().map(|(_, key)| {
@@ -165,10 +166,6 @@ impl Budgets {
         if let Some(key) = woken {
             (self.wake)(key);
         }
-    }
-
-    fn slots(&self) -> MutexGuard<'_, HashMap<Budget, Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -62,7 +62,7 @@ impl Rig {
         self.in_call.fetch_add(1, SeqCst);
         let _ = self.open.subscribe().wait_for(|open| open.contains(&kind)).await;
         self.in_call.fetch_sub(1, SeqCst);
-        self.called.lock().unwrap().push(key);
+        self.called.lock().push(key);
         Next::Done
     }
 
@@ -75,7 +75,7 @@ impl Rig {
     /// How many keys have been served. One that is woken while its pass begins is looked at once more; that is what a
     /// queue does, and finds nothing to do outside of this test.
     fn called(&self, kind: &str) -> usize {
-        let called = self.called.lock().unwrap();
+        let called = self.called.lock();
         called.iter().filter(|key| key.starts_with(kind)).collect::<std::collections::HashSet<_>>().len()
     }
 }
@@ -118,7 +118,7 @@ async fn who_was_parked_is_woken_when_there_is_room() {
     assert_eq!(rig.called("slow/make"), 1_000);
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert!(
-        rig.budgets.slots().values().all(|s| s.waiting == 0 && s.parked.is_empty() && s.tickets.is_empty())
+        rig.budgets.slots.lock().values().all(|s| s.waiting == 0 && s.parked.is_empty() && s.tickets.is_empty())
     );
 }
 
@@ -165,7 +165,7 @@ async fn a_key_is_parked_once_however_often_it_comes() {
     for _ in 0..3 {
         assert_eq!(budgets.turn(&full, 1, key(1)).await.unwrap_err(), Busy);
     }
-    let parked: Vec<_> = budgets.slots()[&full].parked.values().cloned().collect();
+    let parked: Vec<_> = budgets.slots.lock()[&full].parked.values().cloned().collect();
     assert_eq!(parked, [key(1)]);
 }
 

@@ -2,9 +2,9 @@
 //! object's status after a restart.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::failure::{Failure, Pace};
@@ -63,7 +63,7 @@ impl Retries {
     /// How long this step still has to wait; nothing if it may be tried.
     #[must_use]
     pub fn wait(&self, step: &Step<'_>) -> Option<Duration> {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         let entry = entries.get(step.uid).filter(|e| e.rpc == step.rpc && e.generation == step.generation)?;
         Some(entry.due.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
@@ -71,7 +71,7 @@ impl Retries {
     /// Counts a failure. `before` is the number of attempts in the object's status, for the first failure of this
     /// process. `driver` is the plugin's name.
     pub fn failed(&self, step: &Step<'_>, failure: &Failure, before: Option<i64>, driver: &str) -> Attempt {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let earlier = match entries.get(step.uid) {
             Some(entry) if entry.rpc == step.rpc && entry.generation == step.generation => entry.attempts,
             Some(_) => 0,
@@ -101,12 +101,12 @@ impl Retries {
     /// Forgets the failures of an object, whose step succeeded or which is gone. Returns whether [`Self::word`] said
     /// why it had not.
     pub fn clear(&self, uid: &str) -> bool {
-        self.entries().remove(uid).is_some_and(|entry| entry.word.is_some())
+        self.entries.lock().remove(uid).is_some_and(|entry| entry.word.is_some())
     }
 
     /// Keeps in words why the last step failed, for one of which no claim can tell. Returns whether that is news.
     pub fn keep_word(&self, uid: &str, word: String) -> bool {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(uid) else { return false };
         let news = entry.word.as_ref() != Some(&word);
         entry.word = Some(word);
@@ -116,14 +116,14 @@ impl Retries {
     /// What [`Self::keep_word`] has kept.
     #[must_use]
     pub fn word(&self, uid: &str) -> Option<String> {
-        self.entries().get(uid)?.word.clone()
+        self.entries.lock().get(uid)?.word.clone()
     }
 
     /// Makes the steps due that waited for a plugin which answers again. Returns the UIDs of their objects.
     pub fn plugin_is_back(&self, driver: &str) -> Vec<String> {
         let now = Instant::now();
         let mut due = Vec::new();
-        for (uid, entry) in self.entries().iter_mut() {
+        for (uid, entry) in self.entries.lock().iter_mut() {
             if entry.missing.as_deref() == Some(driver) {
                 entry.due = now;
                 entry.missing = None;
@@ -136,17 +136,13 @@ impl Retries {
     /// Makes the steps due that failed for a reason which is over. Returns the UIDs of their objects.
     pub fn reason_is_over(&self, reason: Reason) -> Vec<String> {
         let now = Instant::now();
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let over = entries.iter_mut().filter(|(_, entry)| entry.reason == reason);
         over.map(|(uid, entry)| {
             entry.due = now;
             uid.clone()
         })
         .collect()
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,9 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -79,7 +80,7 @@ impl Registry {
     /// names a `socket`, that process comes first for all that it offers, and without it there is none.
     #[must_use]
     pub fn best(&self, driver: &str, service: Service, socket: Option<&Path>) -> Option<Endpoint> {
-        let state = self.state();
+        let state = self.state.lock();
         let all = || state.sockets.values().map(|w| &w.endpoint).filter(|e| e.driver() == Some(driver));
         if let Some(socket) = socket {
             let named = all().find(|e| e.path == socket)?;
@@ -97,7 +98,7 @@ impl Registry {
     /// The process at this socket, if it says this name and does not say what it serves.
     #[must_use]
     pub fn unread(&self, driver: &str, path: &Path) -> Option<Endpoint> {
-        let state = self.state();
+        let state = self.state.lock();
         let endpoint = state.sockets.get(path).map(|w| &w.endpoint);
         endpoint.filter(|e| e.is_unread() && e.driver() == Some(driver)).cloned()
     }
@@ -105,7 +106,7 @@ impl Registry {
     /// The drivers that answer.
     #[must_use]
     pub fn drivers(&self) -> Vec<String> {
-        let state = self.state();
+        let state = self.state.lock();
         let serving = state.sockets.values().filter(|w| w.endpoint.serving.is_some());
         serving.filter_map(|w| w.endpoint.driver().map(str::to_owned)).collect()
     }
@@ -114,14 +115,14 @@ impl Registry {
     /// not seen.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let waited = state.scanned.map(|scanned| scanned.elapsed());
         waited.is_some_and(|waited| waited > SETTLED || state.sockets.values().all(|w| w.reported))
     }
 
     /// Has the processes of a driver probed now, because a call has found the connection broken.
     pub fn poke(&self, driver: &str) {
-        for watched in self.state().sockets.values() {
+        for watched in self.state.lock().sockets.values() {
             if watched.endpoint.driver() == Some(driver) {
                 watched.poke.notify_one();
             }
@@ -134,7 +135,7 @@ impl Registry {
         loop {
             let mut named = self.surroundings.named_sockets();
             // The Plugin that named one may be gone, and undo goes on (rule R9).
-            named.extend(self.state().sockets.keys().cloned());
+            named.extend(self.state.lock().sockets.keys().cloned());
             let scan = folders.look(named).await;
             self.surroundings.unanswered(scan.unanswered.len());
             self.reconcile(&scan);
@@ -146,7 +147,7 @@ impl Registry {
         let found = &scan.found;
         let mut told = HashSet::new();
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.scanned.get_or_insert_with(Instant::now);
             let State { sockets, serial, .. } = &mut *state;
             sockets.retain(|path, watched| {
@@ -205,7 +206,7 @@ impl Registry {
     /// Takes in the report of a process's watcher.
     fn report(&self, path: &Path, serial: u64, seen: Seen, health: Health) {
         let (driver, before, arrived) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             // A watcher that was aborted in the middle of its report speaks of a socket that is gone.
             let Some(watched) = state.sockets.get_mut(path).filter(|w| w.endpoint.serial == serial) else {
                 return;
@@ -241,10 +242,6 @@ impl Registry {
 
     pub(crate) fn deadlines(&self) -> Deadlines {
         self.deadlines.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -147,7 +147,7 @@ pub(crate) struct World {
 
 impl Surroundings for World {
     fn named_sockets(&self) -> Vec<PathBuf> {
-        self.named.lock().unwrap().clone()
+        self.named.lock().clone()
     }
 
     fn health_timeout(&self, _: &str) -> Duration {
@@ -164,7 +164,7 @@ impl Surroundings for World {
             self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_err(),
             "as the test asked"
         );
-        self.told.lock().unwrap().push((driver.to_owned(), serving));
+        self.told.lock().push((driver.to_owned(), serving));
     }
 }
 
@@ -214,7 +214,7 @@ async fn a_plugin_is_found_serves_and_its_end_is_noticed_at_once() {
 
     let _server = serve(&driver, &path);
     until("serving again", || registry.client_for("a.test", Service::Identity).is_some()).await;
-    let told = world.told.lock().unwrap().clone();
+    let told = world.told.lock().clone();
     assert_eq!(told.iter().filter(|(name, serving)| name == "a.test" && *serving).count(), 2, "{told:?}");
 }
 
@@ -226,7 +226,7 @@ async fn a_watch_that_panics_is_begun_anew() {
     let path = directory.path().join("a/csi.sock");
     let server = serve(&driver, &path);
     until("the panic is seen", || world.panics.load(Ordering::SeqCst) == 1).await;
-    until("told after it", || world.told.lock().unwrap().contains(&("a.test".to_owned(), true))).await;
+    until("told after it", || world.told.lock().contains(&("a.test".to_owned(), true))).await;
     // What happens to the process is noticed again.
     drop(server);
     until("gone", || registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.gone)).await;
@@ -287,7 +287,7 @@ async fn a_named_process_that_does_not_say_what_it_serves_is_not_passed_over() {
     let Fixture { directory, world, registry } = fixture();
     let (named, other) = (directory.path().join("a/csi.sock"), directory.path().join("b/csi.sock"));
     let _ill = serve(&Driver { name: "a.test".into(), ill: true, ..Driver::default() }, &named);
-    until("told of", || world.told.lock().unwrap().contains(&("a.test".into(), false))).await;
+    until("told of", || world.told.lock().contains(&("a.test".into(), false))).await;
     let _well = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &other);
     until("serving", || registry.client_for("a.test", Service::Node).is_some()).await;
     let best = |service| registry.best("a.test", service, Some(&named)).map(|e| e.path);
@@ -337,9 +337,9 @@ async fn a_socket_that_goes_before_it_was_asked_is_forgotten() {
     // Told is told before the next look, so what comes after it has nothing before it.
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("told", || !world.told.lock().unwrap().is_empty()).await;
+    until("told", || !world.told.lock().is_empty()).await;
     assert_eq!(registry.drivers(), ["a.test"]);
-    assert!(world.told.lock().unwrap().iter().all(|(name, _)| name == "a.test"));
+    assert!(world.told.lock().iter().all(|(name, _)| name == "a.test"));
 }
 
 /// T57.
@@ -354,7 +354,7 @@ async fn a_plugin_that_changes_its_name_leaves_nothing_under_the_old_one() {
     until("serving under the new name", || registry.client_for("b.test", Service::Identity).is_some()).await;
     assert!(registry.best("a.test", Service::Identity, None).is_none());
     assert_eq!(registry.drivers(), ["b.test"]);
-    assert!(world.told.lock().unwrap().contains(&("a.test".into(), false)));
+    assert!(world.told.lock().contains(&("a.test".into(), false)));
 }
 
 #[tokio::test]
@@ -376,9 +376,9 @@ async fn a_socket_that_nobody_names_any_more_serves_until_it_is_gone() {
     let Fixture { directory, world, registry } = fixture();
     let path = directory.path().join("a/driver.socket");
     let _server = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &path);
-    world.named.lock().unwrap().push(path.clone());
+    world.named.lock().push(path.clone());
     until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
-    world.named.lock().unwrap().clear();
+    world.named.lock().clear();
     // The one that appears now is found by a look that begins after that.
     let other = directory.path().join("b/csi.sock");
     let _other = serve(&Driver { name: "b.test".into(), ..Driver::default() }, &other);

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, io};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -242,7 +243,7 @@ async fn bounded_for<T: Send + 'static>(
     // Never closed, so there is always a permit to wait for.
     let _permit = LOOKS.acquire().await.ok();
     {
-        let given_up = given_up();
+        let given_up = GIVEN_UP.lock();
         if given_up.values().any(|(of, hanging)| *of == kind && *hanging == path) {
             // No second thread goes where one has not come back from.
             return Err(MountError::Hangs { path });
@@ -256,7 +257,7 @@ async fn bounded_for<T: Send + 'static>(
     let end = ended.clone();
     let task = tokio::task::spawn_blocking(move || {
         let result = work(&inner);
-        let mut given_up = given_up();
+        let mut given_up = GIVEN_UP.lock();
         end.store(true, Ordering::Relaxed);
         given_up.remove(&number);
         result
@@ -265,7 +266,7 @@ async fn bounded_for<T: Send + 'static>(
         Ok(Ok(result)) => result,
         Ok(Err(ended)) => Err(MountError::Look { path, source: io::Error::other(ended) }),
         Err(_) => {
-            let mut given_up = given_up();
+            let mut given_up = GIVEN_UP.lock();
             // Under the lock: it may have come back in this moment.
             if !ended.load(Ordering::Relaxed) {
                 given_up.insert(number, (kind, path.clone()));
@@ -273,10 +274,6 @@ async fn bounded_for<T: Send + 'static>(
             Err(MountError::Hangs { path })
         }
     }
-}
-
-fn given_up() -> MutexGuard<'static, BTreeMap<u64, (Work, PathBuf)>> {
-    GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn look_now(path: &Path) -> Result<Option<Device>, MountError> {

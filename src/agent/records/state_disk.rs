@@ -6,9 +6,9 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tokio::sync::Notify;
@@ -47,7 +47,7 @@ impl StateDisk {
     /// Why it takes no writes, if it does not.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.problem.lock().clone()
     }
 
     /// Takes in that a write has failed.
@@ -56,7 +56,7 @@ impl StateDisk {
     }
 
     fn learn(&self, problem: Option<String>) {
-        let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.problem.lock();
         if *known != problem {
             if let Some(problem) = &problem {
                 tracing::error!("{problem}");

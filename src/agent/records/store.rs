@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::files;
@@ -69,7 +69,7 @@ impl Records {
     /// The files that cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> Vec<Unreadable> {
-        self.lock_unreadable().clone()
+        self.unreadable.lock().clone()
     }
 
     /// Puts a file away that cannot be read, after somebody has looked after its mounts: it is kept, and no longer
@@ -80,14 +80,14 @@ impl Records {
         let path = unreadable.path.clone();
         let done = on_thread(attachment_uid, move || files::dismiss(&path)).await?;
         done.map_err(|source| RecordError::Store { path: unreadable.path.clone(), source })?;
-        self.lock_unreadable().retain(|u| u.path != unreadable.path);
+        self.unreadable.lock().retain(|u| u.path != unreadable.path);
         Ok(Some(unreadable))
     }
 
     /// Puts everything that the records speak of in doubt, because the API server's history went back. It is on disk
     /// when this returns.
     pub fn doubt_all(&self) -> Result<(), RecordError> {
-        let uids = self.known().values().flat_map(Stored::uids).collect::<Vec<_>>();
+        let uids = self.known.lock().values().flat_map(Stored::uids).collect::<Vec<_>>();
         let raised = self.doubts.raise(uids);
         raised.map_err(|source| RecordError::Open { path: self.directory.clone(), source })
     }
@@ -102,7 +102,7 @@ impl Records {
     /// VolumeHandles with a record that is in doubt.
     #[must_use]
     pub fn in_doubt(&self) -> BTreeSet<String> {
-        let all: Vec<Stored> = self.known().values().cloned().collect();
+        let all: Vec<Stored> = self.known.lock().values().cloned().collect();
         let doubted = all.into_iter().filter(|stored| !self.doubted(stored).is_empty());
         doubted.map(|stored| stored.record.handle_name).collect()
     }
@@ -119,38 +119,34 @@ impl Records {
 
     /// Shows the records of a driver, in no order.
     pub fn visit(&self, driver: &str, look: impl FnMut(&Stored)) {
-        self.known().values().filter(|stored| stored.record.driver_name == driver).for_each(look);
+        self.known.lock().values().filter(|stored| stored.record.driver_name == driver).for_each(look);
     }
 
     /// The records of what is, or may be, mounted.
     #[must_use]
     pub fn with_traces(&self) -> Vec<Stored> {
-        self.known().values().filter(|stored| stored.record.has_traces()).cloned().collect()
+        self.known.lock().values().filter(|stored| stored.record.has_traces()).cloned().collect()
     }
 
     /// The records that the API server does not account for.
     #[must_use]
     pub fn forgotten(&self) -> Vec<Stored> {
-        let known = self.known();
+        let known = self.known.lock();
         let found = known.values().filter(|s| s.record.forgotten.is_some());
         let sorted: BTreeMap<_, _> = found.map(|s| (s.record.attachment_uid.clone(), s.clone())).collect();
         sorted.into_values().collect()
     }
 
-    fn lock_unreadable(&self) -> MutexGuard<'_, Vec<Unreadable>> {
-        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The record of an Attachment.
     #[must_use]
     pub fn get(&self, attachment_uid: &AttachmentUid) -> Option<Stored> {
-        self.known().get(attachment_uid).cloned()
+        self.known.lock().get(attachment_uid).cloned()
     }
 
     /// The records of a VolumeHandle, in the order of their UIDs.
     #[must_use]
     pub fn of_handle(&self, handle_name: &str) -> Vec<Stored> {
-        let known = self.known();
+        let known = self.known.lock();
         let found = known.values().filter(|s| s.record.handle_name == handle_name);
         let sorted: BTreeMap<_, _> = found.map(|s| (s.record.attachment_uid.clone(), s.clone())).collect();
         sorted.into_values().collect()
@@ -159,19 +155,19 @@ impl Records {
     /// Names of the VolumeHandles that have a record.
     #[must_use]
     pub fn handles(&self) -> Vec<String> {
-        self.known().values().map(|s| s.record.handle_name.clone()).collect()
+        self.known.lock().values().map(|s| s.record.handle_name.clone()).collect()
     }
 
     /// How many records there are of a driver.
     #[must_use]
     pub fn number_of(&self, driver: &str) -> usize {
-        self.known().values().filter(|s| s.record.driver_name == driver).count()
+        self.known.lock().values().filter(|s| s.record.driver_name == driver).count()
     }
 
     /// How many records there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.known().len()
+        self.known.lock().len()
     }
 
     /// Whether there is no record.
@@ -200,7 +196,7 @@ impl Records {
 
     /// Changes the copy in memory only, for what a look at the mounts has shown: it is looked at again after a restart.
     pub fn note(&self, stored: Stored) {
-        self.known().insert(stored.record.attachment_uid.clone(), stored);
+        self.known.lock().insert(stored.record.attachment_uid.clone(), stored);
     }
 
     /// Removes a record, for its Attachment is undone, and with it what could not be read of the same Attachment: a
@@ -208,9 +204,9 @@ impl Records {
     /// is left to [`Self::catch_up`]. Returns whether there was a file that could not be read.
     pub async fn remove(&self, attachment_uid: &AttachmentUid) -> bool {
         let handle = self.get(attachment_uid).map(|stored| stored.record.handle_name);
-        self.known().remove(attachment_uid);
+        self.known.lock().remove(attachment_uid);
         let had_more = {
-            let mut all = self.lock_unreadable();
+            let mut all = self.unreadable.lock();
             let before = all.len();
             all.retain(|unreadable| unreadable.attachment_uid != *attachment_uid);
             all.len() < before
@@ -223,13 +219,13 @@ impl Records {
 
     /// Brings the files of a VolumeHandle to what is in memory. Called by whoever may store its records.
     pub async fn catch_up(&self, handle_name: &str) -> Result<(), RecordError> {
-        let all = self.deferred().clone();
+        let all = self.deferred.lock().clone();
         for (uid, handle) in all.into_iter().filter(|(_, handle)| handle == handle_name) {
             match self.get(&uid) {
                 Some(stored) => self.write(&stored).await?,
                 // No record could be written in place of a file that cannot be read: the file is all there is.
                 None if self.unreadable().iter().any(|file| file.attachment_uid == uid) => {
-                    self.deferred().remove(&uid);
+                    self.deferred.lock().remove(&uid);
                 }
                 None => self.unlink(&uid, handle).await?,
             }
@@ -240,7 +236,7 @@ impl Records {
     /// VolumeHandles whose files may say more than is true.
     #[must_use]
     pub fn deferred_handles(&self) -> BTreeSet<String> {
-        self.deferred().values().cloned().collect()
+        self.deferred.lock().values().cloned().collect()
     }
 
     async fn write(&self, stored: &Stored) -> Result<(), RecordError> {
@@ -266,12 +262,12 @@ impl Records {
         handle: String,
         work: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<io::Result<()>, RecordError> {
-        self.deferred().insert(uid.clone(), handle);
+        self.deferred.lock().insert(uid.clone(), handle);
         // The semaphore is never closed, so there is always a permit to wait for.
         let _permit = self.writes.acquire().await.ok();
         let done = on_thread(uid, work).await?;
         match &done {
-            Ok(()) => drop(self.deferred().remove(uid)),
+            Ok(()) => drop(self.deferred.lock().remove(uid)),
             Err(error) => self.disk.failed(error),
         }
         Ok(done)
@@ -279,27 +275,19 @@ impl Records {
 
     /// Sets aside a file that is no record and has kept its name because it could not be renamed.
     async fn keep_unreadable(&self, uid: &str, path: &Path) -> Result<(), RecordError> {
-        if !self.lock_unreadable().iter().any(|unreadable| unreadable.path == path) {
+        if !self.unreadable.lock().iter().any(|unreadable| unreadable.path == path) {
             return Ok(());
         }
         let from = path.to_owned();
         let aside = on_thread(uid, move || files::set_aside(&from)).await?;
         let aside = aside.map_err(|source| RecordError::Store { path: path.to_owned(), source })?;
-        let mut all = self.lock_unreadable();
+        let mut all = self.unreadable.lock();
         all.iter_mut().filter(|u| u.path == path).for_each(|unreadable| unreadable.path.clone_from(&aside));
         Ok(())
     }
 
     fn file(&self, uid: &str) -> PathBuf {
         files::file_of(&self.directory, uid)
-    }
-
-    fn deferred(&self) -> MutexGuard<'_, BTreeMap<AttachmentUid, String>> {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<AttachmentUid, Stored>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

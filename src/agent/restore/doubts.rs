@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::agent::records::files;
 
@@ -43,7 +44,7 @@ impl Doubts {
 
     /// Puts these objects in doubt too. They are on disk when this returns.
     pub fn raise(&self, uids: impl IntoIterator<Item = String>) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.fresh = true;
         state.uids.extend(uids);
         let text = state.uids.iter().fold(String::new(), |text, uid| text + uid + "\n");
@@ -55,21 +56,17 @@ impl Doubts {
 
     /// The UIDs among these that are in doubt.
     pub fn among<'a>(&self, uids: impl Iterator<Item = &'a String>) -> Vec<String> {
-        let state = self.state();
+        let state = self.state.lock();
         uids.filter(|uid| state.uids.contains(*uid)).cloned().collect()
     }
 
     /// Ends the doubt about an object that the API server has. The file stays until nothing is in doubt: what it says
     /// too much is found out again.
     pub fn settle(&self, uid: &str) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.fresh && state.uids.remove(uid) && state.uids.is_empty() {
             let _ = fs::remove_file(&self.file);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

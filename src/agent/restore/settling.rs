@@ -2,7 +2,8 @@
 //! mounted (rule R7): the leader waits for that, and takes none of them for free before.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// The VolumeHandles whose records have yet to be compared with the API server. None where nothing went back, or
 /// everything was said.
@@ -12,29 +13,25 @@ pub(crate) struct Settling(Mutex<Option<BTreeSet<String>>>);
 impl Settling {
     /// Begins with these VolumeHandles to compare.
     pub fn begin(&self, handles: BTreeSet<String>) {
-        *self.state() = (!handles.is_empty()).then_some(handles);
+        *self.0.lock() = (!handles.is_empty()).then_some(handles);
     }
 
     /// Takes a VolumeHandle off the list after a pass over it that had nothing more to do, or nothing that it may do
     /// now.
     pub fn looked(&self, handle: &str) {
-        if let Some(left) = self.state().as_mut() {
+        if let Some(left) = self.0.lock().as_mut() {
             left.remove(handle);
         }
     }
 
     /// How many handles are left to look at; nothing if nothing went back, or all is said.
     pub fn left(&self) -> Option<usize> {
-        self.state().as_ref().map(BTreeSet::len)
+        self.0.lock().as_ref().map(BTreeSet::len)
     }
 
     /// All is said.
     pub fn end(&self) {
-        *self.state() = None;
-    }
-
-    fn state(&self) -> MutexGuard<'_, Option<BTreeSet<String>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = None;
     }
 }
 
@@ -46,12 +43,12 @@ mod tests {
     fn every_handle_is_looked_at() {
         let settling = Settling::default();
         settling.begin(BTreeSet::new());
-        assert!(settling.state().is_none());
+        assert!(settling.0.lock().is_none());
         settling.begin(["a".to_owned(), "b".into()].into());
         settling.looked("a");
-        assert_eq!(settling.state().as_ref().map(BTreeSet::len), Some(1));
+        assert_eq!(settling.0.lock().as_ref().map(BTreeSet::len), Some(1));
         settling.looked("b");
         settling.looked("c");
-        assert_eq!(settling.state().as_ref().map(BTreeSet::len), Some(0));
+        assert_eq!(settling.0.lock().as_ref().map(BTreeSet::len), Some(0));
     }
 }
