@@ -28,7 +28,7 @@ pub struct CallLabels {
     /// CSI call, for example NodeStageVolume.
     pub rpc: &'static str,
     /// gRPC code, for example Ok or DeadlineExceeded.
-    pub code: &'static str,
+    pub code: String,
 }
 
 /// Labels of `moor_csi_call_seconds`.

@@ -184,7 +184,7 @@ impl Agent {
     ) -> Result<T, CallError> {
         let started = Instant::now();
         let result = call.await;
-        let code = result.as_ref().map_or_else(|error| code_name(error.code), |_| "Ok");
+        let code = format!("{:?}", result.as_ref().map_or_else(|error| error.code, |_| tonic::Code::Ok));
         self.metrics.csi_calls.get_or_create(&CallLabels { rpc: rpc.name(), code }).inc();
         let seconds = started.elapsed().as_secs_f64();
         self.metrics.csi_call_seconds.get_or_create(&RpcLabels { rpc: rpc.name() }).observe(seconds);
@@ -244,29 +244,5 @@ impl Agent {
     {
         let (recorder, object) = (self.recorder.clone(), object.clone());
         tokio::spawn(async move { recorder.publish(&*object, reason, action, &note).await });
-    }
-}
-
-/// gRPC's code as the metric prints it.
-fn code_name(code: tonic::Code) -> &'static str {
-    use tonic::Code;
-    match code {
-        Code::Ok => "Ok",
-        Code::Cancelled => "Cancelled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
     }
 }
