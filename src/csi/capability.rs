@@ -1,33 +1,10 @@
 //! What a plugin can do, as sets; and what is asked of a volume, as CSI's VolumeCapability.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::volume_capability::{AccessType, BlockVolume, MountVolume, access_mode::Mode};
 use crate::api::capability::{AccessMode, AttachmentMode};
-
-/// A capability as the protocol names it. The types that have this are those of the compiled protocol.
-pub trait Named: Copy + Ord {
-    /// The capability with a number of the protocol; nothing for a number that this version does not have, and for
-    /// UNKNOWN.
-    fn from_number(number: i32) -> Option<Self>;
-    /// Its name in the protocol.
-    fn name(self) -> &'static str;
-}
-
-macro_rules! named {
-    ($($capability:ty),+ $(,)?) => {$(
-        impl Named for $capability {
-            fn from_number(number: i32) -> Option<Self> {
-                Self::try_from(number).ok().filter(|known| *known != Self::Unknown)
-            }
-            fn name(self) -> &'static str {
-                self.as_str_name()
-            }
-        }
-    )+};
-}
 
 /// Capabilities of the controller service (CSI ControllerGetCapabilities).
 pub use wire::controller_service_capability::rpc::Type as ControllerCapability;
@@ -38,81 +15,19 @@ pub use wire::plugin_capability::service::Type as PluginService;
 /// When a volume can be enlarged (CSI GetPluginCapabilities).
 pub use wire::plugin_capability::volume_expansion::Type as Expansion;
 
-named!(PluginService, Expansion, ControllerCapability, NodeCapability);
-
-/// The capabilities that a driver has and this version of moor knows. What a newer driver has beyond them is not for
-/// us and is left out without an error.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Capabilities<T>(BTreeSet<T>);
-
-/// The capabilities of a Controller service.
-pub type ControllerCapabilities = Capabilities<ControllerCapability>;
-/// The capabilities of a Node service.
-pub type NodeCapabilities = Capabilities<NodeCapability>;
-
-impl<T: Named> Capabilities<T> {
-    /// Whether the driver has it.
-    #[must_use]
-    pub fn has(&self, capability: T) -> bool {
-        self.0.contains(&capability)
-    }
-
-    /// In the protocol's names and order, to be stored and shown.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.0.iter().map(|capability| capability.name())
-    }
-
-    /// From the numbers on the wire.
-    pub fn from_numbers(numbers: impl IntoIterator<Item = i32>) -> Self {
-        Self(numbers.into_iter().filter_map(T::from_number).collect())
-    }
-}
-
-impl<T> Default for Capabilities<T> {
-    fn default() -> Self {
-        Self(BTreeSet::new())
-    }
-}
-
-impl<T: Named> fmt::Debug for Capabilities<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.names()).finish()
-    }
-}
-
-impl ControllerCapabilities {
-    pub(super) fn from_wire(capabilities: &[wire::ControllerServiceCapability]) -> Self {
-        use wire::controller_service_capability::Type;
-        Self::from_numbers(capabilities.iter().filter_map(|capability| {
-            let Type::Rpc(rpc) = capability.r#type?;
-            Some(rpc.r#type)
-        }))
-    }
-
-    /// Which single-node modes may be sent to the controller service.
-    #[must_use]
-    pub fn single_node(&self) -> SingleNode {
-        SingleNode::from_capability(self.has(ControllerCapability::SingleNodeMultiWriter))
-    }
-}
-
-impl NodeCapabilities {
-    pub(super) fn from_wire(capabilities: &[wire::NodeServiceCapability]) -> Self {
-        use wire::node_service_capability::Type;
-        Self::from_numbers(capabilities.iter().filter_map(|capability| {
-            let Type::Rpc(rpc) = capability.r#type?;
-            Some(rpc.r#type)
-        }))
-    }
+/// The capabilities that a driver has and this version of moor knows, in the protocol's order. What a newer driver has
+/// beyond them is not for us and is left out without an error; so is UNKNOWN, the protocol's zero.
+pub(super) fn known<T: TryFrom<i32> + Default + Ord>(numbers: impl IntoIterator<Item = i32>) -> BTreeSet<T> {
+    numbers.into_iter().filter_map(|number| T::try_from(number).ok()).filter(|t| *t != T::default()).collect()
 }
 
 /// What GetPluginCapabilities says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginCapabilities {
     /// The services and whether topology matters.
-    pub services: Capabilities<PluginService>,
+    pub services: BTreeSet<PluginService>,
     /// When volumes can be enlarged; empty if the driver does not say.
-    pub expansion: Capabilities<Expansion>,
+    pub expansion: BTreeSet<Expansion>,
 }
 
 impl PluginCapabilities {
@@ -120,11 +35,11 @@ impl PluginCapabilities {
         use wire::plugin_capability::Type;
         let kinds = || capabilities.iter().filter_map(|capability| capability.r#type.as_ref());
         Self {
-            services: Capabilities::from_numbers(kinds().filter_map(|kind| match kind {
+            services: known(kinds().filter_map(|kind| match kind {
                 Type::Service(service) => Some(service.r#type),
                 Type::VolumeExpansion(_) => None,
             })),
-            expansion: Capabilities::from_numbers(kinds().filter_map(|kind| match kind {
+            expansion: known(kinds().filter_map(|kind| match kind {
                 Type::VolumeExpansion(expansion) => Some(expansion.r#type),
                 Type::Service(_) => None,
             })),
@@ -143,7 +58,10 @@ pub enum SingleNode {
 }
 
 impl SingleNode {
-    fn from_capability(has: bool) -> Self {
+    /// Which modes may be sent to a controller service.
+    #[must_use]
+    pub fn of(service: &BTreeSet<ControllerCapability>) -> Self {
+        let has = service.contains(&ControllerCapability::SingleNodeMultiWriter);
         if has { Self::SingleAndMulti } else { Self::WriterOnly }
     }
 }
@@ -200,8 +118,9 @@ mod tests {
 
     #[test]
     fn a_capability_from_a_newer_protocol_is_left_out() {
-        let known = ControllerCapabilities::from_numbers([1, 0, 2, 9999, -1]);
-        assert_eq!(known.names().collect::<Vec<_>>(), ["CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME"]);
+        let known = known::<ControllerCapability>([1, 0, 2, 9999, -1]);
+        let names: Vec<_> = known.iter().map(ControllerCapability::as_str_name).collect();
+        assert_eq!(names, ["CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME"]);
     }
 
     #[test]
@@ -214,22 +133,21 @@ mod tests {
             of(Type::Service(Service { r#type: 77 })),
             wire::PluginCapability { r#type: None },
         ]);
-        assert!(capabilities.services.has(PluginService::ControllerService));
-        assert!(!capabilities.services.has(PluginService::VolumeAccessibilityConstraints));
-        assert!(capabilities.expansion.has(Expansion::Online));
+        assert!(capabilities.services.contains(&PluginService::ControllerService));
+        assert!(!capabilities.services.contains(&PluginService::VolumeAccessibilityConstraints));
+        assert!(capabilities.expansion.contains(&Expansion::Online));
     }
 
     #[test]
     fn single_node_writer_is_sent_as_multi_writer_where_the_driver_has_it() {
-        let with = ControllerCapabilities::from_numbers([ControllerCapability::SingleNodeMultiWriter.into()]);
-        let with = with.single_node();
+        let with = SingleNode::of(&BTreeSet::from([ControllerCapability::SingleNodeMultiWriter]));
         assert_eq!(mode(AccessMode::SingleNodeWriter, with), Mode::SingleNodeMultiWriter);
         assert_eq!(mode(AccessMode::SingleNodeSingleWriter, with), Mode::SingleNodeSingleWriter);
     }
 
     #[test]
     fn an_older_driver_never_sees_the_newer_modes() {
-        let without = ControllerCapabilities::default().single_node();
+        let without = SingleNode::of(&BTreeSet::new());
         for access in AccessMode::ALL {
             let sent = mode(access, without);
             assert!(!matches!(sent, Mode::SingleNodeMultiWriter | Mode::SingleNodeSingleWriter), "{access}");

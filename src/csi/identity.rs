@@ -4,19 +4,12 @@ use super::capability::PluginCapabilities;
 use super::channel::{ANSWER_LIMIT, Plugin};
 use super::error::CallError;
 use super::proto::csi::v1::identity_client::IdentityClient;
-use super::proto::csi::v1::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest};
+use super::proto::csi::v1::{
+    GetPluginCapabilitiesRequest, GetPluginInfoRequest, GetPluginInfoResponse, ProbeRequest,
+};
 use super::redact::Scrub;
 use super::rpc::Rpc;
 use super::sizes;
-
-/// Who a plugin says it is (CSI GetPluginInfo).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PluginInfo {
-    /// The driver's name; checked to be a domain name of at most 63 characters.
-    pub name: String,
-    /// Free form, for people, at most [`sizes::STRING_LIMIT`] bytes. Empty if the driver does not say, though it should.
-    pub vendor_version: String,
-}
 
 impl Plugin {
     fn identity(&self) -> IdentityClient<tonic::transport::Channel> {
@@ -25,21 +18,23 @@ impl Plugin {
 
     /// GetPluginInfo.
     ///
-    /// Fails with `Origin::Reply` if the name is no plugin name.
-    pub async fn get_plugin_info(&self) -> Result<PluginInfo, CallError> {
+    /// Fails with `Origin::Reply` if the name is no plugin name. The version is of at most [`sizes::STRING_LIMIT`] bytes, and
+    /// empty if the driver does not say, though it should.
+    pub async fn get_plugin_info(&self) -> Result<GetPluginInfoResponse, CallError> {
         const RPC: Rpc = Rpc::GetPluginInfo;
-        let answer = self
+        let mut answer = self
             .call(RPC, "", &Scrub::nothing(), GetPluginInfoRequest {}, |request| async move {
                 self.identity().get_plugin_info(request).await
             })
             .await?;
         sizes::plugin_name(&answer.name).map_err(|error| CallError::reply(RPC, error.to_string()))?;
         // Longer than CSI allows is cut: a status with it would be refused, and with it all that the status says.
-        let mut vendor_version = Scrub::nothing().clean(&answer.vendor_version);
-        let bound = sizes::STRING_LIMIT.min(vendor_version.len());
-        let end = (0..=bound).rev().find(|end| vendor_version.is_char_boundary(*end));
-        vendor_version.truncate(end.unwrap_or_default());
-        Ok(PluginInfo { name: answer.name, vendor_version })
+        let version = &mut answer.vendor_version;
+        *version = Scrub::nothing().clean(version);
+        let bound = sizes::STRING_LIMIT.min(version.len());
+        let end = (0..=bound).rev().find(|end| version.is_char_boundary(*end));
+        version.truncate(end.unwrap_or_default());
+        Ok(answer)
     }
 
     /// GetPluginCapabilities. Unknown ones are left out.

@@ -8,24 +8,10 @@ use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::volume_capability::AccessType;
 use super::redact::Scrub;
 use super::rpc::Rpc;
-use super::secrets::{Context, Secrets};
-use super::sizes::{self, SizeError};
+use super::sizes;
 
 /// How often a listing starts again because its token went stale.
 const LIST_ATTEMPTS: u32 = 3;
-
-/// What ValidateVolumeCapabilities is asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Validate {
-    /// The handle.
-    pub volume_id: String,
-    /// As CreateVolume gave it, or as registered.
-    pub volume_context: Context,
-    /// Every use that is wanted; at least one.
-    pub capabilities: Vec<wire::VolumeCapability>,
-    /// Passed and never kept.
-    pub secrets: Secrets,
-}
 
 /// The answer of ValidateVolumeCapabilities, after comparing it with the question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,23 +39,22 @@ pub struct ListedVolume {
 
 impl Plugin {
     /// ValidateVolumeCapabilities. Needs no capability but the controller service.
-    pub async fn validate_volume_capabilities(&self, args: Validate) -> Result<Validation, CallError> {
+    pub async fn validate_volume_capabilities(
+        &self,
+        request: wire::ValidateVolumeCapabilitiesRequest,
+    ) -> Result<Validation, CallError> {
         const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
-        args.check().map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(args.secrets.exposed(), &args.capabilities);
-        let message = wire::ValidateVolumeCapabilitiesRequest {
-            volume_id: args.volume_id.clone(),
-            volume_context: args.volume_context.clone().into_map(),
-            volume_capabilities: args.capabilities.clone(),
-            secrets: args.secrets.clone().into_field(),
-            ..wire::ValidateVolumeCapabilitiesRequest::default()
-        };
+        sizes::id("volume_id", &request.volume_id)
+            .and_then(|()| sizes::capabilities(&request.volume_capabilities))
+            .and_then(|()| sizes::map("secrets", &request.secrets))
+            .map_err(|error| CallError::argument(RPC, &error))?;
+        let scrub = Scrub::of(&request.secrets, &request.volume_capabilities);
         let answer = self
-            .call(RPC, &args.volume_id, &scrub, message, |request| async move {
+            .call(RPC, &request.volume_id, &scrub, request.clone(), |request| async move {
                 self.controller().validate_volume_capabilities(request).await
             })
             .await?;
-        Ok(compare(&args, &answer, &scrub))
+        Ok(compare(&request, &answer, &scrub))
     }
 
     /// ListVolumes (needs LIST_VOLUMES): one page of at most `max_entries` volumes (0: as many as the driver likes),
@@ -140,17 +125,13 @@ impl Plugin {
     }
 }
 
-impl Validate {
-    fn check(&self) -> Result<(), SizeError> {
-        sizes::id("volume_id", &self.volume_id)?;
-        sizes::capabilities(&self.capabilities)?;
-        sizes::secrets(&self.secrets)
-    }
-}
-
 /// A driver confirms by repeating what it checked, and one that does not know a field leaves it out (CSI
 /// ValidateVolumeCapabilities). Mode and kind of access have to be repeated; mount options and maps may be absent.
-fn compare(asked: &Validate, answer: &wire::ValidateVolumeCapabilitiesResponse, scrub: &Scrub) -> Validation {
+fn compare(
+    asked: &wire::ValidateVolumeCapabilitiesRequest,
+    answer: &wire::ValidateVolumeCapabilitiesResponse,
+    scrub: &Scrub,
+) -> Validation {
     let Some(confirmed) = &answer.confirmed else {
         let message = scrub.clean(&answer.message);
         let silent = || "the driver does not confirm the capabilities and does not say why".to_owned();
@@ -159,7 +140,7 @@ fn compare(asked: &Validate, answer: &wire::ValidateVolumeCapabilitiesResponse, 
     let differs =
         |field: &str| Validation::Refused { message: format!("the driver confirmed another {field}") };
     let mut unchecked = Vec::new();
-    for wanted in &asked.capabilities {
+    for wanted in &asked.volume_capabilities {
         let mut all = confirmed.volume_capabilities.iter();
         let Some(left_out) = all.find_map(|found| left_out(wanted, found)) else {
             return differs("volume_capability than asked");
@@ -167,7 +148,7 @@ fn compare(asked: &Validate, answer: &wire::ValidateVolumeCapabilitiesResponse, 
         unchecked.extend(left_out);
     }
     let context = &confirmed.volume_context;
-    if context != &*asked.volume_context {
+    if *context != asked.volume_context {
         if !context.is_empty() {
             return differs("volume_context");
         }
@@ -224,29 +205,29 @@ mod tests {
     use super::*;
     use crate::api::capability::{AccessMode, AttachmentMode};
 
-    fn asked() -> Validate {
+    fn asked() -> wire::ValidateVolumeCapabilitiesRequest {
         let flags = ["password=hunter2".to_owned()];
         let mode = AccessMode::MultiNodeMultiWriter;
         let capability = to_proto(mode, AttachmentMode::FileSystem, None, &flags, SingleNode::WriterOnly);
-        Validate {
+        wire::ValidateVolumeCapabilitiesRequest {
             volume_id: "vol".to_owned(),
-            volume_context: BTreeMap::from([("pool".to_owned(), "a".to_owned())]).into(),
-            capabilities: vec![capability],
-            ..Validate::default()
+            volume_context: BTreeMap::from([("pool".to_owned(), "a".to_owned())]),
+            volume_capabilities: vec![capability],
+            ..Default::default()
         }
     }
 
     fn answer(confirmed: Option<wire::validate_volume_capabilities_response::Confirmed>) -> Validation {
         let asked = asked();
-        let scrub = Scrub::of(asked.secrets.exposed(), &asked.capabilities);
+        let scrub = Scrub::of(&asked.secrets, &asked.volume_capabilities);
         let message = "hunter2 is no option".to_owned();
         compare(&asked, &wire::ValidateVolumeCapabilitiesResponse { confirmed, message }, &scrub)
     }
 
     fn confirmed() -> wire::validate_volume_capabilities_response::Confirmed {
         wire::validate_volume_capabilities_response::Confirmed {
-            volume_capabilities: asked().capabilities,
-            volume_context: asked().volume_context.into_map(),
+            volume_capabilities: asked().volume_capabilities,
+            volume_context: asked().volume_context,
             ..Default::default()
         }
     }

@@ -34,12 +34,11 @@ fn socket() -> (tempfile::TempDir, PathBuf, UnixListener) {
 
 async fn unstage(path: &Path, volume_id: &str) -> CallError {
     let plugin = connect(path, Deadlines::default()).await.unwrap();
-    let args = NodeUnstage {
+    let request = wire::NodeUnstageVolumeRequest {
         volume_id: volume_id.to_owned(),
         staging_target_path: "/staging".to_owned(),
-        ..NodeUnstage::default()
     };
-    plugin.node_unstage_volume(args).await.unwrap_err()
+    plugin.node_unstage_volume(Undo { request, mount_flags: vec![] }).await.unwrap_err()
 }
 
 #[tokio::test]

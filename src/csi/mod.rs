@@ -47,15 +47,10 @@ mod secrets_tests;
 mod server_tests;
 
 pub(crate) use channel::Plugin;
-pub(crate) use controller::{
-    ControllerPublish, ControllerUnpublish, CreateVolume, CreatedVolume, DeleteVolume,
-};
 pub(crate) use deadlines::{CallArgs, Deadlines};
 pub(crate) use dial::{Dial, Ended};
 pub(crate) use error::{CallError, Origin};
-pub(crate) use identity::PluginInfo;
-pub(crate) use inventory::{ListedVolume, Validate, Validation};
+pub(crate) use inventory::{ListedVolume, Validation};
 pub use meaning::{Meaning, meaning};
-pub(crate) use node::{NodeInfo, NodePublish, NodeStage, NodeUnpublish, NodeUnstage};
 pub use rpc::{Rpc, Service};
-pub(crate) use secrets::{Context, Secrets};
+pub(crate) use secrets::{Secrets, Undo};

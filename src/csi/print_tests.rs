@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::NodeStage;
 use super::capability::{SingleNode, to_proto};
 use super::proto::csi::v1 as wire;
 use crate::api::capability::{AccessMode, AttachmentMode};
@@ -81,12 +80,12 @@ fn no_request_or_answer_prints_a_secret_a_context_a_parameter_or_a_mount_flag() 
 #[test]
 fn no_arguments_of_ours_print_a_secret_a_context_or_a_mount_flag() {
     let marked = || BTreeMap::from([("marker-key".to_owned(), "marker-value".to_owned())]);
-    let stage = NodeStage {
-        publish_context: marked().into(),
-        capability: marked_capability(),
-        secrets: marked().into(),
-        volume_context: marked().into(),
-        ..NodeStage::default()
+    let stage = wire::NodeStageVolumeRequest {
+        publish_context: marked(),
+        volume_capability: Some(marked_capability()),
+        secrets: marked(),
+        volume_context: marked(),
+        ..Default::default()
     };
     let text = format!("{stage:?}");
     assert!(text.contains("hidden") && !text.contains("marker"), "{text}");

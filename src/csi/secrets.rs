@@ -1,8 +1,8 @@
-//! String maps that must not be printed: what goes to a driver as secret, and what came from one as opaque context.
+//! What must not be printed and is no part of a request: secrets on their way into one, and mount flags of an earlier
+//! call.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Deref;
 
 use super::redact::Hidden;
 
@@ -18,13 +18,9 @@ impl Secrets {
         Self::default()
     }
 
-    /// The entries in the clear. Only for the request itself and for taking them out of messages.
-    pub(super) fn exposed(&self) -> &BTreeMap<String, String> {
-        &self.0
-    }
-
-    /// As the request's field.
-    pub(super) fn into_field(self) -> BTreeMap<String, String> {
+    /// As the field of a request, whose `Debug` too shows only how many there are.
+    #[must_use]
+    pub fn into_field(self) -> BTreeMap<String, String> {
         self.0
     }
 }
@@ -41,43 +37,13 @@ impl fmt::Debug for Secrets {
     }
 }
 
-impl fmt::Display for Secrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// An opaque map: `volume_context`, `publish_context` or parameters. It is stored, so its content can be read, but
-/// printing shows only its size, because some drivers put credentials into it.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Context(BTreeMap<String, String>);
-
-impl Context {
-    /// The map, to be stored.
-    #[must_use]
-    pub fn into_map(self) -> BTreeMap<String, String> {
-        self.0
-    }
-}
-
-impl Deref for Context {
-    type Target = BTreeMap<String, String>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl From<BTreeMap<String, String>> for Context {
-    fn from(entries: BTreeMap<String, String>) -> Self {
-        Self(entries)
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Hidden(self.0.len()).fmt(f)
-    }
+/// A call that undoes another one, with what it must not bring to light.
+#[derive(Clone, PartialEq)]
+pub struct Undo<R> {
+    /// What is sent.
+    pub request: R,
+    /// The mount flags of the call that is undone. They are not sent, and taken out of the driver's words.
+    pub mount_flags: Vec<String>,
 }
 
 #[cfg(test)]
@@ -85,12 +51,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_secrets_nor_contexts_can_be_printed() {
+    fn secrets_cannot_be_printed() {
         let map = BTreeMap::from([("password".to_owned(), "hunter2".to_owned())]);
-        let (secrets, context) = (Secrets::from(map.clone()), Context::from(map));
-        for printed in
-            [format!("{secrets:?}"), format!("{secrets:#?}"), format!("{secrets}"), format!("{context:?}")]
-        {
+        let secrets = Secrets::from(map);
+        for printed in [format!("{secrets:?}"), format!("{secrets:#?}")] {
             assert!(!printed.contains("hunter2") && !printed.contains("password"), "{printed}");
         }
     }

@@ -61,68 +61,63 @@ async fn the_secrets_of_every_call_reach_the_driver() {
     let task = tokio::spawn(server);
     let plugin = connect(&path, Deadlines::default()).await.unwrap();
 
-    let secrets = || Secrets::from(BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]));
+    let secrets = || BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]);
     let writer = AccessMode::SingleNodeWriter;
     let capability = to_proto(writer, AttachmentMode::FileSystem, None, &[], SingleNode::WriterOnly);
     let (volume_id, node_id, at) = ("vol".to_owned(), "node".to_owned(), "/p".to_owned());
-    let create = CreateVolume {
+    let create = wire::CreateVolumeRequest {
         name: "name".to_owned(),
-        capabilities: vec![capability.clone()],
+        volume_capabilities: vec![capability.clone()],
         secrets: secrets(),
-        ..CreateVolume::default()
+        ..wire::CreateVolumeRequest::default()
     };
-    let validate = Validate {
+    let validate = wire::ValidateVolumeCapabilitiesRequest {
         volume_id: volume_id.clone(),
-        capabilities: vec![capability.clone()],
+        volume_capabilities: vec![capability.clone()],
         secrets: secrets(),
-        ..Validate::default()
+        ..wire::ValidateVolumeCapabilitiesRequest::default()
     };
-    let attach = ControllerPublish {
+    let attach = wire::ControllerPublishVolumeRequest {
         volume_id: volume_id.clone(),
         node_id: node_id.clone(),
-        capability: capability.clone(),
+        volume_capability: Some(capability.clone()),
         secrets: secrets(),
-        ..ControllerPublish::default()
+        ..wire::ControllerPublishVolumeRequest::default()
     };
-    let stage = NodeStage {
+    let stage = wire::NodeStageVolumeRequest {
         volume_id: volume_id.clone(),
         staging_target_path: at.clone(),
-        capability: capability.clone(),
+        volume_capability: Some(capability.clone()),
         secrets: secrets(),
-        ..NodeStage::default()
+        ..wire::NodeStageVolumeRequest::default()
     };
-    let publish = NodePublish {
+    let publish = wire::NodePublishVolumeRequest {
         volume_id: volume_id.clone(),
         target_path: at.clone(),
-        capability,
+        volume_capability: Some(capability),
         secrets: secrets(),
-        ..NodePublish::default()
+        ..wire::NodePublishVolumeRequest::default()
     };
-    let delete = DeleteVolume { volume_id: volume_id.clone(), secrets: secrets(), ..DeleteVolume::default() };
+    let delete = wire::DeleteVolumeRequest { volume_id: volume_id.clone(), secrets: secrets() };
     let volume = volume_id.clone();
-    let detach = ControllerUnpublish {
-        volume_id: volume,
-        node_id,
-        secrets: secrets(),
-        ..ControllerUnpublish::default()
-    };
-    let mount_flags = vec!["password=open sesame".to_owned()];
-    let unstage = NodeUnstage {
-        volume_id: volume_id.clone(),
-        staging_target_path: at.clone(),
-        mount_flags: mount_flags.clone(),
-    };
-    let unpublish = NodeUnpublish { volume_id, target_path: at, mount_flags };
+    let detach = wire::ControllerUnpublishVolumeRequest { volume_id: volume, node_id, secrets: secrets() };
+    let unstage =
+        wire::NodeUnstageVolumeRequest { volume_id: volume_id.clone(), staging_target_path: at.clone() };
+    let unpublish = wire::NodeUnpublishVolumeRequest { volume_id, target_path: at };
+    let remembered = || vec!["password=open sesame".to_owned()];
     let errors = [
         plugin.create_volume(create).await.map(drop).unwrap_err(),
-        plugin.delete_volume(delete).await.unwrap_err(),
+        plugin.delete_volume(Undo { request: delete, mount_flags: vec![] }).await.unwrap_err(),
         plugin.validate_volume_capabilities(validate).await.map(drop).unwrap_err(),
         plugin.controller_publish_volume(attach).await.map(drop).unwrap_err(),
-        plugin.controller_unpublish_volume(detach).await.unwrap_err(),
+        plugin.controller_unpublish_volume(Undo { request: detach, mount_flags: vec![] }).await.unwrap_err(),
         plugin.node_stage_volume(stage).await.unwrap_err(),
         plugin.node_publish_volume(publish).await.unwrap_err(),
-        plugin.node_unstage_volume(unstage).await.unwrap_err(),
-        plugin.node_unpublish_volume(unpublish).await.unwrap_err(),
+        plugin.node_unstage_volume(Undo { request: unstage, mount_flags: remembered() }).await.unwrap_err(),
+        plugin
+            .node_unpublish_volume(Undo { request: unpublish, mount_flags: remembered() })
+            .await
+            .unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.message, "login with <<hidden>>", "{error}");

@@ -118,7 +118,7 @@ async fn an_answer_that_cannot_be_decoded_leaves_a_change_running() {
     let task = tokio::spawn(server);
     let plugin = connect(&path, Deadlines::default()).await.unwrap();
     // Bytes that the server can read as a CapacityRange, so that it is the answer that cannot be decoded.
-    let args = ControllerPublish { node_id: "\u{8}\u{1}".to_owned(), ..publish("vol") };
+    let args = wire::ControllerPublishVolumeRequest { node_id: "\u{8}\u{1}".to_owned(), ..publish("vol") };
     let error = plugin.controller_publish_volume(args).await.unwrap_err();
     assert_eq!((error.origin, error.meaning()), (Origin::Reply, Meaning::StillRunning), "{error}");
     assert!(error.message.contains("publish_context"), "{error}");
@@ -205,7 +205,7 @@ fn short() -> Deadlines {
     Deadlines { stage: Duration::from_millis(300), identity: Duration::from_secs(2), ..Deadlines::default() }
 }
 
-fn stage(volume_id: &str) -> NodeStage {
+fn stage(volume_id: &str) -> wire::NodeStageVolumeRequest {
     let capability = to_proto(
         AccessMode::SingleNodeWriter,
         AttachmentMode::FileSystem,
@@ -213,21 +213,21 @@ fn stage(volume_id: &str) -> NodeStage {
         &[FLAG.to_owned()],
         SingleNode::WriterOnly,
     );
-    NodeStage {
+    wire::NodeStageVolumeRequest {
         volume_id: volume_id.to_owned(),
         staging_target_path: "/staging".to_owned(),
-        capability,
-        secrets: BTreeMap::from([("password".to_owned(), PASSWORD.to_owned())]).into(),
-        ..NodeStage::default()
+        volume_capability: Some(capability),
+        secrets: BTreeMap::from([("password".to_owned(), PASSWORD.to_owned())]),
+        ..Default::default()
     }
 }
 
-fn publish(volume_id: &str) -> ControllerPublish {
-    ControllerPublish {
+fn publish(volume_id: &str) -> wire::ControllerPublishVolumeRequest {
+    wire::ControllerPublishVolumeRequest {
         volume_id: volume_id.to_owned(),
         node_id: "node".to_owned(),
-        capability: stage("").capability,
-        ..ControllerPublish::default()
+        volume_capability: stage("").volume_capability,
+        ..Default::default()
     }
 }
 
@@ -288,18 +288,18 @@ async fn an_argument_that_is_too_long_is_never_sent() {
 async fn an_answer_that_is_larger_than_csi_allows_is_kept() {
     let running = start();
     let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
-    let context = plugin.controller_publish_volume(publish("oversize")).await.unwrap();
-    assert_eq!(context.get("k").map(String::len), Some(5_000));
+    let answer = plugin.controller_publish_volume(publish("oversize")).await.unwrap();
+    assert_eq!(answer.publish_context.get("k").map(String::len), Some(5_000));
 }
 
 #[tokio::test]
 async fn an_answer_that_breaks_csi_leaves_a_change_running() {
     let running = start();
     let plugin = connect(&running.path, Deadlines::default()).await.unwrap();
-    let create = CreateVolume {
+    let create = wire::CreateVolumeRequest {
         name: "vol".to_owned(),
-        capabilities: vec![stage("").capability],
-        ..CreateVolume::default()
+        volume_capabilities: stage("").volume_capability.into_iter().collect(),
+        ..Default::default()
     };
     let errors = [
         plugin.create_volume(create).await.unwrap_err(),

@@ -7,7 +7,6 @@ use super::proto::csi::v1::VolumeCapability;
 use super::proto::csi::v1::volume_capability::AccessType;
 use super::redact::mount_flags;
 use super::rpc::Rpc;
-use super::secrets::Secrets;
 
 /// Bytes in a string for which the spec says nothing else: volume ids, names, file system types.
 pub const STRING_LIMIT: usize = 128;
@@ -56,11 +55,6 @@ pub fn map(field: &'static str, map: &BTreeMap<String, String>) -> Result<(), Si
     limited(field, map.iter().map(|(key, value)| key.len() + value.len()).sum(), MAP_LIMIT)
 }
 
-/// The secrets of a call: a map as any other.
-pub fn secrets(secrets: &Secrets) -> Result<(), SizeError> {
-    map("secrets", secrets.exposed())
-}
-
 /// A required absolute path.
 pub fn path(field: &'static str, value: &str) -> Result<(), SizeError> {
     required(field, value)?;
@@ -68,6 +62,11 @@ pub fn path(field: &'static str, value: &str) -> Result<(), SizeError> {
     let leads_elsewhere =
         !value.starts_with('/') || value.contains('\0') || value.split('/').any(|part| part == "..");
     refuse_if(leads_elsewhere, || format!("{field} is not an absolute path without '..' and NUL"))
+}
+
+/// An absolute path, or none.
+pub fn optional_path(field: &'static str, value: &str) -> Result<(), SizeError> {
+    if value.is_empty() { Ok(()) } else { path(field, value) }
 }
 
 /// A plugin's name: labels of letters, digits and inner dashes, parted by dots (CSI GetPluginInfo).
@@ -150,7 +149,7 @@ mod tests {
         let fits = BTreeMap::from([("k".repeat(96), "v".repeat(4000))]);
         assert_eq!(map("volume_context", &fits), Ok(()));
         let over = BTreeMap::from([("k".repeat(97), "v".repeat(4000))]);
-        let error = secrets(&over.into()).unwrap_err();
+        let error = map("secrets", &over).unwrap_err();
         assert_eq!(error.to_string(), "secrets has 4097 bytes, CSI allows 4096");
     }
 

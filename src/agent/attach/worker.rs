@@ -22,7 +22,7 @@ use crate::api::names::instance_name;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
-use crate::csi::{CallError, Context, Rpc};
+use crate::csi::{CallError, Rpc};
 use crate::k8s::{ApiError, Next};
 
 /// What a step came to that was not refused.
@@ -131,8 +131,8 @@ async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome,
     let args = arguments::controller_publish(attachment, secrets);
     let call = serving.plugin.controller_publish_volume(args);
     let called = agent.call(&fixed.driver_name, RPC, call).await;
-    let context = called.map_err(|error| Failure::of_attach(&error))?;
-    match attached(agent, attachment, context).await {
+    let published = called.map_err(|error| Failure::of_attach(&error))?;
+    match attached(agent, attachment, &published.publish_context).await {
         Ok(()) => Ok(Outcome::Went),
         Err(ApiError::Invalid { message, .. }) => Err(Failure::unstorable(RPC, &message).into()),
         Err(error) => Err(error.into()),
@@ -206,13 +206,16 @@ fn due<'a>(agent: &'a Agent, attachment: &'a Attachment, rpc: Rpc) -> Due<'a> {
     Due { agent, rpc, driver: &fixed.driver_name, key: Parked::Handle(fixed.handle_name.clone()) }
 }
 
-async fn attached(agent: &Agent, attachment: &Arc<Attachment>, context: Context) -> Result<(), ApiError> {
-    let context = context.into_map();
+async fn attached(
+    agent: &Agent,
+    attachment: &Arc<Attachment>,
+    context: &BTreeMap<String, String>,
+) -> Result<(), ApiError> {
     let desired = Desired::new(Reason::Attached, format!("attached to node {}", attachment.spec.node_name));
     let closing = attachment.metadata.deletion_timestamp.is_some();
     // Closed meanwhile: that is for the next plan, which has the inverse called.
     let still = |fresh: &Attachment| fresh.metadata.deletion_timestamp.is_some() == closing;
-    conclude(agent, attachment, AttachmentState::Attached, &desired, &context, still).await
+    conclude(agent, attachment, AttachmentState::Attached, &desired, context, still).await
 }
 
 async fn detached(agent: &Agent, attachment: &Arc<Attachment>, message: String) -> Result<(), ApiError> {

@@ -9,10 +9,7 @@ use crate::api::{AccessMode, Attachment, AttachmentMode, Volume};
 use crate::attachment::record::Record;
 use crate::csi::capability::{SingleNode, to_proto};
 use crate::csi::proto::csi::v1 as wire;
-use crate::csi::{
-    ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, NodePublish, NodeStage,
-    NodeUnpublish, NodeUnstage, Secrets, Validate,
-};
+use crate::csi::{Secrets, Undo};
 use crate::volume::calls::{VolumeCall, id_to_delete};
 
 /// The arguments of a call cannot be made from what a Volume says.
@@ -43,40 +40,47 @@ fn capability(attachment: &Attachment, flags: &[String]) -> wire::VolumeCapabili
 
 /// ControllerPublishVolume for an Attachment.
 #[must_use]
-pub fn controller_publish(attachment: &Attachment, secrets: Secrets) -> ControllerPublish {
+pub fn controller_publish(attachment: &Attachment, secrets: Secrets) -> wire::ControllerPublishVolumeRequest {
     let fixed = &attachment.spec.fixed;
-    ControllerPublish {
+    wire::ControllerPublishVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
         node_id: fixed.node_id.clone(),
-        capability: capability(attachment, &fixed.mount_options.mount_flags),
+        volume_capability: Some(capability(attachment, &fixed.mount_options.mount_flags)),
         readonly: fixed.read_only,
-        secrets,
-        volume_context: fixed.volume_context.clone().into(),
+        secrets: secrets.into_field(),
+        volume_context: fixed.volume_context.clone(),
     }
 }
 
 /// ControllerUnpublishVolume for an Attachment.
 #[must_use]
-pub fn controller_unpublish(attachment: &Attachment, secrets: Secrets) -> ControllerUnpublish {
-    ControllerUnpublish {
+pub fn controller_unpublish(
+    attachment: &Attachment,
+    secrets: Secrets,
+) -> Undo<wire::ControllerUnpublishVolumeRequest> {
+    let request = wire::ControllerUnpublishVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
         node_id: attachment.spec.fixed.node_id.clone(),
-        secrets,
-        mount_flags: attachment.spec.fixed.mount_options.mount_flags.clone(),
-    }
+        secrets: secrets.into_field(),
+    };
+    Undo { request, mount_flags: attachment.spec.fixed.mount_options.mount_flags.clone() }
 }
 
 /// NodeStageVolume for an Attachment at `staging`.
 #[must_use]
-pub fn node_stage(attachment: &Attachment, staging: &HostPath, secrets: Secrets) -> NodeStage {
+pub fn node_stage(
+    attachment: &Attachment,
+    staging: &HostPath,
+    secrets: Secrets,
+) -> wire::NodeStageVolumeRequest {
     let fixed = &attachment.spec.fixed;
-    NodeStage {
+    wire::NodeStageVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
-        publish_context: publish_context(attachment).into(),
+        publish_context: publish_context(attachment),
         staging_target_path: staging.seen_by_plugin().into(),
-        capability: capability(attachment, &fixed.mount_options.mount_flags),
-        secrets,
-        volume_context: fixed.volume_context.clone().into(),
+        volume_capability: Some(capability(attachment, &fixed.mount_options.mount_flags)),
+        secrets: secrets.into_field(),
+        volume_context: fixed.volume_context.clone(),
     }
 }
 
@@ -95,17 +99,18 @@ pub fn node_publish(
     staging: &HostPath,
     target: &HostPath,
     secrets: Secrets,
-) -> NodePublish {
+) -> wire::NodePublishVolumeRequest {
     let fixed = &attachment.spec.fixed;
-    NodePublish {
+    wire::NodePublishVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
-        publish_context: publish_context(attachment).into(),
-        staging_target_path: fixed.stage.then(|| staging.seen_by_plugin().into()),
+        publish_context: publish_context(attachment),
+        // Empty if the driver does not stage.
+        staging_target_path: if fixed.stage { staging.seen_by_plugin().into() } else { String::new() },
         target_path: target.seen_by_plugin().into(),
-        capability: capability(attachment, publish_flags(attachment, claim)),
+        volume_capability: Some(capability(attachment, publish_flags(attachment, claim))),
         readonly: claim.spec.read_only,
-        secrets,
-        volume_context: fixed.volume_context.clone().into(),
+        secrets: secrets.into_field(),
+        volume_context: fixed.volume_context.clone(),
     }
 }
 
@@ -120,20 +125,21 @@ pub fn flags_to_hide(attachment: Option<&Attachment>, claim: Option<&VolumeClaim
 
 /// NodeUnpublishVolume from a record.
 #[must_use]
-pub fn node_unpublish(record: &Record, target: &HostPath, mount_flags: Vec<String>) -> NodeUnpublish {
+pub fn node_unpublish(
+    record: &Record,
+    target: &HostPath,
+    mount_flags: Vec<String>,
+) -> Undo<wire::NodeUnpublishVolumeRequest> {
     let (volume_id, target_path) = (record.volume_handle.clone(), target.seen_by_plugin().into());
-    NodeUnpublish { volume_id, target_path, mount_flags }
+    Undo { request: wire::NodeUnpublishVolumeRequest { volume_id, target_path }, mount_flags }
 }
 
 /// NodeUnstageVolume from a record.
 #[must_use]
-pub fn node_unstage(record: &Record, mount_flags: Vec<String>) -> NodeUnstage {
-    let staging = HostPath::recorded(&record.staging_path);
-    NodeUnstage {
-        volume_id: record.volume_handle.clone(),
-        staging_target_path: staging.seen_by_plugin().into(),
-        mount_flags,
-    }
+pub fn node_unstage(record: &Record, mount_flags: Vec<String>) -> Undo<wire::NodeUnstageVolumeRequest> {
+    let staging_target_path = HostPath::recorded(&record.staging_path).seen_by_plugin().into();
+    let volume_id = record.volume_handle.clone();
+    Undo { request: wire::NodeUnstageVolumeRequest { volume_id, staging_target_path }, mount_flags }
 }
 
 /// CreateVolume for a Volume. Its name is its UID, so that a repetition is recognised by the driver.
@@ -142,7 +148,7 @@ pub fn create_volume(
     secrets: Secrets,
     modes: SingleNode,
     topology: bool,
-) -> Result<CreateVolume, ArgumentError> {
+) -> Result<wire::CreateVolumeRequest, ArgumentError> {
     let spec = &volume.spec;
     let size = |quantity: &Option<_>| quantity.as_ref().map_or(Ok(0), quantity::bytes);
     let range = wire::CapacityRange {
@@ -155,29 +161,35 @@ pub fn create_volume(
     let segments = |terms: &[crate::api::volume::Segments]| {
         terms.iter().map(|term| wire::Topology { segments: term.segments.clone() }).collect()
     };
-    let accessibility =
+    let accessibility_requirements =
         spec.topology.as_ref().filter(|_| topology).map(|request| wire::TopologyRequirement {
             requisite: segments(&request.required),
             preferred: segments(&request.preferred),
         });
-    Ok(CreateVolume {
+    Ok(wire::CreateVolumeRequest {
         name: format!("moor-{}", volume.metadata.uid.as_deref().unwrap_or_default()),
         // Without a size no range, rather than one of zeroes: that is the driver's own choice.
         capacity_range: (range.required_bytes > 0 || range.limit_bytes > 0).then_some(range),
-        capabilities: uses(volume, modes),
-        parameters: spec.parameters.clone().into(),
-        secrets,
-        accessibility,
+        volume_capabilities: uses(volume, modes),
+        parameters: spec.parameters.clone(),
+        secrets: secrets.into_field(),
+        accessibility_requirements,
+        ..wire::CreateVolumeRequest::default()
     })
 }
 
 /// ValidateVolumeCapabilities for a registered Volume.
-pub fn validate(volume: &Volume, secrets: Secrets, modes: SingleNode) -> Result<Validate, ArgumentError> {
-    Ok(Validate {
+pub fn validate(
+    volume: &Volume,
+    secrets: Secrets,
+    modes: SingleNode,
+) -> Result<wire::ValidateVolumeCapabilitiesRequest, ArgumentError> {
+    Ok(wire::ValidateVolumeCapabilitiesRequest {
         volume_id: volume.spec.volume_handle.clone().ok_or(ArgumentError::NoHandle)?,
-        volume_context: volume.spec.volume_context.clone().into(),
-        capabilities: uses(volume, modes),
-        secrets,
+        volume_context: volume.spec.volume_context.clone(),
+        volume_capabilities: uses(volume, modes),
+        secrets: secrets.into_field(),
+        ..wire::ValidateVolumeCapabilitiesRequest::default()
     })
 }
 
@@ -186,10 +198,11 @@ pub fn delete_volume(
     call: VolumeCall,
     volume: &Volume,
     secrets: Secrets,
-) -> Result<DeleteVolume, ArgumentError> {
+) -> Result<Undo<wire::DeleteVolumeRequest>, ArgumentError> {
     let volume_id = id_to_delete(call, volume).ok_or(ArgumentError::NoHandle)?.to_owned();
     let mount_flags = volume.spec.mount_options.as_ref().map(|options| options.mount_flags.clone());
-    Ok(DeleteVolume { volume_id, secrets, mount_flags: mount_flags.unwrap_or_default() })
+    let request = wire::DeleteVolumeRequest { volume_id, secrets: secrets.into_field() };
+    Ok(Undo { request, mount_flags: mount_flags.unwrap_or_default() })
 }
 
 fn uses(volume: &Volume, modes: SingleNode) -> Vec<wire::VolumeCapability> {

@@ -26,8 +26,8 @@ fn attachment() -> Attachment {
     Attachment { status: Some(status), ..Attachment::new("a", spec) }
 }
 
-fn flags(capability: &wire::VolumeCapability) -> Vec<String> {
-    match &capability.access_type {
+fn flags(capability: Option<&wire::VolumeCapability>) -> Vec<String> {
+    match &capability.unwrap().access_type {
         Some(AccessType::Mount(mount)) => mount.mount_flags.clone(),
         _ => Vec::new(),
     }
@@ -42,12 +42,12 @@ fn attaching_and_staging_say_what_the_attachment_fixed() {
         (publish.volume_id.as_str(), publish.node_id.as_str(), publish.readonly),
         ("vol", "id-1", true)
     );
-    assert_eq!(publish.capability, stage.capability);
-    assert_eq!(flags(&stage.capability), ["noatime"]);
-    let mode = stage.capability.access_mode.unwrap().mode();
+    assert_eq!(publish.volume_capability, stage.volume_capability);
+    assert_eq!(flags(stage.volume_capability.as_ref()), ["noatime"]);
+    let mode = stage.volume_capability.as_ref().unwrap().access_mode.unwrap().mode();
     assert_eq!(mode, Mode::SingleNodeMultiWriter);
-    assert_eq!(*stage.publish_context, map("publish"));
-    assert_eq!(*stage.volume_context, map("volume"));
+    assert_eq!(stage.publish_context, map("publish"));
+    assert_eq!(stage.volume_context, map("volume"));
     assert_eq!(stage.staging_target_path, "/s");
     assert_eq!(stage, node_stage(&attachment, &HostPath::recorded("/s"), Secrets::none()));
 }
@@ -70,11 +70,11 @@ fn every_call_names_the_volume_and_the_node_as_the_driver_does() {
     let attach = controller_publish(&attachment, none());
     let detach = controller_unpublish(&attachment, none());
     assert_eq!((attach.volume_id.as_str(), attach.node_id.as_str()), ("vol", "id-1"));
-    assert_eq!((detach.volume_id.as_str(), detach.node_id.as_str()), ("vol", "id-1"));
+    assert_eq!((detach.request.volume_id.as_str(), detach.request.node_id.as_str()), ("vol", "id-1"));
     assert_eq!(node_stage(&attachment, &path, none()).volume_id, "vol");
     assert_eq!(node_publish(&attachment, &claim(), &path, &path, none()).volume_id, "vol");
-    assert_eq!(node_unpublish(&record, &path, vec![]).volume_id, "vol");
-    assert_eq!(node_unstage(&record, vec![]).volume_id, "vol");
+    assert_eq!(node_unpublish(&record, &path, vec![]).request.volume_id, "vol");
+    assert_eq!(node_unstage(&record, vec![]).request.volume_id, "vol");
 }
 
 /// T11.
@@ -84,14 +84,14 @@ fn every_call_carries_the_contexts_of_the_volume() {
     let attach = controller_publish(&attachment, Secrets::none());
     let stage = node_stage(&attachment, &path, Secrets::none());
     let publish = node_publish(&attachment, &claim(), &path, &path, Secrets::none());
-    assert_eq!(*attach.volume_context, map("volume"));
-    assert_eq!((&*stage.volume_context, &*stage.publish_context), (&map("volume"), &map("publish")));
-    assert_eq!((&*publish.volume_context, &*publish.publish_context), (&map("volume"), &map("publish")));
+    assert_eq!(attach.volume_context, map("volume"));
+    assert_eq!((stage.volume_context, stage.publish_context), (map("volume"), map("publish")));
+    assert_eq!((publish.volume_context, publish.publish_context), (map("volume"), map("publish")));
     let mut volume = volume();
     volume.spec.volume_handle = Some("registered".into());
     volume.spec.volume_context = map("registered");
     let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap();
-    assert_eq!(*asked.volume_context, map("registered"));
+    assert_eq!(asked.volume_context, map("registered"));
 }
 
 /// What is computed today may be another path than the one at which it was mounted (trap T21, T62).
@@ -99,8 +99,8 @@ fn every_call_carries_the_contexts_of_the_volume() {
 fn undo_goes_to_the_recorded_paths() {
     let record = record();
     let target = HostPath::recorded(&record.targets[&"claim-uid".into()].path);
-    assert_eq!(node_unpublish(&record, &target, vec![]).target_path, "/k/claims/c/target");
-    assert_eq!(node_unstage(&record, vec![]).staging_target_path, "/k/staging/a");
+    assert_eq!(node_unpublish(&record, &target, vec![]).request.target_path, "/k/claims/c/target");
+    assert_eq!(node_unstage(&record, vec![]).request.staging_target_path, "/k/staging/a");
 }
 
 /// T26, L12.
@@ -110,13 +110,13 @@ fn every_call_that_takes_secrets_gets_them() {
     let given = || Secrets::from(map("secret"));
     let mut volume = volume();
     volume.spec.volume_handle = Some("registered".into());
-    assert_eq!(controller_publish(&attachment, given()).secrets, given());
-    assert_eq!(controller_unpublish(&attachment, given()).secrets, given());
-    assert_eq!(node_stage(&attachment, &path, given()).secrets, given());
-    assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).secrets, given());
-    assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, true).unwrap().secrets, given());
-    assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, given());
-    assert_eq!(delete_volume(VolumeCall::Delete, &volume, given()).unwrap().secrets, given());
+    assert_eq!(controller_publish(&attachment, given()).secrets, map("secret"));
+    assert_eq!(controller_unpublish(&attachment, given()).request.secrets, map("secret"));
+    assert_eq!(node_stage(&attachment, &path, given()).secrets, map("secret"));
+    assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).secrets, map("secret"));
+    assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, true).unwrap().secrets, map("secret"));
+    assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, map("secret"));
+    assert_eq!(delete_volume(VolumeCall::Delete, &volume, given()).unwrap().request.secrets, map("secret"));
 }
 
 /// A driver may repeat at the undo what it was told before.
@@ -143,7 +143,7 @@ fn validation_asks_for_every_use_with_its_options() {
         Some(MountOptions { fs_type: Some("xfs".into()), mount_flags: vec!["noatime".into()] });
     let reader = VolumeUse { access_mode: AccessMode::MultiNodeReader, ..VolumeUse::default() };
     volume.spec.capabilities.push(reader);
-    let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap().capabilities;
+    let asked = validate(&volume, Secrets::none(), SingleNode::WriterOnly).unwrap().volume_capabilities;
     let modes: Vec<_> = asked.iter().map(|c| c.access_mode.unwrap().mode()).collect();
     assert_eq!(modes, [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly]);
     for capability in &asked {
@@ -159,15 +159,15 @@ fn a_claims_own_flags_and_read_only_count_at_publish_only() {
     let publish = |claim: &VolumeClaim| node_publish(&attachment, claim, &paths.0, &paths.1, Secrets::none());
     let mut claim = VolumeClaim::new("c", VolumeClaimSpec::default());
     let plain = publish(&claim);
-    assert_eq!(flags(&plain.capability), ["noatime"]);
+    assert_eq!(flags(plain.volume_capability.as_ref()), ["noatime"]);
     assert!(!plain.readonly, "the claim's, not the Attachment's");
-    assert_eq!((plain.target_path.as_str(), plain.staging_target_path.as_deref()), ("/t", Some("/s")));
+    assert_eq!((plain.target_path.as_str(), plain.staging_target_path.as_str()), ("/t", "/s"));
     claim.spec.read_only = true;
     claim.spec.mount_options = Some(ClaimMountOptions { mount_flags: vec!["nodev".into()] });
     let own = publish(&claim);
-    assert_eq!(flags(&own.capability), ["nodev"]);
+    assert_eq!(flags(own.volume_capability.as_ref()), ["nodev"]);
     assert!(own.readonly);
-    assert_eq!(own.capability.access_mode, plain.capability.access_mode);
+    assert_eq!(own.volume_capability.unwrap().access_mode, plain.volume_capability.unwrap().access_mode);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_driver_that_does_not_stage_gets_no_staging_path() {
     let claim = VolumeClaim::new("c", VolumeClaimSpec::default());
     let (s, t) = (HostPath::recorded("/s"), HostPath::recorded("/t"));
     let publish = node_publish(&attachment, &claim, &s, &t, Secrets::none());
-    assert_eq!(publish.staging_target_path, None);
+    assert_eq!(publish.staging_target_path, "");
 }
 
 fn volume() -> Volume {
@@ -204,8 +204,8 @@ fn a_volume_is_created_under_its_uid() {
     assert_eq!(args.name, "moor-uid-1");
     let range = args.capacity_range.unwrap();
     assert_eq!((range.required_bytes, range.limit_bytes), (1 << 30, 2_000_000_000));
-    assert_eq!(args.accessibility.unwrap().requisite[0].segments, map("zone"));
-    assert_eq!(args.capabilities.len(), 1);
+    assert_eq!(args.accessibility_requirements.unwrap().requisite[0].segments, map("zone"));
+    assert_eq!(args.volume_capabilities.len(), 1);
 }
 
 /// A driver may take a range of zeroes for a size of zero (trap T27).
@@ -223,7 +223,7 @@ fn topology_is_asked_only_of_a_driver_that_has_it() {
     let request = volume.spec.topology.as_mut().unwrap();
     request.preferred = std::mem::take(&mut request.required);
     let args = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, false).unwrap();
-    assert_eq!(args.accessibility, None);
+    assert_eq!(args.accessibility_requirements, None);
 }
 
 /// It would be made anywhere, and nobody would be told.
@@ -247,8 +247,14 @@ fn what_cannot_be_asked_is_an_error_with_the_field() {
 fn the_handle_of_the_status_comes_before_that_of_the_spec() {
     let mut volume = volume();
     volume.spec.volume_handle = Some("registered".into());
-    assert_eq!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap().volume_id, "registered");
+    assert_eq!(
+        delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap().request.volume_id,
+        "registered"
+    );
     volume.status =
         Some(crate::api::VolumeStatus { volume_handle: Some("known".into()), ..Default::default() });
-    assert_eq!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap().volume_id, "known");
+    assert_eq!(
+        delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap().request.volume_id,
+        "known"
+    );
 }

@@ -118,7 +118,11 @@ async fn who_was_parked_is_woken_when_there_is_room() {
     assert_eq!(rig.called("slow/make"), 1_000);
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert!(
-        rig.budgets.slots.lock().values().all(|s| s.waiting == 0 && s.parked.is_empty() && s.tickets.is_empty())
+        rig.budgets
+            .slots
+            .lock()
+            .values()
+            .all(|s| s.waiting == 0 && s.parked.is_empty() && s.tickets.is_empty())
     );
 }
 

@@ -3,11 +3,12 @@
 
 use crate::api::instance::Capabilities;
 use crate::api::plugin::Roles;
-use crate::csi::capability::{PluginService, SingleNode};
-use crate::csi::{CallError, Meaning, NodeInfo, Plugin, PluginInfo, Service};
+use crate::csi::capability::{ControllerCapability, Expansion, NodeCapability, PluginService, SingleNode};
+use crate::csi::proto::csi::v1::{GetPluginInfoResponse, NodeGetInfoResponse};
+use crate::csi::{CallError, Meaning, Plugin, Service};
 
 /// The answers of one process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Fingerprint {
     /// GetPluginInfo: the driver's name.
     pub driver: String,
@@ -24,15 +25,15 @@ pub struct Fingerprint {
     /// Whether volumes of the driver are not reachable from everywhere.
     pub topology: bool,
     /// NodeGetInfo.
-    pub node_info: Option<NodeInfo>,
+    pub node_info: Option<NodeGetInfoResponse>,
 }
 
 impl Fingerprint {
     /// Asks a process that has said who it is. Nothing that it answers changes anything, so this may be repeated at will.
-    pub async fn read(plugin: &Plugin, info: PluginInfo) -> Result<Self, CallError> {
+    pub async fn read(plugin: &Plugin, info: GetPluginInfoResponse) -> Result<Self, CallError> {
         let general = plugin.get_plugin_capabilities().await?;
         // One Identity server may speak for a controller process and a node process: what counts is what answers here.
-        let controller_rpcs = if general.services.has(PluginService::ControllerService) {
+        let controller_rpcs = if general.services.contains(&PluginService::ControllerService) {
             offered(plugin.controller_get_capabilities().await)?
         } else {
             None
@@ -45,22 +46,23 @@ impl Fingerprint {
             None => None,
         };
         let names = |names: &mut dyn Iterator<Item = &'static str>| names.map(str::to_owned).collect();
-        let expansion = general.expansion.names().map(|when| match when {
-            "ONLINE" => "VOLUME_EXPANSION_ONLINE",
-            _ => "VOLUME_EXPANSION_OFFLINE",
+        let expansion = general.expansion.iter().map(|when| match when {
+            Expansion::Online => "VOLUME_EXPANSION_ONLINE",
+            Expansion::Offline | Expansion::Unknown => "VOLUME_EXPANSION_OFFLINE",
         });
+        let services = general.services.iter().map(PluginService::as_str_name);
         Ok(Self {
             driver: info.name,
             version: info.vendor_version,
             capabilities: Capabilities {
-                plugin: names(&mut general.services.names().chain(expansion)),
-                controller: names(&mut rpcs.names()),
-                node: node_rpcs.as_ref().map(|rpcs| names(&mut rpcs.names())).unwrap_or_default(),
+                plugin: names(&mut services.chain(expansion)),
+                controller: names(&mut rpcs.iter().map(ControllerCapability::as_str_name)),
+                node: names(&mut node_rpcs.iter().flatten().map(NodeCapability::as_str_name)),
             },
             controller,
             node: node_rpcs.is_some(),
-            controller_modes: rpcs.single_node(),
-            topology: general.services.has(PluginService::VolumeAccessibilityConstraints),
+            controller_modes: SingleNode::of(&rpcs),
+            topology: general.services.contains(&PluginService::VolumeAccessibilityConstraints),
             node_info,
         })
     }

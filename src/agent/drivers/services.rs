@@ -205,8 +205,8 @@ fn say_node(status: &mut PluginInstanceStatus, fingerprint: &Fingerprint, serves
     let info = fingerprint.node_info.as_ref().filter(|_| serves);
     status.node = serves;
     status.node_id = info.map(|i| i.node_id.clone()).unwrap_or_default();
-    status.max_volumes = info.and_then(|i| i.max_volumes).unwrap_or(0);
-    status.topology = info.and_then(|i| i.topology.clone()).unwrap_or_default();
+    status.max_volumes = info.map_or(0, |i| i.max_volumes_per_node);
+    status.topology = info.and_then(|i| i.accessible_topology.clone()).unwrap_or_default().segments;
 }
 
 #[cfg(test)]

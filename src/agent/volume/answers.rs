@@ -9,8 +9,8 @@ use crate::api::conditions::{Desired, Reason};
 use crate::api::quantity;
 use crate::api::volume::{Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
-use crate::csi::proto::csi::v1::CapacityRange;
-use crate::csi::{CallError, CreatedVolume, Meaning, Origin, Rpc, Validation};
+use crate::csi::proto::csi::v1 as wire;
+use crate::csi::{CallError, Meaning, Origin, Rpc, Validation};
 use crate::volume::calls::VolumeCall;
 
 /// A failed call, and the driver's own answer if there was one.
@@ -47,7 +47,7 @@ pub(crate) async fn prepare(due: &Due<'_>, volume: &Volume) -> Result<Prepared, 
 /// The result of a call that did not fail.
 pub(crate) enum Answer {
     /// A volume, and the UID of the Plugin with which it was made.
-    Created(Box<CreatedVolume>, Option<String>),
+    Created(Box<wire::Volume>, Option<String>),
     /// A volume that nobody can use, and the UID of the Plugin.
     Unusable(Rejected, Option<String>),
     /// The driver confirms; with the UID of the Plugin.
@@ -168,13 +168,12 @@ fn never_sent(error: &ArgumentError) -> Option<CallError> {
     })
 }
 
-/// What is wrong with the size of a volume that was made. A driver that does not say is believed.
-fn wrong_size(asked: Option<&CapacityRange>, made: Option<i64>) -> Option<String> {
-    let made = made?;
+/// What is wrong with the size of a volume that was made. A driver that says 0 does not know, and is believed.
+fn wrong_size(asked: Option<&wire::CapacityRange>, made: i64) -> Option<String> {
     if made < 0 {
         return Some(format!("the driver made {made} bytes"));
     }
-    let asked = asked?;
+    let asked = asked.filter(|_| made > 0)?;
     let limit = Some(asked.limit_bytes).filter(|limit| *limit > 0);
     if made < asked.required_bytes {
         return Some(format!("the driver made {made} bytes, and spec.capacity is {}", asked.required_bytes));
@@ -263,16 +262,17 @@ async fn delete(
     Err((failure, Some(error)))
 }
 
-fn take_in(status: &mut VolumeStatus, created: CreatedVolume) {
+fn take_in(status: &mut VolumeStatus, created: wire::Volume) {
     status.state = VolumeState::Created;
     status.volume_handle = Some(created.volume_id);
-    status.capacity = created.capacity_bytes.map(quantity::human);
-    status.capacity_bytes = Some(created.capacity_bytes.unwrap_or(0));
-    status.volume_context = created.volume_context.into_map();
+    status.capacity = Some(created.capacity_bytes).filter(|bytes| *bytes != 0).map(quantity::human);
+    status.capacity_bytes = Some(created.capacity_bytes);
+    status.volume_context = created.volume_context;
     // A place without segments is every place.
-    let places = Some(created.topology).filter(|all| all.iter().all(|segments| !segments.is_empty()));
+    let places =
+        Some(created.accessible_topology).filter(|all| all.iter().all(|place| !place.segments.is_empty()));
     let places = places.unwrap_or_default().into_iter();
-    status.accessible_topology = places.map(|segments| Segments { segments }).collect();
+    status.accessible_topology = places.map(|place| Segments { segments: place.segments }).collect();
 }
 
 /// UID of the Plugin that has the Volume's name for it now.
@@ -292,22 +292,22 @@ mod tests {
 
     #[test]
     fn a_volume_is_as_large_as_was_asked() {
-        let asked = |required_bytes, limit_bytes| CapacityRange { required_bytes, limit_bytes };
+        let asked = |required_bytes, limit_bytes| wire::CapacityRange { required_bytes, limit_bytes };
         for (required, limit, made, is_right) in [
-            (10, 0, Some(10), true),
-            (10, 0, Some(1_000), true),
-            (10, 20, Some(20), true),
-            (10, 20, None, true),
-            (10, 0, Some(9), false),
-            (10, 20, Some(21), false),
-            (0, 20, Some(21), false),
-            (0, 0, Some(-1), false),
+            (10, 0, 10, true),
+            (10, 0, 1_000, true),
+            (10, 20, 20, true),
+            (10, 20, 0, true),
+            (10, 0, 9, false),
+            (10, 20, 21, false),
+            (0, 20, 21, false),
+            (0, 0, -1, false),
         ] {
             let wrong = wrong_size(Some(&asked(required, limit)), made);
             assert_eq!(wrong.is_none(), is_right, "{required} {limit} {made:?} {wrong:?}");
         }
-        assert_eq!(wrong_size(None, Some(1)), None);
-        assert!(wrong_size(None, Some(-1)).is_some());
+        assert_eq!(wrong_size(None, 1), None);
+        assert!(wrong_size(None, -1).is_some());
     }
 
     #[test]
@@ -342,9 +342,10 @@ mod tests {
             (vec![BTreeMap::new()], 0),
         ] {
             let mut status = VolumeStatus::default();
-            let volume_context = BTreeMap::new().into();
+            let accessible_topology =
+                topology.into_iter().map(|segments| wire::Topology { segments }).collect();
             let created =
-                CreatedVolume { volume_id: "id".into(), capacity_bytes: None, volume_context, topology };
+                wire::Volume { volume_id: "id".into(), accessible_topology, ..wire::Volume::default() };
             take_in(&mut status, created);
             assert_eq!(status.accessible_topology.len(), places);
         }
