@@ -22,6 +22,7 @@ pub mod k8s;
 pub mod leader;
 pub mod loop_driver;
 pub mod metrics;
+mod mount_table;
 pub mod plugin;
 pub mod shutdown;
 pub mod telemetry;

@@ -118,9 +118,9 @@ impl LoopDevice {
     }
 
     /// Major and minor, as the mount table names a device.
-    pub(super) fn number(&self) -> Result<(u32, u32), Error> {
+    pub(super) fn number(&self) -> Result<String, Error> {
         let found = fs::metadata(&self.path).map_err(Error::io("look at", &self.path))?.rdev();
-        Ok((rustix::fs::major(found), rustix::fs::minor(found)))
+        Ok(format!("{}:{}", rustix::fs::major(found), rustix::fs::minor(found)))
     }
 }
 

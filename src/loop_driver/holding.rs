@@ -44,7 +44,7 @@ impl Holding {
     /// The targets at which something is mounted. A reboot or a crashed namespace takes mounts away and leaves records.
     pub(super) fn live_targets(&self) -> Result<Vec<&Path>, Error> {
         let table = mounts::table()?;
-        let is_live = |path: &&Path| table.iter().any(|mount| mount.point == **path);
+        let is_live = |path: &&Path| table.all().iter().any(|mount| mount.point == **path);
         Ok(self.targets.keys().map(PathBuf::as_path).filter(is_live).collect())
     }
 

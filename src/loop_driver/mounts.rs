@@ -1,7 +1,7 @@
 //! The mount table, and bind mounts.
 
 use std::fs;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,62 +12,19 @@ use rustix::mount::{
 };
 
 use super::error::Error;
+use crate::mount_table::{Mount, Table};
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// One line of mountinfo.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
-    /// Major and minor of the mounted file system's device.
-    pub(super) device: (u32, u32),
-    /// Where it is mounted.
-    pub(super) point: PathBuf,
-    /// Options of this mount, not of the file system.
-    options: Vec<String>,
-}
-
-impl Mount {
-    pub(super) fn is_read_only(&self) -> bool {
-        self.options.iter().any(|option| option == "ro")
-    }
-}
-
 /// What is mounted, from this process's point of view.
-pub(super) fn table() -> Result<Vec<Mount>, Error> {
+pub(super) fn table() -> Result<Table, Error> {
     let bytes = fs::read(TABLE).map_err(Error::io("read", Path::new(TABLE)))?;
-    Ok(bytes.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    Ok(Table::read(&String::from_utf8_lossy(&bytes)))
 }
 
 /// What is mounted at `path`; of several over each other, the one that is seen.
 pub(super) fn at(path: &Path) -> Result<Option<Mount>, Error> {
-    Ok(table()?.into_iter().rev().find(|mount| mount.point == path))
-}
-
-fn parse_line(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
-    let (major, minor) = device.split_once(':')?;
-    let point = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.nth(1)?)));
-    let options = std::str::from_utf8(fields.next()?).ok()?.split(',').map(str::to_owned).collect();
-    Some(Mount { device: (major.parse().ok()?, minor.parse().ok()?), point, options })
-}
-
-/// The kernel writes blanks and backslashes as three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, tail)) = rest.split_first() {
-        let escaped = (first == b'\\').then(|| tail.get(..3)).flatten();
-        let value = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        if let Some(value) = value {
-            plain.push(value);
-            rest = &tail[3..];
-        } else {
-            plain.push(first);
-            rest = tail;
-        }
-    }
-    plain
+    Ok(table()?.at(path).pop().cloned())
 }
 
 /// `path` as the mount table names it: every link on the way resolved, but not the last part, which may not exist or may
@@ -102,8 +59,8 @@ pub(super) fn bind_read_only(source: &Path, target: &Path) -> Result<(), Error> 
     let made = apart.path.join("mount");
     fs::create_dir(&made).map_err(Error::io("make", &made))?;
     bind(source, &made)?;
-    let bound = at(&made)?.map(|mount| mount.options).unwrap_or_default();
-    let flags = MountFlags::BIND | MountFlags::RDONLY | kept_flags(&bound);
+    let kept = at(&made)?.map_or(MountFlags::empty(), |mount| kept_flags(&mount));
+    let flags = MountFlags::BIND | MountFlags::RDONLY | kept;
     let result = mount_remount(&made, flags, c"")
         .map_err(|errno| Error::io("remount read-only", &made)(errno.into()))
         .and_then(|()| bind(&made, target));
@@ -141,17 +98,16 @@ impl Drop for Apart {
 }
 
 /// A remount replaces all of a mount's flags, so those that it has must be said again.
-fn kept_flags(options: &[String]) -> MountFlags {
-    let flag = |option: &String| match option.as_str() {
-        "nosuid" => MountFlags::NOSUID,
-        "nodev" => MountFlags::NODEV,
-        "noexec" => MountFlags::NOEXEC,
-        "noatime" => MountFlags::NOATIME,
-        "nodiratime" => MountFlags::NODIRATIME,
-        "relatime" => MountFlags::RELATIME,
-        _ => MountFlags::empty(),
-    };
-    options.iter().map(flag).fold(MountFlags::empty(), |all, one| all | one)
+fn kept_flags(mount: &Mount) -> MountFlags {
+    let flags = [
+        ("nosuid", MountFlags::NOSUID),
+        ("nodev", MountFlags::NODEV),
+        ("noexec", MountFlags::NOEXEC),
+        ("noatime", MountFlags::NOATIME),
+        ("nodiratime", MountFlags::NODIRATIME),
+        ("relatime", MountFlags::RELATIME),
+    ];
+    flags.into_iter().filter(|(name, _)| mount.has(name)).map(|(_, flag)| flag).collect()
 }
 
 /// Takes away everything that is mounted at `path`. Never lazily: a mount that is in use stays, and that is an error.
@@ -177,14 +133,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_line() {
-        let line = br"36 35 7:2 / /mnt/with\040blank\134 ro,nosuid,relatime shared:1 - ext4 /dev/loop2 ro";
-        let mount = parse_line(line).unwrap();
-        assert_eq!(mount.device, (7, 2));
-        assert_eq!(mount.point, Path::new("/mnt/with blank\\"));
-        assert!(mount.is_read_only());
-        assert_eq!(kept_flags(&mount.options), MountFlags::NOSUID | MountFlags::RELATIME);
-        assert_eq!(parse_line(b""), None);
+    fn a_remount_says_the_flags_again() {
+        let line = "36 35 7:2 / /mnt ro,nosuid,relatime shared:1 - ext4 /dev/loop2 ro";
+        let table = Table::read(line);
+        assert_eq!(kept_flags(&table.all()[0]), MountFlags::NOSUID | MountFlags::RELATIME);
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn publish_mount(
     let number = device.number()?;
     match mounts::at(target)? {
         Some(mount) if mount.device != number => return Err(occupied(target)),
-        Some(mount) if mount.is_read_only() || !readonly => return Ok(()),
+        Some(mount) if mount.has("ro") || !readonly => return Ok(()),
         // Left by a driver that had not got to making it read-only.
         Some(_) => mounts::unmount(target)?,
         None => {}

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use super::mount_namespace::MountNamespace;
-use super::mount_table::{Mount, Table};
 use super::mounts::{self, MountError, TABLE, bounded};
 use super::paths::HostPath;
 use super::recent::Recent;
 use crate::attachment::record::Imprint;
+use crate::mount_table::{Mount, Table};
 
 /// The table of the mount namespace in which the calling thread is.
 const OF_THREAD: &str = "/proc/thread-self/mountinfo";

@@ -6,7 +6,6 @@ pub(super) mod imprint;
 pub(super) mod machine;
 pub(super) mod mount_flags;
 pub(super) mod mount_namespace;
-pub(super) mod mount_table;
 pub(super) mod mounts;
 pub(super) mod old_read_only;
 pub(super) mod paths;

@@ -12,9 +12,9 @@ use std::{fs, io};
 use rustix::mount::{MountFlags, mount_remount};
 
 use super::mount_namespace::MountNamespace;
-use super::mount_table::{Mount, Table};
 use super::mounts::{MountError, bounded};
 use super::paths::HostPath;
+use crate::mount_table::{Mount, Table};
 
 /// The table of the mount namespace in which the calling thread is.
 const TABLE: &str = "/proc/thread-self/mountinfo";

@@ -17,8 +17,8 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use tokio::sync::Semaphore;
 
-use super::mount_table::Table;
 use super::paths::HostPath;
+use crate::mount_table::Table;
 
 pub(crate) const TABLE: &str = "/proc/self/mountinfo";
 /// A folder per block device, by its number.

@@ -13,9 +13,9 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use super::mount_flags::{Wanted, as_mounted, let_write, set, table};
 use super::mount_namespace::MountNamespace;
-use super::mount_table::Table;
 use super::mounts::{MountError, bounded};
 use super::paths::HostPath;
+use crate::mount_table::Table;
 
 /// Most covers that one path can have: each read-only neighbour adds some.
 const MOST: usize = 1000;

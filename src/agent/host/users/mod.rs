@@ -16,11 +16,11 @@ use survey::Space;
 pub(crate) use words::Users;
 
 use super::mount_namespace::MountNamespace;
-use super::mount_table::{Mount, Place};
 use super::mounts::{MountError, bounded, folder_of, same_disk};
 use super::paths::HostPath;
 use super::recent::Recent;
 use crate::attachment::record::{Imprint, Left};
+use crate::mount_table::{Mount, Place};
 
 const PROC: &str = "/proc";
 /// Folders within a Pod's folder in which kubelet keeps what it binds for the Pod's containers. A subPath of "." is

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use super::survey::{Space, folder_of as process_folder};
 use super::{PROC, Question, Tables, Users, add_mount, device, is_kept, name, places, text_of};
 use crate::agent::host::mount_namespace::MountNamespace;
-use crate::agent::host::mount_table::Mount;
 use crate::agent::host::mounts::{MountError, bounded, folder_of, number_of, same_disk};
 use crate::agent::host::paths::HostPath;
 use crate::attachment::record::Imprint;
+use crate::mount_table::Mount;
 
 /// The kernel's folders of block devices, by their names.
 const BLOCK: &str = "/sys/block";

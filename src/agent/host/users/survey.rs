@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::agent::host::mount_table::{Mount, Place, Table};
+use crate::mount_table::{Mount, Place, Table};
 
 const NAMESPACE: &str = "ns/mnt";
 

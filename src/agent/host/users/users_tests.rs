@@ -1,7 +1,7 @@
-use super::super::mount_table::Table;
 use super::super::mounts::disk;
 use super::super::mounts::tests::hang_at;
 use super::*;
+use crate::mount_table::Table;
 
 const CLAIM: &str = "c-1";
 
