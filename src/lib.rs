@@ -17,6 +17,7 @@ pub mod claim;
 pub mod cli;
 pub mod controller;
 pub mod csi;
+mod disk;
 pub mod heartbeat;
 pub mod k8s;
 pub mod leader;

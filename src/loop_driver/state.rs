@@ -11,9 +11,9 @@
 //! locks/  faults/  calls.jsonl
 //! ```
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::Error;
 use super::lock::Lock;
+use crate::disk;
 
 /// How long a call waits for another one on the same volume before it answers ABORTED.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -194,24 +195,13 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, E
 pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
     let bytes = serde_json::to_vec_pretty(value)
         .map_err(|source| Error::Damaged { path: path.to_owned(), source })?;
-    let new = path.with_extension("json.new");
-    let write = |file: &mut File| file.write_all(&bytes).and_then(|()| file.sync_all());
-    File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
-        .and_then(|mut file| write(&mut file))
-        .map_err(Error::io("write", &new))?;
-    fs::rename(&new, path).map_err(Error::io("replace", path))?;
-    sync_parent(path)
+    disk::replace(path, &bytes).map_err(Error::io("replace", path))
 }
 
 /// Makes what was created, renamed or removed at `path` outlive a power cut.
 pub(super) fn sync_parent(path: &Path) -> Result<(), Error> {
     let Some(parent) = path.parent() else { return Ok(()) };
-    File::open(parent).and_then(|dir| dir.sync_all()).map_err(Error::io("sync", parent))
+    disk::sync(parent).map_err(Error::io("sync", parent))
 }
 
 /// Removes a file; one that is gone is fine.
@@ -252,7 +242,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.json");
         assert_eq!(read_json::<Vec<i32>>(&path).unwrap(), None);
-        fs::write(path.with_extension("json.new"), "torn").unwrap();
+        fs::write(path.with_extension("new"), "torn").unwrap();
         write_json(&path, &[1, 2]).unwrap();
         assert_eq!(read_json::<Vec<i32>>(&path).unwrap(), Some(vec![1, 2]));
         fs::write(&path, "[1,").unwrap();

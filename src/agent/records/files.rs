@@ -1,11 +1,12 @@
 //! The files in which the records are kept: read, replaced as a whole, removed, and set aside where they are no records.
 
-use crate::api::AttachmentUid;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::stored::Stored;
+use crate::api::AttachmentUid;
+use crate::disk::{ASIDE, sync};
 
 /// A record cannot be stored, read or removed.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +58,6 @@ pub enum RecordError {
 
 /// Extension of a record.
 const RECORD: &str = "json";
-/// Extension of a file that is being written.
-const ASIDE: &str = "new";
 const UNREADABLE: &str = "unreadable";
 const DISMISSED: &str = "dismissed";
 
@@ -186,22 +185,6 @@ pub(crate) fn file_of(directory: &Path, uid: &str) -> PathBuf {
     directory.join(format!("{uid}.{RECORD}"))
 }
 
-/// Replaces a file as a whole; it is on disk when this returns.
-pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let aside = path.with_extension(ASIDE);
-    let written = File::create(&aside).and_then(|mut file| {
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)
-    });
-    if let Err(error) = written {
-        // It takes room where there may be none.
-        let _ = fs::remove_file(&aside);
-        return Err(error);
-    }
-    path.parent().map_or(Ok(()), sync)
-}
-
 /// Removes the record of an Attachment; that is on disk when this returns. None is success. Files of it that could not be
 /// read go first: one that outlived the record would be taken back as one.
 pub(crate) fn remove(directory: &Path, uid: &str) -> io::Result<()> {
@@ -221,10 +204,6 @@ pub(crate) fn remove(directory: &Path, uid: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => sync(directory),
     }
-}
-
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 impl Unreadable {

@@ -23,6 +23,7 @@ use super::state_disk::StateDisk;
 pub use super::stored::Stored;
 use crate::agent::restore::doubts::Doubts;
 use crate::api::AttachmentUid;
+use crate::disk;
 
 /// Records that are written at a time.
 const WRITES: usize = 32;
@@ -246,7 +247,7 @@ impl Records {
         let fail = |source| RecordError::Store { path: path.clone(), source };
         let text = serde_json::to_vec(stored).map_err(|e| fail(io::Error::other(e)))?;
         let to = path.clone();
-        self.on_disk(uid, handle, move || files::replace(&to, &text)).await?.map_err(fail)
+        self.on_disk(uid, handle, move || disk::replace(&to, &text)).await?.map_err(fail)
     }
 
     async fn unlink(&self, uid: &AttachmentUid, handle: String) -> Result<(), RecordError> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use crate::agent::records::files;
+use crate::disk;
 
 const FILE: &str = "went-back";
 
@@ -51,7 +51,7 @@ impl Doubts {
         if text.is_empty() {
             return Ok(());
         }
-        files::replace(&self.file, text.as_bytes())
+        disk::replace(&self.file, text.as_bytes())
     }
 
     /// The UIDs among these that are in doubt.
