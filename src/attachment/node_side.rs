@@ -97,7 +97,8 @@ fn first_call(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentSeen) -> Op
     let Some(LiveAttachment::Present(live)) = seen.live(uid) else {
         return Some(NodeStep::ReadAttachment { attachment: uid.clone(), name: attachment.name.clone() });
     };
-    if !live.is_usable() || live.node_uid != seen.node_uid || live.namespace != claim.namespace {
+    // That it is usable has been seen: `attachment` is what was read, once it was ([`Seen::attachment`]).
+    if live.node_uid != seen.node_uid || live.namespace != claim.namespace {
         return yields();
     }
     // Also one that was unmounted and is in use: who has it writes on.
