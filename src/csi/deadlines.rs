@@ -44,18 +44,12 @@ impl CallArgs {
     }
 }
 
+/// The usual time of CreateVolume, the longest call.
+const USUAL_LONGEST: u64 = 300;
+
 impl Default for Deadlines {
     fn default() -> Self {
-        Self {
-            identity: Duration::from_secs(5),
-            node_info: Duration::from_secs(15),
-            question: Duration::from_secs(30),
-            list: Duration::from_secs(60),
-            volume: Duration::from_secs(300),
-            controller_publish: Duration::from_secs(120),
-            stage: Duration::from_secs(120),
-            publish: Duration::from_secs(60),
-        }
+        Self::with_longest(Duration::from_secs(USUAL_LONGEST))
     }
 }
 
@@ -65,21 +59,19 @@ impl Deadlines {
     /// and those that only ask do not.
     #[must_use]
     pub fn with_longest(longest: Duration) -> Self {
-        let usual = Self::default();
-        let factor = longest.as_secs_f64() / usual.volume.as_secs_f64();
-        let change = |deadline: Duration| {
-            if factor > 1.0 { deadline.mul_f64(factor) } else { deadline.min(longest) }
-        };
+        let factor = longest.div_duration_f64(Duration::from_secs(USUAL_LONGEST)).max(1.0);
+        let asks = |usual| Duration::from_secs(usual).min(longest);
+        let changes = |usual| asks(usual).mul_f64(factor);
         Self {
-            identity: usual.identity.min(longest),
-            node_info: usual.node_info.min(longest),
-            question: usual.question.min(longest),
-            list: usual.list.min(longest),
+            identity: asks(5),
+            node_info: asks(15),
+            question: asks(30),
+            list: asks(60),
             // Not multiplied: what the two roles agree on is this very number.
             volume: longest,
-            controller_publish: change(usual.controller_publish),
-            stage: change(usual.stage),
-            publish: change(usual.publish),
+            controller_publish: changes(120),
+            stage: changes(120),
+            publish: changes(60),
         }
     }
 
