@@ -40,6 +40,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         .btree_map(".")
         // A plugin answers UNIMPLEMENTED to what it does not serve (CSI, error scheme).
         .generate_default_stubs(true)
+        // The loop driver keeps it in its files.
+        .enum_attribute(
+            "csi.v1.VolumeCapability.AccessMode.Mode",
+            "#[derive(serde::Serialize, serde::Deserialize)] #[serde(rename_all = \"SCREAMING_SNAKE_CASE\")]",
+        )
         .extern_path(".google.protobuf.Timestamp", "super::super::Timestamp")
         .skip_debug(closed.iter().map(|(message, _)| message.full_name().to_owned()))
         .compile_fds(set)?;

@@ -10,7 +10,8 @@ use super::error::Error;
 use super::filesystem::FileSystem;
 use crate::csi::proto::csi::v1::VolumeCapability;
 use crate::csi::proto::csi::v1::volume_capability::AccessType;
-use crate::csi::proto::csi::v1::volume_capability::access_mode::Mode as ProtoMode;
+/// An access mode, which `build.rs` makes something that can be stored.
+pub(super) use crate::csi::proto::csi::v1::volume_capability::access_mode::Mode;
 
 /// Options that make mount(8) do something else than mount the device where it is told.
 const REFUSED_FLAGS: [&str; 14] = [
@@ -32,33 +33,7 @@ const REFUSED_FLAGS: [&str; 14] = [
 /// As the above, by how they begin.
 const REFUSED_PREFIXES: [&str; 3] = ["X-mount", "x-mount", "make-"];
 
-/// The protocol's access modes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum Mode {
-    SingleNodeWriter,
-    SingleNodeReaderOnly,
-    MultiNodeReaderOnly,
-    MultiNodeSingleWriter,
-    MultiNodeMultiWriter,
-    SingleNodeSingleWriter,
-    SingleNodeMultiWriter,
-}
-
 impl Mode {
-    fn from_proto(mode: i32) -> Option<Self> {
-        Some(match ProtoMode::try_from(mode).ok()? {
-            ProtoMode::Unknown => return None,
-            ProtoMode::SingleNodeWriter => Self::SingleNodeWriter,
-            ProtoMode::SingleNodeReaderOnly => Self::SingleNodeReaderOnly,
-            ProtoMode::MultiNodeReaderOnly => Self::MultiNodeReaderOnly,
-            ProtoMode::MultiNodeSingleWriter => Self::MultiNodeSingleWriter,
-            ProtoMode::MultiNodeMultiWriter => Self::MultiNodeMultiWriter,
-            ProtoMode::SingleNodeSingleWriter => Self::SingleNodeSingleWriter,
-            ProtoMode::SingleNodeMultiWriter => Self::SingleNodeMultiWriter,
-        })
-    }
-
     /// Whether several nodes may have the volume at once.
     pub(super) fn is_multi_node(self) -> bool {
         matches!(self, Self::MultiNodeReaderOnly | Self::MultiNodeSingleWriter | Self::MultiNodeMultiWriter)
@@ -132,7 +107,7 @@ impl Usage {
 
     fn parse(capability: &VolumeCapability, field: &'static str) -> Result<Self, Error> {
         let mode = capability.access_mode.as_ref().ok_or(Error::Missing("access_mode"))?.mode;
-        let mode = Mode::from_proto(mode).ok_or_else(|| {
+        let mode = Mode::try_from(mode).ok().filter(|mode| *mode != Mode::Unknown).ok_or_else(|| {
             Error::invalid(field, format!("access mode {mode} is not one that this driver has"))
         })?;
         match capability.access_type.as_ref().ok_or(Error::Missing("access_type"))? {
@@ -202,7 +177,7 @@ mod tests {
     use crate::csi::proto::csi::v1::volume_capability::{AccessMode, BlockVolume, MountVolume};
     use tonic::Code;
 
-    fn mount(mode: ProtoMode, fs_type: &str, flags: &[&str]) -> VolumeCapability {
+    fn mount(mode: Mode, fs_type: &str, flags: &[&str]) -> VolumeCapability {
         let mount_flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let volume = MountVolume { fs_type: fs_type.into(), mount_flags, ..Default::default() };
         VolumeCapability {
@@ -220,23 +195,23 @@ mod tests {
     #[test]
     fn needs_every_part() {
         assert!(matches!(Usage::require(None), Err(Error::Missing("volume_capability"))));
-        let whole = mount(ProtoMode::SingleNodeWriter, "", &[]);
+        let whole = mount(Mode::SingleNodeWriter, "", &[]);
         refused(&VolumeCapability { access_mode: None, ..whole.clone() });
         refused(&VolumeCapability { access_type: None, ..whole });
-        refused(&mount(ProtoMode::Unknown, "", &[]));
+        refused(&mount(Mode::Unknown, "", &[]));
         assert!(matches!(Usage::require_all(&[]), Err(Error::Missing("volume_capabilities"))));
     }
 
     #[test]
     fn a_mode_of_a_newer_protocol_is_refused() {
-        let mut capability = mount(ProtoMode::SingleNodeWriter, "", &[]);
+        let mut capability = mount(Mode::SingleNodeWriter, "", &[]);
         capability.access_mode = Some(AccessMode { mode: 99 });
         refused(&capability);
     }
 
     #[test]
     fn file_systems_are_for_one_writing_node() {
-        for mode in [ProtoMode::MultiNodeMultiWriter, ProtoMode::MultiNodeSingleWriter] {
+        for mode in [Mode::MultiNodeMultiWriter, Mode::MultiNodeSingleWriter] {
             refused(&mount(mode, "ext4", &[]));
             let block = VolumeCapability {
                 access_mode: Some(AccessMode { mode: mode.into() }),
@@ -244,24 +219,24 @@ mod tests {
             };
             assert!(Usage::require(Some(&block)).is_ok());
         }
-        assert!(Usage::require(Some(&mount(ProtoMode::MultiNodeReaderOnly, "xfs", &[]))).is_ok());
-        refused(&mount(ProtoMode::SingleNodeWriter, "btrfs", &[]));
+        assert!(Usage::require(Some(&mount(Mode::MultiNodeReaderOnly, "xfs", &[]))).is_ok());
+        refused(&mount(Mode::SingleNodeWriter, "btrfs", &[]));
     }
 
     #[test]
     fn flags_are_checked_and_never_repeated() {
         for flag in ["bind", "noatime,remount", "X-mount.mkdir", "offset=4096", ""] {
-            let text = refused(&mount(ProtoMode::SingleNodeWriter, "", &["noatime", flag]));
+            let text = refused(&mount(Mode::SingleNodeWriter, "", &["noatime", flag]));
             assert!(text.contains("number 2") && (flag.is_empty() || !text.contains(flag)), "{text}");
         }
-        let usage = Usage::require(Some(&mount(ProtoMode::SingleNodeWriter, "", &["password=x"]))).unwrap();
+        let usage = Usage::require(Some(&mount(Mode::SingleNodeWriter, "", &["password=x"]))).unwrap();
         assert!(!format!("{usage:?}").contains("password"));
     }
 
     #[test]
     fn the_digest_tells_flags_apart() {
         let digest = |flags: &[&str]| {
-            Usage::require(Some(&mount(ProtoMode::SingleNodeWriter, "", flags))).unwrap().flags_digest()
+            Usage::require(Some(&mount(Mode::SingleNodeWriter, "", flags))).unwrap().flags_digest()
         };
         assert_ne!(digest(&["a", "b"]), digest(&["ab"]));
         assert_ne!(digest(&["a", "b"]), digest(&["b", "a"]));
