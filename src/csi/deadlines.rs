@@ -13,11 +13,11 @@ pub struct Deadlines {
     pub identity: Duration,
     /// NodeGetInfo, for which cloud drivers ask their metadata service. 15 s.
     pub node_info: Duration,
-    /// ValidateVolumeCapabilities, GetCapacity, NodeGetVolumeStats. 30 s.
+    /// ValidateVolumeCapabilities. 30 s.
     pub question: Duration,
-    /// One page of ListVolumes or ListSnapshots. 1 min.
+    /// One page of ListVolumes. 1 min.
     pub list: Duration,
-    /// CreateVolume, DeleteVolume, expansion, modification and snapshots. 5 min.
+    /// CreateVolume and DeleteVolume. 5 min.
     pub volume: Duration,
     /// ControllerPublishVolume and ControllerUnpublishVolume. 2 min.
     pub controller_publish: Duration,
@@ -85,15 +85,9 @@ impl Deadlines {
             | Rpc::ControllerGetCapabilities
             | Rpc::NodeGetCapabilities => self.identity,
             Rpc::NodeGetInfo => self.node_info,
-            Rpc::ValidateVolumeCapabilities | Rpc::GetCapacity | Rpc::NodeGetVolumeStats => self.question,
-            Rpc::ListVolumes | Rpc::ListSnapshots => self.list,
-            Rpc::CreateVolume
-            | Rpc::DeleteVolume
-            | Rpc::CreateSnapshot
-            | Rpc::DeleteSnapshot
-            | Rpc::ControllerExpandVolume
-            | Rpc::ControllerModifyVolume
-            | Rpc::NodeExpandVolume => self.volume,
+            Rpc::ValidateVolumeCapabilities => self.question,
+            Rpc::ListVolumes => self.list,
+            Rpc::CreateVolume | Rpc::DeleteVolume => self.volume,
             Rpc::ControllerPublishVolume | Rpc::ControllerUnpublishVolume => self.controller_publish,
             Rpc::NodeStageVolume | Rpc::NodeUnstageVolume => self.stage,
             Rpc::NodePublishVolume | Rpc::NodeUnpublishVolume => self.publish,

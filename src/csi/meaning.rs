@@ -10,9 +10,9 @@
 //! | RESOURCE_EXHAUSTED | `StillRunning`, but `Final` for CreateVolume |
 //! | INVALID_ARGUMENT | `Infeasible` |
 //! | ALREADY_EXISTS | `Infeasible` for calls that make something, else `Final` |
-//! | OUT_OF_RANGE | `Infeasible` for CreateVolume and expansion, else `Final` |
-//! | NOT_FOUND | `AlreadyGone` for inverse calls, `Infeasible` for expansion, else `Final` |
-//! | FAILED_PRECONDITION | `Blocked` where the spec says that something else holds the volume, `Infeasible` for NodeExpandVolume, else `Final` |
+//! | OUT_OF_RANGE | `Infeasible` for CreateVolume, else `Final` |
+//! | NOT_FOUND | `AlreadyGone` for inverse calls, else `Final` |
+//! | FAILED_PRECONDITION | `Blocked` where the spec says that something else holds the volume, else `Final` |
 //! | UNIMPLEMENTED | `Unsupported` |
 //! | UNKNOWN, INTERNAL, DATA_LOSS, PERMISSION_DENIED, UNAUTHENTICATED | `Final` |
 //!
@@ -74,7 +74,9 @@ pub fn meaning(rpc: Rpc, code: Code) -> Meaning {
         Code::InvalidArgument => Meaning::Infeasible,
         Code::AlreadyExists => of_already_exists(rpc),
         Code::OutOfRange => of_out_of_range(rpc),
-        Code::NotFound => of_not_found(rpc),
+        Code::NotFound if rpc.is_inverse() => Meaning::AlreadyGone,
+        // The caller checks and backs off.
+        Code::NotFound => Meaning::Final,
         Code::FailedPrecondition => of_failed_precondition(rpc),
         // CSI "Error Scheme": the caller must not retry, and may read the capabilities again.
         Code::Unimplemented => Meaning::Unsupported,
@@ -108,11 +110,9 @@ fn of_resource_exhausted(rpc: Rpc) -> Meaning {
 /// The name or target is taken with other arguments; the spec asks the caller to fix them.
 fn of_already_exists(rpc: Rpc) -> Meaning {
     match rpc {
-        Rpc::CreateVolume
-        | Rpc::CreateSnapshot
-        | Rpc::ControllerPublishVolume
-        | Rpc::NodeStageVolume
-        | Rpc::NodePublishVolume => Meaning::Infeasible,
+        Rpc::CreateVolume | Rpc::ControllerPublishVolume | Rpc::NodeStageVolume | Rpc::NodePublishVolume => {
+            Meaning::Infeasible
+        }
         _ => Meaning::Final,
     }
 }
@@ -120,31 +120,17 @@ fn of_already_exists(rpc: Rpc) -> Meaning {
 /// The size is impossible; the spec asks the caller to fix it.
 fn of_out_of_range(rpc: Rpc) -> Meaning {
     match rpc {
-        Rpc::CreateVolume | Rpc::ControllerExpandVolume | Rpc::NodeExpandVolume => Meaning::Infeasible,
+        Rpc::CreateVolume => Meaning::Infeasible,
         _ => Meaning::Final,
     }
 }
 
-/// A volume that is not there cannot be enlarged later either. Elsewhere the caller checks and backs off.
-fn of_not_found(rpc: Rpc) -> Meaning {
-    match rpc {
-        _ if rpc.is_inverse() => Meaning::AlreadyGone,
-        Rpc::ControllerExpandVolume | Rpc::NodeExpandVolume => Meaning::Infeasible,
-        _ => Meaning::Final,
-    }
-}
-
-/// Attached elsewhere, published at another target, has snapshots, not offline: somebody else has to let go. Only for
-/// NodeExpandVolume the spec forbids to retry.
+/// Attached elsewhere, published at another target, has snapshots: somebody else has to let go.
 fn of_failed_precondition(rpc: Rpc) -> Meaning {
     match rpc {
-        Rpc::DeleteVolume
-        | Rpc::DeleteSnapshot
-        | Rpc::ControllerPublishVolume
-        | Rpc::ControllerExpandVolume
-        | Rpc::NodeStageVolume
-        | Rpc::NodePublishVolume => Meaning::Blocked,
-        Rpc::NodeExpandVolume => Meaning::Infeasible,
+        Rpc::DeleteVolume | Rpc::ControllerPublishVolume | Rpc::NodeStageVolume | Rpc::NodePublishVolume => {
+            Meaning::Blocked
+        }
         _ => Meaning::Final,
     }
 }
@@ -221,12 +207,6 @@ mod tests {
     fn a_volume_attached_elsewhere_blocks() {
         assert_eq!(meaning(Rpc::ControllerPublishVolume, Code::FailedPrecondition), Meaning::Blocked);
         assert_eq!(meaning(Rpc::DeleteVolume, Code::FailedPrecondition), Meaning::Blocked);
-        assert_eq!(meaning(Rpc::ControllerExpandVolume, Code::FailedPrecondition), Meaning::Blocked);
-    }
-
-    #[test]
-    fn node_expand_is_not_repeated_while_in_use() {
-        assert_eq!(meaning(Rpc::NodeExpandVolume, Code::FailedPrecondition), Meaning::Infeasible);
     }
 
     #[test]

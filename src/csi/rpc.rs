@@ -34,7 +34,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 24] = [$(Self::$name),+];
+            pub const ALL: [Self; 16] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -74,18 +74,6 @@ rpcs! {
     ValidateVolumeCapabilities: Controller Question;
     /// Controller: one page of all volumes.
     ListVolumes: Controller Question;
-    /// Controller: how much more can be created.
-    GetCapacity: Controller Question;
-    /// Controller: make a snapshot.
-    CreateSnapshot: Controller Change;
-    /// Controller: inverse of CreateSnapshot.
-    DeleteSnapshot: Controller Inverse;
-    /// Controller: one page of all snapshots.
-    ListSnapshots: Controller Question;
-    /// Controller: enlarge a volume.
-    ControllerExpandVolume: Controller Change;
-    /// Controller: change a volume's mutable parameters.
-    ControllerModifyVolume: Controller Change;
     /// Node: which optional calls there are.
     NodeGetCapabilities: Node Question;
     /// Node: its id, limit and topology.
@@ -98,10 +86,6 @@ rpcs! {
     NodePublishVolume: Node Change;
     /// Node: inverse of NodePublishVolume.
     NodeUnpublishVolume: Node Inverse;
-    /// Node: how full a volume is.
-    NodeGetVolumeStats: Node Question;
-    /// Node: enlarge the file system of a volume.
-    NodeExpandVolume: Node Change;
 }
 
 impl Rpc {
