@@ -2,6 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::mount::MountFlags;
+
+/// Flags that a mount has by itself, whatever its file system, as the table calls them.
+const OF_A_MOUNT: [(&str, MountFlags); 8] = [
+    ("ro", MountFlags::RDONLY),
+    ("nosuid", MountFlags::NOSUID),
+    ("nodev", MountFlags::NODEV),
+    ("noexec", MountFlags::NOEXEC),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("relatime", MountFlags::RELATIME),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW),
+];
+
+/// The flag that the table calls so; none for any other word.
+pub(crate) fn flag_of(word: &str) -> MountFlags {
+    OF_A_MOUNT.iter().find(|(name, _)| *name == word).map_or(MountFlags::empty(), |(_, flag)| *flag)
+}
+
 /// One mount, in the words of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -23,6 +42,11 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
+    /// Its flags, for a remount, which replaces all of them.
+    pub fn flags(&self) -> MountFlags {
+        self.flags.split(',').map(flag_of).collect()
+    }
+
     /// Whether it has the flag of this name.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.split(',').any(|one| one == flag)
@@ -215,6 +239,12 @@ garbage
         let table = Table::read(SAMPLE);
         let mount = table.at(Path::new("/x")).pop().unwrap();
         assert!(mount.has("nosuid") && mount.has("rw") && !mount.has("ro") && !mount.has("suid"));
+    }
+
+    #[test]
+    fn a_remount_can_say_the_flags_again() {
+        let table = Table::read("36 35 7:2 / /mnt ro,nosuid,relatime shared:1 - ext4 /dev/loop2 ro");
+        assert_eq!(table.all()[0].flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::RELATIME);
     }
 
     #[test]

@@ -59,7 +59,8 @@ pub(super) fn bind_read_only(source: &Path, target: &Path) -> Result<(), Error> 
     let made = apart.path.join("mount");
     fs::create_dir(&made).map_err(Error::io("make", &made))?;
     bind(source, &made)?;
-    let kept = at(&made)?.map_or(MountFlags::empty(), |mount| kept_flags(&mount));
+    // A remount replaces all of a mount's flags, so those that it has must be said again.
+    let kept = at(&made)?.map_or(MountFlags::empty(), |mount| mount.flags());
     let flags = MountFlags::BIND | MountFlags::RDONLY | kept;
     let result = mount_remount(&made, flags, c"")
         .map_err(|errno| Error::io("remount read-only", &made)(errno.into()))
@@ -97,19 +98,6 @@ impl Drop for Apart {
     }
 }
 
-/// A remount replaces all of a mount's flags, so those that it has must be said again.
-fn kept_flags(mount: &Mount) -> MountFlags {
-    let flags = [
-        ("nosuid", MountFlags::NOSUID),
-        ("nodev", MountFlags::NODEV),
-        ("noexec", MountFlags::NOEXEC),
-        ("noatime", MountFlags::NOATIME),
-        ("nodiratime", MountFlags::NODIRATIME),
-        ("relatime", MountFlags::RELATIME),
-    ];
-    flags.into_iter().filter(|(name, _)| mount.has(name)).map(|(_, flag)| flag).collect()
-}
-
 /// Takes away everything that is mounted at `path`. Never lazily: a mount that is in use stays, and that is an error.
 pub(super) fn unmount(path: &Path) -> Result<(), Error> {
     while at(path)?.is_some() {
@@ -131,13 +119,6 @@ pub(super) fn unmount(path: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_remount_says_the_flags_again() {
-        let line = "36 35 7:2 / /mnt ro,nosuid,relatime shared:1 - ext4 /dev/loop2 ro";
-        let table = Table::read(line);
-        assert_eq!(kept_flags(&table.all()[0]), MountFlags::NOSUID | MountFlags::RELATIME);
-    }
 
     #[test]
     fn the_real_table_has_a_root() {

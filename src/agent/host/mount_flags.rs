@@ -14,22 +14,10 @@ use rustix::mount::{MountFlags, mount_remount};
 use super::mount_namespace::MountNamespace;
 use super::mounts::{MountError, bounded};
 use super::paths::HostPath;
-use crate::mount_table::{Mount, Table};
+use crate::mount_table::{self, Mount, Table};
 
 /// The table of the mount namespace in which the calling thread is.
 const TABLE: &str = "/proc/thread-self/mountinfo";
-
-/// Flags that a mount has by itself, whatever its file system, as the table calls them.
-const OF_A_MOUNT: [(&str, MountFlags); 8] = [
-    ("ro", MountFlags::RDONLY),
-    ("nosuid", MountFlags::NOSUID),
-    ("nodev", MountFlags::NODEV),
-    ("noexec", MountFlags::NOEXEC),
-    ("noatime", MountFlags::NOATIME),
-    ("nodiratime", MountFlags::NODIRATIME),
-    ("relatime", MountFlags::RELATIME),
-    ("nosymfollow", MountFlags::NOSYMFOLLOW),
-];
 
 /// Flags that are to be on a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +40,7 @@ impl Wanted {
             "strictatime" => flags - MountFlags::NOATIME - MountFlags::RELATIME,
             "noatime" => (flags | MountFlags::NOATIME) - MountFlags::RELATIME,
             "relatime" => (flags | MountFlags::RELATIME) - MountFlags::NOATIME,
-            word => flags | flag_of(word),
+            word => flags | mount_table::flag_of(word),
         });
         Self(if read_only { asked | MountFlags::RDONLY } else { asked })
     }
@@ -68,15 +56,15 @@ impl Wanted {
     }
 
     fn is_met_by(self, mount: &Mount) -> bool {
-        flags_of(mount).contains(self.0)
+        mount.flags().contains(self.0)
     }
 
     /// All that a mount is to have: a remount takes away what it does not name.
     fn with_those_of(self, mount: &Mount) -> MountFlags {
         let kept = match self.0 {
-            wanted if wanted.contains(MountFlags::NOATIME) => flags_of(mount) - MountFlags::RELATIME,
-            wanted if wanted.contains(MountFlags::RELATIME) => flags_of(mount) - MountFlags::NOATIME,
-            _ => flags_of(mount),
+            wanted if wanted.contains(MountFlags::NOATIME) => mount.flags() - MountFlags::RELATIME,
+            wanted if wanted.contains(MountFlags::RELATIME) => mount.flags() - MountFlags::NOATIME,
+            _ => mount.flags(),
         };
         let all = kept | self.0;
         // Without any word on access times the kernel takes relatime.
@@ -147,15 +135,6 @@ pub(crate) fn as_mounted(path: &Path) -> io::Result<PathBuf> {
         (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
         _ => Ok(path.to_owned()),
     }
-}
-
-fn flags_of(mount: &Mount) -> MountFlags {
-    let present = OF_A_MOUNT.iter().filter(|(name, _)| mount.has(name));
-    present.fold(MountFlags::empty(), |all, (_, flag)| all | *flag)
-}
-
-fn flag_of(word: &str) -> MountFlags {
-    OF_A_MOUNT.iter().find(|(name, _)| *name == word).map_or(MountFlags::empty(), |(_, flag)| *flag)
 }
 
 #[cfg(test)]
