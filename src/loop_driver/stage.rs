@@ -71,7 +71,9 @@ fn set_up(call: &Call<'_>, lock: &Lock, id: &VolumeId, held: &Holding, usage: &U
             device_for(call, lock, id, held).map(drop)
         }
         Access::Mount(asked) => {
-            let (device, kind) = formatted_device(call, lock, id, held, asked)?;
+            // Formatted before the device is set up; so where there is a device, that is done.
+            let kind = prepare(call, lock, id, held, asked)?;
+            let device = device_for(call, lock, id, held)?;
             mount(call, lock, held, &device, kind, usage)
         }
     }
@@ -141,18 +143,7 @@ fn device_for(call: &Call<'_>, lock: &Lock, id: &VolumeId, held: &Holding) -> Re
     Ok(device)
 }
 
-/// A device with a file system on it. Formats before the device is set up; so where there is a device, that is done.
-fn formatted_device(
-    call: &Call<'_>,
-    lock: &Lock,
-    id: &VolumeId,
-    held: &Holding,
-    asked: Option<FileSystem>,
-) -> Result<(LoopDevice, FileSystem), Error> {
-    let kind = prepare(call, lock, id, held, asked)?;
-    Ok((device_for(call, lock, id, held)?, kind))
-}
-
+/// Sees to it that there is a file system on the volume.
 fn prepare(
     call: &Call<'_>,
     lock: &Lock,
