@@ -30,7 +30,7 @@ use crate::api::Plugin;
 use crate::csi::{CallError, Rpc, Secrets, Service};
 use crate::heartbeat::{History, Renewal};
 use crate::k8s::cache::Cached;
-use crate::k8s::events::{EventReason, Recorder};
+use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::secrets::{self, SecretError};
 use crate::k8s::{ApiError, Cache, Target, Writer, read};
@@ -235,14 +235,5 @@ impl Agent {
         if object.is_watched_by(&self.node_name) {
             cache.apply(object);
         }
-    }
-
-    /// Publishes an Event without waiting for it.
-    pub fn tell<K>(&self, object: &Arc<K>, reason: EventReason, action: &'static str, note: String)
-    where
-        K: Resource<DynamicType = ()> + Send + Sync + 'static,
-    {
-        let (recorder, object) = (self.recorder.clone(), object.clone());
-        tokio::spawn(async move { recorder.publish(&*object, reason, action, &note).await });
     }
 }

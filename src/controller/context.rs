@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 
 use super::caches::{BY_DRIVER_NODE, volume_key};
 use super::caution::Caution;
@@ -18,7 +18,7 @@ use super::unsettled::Unsettled;
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::LeaseObserver;
-use crate::k8s::events::{EventReason, Recorder};
+use crate::k8s::events::Recorder;
 use crate::k8s::lease::{ApiLeases, Leadership};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue, Writer};
@@ -111,14 +111,5 @@ impl Context {
     pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
         let plugin = self.plugins.get("", &instance.spec.plugin_name);
         self.gone.has_left(instance, plugin.as_deref(), self.longest_call)
-    }
-
-    /// Publishes an Event without waiting for it.
-    pub(crate) fn tell<K>(&self, object: &Arc<K>, reason: EventReason, action: &'static str, note: String)
-    where
-        K: Resource<DynamicType = ()> + Send + Sync + 'static,
-    {
-        let (recorder, object) = (self.recorder.clone(), Arc::clone(object));
-        tokio::spawn(async move { recorder.publish(object.as_ref(), reason, action, &note).await });
     }
 }

@@ -28,7 +28,7 @@ async fn record(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     };
     volumes::record(ctx, volume, &condition, |_| {}).await?;
     if condition.reason.group().status && !was {
-        ctx.tell(volume, EventReason::Drifted, "Audit", condition.message);
+        ctx.recorder.tell(volume, EventReason::Drifted, "Audit", condition.message);
     }
     Ok(())
 }

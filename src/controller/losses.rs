@@ -37,7 +37,7 @@ pub(crate) async fn declare(
     let words = story::lost(cause.as_str(), node, attachment.spec.fixed.attach);
     let uid = AttachmentUid::of(&attachment.metadata);
     for claim in seen.claims.iter().filter(|c| ClaimSeen::of(c).uses() == Some(&uid)) {
-        ctx.tell(claim, EventReason::NodeLost, "Detach", words.clone());
+        ctx.recorder.tell(claim, EventReason::NodeLost, "Detach", words.clone());
     }
     Ok(true)
 }

@@ -15,7 +15,7 @@ pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUid, Verdic
          which missing right of moor, is in the way"
     );
     if let Some(volume) = &seen.volume {
-        ctx.tell(volume, EventReason::WriteRefused, "Write", note.clone());
+        ctx.recorder.tell(volume, EventReason::WriteRefused, "Write", note.clone());
     }
     let granted = |(_, verdict): &&(ClaimUid, Verdict)| {
         matches!(
@@ -24,6 +24,6 @@ pub(crate) fn tell(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUid, Verdic
         )
     };
     if let Some(claim) = verdicts.iter().find(granted).and_then(|(uid, _)| seen.claim(uid)) {
-        ctx.tell(claim, EventReason::WriteRefused, "Write", note);
+        ctx.recorder.tell(claim, EventReason::WriteRefused, "Write", note);
     }
 }

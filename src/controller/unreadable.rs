@@ -39,7 +39,7 @@ fn tell_of<K: Cached>(ctx: &Context, cache: &Cache<K>, told: &Told, now: &mut To
                 object.why
             );
             let about = Arc::new(object.metadata.into_request_partial::<K>());
-            ctx.tell(&about, EventReason::InvalidObject, "Read", note);
+            ctx.recorder.tell(&about, EventReason::InvalidObject, "Read", note);
         }
         now.insert(version);
     }

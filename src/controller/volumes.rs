@@ -104,7 +104,7 @@ pub(crate) async fn tell_storage_left(
     why: &VolumeWaiting,
 ) -> Result<bool, ApiError> {
     wait(ctx, volume, why).await?;
-    ctx.tell(volume, EventReason::StorageLeft, "Release", why.message());
+    ctx.recorder.tell(volume, EventReason::StorageLeft, "Release", why.message());
     Ok(true)
 }
 

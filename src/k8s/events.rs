@@ -1,5 +1,6 @@
 //! Kubernetes Events: for people, never for decisions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::{
@@ -76,6 +77,15 @@ impl Recorder {
             Ok(Err(error)) => debug!(reason = reason.as_str(), "event lost: {error}"),
             Err(_) => debug!(reason = reason.as_str(), "event lost: no answer in {DEADLINE:?}"),
         }
+    }
+
+    /// As [`Self::publish`], without waiting for it.
+    pub fn tell<K>(&self, object: &Arc<K>, reason: EventReason, action: &'static str, note: String)
+    where
+        K: Resource<DynamicType = ()> + Send + Sync + 'static,
+    {
+        let (me, object) = (self.clone(), object.clone());
+        tokio::spawn(async move { me.publish(&*object, reason, action, &note).await });
     }
 }
 

@@ -183,7 +183,7 @@ impl Agent {
         };
         self.write_outcome(api, cache, object, change, still).await?;
         if attempt.number == 1 {
-            self.tell(object, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
+            self.recorder.tell(object, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Pass {
         let ready = self.agent.targets.make_ready().await;
         ready.map_err(|error| Failure::local(Reason::NodePathFailed, RPC, error.to_string()))?;
         if let Some(note) = self.agent.targets.hidden(target).await {
-            self.agent.tell(claim, EventReason::Orphan, "Publish", note);
+            self.agent.recorder.tell(claim, EventReason::Orphan, "Publish", note);
         }
         directories::make_parent(target).map_err(|error| local(RPC, &error))
     }
@@ -134,7 +134,7 @@ impl Pass {
         );
         tracing::warn!("{note}");
         if let Some(claim) = view.claims.get(claim) {
-            self.agent.tell(claim, EventReason::Orphan, "Unpublish", note);
+            self.agent.recorder.tell(claim, EventReason::Orphan, "Unpublish", note);
         }
     }
 }

@@ -36,7 +36,7 @@ impl Pass {
         self.agent.queues.instances.add(record.driver_name.clone());
         self.agent.lost.tell();
         if let Some(instance) = self.instance(&record.driver_name) {
-            self.agent.tell(&instance, EventReason::Orphan, "Report", note);
+            self.agent.recorder.tell(&instance, EventReason::Orphan, "Report", note);
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Pass {
             self.agent.queues.instances.add(record.driver_name.clone());
             if let Some(instance) = self.instance(&record.driver_name) {
                 let note = format!("volume {}: {word}", record.volume_handle);
-                self.agent.tell(&instance, EventReason::Orphan, "Undo", note);
+                self.agent.recorder.tell(&instance, EventReason::Orphan, "Undo", note);
             }
         }
     }

@@ -66,10 +66,10 @@ impl Pass {
         if let Some(note) = given_up(&path, found, fence, &order)? {
             tracing::warn!("{note}");
             for claim in concerned {
-                self.agent.tell(&claim, EventReason::Forced, "Unpublish", note.clone());
+                self.agent.recorder.tell(&claim, EventReason::Forced, "Unpublish", note.clone());
             }
             if let Some(instance) = self.instance(&stored.record.driver_name).filter(|_| untold) {
-                self.agent.tell(&instance, EventReason::Forced, "Unpublish", note);
+                self.agent.recorder.tell(&instance, EventReason::Forced, "Unpublish", note);
             }
         }
         if told_apart {

@@ -46,7 +46,7 @@ impl Pass {
             went(status, &desired, generation, now);
         })
         .await?;
-        self.agent.tell(claim, EventReason::Mounted, "Publish", message);
+        self.agent.recorder.tell(claim, EventReason::Mounted, "Publish", message);
         Ok(())
     }
 

@@ -68,7 +68,7 @@ impl Pass {
                 if let Some(note) = self.detach(&target, &failure, by_order, &stored.record).await?
                     && let Some(claim) = ordered
                 {
-                    self.agent.tell(claim, EventReason::Forced, "Unpublish", note);
+                    self.agent.recorder.tell(claim, EventReason::Forced, "Unpublish", note);
                 }
                 let again = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await;
                 if let Err(failure) = again {
@@ -248,7 +248,7 @@ impl Pass {
         let note = passed_over(record, path, failure, self.is_forced(record), mounted)?;
         tracing::warn!("{note}");
         if let Some(instance) = self.instance(&record.driver_name) {
-            self.agent.tell(&instance, EventReason::Forced, "Undo", note);
+            self.agent.recorder.tell(&instance, EventReason::Forced, "Undo", note);
         }
         Ok(())
     }
