@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use kube::{Api, Client};
 use tokio::task::JoinSet;
 
@@ -72,11 +73,7 @@ impl Caches {
 
     /// Whether every cache has its first list.
     pub fn are_synced(&self) -> bool {
-        self.claims.is_synced()
-            && self.attachments.is_synced()
-            && self.volumes.is_synced()
-            && self.plugins.is_synced()
-            && self.instances.is_synced()
+        self.synced().now_or_never().is_some()
     }
 
     /// For how long each watch has not been heard from, by the kind that it is of.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
@@ -72,15 +73,7 @@ impl Context {
 
     /// Whether every cache has been filled once. A standby is ready too: it can take over at once.
     pub(crate) fn synced_now(&self) -> bool {
-        self.plugins.is_synced()
-            && self.instances.is_synced()
-            && self.volumes.is_synced()
-            && self.claims.is_synced()
-            && self.handles.is_synced()
-            && self.attachments.is_synced()
-            && self.nodes.is_synced()
-            && self.namespaces.is_synced()
-            && self.lease_cache.is_synced()
+        self.synced().now_or_never().is_some()
     }
 
     pub(crate) fn node_api(&self) -> Api<LeanNode> {
