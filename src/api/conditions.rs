@@ -103,7 +103,7 @@ pub fn set(
 ) -> bool {
     let place = desired.reason.group();
     let (status, reason) = (if place.status { "True" } else { "False" }, desired.reason.as_str());
-    let message = shortened(&desired.message);
+    let message = shortened(&desired.message, MAX_MESSAGE).to_owned();
     if let Some(found) = conditions.iter_mut().find(|c| c.type_ == place.condition) {
         if found.status == status
             && found.reason == reason
@@ -144,12 +144,10 @@ pub fn whole_second(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-fn shortened(message: &str) -> String {
-    let mut end = message.len().min(MAX_MESSAGE);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    message.get(..end).unwrap_or_default().to_owned()
+/// At most so many bytes of a text, cut between characters.
+pub(crate) fn shortened(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
 #[cfg(test)]

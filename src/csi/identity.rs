@@ -7,7 +7,7 @@ use super::proto::csi::v1::identity_client::IdentityClient;
 use super::proto::csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginInfoRequest, GetPluginInfoResponse, ProbeRequest,
 };
-use super::redact::Scrub;
+use super::redact::{self, Scrub};
 use super::rpc::Rpc;
 use super::sizes;
 
@@ -31,9 +31,7 @@ impl Plugin {
         // Longer than CSI allows is cut: a status with it would be refused, and with it all that the status says.
         let version = &mut answer.vendor_version;
         *version = Scrub::nothing().clean(version);
-        let bound = sizes::STRING_LIMIT.min(version.len());
-        let end = (0..=bound).rev().find(|end| version.is_char_boundary(*end));
-        version.truncate(end.unwrap_or_default());
+        redact::cut(version, sizes::STRING_LIMIT);
         Ok(answer)
     }
 

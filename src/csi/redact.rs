@@ -92,8 +92,7 @@ impl Scrub {
             .collect();
         // Again, because taking out a character may have joined what it kept apart.
         let mut cleaned = self.without_needles(printable);
-        let end = (0..=MESSAGE_LIMIT.min(cleaned.len())).rev().find(|end| cleaned.is_char_boundary(*end));
-        cleaned.truncate(end.unwrap_or_default());
+        cut(&mut cleaned, MESSAGE_LIMIT);
         cleaned
     }
 
@@ -105,6 +104,12 @@ impl Scrub {
         }
         message
     }
+}
+
+/// Keeps at most so many bytes of a text, and no part of a character.
+pub(super) fn cut(text: &mut String, most: usize) {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or_default());
 }
 
 /// The mount flags of a capability; none for a raw device.

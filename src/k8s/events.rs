@@ -10,6 +10,7 @@ use kube::{
 use tokio::time::timeout;
 use tracing::debug;
 
+use crate::api::conditions::shortened;
 use crate::api::reason::words;
 
 /// Longest note, in bytes: the API server refuses more.
@@ -68,7 +69,7 @@ impl Recorder {
         let event = Event {
             type_: reason.group(),
             reason: reason.as_str().into(),
-            note: Some(shortened(note).into()),
+            note: Some(shortened(note, NOTE).into()),
             action: action.into(),
             secondary: None,
         };
@@ -89,14 +90,6 @@ impl Recorder {
     }
 }
 
-fn shortened(note: &str) -> &str {
-    let mut end = note.len().min(NOTE);
-    while !note.is_char_boundary(end) {
-        end -= 1;
-    }
-    note.get(..end).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,9 +97,9 @@ mod tests {
     #[test]
     fn a_long_note_is_cut_between_characters() {
         let note = "é".repeat(600);
-        assert_eq!(shortened(&note).len(), 1024);
+        assert_eq!(shortened(&note, NOTE).len(), 1024);
         let note = format!("x{note}");
-        assert_eq!(shortened(&note).len(), 1023);
-        assert_eq!(shortened("short"), "short");
+        assert_eq!(shortened(&note, NOTE).len(), 1023);
+        assert_eq!(shortened("short", NOTE), "short");
     }
 }
