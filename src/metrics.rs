@@ -63,7 +63,7 @@ pub struct KindLabels {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StateLabels {
     /// State of the object as its status prints it.
-    pub state: &'static str,
+    pub state: String,
 }
 
 /// Buckets for CSI calls, in seconds: from a no-op driver to the longest deadline.

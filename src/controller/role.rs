@@ -315,6 +315,7 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
 
 /// What `/metrics` shows of the leader's caches.
 fn count(ctx: &Context) {
+    use ClaimState::{Lost, NodeDetached, Pending, Ready, Taken};
     let depth = i64::try_from(ctx.queue.len()).unwrap_or(i64::MAX);
     ctx.metrics.queue_depth.get_or_create(&QueueLabels { queue: "volumes" }).set(depth);
     let mut states = HashMap::new();
@@ -322,14 +323,8 @@ fn count(ctx: &Context) {
         let state = claim.status.as_ref().map(|s| s.state).unwrap_or_default();
         *states.entry(state).or_insert(0) += 1;
     }
-    for (state, name) in [
-        (ClaimState::Pending, "Pending"),
-        (ClaimState::Taken, "Taken"),
-        (ClaimState::Ready, "Ready"),
-        (ClaimState::NodeDetached, "NodeDetached"),
-        (ClaimState::Lost, "Lost"),
-    ] {
+    for state in [Pending, Taken, Ready, NodeDetached, Lost] {
         let number = states.get(&state).copied().unwrap_or(0);
-        ctx.metrics.claims.get_or_create(&StateLabels { state: name }).set(number);
+        ctx.metrics.claims.get_or_create(&StateLabels { state: format!("{state:?}") }).set(number);
     }
 }
