@@ -133,13 +133,10 @@ impl Files {
         fs::rename(&new, &self.last)?;
         let mut text = serde_json::to_vec(&line(seq))?;
         text.push(b'\n');
-        open_lines(&self.lines)?.write_all(&text)?;
+        let mut lines = File::options().append(true).create(true).mode(0o600).open(&self.lines)?;
+        lines.write_all(&text)?;
         Ok(seq)
     }
-}
-
-fn open_lines(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).open(path)
 }
 
 fn read_number(path: &Path) -> io::Result<u64> {

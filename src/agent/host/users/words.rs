@@ -22,13 +22,7 @@ impl Users {
 
     /// Adds processes. One that has ended meanwhile is named by its number.
     pub(super) fn add_processes(&mut self, proc: &Path, processes: &BTreeSet<i32>) {
-        for process in processes {
-            self.add_process(proc, *process);
-        }
-    }
-
-    fn add_process(&mut self, proc: &Path, process: i32) {
-        self.0.insert(named(proc, process));
+        self.0.extend(processes.iter().map(|process| named(proc, *process)));
     }
 
     /// Adds a mount, in the mount namespace of a process or on the node itself.
@@ -128,7 +122,7 @@ mod tests {
     fn a_process_is_named_by_number_and_program() {
         let mut users = Users::default();
         let me = i32::try_from(std::process::id()).unwrap();
-        users.add_process(Path::new("/proc"), me);
+        users.add_processes(Path::new("/proc"), &BTreeSet::from([me]));
         assert!(users.to_string().starts_with(&format!("pid {me} (")), "{users}");
     }
 }
