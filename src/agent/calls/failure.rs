@@ -277,16 +277,8 @@ fn reason(rpc: Rpc) -> Reason {
         | Rpc::Probe
         | Rpc::ControllerGetCapabilities
         | Rpc::ListVolumes
-        | Rpc::GetCapacity
-        | Rpc::CreateSnapshot
-        | Rpc::DeleteSnapshot
-        | Rpc::ListSnapshots
-        | Rpc::ControllerExpandVolume
-        | Rpc::ControllerModifyVolume
         | Rpc::NodeGetCapabilities
-        | Rpc::NodeGetInfo
-        | Rpc::NodeGetVolumeStats
-        | Rpc::NodeExpandVolume => Reason::CallFailed,
+        | Rpc::NodeGetInfo => Reason::CallFailed,
     }
 }
 
