@@ -1,4 +1,4 @@
-//! The caches of the agent, each listed once: its indices, its watch, and which objects a watch delivers.
+//! The caches of the agent, each listed once: its indices, its watches, and what they select.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,19 +27,33 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    pub fn new() -> Self {
+    /// Empty caches for the agent on `node`. Each says what [`Self::watches`] selects for it.
+    pub fn new(node: &str) -> Self {
         let named = |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.handle_name.clone()).collect();
         let assigned =
             |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.attachment_uid.to_string()).collect();
         let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
         let claims = Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned).with_index(BY_HANDLE, named);
+        // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
+        let attachments = Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle);
+        let claim_is_of = |claim: &VolumeClaim, node: &str| {
+            claim.spec.assignment.as_ref().is_some_and(|assignment| assignment.node_name == node)
+        };
+        let attachment_is_of = |attachment: &Attachment, node: &str| {
+            let spec = &attachment.spec;
+            spec.node_name == node || spec.controller.as_ref().is_some_and(|c| c.agent == node)
+        };
+        let volume_is_of = |volume: &Volume, node: &str| {
+            let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
+            controller.is_some_and(|c| c.agent == node)
+        };
+        let instance_is_of = |instance: &PluginInstance, node: &str| instance.spec.agent == node;
         Self {
-            claims: Arc::new(claims),
-            // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
-            attachments: Arc::new(Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle)),
-            volumes: Arc::new(Cache::new(&["controller"])),
+            claims: Arc::new(claims.with_selection(node, claim_is_of)),
+            attachments: Arc::new(attachments.with_selection(node, attachment_is_of)),
+            volumes: Arc::new(Cache::new(&["controller"]).with_selection(node, volume_is_of)),
             plugins: Arc::new(Cache::new(&["all"])),
-            instances: Arc::new(Cache::new(&["agent"])),
+            instances: Arc::new(Cache::new(&["agent"]).with_selection(node, instance_is_of)),
         }
     }
 
@@ -99,27 +113,29 @@ impl Caches {
     }
 }
 
-/// Whether one of the agent's watches delivers an object.
-pub(crate) trait Watched {
-    /// Whether the agent of `node` watches this object.
-    fn is_watched_by(&self, node: &str) -> bool;
-}
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt as _;
 
-impl Watched for VolumeClaim {
-    fn is_watched_by(&self, node: &str) -> bool {
-        self.spec.assignment.as_ref().is_some_and(|a| a.node_name == node)
-    }
-}
+    use super::*;
+    use crate::api::attachment::ControllerRef;
 
-impl Watched for Attachment {
-    fn is_watched_by(&self, node: &str) -> bool {
-        self.spec.node_name == node || self.spec.controller.as_ref().is_some_and(|c| c.agent == node)
-    }
-}
-
-impl Watched for Volume {
-    fn is_watched_by(&self, node: &str) -> bool {
-        let controller = self.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-        controller.is_some_and(|c| c.agent == node)
+    /// What another node's agent works on has no watch here that would take it out again.
+    #[test]
+    fn a_cache_takes_in_what_its_watches_select() {
+        let caches = Caches::new("ours");
+        for (name, node, agent) in
+            [("a", "ours", "theirs"), ("b", "theirs", "ours"), ("c", "theirs", "theirs")]
+        {
+            let mut attachment = Attachment::default();
+            attachment.metadata.name = Some(name.into());
+            attachment.metadata.uid = Some(name.into());
+            attachment.spec.node_name = node.into();
+            attachment.spec.controller = Some(ControllerRef { agent: agent.into(), ..Default::default() });
+            caches.attachments.apply(attachment);
+        }
+        let mut names: Vec<_> = caches.attachments.all().iter().map(|a| a.name_any()).collect();
+        names.sort();
+        assert_eq!(names, ["a", "b"]);
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::attach::audits::Audits;
-use super::caches::{Caches, Watched};
+use super::caches::Caches;
 use super::calls::budgets::Budgets;
 use super::calls::failure::Failure;
 use super::calls::retry::Retries;
@@ -205,14 +205,14 @@ impl Agent {
         after: &S,
     ) -> Result<(), ApiError>
     where
-        K: Cached + Watched,
+        K: Cached,
         S: Serialize,
     {
         let Some(patch) = difference(before, after) else { return Ok(()) };
         let target = Target::of(object);
         match self.writer.patch_status(api, &target, patch).await {
             Ok(written) => {
-                self.take_in(cache, written);
+                cache.apply(written);
                 Ok(())
             }
             Err(ApiError::Gone(_)) => {
@@ -221,7 +221,7 @@ impl Agent {
             }
             Err(ApiError::Conflict(request)) => {
                 match read::get_live(api, &target.name).await? {
-                    Some(found) => self.take_in(cache, found),
+                    Some(found) => cache.apply(found),
                     None => cache.remove_confirmed(&target.uid),
                 }
                 Err(ApiError::Conflict(request))
@@ -230,10 +230,4 @@ impl Agent {
         }
     }
 
-    /// Puts an object that was read or written into its cache, if a watch of ours selects it.
-    pub fn take_in<K: Cached + Watched>(&self, cache: &Cache<K>, object: K) {
-        if object.is_watched_by(&self.node_name) {
-            cache.apply(object);
-        }
-    }
 }

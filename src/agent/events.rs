@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::caches::{BY_ATTACHMENT, Caches, Watched};
+use super::caches::{BY_ATTACHMENT, Caches};
 use super::calls::retry::Retries;
 use super::drivers::registry::Surroundings;
 use super::lost_mounts::LostMounts;
@@ -192,9 +192,7 @@ impl Events {
         if let Some(claim) = self.caches.claims.by_uid(uid) {
             self.claim(&claim);
         }
-        if let Some(attachment) =
-            self.caches.attachments.by_uid(uid).filter(|a| a.is_watched_by(&self.node_name))
-        {
+        if let Some(attachment) = self.caches.attachments.by_uid(uid) {
             self.attachment(&attachment);
         } else if let Some(stored) = self.records.get(&uid.into()) {
             self.queues.nodes.add(stored.record.handle_name);

@@ -109,7 +109,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     let holder = Holder { identity, node_uid: node_uid.clone(), boot_id: boot_id.clone() };
     let (lease, renewal) = AgentLease::new(leases.clone(), &args.node_name, holder, history.clone());
 
-    let caches = Caches::new();
+    let caches = Caches::new(&args.node_name);
     let queues = Arc::new(Queues::default());
     let events = Arc::new(Events {
         node_name: args.node_name.clone(),

@@ -29,12 +29,16 @@ impl<K> Cached for K where
 
 type OnChange<K> = Arc<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
 
+/// Says whether an object has this value in one of the fields by which the feeding watches select.
+type HasValue<K> = fn(&K, &str) -> bool;
+
 /// Objects of one kind, by name, UID and index.
 pub struct Cache<K> {
     store: RwLock<Store<K>>,
     on_change: RwLock<Vec<OnChange<K>>>,
     unreadable: Mutex<UnreadableSet>,
     sources: Vec<Source>,
+    selection: Option<(String, HasValue<K>)>,
     listed: watch::Sender<usize>,
 }
 
@@ -63,8 +67,15 @@ impl<K: Cached> Cache<K> {
             on_change: RwLock::default(),
             unreadable: Mutex::default(),
             sources,
+            selection: None,
             listed: watch::Sender::new(0),
         }
+    }
+
+    /// Says what the feeding watches select, where they select by fields that have this value.
+    #[must_use]
+    pub fn with_selection(self, value: &str, has_value: HasValue<K>) -> Self {
+        Self { selection: Some((value.to_owned(), has_value)), ..self }
     }
 
     /// Adds an index. `keys` says under which keys an object is found.
@@ -113,11 +124,22 @@ impl<K: Cached> Cache<K> {
         self.store.read().all()
     }
 
+    /// Whether a feeding watch selects this object, as it is here.
+    #[must_use]
+    pub fn selects(&self, object: &K) -> bool {
+        self.selection.as_ref().is_none_or(|(value, has_value)| has_value(object, value))
+    }
+
     /// Takes in the response to an own write or live read, so that the next pass sees it before the
-    /// watch delivers it. Only for objects that a feeding watch selects: another one would stay for ever.
-    /// A response that shows the end of the object (being deleted, no finalizers) removes it.
+    /// watch delivers it. A response that shows the end of the object (being deleted, no finalizers) removes it.
+    ///
+    /// One that no feeding watch selects is left out: no event would take it out again, and it would stay for ever. Nor
+    /// does it remove what is known of the object: it may be older than what a watch has delivered, and the watch that
+    /// selected the object tells of its leaving.
     pub fn apply(&self, object: K) {
-        self.put(object, Origin::Own);
+        if self.selects(&object) {
+            self.put(object, Origin::Own);
+        }
     }
 
     /// Removes an object that a live GET did not find, or found under another UID. It never comes back.

@@ -52,6 +52,19 @@ async fn what_was_written_is_in_the_cache() {
     assert_eq!(server.asked().len(), 1);
 }
 
+/// Neither the answer of a write nor what a conflict has shown: no event would take it out again.
+#[tokio::test]
+async fn what_no_watch_selects_does_not_enter_the_cache() {
+    let elsewhere = || json_of(&claim("9", "w"));
+    let (_, writer, cache) = scripted(vec![elsewhere(), Answer::Error(409, "Conflict"), elsewhere()]).await;
+    let cache = cache.with_selection("v", |claim, volume| claim.spec.volume_name == volume);
+    assert!(writer.update_status(&cache, &claim("7", "v"), &taken()).await.unwrap());
+    assert_eq!(version(&cache).as_deref(), Some("7"), "its watch says that it has left");
+    let written = writer.update_status(&cache, &claim("7", "v"), &taken()).await;
+    assert!(matches!(written, Err(ApiError::Conflict(_))));
+    assert_eq!(version(&cache).as_deref(), Some("7"));
+}
+
 #[tokio::test]
 async fn what_is_gone_leaves_the_cache() {
     let (_, writer, cache) = scripted(vec![missing()]).await;

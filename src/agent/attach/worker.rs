@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::audit;
-use crate::agent::caches::{BY_HANDLE, Watched as _};
+use crate::agent::caches::BY_HANDLE;
 use crate::agent::calls::arguments;
 use crate::agent::calls::attempt::{Counted, Due, Means, NotDone};
 use crate::agent::calls::failure::Failure;
@@ -188,8 +188,9 @@ async fn look(due: &Due<'_>, attachment: &Attachment) -> Result<Option<Outcome>,
         return Ok(None);
     }
     // One that is another agent's now is not for this one's cache, and what the watch brings wakes.
-    let moved_on = if live.is_watched_by(&agent.node_name) { Outcome::Went } else { Outcome::Idle };
-    agent.take_in(&agent.caches.attachments, live);
+    let attachments = &agent.caches.attachments;
+    let moved_on = if attachments.selects(&live) { Outcome::Went } else { Outcome::Idle };
+    attachments.apply(live);
     Ok(Some(moved_on))
 }
 

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use kube::Api;
 
 use super::status::Progress;
-use crate::agent::caches::Watched;
 use crate::agent::context::Agent;
 use crate::api::{Attachment, AttachmentStatus, Volume, VolumeClaim, VolumeClaimStatus, VolumeStatus};
 use crate::k8s::cache::Cached;
@@ -19,7 +18,7 @@ use crate::k8s::{ApiError, Cache};
 const CONFLICTS: usize = 3;
 
 /// An object whose status shows the progress of calls.
-pub(crate) trait Called: Cached + Watched {
+pub(crate) trait Called: Cached {
     /// Its status.
     type Status: Progress + Default;
     /// As it was seen.

@@ -164,7 +164,7 @@ impl Pass {
         let found = read::get_live(&api, &target.name).await?;
         let same = found.filter(|c| c.metadata.uid.as_deref() == Some(claim.as_str()));
         if let Some(found) = &same {
-            self.agent.take_in(&self.agent.caches.claims, found.clone());
+            self.agent.caches.claims.apply(found.clone());
         } else {
             self.agent.caches.claims.remove_confirmed(claim);
             self.revision = None;
@@ -179,7 +179,7 @@ impl Pass {
         self.live_handle = None;
         let same = found.filter(|a| a.metadata.uid.as_deref() == Some(attachment.as_str()));
         if let Some(found) = &same {
-            self.agent.take_in(&self.agent.caches.attachments, found.clone());
+            self.agent.caches.attachments.apply(found.clone());
         } else {
             self.agent.caches.attachments.remove_confirmed(attachment);
             self.revision = None;

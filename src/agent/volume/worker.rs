@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use kube::Api;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
-use crate::agent::caches::Watched as _;
 use crate::agent::calls::attempt::{Counted, Due, NotDone};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::retry::Step;
@@ -63,7 +62,7 @@ impl Pass<'_> {
             (Standing::Valid | Standing::Gone, _) => return Ok(Next::Done),
             // One that is another agent's now is not for this one's cache, and what the watch brings wakes.
             (Standing::Changed, live) => {
-                let ours = live.is_some_and(|live| live.is_watched_by(&self.due.agent.node_name));
+                let ours = live.is_some_and(|live| self.due.agent.caches.volumes.selects(&live));
                 return Ok(if ours { Next::Again } else { Next::Done });
             }
             (Standing::NotClosed, _) => {
@@ -118,7 +117,7 @@ impl Pass<'_> {
         let standing = calls::standing(self.call, volume, live.as_ref(), lock.as_ref());
         match &live {
             Some(live) if standing != Standing::Gone => {
-                self.due.agent.take_in(&self.due.agent.caches.volumes, live.clone());
+                self.due.agent.caches.volumes.apply(live.clone());
             }
             _ => {
                 let uid = volume.metadata.uid.as_deref().unwrap_or_default();
