@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::core::ClusterResourceScope;
 use kube::{Api, Client, Resource};
-use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -16,7 +15,6 @@ use super::caches::Caches;
 use super::calls::budgets::Budgets;
 use super::calls::failure::Failure;
 use super::calls::retry::Retries;
-use super::calls::status::difference;
 use super::drivers::endpoint::Serving;
 use super::drivers::registry::Registry;
 use super::host::mount_namespace::MountNamespace;
@@ -33,7 +31,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::secrets::{self, SecretError};
-use crate::k8s::{ApiError, Cache, Target, Writer, read};
+use crate::k8s::{ApiError, Writer, read};
 use crate::metrics::{CallLabels, Metrics, RpcLabels};
 
 /// Controller calls at a time where the Plugin is gone: its default.
@@ -95,13 +93,6 @@ impl Agent {
         K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
     {
         Api::all(self.client.clone())
-    }
-
-    pub fn api_in<K>(&self, namespace: &str) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::namespaced(self.client.clone(), namespace)
     }
 
     /// Reads an object live (rule R1).
@@ -193,41 +184,4 @@ impl Agent {
         }
         result
     }
-
-    /// Writes what has changed of a status; nothing if nothing has. The answer goes into the cache. After a conflict
-    /// the cache has the newer object, and the caller has to plan again.
-    pub async fn write_status<K, S>(
-        &self,
-        api: &Api<K>,
-        cache: &Cache<K>,
-        object: &K,
-        before: &S,
-        after: &S,
-    ) -> Result<(), ApiError>
-    where
-        K: Cached,
-        S: Serialize,
-    {
-        let Some(patch) = difference(before, after) else { return Ok(()) };
-        let target = Target::of(object);
-        match self.writer.patch_status(api, &target, patch).await {
-            Ok(written) => {
-                cache.apply(written);
-                Ok(())
-            }
-            Err(ApiError::Gone(_)) => {
-                cache.remove_confirmed(&target.uid);
-                Ok(())
-            }
-            Err(ApiError::Conflict(request)) => {
-                match read::get_live(api, &target.name).await? {
-                    Some(found) => cache.apply(found),
-                    None => cache.remove_confirmed(&target.uid),
-                }
-                Err(ApiError::Conflict(request))
-            }
-            Err(other) => Err(other),
-        }
-    }
-
 }

@@ -245,7 +245,7 @@ async fn conclude(
         status.publish_context.clone_from(context);
         went(status, desired, generation, now);
     };
-    agent.write_outcome(&agent.api(), &agent.caches.attachments, attachment, change, still).await?;
+    agent.write_outcome(&agent.caches.attachments, attachment, change, still).await?;
     // A step that was done: the next one has its own count.
     agent.retries.clear(attachment.metadata.uid.as_deref().unwrap_or_default());
     let Fixed { driver_name, handle_name, .. } = &attachment.spec.fixed;
@@ -269,5 +269,5 @@ async fn record_failure(
         fresh.metadata.generation == attachment.metadata.generation && state_of(fresh) == state_of(attachment)
     };
     let cache = &agent.caches.attachments;
-    agent.write_failure(&agent.api(), cache, attachment, counted, |_| {}, still).await
+    agent.write_failure(cache, attachment, counted, |_| {}, still).await
 }

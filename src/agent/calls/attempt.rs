@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::{Api, Resource};
 
 use super::budgets::{Budget, Busy, Direction, LATER, Service, Turn};
 use super::failure::Failure;
@@ -163,25 +162,21 @@ impl Agent {
 
     /// Writes a failure where people look, with what `also` changes, as long as `still` holds.
     /// The first of a row is an Event too.
-    pub async fn write_failure<K>(
+    pub async fn write_failure<K: Called>(
         &self,
-        api: &Api<K>,
         cache: &Cache<K>,
         object: &Arc<K>,
         counted: Counted<'_>,
         also: impl Fn(&mut K::Status),
         still: impl Fn(&K) -> bool,
-    ) -> Result<(), ApiError>
-    where
-        K: Called + Resource<DynamicType = ()>,
-    {
+    ) -> Result<(), ApiError> {
         let Counted { failure, attempt, node } = counted;
         let place = format!("on node {node}");
         let change = |status: &mut K::Status, generation, now: Timestamp| {
             failed(status, failure, attempt, &place, generation, now);
             also(status);
         };
-        self.write_outcome(api, cache, object, change, still).await?;
+        self.write_outcome(cache, object, change, still).await?;
         if attempt.number == 1 {
             self.recorder.tell(object, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
         }

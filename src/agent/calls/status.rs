@@ -12,7 +12,6 @@ use super::retry::Attempt;
 use crate::api::conditions::{self, CallFailure, Desired};
 use crate::api::{AttachmentStatus, VolumeClaimStatus, VolumeStatus};
 use crate::csi::Rpc;
-pub use crate::k8s::write::difference;
 
 /// The statuses that show the progress of a step.
 pub trait Progress: Clone + Serialize {
@@ -107,6 +106,7 @@ mod tests {
     use super::*;
     use crate::api::conditions::Reason;
     use crate::api::{AttachmentState, ClaimState};
+    use crate::k8s::write::difference;
     use serde_json::{Value, json};
 
     fn now() -> Timestamp {

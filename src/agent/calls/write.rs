@@ -6,37 +6,18 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kube::Api;
+use kube::core::object::HasStatus;
 
 use super::status::Progress;
 use crate::agent::context::Agent;
-use crate::api::{Attachment, AttachmentStatus, Volume, VolumeClaim, VolumeClaimStatus, VolumeStatus};
-use crate::k8s::cache::Cached;
-use crate::k8s::{ApiError, Cache};
+use crate::k8s::{ApiError, Cache, Written};
 
 /// How often it is written onto a newer version before the step is planned again.
 const CONFLICTS: usize = 3;
 
 /// An object whose status shows the progress of calls.
-pub(crate) trait Called: Cached {
-    /// Its status.
-    type Status: Progress + Default;
-    /// As it was seen.
-    fn status(&self) -> Option<&Self::Status>;
-}
-
-macro_rules! called {
-    ($($object:ty: $status:ty),+ $(,)?) => {$(
-        impl Called for $object {
-            type Status = $status;
-
-            fn status(&self) -> Option<&$status> {
-                self.status.as_ref()
-            }
-        }
-    )+};
-}
-called!(VolumeClaim: VolumeClaimStatus, Attachment: AttachmentStatus, Volume: VolumeStatus);
+pub(crate) trait Called: Written + HasStatus<Status: Progress + Default> {}
+impl<K: Written + HasStatus<Status: Progress + Default>> Called for K {}
 
 impl Agent {
     /// Writes an outcome: what `change` makes of the status of the object, or of each newer version for which `still`
@@ -46,7 +27,6 @@ impl Agent {
     /// Conflict: it does not hold any more, or somebody writes all the time. The step has to be planned again.
     pub async fn write_outcome<K: Called>(
         &self,
-        api: &Api<K>,
         cache: &Cache<K>,
         object: &Arc<K>,
         change: impl Fn(&mut K::Status, Option<i64>, Timestamp),
@@ -55,12 +35,12 @@ impl Agent {
         let uid = object.meta().uid.clone().unwrap_or_default();
         let mut object = object.clone();
         for left in (0..CONFLICTS).rev() {
-            let before = object.status().cloned().unwrap_or_default();
-            let mut after = before.clone();
+            let mut after = object.status().cloned().unwrap_or_default();
             change(&mut after, object.meta().generation, Timestamp::now());
-            match (self.write_status(api, cache, &*object, &before, &after).await, cache.by_uid(&uid)) {
+            let written = self.writer.update_status(cache, &*object, &after).await;
+            match (written, cache.by_uid(&uid)) {
                 (Err(ApiError::Conflict(_)), Some(fresh)) if left > 0 && still(&fresh) => object = fresh,
-                (written, _) => return written,
+                (written, _) => return written.map(drop),
             }
         }
         Ok(())

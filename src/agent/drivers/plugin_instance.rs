@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::services::{self, Processes};
-use crate::agent::calls::status::difference;
 use crate::agent::context::Agent;
 use crate::agent::records::state_disk;
 use crate::agent::restore::forgotten::{self, OfDriver};
@@ -19,6 +18,7 @@ use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceSta
 use crate::api::names::instance_name;
 use crate::api::plugin::Plugin;
 use crate::k8s::node::LeanNode;
+use crate::k8s::write::difference;
 use crate::k8s::{ApiError, Next, Target};
 
 /// Time between looks at whether the sockets have been asked.

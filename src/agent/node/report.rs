@@ -120,12 +120,10 @@ impl Pass {
         let Some(attachment) = view.attachments.get(uid) else { return Ok(()) };
         let desired =
             Desired::new(Reason::NodeDetached, format!("unmounted from node {}", self.agent.node_name));
-        let before = attachment.status.clone().unwrap_or_default();
-        let mut after = before.clone();
+        let mut after = attachment.status.clone().unwrap_or_default();
         after.state = AttachmentState::NodeDetached;
         went(&mut after, &desired, attachment.metadata.generation, Timestamp::now());
-        let api = self.agent.api::<Attachment>();
-        self.agent.write_status(&api, &self.agent.caches.attachments, &**attachment, &before, &after).await?;
+        self.agent.writer.update_status(&self.agent.caches.attachments, &**attachment, &after).await?;
         Ok(())
     }
 
@@ -145,11 +143,10 @@ impl Pass {
             }
             status.waiting_for = None;
         };
-        let api = self.agent.api_in(claim.metadata.namespace.as_deref().unwrap_or_default());
         let counted = Counted { failure, attempt, node: &self.agent.node_name };
         // Deletion raises the generation.
         let still = |fresh: &VolumeClaim| fresh.metadata.generation == claim.metadata.generation;
-        self.agent.write_failure(&api, &self.agent.caches.claims, claim, counted, also, still).await
+        self.agent.write_failure(&self.agent.caches.claims, claim, counted, also, still).await
     }
 
     /// Where no claim is left to show it.
@@ -163,12 +160,10 @@ impl Pass {
         let Some(attachment) = attachment_of(step).and_then(|uid| view.attachments.get(uid)) else {
             return Ok(());
         };
-        let before = attachment.status.clone().unwrap_or_default();
-        let mut after = before.clone();
+        let mut after = attachment.status.clone().unwrap_or_default();
         let place = format!("on node {}", self.agent.node_name);
         failed(&mut after, failure, attempt, &place, attachment.metadata.generation, Timestamp::now());
-        let api = self.agent.api::<Attachment>();
-        self.agent.write_status(&api, &self.agent.caches.attachments, &**attachment, &before, &after).await
+        self.agent.writer.update_status(&self.agent.caches.attachments, &**attachment, &after).await.map(drop)
     }
 
     /// Nothing to do now. Says on claims that have waited for long what they wait for, and when to look again.
@@ -252,12 +247,9 @@ impl Pass {
         claim: &Arc<VolumeClaim>,
         change: impl FnOnce(&mut VolumeClaimStatus, Option<i64>, Timestamp),
     ) -> Result<(), ApiError> {
-        let before = claim.status.clone().unwrap_or_default();
-        let mut after = before.clone();
+        let mut after = claim.status.clone().unwrap_or_default();
         change(&mut after, claim.metadata.generation, Timestamp::now());
-        let namespace = claim.metadata.namespace.clone().unwrap_or_default();
-        let api = self.agent.api_in::<VolumeClaim>(&namespace);
-        self.agent.write_status(&api, &self.agent.caches.claims, &**claim, &before, &after).await
+        self.agent.writer.update_status(&self.agent.caches.claims, &**claim, &after).await.map(drop)
     }
 }
 

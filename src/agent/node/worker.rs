@@ -160,7 +160,7 @@ impl Pass {
     async fn read_claim(&mut self, claim: &ClaimUid, view: &View) -> Result<(), NotDone> {
         let targets = view.stored.values().find_map(|s| s.record.targets.get(claim));
         let Some(target) = targets else { return Ok(()) };
-        let api = self.agent.api_in::<VolumeClaim>(&target.namespace);
+        let api = self.agent.writer.api::<VolumeClaim>(&target.namespace);
         let found = read::get_live(&api, &target.name).await?;
         let same = found.filter(|c| c.metadata.uid.as_deref() == Some(claim.as_str()));
         if let Some(found) = &same {

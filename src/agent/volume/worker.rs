@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kube::Api;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
 use crate::agent::calls::attempt::{Counted, Due, NotDone};
@@ -113,7 +112,8 @@ impl Pass<'_> {
             None => None,
         };
         let name = volume.metadata.name.as_deref().unwrap_or_default();
-        let live = read::get_live(&api(self.due.agent, volume), name).await?;
+        let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+        let live = read::get_live(&self.due.agent.writer.api(namespace), name).await?;
         let standing = calls::standing(self.call, volume, live.as_ref(), lock.as_ref());
         match &live {
             Some(live) if standing != Standing::Gone => {
@@ -133,13 +133,13 @@ impl Pass<'_> {
         if self.call != VolumeCall::Create || before.may_exist {
             return Ok(Some(volume));
         }
-        let mut after = VolumeStatus { may_exist: true, ..before.clone() };
-        if before.last_error.is_none() {
+        let mut after = VolumeStatus { may_exist: true, ..before };
+        if after.last_error.is_none() {
             let message = format!("CreateVolume is called on node {}", self.due.agent.node_name);
             let desired = Desired::new(Reason::Creating, message);
             waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
         }
-        write(self.due.agent, &volume, &before, &after).await?;
+        write(self.due.agent, &volume, &after).await?;
         let written =
             self.due.agent.caches.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
         let standing = calls::standing(self.call, &volume, written.as_deref(), None);
@@ -155,12 +155,11 @@ impl Pass<'_> {
             let failure = Failure::of_call(&unusable(reason.unwrap_or_default()));
             return self.failed(volume, &failure, |status| status.rejected = None).await;
         }
-        let before = volume.status.clone().unwrap_or_default();
-        let mut after = before.clone();
+        let mut after = volume.status.clone().unwrap_or_default();
         let rejects = matches!(answer, Answer::Unusable(..));
         let desired = answer.take_in(volume, &mut after);
         went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-        match (write(self.due.agent, volume, &before, &after).await, id) {
+        match (write(self.due.agent, volume, &after).await, id) {
             (Ok(()), _) if rejects => Ok(Next::Again),
             (Ok(()), _) => {
                 self.due.agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
@@ -225,7 +224,7 @@ impl Pass<'_> {
             fresh.spec.assignment == volume.spec.assignment && state_of(fresh) == state_of(volume)
         };
         let cache = &agent.caches.volumes;
-        let written = agent.write_failure(&api(agent, volume), cache, volume, counted, also, still).await;
+        let written = agent.write_failure(cache, volume, counted, also, still).await;
         if let Err(error) = written {
             if !matches!(error, ApiError::Conflict(_)) {
                 tracing::warn!(%failure, "the failure cannot be written");
@@ -239,17 +238,16 @@ impl Pass<'_> {
 /// No call of it is running: this worker is the only one that makes them. The write is guarded by the version that was
 /// planned on, so a Volume that is another agent's by now is not given up here.
 async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
-    let before = volume.status.clone().unwrap_or_default();
-    let mut after = before.clone();
+    let mut after = volume.status.clone().unwrap_or_default();
     after.state = VolumeState::Deleted;
-    let left = before.rejected.as_ref().map(|r| r.volume_handle.as_str());
+    let left = after.rejected.as_ref().map(|r| r.volume_handle.as_str());
     tracing::info!(volume = volume.metadata.name, left, "given up: the storage stays");
     let message = format!(
         "spec.deletionPolicy is Retain: {rpc} is not called any more. What was called before may have its effect yet"
     );
     let desired = Desired::new(Reason::Retained, message);
     went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-    match write(agent, volume, &before, &after).await {
+    match write(agent, volume, &after).await {
         Ok(()) => {
             agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
             Next::Done
@@ -258,17 +256,8 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
     }
 }
 
-async fn write(
-    agent: &Agent,
-    volume: &Volume,
-    before: &VolumeStatus,
-    after: &VolumeStatus,
-) -> Result<(), ApiError> {
-    agent.write_status(&api(agent, volume), &agent.caches.volumes, volume, before, after).await
-}
-
-fn api(agent: &Agent, volume: &Volume) -> Api<Volume> {
-    agent.api_in(volume.metadata.namespace.as_deref().unwrap_or_default())
+async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(), ApiError> {
+    agent.writer.update_status(&agent.caches.volumes, volume, after).await.map(drop)
 }
 
 fn state_of(volume: &Volume) -> VolumeState {
