@@ -24,7 +24,7 @@ pub(crate) use error::ApiError;
 pub use events::EventReason;
 pub(crate) use queue::{Next, Queue};
 pub(crate) use update::Written;
-pub(crate) use write::{Created, Target, Writer};
+pub(crate) use write::{Created, Writer};
 
 #[cfg(test)]
 pub(crate) mod scripted_tests;

@@ -28,19 +28,17 @@ use super::{
 use crate::metrics::{Metrics, WriteLabels};
 
 /// An object as it was read: what a write is guarded by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Name of the object.
-    pub name: String,
+struct Target {
+    name: String,
     /// UID that the object must still have.
-    pub uid: String,
+    uid: String,
     /// Version that the object must still have.
-    pub resource_version: String,
+    resource_version: String,
 }
 
 impl Target {
     /// The guard for an object that was read from the API. Without a UID or version nothing is sent.
-    pub fn of<K: Resource>(object: &K) -> Self {
+    fn of<K: Resource>(object: &K) -> Self {
         Self {
             name: object.name_any(),
             uid: object.uid().unwrap_or_default(),
@@ -102,18 +100,12 @@ impl Writer {
     {
         let none = K::Status::default();
         let Some(fields) = difference(object.status().unwrap_or(&none), after) else { return Ok(None) };
-        self.patch_status(api, &Target::of(object), fields).await.map(Some)
-    }
-
-    /// Merges `fields` into the object's status; null removes a field.
-    pub async fn patch_status<K>(&self, api: &Api<K>, target: &Target, fields: Value) -> Result<K, ApiError>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
+        let target = Target::of(object);
         let request = request::<K>("patch", "status", api.namespace(), &target.name);
-        let body = guard(&request, target, json!({ "status": fields }))?;
+        let body = guard(&request, &target, json!({ "status": fields }))?;
         self.count(&request);
-        within(&request, api.patch_status(&target.name, &PatchParams::default(), &Patch::Merge(body))).await
+        let (params, patch) = (PatchParams::default(), Patch::Merge(body));
+        within(&request, api.patch_status(&target.name, &params, &patch)).await.map(Some)
     }
 
     /// Writes what `after` has otherwise than `before`, in metadata and spec; a list is replaced whole. None: there is no

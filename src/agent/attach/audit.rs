@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::json;
 use tokio::time::Instant;
 
 use super::audits::{Found, Look};
@@ -23,7 +22,7 @@ use crate::api::{Attachment, VolumeHandle};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift;
 use crate::csi::{ListedVolume, Rpc};
-use crate::k8s::{ApiError, Next, Target, read};
+use crate::k8s::{ApiError, Next, read};
 
 /// The capabilities that a driver must have to be audited.
 const NEEDS: [&str; 3] = ["PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES", "LIST_VOLUMES_PUBLISHED_NODES"];
@@ -170,19 +169,18 @@ pub(crate) async fn second_look(agent: &Agent, handle: &str) {
 }
 
 async fn report(agent: &Agent, name: &str, look: &Look) -> Result<(), ApiError> {
-    let api = agent.api::<VolumeHandle>();
     let Some(handle) = agent.get_live::<VolumeHandle>(name).await? else { return Ok(()) };
     let driver = &handle.spec.driver_name;
     if !is_of(&handle, driver, &instance_name(&agent.node_name, driver)) {
         return Ok(());
     }
     let found = drift::compare(&look.published, &look.before, &live_locks(agent, name).await?);
-    let reported = handle.status.as_ref().and_then(|s| s.drift.as_ref());
+    let mut after = handle.status.clone().unwrap_or_default();
     let now = whole_second(Timestamp::now());
-    let wanted = drift::report(&found, &look.earlier, reported, &now);
-    if wanted.as_ref() == reported {
-        return Ok(());
+    after.drift = drift::report(&found, &look.earlier, after.drift.as_ref(), &now);
+    // No cache of the agent has VolumeHandles.
+    if agent.writer.merge_status(&agent.api(), &handle, &after).await?.is_some() {
+        tracing::info!(handle = name, volume = handle.spec.volume_handle, found = ?after.drift, "what the driver lists as attached");
     }
-    tracing::info!(handle = name, volume = handle.spec.volume_handle, found = ?wanted, "what the driver lists as attached");
-    agent.writer.patch_status(&api, &Target::of(&handle), json!({ "drift": wanted })).await.map(|_| ())
+    Ok(())
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::ResourceExt as _;
 
 use super::services::{self, Processes};
 use crate::agent::context::Agent;
@@ -18,8 +19,7 @@ use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceSta
 use crate::api::names::instance_name;
 use crate::api::plugin::Plugin;
 use crate::k8s::node::LeanNode;
-use crate::k8s::write::difference;
-use crate::k8s::{ApiError, Next, Target};
+use crate::k8s::{ApiError, Next};
 
 /// Time between looks at whether the sockets have been asked.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -63,7 +63,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
                 write(agent, &observed, &after).await
             }
             Some(observed) => {
-                remove(agent, &observed).await?;
+                agent.writer.delete_in(&agent.caches.instances, &*observed).await?;
                 Ok(Next::Done)
             }
             None => match left.plugin_name {
@@ -92,7 +92,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         && observed.spec != spec(agent, plugin_name, driver, socket)
     {
         // spec says which process this is and cannot change: another Node UID, another socket.
-        remove(agent, &observed).await?;
+        agent.writer.delete_in(&agent.caches.instances, &*observed).await?;
         return Ok(Next::Again);
     }
     dismiss_on_order(agent, &observed).await?;
@@ -105,52 +105,28 @@ async fn create(agent: &Agent, spec: PluginInstanceSpec) -> Result<Next, ApiErro
     if !is_registered(agent).await? {
         return Ok(Next::After(UNREGISTERED));
     }
-    let object = object(agent, spec);
-    match agent.writer.create(&agent.api::<PluginInstance>(), &object).await? {
-        crate::k8s::Created::New(created) => agent.caches.instances.apply(created),
-        crate::k8s::Created::Exists => {
-            let name = object.metadata.name.as_deref().unwrap_or_default();
-            if let Some(found) = agent.get_live::<PluginInstance>(name).await? {
-                // The next look compares the socket.
-                let socket_path = found.spec.socket_path.clone();
-                if found.spec == (PluginInstanceSpec { socket_path, ..object.spec.clone() }) {
-                    agent.caches.instances.apply(found);
-                } else {
-                    // Also one that no watch of ours selects: it says another agent, so it has to go.
-                    remove(agent, &found).await?;
-                }
-            }
+    let (object, instances) = (object(agent, spec), &agent.caches.instances);
+    if agent.writer.create_in(instances, &object).await? {
+        return Ok(Next::Again);
+    }
+    if let Some(found) = agent.get_live::<PluginInstance>(&object.name_any()).await? {
+        // The next look compares the socket.
+        let socket_path = found.spec.socket_path.clone();
+        if found.spec != (PluginInstanceSpec { socket_path, ..object.spec }) {
+            // Also one that no watch of ours selects: it says another agent, so it has to go.
+            agent.writer.delete_in(instances, &found).await?;
         }
     }
     Ok(Next::Again)
 }
 
-/// Writes a status, if it is news.
+/// Writes a status, if it is news. One that is gone leaves the cache, and that wakes this pass.
 async fn write(
     agent: &Agent,
     observed: &PluginInstance,
     after: &PluginInstanceStatus,
 ) -> Result<Next, ApiError> {
-    let before = observed.status.clone().unwrap_or_default();
-    let Some(patch) = difference(&before, after) else { return Ok(Next::Done) };
-    let uid = observed.metadata.uid.as_deref().unwrap_or_default();
-    let api = agent.api::<PluginInstance>();
-    match agent.writer.patch_status(&api, &Target::of(observed), patch).await {
-        Ok(written) => agent.caches.instances.apply(written),
-        Err(ApiError::Gone(_)) => {
-            agent.caches.instances.remove_confirmed(uid);
-            return Ok(Next::Again);
-        }
-        Err(ApiError::Conflict(request)) => {
-            let name = observed.metadata.name.as_deref().unwrap_or_default();
-            match agent.get_live::<PluginInstance>(name).await? {
-                Some(found) => agent.caches.instances.apply(found),
-                None => agent.caches.instances.remove_confirmed(uid),
-            }
-            return Err(ApiError::Conflict(request));
-        }
-        Err(other) => return Err(other),
-    }
+    agent.writer.update_status(&agent.caches.instances, observed, after).await?;
     Ok(Next::Done)
 }
 
@@ -208,14 +184,12 @@ async fn is_registered(agent: &Agent) -> Result<bool, ApiError> {
 /// plugins for a while.
 pub async fn report_shutdown(agent: &Agent) {
     for observed in agent.caches.instances.all() {
-        let before = observed.status.clone().unwrap_or_default();
-        let mut after = before.clone();
-        not_healthy(&observed, &mut after, Reason::AgentShutdown, "the agent beside it is shutting down");
-        let Some(patch) = difference(&before, &after).filter(|_| before.is_healthy_for_any()) else {
+        let mut after = observed.status.clone().unwrap_or_default();
+        if !after.is_healthy_for_any() {
             continue;
-        };
-        let api = agent.api::<PluginInstance>();
-        if let Err(error) = agent.writer.patch_status(&api, &Target::of(&*observed), patch).await {
+        }
+        not_healthy(&observed, &mut after, Reason::AgentShutdown, "the agent beside it is shutting down");
+        if let Err(error) = agent.writer.update_status(&agent.caches.instances, &*observed, &after).await {
             tracing::warn!("last fingerprint: {error}");
         }
     }
@@ -229,14 +203,6 @@ fn not_healthy(observed: &PluginInstance, status: &mut PluginInstanceStatus, rea
     status.last_error = Some(why.to_owned());
     let desired = Desired::new(reason, why);
     conditions::set(&mut status.conditions, &desired, observed.metadata.generation, Timestamp::now());
-}
-
-async fn remove(agent: &Agent, observed: &PluginInstance) -> Result<(), ApiError> {
-    let meta = &observed.metadata;
-    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
-    agent.writer.delete(&agent.api::<PluginInstance>(), name, uid, None).await?;
-    agent.caches.instances.remove_confirmed(uid);
-    Ok(())
 }
 
 fn spec(agent: &Agent, plugin: &str, driver: &str, socket_path: String) -> PluginInstanceSpec {
