@@ -49,13 +49,7 @@ async fn settle(agent: &Arc<Agent>, handle: &str) -> Next {
             Ok(Outcome::Went) => return Next::Again,
             Err(NotDone::BackingOff(left)) => next = Some(next.map_or(left, |n| n.min(left))),
             Err(NotDone::Failed(failure)) => {
-                return match record_failure(agent, &attachment, &failure).await {
-                    Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
-                    Err(error) => {
-                        tracing::warn!(handle, %failure, "the failure cannot be written: {error}");
-                        Next::Retry
-                    }
-                };
+                return failure.next(handle, record_failure(agent, &attachment, &failure).await);
             }
             Err(not_done) => return not_done.next(handle),
         }
@@ -265,9 +259,5 @@ async fn record_failure(
     let (step, driver) = (retry_step(attachment, failure.rpc), &attachment.spec.fixed.driver_name);
     let attempt = agent.count(&step, failure, driver, std::slice::from_ref(attachment));
     let counted = Counted { failure, attempt, node: &attachment.spec.node_name };
-    let still = |fresh: &Attachment| {
-        fresh.metadata.generation == attachment.metadata.generation && state_of(fresh) == state_of(attachment)
-    };
-    let cache = &agent.caches.attachments;
-    agent.write_failure(cache, attachment, counted, |_| {}, still).await
+    agent.write_failure_on_attachment(attachment, counted).await
 }

@@ -19,6 +19,7 @@ use crate::agent::drivers::endpoint::Serving;
 use crate::agent::host::mounts::MountError;
 use crate::agent::queues::Parked;
 use crate::agent::records::store::RecordError;
+use crate::api::Attachment;
 use crate::csi::{self, Rpc, Secrets};
 use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Cache, Next};
@@ -70,6 +71,20 @@ impl NotDone {
             Self::Api(ApiError::Conflict(_)) => Next::Again,
             Self::Failed(_) | Self::Api(_) | Self::Record(_) | Self::Mounts(_) => {
                 tracing::warn!(key, "{self}");
+                Next::Retry
+            }
+        }
+    }
+}
+
+impl Failure {
+    /// When the pass over `key` is made again whose step has failed so, by whether that could be written.
+    pub fn next(&self, key: &str, written: Result<(), ApiError>) -> Next {
+        match written {
+            // What else there is to do for the key may go on, with fresh reads and behind whoever waits.
+            Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
+            Err(error) => {
+                tracing::warn!(key, failure = %self, "the failure cannot be written: {error}");
                 Next::Retry
             }
         }
@@ -133,6 +148,7 @@ impl<'a> Due<'a> {
 }
 
 /// A failed attempt that has been counted.
+#[derive(Clone, Copy)]
 pub(crate) struct Counted<'a> {
     pub failure: &'a Failure,
     pub attempt: Attempt,
@@ -181,5 +197,17 @@ impl Agent {
             self.recorder.tell(object, EventReason::CallFailed, failure.rpc.name(), failure.to_string());
         }
         Ok(())
+    }
+
+    /// Writes a failure onto an Attachment, as long as that is where it was.
+    pub async fn write_failure_on_attachment(
+        &self,
+        attachment: &Arc<Attachment>,
+        counted: Counted<'_>,
+    ) -> Result<(), ApiError> {
+        let state = |a: &Attachment| a.status.as_ref().map(|s| s.state).unwrap_or_default();
+        let place = |a: &Attachment| (a.metadata.generation, state(a));
+        let still = |fresh: &Attachment| place(fresh) == place(attachment);
+        self.write_failure(&self.caches.attachments, attachment, counted, |_| {}, still).await
     }
 }

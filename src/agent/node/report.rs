@@ -10,9 +10,7 @@ use super::forgotten::{beside_unreadable, ways_out};
 use super::pass::Pass;
 use super::view::{View, attachment_of};
 use crate::agent::calls::attempt::{Counted, NODE_CALLS, NotDone};
-use crate::agent::calls::failure::Failure;
-use crate::agent::calls::retry::Attempt;
-use crate::agent::calls::status::{failed, waits, went};
+use crate::agent::calls::status::{waits, went};
 use crate::agent::host::directories;
 use crate::agent::host::paths::HostPath;
 use crate::api::claim::VolumeClaimStatus;
@@ -130,8 +128,7 @@ impl Pass {
     pub(super) async fn report_failure(
         &self,
         claim: &Arc<VolumeClaim>,
-        failure: &Failure,
-        attempt: Attempt,
+        counted: Counted<'_>,
     ) -> Result<(), ApiError> {
         let leaves = claim.metadata.deletion_timestamp.is_some();
         let also = |status: &mut VolumeClaimStatus| {
@@ -143,27 +140,9 @@ impl Pass {
             }
             status.waiting_for = None;
         };
-        let counted = Counted { failure, attempt, node: &self.agent.node_name };
         // Deletion raises the generation.
         let still = |fresh: &VolumeClaim| fresh.metadata.generation == claim.metadata.generation;
         self.agent.write_failure(&self.agent.caches.claims, claim, counted, also, still).await
-    }
-
-    /// Where no claim is left to show it.
-    pub(super) async fn report_failure_on_attachment(
-        &self,
-        step: &NodeStep,
-        view: &View,
-        failure: &Failure,
-        attempt: Attempt,
-    ) -> Result<(), ApiError> {
-        let Some(attachment) = attachment_of(step).and_then(|uid| view.attachments.get(uid)) else {
-            return Ok(());
-        };
-        let mut after = attachment.status.clone().unwrap_or_default();
-        let place = format!("on node {}", self.agent.node_name);
-        failed(&mut after, failure, attempt, &place, attachment.metadata.generation, Timestamp::now());
-        self.agent.writer.update_status(&self.agent.caches.attachments, &**attachment, &after).await.map(drop)
     }
 
     /// Nothing to do now. Says on claims that have waited for long what they wait for, and when to look again.

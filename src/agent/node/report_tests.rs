@@ -1,6 +1,8 @@
 use std::time::Duration;
 
 use super::*;
+use crate::agent::calls::failure::Failure;
+use crate::agent::calls::retry::Attempt;
 use crate::agent::calls::status::failed as fail;
 use crate::api::conditions::Reason;
 use crate::csi::Rpc;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::pass::Pass;
 use super::view::{View, attachment_of, subject};
-use crate::agent::calls::attempt::NotDone;
+use crate::agent::calls::attempt::{Counted, NotDone};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Step;
 use crate::agent::context::Agent;
@@ -77,14 +77,7 @@ pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
             }
             Err(NotDone::Failed(failure)) => {
                 pass.looked();
-                return match pass.record_failure(&step, &view, &failure).await {
-                    // Others on the handle may go on, with fresh reads and behind whoever waits.
-                    Ok(()) | Err(ApiError::Conflict(_)) => Next::Again,
-                    Err(error) => {
-                        tracing::warn!(handle = pass.handle, %failure, "the failure cannot be written: {error}");
-                        Next::Retry
-                    }
-                };
+                return failure.next(&pass.handle, pass.record_failure(&step, &view, &failure).await);
             }
             Err(not_done) => {
                 if matches!(not_done, NotDone::NotNow | NotDone::Busy) {
@@ -207,15 +200,19 @@ impl Pass {
         let claims = view.waiting_for(step);
         let generation = view.generation(&uid);
         let attempt = self.agent.count(&Step { uid: &uid, rpc, generation }, failure, &driver, &claims);
+        let counted = Counted { failure, attempt, node: &self.agent.node_name };
         for claim in &claims {
-            self.report_failure(claim, failure, attempt).await?;
+            self.report_failure(claim, counted).await?;
         }
+        // Where no claim is left to show it.
         if claims.is_empty() {
             let undoes = !matches!(step, NodeStep::Stage { .. } | NodeStep::Publish { .. });
             if let Some(stored) = attachment_of(step).and_then(|of| view.stored.get(of)).filter(|_| undoes) {
                 self.tell_of_undo(&uid, &stored.record, failure);
             }
-            self.report_failure_on_attachment(step, view, failure, attempt).await?;
+            if let Some(attachment) = attachment_of(step).and_then(|uid| view.attachments.get(uid)) {
+                self.agent.write_failure_on_attachment(attachment, counted).await?;
+            }
         }
         Ok(())
     }
