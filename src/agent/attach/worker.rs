@@ -72,31 +72,38 @@ fn line(agent: &Agent, handle: &str) -> Vec<Arc<Attachment>> {
 async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
     let seen = AttachmentSeen::of(attachment);
     let instance = instance_name(&agent.node_name, &attachment.spec.fixed.driver_name);
-    let mut planned = controller_side::plan(&seen, &instance, &HandleRead::Unread);
-    if planned == ControllerStep::ReadHandle {
-        // Before the read, not after it: a step that waits costs no read.
-        agent.is_due(&retry_step(attachment, expected(&seen)))?;
-        let found = agent.get_live::<VolumeHandle>(&seen.handle_name).await?.map(|h| HandleSeen::of(&h));
-        planned = controller_side::plan(&seen, &instance, &HandleRead::Read(found.as_ref()));
+    if controller_side::plan(&seen, &instance, &HandleRead::Unread) == ControllerStep::Idle {
+        return Ok(Outcome::Idle);
+    }
+    // Before the read, not after it: a step that waits costs no read.
+    let expected = expected(&seen);
+    agent.is_due(&retry_step(attachment, expected))?;
+    let handle = agent.get_live::<VolumeHandle>(&seen.handle_name).await?.map(|h| HandleSeen::of(&h));
+    let planned = controller_side::plan(&seen, &instance, &HandleRead::Read(handle.as_ref()));
+    tracing::debug!(attachment = seen.name, step = ?planned, "next step");
+    let rpc = match planned {
+        ControllerStep::Idle | ControllerStep::ReadHandle => return Ok(Outcome::Idle),
+        ControllerStep::ReportDetached => {
+            detached(agent, attachment, "no call has ever been made".into()).await?;
+            return Ok(Outcome::Went);
+        }
+        ControllerStep::Publish => Rpc::ControllerPublishVolume,
+        ControllerStep::Unpublish => Rpc::ControllerUnpublishVolume,
+    };
+    if rpc != expected {
+        // What the VolumeHandle has shown to be due has a wait of its own.
+        agent.is_due(&retry_step(attachment, rpc))?;
     }
     if same_node_id::matters(&seen, planned) {
-        let publishes = planned == ControllerStep::Publish;
-        let rpc = if publishes { Rpc::ControllerPublishVolume } else { Rpc::ControllerUnpublishVolume };
-        agent.is_due(&retry_step(attachment, rpc))?;
         let locks = audit::live_locks(agent, &seen.handle_name).await?;
         if let Some(other) = same_node_id::in_the_way(&seen, planned, &locks) {
             return Err(Failure::same_node_id(rpc, &seen, other).into());
         }
     }
-    tracing::debug!(attachment = seen.name, step = ?planned, "next step");
-    match planned {
-        ControllerStep::Idle | ControllerStep::ReadHandle => Ok(Outcome::Idle),
-        ControllerStep::Publish => publish(agent, attachment).await,
-        ControllerStep::Unpublish => unpublish(agent, attachment).await,
-        ControllerStep::ReportDetached => {
-            detached(agent, attachment, "no call has ever been made".into()).await?;
-            Ok(Outcome::Went)
-        }
+    if planned == ControllerStep::Publish {
+        publish(agent, attachment).await
+    } else {
+        unpublish(agent, attachment).await
     }
 }
 
@@ -112,7 +119,6 @@ fn retry_step(attachment: &Attachment, rpc: Rpc) -> Step<'_> {
 
 async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
     const RPC: Rpc = Rpc::ControllerPublishVolume;
-    agent.is_due(&retry_step(attachment, RPC))?;
     let fixed = &attachment.spec.fixed;
     let due = due(agent, attachment, RPC);
     let _turn = due.turn().await?;
@@ -135,7 +141,6 @@ async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome,
 
 async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
     const RPC: Rpc = Rpc::ControllerUnpublishVolume;
-    agent.is_due(&retry_step(attachment, RPC))?;
     let fixed = &attachment.spec.fixed;
     let due = due(agent, attachment, RPC);
     let _turn = due.turn().await?;

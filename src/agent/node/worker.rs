@@ -204,7 +204,7 @@ impl Pass {
         for claim in &claims {
             self.report_failure(claim, counted).await?;
         }
-        // Where no claim is left to show it.
+        // Where no claim is left to show it, the Attachment does.
         if claims.is_empty() {
             let undoes = !matches!(step, NodeStep::Stage { .. } | NodeStep::Publish { .. });
             if let Some(stored) = attachment_of(step).and_then(|of| view.stored.get(of)).filter(|_| undoes) {
