@@ -128,6 +128,7 @@ pub fn instance(at: &ControllerRef) -> InstanceSeen {
         agent: at.agent.clone(),
         healthy: true,
         serving: true,
+        silent: false,
         dead: false,
         topology: BTreeMap::new(),
     }

@@ -234,6 +234,9 @@ words! {
             /// The deleted Volume leaves its storage, which a PersistentVolume names and which is that one's from now
             /// on.
             StorageLeft,
+            /// The agent that is to make the Volume's next call is not heard. The message says whose it is, and what ends
+            /// the wait.
+            AgentNotHeard,
             /// The deleted Volume waits for claims that use it. Delete them.
             InUse,
             /// CreateVolume is called.

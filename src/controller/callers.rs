@@ -55,6 +55,7 @@ pub(crate) fn controllers(
                 agent: c.agent.clone(),
                 healthy: false,
                 serving: status.is_some_and(|status| serves(status, silent)),
+                silent: silent.is_some(),
                 dead: ctx.looks_dead(&c.agent, silent) || instance(c).is_some_and(|i| ctx.has_left(i)),
                 topology: std::collections::BTreeMap::new(),
             });
@@ -68,6 +69,7 @@ pub(crate) fn controllers(
             agent: i.spec.agent.clone(),
             healthy: serves(status, silent),
             serving: serves(status, silent),
+            silent: silent.is_some(),
             dead: ctx.looks_dead(&i.spec.agent, silent) || ctx.has_left(i),
             topology: status.topology.clone(),
         })

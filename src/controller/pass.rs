@@ -151,6 +151,7 @@ mod tests {
             agent: "node".into(),
             healthy,
             serving,
+            silent: false,
             dead,
             topology: std::collections::BTreeMap::new(),
         };

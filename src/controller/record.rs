@@ -156,6 +156,7 @@ mod tests {
             agent: "node-1".into(),
             healthy: false,
             serving: true,
+            silent: false,
             dead: false,
             topology: std::collections::BTreeMap::new(),
         };

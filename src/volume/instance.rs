@@ -21,6 +21,8 @@ pub struct InstanceSeen {
     /// Whether the instance makes the calls that it was given: as `healthy`, also where its Plugin does not want it
     /// to get new work.
     pub serving: bool,
+    /// Whether its agent is not heard: its Lease has expired. Until it is heard again it calls nothing and tells nothing.
+    pub silent: bool,
     /// Whether the instance's work may move, because none of its calls can be running: its agent's Lease expired
     /// longer ago than the longest call may take, or has expired on a machine that somebody has marked as off (rule
     /// R2).
@@ -46,6 +48,14 @@ pub struct PluginSeen<'a> {
     pub can_create: bool,
     /// A controller instance has said that its driver attaches: PUBLISH_UNPUBLISH_VOLUME.
     pub attaches: bool,
+}
+
+impl PluginSeen<'_> {
+    /// Whether the agent of this instance is known not to be heard.
+    #[must_use]
+    pub fn is_silent(&self, caller: &ControllerRef) -> bool {
+        self.controllers.iter().any(|i| i.name == caller.instance && i.silent)
+    }
 }
 
 impl InstanceSeen {

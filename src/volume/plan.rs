@@ -286,10 +286,9 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     if let Some(lack) = seen.not_allowed.as_ref().filter(|_| storage_goes && has_storage && !ordered) {
         return VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone()));
     }
-    let heir_of_call = controller.as_ref().and_then(|c| {
-        let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
-        successor(c, seen.plugin.controllers, seen.plugin.balancing?, places(seen), key)
-    });
+    let heir_of_call = controller
+        .as_ref()
+        .and_then(|c| successor(c, seen.plugin.controllers, seen.plugin.balancing?, places(seen), key));
     let is_dead = |c: &&ControllerRef| seen.plugin.controllers.iter().any(|i| i.name == c.instance && i.dead);
     let unheard = controller.as_ref().filter(|_| heir_of_call.is_none()).filter(is_dead);
     if let Some(caller) = unheard.filter(|_| !spec.deletes_storage())
@@ -320,7 +319,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
             (true, true, VolumeState::Deleted, _) | (true, false, ..) => VolumeStep::RemoveHandle,
             (true, true, _, Some(VolumeOperation::Delete)) => match heir_of_call {
                 Some(next) => VolumeStep::AssignDelete(Some(next.to_ref())),
-                None => VolumeStep::Idle,
+                None => wait_for_caller(seen),
             },
             (true, true, _, _) => VolumeStep::AssignDelete(own.controller.clone().or(controller)),
         };
@@ -342,7 +341,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         {
             lock(seen, VolumeStep::MakeHandle)
         }
-        (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created) => VolumeStep::Idle,
+        (Some(VolumeOperation::Delete), VolumeState::Ready | VolumeState::Created) => wait_for_caller(seen),
         // The driver has nothing of it, or what it has stays or is another's.
         (None, _)
         | (
@@ -374,10 +373,20 @@ fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<&Instance
             VolumeStep::Assign(VolumeAssignment { operation, controller: Some(next.to_ref()) })
         }
         // Its agent gives it up.
-        (None, Some(_)) if given_up => VolumeStep::Idle,
+        (None, Some(_)) if given_up => wait_for_caller(seen),
         (None, Some(rejected)) if !rejected.may_delete => VolumeStep::JudgeRejected,
-        (None, _) => VolumeStep::Idle,
+        (None, _) => wait_for_caller(seen),
     }
+}
+
+/// The step while the next call is its agent's to make, which says what comes of it, unless it is silent.
+fn wait_for_caller(seen: &Seen<'_>) -> VolumeStep {
+    let spec = &seen.volume.spec;
+    let caller = spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
+    let Some(silent) = caller.filter(|c| seen.plugin.is_silent(c)) else { return VolumeStep::Idle };
+    let (node, instance, plugin) = (silent.agent.clone(), silent.instance.clone(), spec.plugin_name.clone());
+    let plugin_gone = seen.plugin.balancing.is_none();
+    VolumeStep::Wait(VolumeWaiting::AgentNotHeard { node, instance, plugin, plugin_gone })
 }
 
 /// What the driver of the assigned instance may have of a Volume that it was to create. Agents write it before the call.

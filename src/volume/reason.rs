@@ -63,6 +63,17 @@ pub enum VolumeWaiting {
         /// Its name.
         name: String,
     },
+    /// The agent that is to make the Volume's next call is not heard.
+    AgentNotHeard {
+        /// Name of its node.
+        node: String,
+        /// Name of the PluginInstance beside it.
+        instance: String,
+        /// Name of the Plugin.
+        plugin: String,
+        /// Whether there is no such Plugin, so that nobody can take the call over.
+        plugin_gone: bool,
+    },
     /// Claims still use the volume that is to be deleted.
     InUse {
         /// A claim, or an Attachment where none is known.
@@ -91,6 +102,22 @@ impl Left {
     }
 }
 
+/// What goes on with the calls of an agent that is not heard, other than the agent itself (rule R2).
+#[must_use]
+pub fn taken_over(plugin: &str, plugin_gone: bool) -> String {
+    if plugin_gone {
+        return format!(
+            "or is taken over by another one when Plugin {plugin}, which does not exist, is created again with the same \
+             driver"
+        );
+    }
+    format!(
+        "or when no call can be running there any more, which takes minutes, or no time if the machine is off and its Node \
+         has the taint node.kubernetes.io/out-of-service: then another healthy instance of Plugin {plugin} takes over; if \
+         there is none, start the driver on another node"
+    )
+}
+
 impl VolumeWaiting {
     /// The condition's reason.
     #[must_use]
@@ -106,6 +133,7 @@ impl VolumeWaiting {
                 Reason::HandleInPersistentVolume
             }
             Self::StorageLeft { .. } => Reason::StorageLeft,
+            Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
             Self::InUse { .. } => Reason::InUse,
         }
     }
@@ -155,6 +183,11 @@ impl VolumeWaiting {
             Self::StorageLeft { name } => format!(
                 "PersistentVolume {name} names the same driver and handle, so the volume is not deleted from the storage: \
                  from now on it is that PersistentVolume's alone"
+            ),
+            Self::AgentNotHeard { node, instance, plugin, plugin_gone } => format!(
+                "the agent of node {node}, which is to make this volume's next call (PluginInstance {instance}), is not \
+                 heard; the volume proceeds when it is heard again, {}",
+                taken_over(plugin, *plugin_gone)
             ),
             Self::InUse { by } => {
                 format!("deletion waits for {by}; delete the claims that use this volume")

@@ -82,6 +82,44 @@ fn a_dead_instance_is_replaced_and_a_silent_one_is_not() {
     assert_eq!(row.plan(), VolumeStep::Assign(to));
 }
 
+/// Its agent cannot say so, and nobody else would.
+#[test]
+fn a_volume_says_whose_agent_is_not_heard() {
+    let rows = || {
+        let mut given_up = row(Pending, Some(Create)).deleted();
+        given_up.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+        given_up.volume.status.as_mut().unwrap().rejected = Some(Rejected::default());
+        [
+            row(Pending, Some(Create)),
+            row(Pending, Some(Validate)).registered(),
+            row(Pending, Some(Create)).deleted(),
+            row(Ready, Some(Delete)).deleted().handle("v-uid", true),
+            row(Ready, Some(Delete)).deleted().handle("other", false),
+            given_up,
+        ]
+    };
+    for (mut row, mut orphan) in rows().into_iter().zip(rows()) {
+        row.controllers = vec![instance(&c1(), false, false), instance(&c2(), true, false)];
+        assert_eq!(row.plan(), VolumeStep::Idle, "its agent says what is wrong");
+        row.controllers[0].silent = true;
+        let VolumeStep::Wait(why) = row.plan() else { panic!("{:?}", row.plan()) };
+        assert_eq!(why.reason(), Reason::AgentNotHeard);
+        for said in ["node node-1", "PluginInstance c1", "instance of Plugin loop takes over"] {
+            assert!(why.message().contains(said), "{said}: {}", why.message());
+        }
+        // Nobody is believed without it, and nobody takes over.
+        orphan.plugin = false;
+        orphan.controllers = vec![InstanceSeen { silent: true, ..instance(&c1(), false, true) }];
+        if orphan.volume.metadata.deletion_timestamp.is_none()
+            || orphan.volume.spec.deletion_policy == Some(DeletionPolicy::Retain)
+        {
+            continue;
+        }
+        let VolumeStep::Wait(why) = orphan.plan() else { panic!("{:?}", orphan.plan()) };
+        assert!(why.message().contains("Plugin loop, which does not exist, is created again"), "{why:?}");
+    }
+}
+
 #[test]
 fn the_handle_moves_only_away_from_a_dead_instance() {
     let mut row = row(Ready, Some(Create)).handle("v-uid", false);
