@@ -38,15 +38,30 @@ pub enum Telling {
     Now(Box<Story>),
 }
 
+/// Who detaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller<'a> {
+    /// An agent that is heard and whose driver answers, as far as anybody says.
+    Works,
+    /// An agent that is not heard, or whose driver does not answer.
+    Absent,
+    /// An agent that is not heard, of a Plugin that is gone: nobody takes over from it, because no PluginInstance of
+    /// another agent is there to be believed.
+    Orphaned {
+        /// Name of the Plugin.
+        plugin: &'a str,
+    },
+}
+
 /// Decides for one deleted claim and the Attachment that it uses. For `left` the claim does not tell yet that the detach takes
-/// its time. `served` says whether the agent that detaches is heard and its driver answers.
+/// its time.
 #[must_use]
 pub fn of(
     claim: &ClaimSeen,
     attachment: &AttachmentSeen,
     status: &AttachmentStatus,
     left: Option<Duration>,
-    served: bool,
+    caller: Caller<'_>,
 ) -> Telling {
     let done = matches!(claim.state, ClaimState::NodeDetached | ClaimState::Lost);
     // Before that it is the node's agent that acts, and that tells.
@@ -62,10 +77,20 @@ pub fn of(
         return Telling::Later(left);
     }
     let by = attachment.controller.as_ref().map(|c| c.agent.clone()).unwrap_or_default();
-    let absent = if served { "" } else { ", where the driver does not answer or the agent is not heard" };
+    let (absent, ends) = match caller {
+        Caller::Works => ("", String::new()),
+        Caller::Absent => (", where the driver does not answer or the agent is not heard", String::new()),
+        Caller::Orphaned { plugin } => (
+            ", which is not heard,",
+            format!(
+                "; Plugin {plugin} does not exist, and without it no other agent takes over: create it again with the \
+                 same driver, or see to it that this agent runs"
+            ),
+        ),
+    };
     let why = story(failed, status.attempts, status.next_retry.as_ref());
     let message = format!(
-        "waits until the agent of node {by}{absent} has detached the volume from node {} (Attachment {}){}",
+        "waits until the agent of node {by}{absent} has detached the volume from node {} (Attachment {}){ends}{}",
         attachment.node,
         attachment.name,
         why.map(|why| format!(": {why}")).unwrap_or_default()
@@ -130,7 +155,7 @@ mod tests {
             &attachment(AttachmentState::NodeDetached),
             &refused(),
             Some(Duration::from_secs(2)),
-            true,
+            Caller::Works,
         );
         let Telling::Now(story) = told else { panic!("{told:?}") };
         assert_eq!((story.reason, story.attempts), (Reason::ControllerUnpublishFailed, Some(4)));
@@ -144,7 +169,7 @@ mod tests {
     #[test]
     fn a_detach_that_goes_well_is_not_told_until_it_lasts() {
         let quiet = AttachmentStatus::default();
-        let of = |left| of(&claim(), &attachment(AttachmentState::NodeDetached), &quiet, left, true);
+        let of = |left| of(&claim(), &attachment(AttachmentState::NodeDetached), &quiet, left, Caller::Works);
         let left = Duration::from_secs(1);
         assert_eq!(of(Some(left)), Telling::Later(left));
         let Telling::Now(story) = of(LONG) else { panic!() };
@@ -154,9 +179,21 @@ mod tests {
     #[test]
     fn an_agent_that_is_not_heard_is_named() {
         let quiet = AttachmentStatus::default();
-        let told = of(&claim(), &attachment(AttachmentState::Taken), &quiet, LONG, false);
+        let told = of(&claim(), &attachment(AttachmentState::Taken), &quiet, LONG, Caller::Absent);
         let Telling::Now(story) = told else { panic!("{told:?}") };
         assert!(story.message.contains("node-1, where the driver does not answer"), "{}", story.message);
+    }
+
+    #[test]
+    fn a_plugin_without_which_nobody_takes_over_is_named() {
+        let due = attachment(AttachmentState::NodeDetached);
+        let of = |status| of(&claim(), &due, status, LONG, Caller::Orphaned { plugin: "p" });
+        for status in [&AttachmentStatus::default(), &refused()] {
+            let Telling::Now(story) = of(status) else { panic!() };
+            for said in ["node node-1, which is not heard", "Plugin p does not exist", "create it again"] {
+                assert!(story.message.contains(said), "{said}: {}", story.message);
+            }
+        }
     }
 
     #[test]
@@ -166,14 +203,18 @@ mod tests {
         let done = ClaimSeen { state: ClaimState::NodeDetached, ..claim() };
         let other = ClaimSeen { assignment: None, ..claim() };
         for claim in [alive, done, other] {
-            assert_eq!(of(&claim, &due, &refused(), LONG, true), Telling::Nothing, "{claim:?}");
+            assert_eq!(of(&claim, &due, &refused(), LONG, Caller::Works), Telling::Nothing, "{claim:?}");
         }
         let nodes_turn = attachment(AttachmentState::Attached);
         let undone = attachment(AttachmentState::ControllerDetached);
         let open = AttachmentSeen { deleted: false, ..due.clone() };
         let unattached = AttachmentSeen { attach: false, ..due };
         for attachment in [nodes_turn, undone, open, unattached] {
-            assert_eq!(of(&claim(), &attachment, &refused(), LONG, true), Telling::Nothing, "{attachment:?}");
+            assert_eq!(
+                of(&claim(), &attachment, &refused(), LONG, Caller::Works),
+                Telling::Nothing,
+                "{attachment:?}"
+            );
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::api::claim::WaitingFor;
 use crate::api::conditions::{self, Desired, READY, patience_left};
 use crate::api::{ClaimUid, VolumeClaim};
 use crate::claim::admission::Verdict;
-use crate::claim::leaving::{self, Telling};
+use crate::claim::leaving::{self, Caller, Telling};
 use crate::claim::line::told;
 use crate::claim::reason::{Holder, Waiting};
 use crate::k8s::{ApiError, Next};
@@ -117,9 +117,10 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
         let Some((attachment, on)) = seen.used_by(claim) else { continue };
         let closing = on.metadata.deletion_timestamp.as_ref();
         let left = closing.and_then(|t| patience_left(t.0, Timestamp::now()));
-        let served = is_served(&seen.controllers, attachment.controller.as_ref());
+        let plugin_gone = seen.plugin.is_none().then_some(on.spec.fixed.plugin_name.as_str());
+        let caller = caller(&seen.controllers, attachment.controller.as_ref(), plugin_gone);
         let status = on.status.clone().unwrap_or_default();
-        match leaving::of(claim, attachment, &status, left, served) {
+        match leaving::of(claim, attachment, &status, left, caller) {
             Telling::Nothing => {}
             Telling::Later(left) => next = Some(next.map_or(left, |n| n.min(left))),
             Telling::Now(story) => {
@@ -140,9 +141,20 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
     Ok(next)
 }
 
-/// The instance that an Attachment's calls are assigned to makes them, also where its Plugin selects others for new work.
-fn is_served(controllers: &[InstanceSeen], by: Option<&ControllerRef>) -> bool {
-    controllers.iter().any(|c| Some(&c.name) == by.map(|by| &by.instance) && c.serving)
+/// What is known of the instance that an Attachment's calls are assigned to. It makes them also where its Plugin selects
+/// others for new work; without a Plugin no PluginInstance says how its driver does.
+fn caller<'a>(
+    controllers: &[InstanceSeen],
+    by: Option<&ControllerRef>,
+    plugin_gone: Option<&'a str>,
+) -> Caller<'a> {
+    let known = controllers.iter().find(|c| Some(&c.name) == by.map(|by| &by.instance));
+    match (known, plugin_gone) {
+        (Some(known), _) if known.serving => Caller::Works,
+        (Some(known), Some(plugin)) if known.silent => Caller::Orphaned { plugin },
+        (Some(_), Some(_)) => Caller::Works,
+        (Some(_) | None, _) => Caller::Absent,
+    }
 }
 
 #[cfg(test)]
@@ -161,8 +173,15 @@ mod tests {
             topology: std::collections::BTreeMap::new(),
         };
         let by = instance.to_ref();
-        assert!(is_served(std::slice::from_ref(&instance), Some(&by)));
-        assert!(!is_served(&[InstanceSeen { serving: false, ..instance.clone() }], Some(&by)));
-        assert!(!is_served(&[instance], None));
+        let of = |instance: &InstanceSeen, gone| caller(std::slice::from_ref(instance), Some(&by), gone);
+        assert_eq!(of(&instance, None), Caller::Works);
+        let idle = InstanceSeen { serving: false, ..instance.clone() };
+        assert_eq!(of(&idle, None), Caller::Absent);
+        assert_eq!(caller(&[instance], None, None), Caller::Absent);
+        // Nothing is reported without the Plugin, and the agent goes on.
+        assert_eq!(of(&idle, Some("p")), Caller::Works);
+        let silent = InstanceSeen { silent: true, ..idle };
+        assert_eq!(of(&silent, None), Caller::Absent);
+        assert_eq!(of(&silent, Some("p")), Caller::Orphaned { plugin: "p" });
     }
 }

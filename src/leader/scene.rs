@@ -105,7 +105,9 @@ impl<'a> Scene<'a> {
         let mounted = self.forgotten.first().filter(|_| is_own);
         granted
             .map(|claim| format!("claim {}", claim.key()))
-            .or_else(|| locked.map(|a| format!("Attachment {} on node {}", a.name, a.node)))
+            .or_else(|| {
+                locked.map(|a| format!("Attachment {} on node {}{}", a.name, a.node, self.undetached(a)))
+            })
             .or_else(|| {
                 mounted.map(|m| match m.mount {
                     Mount::NotSaid => format!("node {}, which has yet to say what it has mounted", m.node),
@@ -115,5 +117,20 @@ impl<'a> Scene<'a> {
                     }
                 })
             })
+    }
+
+    /// Says of an Attachment that nobody detaches why not: its agent is not heard, and without the Plugin no PluginInstance
+    /// of another one is there to be believed (rules R12, R13).
+    fn undetached(&self, attachment: &AttachmentSeen) -> String {
+        let silent = attachment.controller.as_ref().filter(|c| self.plugin.is_silent(c));
+        let Some((silent, volume)) = silent.zip(self.volume).filter(|_| self.plugin.balancing.is_none())
+        else {
+            return String::new();
+        };
+        format!(
+            ", which the agent of node {} is to detach, and that agent is not heard; Plugin {} does not exist, and without \
+             it no other agent takes over: create it again with the same driver",
+            silent.agent, volume.spec.plugin_name
+        )
     }
 }

@@ -183,3 +183,36 @@ fn a_status_that_names_another_volume_is_put_right_first() {
     let looked = Looked { locks: Some(Vec::new()), ..Looked::default() };
     assert_eq!(step(&observed, &looked), LeaderStep::RestoreStatus { state_too: false });
 }
+
+/// Rule R12: without the Plugin no instance is believed, so nobody takes over, and that is what the Volume says.
+#[test]
+fn an_undo_whose_caller_is_lost_waits_for_the_plugin_and_says_so() {
+    let lost = InstanceSeen { silent: true, ..instance("node-1", true) };
+    let mut observed = Observed {
+        plugin: None,
+        volume: Some(leaving(VolumeOperation::Create, "node-1", VolumeState::Ready)),
+        instances: vec![lost.clone()],
+        handle: Some(lock(false, "node-1")),
+        locks: vec![AttachmentSeen { controller: Some(caller("node-1")), ..attachment() }],
+        ..Observed::default()
+    };
+    let mut looked = Looked::default();
+    let waits = |observed: &Observed| {
+        let plan = observed.plan(&Looked::default());
+        assert_eq!(plan.step, LeaderStep::Rest);
+        plan.volume_waits.map(|why| why.message()).unwrap_or_default()
+    };
+    let attached = waits(&observed);
+    assert!(attached.contains("node-1") && attached.contains("does not exist"), "{attached}");
+    let mut deleting = observed.clone();
+    deleting.volume = Some(leaving(VolumeOperation::Delete, "node-1", VolumeState::Ready));
+    (deleting.handle, deleting.locks) = (Some(lock(true, "node-1")), Vec::new());
+    let deleting = waits(&deleting);
+    assert!(deleting.contains("node-1") && deleting.contains("does not exist"), "{deleting}");
+    // The Plugin is there again, and with it what its instances say.
+    observed.plugin = Observed::default().plugin;
+    observed.instances = vec![lost, instance("node-2", false)];
+    assert_eq!(asks(&observed, &looked), Look::Caller(caller("node-1")));
+    looked.callers.insert(caller("node-1").instance, CallerNow::CutOff);
+    assert_eq!(step(&observed, &looked), LeaderStep::MoveHandle(caller("node-2")));
+}
