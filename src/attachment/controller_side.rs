@@ -60,6 +60,13 @@ pub fn plan(attachment: &AttachmentSeen, instance: &str, handle: &HandleRead<'_>
     }
 }
 
+/// Whether what the Attachment's status shows is for the agent of its controller instance to write (rule R6). The node's
+/// agent then tells of its own calls elsewhere: two writers would each take the other's failure away.
+#[must_use]
+pub fn writes_status(attachment: &AttachmentSeen) -> bool {
+    attachment.attach && (attachment.lost || attachment.state != AttachmentState::Attached)
+}
+
 /// Whether the leader has to name another controller instance on this Attachment: a controller call of it is due or
 /// being made, and the calls of its VolumeHandle have moved to that instance (rule R2).
 #[must_use]
@@ -94,6 +101,23 @@ mod tests {
         attachment.state = AttachmentState::ControllerDetached;
         handle.controller = Some(at("heir"));
         assert!(!is_misplaced(&attachment, &handle));
+    }
+
+    #[test]
+    fn a_status_has_one_writer_at_a_time() {
+        let mut attachment = AttachmentSeen { attach: true, ..fixtures::attachment("u") };
+        for (state, writes) in [
+            (AttachmentState::Taken, true),
+            (AttachmentState::Attached, false),
+            (AttachmentState::NodeDetached, true),
+            (AttachmentState::ControllerDetached, true),
+        ] {
+            attachment.state = state;
+            assert_eq!(writes_status(&attachment), writes, "{state:?}");
+            assert!(writes_status(&AttachmentSeen { lost: true, ..attachment.clone() }), "{state:?}, lost");
+            let node_alone = AttachmentSeen { attach: false, lost: true, ..attachment.clone() };
+            assert!(!writes_status(&node_alone), "{state:?}: no controller call is made of it");
+        }
     }
 
     /// N9: it may have been removed by hand, under an Attachment whose call has run.

@@ -22,7 +22,7 @@ use crate::api::names::instance_name;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
-use crate::csi::{CallError, Rpc};
+use crate::csi::{CallError, Rpc, Service};
 use crate::k8s::{ApiError, Next};
 
 /// What a step came to that was not refused.
@@ -246,7 +246,7 @@ async fn conclude(
     };
     agent.write_outcome(&agent.caches.attachments, attachment, change, still).await?;
     // A step that was done: the next one has its own count.
-    agent.retries.clear(attachment.metadata.uid.as_deref().unwrap_or_default());
+    agent.retries.succeeded(attachment.metadata.uid.as_deref().unwrap_or_default(), Service::Controller);
     let Fixed { driver_name, handle_name, .. } = &attachment.spec.fixed;
     if agent.audits.differed(driver_name, handle_name) {
         // It may be as the driver lists it now, and somebody may wait to read that.

@@ -1,7 +1,10 @@
 //! When a failed step is tried again. Per object and step, in memory; the count of attempts is carried on from the
 //! object's status after a restart.
+//!
+//! Calls of the Controller service and of the Node service wait each for themselves: an Attachment whose controller calls
+//! are made on its own node has two workers here, and both may have something to undo at a time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,7 +12,7 @@ use tokio::time::Instant;
 
 use super::failure::{Failure, Pace};
 use crate::api::conditions::Reason;
-use crate::csi::Rpc;
+use crate::csi::{Rpc, Service};
 use crate::k8s::backoff::Backoff;
 
 /// The waits after an infeasible call.
@@ -28,6 +31,12 @@ pub struct Step<'a> {
     pub rpc: Rpc,
     /// metadata.generation of the object; deletion raises it too.
     pub generation: i64,
+}
+
+impl Step<'_> {
+    fn key(&self) -> Key {
+        (self.uid.to_owned(), self.rpc.service())
+    }
 }
 
 #[derive(Debug)]
@@ -56,15 +65,22 @@ pub struct Attempt {
 /// The waits of all objects of this agent.
 #[derive(Debug, Default)]
 pub struct Retries {
-    entries: Mutex<HashMap<String, Entry>>,
+    entries: Mutex<HashMap<Key, Entry>>,
 }
+
+/// UID of an object, and the service that its worker calls.
+type Key = (String, Service);
+
+/// The services whose calls are made again.
+const SERVICES: [Service; 2] = [Service::Controller, Service::Node];
 
 impl Retries {
     /// How long this step still has to wait; nothing if it may be tried.
     #[must_use]
     pub fn wait(&self, step: &Step<'_>) -> Option<Duration> {
         let entries = self.entries.lock();
-        let entry = entries.get(step.uid).filter(|e| e.rpc == step.rpc && e.generation == step.generation)?;
+        let entry =
+            entries.get(&step.key()).filter(|e| e.rpc == step.rpc && e.generation == step.generation)?;
         Some(entry.due.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
@@ -72,13 +88,14 @@ impl Retries {
     /// process. `driver` is the plugin's name.
     pub fn failed(&self, step: &Step<'_>, failure: &Failure, before: Option<i64>, driver: &str) -> Attempt {
         let mut entries = self.entries.lock();
-        let earlier = match entries.get(step.uid) {
+        let key = step.key();
+        let earlier = match entries.get(&key) {
             Some(entry) if entry.rpc == step.rpc && entry.generation == step.generation => entry.attempts,
             Some(_) => 0,
             None => before.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
         };
         let number = earlier.saturating_add(1);
-        let word = entries.get(step.uid).and_then(|entry| entry.word.clone());
+        let word = entries.get(&key).and_then(|entry| entry.word.clone());
         let backoff = match failure.pace {
             Pace::Usual => Backoff::OBJECT,
             Pace::Slow => SLOW,
@@ -94,20 +111,27 @@ impl Retries {
             missing: failure.plugin_missing.then(|| driver.to_owned()),
             word,
         };
-        entries.insert(step.uid.to_owned(), entry);
+        entries.insert(key, entry);
         Attempt { number, next }
     }
 
-    /// Forgets the failures of an object, whose step succeeded or which is gone. Returns whether [`Self::word`] said
-    /// why it had not.
+    /// Forgets the failures of an object, which is gone or has only one worker, whose step succeeded. Returns whether
+    /// [`Self::word`] said why it had not.
     pub fn clear(&self, uid: &str) -> bool {
-        self.entries.lock().remove(uid).is_some_and(|entry| entry.word.is_some())
+        SERVICES.into_iter().fold(false, |told, service| self.succeeded(uid, service) || told)
     }
 
-    /// Keeps in words why the last step failed, for one of which no claim can tell. Returns whether that is news.
+    /// Forgets the failures of an object's calls of one service, of which one succeeded. Returns whether [`Self::word`]
+    /// said why it had not.
+    pub fn succeeded(&self, uid: &str, service: Service) -> bool {
+        self.entries().remove(&(uid.to_owned(), service)).is_some_and(|entry| entry.word.is_some())
+    }
+
+    /// Keeps in words why the last step on the node failed, for one of which no claim can tell. Returns whether that is
+    /// news.
     pub fn keep_word(&self, uid: &str, word: String) -> bool {
         let mut entries = self.entries.lock();
-        let Some(entry) = entries.get_mut(uid) else { return false };
+        let Some(entry) = entries.get_mut(&(uid.to_owned(), Service::Node)) else { return false };
         let news = entry.word.as_ref() != Some(&word);
         entry.word = Some(word);
         news
@@ -116,21 +140,21 @@ impl Retries {
     /// What [`Self::keep_word`] has kept.
     #[must_use]
     pub fn word(&self, uid: &str) -> Option<String> {
-        self.entries.lock().get(uid)?.word.clone()
+        self.entries.lock().get(&(uid.to_owned(), Service::Node))?.word.clone()
     }
 
     /// Makes the steps due that waited for a plugin which answers again. Returns the UIDs of their objects.
     pub fn plugin_is_back(&self, driver: &str) -> Vec<String> {
         let now = Instant::now();
-        let mut due = Vec::new();
-        for (uid, entry) in self.entries.lock().iter_mut() {
+        let mut due = BTreeSet::new();
+        for ((uid, _), entry) in self.entries.lock().iter_mut() {
             if entry.missing.as_deref() == Some(driver) {
                 entry.due = now;
                 entry.missing = None;
-                due.push(uid.clone());
+                due.insert(uid.clone());
             }
         }
-        due
+        due.into_iter().collect()
     }
 
     /// Makes the steps due that failed for a reason which is over. Returns the UIDs of their objects.
@@ -138,11 +162,13 @@ impl Retries {
         let now = Instant::now();
         let mut entries = self.entries.lock();
         let over = entries.iter_mut().filter(|(_, entry)| entry.reason == reason);
-        over.map(|(uid, entry)| {
-            entry.due = now;
-            uid.clone()
-        })
-        .collect()
+        let uids: BTreeSet<_> = over
+            .map(|((uid, _), entry)| {
+                entry.due = now;
+                uid.clone()
+            })
+            .collect();
+        uids.into_iter().collect()
     }
 }
 
@@ -206,6 +232,33 @@ mod tests {
         assert!(retries.wait(&stage).is_some());
         assert_eq!(retries.plugin_is_back("d"), ["u"]);
         assert_eq!(retries.wait(&stage), None);
+    }
+
+    /// An Attachment whose controller calls are made on its own node, and whose node is lost.
+    #[tokio::test(start_paused = true)]
+    async fn two_workers_on_one_object_count_and_wait_each_for_themselves() {
+        let retries = Retries::default();
+        let steps = [step(Rpc::NodeUnstageVolume, 1), step(Rpc::ControllerUnpublishVolume, 1)];
+        for number in 1..=8 {
+            for step in &steps {
+                let missing = Failure::plugin_not_running(step.rpc, "d", "n");
+                assert_eq!(retries.failed(step, &missing, None, "d").number, number, "{}", step.rpc);
+            }
+        }
+        assert!(steps.iter().all(|step| retries.wait(step).is_some_and(|left| left.as_secs() > 1)));
+        assert_eq!(retries.plugin_is_back("d"), ["u"], "both are due, and it is named once");
+        assert!(steps.iter().all(|step| retries.wait(step).is_none()));
+
+        for step in &steps {
+            retries.failed(step, &failure(Pace::Slow), None, "d");
+        }
+        assert!(retries.keep_word("u", "is in use".into()));
+        assert!(!retries.succeeded("u", Service::Controller), "the word is of the node's calls");
+        assert_eq!(retries.word("u").as_deref(), Some("is in use"));
+        assert!(retries.wait(&steps[0]).is_some() && retries.wait(&steps[1]).is_none());
+        retries.failed(&steps[1], &failure(Pace::Slow), None, "d");
+        assert!(retries.clear("u"));
+        assert!(steps.iter().all(|step| retries.wait(step).is_none()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use crate::api::instance::{FORCE_UNDO, UNDO_FORGOTTEN};
 use crate::api::names::instance_name;
 use crate::api::{AttachmentUid, PluginInstance};
 use crate::attachment::record::{Forgotten, Lapse, Record};
+use crate::csi::Service;
 use crate::k8s::events::EventReason;
 
 impl Pass {
@@ -82,7 +83,7 @@ impl Pass {
 
     /// A step that was tried is done.
     pub(super) fn went(&self, uid: &str, record: &Record) {
-        if self.agent.retries.clear(uid) {
+        if self.agent.retries.succeeded(uid, Service::Node) {
             self.agent.queues.instances.add(record.driver_name.clone());
         }
     }

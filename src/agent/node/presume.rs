@@ -10,6 +10,7 @@ use crate::agent::host::paths::{HostPath, PathError, Paths};
 use crate::api::{AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::record::Done;
 use crate::claim::ClaimSeen;
+use crate::csi::Service;
 
 /// Where a claim's target may be: where its status says, if that is a place of this claim, as another version may have
 /// published it elsewhere.
@@ -41,7 +42,7 @@ impl Pass {
             "its record cannot be read or was lost: all that it could speak of is undone or made again"
         );
         self.agent.records.put(stored).await?;
-        self.agent.retries.clear(uid);
+        self.agent.retries.succeeded(uid, Service::Node);
         Ok(())
     }
 }

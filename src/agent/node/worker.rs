@@ -17,7 +17,7 @@ use crate::agent::calls::retry::Step;
 use crate::agent::context::Agent;
 use crate::api::conditions::Reason;
 use crate::api::{Attachment, AttachmentUid, ClaimUid, VolumeClaim, VolumeHandle};
-use crate::attachment::HandleSeen;
+use crate::attachment::{AttachmentSeen, HandleSeen, controller_side};
 use crate::attachment::node_side::{self, NodeStep};
 use crate::k8s::{ApiError, Next, read};
 
@@ -204,13 +204,16 @@ impl Pass {
         for claim in &claims {
             self.report_failure(claim, counted).await?;
         }
-        // Where no claim is left to show it, the Attachment does.
+        // Where no claim is left to show it, the Attachment does, unless its status is the controller instance's to write
+        // (rule R6).
         if claims.is_empty() {
             let undoes = !matches!(step, NodeStep::Stage { .. } | NodeStep::Publish { .. });
             if let Some(stored) = attachment_of(step).and_then(|of| view.stored.get(of)).filter(|_| undoes) {
                 self.tell_of_undo(&uid, &stored.record, failure);
             }
-            if let Some(attachment) = attachment_of(step).and_then(|uid| view.attachments.get(uid)) {
+            let attachment = attachment_of(step).and_then(|uid| view.attachments.get(uid));
+            let is_ours = |a: &&Arc<Attachment>| !controller_side::writes_status(&AttachmentSeen::of(a));
+            if let Some(attachment) = attachment.filter(is_ours) {
                 self.agent.write_failure_on_attachment(attachment, counted).await?;
             }
         }
