@@ -44,7 +44,7 @@ pub enum ApiError {
         /// The API server's words.
         message: String,
     },
-    /// The API server does not accept the content. Repeating it will not help. No write was made.
+    /// The API server does not accept the content, or not so much of it. Repeating it will not help. No write was made.
     #[error("{request}: invalid: {message}")]
     Invalid {
         /// What was asked.
@@ -100,7 +100,7 @@ impl ApiError {
         if status.is_forbidden() {
             return Self::Forbidden { request, message: status.message.clone() };
         }
-        if status.is_invalid() || status.code == 400 {
+        if status.is_invalid() || status.code == 400 || is_too_large(status) {
             return Self::Invalid { request, message: without_values(status) };
         }
         Self::Other { request, source: Box::new(source) }
@@ -150,6 +150,14 @@ fn without_values(status: &Status) -> String {
 /// answers 404 without a reason; neither says that the object is gone.
 fn is_missing(status: &Status) -> bool {
     status.reason == "NotFound" && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+}
+
+/// Whether what was to be written is larger than the API server takes (413), or than its etcd does. The latter it does not
+/// sort: it hands the words on, etcd's own or those of its client for more than that sends, as 500 (kubernetes/kubernetes
+/// issue 112152). Should they change, the error is one of those after which the request is repeated.
+fn is_too_large(status: &Status) -> bool {
+    const WORDS: [&str; 2] = ["etcdserver: request is too large", "trying to send message larger than max"];
+    status.code == 413 || (status.code == 500 && WORDS.iter().any(|words| status.message.contains(words)))
 }
 
 /// The words of the API server for a UID that does not match, on PUT and on DELETE (1.34). There is no
@@ -243,6 +251,24 @@ mod tests {
             shared.refusal().is_some_and(|refusal| refusal.ends_with("forbidden: no")),
             "to all who asked"
         );
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_repeated() {
+        let of_client = "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2500000 vs. 2097152)";
+        for (code, reason, message) in [
+            (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"),
+            (413, "Failed to parse error data", "<html>"),
+            (500, "", "etcdserver: request is too large"),
+            (500, "", of_client),
+        ] {
+            let error = sorted(code, reason, message, None);
+            assert!(matches!(error, ApiError::Invalid { .. }), "{error:?}");
+            assert!(error.refusal().is_some_and(|refusal| refusal.ends_with(message)), "{error}");
+        }
+        for message in ["etcdserver: too many requests", "etcdserver: request timed out"] {
+            assert!(matches!(sorted(500, "", message, None), ApiError::Other { .. }), "{message}");
+        }
     }
 
     #[test]

@@ -27,6 +27,10 @@ use super::{
 };
 use crate::metrics::{Metrics, WriteLabels};
 
+/// The longest body that the API server reads, in bytes; no flag of it changes that. It answers a longer one before it has
+/// read it whole and hangs up, so that its answer may be lost on the way: such a body is not sent.
+const MOST: usize = 3 * 1024 * 1024;
+
 /// An object as it was read: what a write is guarded by.
 struct Target {
     name: String,
@@ -265,7 +269,7 @@ fn between(before: &Value, after: &Value) -> Value {
     Value::Object(patch)
 }
 
-/// Puts UID and resourceVersion into a merge patch.
+/// Puts UID and resourceVersion into a merge patch, which must be one that the API server reads.
 fn guard(request: &Request, target: &Target, mut body: Value) -> Result<Value, ApiError> {
     if !target.guarded() {
         return Err(ApiError::Unguarded(request.clone()));
@@ -277,6 +281,11 @@ fn guard(request: &Request, target: &Target, mut body: Value) -> Result<Value, A
     };
     metadata.insert("uid".into(), target.uid.clone().into());
     metadata.insert("resourceVersion".into(), target.resource_version.clone().into());
+    let size = body.to_string().len();
+    if size > MOST {
+        let message = format!("it has {size} bytes, and the API server reads {MOST}");
+        return Err(ApiError::Invalid { request: request.clone(), message });
+    }
     Ok(body)
 }
 

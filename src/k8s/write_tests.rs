@@ -161,3 +161,15 @@ async fn the_last_finalizer_goes_by_put_and_others_stay_by_patch() {
     assert_eq!(asked[1].body["metadata"]["uid"], "u");
     assert_eq!(asked[1].body["metadata"].get("finalizers"), None);
 }
+
+/// The API server hangs up in the middle of such a body, and what it says may never be read.
+#[tokio::test]
+async fn what_is_longer_than_the_api_server_reads_is_refused_and_not_sent() {
+    let (server, api, writer) = scripted(vec![]).await;
+    let target = Target { name: "c".into(), uid: "u".into(), resource_version: "7".into() };
+    let status = json!({ "publishContext": { "k": "v".repeat(3 * 1024 * 1024) } });
+    let error = writer.patch_status(&api, &target, status).await.unwrap_err();
+    let refusal = error.refusal().unwrap_or_default();
+    assert!(refusal.ends_with("and the API server reads 3145728"), "{error}");
+    assert!(server.asked().is_empty());
+}
