@@ -31,7 +31,7 @@ pub enum Origin {
     Connection,
     /// We, because the deadline passed.
     Deadline,
-    /// We, because the driver's answer cannot be read or lacks what CSI requires.
+    /// We, because the driver's answer cannot be read, lacks what CSI requires or is more than can be used.
     Reply,
     /// The driver: this is its own code.
     Driver,
@@ -85,6 +85,12 @@ impl CallError {
             message: format!("the driver's answer breaks CSI: {}", what.into()),
             origin: Origin::Reply,
         }
+    }
+
+    /// The answer is as CSI wants it, and more than can be used.
+    pub(super) fn not_taken(rpc: Rpc, what: impl Into<String>) -> Self {
+        let message = format!("the driver's answer is not taken: {}", what.into());
+        Self { rpc, code: Code::Internal, message, origin: Origin::Reply }
     }
 
     /// No answer in time.

@@ -1,17 +1,12 @@
-//! Questions to the Controller service: which volumes there are, what they allow, how much more there is room for.
-
-use tonic::Code;
+//! A question to the Controller service: what a volume allows.
 
 use super::channel::Plugin;
-use super::error::{CallError, Origin};
+use super::error::CallError;
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::volume_capability::AccessType;
 use super::redact::Scrub;
 use super::rpc::Rpc;
 use super::sizes;
-
-/// How often a listing starts again because its token went stale.
-const LIST_ATTEMPTS: u32 = 3;
 
 /// The answer of ValidateVolumeCapabilities, after comparing it with the question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,15 +21,6 @@ pub enum Validation {
         /// The driver's words, or which field it confirmed differently.
         message: String,
     },
-}
-
-/// One volume of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedVolume {
-    /// The handle.
-    pub volume_id: String,
-    /// Node ids; meaningful only with LIST_VOLUMES_PUBLISHED_NODES, and may name nodes unknown here.
-    pub published_node_ids: Vec<String>,
 }
 
 impl Plugin {
@@ -55,73 +41,6 @@ impl Plugin {
             })
             .await?;
         Ok(compare(&request, &answer, &scrub))
-    }
-
-    /// ListVolumes (needs LIST_VOLUMES): one page of at most `max_entries` volumes (0: as many as the driver likes),
-    /// from `starting_token` on (empty: from the start).
-    ///
-    /// Fails with ABORTED if the token is no longer good; then the listing has to start again.
-    async fn list_volumes(
-        &self,
-        max_entries: u32,
-        starting_token: String,
-    ) -> Result<wire::ListVolumesResponse, CallError> {
-        let message = wire::ListVolumesRequest {
-            max_entries: i32::try_from(max_entries).unwrap_or(i32::MAX),
-            starting_token,
-        };
-        self.call(Rpc::ListVolumes, "", &Scrub::nothing(), message, |request| async move {
-            self.controller().list_volumes(request).await
-        })
-        .await
-    }
-
-    /// ListVolumes, all pages. Starts again up to three times if the driver forgets its token. Keeps of each volume only
-    /// what `keep` makes of it: a driver may have many.
-    ///
-    /// The list may miss a volume that came or moved while it was made, so absence from it proves nothing.
-    pub async fn list_volumes_that<T>(
-        &self,
-        page_size: u32,
-        keep: impl Fn(ListedVolume) -> Option<T>,
-    ) -> Result<Vec<T>, CallError> {
-        let mut attempt = 1;
-        loop {
-            match self.list_from_start(page_size, &keep).await {
-                Err(error)
-                    if error.code == Code::Aborted
-                        && error.origin == Origin::Driver
-                        && attempt < LIST_ATTEMPTS =>
-                {
-                    attempt += 1;
-                }
-                result => return result,
-            }
-        }
-    }
-
-    async fn list_from_start<T>(
-        &self,
-        page_size: u32,
-        keep: impl Fn(ListedVolume) -> Option<T>,
-    ) -> Result<Vec<T>, CallError> {
-        let mut volumes = Vec::new();
-        let mut token = String::new();
-        loop {
-            let page = self.list_volumes(page_size, token.clone()).await?;
-            for entry in page.entries {
-                let volume = listed(entry).map_err(|what| CallError::reply(Rpc::ListVolumes, what))?;
-                volumes.extend(keep(volume));
-            }
-            if page.next_token.is_empty() {
-                return Ok(volumes);
-            }
-            // Would go on for ever.
-            if page.next_token == token {
-                return Err(CallError::reply(Rpc::ListVolumes, "next_token is the token of this page"));
-            }
-            token = page.next_token;
-        }
     }
 }
 
@@ -184,17 +103,6 @@ fn left_out(wanted: &wire::VolumeCapability, found: &wire::VolumeCapability) -> 
         }
         (wanted, found) => (wanted == found).then(Vec::new),
     }
-}
-
-fn listed(entry: wire::list_volumes_response::Entry) -> Result<ListedVolume, String> {
-    let volume = entry.volume.ok_or("an entry without volume")?;
-    if volume.volume_id.is_empty() {
-        return Err("an entry with an empty volume_id".to_owned());
-    }
-    Ok(ListedVolume {
-        volume_id: volume.volume_id,
-        published_node_ids: entry.status.map(|status| status.published_node_ids).unwrap_or_default(),
-    })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 //! | | ControllerPublishVolume | `Plugin::controller_publish_volume` |
 //! | | ControllerUnpublishVolume | `Plugin::controller_unpublish_volume` |
 //! | | ValidateVolumeCapabilities | `Plugin::validate_volume_capabilities` |
-//! | | ListVolumes | `Plugin::list_volumes_that` |
+//! | | ListVolumes | `Plugin::list_published` |
 //! | Node | NodeGetCapabilities, NodeGetInfo | `Plugin::node_get_capabilities`, `Plugin::node_get_info` |
 //! | | NodeStageVolume, NodeUnstageVolume | `Plugin::node_stage_volume`, `Plugin::node_unstage_volume` |
 //! | | NodePublishVolume, NodeUnpublishVolume | `Plugin::node_publish_volume`, `Plugin::node_unpublish_volume` |
@@ -29,6 +29,7 @@ mod dial;
 mod error;
 mod identity;
 mod inventory;
+mod listing;
 mod meaning;
 mod node;
 pub mod proto;
@@ -50,7 +51,7 @@ pub(crate) use channel::Plugin;
 pub(crate) use deadlines::{CallArgs, Deadlines};
 pub(crate) use dial::{Dial, Ended};
 pub(crate) use error::{CallError, Origin};
-pub(crate) use inventory::{ListedVolume, Validation};
+pub(crate) use inventory::Validation;
 pub use meaning::{Meaning, meaning};
 pub use rpc::{Rpc, Service};
 pub(crate) use secrets::{Secrets, Undo};

@@ -21,7 +21,7 @@ use crate::api::names::instance_name;
 use crate::api::{Attachment, VolumeHandle};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift;
-use crate::csi::{ListedVolume, Rpc};
+use crate::csi::Rpc;
 use crate::k8s::{ApiError, Next, read};
 
 /// The capabilities that a driver must have to be audited.
@@ -78,20 +78,14 @@ async fn list(agent: &Agent, driver: &str) -> Result<(), Trouble> {
     let handles = own_handles(agent, driver, &instance).await?;
     let failed = |failure| Trouble::Driver(Box::new(failure));
     let serving = agent.serving(Rpc::ListVolumes, driver).map_err(failed)?;
-    let ours = |volume: ListedVolume| {
-        handles.contains_key(&volume.volume_id).then_some((volume.volume_id, volume.published_node_ids))
-    };
-    let call = serving.plugin.list_volumes_that(PAGE, ours);
+    let call = serving.plugin.list_published(PAGE, |id| handles.contains_key(id));
     let listed = agent.call(driver, Rpc::ListVolumes, call).await;
-    // A volume that is on two pages because it moved between them was listed twice: both count.
-    let mut published: HashMap<String, Vec<String>> = HashMap::new();
-    for (id, nodes) in listed.map_err(|error| failed(Failure::of_call(&error)))? {
-        published.entry(id).or_default().extend(nodes);
-    }
+    let mut published = listed.map_err(|error| failed(Failure::of_call(&error)))?;
     let (mut found, mut looks) = (HashMap::new(), Vec::new());
     for (id, Own { name, reported, before }) in handles {
         // Not listed says nothing: it may have come or moved while the list was made (CSI ListVolumes).
         let Some(published) = published.remove(&id) else { continue };
+        let published: Vec<String> = published.into_iter().collect();
         let differs = drift::compare(&published, &before, &cached_locks(agent, &name));
         if reported || !differs.is_empty() {
             let look = Look { published, before, earlier: BTreeSet::new() };

@@ -17,8 +17,8 @@ use crate::agent::calls::retry::Step;
 use crate::agent::context::Agent;
 use crate::api::conditions::Reason;
 use crate::api::{Attachment, AttachmentUid, ClaimUid, VolumeClaim, VolumeHandle};
-use crate::attachment::{AttachmentSeen, HandleSeen, controller_side};
 use crate::attachment::node_side::{self, NodeStep};
+use crate::attachment::{AttachmentSeen, HandleSeen, controller_side};
 use crate::k8s::{ApiError, Next, read};
 
 /// After this time a pass ends, and what is left to do is taken up by the next one. A pass that goes on for as long as
