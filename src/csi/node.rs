@@ -35,7 +35,8 @@ impl Plugin {
 
     /// NodeGetInfo.
     ///
-    /// Fails with `Origin::Reply` if the node id is empty or too long, or the limit negative.
+    /// Fails with `Origin::Reply` if the node id is empty or too long, the limit negative, or the topology more than a
+    /// PluginInstance has room for.
     pub async fn node_get_info(&self) -> Result<wire::NodeGetInfoResponse, CallError> {
         const RPC: Rpc = Rpc::NodeGetInfo;
         let answer = self
@@ -43,12 +44,7 @@ impl Plugin {
                 self.node().node_get_info(request).await
             })
             .await?;
-        sizes::node_id(&answer.node_id).map_err(|error| CallError::reply(RPC, error.to_string()))?;
-        if answer.max_volumes_per_node < 0 {
-            let what = format!("max_volumes_per_node is {}", answer.max_volumes_per_node);
-            return Err(CallError::reply(RPC, what));
-        }
-        Ok(answer)
+        node_info(answer)
     }
 
     /// NodeStageVolume (needs STAGE_UNSTAGE_VOLUME). Repeated with the same arguments it is success again.
@@ -125,5 +121,68 @@ impl Plugin {
         })
         .await?;
         Ok(())
+    }
+}
+
+fn node_info(answer: wire::NodeGetInfoResponse) -> Result<wire::NodeGetInfoResponse, CallError> {
+    const RPC: Rpc = Rpc::NodeGetInfo;
+    sizes::node_id(&answer.node_id).map_err(|error| CallError::reply(RPC, error.to_string()))?;
+    if answer.max_volumes_per_node < 0 {
+        let what = format!("max_volumes_per_node is {}", answer.max_volumes_per_node);
+        return Err(CallError::reply(RPC, what));
+    }
+    if let Some(topology) = &answer.accessible_topology {
+        sizes::topology(&topology.segments).map_err(|error| CallError::not_taken(RPC, error.to_string()))?;
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use super::super::error::Origin;
+    use super::*;
+    use crate::api::PluginInstance;
+
+    fn said(segments: BTreeMap<String, String>) -> Result<wire::NodeGetInfoResponse, CallError> {
+        node_info(wire::NodeGetInfoResponse {
+            node_id: "node".to_owned(),
+            max_volumes_per_node: 3,
+            accessible_topology: Some(wire::Topology { segments }),
+        })
+    }
+
+    fn segments(count: usize, length: usize) -> BTreeMap<String, String> {
+        (0..count).map(|n| (format!("{n:0>length$}"), "v".repeat(length))).collect()
+    }
+
+    /// One write of a status tells all that there is to tell of a driver.
+    #[test]
+    fn what_a_status_has_no_room_for_is_not_taken() {
+        let fits = said(segments(64, 4096)).unwrap();
+        assert_eq!(fits.accessible_topology.unwrap().segments.len(), 64);
+        for (broken, word) in [
+            (segments(65, 2), "accessible_topology has 65 segments"),
+            (BTreeMap::from([("k".to_owned(), "v".repeat(4097))]), "a key or a value of 4097 bytes"),
+            (BTreeMap::from([("k".repeat(4097), "v".to_owned())]), "a key or a value of 4097 bytes"),
+        ] {
+            let error = said(broken).unwrap_err();
+            assert!(error.origin == Origin::Reply && error.message.contains(word), "{error}");
+        }
+    }
+
+    /// Were they apart, an answer that is taken could still have its status refused.
+    #[test]
+    fn the_bounds_of_an_answer_are_those_of_the_schema() {
+        let crd = serde_json::to_value(<PluginInstance as kube::CustomResourceExt>::crd()).unwrap();
+        let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+        let of = |path: &str| crd.pointer(&format!("{schema}/{path}")).cloned().unwrap_or(Value::Null);
+        assert_eq!(of("topology/maxProperties"), json!(64));
+        assert_eq!(of("topology/additionalProperties/maxLength"), json!(4096));
+        assert_eq!(of("nodeID/maxLength"), json!(sizes::NODE_ID_LIMIT));
+        assert_eq!(of("version/maxLength"), json!(sizes::STRING_LIMIT));
     }
 }

@@ -1,5 +1,6 @@
 //! CSI's size limits, checked before a call because a driver may cut or refuse what is longer (CSI "Size Limits"). What
-//! a driver has answered is not held to them: to refuse it would be to forget what its undo needs.
+//! a driver has answered is not held to them: to refuse it would be to forget what its undo needs. What it answers about
+//! its node is: no undo needs that.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +8,7 @@ use super::proto::csi::v1::VolumeCapability;
 use super::proto::csi::v1::volume_capability::AccessType;
 use super::redact::mount_flags;
 use super::rpc::Rpc;
+use crate::api::schema::{MAP_ENTRIES, MAP_VALUE};
 
 /// Bytes in a string for which the spec says nothing else: volume ids, names, file system types.
 pub const STRING_LIMIT: usize = 128;
@@ -48,6 +50,20 @@ pub fn name(field: &'static str, value: &str) -> Result<(), SizeError> {
 pub fn node_id(value: &str) -> Result<(), SizeError> {
     required("node_id", value)?;
     limited("node_id", value.len(), NODE_ID_LIMIT)
+}
+
+/// The segments of a place, as many and as long as a PluginInstance has room for: one that does not fit would have all of
+/// its status refused, and with it that its driver is ill, or gone. The schema bounds values only, and a key is as long as
+/// it likes.
+pub fn topology(segments: &BTreeMap<String, String>) -> Result<(), SizeError> {
+    const FIELD: &str = "accessible_topology";
+    refuse_if(segments.len() > MAP_ENTRIES, || {
+        format!("{FIELD} has {} segments, a PluginInstance takes {MAP_ENTRIES}", segments.len())
+    })?;
+    let longest = segments.iter().map(|(key, value)| key.len().max(value.len())).max().unwrap_or(0);
+    refuse_if(longest > MAP_VALUE, || {
+        format!("{FIELD} has a key or a value of {longest} bytes, a PluginInstance takes {MAP_VALUE}")
+    })
 }
 
 /// A map that we give, of at most 4 KiB. Contexts are the driver's own and handed on as they came.
