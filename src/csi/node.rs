@@ -8,7 +8,7 @@ use super::error::CallError;
 use super::proto::csi::v1 as wire;
 use super::proto::csi::v1::node_client::NodeClient;
 use super::proto::csi::v1::node_service_capability::Type;
-use super::redact::Scrub;
+use super::redact::{Scrub, mount_flags};
 use super::rpc::Rpc;
 use super::secrets::Undo;
 use super::sizes;
@@ -83,10 +83,12 @@ impl Plugin {
         Ok(())
     }
 
-    /// NodePublishVolume. Repeated with the same arguments it is success again.
+    /// NodePublishVolume. Repeated with the same arguments it is success again. The flags with which it was staged are not
+    /// sent, and taken out of the driver's words, which may be of the mount that it makes another one of.
     pub async fn node_publish_volume(
         &self,
         request: wire::NodePublishVolumeRequest,
+        staged_flags: &[String],
     ) -> Result<(), CallError> {
         const RPC: Rpc = Rpc::NodePublishVolume;
         sizes::id("volume_id", &request.volume_id)
@@ -95,7 +97,8 @@ impl Plugin {
             .and_then(|()| sizes::capabilities(request.volume_capability.as_slice()))
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of(&request.secrets, &request.volume_capability);
+        let own = request.volume_capability.iter().flat_map(mount_flags);
+        let scrub = Scrub::of_flags(&request.secrets, own.chain(staged_flags));
         let id = request.volume_id.clone();
         self.call(RPC, &id, &scrub, request, |request| async move {
             self.node().node_publish_volume(request).await

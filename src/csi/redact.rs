@@ -58,23 +58,24 @@ impl Scrub {
         secrets: &BTreeMap<String, String>,
         mount_flags: impl IntoIterator<Item = &'a String>,
     ) -> Self {
-        let mut needles = Vec::new();
+        let mut plain = Vec::new();
         for value in secrets.values() {
-            needles.push(value.clone());
-            needles.push(value.trim().to_owned());
-            needles.push(escaped(value));
-            needles.extend(value.lines().map(|line| line.trim().to_owned()));
+            plain.push(value.clone());
+            plain.push(value.trim().to_owned());
+            plain.extend(value.lines().map(|line| line.trim().to_owned()));
             if let Ok(json) = serde_json::from_str(value) {
-                leaves(&json, &mut needles);
+                leaves(&json, &mut plain);
             }
         }
         for flag in mount_flags {
-            needles.push(flag.clone());
+            plain.push(flag.clone());
             for option in flag.split(',') {
-                needles.push(option.to_owned());
-                needles.extend(option.split_once('=').map(|(_, value)| value.to_owned()));
+                plain.push(option.to_owned());
+                plain.extend(option.split_once('=').map(|(_, value)| value.to_owned()));
             }
         }
+        let mut needles: Vec<String> = plain.iter().flat_map(|text| escaped(text)).collect();
+        needles.extend(plain);
         needles.retain(|needle| needle.len() >= SHORTEST);
         needles.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         needles.dedup();
@@ -120,10 +121,15 @@ pub(super) fn mount_flags(capability: &VolumeCapability) -> &[String] {
     }
 }
 
-/// As JSON and Go's `%q` write a string, without the quotes.
-fn escaped(value: &str) -> String {
+/// A string without the quotes, as Go's `%q` and most JSON has it, and as Go's JSON has it, which escapes what HTML would
+/// read.
+fn escaped(value: &str) -> [String; 2] {
     let quoted = serde_json::Value::from(value).to_string();
-    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()
+    let bare = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned();
+    let html = ['&', '<', '>', '\u{2028}', '\u{2029}'];
+    let of_go =
+        html.iter().fold(bare.clone(), |text, c| text.replace(*c, &format!("\\u{:04x}", u32::from(*c))));
+    [bare, of_go]
 }
 
 fn leaves(json: &serde_json::Value, into: &mut Vec<String>) {
@@ -161,6 +167,25 @@ mod tests {
         assert_eq!(scrub("a\"long\nkey").clean(r#"key "a\"long\nkey""#), r#"key "<hidden>""#);
         assert_eq!(scrub("first line\nsecond line").clean("at second line"), "at <hidden>");
         assert_eq!(scrub(r#"{"user":{"token":"tok-123"}}"#).clean("tok-123 expired"), "<hidden> expired");
+    }
+
+    #[test]
+    fn what_go_escapes_in_json_is_found() {
+        let said = r#"{"error":"no login with p\u003cw\u0026d\u003e1 \"x"}"#;
+        assert_eq!(scrub("p<w&d>1").clean(said), r#"{"error":"no login with <hidden> \"x"}"#);
+        // Also a line, a value without its end of line, and a member of JSON.
+        assert_eq!(scrub("a\"b&c\n").clean(r#""a\"b\u0026c""#), r#""<hidden>""#);
+        assert_eq!(scrub("one\nt\"wo").clean(r#"at "t\"wo""#), r#"at "<hidden>""#);
+        assert_eq!(scrub(r#"{"k":"t<ok\"en"}"#).clean(r#""t\u003cok\"en""#), r#""<hidden>""#);
+    }
+
+    #[test]
+    fn a_mount_flag_is_found_escaped() {
+        let flags = [r#"user=joe1,password=a"b<c"#.to_owned()];
+        let scrub = Scrub::of_flags(&BTreeMap::new(), &flags);
+        assert_eq!(scrub.clean(r#"-o "user=joe1,password=a\"b<c""#), r#"-o "<hidden>""#);
+        assert_eq!(scrub.clean(r#"bad "a\"b<c""#), r#"bad "<hidden>""#);
+        assert_eq!(scrub.clean(r#"{"o":"password=a\"b\u003cc"}"#), r#"{"o":"<hidden>"}"#);
     }
 
     #[test]

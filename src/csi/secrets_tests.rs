@@ -31,7 +31,7 @@ macro_rules! refuse {
             }
         )+}
     };
-    (said $request:ident) => { $request.get_ref().secrets.get("password").cloned().unwrap_or_default() };
+    (said $request:ident) => { $request.get_ref().secrets.get("password").cloned().unwrap_or_else(|| "open sesame".to_owned()) };
     (said $request:ident $remembered:literal) => {{ let _ = $request; $remembered }};
 }
 
@@ -91,6 +91,7 @@ async fn the_secrets_of_every_call_reach_the_driver() {
         secrets: secrets(),
         ..wire::NodeStageVolumeRequest::default()
     };
+    let remembered = || vec!["password=open sesame".to_owned()];
     let publish = wire::NodePublishVolumeRequest {
         volume_id: volume_id.clone(),
         target_path: at.clone(),
@@ -98,13 +99,14 @@ async fn the_secrets_of_every_call_reach_the_driver() {
         secrets: secrets(),
         ..wire::NodePublishVolumeRequest::default()
     };
+    let remembers =
+        wire::NodePublishVolumeRequest { secrets: Secrets::none().into_field(), ..publish.clone() };
     let delete = wire::DeleteVolumeRequest { volume_id: volume_id.clone(), secrets: secrets() };
     let volume = volume_id.clone();
     let detach = wire::ControllerUnpublishVolumeRequest { volume_id: volume, node_id, secrets: secrets() };
     let unstage =
         wire::NodeUnstageVolumeRequest { volume_id: volume_id.clone(), staging_target_path: at.clone() };
     let unpublish = wire::NodeUnpublishVolumeRequest { volume_id, target_path: at };
-    let remembered = || vec!["password=open sesame".to_owned()];
     let errors = [
         plugin.create_volume(create).await.map(drop).unwrap_err(),
         plugin.delete_volume(Undo { request: delete, mount_flags: vec![] }).await.unwrap_err(),
@@ -112,7 +114,8 @@ async fn the_secrets_of_every_call_reach_the_driver() {
         plugin.controller_publish_volume(attach).await.map(drop).unwrap_err(),
         plugin.controller_unpublish_volume(Undo { request: detach, mount_flags: vec![] }).await.unwrap_err(),
         plugin.node_stage_volume(stage).await.unwrap_err(),
-        plugin.node_publish_volume(publish).await.unwrap_err(),
+        plugin.node_publish_volume(publish, &remembered()).await.unwrap_err(),
+        plugin.node_publish_volume(remembers, &remembered()).await.unwrap_err(),
         plugin.node_unstage_volume(Undo { request: unstage, mount_flags: remembered() }).await.unwrap_err(),
         plugin
             .node_unpublish_volume(Undo { request: unpublish, mount_flags: remembered() })

@@ -105,7 +105,8 @@ impl Pass {
 
         let staging = HostPath::recorded(&stored.record.staging_path);
         let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
-        let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_publish_volume(args)));
+        let called = serving.plugin.node_publish_volume(args, &fixed.mount_options.mount_flags);
+        let call = Box::pin(self.agent.call(driver, RPC, called));
         let waiting = [claim.clone()];
         if let Err(error) = self.patiently(call, &waiting, Reason::Publishing, RPC).await {
             if never_sent(&error) && !before.record.targets.contains_key(&ClaimUid::of(&claim.metadata)) {
