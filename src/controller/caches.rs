@@ -88,7 +88,9 @@ pub(crate) fn handle_cache() -> Cache<VolumeHandle> {
 }
 
 pub(crate) fn instance_cache() -> Cache<PluginInstance> {
+    // An annotation is an order to the instance's agent, which alone reads it.
     Cache::new(&["plugininstances"])
+        .without_annotations()
         .with_index(BY_PLUGIN, |i: &PluginInstance| vec![i.spec.plugin_name.clone()])
         .with_index(BY_AGENT, |i: &PluginInstance| vec![i.spec.agent.clone()])
 }

@@ -335,3 +335,18 @@ async fn what_a_plugin_selects_by_wakes_all_its_volumes() {
     large.nodes.apply(node("4", &json!({"role": "storage", "uid": "another"})));
     assert!(all(&large.looked_at().await));
 }
+
+/// An agent may fill its PluginInstances with them, as many as it likes.
+#[test]
+fn the_leader_keeps_no_annotation_of_an_instance() {
+    let mut instance = PluginInstance::new("i", PluginInstanceSpec::default());
+    instance.metadata.uid = Some("i".into());
+    instance.metadata.resource_version = Some("1".into());
+    instance.metadata.annotations = Some([("moor.dev/force-undo".to_owned(), "a".to_owned())].into());
+    let cache = instance_cache();
+    cache.apply(instance.clone());
+    assert_eq!(cache.get("", "i").unwrap().metadata.annotations, None);
+    let of_agent = Cache::new(&["agent"]);
+    of_agent.apply(instance.clone());
+    assert_eq!(of_agent.get("", "i").unwrap().metadata.annotations, instance.metadata.annotations);
+}

@@ -40,6 +40,7 @@ pub struct Cache<K> {
     sources: Vec<Source>,
     selection: Option<(String, HasValue<K>)>,
     listed: watch::Sender<usize>,
+    keeps_annotations: bool,
 }
 
 struct Source {
@@ -69,6 +70,7 @@ impl<K: Cached> Cache<K> {
             sources,
             selection: None,
             listed: watch::Sender::new(0),
+            keeps_annotations: true,
         }
     }
 
@@ -76,6 +78,13 @@ impl<K: Cached> Cache<K> {
     #[must_use]
     pub fn with_selection(self, value: &str, has_value: HasValue<K>) -> Self {
         Self { selection: Some((value.to_owned(), has_value)), ..self }
+    }
+
+    /// Drops the annotations of its objects, for readers that read none. What others may write there, and how much of it,
+    /// is then no part of this process's memory.
+    #[must_use]
+    pub fn without_annotations(self) -> Self {
+        Self { keeps_annotations: false, ..self }
     }
 
     /// Adds an index. `keys` says under which keys an object is found.
@@ -169,7 +178,7 @@ impl<K: Cached> Cache<K> {
     }
 
     pub(super) fn put(&self, mut object: K, origin: Origin) {
-        strip(object.meta_mut());
+        self.strip(object.meta_mut());
         self.unreadable.lock().read(object.meta());
         let changes = self.store.write().put(object, origin);
         self.notify(changes);
@@ -212,12 +221,23 @@ impl<K: Cached> Cache<K> {
 
     /// Takes in an object that cannot be read. What a stream that lags has of it counts no more once a newer version of it
     /// was read.
-    pub(super) fn put_unreadable(&self, unreadable: Unreadable, stream: u8) {
+    pub(super) fn put_unreadable(&self, mut unreadable: Unreadable, stream: u8) {
+        self.strip(&mut unreadable.metadata);
         let known = unreadable.metadata.uid.as_deref().and_then(|uid| self.by_uid(uid));
         if known.is_some_and(|known| version(known.meta()) > version(&unreadable.metadata)) {
             return;
         }
         self.unreadable.lock().put(unreadable, stream);
+    }
+
+    /// Drops what no decision reads and what makes up half of an object's memory.
+    fn strip(&self, meta: &mut ObjectMeta) {
+        meta.managed_fields = None;
+        if !self.keeps_annotations {
+            meta.annotations = None;
+        } else if let Some(annotations) = &mut meta.annotations {
+            annotations.remove(LAST_APPLIED);
+        }
     }
 
     fn notify(&self, changes: impl IntoIterator<Item = Change<K>>) {
@@ -231,13 +251,5 @@ impl<K: Cached> Cache<K> {
                 hook(change.old.as_ref(), change.new.as_ref());
             }
         }
-    }
-}
-
-/// Drops what no decision reads and what makes up half of an object's memory.
-fn strip(meta: &mut ObjectMeta) {
-    meta.managed_fields = None;
-    if let Some(annotations) = &mut meta.annotations {
-        annotations.remove(LAST_APPLIED);
     }
 }
