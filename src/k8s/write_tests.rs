@@ -165,10 +165,12 @@ async fn the_last_finalizer_goes_by_put_and_others_stay_by_patch() {
 /// The API server hangs up in the middle of such a body, and what it says may never be read.
 #[tokio::test]
 async fn what_is_longer_than_the_api_server_reads_is_refused_and_not_sent() {
-    let (server, api, writer) = scripted(vec![]).await;
-    let target = Target { name: "c".into(), uid: "u".into(), resource_version: "7".into() };
-    let status = json!({ "publishContext": { "k": "v".repeat(3 * 1024 * 1024) } });
-    let error = writer.patch_status(&api, &target, status).await.unwrap_err();
+    let (server, client) = Scripted::start(vec![]).await;
+    let (api, writer) =
+        (Api::<VolumeClaim>::namespaced(client.clone(), "ns"), Writer::new(client, Metrics::new().0));
+    let path = "v".repeat(3 * 1024 * 1024);
+    let status = VolumeClaimStatus { target_path: Some(path), ..VolumeClaimStatus::default() };
+    let error = writer.merge_status(&api, &claim(), &status).await.unwrap_err();
     let refusal = error.refusal().unwrap_or_default();
     assert!(refusal.ends_with("and the API server reads 3145728"), "{error}");
     assert!(server.asked().is_empty());

@@ -124,7 +124,7 @@ impl Retries {
     /// Forgets the failures of an object's calls of one service, of which one succeeded. Returns whether [`Self::word`]
     /// said why it had not.
     pub fn succeeded(&self, uid: &str, service: Service) -> bool {
-        self.entries().remove(&(uid.to_owned(), service)).is_some_and(|entry| entry.word.is_some())
+        self.entries.lock().remove(&(uid.to_owned(), service)).is_some_and(|entry| entry.word.is_some())
     }
 
     /// Keeps in words why the last step on the node failed, for one of which no claim can tell. Returns whether that is
