@@ -201,9 +201,7 @@ impl Pass {
         let generation = view.generation(&uid);
         let attempt = self.agent.count(&Step { uid: &uid, rpc, generation }, failure, &driver, &claims);
         let counted = Counted { failure, attempt, node: &self.agent.node_name };
-        for claim in &claims {
-            self.report_failure(claim, counted).await?;
-        }
+        told_all(claims.iter().map(|claim| self.report_failure(claim, counted)).collect()).await?;
         // Where no claim is left to show it, the Attachment does, unless its status is the controller instance's to write
         // (rule R6).
         if claims.is_empty() {
@@ -218,5 +216,34 @@ impl Pass {
             }
         }
         Ok(())
+    }
+}
+
+/// Tells each of them, also when an earlier one cannot be told: until the step is tried again nobody else tells them. Returns
+/// the first error.
+async fn told_all<E>(all: Vec<impl Future<Output = Result<(), E>>>) -> Result<(), E> {
+    let mut first = Ok(());
+    for telling in all {
+        first = first.and(telling.await);
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_cannot_be_told_keeps_no_other_from_being_told() {
+        let told = RefCell::new(Vec::new());
+        let tell = async |claim: u32| {
+            told.borrow_mut().push(claim);
+            if claim > 1 { Err(format!("claim {claim} has changed")) } else { Ok(()) }
+        };
+        let all = [1, 2, 3, 4].map(tell).into();
+        assert_eq!(told_all(all).await, Err("claim 2 has changed".to_owned()));
+        assert_eq!(told.into_inner(), [1, 2, 3, 4]);
     }
 }
