@@ -15,6 +15,7 @@ use crate::agent::host::mounts::MountError;
 use crate::agent::host::paths::HostPath;
 use crate::agent::host::users::{self, Question, Users};
 use crate::agent::records::store::Stored;
+use crate::api::conditions::first_few;
 use crate::api::instance::FORCE_UNDO;
 use crate::api::{AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::record::{Done, Imprint, Left, Record};
@@ -35,8 +36,7 @@ impl Pass {
         if let Some(claim) = claim {
             left.retain(|of, _| **of == **claim);
         }
-        let paths = left.values().map(|left| left.path.as_str());
-        let path = paths.collect::<Vec<_>>().join(", ");
+        let path = some_of(&left);
         let targets = stored.record.targets.values().map(|target| target.path.clone());
         let staged = (stored.record.staged != Done::No).then(|| stored.record.staging_path.clone());
         let question = Question {
@@ -135,6 +135,12 @@ fn recorded(all: &[Stored]) -> BTreeSet<String> {
     all.iter().flat_map(|stored| of(&stored.record)).collect()
 }
 
+/// The first of the paths, and how many more there are: who uses what was there, and what ends the wait, have to fit into
+/// the condition too.
+fn some_of(left: &BTreeMap<String, Left>) -> String {
+    first_few(left.values().map(|left| left.path.as_str()), 1)
+}
+
 /// The order to give up what is in use.
 #[derive(Debug)]
 struct Order {
@@ -187,7 +193,8 @@ impl Stored {
 mod tests {
     use super::*;
     use crate::agent::calls::failure::Pace;
-    use crate::api::conditions::Reason;
+    use crate::api::conditions::{Desired, Reason, set};
+    use jiff::Timestamp;
 
     fn hangs() -> Result<Users, MountError> {
         Err(MountError::Hangs { path: "/sys/dev/block/8:16".into() })
@@ -233,6 +240,27 @@ mod tests {
             let note = given_up("/t", Ok(used()), fence, &order(true)).unwrap().unwrap();
             assert!(failure.message.contains(word), "{failure}");
             assert!(note.contains(word) && note.contains("8:16"), "{note}");
+        }
+    }
+
+    /// The condition is cut at its end, where the way out is.
+    #[test]
+    fn many_paths_leave_room_for_the_users_and_the_way_out() {
+        let imprint =
+            Imprint { device: "8:16".into(), root: "/".into(), source: None, disk: None, raw: false };
+        let folder = "/var/lib/kubelet/plugins/kubernetes.io/csi/moor.dev/targets";
+        let path = |n: u32| format!("{folder}/0a1b2c3d-0000-4000-8000-{n:012}/target");
+        let left =
+            (0..40).map(|n| (format!("{n:02}"), Left { path: path(n), imprint: imprint.clone() })).collect();
+        let path_of_all = some_of(&left);
+        assert_eq!(path_of_all, format!("{} and 39 more", path(0)));
+        for found in [Ok(used()), hangs()] {
+            let failure = given_up(&path_of_all, found, Fence::Detach, &order(false)).unwrap_err();
+            let mut all = Vec::new();
+            set(&mut all, &Desired::new(failure.reason, failure.to_string()), None, Timestamp::UNIX_EPOCH);
+            for word in ["8:16", "or spec.forceDetach is set", "when it is detached"] {
+                assert!(all[0].message.contains(word), "{word}: {}", all[0].message);
+            }
         }
     }
 }
