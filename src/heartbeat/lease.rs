@@ -81,6 +81,12 @@ impl Renewal {
         over && self.may_call()
     }
 
+    /// As of an agent that has renewed its Lease at this time and not since.
+    #[cfg(test)]
+    pub(crate) fn of(last: Option<Instant>) -> Self {
+        Self { renewed: watch::channel(last).1, inherited: watch::channel(None).1 }
+    }
+
     /// Waits for the first renewal. Returns false if the Lease ended without one.
     #[cfg(test)]
     pub async fn first(&self) -> bool {

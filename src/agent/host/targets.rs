@@ -68,6 +68,12 @@ impl Targets {
         targets
     }
 
+    /// The folder as it is before anybody has made it ready.
+    #[cfg(test)]
+    pub fn unprepared(paths: &Paths) -> Self {
+        Self { paths: paths.clone(), state: Mutex::default() }
+    }
+
     /// Makes the folder ready, if it is not yet: before a target is made.
     pub async fn make_ready(&self) -> Result<(), TargetsError> {
         let mut state = self.state.lock().await;

@@ -1,23 +1,17 @@
 //! Staging and publishing.
 
-use std::sync::Arc;
-
-use tokio::time::sleep;
-
 use super::pass::Pass;
-use super::report::{Wait, shows_own_failure};
 use super::view::{View, path_failure, version};
 use crate::agent::calls::arguments;
-use crate::agent::calls::attempt::{Due, Means, NotDone};
+use crate::agent::calls::attempt::{Means, NotDone};
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::directories::{self, DirectoryError};
 use crate::agent::host::imprint;
 use crate::agent::host::mount_flags::{self, Wanted};
 use crate::agent::host::mounts::{self, Device, MountError};
 use crate::agent::host::paths::HostPath;
-use crate::agent::queues::Parked;
 use crate::agent::records::store::Stored;
-use crate::api::conditions::{PATIENCE, Reason};
+use crate::api::conditions::Reason;
 use crate::api::instance::MAX_STAGED;
 use crate::api::{Attachment, AttachmentMode, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::node_side::NodeStep;
@@ -47,10 +41,9 @@ impl Pass {
         let args = arguments::node_stage(&attachment, &staging, secrets);
         let result = match made {
             Ok(()) => {
-                let call = Box::pin(self.agent.call(driver, RPC, serving.plugin.node_stage_volume(args)));
-                self.patiently(call, &waiting, Reason::Staging, RPC)
-                    .await
-                    .map_err(|e| (Failure::of_call(&e), Some(e)))
+                let call = serving.plugin.node_stage_volume(args);
+                let called = self.call(&due, call, &waiting, Reason::Staging).await?;
+                called.map_err(|e| (Failure::of_call(&e), Some(e)))
             }
             Err(failure) => Err((failure, None)),
         };
@@ -105,10 +98,8 @@ impl Pass {
 
         let staging = HostPath::recorded(&stored.record.staging_path);
         let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
-        let called = serving.plugin.node_publish_volume(args, &fixed.mount_options.mount_flags);
-        let call = Box::pin(self.agent.call(driver, RPC, called));
-        let waiting = [claim.clone()];
-        if let Err(error) = self.patiently(call, &waiting, Reason::Publishing, RPC).await {
+        let call = serving.plugin.node_publish_volume(args, &fixed.mount_options.mount_flags);
+        if let Err(error) = self.call(&due, call, std::slice::from_ref(claim), Reason::Publishing).await? {
             if never_sent(&error) && !before.record.targets.contains_key(&ClaimUid::of(&claim.metadata)) {
                 self.agent.records.put_or_defer(before).await;
             }
@@ -140,42 +131,6 @@ impl Pass {
         self.agent.records.put(stored).await?;
         self.agent.retries.clear(&ClaimUid::of(&claim.metadata));
         Ok(())
-    }
-
-    /// A call of this pass.
-    pub(super) fn due<'a>(&'a self, rpc: Rpc, driver: &'a str) -> Due<'a> {
-        Due { agent: &self.agent, rpc, driver, key: Parked::Node(self.handle.clone()) }
-    }
-
-    /// Awaits a call; when it takes long, says so once on the claims that wait for it. A claim that has waited for long
-    /// before is no reason: many at once would each pay a write for every call that is over in a moment.
-    pub(super) async fn patiently<T>(
-        &self,
-        call: impl Future<Output = Result<T, CallError>>,
-        waiting: &[Arc<VolumeClaim>],
-        reason: Reason,
-        rpc: Rpc,
-    ) -> Result<T, CallError> {
-        let mut call = std::pin::pin!(call);
-        tokio::select! {
-            result = &mut call => return result,
-            () = sleep(PATIENCE) => {}
-        }
-        let words = async {
-            for claim in waiting.iter().filter(|claim| !shows_own_failure(claim)) {
-                self.report_waiting(claim, Wait::new(reason, format!("{rpc} is running"))).await;
-            }
-        };
-        // Both at once: the answer is taken in while the words are written, however slow the API server is.
-        let mut words = std::pin::pin!(words);
-        tokio::select! {
-            result = &mut call => {
-                // The claim is written by one task at a time.
-                words.await;
-                result
-            }
-            () = &mut words => call.await,
-        }
     }
 
     /// The record of an Attachment, or a new one.

@@ -4,6 +4,7 @@
 //! `make`, `undo` and the others do one step, `report` writes what the claims are told.
 
 mod bare;
+mod call;
 mod covered;
 mod forgotten;
 mod make;
@@ -12,6 +13,8 @@ mod pass;
 mod presume;
 mod release;
 mod report;
+#[cfg(test)]
+mod tests;
 mod undo;
 mod view;
 pub(super) mod worker;

@@ -59,7 +59,7 @@ impl Pass {
                 Err(failure) if !forced => return Err(failure.into()),
                 Err(failure) => Err(failure),
             };
-            let called = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await;
+            let called = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await?;
             if let Err(failure) = called {
                 if !forced {
                     return Err(failure.into());
@@ -70,7 +70,7 @@ impl Pass {
                 {
                     self.agent.recorder.tell(claim, EventReason::Forced, "Unpublish", note);
                 }
-                let again = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await;
+                let again = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await?;
                 if let Err(failure) = again {
                     self.pass_over(&stored.record, &target, failure).await?;
                 }
@@ -118,12 +118,12 @@ impl Pass {
                 self.agent.records.put_or_defer(stored.clone()).await;
             }
         }
-        let mut called = self.call_unstage(&plugin, &stored.record, &staging, view).await;
+        let mut called = self.call_unstage(&plugin, &stored.record, &staging, view).await?;
         if let Err(failure) = &called
             && (is_abandoned(view, &stored) || self.is_forced(&stored.record))
             && self.detach(&staging, failure, self.is_forced(&stored.record), &stored.record).await?.is_some()
         {
-            called = self.call_unstage(&plugin, &stored.record, &staging, view).await;
+            called = self.call_unstage(&plugin, &stored.record, &staging, view).await?;
         }
         if let Err(failure) = called {
             self.pass_over(&stored.record, &staging, failure).await?;
@@ -210,17 +210,20 @@ impl Pass {
         target: &HostPath,
         claim: &ClaimUid,
         view: &View,
-    ) -> Result<(), Failure> {
-        const RPC: Rpc = Rpc::NodeUnpublishVolume;
-        let plugin = plugin.as_ref().map_err(Failure::clone)?;
+    ) -> Result<Result<(), Failure>, NotDone> {
+        let plugin = match plugin {
+            Ok(plugin) => plugin,
+            Err(failure) => return Ok(Err(failure.clone())),
+        };
         let claim = view.claims.get(claim);
         let attachment = view.attachments.get(&record.attachment_uid);
         let hidden = arguments::flags_to_hide(attachment.map(Arc::as_ref), claim.map(Arc::as_ref));
         let args = arguments::node_unpublish(record, target, hidden);
-        let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unpublish_volume(args)));
+        let due = self.due(Rpc::NodeUnpublishVolume, &record.driver_name);
         let waiting: Vec<_> = claim.cloned().into_iter().collect();
-        let called = self.patiently(call, &waiting, Reason::Unpublishing, RPC).await;
-        self.accept(called, record, target).await
+        let call = plugin.node_unpublish_volume(args);
+        let called = self.call(&due, call, &waiting, Reason::Unpublishing).await?;
+        Ok(self.accept(called, record, target).await)
     }
 
     async fn call_unstage(
@@ -229,16 +232,19 @@ impl Pass {
         record: &Record,
         staging: &HostPath,
         view: &View,
-    ) -> Result<(), Failure> {
-        const RPC: Rpc = Rpc::NodeUnstageVolume;
-        let plugin = plugin.as_ref().map_err(Failure::clone)?;
+    ) -> Result<Result<(), Failure>, NotDone> {
+        let plugin = match plugin {
+            Ok(plugin) => plugin,
+            Err(failure) => return Ok(Err(failure.clone())),
+        };
         let attachment = view.attachments.get(&record.attachment_uid);
         let args =
             arguments::node_unstage(record, arguments::flags_to_hide(attachment.map(Arc::as_ref), None));
-        let call = Box::pin(self.agent.call(&record.driver_name, RPC, plugin.node_unstage_volume(args)));
+        let due = self.due(Rpc::NodeUnstageVolume, &record.driver_name);
         let step = NodeStep::Unstage { attachment: record.attachment_uid.clone() };
-        let called = self.patiently(call, &view.waiting_for(&step), Reason::Unstaging, RPC).await;
-        self.accept(called, record, staging).await
+        let call = plugin.node_unstage_volume(args);
+        let called = self.call(&due, call, &view.waiting_for(&step), Reason::Unstaging).await?;
+        Ok(self.accept(called, record, staging).await)
     }
 
     /// After a call that failed or that no plugin was there for: the order that does not wait takes the step as undone

@@ -1,0 +1,55 @@
+//! The calls of the node's worker.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::pass::Pass;
+use super::report::{Wait, shows_own_failure};
+use crate::agent::calls::attempt::{Due, NotDone};
+use crate::agent::queues::Parked;
+use crate::api::VolumeClaim;
+use crate::api::conditions::{PATIENCE, Reason};
+use crate::csi::{CallError, Rpc};
+
+impl Pass {
+    /// A call of this pass.
+    pub(super) fn due<'a>(&'a self, rpc: Rpc, driver: &'a str) -> Due<'a> {
+        Due { agent: &self.agent, rpc, driver, key: Parked::Node(self.handle.clone()) }
+    }
+
+    /// Makes a call that is due, if one may be started still: what came before it, a Secret, the disk with the records, may
+    /// have taken longer than the Lease lasts, and the volume may be elsewhere by now (rule R2). When the call takes long,
+    /// says so once on the claims that wait for it. A claim that has waited for long before is no reason: many at once
+    /// would each pay a write for every call that is over in a moment.
+    pub(super) async fn call<T>(
+        &self,
+        due: &Due<'_>,
+        call: impl Future<Output = Result<T, CallError>>,
+        waiting: &[Arc<VolumeClaim>],
+        reason: Reason,
+    ) -> Result<Result<T, CallError>, NotDone> {
+        due.may_call()?;
+        let rpc = due.rpc;
+        let mut call = Box::pin(self.agent.call(due.driver, rpc, call));
+        tokio::select! {
+            result = &mut call => return Ok(result),
+            () = sleep(PATIENCE) => {}
+        }
+        let words = async {
+            for claim in waiting.iter().filter(|claim| !shows_own_failure(claim)) {
+                self.report_waiting(claim, Wait::new(reason, format!("{rpc} is running"))).await;
+            }
+        };
+        // Both at once: the answer is taken in while the words are written, however slow the API server is.
+        let mut words = std::pin::pin!(words);
+        Ok(tokio::select! {
+            result = &mut call => {
+                // The claim is written by one task at a time.
+                words.await;
+                result
+            }
+            () = &mut words => call.await,
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Steps of a pass with an agent around it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::pass::Pass;
+use crate::agent::attach::audits::Audits;
+use crate::agent::caches::Caches;
+use crate::agent::calls::attempt::NotDone;
+use crate::agent::calls::budgets::Budgets;
+use crate::agent::context::Agent;
+use crate::agent::drivers::registry::Registry;
+use crate::agent::events::Events;
+use crate::agent::host::mount_namespace::MountNamespace;
+use crate::agent::host::paths::Paths;
+use crate::agent::host::targets::Targets;
+use crate::agent::queues::Queues;
+use crate::agent::records::store::Records;
+use crate::agent::restore::settling::Settling;
+use crate::api::conditions::Reason;
+use crate::csi::{Deadlines, Rpc};
+use crate::heartbeat::lease::DURATION;
+use crate::heartbeat::{History, Renewal};
+use crate::k8s::Writer;
+use crate::k8s::events::Recorder;
+use crate::k8s::lease::ApiLeases;
+use crate::k8s::scripted_tests::Scripted;
+use crate::metrics::Metrics;
+
+/// A pass over the VolumeHandle `h`, by the agent of `node-1` with its files in `directory`.
+async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
+    let (metrics, _) = Metrics::new();
+    let (caches, queues, paths) = (Caches::new(), Arc::new(Queues::default()), Paths::below(directory));
+    let events = Arc::new(Events {
+        node_name: "node-1".into(),
+        plugin_dir: directory.join("plugins"),
+        caches: caches.clone(),
+        records: Arc::new(Records::open(&directory.join("records")).unwrap()),
+        retries: Arc::default(),
+        queues: queues.clone(),
+        lost: Arc::default(),
+        metrics: metrics.clone(),
+        audit_interval: Duration::ZERO,
+    });
+    let writer = Writer::new(client.clone(), metrics.clone());
+    let agent = Agent {
+        node_name: "node-1".into(),
+        node_uid: "node-uid".into(),
+        boot_id: "boot".into(),
+        pod_uid: None,
+        plugin_dir: events.plugin_dir.clone(),
+        targets: Targets::unprepared(&paths),
+        paths,
+        node_mounts: MountNamespace::default(),
+        caches,
+        registry: Registry::new(events.plugin_dir.clone(), Deadlines::default(), events.clone()),
+        records: events.records.clone(),
+        recorder: Recorder::new(client.clone(), "agent", "node-1"),
+        leases: ApiLeases::new(Api::<Lease>::namespaced(client.clone(), "moor-system"), writer.clone()),
+        writer,
+        metrics,
+        retries: events.retries.clone(),
+        queues,
+        budgets: Budgets::new(|_| ()),
+        renewal,
+        history: Arc::new(History::kept_in(&directory.join("lease"))),
+        settling: Settling::default(),
+        lost: events.lost.clone(),
+        went_back: Notify::new(),
+        audits: Audits::new(Duration::ZERO),
+        stopping: AtomicBool::new(false),
+        registered_anew: Notify::new(),
+        client,
+    };
+    // Finds no driver, and has looked then.
+    std::fs::create_dir_all(&agent.plugin_dir).unwrap();
+    let scanning = tokio::spawn(agent.registry.clone().run());
+    while !agent.registry.is_settled() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    scanning.abort();
+    Pass {
+        agent: Arc::new(agent),
+        handle: "h".into(),
+        live: HashMap::new(),
+        live_claims: HashMap::new(),
+        live_handle: None,
+        revision: None,
+    }
+}
+
+/// Whether a call that is due is begun.
+async fn is_begun(pass: &Pass) -> bool {
+    let begun = AtomicBool::new(false);
+    let call = async {
+        begun.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let due = pass.due(Rpc::NodeStageVolume, "driver");
+    let called = pass.call(&due, call, &[], Reason::Staging).await;
+    let begun = begun.into_inner();
+    assert_eq!(begun, matches!(called, Ok(Ok(()))), "{called:?}");
+    assert!(begun || matches!(called, Err(NotDone::NotNow)), "{called:?}");
+    begun
+}
+
+/// What came before it may have taken as long as it wants: a Secret, the disk with the records.
+#[tokio::test]
+async fn a_call_is_not_begun_on_an_old_lease_or_after_the_end_has_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, client) = Scripted::start(Vec::new()).await;
+    let now = Instant::now();
+    let fresh = pass(dir.path(), client.clone(), Renewal::of(Some(now))).await;
+    assert!(is_begun(&fresh).await);
+    fresh.agent.stopping.store(true, Ordering::Relaxed);
+    assert!(!is_begun(&fresh).await);
+    let old = now.checked_sub(DURATION / 2).unwrap();
+    assert!(!is_begun(&pass(dir.path(), client, Renewal::of(Some(old))).await).await);
+}
