@@ -1,9 +1,15 @@
 //! Making and removing the few directories that are ours: rmdir only, never recursive (rule R11).
+//!
+//! They are on kubelet's disk, which may hang while all else is well. So the work is done on threads of its own and given up
+//! after a while: a task that waited for it would keep others from running, the renewals of the Lease too. While work at a
+//! path has not come back nothing else is done there, so that none overtakes another.
 
+use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use super::bounded::{Bounded, GivenUp, PATIENCE};
 use super::paths::{HostPath, Paths};
 
 /// Mode of a staging directory: it is for the plugin alone.
@@ -13,6 +19,9 @@ const STAGING: u32 = 0o750;
 const CLOSED: u32 = 0o000;
 /// Mode of a target's parent while something is mounted on the target.
 const OPEN: u32 = 0o755;
+
+/// Work at directories of moor's own on which nothing is mounted.
+pub(super) static BOUND: Bounded = Bounded::new(64);
 
 /// A directory of ours could not be made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +50,28 @@ pub enum DirectoryError {
         /// Why.
         source: io::Error,
     },
+    /// The disk did not answer in time.
+    #[error("make, open, close or remove the directory {path}: no answer in {} s, its disk may be dead", PATIENCE.as_secs())]
+    Hangs {
+        /// The directory, or the target in it.
+        path: PathBuf,
+    },
+    /// Work at other directories hangs, as much as may.
+    #[error(
+        "make, open, close or remove the directory {path}: as much work at others hangs as may, their disk may be dead"
+    )]
+    OthersHang {
+        /// The directory, or the target in it.
+        path: PathBuf,
+    },
+    /// The thread that does the work ended early.
+    #[error("make, open, close or remove the directory {path}: {source}")]
+    Thread {
+        /// The directory, or the target in it.
+        path: PathBuf,
+        /// Why.
+        source: tokio::task::JoinError,
+    },
 }
 
 /// What is left of a path after removal.
@@ -56,49 +87,81 @@ pub enum Left {
 }
 
 /// Makes the staging directory (CSI NodeStageVolume: the CO makes it).
-pub fn make_staging(path: &HostPath) -> Result<(), DirectoryError> {
-    make(path.as_path(), STAGING)
+pub async fn make_staging(path: &HostPath) -> Result<(), DirectoryError> {
+    on_thread(path, |path| make(path, STAGING)).await
 }
 
 /// Makes the folder of the targets.
-pub fn make_folder(path: &HostPath) -> Result<(), DirectoryError> {
-    make(path.as_path(), OPEN)
+pub async fn make_folder(path: &HostPath) -> Result<(), DirectoryError> {
+    on_thread(path, |path| make(path, OPEN)).await
 }
 
 /// Makes the parent of a target and keeps it closed (CSI NodePublishVolume: the plugin makes the target).
-pub fn make_parent(target: &HostPath) -> Result<(), DirectoryError> {
-    let parent = parent(target.as_path());
-    make(parent, CLOSED)?;
-    set_mode(parent, CLOSED)
+pub async fn make_parent(target: &HostPath) -> Result<(), DirectoryError> {
+    let work = |target: &Path| {
+        make(parent(target), CLOSED)?;
+        set_mode(parent(target), CLOSED)
+    };
+    on_thread(target, work).await
 }
 
 /// Lets consumers through to a target on which something is mounted.
-pub fn open_parent(target: &HostPath) -> Result<(), DirectoryError> {
-    set_mode(parent(target.as_path()), OPEN)
+pub async fn open_parent(target: &HostPath) -> Result<(), DirectoryError> {
+    on_thread(target, |target| set_mode(parent(target), OPEN)).await
 }
 
 /// Closes the way to a target on which nothing is mounted any more. No parent is success.
-pub fn close_parent(target: &HostPath) -> Result<(), DirectoryError> {
-    match set_mode(parent(target.as_path()), CLOSED) {
+pub async fn close_parent(target: &HostPath) -> Result<(), DirectoryError> {
+    match on_thread(target, |target| set_mode(parent(target), CLOSED)).await {
         Err(DirectoryError::Mode { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
 
 /// Removes a target that is not mounted, and its parent. Paths that are not ours are left alone.
-pub fn remove_target(paths: &Paths, target: &HostPath) -> Result<Left, DirectoryError> {
+pub async fn remove_target(paths: &Paths, target: &HostPath) -> Result<Left, DirectoryError> {
     if !paths.owns(target) {
         return Ok(Left::Nothing);
     }
-    match remove(target.as_path())? {
-        Left::Nothing => remove(parent(target.as_path())),
+    let work = |target: &Path| match remove(target)? {
+        Left::Nothing => remove(parent(target)),
         left @ (Left::Empty | Left::Content) => Ok(left),
-    }
+    };
+    on_thread(target, work).await
 }
 
 /// Removes a staging directory that is not mounted. A path that is not ours is left alone.
-pub fn remove_staging(paths: &Paths, staging: &HostPath) -> Result<Left, DirectoryError> {
-    if paths.owns(staging) { remove(staging.as_path()) } else { Ok(Left::Nothing) }
+pub async fn remove_staging(paths: &Paths, staging: &HostPath) -> Result<Left, DirectoryError> {
+    if paths.owns(staging) { on_thread(staging, remove).await } else { Ok(Left::Nothing) }
+}
+
+/// Whether there is anything at a target on which nothing is mounted.
+pub async fn is_there(target: &HostPath) -> Result<bool, DirectoryError> {
+    on_thread(target, |target| Ok(fs::symlink_metadata(target).is_ok())).await
+}
+
+/// Names of what is in a folder; none of one that cannot be read.
+pub async fn names(folder: &HostPath) -> Result<Vec<OsString>, DirectoryError> {
+    let list = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        Ok(entries.map(|entry| entry.file_name()).collect())
+    };
+    on_thread(folder, list).await
+}
+
+pub(super) async fn on_thread<T: Send + 'static>(
+    path: &HostPath,
+    work: impl FnOnce(&Path) -> Result<T, DirectoryError> + Send + 'static,
+) -> Result<T, DirectoryError> {
+    let done = BOUND.run(path.as_path(), work).await;
+    let path = || path.as_path().to_owned();
+    done.unwrap_or_else(|given_up| {
+        Err(match given_up {
+            GivenUp::Hangs => DirectoryError::Hangs { path: path() },
+            GivenUp::OthersHang => DirectoryError::OthersHang { path: path() },
+            GivenUp::Ended(source) => DirectoryError::Thread { path: path(), source },
+        })
+    })
 }
 
 fn make(path: &Path, mode: u32) -> Result<(), DirectoryError> {
@@ -150,10 +213,19 @@ fn parent(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+    use std::time::Duration;
+
     use nix::sched::{CloneFlags, unshare};
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
 
     use super::*;
+
+    /// Its threads see the mounts of the one that asks.
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(work)
+    }
 
     fn setup() -> (tempfile::TempDir, Paths) {
         let dir = tempfile::tempdir().unwrap();
@@ -165,13 +237,13 @@ mod tests {
     fn a_target_has_only_its_parent_made_and_closed() {
         let (_dir, paths) = setup();
         let target = paths.target("c").unwrap();
-        make_parent(&target).unwrap();
+        wait(make_parent(&target)).unwrap();
         let parent = target.as_path().parent().unwrap();
         assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o777, CLOSED);
         assert!(!target.as_path().exists());
-        open_parent(&target).unwrap();
+        wait(open_parent(&target)).unwrap();
         assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o777, OPEN);
-        make_parent(&target).unwrap();
+        wait(make_parent(&target)).unwrap();
         assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o777, CLOSED);
     }
 
@@ -179,18 +251,18 @@ mod tests {
     fn removal_takes_empty_directories_and_empty_files_only() {
         let (_dir, paths) = setup();
         let target = paths.target("c").unwrap();
-        make_parent(&target).unwrap();
+        wait(make_parent(&target)).unwrap();
         fs::create_dir(target.as_path()).unwrap();
         fs::write(target.as_path().join("data"), "x").unwrap();
-        assert_eq!(remove_target(&paths, &target).unwrap(), Left::Content);
+        assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Content);
         assert!(target.as_path().join("data").exists());
         fs::remove_file(target.as_path().join("data")).unwrap();
-        assert_eq!(remove_target(&paths, &target).unwrap(), Left::Nothing);
+        assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Nothing);
         assert!(!target.as_path().parent().unwrap().exists());
-        assert_eq!(remove_target(&paths, &target).unwrap(), Left::Nothing);
-        make_parent(&target).unwrap();
+        assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Nothing);
+        wait(make_parent(&target)).unwrap();
         fs::write(target.as_path(), "").unwrap();
-        assert_eq!(remove_target(&paths, &target).unwrap(), Left::Nothing);
+        assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Nothing);
     }
 
     /// As on a disk that was remounted read-only after an error.
@@ -205,15 +277,15 @@ mod tests {
             mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
             mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), None).unwrap();
             let (staging, target) = (paths.staging("a").unwrap(), paths.target("c").unwrap());
-            make_staging(&staging).unwrap();
-            make_parent(&target).unwrap();
+            wait(make_staging(&staging)).unwrap();
+            wait(make_parent(&target)).unwrap();
             fs::create_dir(target.as_path()).unwrap();
             mount_remount(dir.path(), MountFlags::RDONLY, "").unwrap();
-            assert_eq!(remove_staging(&paths, &staging).unwrap(), Left::Empty);
-            assert_eq!(remove_target(&paths, &target).unwrap(), Left::Empty);
+            assert_eq!(wait(remove_staging(&paths, &staging)).unwrap(), Left::Empty);
+            assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Empty);
             mount_remount(dir.path(), MountFlags::empty(), "").unwrap();
             mount("tmpfs", staging.as_path(), "tmpfs", MountFlags::empty(), None).unwrap();
-            assert!(remove_staging(&paths, &staging).is_err(), "something is mounted there");
+            assert!(wait(remove_staging(&paths, &staging)).is_err(), "something is mounted there");
         };
         std::thread::scope(|scope| scope.spawn(in_a_namespace_of_its_own).join().unwrap());
     }
@@ -223,7 +295,48 @@ mod tests {
         let (dir, paths) = setup();
         let other = HostPath::recorded(dir.path().join("pods").to_str().unwrap());
         fs::create_dir(other.as_path()).unwrap();
-        assert_eq!(remove_staging(&paths, &other).unwrap(), Left::Nothing);
+        assert_eq!(wait(remove_staging(&paths, &other)).unwrap(), Left::Nothing);
         assert!(other.as_path().exists());
+    }
+
+    /// As when kubelet's disk hangs: a task that waits for it would keep the Lease from being renewed.
+    #[test]
+    fn a_disk_that_hangs_keeps_no_task_from_running() {
+        let Ok(server) = fs::File::options().read(true).write(true).open("/dev/fuse") else { return };
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let at = dir.path().to_owned();
+        let (options, point) =
+            (format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd()), at.clone());
+        let in_a_namespace_of_its_own = move || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            let options = std::ffi::CString::new(options).unwrap();
+            mount("none", &point, "fuse", MountFlags::empty(), options.as_c_str()).unwrap();
+            let (paths, staging) = (Paths::below(&at), Paths::below(&at).staging("a").unwrap());
+            wait(async {
+                tokio::time::pause();
+                let others = async {
+                    tokio::task::yield_now().await;
+                    tell.send(()).unwrap();
+                    tokio::time::advance(PATIENCE * 2).await;
+                };
+                let (made, ()) = tokio::join!(make_staging(&staging), others);
+                assert!(matches!(made, Err(DirectoryError::Hangs { .. })), "{made:?}");
+                let removed = remove_staging(&paths, &staging).await;
+                assert!(matches!(removed, Err(DirectoryError::Hangs { .. })), "none overtakes: {removed:?}");
+                tell.send(()).unwrap();
+            });
+        };
+        // It ends with the mount, which ends with the server.
+        let thread = std::thread::spawn(in_a_namespace_of_its_own);
+        for what in ["other tasks run", "what hangs is given up"] {
+            assert!(told.recv_timeout(Duration::from_secs(20)).is_ok(), "{what}");
+        }
+        drop(server);
+        thread.join().unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! This machine: its boot, the paths and directories of volumes, what is mounted there and with which flags, and who uses it.
 //! Nothing here knows a driver or the API server.
 
+mod bounded;
 pub(super) mod directories;
 pub(super) mod imprint;
 pub(super) mod machine;

@@ -6,10 +6,11 @@
 //! the drivers see it, as what drivers mount is.
 
 use std::collections::BTreeSet;
-use std::ffi::CStr;
-use std::path::PathBuf;
+use std::ffi::{CStr, OsString};
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tokio::sync::Mutex;
 
@@ -121,12 +122,12 @@ fn told(paths: &Paths, target: &HostPath) -> String {
 async fn mount_folder(paths: &Paths) -> Result<BTreeSet<PathBuf>, TargetsError> {
     let folder = &paths.targets();
     let mut hidden = BTreeSet::new();
-    directories::make_folder(folder)?;
+    directories::make_folder(folder).await?;
     if mounts::look(folder).await?.is_some() {
         return Ok(hidden);
     }
-    let entries = fs::read_dir(folder.as_path()).into_iter().flatten().flatten();
-    let under: Vec<_> = entries.map(|entry| Paths::target_in(folder, &entry.file_name())).collect();
+    let names = directories::names(folder).await?;
+    let under: Vec<_> = names.iter().map(|name| Paths::target_in(folder, name)).collect();
     for target in &under {
         if mounts::look(target).await?.is_some() {
             // Somebody has taken the tmpfs away, or mounted something over it, and claims have been mounted since.
@@ -135,15 +136,18 @@ async fn mount_folder(paths: &Paths) -> Result<BTreeSet<PathBuf>, TargetsError> 
         }
     }
     for target in under {
-        if directories::remove_target(paths, &target)? == Left::Content {
+        if directories::remove_target(paths, &target).await? == Left::Content {
             tracing::error!("{}", told(paths, &target));
             hidden.insert(target.as_path().to_owned());
         }
     }
-    let path = folder.as_path();
     // Devices are not refused: a driver may make the node of a raw volume there.
-    mount("moor", path, "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, OPTIONS)
-        .map_err(|errno| TargetsError::Mount { path: path.to_owned(), source: errno.into() })?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    let lay = move |path: &Path| Ok(mount("moor", path, "tmpfs", flags, OPTIONS));
+    let laid = directories::on_thread(folder, lay).await?;
+    let failed =
+        |errno: Errno| TargetsError::Mount { path: folder.as_path().to_owned(), source: errno.into() };
+    laid.map_err(failed)?;
     tracing::info!(path = %folder, "mounted the folder of the targets");
     Ok(hidden)
 }
@@ -156,8 +160,8 @@ async fn remove_old(paths: &Paths, records: &Records, boot_id: &str) {
     let now = recorded.iter().filter(|stored| stored.record.boot_id == boot_id);
     let in_use: BTreeSet<&str> =
         now.flat_map(|s| s.record.targets.values()).map(|t| t.path.as_str()).collect();
-    for entry in fs::read_dir(folder.as_path()).into_iter().flatten().flatten() {
-        let target = Paths::target_in(&folder, &entry.file_name());
+    for name in names_in(&folder).await {
+        let target = Paths::target_in(&folder, &name);
         if in_use.contains(target.text().as_str()) {
             continue;
         }
@@ -171,13 +175,18 @@ async fn remove_old(paths: &Paths, records: &Records, boot_id: &str) {
     }
 }
 
+async fn names_in(folder: &HostPath) -> Vec<OsString> {
+    let names = directories::names(folder).await;
+    names.inspect_err(|error| tracing::warn!("{error}")).unwrap_or_default()
+}
+
 async fn remove_unmounted(paths: &Paths, target: &HostPath) -> Result<Option<Left>, TargetsError> {
     if mounts::look(target).await?.is_some() {
         return Ok(None);
     }
-    let left = directories::remove_target(paths, target)?;
+    let left = directories::remove_target(paths, target).await?;
     if left == Left::Content {
-        directories::close_parent(target)?;
+        directories::close_parent(target).await?;
     }
     Ok(Some(left))
 }
@@ -187,8 +196,7 @@ async fn remove_unmounted(paths: &Paths, target: &HostPath) -> Result<Option<Lef
 /// end that with the directory.
 async fn remove_staging(paths: &Paths, records: &Records) {
     let folder = paths.staging_folder();
-    for entry in fs::read_dir(folder.as_path()).into_iter().flatten().flatten() {
-        let name = entry.file_name();
+    for name in names_in(&folder).await {
         let Some((uid, path)) = name.to_str().and_then(|uid| Some((uid, paths.staging(uid).ok()?))) else {
             continue;
         };
@@ -199,7 +207,7 @@ async fn remove_staging(paths: &Paths, records: &Records) {
         }
         match users::is_mounted_somewhere(uid, &path).await {
             Ok(true) => tracing::warn!(path = %path, "is mounted, and no record speaks of it"),
-            Ok(false) => match directories::remove_staging(paths, &path) {
+            Ok(false) => match directories::remove_staging(paths, &path).await {
                 Ok(Left::Nothing) => tracing::info!(path = %path, "removed, as no record speaks of it"),
                 Ok(Left::Content | Left::Empty) => {}
                 Err(error) => tracing::warn!("{error}"),

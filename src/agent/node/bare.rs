@@ -3,7 +3,6 @@
 //! The driver makes it (CSI NodePublishVolume), and leaves it when it fails after that. A container runtime is root and
 //! goes through closed parents, so a Pod would start on it and write into nothing.
 
-use std::fs;
 use std::sync::Arc;
 
 use super::make::local;
@@ -12,8 +11,9 @@ use super::view::View;
 use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::directories::{self, Left};
-use crate::agent::host::mounts::{self, MountError, bounded};
+use crate::agent::host::mounts;
 use crate::agent::host::paths::HostPath;
+use crate::agent::host::targets::TargetsError;
 use crate::agent::host::users;
 use crate::api::conditions::Reason;
 use crate::api::{AttachmentUid, ClaimUid, VolumeClaim};
@@ -47,7 +47,7 @@ impl Pass {
         if let Some(note) = self.agent.targets.hidden(target).await {
             self.agent.recorder.tell(claim, EventReason::Orphan, "Publish", note);
         }
-        directories::make_parent(target).map_err(|error| local(RPC, &error))
+        directories::make_parent(target).await.map_err(|error| local(RPC, &error))
     }
 
     /// Removes the target of a claim if there is one and nobody has anything mounted on it. A Pod that came in between
@@ -64,7 +64,7 @@ impl Pass {
                 return;
             }
         }
-        match directories::remove_target(&self.agent.paths, &target) {
+        match directories::remove_target(&self.agent.paths, &target).await {
             Ok(Left::Content) => self.tell_content(claim, &target, view),
             Ok(Left::Nothing) => tracing::info!(path = %target, "removed, as nothing is mounted on it"),
             // That is said where it is found.
@@ -76,9 +76,8 @@ impl Pass {
     /// Whether a target is bare: the path is there, and nobody who can be seen has anything mounted on it. The kernel
     /// ends mounts that others have on a directory when it is removed, so where the driver's own mounts cannot be
     /// seen this is not said.
-    async fn is_bare(&self, target: &HostPath, claim: &ClaimUid, driver: &str) -> Result<bool, MountError> {
-        let is_there = |path: &std::path::Path| Ok(fs::symlink_metadata(path).is_ok());
-        if mounts::look(target).await?.is_some() || !bounded(target, is_there).await? {
+    async fn is_bare(&self, target: &HostPath, claim: &ClaimUid, driver: &str) -> Result<bool, TargetsError> {
+        if mounts::look(target).await?.is_some() || !directories::is_there(target).await? {
             return Ok(false);
         }
         let seen = self.agent.node_mounts.is_named() || self.driver_process(driver).is_some();
@@ -98,28 +97,27 @@ impl Pass {
             true
         });
         if is_held {
-            close(target);
+            close(target).await;
             return Ok(());
         }
-        Ok(self.remove_target(claim, target, view)?)
+        Ok(self.remove_target(claim, target, view).await?)
     }
 
-    async fn is_held(&self, claim: &ClaimUid, target: &HostPath) -> Result<bool, MountError> {
-        let is_there = |path: &std::path::Path| Ok(fs::symlink_metadata(path).is_ok());
-        Ok(bounded(target, is_there).await? && users::is_mounted_somewhere(claim, target).await?)
+    async fn is_held(&self, claim: &ClaimUid, target: &HostPath) -> Result<bool, TargetsError> {
+        Ok(directories::is_there(target).await? && users::is_mounted_somewhere(claim, target).await?)
     }
 
     /// Removes the target of a claim, or closes the way to it.
-    pub(super) fn remove_target(
+    pub(super) async fn remove_target(
         &self,
         claim: &ClaimUid,
         target: &HostPath,
         view: &View,
     ) -> Result<(), Failure> {
-        let left = directories::remove_target(&self.agent.paths, target);
+        let left = directories::remove_target(&self.agent.paths, target).await;
         let left = left.map_err(|error| local(Rpc::NodeUnpublishVolume, &error))?;
         if left != Left::Nothing {
-            close(target);
+            close(target).await;
         }
         if left == Left::Content {
             self.tell_content(claim, target, view);
@@ -139,6 +137,6 @@ impl Pass {
     }
 }
 
-fn close(target: &HostPath) {
-    directories::close_parent(target).unwrap_or_else(|error| tracing::warn!("{error}"));
+async fn close(target: &HostPath) {
+    directories::close_parent(target).await.unwrap_or_else(|error| tracing::warn!("{error}"));
 }

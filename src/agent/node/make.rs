@@ -35,7 +35,7 @@ impl Pass {
         stored.record.staged = Done::Maybe;
         self.know(&mut stored.record.revision, &*attachment);
         self.agent.records.put(stored.clone()).await?;
-        let made = directories::make_staging(&staging).map_err(|error| local(RPC, &error));
+        let made = directories::make_staging(&staging).await.map_err(|error| local(RPC, &error));
 
         let waiting = view.waiting_for(&NodeStep::Stage { attachment: uid.to_owned() });
         let args = arguments::node_stage(&attachment, &staging, secrets);
@@ -122,7 +122,7 @@ impl Pass {
         }
         // A look that failed is not made up for: by then a user can have it.
         stored.unused = false;
-        directories::open_parent(&target).map_err(|error| local(RPC, &error))?;
+        directories::open_parent(&target).await.map_err(|error| local(RPC, &error))?;
         if let Some(recorded) = stored.record.targets.get_mut(&ClaimUid::of(&claim.metadata)) {
             recorded.published = Done::Yes;
             recorded.device = Some(device.text().to_owned());

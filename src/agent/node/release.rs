@@ -73,7 +73,7 @@ impl Pass {
             }
         }
         if told_apart {
-            self.remove_targets(&unmounted, &stored.record, view);
+            self.remove_targets(&unmounted, &stored.record, view).await;
         }
         if let Some(claim) = claim {
             stored.record.left.remove(claim.as_str());
@@ -92,11 +92,11 @@ impl Pass {
     }
 
     /// Removes the targets that were kept because somebody else had something mounted on them.
-    fn remove_targets(&self, unmounted: &BTreeMap<String, Left>, record: &Record, view: &View) {
+    async fn remove_targets(&self, unmounted: &BTreeMap<String, Left>, record: &Record, view: &View) {
         let of_claims = unmounted.iter().filter(|(uid, _)| **uid != *record.attachment_uid);
         let of_claims = of_claims.map(|(uid, left)| (ClaimUid::from(uid.as_str()), left));
         for (claim, left) in of_claims.filter(|(claim, _)| !record.targets.contains_key(claim)) {
-            let removed = self.remove_target(&claim, &HostPath::recorded(&left.path), view);
+            let removed = self.remove_target(&claim, &HostPath::recorded(&left.path), view).await;
             removed.unwrap_or_else(|failure| tracing::warn!("{failure}"));
         }
     }

@@ -81,7 +81,7 @@ impl Pass {
         if recorded.imprint.is_some() {
             self.remove_unless_held(claim, &target, view).await?;
         } else {
-            self.remove_target(claim, &target, view)?;
+            self.remove_target(claim, &target, view).await?;
         }
         stored.record.targets.remove(claim);
         stored.flags_seen.remove(claim);
@@ -133,7 +133,7 @@ impl Pass {
         // With the directory the kernel ends what others have mounted on it, and who has a file open by that is seen by
         // nobody: then it goes with the record. Only a disk tells of them by itself.
         if imprint.as_ref().is_none_or(Imprint::is_whole_disk) {
-            self.clear_staging(&staging)?;
+            self.clear_staging(&staging).await?;
         }
         stored.record.staged = Done::No;
         stored.staging_device = None;
@@ -156,7 +156,7 @@ impl Pass {
             self.agent.lost.tell();
             return Ok(());
         }
-        self.clear_staging(&staging)?;
+        self.clear_staging(&staging).await?;
         let was_unreadable = self.agent.records.remove(uid).await;
         if was_unreadable {
             // A file that names no driver is reported for each.
@@ -285,8 +285,8 @@ impl Pass {
         Err(Failure::contradicted(Reason::StillMounted, rpc, message).into())
     }
 
-    fn clear_staging(&self, staging: &HostPath) -> Result<(), NotDone> {
-        let left = directories::remove_staging(&self.agent.paths, staging);
+    async fn clear_staging(&self, staging: &HostPath) -> Result<(), NotDone> {
+        let left = directories::remove_staging(&self.agent.paths, staging).await;
         if left.map_err(|e| local(Rpc::NodeUnstageVolume, &e))? == Left::Content {
             tracing::warn!(path = %staging, "the staging directory is unmounted and not empty; it is kept");
         }
