@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::mount_namespace::MountNamespace;
-use super::mounts::{self, MountError, TABLE, bounded};
+use super::mounts::{self, MountError, TABLE, ask_kernel, bounded};
 use super::paths::HostPath;
 use super::recent::Recent;
 use crate::attachment::record::Imprint;
@@ -27,7 +27,7 @@ pub(crate) async fn of_mount(path: &HostPath) -> Result<Option<Imprint>, MountEr
     let number = found.device.clone();
     // The kernel's own folder answers also where what is mounted does not.
     let disk = match mounts::folder_of(&number) {
-        Some(folder) => bounded(&folder, move |_| Ok(mounts::disk(&number))).await?,
+        Some(folder) => ask_kernel(&folder, move |_| Ok(mounts::disk(&number))).await?,
         None => None,
     };
     Ok(Some(Imprint { disk, ..found }))
@@ -87,7 +87,7 @@ async fn own_table() -> Result<std::sync::Arc<String>, MountError> {
         // Somebody else's path may be anything.
         Ok(String::from_utf8_lossy(&table).into_owned())
     };
-    OWN.get(async || bounded(&HostPath::recorded(TABLE), read).await).await
+    OWN.get(async || ask_kernel(&HostPath::recorded(TABLE), read).await).await
 }
 
 fn topmost(table: &str, path: &HostPath) -> Option<Imprint> {

@@ -3,45 +3,34 @@
 //! The kernel is asked about one path at a time (statx), which costs the same with ten mounts and with ten thousand.
 //! Where it cannot say, /proc/self/mountinfo is read whole.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 use std::{fs, io};
 
-use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use tokio::sync::Semaphore;
-
+use super::bounded::{Bounded, GivenUp, PATIENCE};
+use super::directories;
 use super::paths::HostPath;
-use crate::mount_table::Table;
+use crate::mount_table::{Mount, Table};
 
 pub(crate) const TABLE: &str = "/proc/self/mountinfo";
 /// A folder per block device, by its number.
 const DEVICES: &str = "/sys/dev/block";
 
-/// Longest wait for the kernel. A look at a dead network mount may never return.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Looks, at mounts whose file system may be dead.
+static LOOKS: Bounded = Bounded::new(128);
+/// Unmounts. The kernel does not ask a file system to let go of its mount, but whoever takes off the last one may have to
+/// wait for its end.
+static UNMOUNTS: Bounded = Bounded::new(128);
+/// Questions to the kernel alone, which no mounted file system can keep it from answering.
+static KERNEL: Bounded = Bounded::new(32);
 
-/// Looks at a time, each of which takes a thread. One that hangs gives its place back when it is given up, so that others
-/// go on; its thread stays.
-static LOOKS: Semaphore = Semaphore::const_new(16);
-
-/// Looks and other work at paths that were given up and have not come back, by number.
-static GIVEN_UP: Mutex<BTreeMap<u64, (Work, PathBuf)>> = Mutex::new(BTreeMap::new());
-/// Most of them. The runtime has 512 threads for such work, and records are written by them too.
-const MOST_GIVEN_UP: usize = 128;
-
-/// A kind of work at a path. Where one kind hangs another may not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
-    Look,
-    Unmount,
-}
+/// File systems without anything behind them that could die. The node of a raw device is on one.
+const IN_MEMORY: [&str; 3] = ["devtmpfs", "tmpfs", "ramfs"];
+/// File systems whose files are of other device numbers than the table of mounts has.
+const NUMBERED_APART: [&str; 4] = ["btrfs", "bcachefs", "ceph", "overlay"];
 
 /// The device behind a mount or a device file, as it is recorded and compared (rule R8). Opaque.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +104,8 @@ pub enum MountError {
     },
     /// Looks at other paths hang, as many as may.
     #[error(
-        "look what is mounted at {path}: {MOST_GIVEN_UP} looks at other paths hang, the file systems behind them may be dead"
+        "look what is mounted at {path}: as many looks at other paths hang as may, the file systems behind them may be \
+         dead; bring those back, or unmount them and restart moor's agent on the node"
     )]
     OthersHang {
         /// The path.
@@ -174,28 +164,54 @@ impl MountError {
 }
 
 /// What is mounted, or which raw device is, at `path`; nothing if neither. A file system that does not answer is in the
-/// kernel's table all the same.
+/// kernel's table all the same, and so is one that cannot be asked because as many others as may do not answer.
 pub async fn look(path: &HostPath) -> Result<Option<Device>, MountError> {
-    match bounded(path, look_now).await {
+    look_by(&LOOKS, path).await
+}
+
+async fn look_by(looks: &'static Bounded, path: &HostPath) -> Result<Option<Device>, MountError> {
+    match run(looks, path, look_now).await {
         Err(MountError::Hangs { .. }) => {
             let path = path.clone();
-            bounded(&HostPath::recorded(TABLE), move |_| look_in_table(path.as_path())).await
+            ask_kernel(&HostPath::recorded(TABLE), move |_| look_in_table(path.as_path())).await
         }
+        Err(error @ MountError::OthersHang { .. }) => match may_hang(path).await? {
+            // By its number it would not be known again.
+            Some(mount) if NUMBERED_APART.contains(&mount.kind.as_str()) => Err(error),
+            Some(mount) => Ok(Some(Device(mount.device))),
+            None => run(&directories::BOUND, path, look_now).await,
+        },
         answered => answered,
     }
 }
 
 /// Whether a raw device is at `path`. What cannot be looked at is a file system whose server is dead.
 pub(crate) async fn is_device(path: &HostPath) -> Result<bool, MountError> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let look = move |path: &Path| {
-        let found = rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE);
-        Ok(found.is_ok_and(|found| FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice))
-    };
-    match bounded(path, look).await {
+    match bounded(path, |path| Ok(is_device_now(path))).await {
         Err(MountError::Hangs { .. }) => Ok(false),
+        Err(MountError::OthersHang { .. }) => match may_hang(path).await? {
+            Some(_) => Ok(false),
+            None => run(&directories::BOUND, path, |path| Ok(is_device_now(path))).await,
+        },
         answered => answered,
     }
+}
+
+fn is_device_now(path: &Path) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE);
+    found.is_ok_and(|found| FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice)
+}
+
+/// The mount at `path` if a look there may hang, by the kernel's table; nothing where nothing is mounted, or what is in
+/// memory only.
+async fn may_hang(path: &HostPath) -> Result<Option<Mount>, MountError> {
+    let path = path.clone();
+    let read = move |_: &Path| {
+        let found = read_table(path.as_path())?.at(path.as_path()).pop().cloned();
+        Ok(found.filter(|mount| !IN_MEMORY.contains(&mount.kind.as_str())))
+    };
+    ask_kernel(&HostPath::recorded(TABLE), read).await
 }
 
 /// Whether the raw device at `path` takes writes, by the kernel's own word. A device that it does not know is not said to.
@@ -216,8 +232,8 @@ pub async fn is_writable_device(path: &HostPath) -> Result<bool, MountError> {
 /// whoever has a file open there is in no table any more. Nothing mounted there is success.
 pub async fn take_off(path: &HostPath, busy_too: bool) -> Result<(), MountError> {
     let how = if busy_too { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    // A look that hangs there is no reason not to try: the kernel does not ask the file system to let go of its mount.
-    bounded_for(Work::Unmount, path, move |path| match unmount(path, how | UnmountFlags::NOFOLLOW) {
+    // A look that hangs there is no reason not to try.
+    unmounting(path, move |path| match unmount(path, how | UnmountFlags::NOFOLLOW) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(errno) => Err(MountError::Unmount { path: path.to_owned(), source: errno.into() }),
     })
@@ -229,51 +245,40 @@ pub(crate) async fn bounded<T: Send + 'static>(
     path: &HostPath,
     work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
 ) -> Result<T, MountError> {
-    bounded_for(Work::Look, path, work).await
+    run(&LOOKS, path, work).await
 }
 
-async fn bounded_for<T: Send + 'static>(
-    kind: Work,
+/// As [`bounded`], for what unmounts: looks that hang do not stop it.
+pub(crate) async fn unmounting<T: Send + 'static>(
     path: &HostPath,
     work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
 ) -> Result<T, MountError> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let path = path.as_path().to_owned();
-    let inner = path.clone();
-    // Never closed, so there is always a permit to wait for.
-    let _permit = LOOKS.acquire().await.ok();
-    {
-        let given_up = GIVEN_UP.lock();
-        if given_up.values().any(|(of, hanging)| *of == kind && *hanging == path) {
-            // No second thread goes where one has not come back from.
-            return Err(MountError::Hangs { path });
-        }
-        if given_up.len() >= MOST_GIVEN_UP {
-            return Err(MountError::OthersHang { path });
-        }
-    }
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let ended = Arc::new(AtomicBool::new(false));
-    let end = ended.clone();
-    let task = tokio::task::spawn_blocking(move || {
-        let result = work(&inner);
-        let mut given_up = GIVEN_UP.lock();
-        end.store(true, Ordering::Relaxed);
-        given_up.remove(&number);
-        result
-    });
-    match tokio::time::timeout(PATIENCE, task).await {
-        Ok(Ok(result)) => result,
-        Ok(Err(ended)) => Err(MountError::Look { path, source: io::Error::other(ended) }),
-        Err(_) => {
-            let mut given_up = GIVEN_UP.lock();
-            // Under the lock: it may have come back in this moment.
-            if !ended.load(Ordering::Relaxed) {
-                given_up.insert(number, (kind, path.clone()));
-            }
-            Err(MountError::Hangs { path })
-        }
-    }
+    run(&UNMOUNTS, path, work).await
+}
+
+/// As [`bounded`], for what the kernel knows by itself and says in files of its own, such as `path`: looks that hang do not
+/// stop it.
+pub(crate) async fn ask_kernel<T: Send + 'static>(
+    path: &HostPath,
+    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
+) -> Result<T, MountError> {
+    run(&KERNEL, path, work).await
+}
+
+async fn run<T: Send + 'static>(
+    bound: &'static Bounded,
+    path: &HostPath,
+    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
+) -> Result<T, MountError> {
+    let done = bound.run(path.as_path(), work).await;
+    let path = || path.as_path().to_owned();
+    done.unwrap_or_else(|given_up| {
+        Err(match given_up {
+            GivenUp::Hangs => MountError::Hangs { path: path() },
+            GivenUp::OthersHang => MountError::OthersHang { path: path() },
+            GivenUp::Ended(ended) => MountError::Look { path: path(), source: io::Error::other(ended) },
+        })
+    })
 }
 
 fn look_now(path: &Path) -> Result<Option<Device>, MountError> {
@@ -297,15 +302,16 @@ fn look_now(path: &Path) -> Result<Option<Device>, MountError> {
     }
 }
 
+/// The device of the topmost mount at exactly `path` in the kernel's table.
 fn look_in_table(path: &Path) -> Result<Option<Device>, MountError> {
-    let table =
-        fs::read_to_string(TABLE).map_err(|source| MountError::Look { path: path.to_owned(), source })?;
-    Ok(find(&table, path))
+    Ok(read_table(path)?.at(path).pop().map(|mount| Device(mount.device.clone())))
 }
 
-/// The device of the topmost mount at exactly `path` in the text of a mountinfo file.
-fn find(table: &str, path: &Path) -> Option<Device> {
-    Table::read(table).at(path).pop().map(|mount| Device(mount.device.clone()))
+/// The table of mounts, to find `path` in it.
+fn read_table(path: &Path) -> Result<Table, MountError> {
+    let table = fs::read(TABLE).map_err(|source| MountError::Look { path: path.to_owned(), source })?;
+    // Somebody else's path may be anything.
+    Ok(Table::read(&String::from_utf8_lossy(&table)))
 }
 
 #[cfg(test)]

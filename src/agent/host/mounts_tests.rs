@@ -1,6 +1,5 @@
-use futures::FutureExt as _;
-
 use super::*;
+use crate::agent::host::bounded::tests::hang_at as hang_by;
 
 const SAMPLE: &str = "\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -8,6 +7,10 @@ const SAMPLE: &str = "\
 41 40 7:2 / /var/lib/x rw,nosuid shared:9 master:3 - xfs /dev/loop2 rw
 42 22 0:5 /loop3 /var/lib/block rw - devtmpfs udev rw
 ";
+
+fn find(table: &str, path: &Path) -> Option<Device> {
+    Table::read(table).at(path).pop().map(|mount| Device(mount.device.clone()))
+}
 
 #[test]
 fn the_topmost_mount_at_a_path_counts() {
@@ -49,55 +52,45 @@ async fn the_kernel_says_what_is_a_mount() {
 
 /// Has a look at `path` hang, and be given up. It ends when what is returned is dropped.
 pub(crate) async fn hang_at(path: &HostPath) -> std::sync::mpsc::Sender<()> {
-    let (come_back, held) = std::sync::mpsc::channel::<()>();
-    let (begins, begun) = tokio::sync::oneshot::channel();
-    let dead = path.clone();
-    let first = tokio::spawn(async move {
-        let hang = move |_: &Path| {
-            let _ = begins.send(());
-            let _ = held.recv();
-            Ok(())
-        };
-        bounded(&dead, hang).await
-    });
-    begun.await.unwrap();
-    tokio::time::advance(PATIENCE * 2).await;
-    assert!(matches!(first.await.unwrap(), Err(MountError::Hangs { .. })));
-    come_back
+    hang_by(&LOOKS, path.as_path()).await
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_path_that_hangs_has_one_thread_and_no_more() {
-    let path = HostPath::recorded("/a/file/system/that/is/dead");
-    let come_back = hang_at(&path).await;
-
-    // Answered at once: nothing was begun that could be waited for.
-    let again = bounded(&path, |_| Ok(())).now_or_never();
-    assert!(matches!(again, Some(Err(MountError::Hangs { .. }))), "{again:?}");
-    let other = HostPath::recorded("/another/path");
-    bounded(&other, |_| Ok(())).await.unwrap();
-    drop(come_back);
-    while bounded(&path, |_| Ok(())).await.is_err() {
-        tokio::task::yield_now().await;
-    }
+/// A mount that is there and no part of /proc, for example of /sys or /dev.
+fn some_mount(wanted: impl Fn(&Mount) -> bool) -> HostPath {
+    let table = read_table(Path::new("/")).unwrap();
+    let is_apart = |mount: &&Mount| mount.point != Path::new("/") && !mount.point.starts_with("/proc");
+    let found = table.all().iter().filter(is_apart).find(|mount| wanted(mount)).unwrap();
+    HostPath::recorded(found.point.to_str().unwrap())
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_hangs_is_looked_up_in_the_table_and_can_be_unmounted() {
-    let table = fs::read_to_string(TABLE).unwrap();
-    let mounted = Table::read(&table)
-        .all()
-        .iter()
-        .map(|mount| mount.point.clone())
-        .find(|p| p != Path::new("/") && !p.starts_with("/proc"));
-    let mounted = HostPath::recorded(mounted.unwrap().to_str().unwrap());
+    let mounted = some_mount(|_| true);
     let missing = HostPath::recorded("/nothing/there/and/yet/dead");
     let _hanging = [hang_at(&mounted).await, hang_at(&missing).await];
-    assert_eq!(look(&mounted).await.unwrap(), find(&table, mounted.as_path()));
+    assert_eq!(look(&mounted).await.unwrap(), look_in_table(mounted.as_path()).unwrap());
     assert_eq!(look(&missing).await.unwrap(), None);
     if rustix::process::geteuid().is_root() {
         take_off(&missing, true).await.unwrap();
     }
+}
+
+/// Of some dead servers the volumes of all other drivers would be neither seen nor undone.
+#[tokio::test(start_paused = true)]
+async fn when_no_more_looks_may_hang_the_others_are_looked_at_in_other_ways() {
+    static FULL: Bounded = Bounded::new(1);
+    let _hanging = hang_by(&FULL, Path::new("/a/file/system/that/is/dead")).await;
+    let refused = run(&FULL, &HostPath::recorded("/another"), look_now).await;
+    assert!(matches!(refused, Err(MountError::OthersHang { .. })), "{refused:?}");
+
+    let no_server = |mount: &Mount| IN_MEMORY.contains(&mount.kind.as_str());
+    let by_table = some_mount(|m| !no_server(m) && !NUMBERED_APART.contains(&m.kind.as_str()));
+    assert_eq!(look_by(&FULL, &by_table).await.unwrap(), look_in_table(by_table.as_path()).unwrap());
+    let in_memory = some_mount(no_server);
+    assert_eq!(look_by(&FULL, &in_memory).await.unwrap(), look_now(in_memory.as_path()).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let plain = HostPath::recorded(dir.path().to_str().unwrap());
+    assert_eq!(look_by(&FULL, &plain).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use super::mount_flags::{Wanted, as_mounted, let_write, set, table};
 use super::mount_namespace::MountNamespace;
-use super::mounts::{MountError, bounded};
+use super::mounts::{MountError, unmounting};
 use super::paths::HostPath;
 use crate::mount_table::Table;
 
@@ -36,7 +36,7 @@ pub(crate) struct Places {
 pub(crate) async fn lift(node: &MountNamespace, places: Places, force: bool) -> Result<(), MountError> {
     let Some(first) = places.all.first().cloned() else { return Ok(()) };
     let node = node.clone();
-    bounded(&first, move |_| node.run(|| lift_now(&places, force))).await
+    unmounting(&first, move |_| node.run(|| lift_now(&places, force))).await
 }
 
 fn lift_now(places: &Places, force: bool) -> Result<(), MountError> {

@@ -8,13 +8,15 @@ use kube::Resource;
 
 use super::pass::Pass;
 use super::presume::target_of;
+use super::report::{Wait, left};
 use super::view::{View, version};
 use crate::agent::caches::{BY_ATTACHMENT, BY_HANDLE};
 use crate::agent::context::Agent;
 use crate::agent::host::mounts::{self, MountError};
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::{Stored, Unreadable};
-use crate::api::{Attachment, AttachmentState, AttachmentUid, ClaimUid, VolumeClaim};
+use crate::api::conditions::Reason;
+use crate::api::{Attachment, AttachmentState, AttachmentUid, ClaimState, ClaimUid, VolumeClaim};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::node_side::{LiveAttachment, Seen};
 use crate::attachment::record::Done;
@@ -67,6 +69,27 @@ impl Pass {
             backing_off: Vec::new(),
         };
         Ok(View { seen, claims, attachments, stored })
+    }
+
+    /// Nothing is decided while the mounts cannot be looked at: says so on the claims for which there is something to do,
+    /// whatever they say of an earlier step.
+    pub(super) async fn report_unseen(&self, error: &MountError) {
+        let attachments = self.attachments();
+        let records = self.agent.records.of_handle(&self.handle).into_iter();
+        let stored: HashMap<_, _> = records.map(|s| (s.record.attachment_uid.clone(), s)).collect();
+        let uids: BTreeSet<&AttachmentUid> = attachments.keys().chain(stored.keys()).collect();
+        for claim in self.claims(&self.agent, &uids, &stored).into_values() {
+            let seen = ClaimSeen::of(&claim);
+            let done = if seen.deleted { ClaimState::NodeDetached } else { ClaimState::Ready };
+            let Some(uid) = seen.uses().filter(|_| seen.state < done) else { continue };
+            if left(&claim, attachments.get(uid)).is_none() {
+                let message = format!(
+                    "nothing is done for the claim on node {} before this succeeds: {error}",
+                    self.agent.node_name
+                );
+                self.report_waiting(&claim, Wait::new(Reason::NodePathFailed, message)).await;
+            }
+        }
     }
 
     /// Whether a file may speak of this volume. One of which nothing can be read is of that of its Attachment, if that is

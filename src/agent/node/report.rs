@@ -234,7 +234,7 @@ impl Pass {
 
 /// For how long it is not written yet what a claim waits for. Its wait on this node began with the last of what made it wait:
 /// the claim, its Attachment, the deletion of one, the loss of its mount.
-fn left(claim: &VolumeClaim, attachment: Option<&Arc<Attachment>>) -> Option<Duration> {
+pub(super) fn left(claim: &VolumeClaim, attachment: Option<&Arc<Attachment>>) -> Option<Duration> {
     let metas = [Some(&claim.metadata), attachment.map(|a| &a.metadata)].into_iter().flatten();
     let times = metas.flat_map(|meta| [meta.creation_timestamp.as_ref(), meta.deletion_timestamp.as_ref()]);
     let ready = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
+use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -20,11 +21,13 @@ use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Registry;
 use crate::agent::events::Events;
 use crate::agent::host::mount_namespace::MountNamespace;
+use crate::agent::host::mounts::MountError;
 use crate::agent::host::paths::Paths;
 use crate::agent::host::targets::Targets;
 use crate::agent::queues::Queues;
 use crate::agent::records::store::Records;
 use crate::agent::restore::settling::Settling;
+use crate::api::VolumeClaim;
 use crate::api::conditions::Reason;
 use crate::csi::{Deadlines, Rpc};
 use crate::heartbeat::lease::DURATION;
@@ -32,13 +35,13 @@ use crate::heartbeat::{History, Renewal};
 use crate::k8s::Writer;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
-use crate::k8s::scripted_tests::Scripted;
+use crate::k8s::scripted_tests::{Answer, Scripted};
 use crate::metrics::Metrics;
 
 /// A pass over the VolumeHandle `h`, by the agent of `node-1` with its files in `directory`.
 async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
     let (metrics, _) = Metrics::new();
-    let (caches, queues, paths) = (Caches::new(), Arc::new(Queues::default()), Paths::below(directory));
+    let (caches, queues, paths) = (Caches::new("node"), Arc::new(Queues::default()), Paths::below(directory));
     let events = Arc::new(Events {
         node_name: "node-1".into(),
         plugin_dir: directory.join("plugins"),
@@ -124,4 +127,46 @@ async fn a_call_is_not_begun_on_an_old_lease_or_after_the_end_has_begun() {
     assert!(!is_begun(&fresh).await);
     let old = now.checked_sub(DURATION / 2).unwrap();
     assert!(!is_begun(&pass(dir.path(), client, Renewal::of(Some(old))).await).await);
+}
+
+#[tokio::test]
+async fn a_claim_says_that_its_mounts_cannot_be_looked_at() {
+    let claim = |name: &str, state: &str, deleted: bool| -> VolumeClaim {
+        let mut claim = json!({
+            "apiVersion": "moor.dev/v1alpha1", "kind": "VolumeClaim",
+            "metadata": {
+                "name": name, "namespace": "default", "uid": name, "resourceVersion": "1",
+                "creationTimestamp": "2020-01-01T00:00:00Z", "finalizers": ["moor.dev/x"],
+            },
+            "spec": {
+                "volumeName": "v", "accessMode": "MultiNodeMultiWriter", "attachmentMode": "FileSystem",
+                "assignment": {
+                    "nodeName": "node-1", "nodeUID": "node-uid",
+                    "attachment": "a", "attachmentUID": "a-uid", "handleName": "h",
+                },
+            },
+            "status": {"state": state},
+        });
+        if deleted {
+            claim["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
+        }
+        serde_json::from_value(claim).unwrap()
+    };
+    let leaving = claim("leaving", "Ready", true);
+    let answer = Answer::Json(serde_json::to_value(&leaving).unwrap());
+    let (server, client) = Scripted::start(vec![answer]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pass = pass(dir.path(), client, Renewal::of(None)).await;
+    for claim in [leaving, claim("in-use", "Ready", false), claim("done", "NodeDetached", true)] {
+        pass.agent.caches.claims.apply(claim);
+    }
+    let error = MountError::OthersHang { path: "/k/staging/a".into() };
+    pass.report_unseen(&error).await;
+    let asked = server.asked();
+    assert_eq!(asked.len(), 1, "who is mounted and stays is not touched: {asked:?}");
+    assert!(asked[0].uri.contains("/leaving/status"), "{asked:?}");
+    let said = asked[0].body.to_string();
+    for word in ["NodePathFailed", "/k/staging/a", "node-1", "restart moor's agent"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
 }

@@ -57,6 +57,7 @@ pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
             Ok(view) => view,
             Err(error) => {
                 tracing::warn!(handle = pass.handle, "{error}");
+                pass.report_unseen(&error).await;
                 return Next::Retry;
             }
         };

@@ -16,7 +16,7 @@ use survey::Space;
 pub(crate) use words::Users;
 
 use super::mount_namespace::MountNamespace;
-use super::mounts::{MountError, bounded, folder_of, same_disk};
+use super::mounts::{MountError, ask_kernel, bounded, folder_of, same_disk};
 use super::paths::HostPath;
 use super::recent::Recent;
 use crate::attachment::record::{Imprint, Left};
@@ -66,7 +66,7 @@ pub(crate) async fn find(question: Question, node: &MountNamespace) -> Result<Us
         let node = of_node.name().inspect_err(|error| tracing::warn!("{error}")).ok();
         Ok(asked.ask_tables(&all, node.as_deref()))
     };
-    let Some(mut tables) = bounded(&HostPath::recorded(PROC), ask).await? else {
+    let Some(mut tables) = ask_kernel(&HostPath::recorded(PROC), ask).await? else {
         return Ok(Users::default());
     };
     let mut users = std::mem::take(&mut tables.users);
@@ -93,7 +93,7 @@ fn is_mounted_in(survey: &[Space], own: &[PathBuf], uid: &str, path: &HostPath) 
 async fn take_survey() -> Result<Arc<Vec<Space>>, MountError> {
     let look =
         |path: &Path| survey::take(path).map_err(|source| MountError::Look { path: path.to_owned(), source });
-    SURVEY.get(async || bounded(&HostPath::recorded(PROC), look).await).await
+    SURVEY.get(async || ask_kernel(&HostPath::recorded(PROC), look).await).await
 }
 
 /// The mount tables of all processes, with those that are the agent's, the driver's and the node's.
@@ -216,7 +216,7 @@ async fn name(users: &mut Users, found: BTreeSet<i32>, busy: Option<String>) -> 
         }
         Ok(named)
     };
-    *users = bounded(&HostPath::recorded(PROC), naming).await?;
+    *users = ask_kernel(&HostPath::recorded(PROC), naming).await?;
     Ok(())
 }
 

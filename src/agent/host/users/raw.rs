@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::survey::{Space, folder_of as process_folder};
 use super::{PROC, Question, Tables, Users, add_mount, device, is_kept, name, places, text_of};
 use crate::agent::host::mount_namespace::MountNamespace;
-use crate::agent::host::mounts::{MountError, bounded, folder_of, number_of, same_disk};
+use crate::agent::host::mounts::{MountError, ask_kernel, bounded, folder_of, number_of, same_disk};
 use crate::agent::host::paths::HostPath;
 use crate::attachment::record::Imprint;
 use crate::mount_table::Mount;
@@ -43,12 +43,12 @@ impl Question {
             let numbers: BTreeSet<_> = parts.iter().filter_map(|part| number_of(&part.number)).collect();
             Ok((named, Some((number, numbers))))
         };
-        let (named, found) = bounded(&folder, holding).await?;
+        let (named, found) = ask_kernel(&folder, holding).await?;
         *users = named;
         let Some((number, numbers)) = found else { return Ok(()) };
         let own = tables.own.clone();
         let list = move |proc: &Path| device::open_files(proc, &own);
-        let mut files = bounded(&HostPath::recorded(PROC), list).await?;
+        let mut files = ask_kernel(&HostPath::recorded(PROC), list).await?;
         if self.writers {
             for files in files.values_mut() {
                 files.retain(|file| file.writes);
@@ -102,7 +102,7 @@ impl Question {
         number: &str,
         users: &mut Users,
     ) -> Result<(), MountError> {
-        for (name, path) in bounded(&HostPath::recorded(BLOCK), loops).await? {
+        for (name, path) in ask_kernel(&HostPath::recorded(BLOCK), loops).await? {
             let (survey, numbers) = (survey.clone(), numbers.clone());
             let below = path.strip_prefix("/").unwrap_or(&path).to_owned();
             let is_it = move |proc: &Path| {
