@@ -37,6 +37,15 @@ pub enum NodeNow {
     },
 }
 
+/// An agent that is heard under the name of the Attachment's node, from a Node with another UID than the recorded one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Heard {
+    /// Boot that the agent's Lease names; empty if it names none.
+    pub boot_id: String,
+    /// The node as the driver knows it, from the instance that runs beside the agent.
+    pub node_id: Option<String>,
+}
+
 /// What is known of the node of an Attachment: from the caches, or from live reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeFacts {
@@ -46,8 +55,8 @@ pub struct NodeFacts {
     pub now: NodeNow,
     /// The Lease of the agent on the Node with the recorded UID has expired.
     pub silent: bool,
-    /// The Lease of an agent under the Node's present UID is fresh.
-    pub heard_now: bool,
+    /// The agents under other UIDs whose Leases are fresh, whether or not there is still a Node with that UID.
+    pub heard: Vec<Heard>,
 }
 
 /// Everything the decision looks at, for one Attachment.
@@ -102,7 +111,8 @@ pub enum Refusal {
 pub enum Verdict {
     /// The node's agent is heard, or the node's part is done: nothing has to be said.
     Well,
-    /// The node's agent is heard although the Node is gone or marked out of service. The agent stays in charge.
+    /// The node's agent is heard, under whichever UID, although the Node is gone or marked out of service. The agent
+    /// stays in charge.
     Contradiction(Cause),
     /// The node's agent is silent and the node is not lost: the claims keep the volume. `forced` is why a force
     /// detach has not ended that.
@@ -121,15 +131,11 @@ pub fn judge(seen: &Seen<'_>) -> Verdict {
     if seen.attachment.lost || seen.attachment.state >= AttachmentState::NodeDetached {
         return Verdict::Well;
     }
-    let cause = by_node(seen);
-    match (seen.node.silent, cause) {
-        (false, None) => Verdict::Well,
-        (true, None) if seen.node.heard_now && machine_now(seen) == MachineNow::RegisteredAnew => {
-            Verdict::Well
-        }
-        (false, Some(cause)) => Verdict::Contradiction(cause),
-        (true, Some(cause)) => Verdict::Lost(cause),
-        (true, None) => by_order(seen),
+    match (is_heard(seen.node), by_node(seen)) {
+        (true, None) => Verdict::Well,
+        (true, Some(cause)) => Verdict::Contradiction(cause),
+        (false, Some(cause)) => Verdict::Lost(cause),
+        (false, None) => by_order(seen),
     }
 }
 
@@ -140,7 +146,21 @@ pub fn judge(seen: &Seen<'_>) -> Verdict {
 /// started the machine has taken the taint off by then, or the Node is there again.
 #[must_use]
 pub fn is_still_out(seen: &Seen<'_>) -> bool {
-    seen.node.silent && (by_node(seen).is_some() || !excludes_other_nodes(seen.attachment.mode))
+    !is_heard(seen.node) && (by_node(seen).is_some() || !excludes_other_nodes(seen.attachment.mode))
+}
+
+/// Whether the agent of the recorded machine is heard, or may be: under its own UID, or under another one by a machine
+/// that is not provably another.
+///
+/// A Node that was deleted is registered anew while its machine runs on, and that one's agent, its mounts and who uses them
+/// are then found under the new UID. The recorded boot does not tell it from another machine, because the Attachment may
+/// have outlived that boot. Who waits here for another machine after all waits for nothing: its agent has no record of the
+/// Attachment, and gives it back in order.
+fn is_heard(node: &NodeFacts) -> bool {
+    let is_another = |heard: &Heard| {
+        compare(&node.machine, &heard.boot_id, heard.node_id.as_deref()) == MachineNow::Another
+    };
+    !node.silent || !node.heard.iter().all(is_another)
 }
 
 /// What the Node object says.
@@ -148,16 +168,19 @@ fn by_node(seen: &Seen<'_>) -> Option<Cause> {
     match &seen.node.now {
         NodeNow::Gone => Some(Cause::NodeDeleted),
         NodeNow::There { out_of_service: true, .. } => Some(Cause::OutOfService),
-        NodeNow::There { .. } => (machine_now(seen) == MachineNow::Another).then_some(Cause::NodeReplaced),
+        NodeNow::There { uid, boot_id, node_id, .. } => {
+            let machine = &seen.node.machine;
+            let replaced = *uid != machine.node_uid
+                && compare(machine, boot_id, node_id.as_deref()) == MachineNow::Another;
+            replaced.then_some(Cause::NodeReplaced)
+        }
     }
 }
 
-/// Which machine has the Node's name.
+/// Which machine has the Node's name under another UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MachineNow {
-    /// The one that was recorded.
-    Same,
-    /// The one that was recorded, under another UID: its agent takes over in order.
+    /// The one that was recorded: its agent takes over in order.
     RegisteredAnew,
     /// Provably another one.
     Another,
@@ -165,15 +188,12 @@ enum MachineNow {
     Unknown,
 }
 
-/// A machine that was registered anew has another UID and keeps its boot, or its driver's name for it.
-fn machine_now(seen: &Seen<'_>) -> MachineNow {
-    let NodeNow::There { uid, boot_id, node_id, .. } = &seen.node.now else { return MachineNow::Unknown };
-    let machine = &seen.node.machine;
-    let same_boot = !boot_id.is_empty() && *boot_id == machine.boot_id;
+/// A machine that was registered anew keeps its boot, or its driver's name for it.
+fn compare(machine: &Machine, boot_id: &str, node_id: Option<&str>) -> MachineNow {
+    let same_boot = !boot_id.is_empty() && boot_id == machine.boot_id;
     match node_id {
-        _ if *uid == machine.node_uid => MachineNow::Same,
         _ if same_boot => MachineNow::RegisteredAnew,
-        Some(id) if *id == machine.node_id => MachineNow::RegisteredAnew,
+        Some(id) if id == machine.node_id => MachineNow::RegisteredAnew,
         Some(_) => MachineNow::Another,
         None => MachineNow::Unknown,
     }

@@ -27,13 +27,24 @@ fn tainted() -> NodeNow {
     NodeNow::There { uid: "uid".into(), out_of_service: true, boot_id: "boot".into(), node_id: None }
 }
 
-fn facts(now: &NodeNow, silent: bool, heard_now: bool) -> NodeFacts {
+fn facts(now: &NodeNow, silent: bool, heard: &[Heard]) -> NodeFacts {
     let machine = Machine { node_uid: "uid".into(), node_id: "id".into(), boot_id: "boot".into() };
-    NodeFacts { machine, now: now.clone(), silent, heard_now }
+    NodeFacts { machine, now: now.clone(), silent, heard: heard.to_vec() }
 }
 
+/// An agent under another UID.
+fn heard(boot: &str, id: Option<&str>) -> Heard {
+    Heard { boot_id: boot.into(), node_id: id.map(Into::into) }
+}
+
+/// By these facts, where nobody is heard under another UID.
 fn verdict(attachment: &AttachmentSeen, node: &NodeNow, silent: bool, claims: &[ClaimSeen]) -> Verdict {
-    judge(&Seen { attachment, node: &facts(node, silent, true), claims })
+    judge(&Seen { attachment, node: &facts(node, silent, &[]), claims })
+}
+
+/// Where the recorded Node's own agent is silent.
+fn beside(heard: &[Heard], node: &NodeNow, claims: &[ClaimSeen]) -> Verdict {
+    judge(&Seen { attachment: &usual(), node: &facts(node, true, heard), claims })
 }
 
 #[test]
@@ -60,17 +71,41 @@ fn a_silent_node_that_is_gone_or_out_of_service_is_lost() {
 #[test]
 fn only_a_provably_other_machine_is_a_replacement() {
     let replaced = Verdict::Lost(Cause::NodeReplaced);
-    assert_eq!(verdict(&usual(), &known_as("uid-2", "boot-2", "id-2"), true, &[]), replaced);
-    assert_eq!(verdict(&usual(), &known_as("uid-2", "", "id-2"), true, &[]), replaced);
+    let by = |boot: &str, id: &str| beside(&[heard(boot, Some(id))], &known_as("uid-2", boot, id), &[]);
+    assert_eq!(by("boot-2", "id-2"), replaced);
+    assert_eq!(by("", "id-2"), replaced);
     // The same machine under a new UID: its agent takes over in order.
-    assert_eq!(verdict(&usual(), &known_as("uid-2", "boot", "id-2"), true, &[]), Verdict::Well);
-    assert_eq!(verdict(&usual(), &known_as("uid-2", "boot-2", "id"), true, &[]), Verdict::Well);
+    assert_eq!(by("boot", "id-2"), Verdict::Well);
+    assert_eq!(by("boot-2", "id"), Verdict::Well);
     // Two machines that do not say which boot it is are not the same for that.
-    let mut mute = facts(&known_as("uid-2", "", "id-2"), true, true);
+    let mut mute = facts(&known_as("uid-2", "", "id-2"), true, &[heard("", Some("id-2"))]);
     mute.machine.boot_id.clear();
     assert_eq!(judge(&Seen { attachment: &usual(), node: &mute, claims: &[] }), replaced);
-    // Nobody knows yet.
+    // Nobody knows yet. If it is the same machine it takes over in order, and if not it gives back what it has not.
     assert_eq!(verdict(&usual(), &there("uid-2"), true, &[]), Verdict::Silent { forced: None });
+    assert_eq!(beside(&[heard("boot-2", None)], &there("uid-2"), &[]), Verdict::Well);
+}
+
+/// B6, B7: a Node that was deleted under a machine that lives is registered anew, and deleted once more, or tainted.
+#[test]
+fn a_machine_that_was_registered_anew_is_not_lost_while_it_is_heard() {
+    let off =
+        NodeNow::There { uid: "uid-2".into(), out_of_service: true, boot_id: String::new(), node_id: None };
+    let cases = [(NodeNow::Gone, Cause::NodeDeleted), (off, Cause::OutOfService)];
+    for (node, cause) in &cases {
+        let kept = Verdict::Contradiction(*cause);
+        assert_eq!(beside(&[heard("boot", None)], node, &[]), kept, "the boot is the recorded one");
+        assert_eq!(beside(&[heard("boot-2", Some("id"))], node, &[]), kept, "the driver knows it");
+        // The Attachment may have outlived its boot, and the instance that would tell goes with its Node.
+        assert_eq!(beside(&[heard("boot-2", None)], node, &[]), kept, "it may be the recorded one");
+        let other = heard("boot-2", Some("id-2"));
+        assert_eq!(beside(&[heard("", None), other.clone()], node, &[]), kept, "one of two may be");
+        assert_eq!(beside(&[other], node, &[]), Verdict::Lost(*cause), "another machine says nothing of it");
+        assert_eq!(beside(&[], node, &[]), Verdict::Lost(*cause), "nobody is heard");
+    }
+    let forced = [claim("a", true, true)];
+    assert_eq!(beside(&[heard("boot-2", None)], &there("uid-2"), &forced), Verdict::Well, "an order to it");
+    assert_eq!(beside(&[], &there("uid-2"), &forced), Verdict::Lost(Cause::ForceDetach));
 }
 
 /// B7: after `spec.lost` was written, before what nothing fences is freed.
@@ -78,7 +113,7 @@ fn only_a_provably_other_machine_is_a_replacement() {
 fn a_lost_node_stays_out_until_it_is_heard_or_its_word_is_taken_back() {
     let out = |mode, node: &NodeNow, silent| {
         let attachment = AttachmentSeen { lost: true, ..attachment(false, mode, AttachmentState::Taken) };
-        is_still_out(&Seen { attachment: &attachment, node: &facts(node, silent, !silent), claims: &[] })
+        is_still_out(&Seen { attachment: &attachment, node: &facts(node, silent, &[]), claims: &[] })
     };
     let single = AccessMode::SingleNodeWriter;
     for node in [NodeNow::Gone, tainted(), known_as("uid-2", "boot-2", "id-2")] {
@@ -90,11 +125,25 @@ fn a_lost_node_stays_out_until_it_is_heard_or_its_word_is_taken_back() {
         assert!(!out(single, &node, true), "{node:?}");
         assert!(out(AccessMode::MultiNodeMultiWriter, &node, true), "{node:?} excludes nobody");
     }
+    // It came back, was registered anew, and its Node was deleted or tainted under it.
+    for (by, is_out) in [
+        (heard("boot", None), false),
+        (heard("boot-2", Some("id")), false),
+        (heard("boot-2", None), false),
+        (heard("boot-2", Some("id-2")), true),
+    ] {
+        for mode in [single, AccessMode::MultiNodeMultiWriter] {
+            let attachment = AttachmentSeen { lost: true, ..attachment(false, mode, AttachmentState::Taken) };
+            let node = facts(&NodeNow::Gone, true, std::slice::from_ref(&by));
+            let seen = Seen { attachment: &attachment, node: &node, claims: &[] };
+            assert_eq!(is_still_out(&seen), is_out, "{by:?}");
+        }
+    }
 }
 
 #[test]
 fn the_same_machine_that_is_not_heard_either_stays_silent() {
-    let node = facts(&known_as("uid-2", "boot", "id"), true, false);
+    let node = facts(&known_as("uid-2", "boot", "id"), true, &[]);
     let attachment = usual();
     let seen = Seen { attachment: &attachment, node: &node, claims: &[] };
     assert_eq!(judge(&seen), Verdict::Silent { forced: None });

@@ -1,5 +1,6 @@
 //! Observe: what is known of nodes and of the agents on them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,7 +10,7 @@ use super::caches::BY_AGENT;
 use super::context::Context;
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, PluginInstance};
-use crate::attachment::loss::{Machine, NodeFacts, NodeNow};
+use crate::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
 use crate::heartbeat::lease::DURATION;
 use crate::k8s::node::LeanNode;
 use crate::plugin;
@@ -18,6 +19,7 @@ use crate::plugin;
 pub(crate) fn node_facts(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeFacts {
     let fixed = &attachment.spec.fixed;
     let lease = agent_lease_name(&attachment.spec.node_name);
+    let others = ctx.leases.heard_beside(&lease, &fixed.node_uid).into_iter();
     NodeFacts {
         machine: Machine {
             node_uid: fixed.node_uid.clone(),
@@ -26,7 +28,9 @@ pub(crate) fn node_facts(ctx: &Context, attachment: &Attachment, node: Option<&L
         },
         now: node_now(ctx, attachment, node),
         silent: is_silent(ctx, attachment),
-        heard_now: node.is_some_and(|n| ctx.leases.expired_on_node_for(&lease, n.uid()).is_none()),
+        heard: others
+            .map(|agent| Heard { node_id: node_id(ctx, attachment, &agent.node_uid), boot_id: agent.boot_id })
+            .collect(),
     }
 }
 
@@ -43,23 +47,25 @@ pub(crate) fn cached_facts(ctx: &Context, attachment: &Attachment) -> NodeFacts 
 
 fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeNow {
     let Some(node) = node else { return NodeNow::Gone };
-    let fixed = &attachment.spec.fixed;
-    let here = |i: &PluginInstance| i.spec.node_uid == node.uid() && plugin::counts(i, &fixed.driver_name);
     // Only asked of another Node than the recorded one: whether it is another machine.
-    let node_id = (node.uid() != fixed.node_uid).then(|| {
-        let instances = ctx.instances.by_index(BY_AGENT, &attachment.spec.node_name);
-        instances.iter().filter(|i| here(i)).find_map(|i| {
-            let status = i.status.as_ref()?;
-            (status.node && !status.node_id.is_empty()).then(|| status.node_id.clone())
-        })
-    });
-    let node_id = node_id.flatten();
+    let is_another = node.uid() != attachment.spec.fixed.node_uid;
     NodeNow::There {
         uid: node.uid().to_owned(),
         out_of_service: node.is_out_of_service(),
         boot_id: node.boot_id().to_owned(),
-        node_id,
+        node_id: is_another.then(|| node_id(ctx, attachment, node.uid())).flatten(),
     }
+}
+
+/// The name that the Attachment's driver has for the machine of the Node with this UID.
+fn node_id(ctx: &Context, attachment: &Attachment, node_uid: &str) -> Option<String> {
+    let driver = &attachment.spec.fixed.driver_name;
+    let instances = ctx.instances.by_index(BY_AGENT, &attachment.spec.node_name);
+    let here = |i: &&Arc<PluginInstance>| i.spec.node_uid == node_uid && plugin::counts(i, driver);
+    instances.iter().filter(here).find_map(|i| {
+        let status = i.status.as_ref()?;
+        (status.node && !status.node_id.is_empty()).then(|| status.node_id.clone())
+    })
 }
 
 /// Whether the agent of an instance is heard, as far as this process can know.

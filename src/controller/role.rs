@@ -21,6 +21,7 @@ use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
+use crate::heartbeat::HeardAgent;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Election, ElectionEnd};
@@ -208,8 +209,12 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
 /// ended since this was last asked leaves only that behind, and somebody may have looked meanwhile.
 type Degree = (u8, u64);
 
+/// How silent the agent of a Node is, and who is heard under the Node's name from others: it may be the same machine,
+/// registered anew, and its silence is looked for too.
+type NodeDegree = (Degree, Vec<HeardAgent>);
+
 /// By name and UID of the Node.
-type Degrees = HashMap<(String, String), Degree>;
+type Degrees = HashMap<(String, String), NodeDegree>;
 
 /// Time between attempts to read the Leases at the start.
 const RETRY: Duration = Duration::from_secs(1);
@@ -291,21 +296,24 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<
 /// As [`listen`], for the nodes of Attachments, whose instances may be gone with their Node.
 fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
     let mut now = Degrees::new();
+    let none = NodeDegree::default();
     for attachment in ctx.attachments.all() {
-        let spec = &attachment.spec;
-        let degree = *now.entry((spec.node_name.clone(), spec.fixed.node_uid.clone())).or_insert_with(|| {
+        let (spec, uid) = (&attachment.spec, &attachment.spec.fixed.node_uid);
+        let node = (spec.node_name.clone(), uid.clone());
+        let before = before.get(&node).unwrap_or(&none);
+        let degree = now.entry(node).or_insert_with(|| {
             let lease = agent_lease_name(&spec.node_name);
-            self::degree(ctx, &lease, ctx.leases.expired_on_node_for(&lease, &spec.fixed.node_uid))
+            let own = self::degree(ctx, &lease, ctx.leases.expired_on_node_for(&lease, uid));
+            (own, ctx.leases.heard_beside(&lease, uid))
         });
-        let node = (spec.node_name.clone(), spec.fixed.node_uid.clone());
-        if before.get(&node).copied().unwrap_or_default() != degree {
+        if before != degree {
             ctx.queue.sweep(key_of(&spec.volume.namespace, &spec.volume.name));
         }
     }
     // Who was told of a silence by an earlier leader is told of its end by this one.
     for claim in ctx.claims.all().iter().filter(|claim| losses::waits_for_an_end(claim)) {
         let bound = claim.spec.assignment.as_ref().map(|a| (a.node_name.clone(), a.node_uid.clone()));
-        if bound.and_then(|node| now.get(&node)).is_none_or(|(degree, _)| *degree == 0) {
+        if bound.and_then(|node| now.get(&node)).is_none_or(|((degree, _), _)| *degree == 0) {
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
             ctx.queue.sweep(key_of(namespace, &claim.spec.volume_name));
         }

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::lease::{DURATION, NODE_UID};
+use super::lease::{BOOT_ID, DURATION, NODE_UID};
 use crate::k8s::ApiError;
 use crate::k8s::lease::Leases;
 
@@ -30,10 +30,21 @@ struct Agents {
     silences: u64,
 }
 
+/// An agent whose Lease is fresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeardAgent {
+    /// UID of the Node on which it runs.
+    pub node_uid: String,
+    /// Boot id of that Node; empty if its Lease names none.
+    pub boot_id: String,
+}
+
 #[derive(Debug)]
 struct Seen {
     /// The Lease as it was seen last; None while none was.
     spec: Option<LeaseSpec>,
+    /// The boot that the Lease names.
+    boot_id: String,
     at: Instant,
     /// Whether the Lease was seen to change, and not only to be there.
     renewed: bool,
@@ -51,7 +62,8 @@ impl LeaseObserver {
     /// Takes in a Lease of an agent. One that is older than the last, of a watch that lags, counts as a renewal: it lets a
     /// silence be seen later, never sooner. Versions are not compared, because a restored etcd begins with lower ones.
     pub fn observe(&self, lease: &Lease) {
-        let node_uid = lease.annotations().get(NODE_UID).cloned().unwrap_or_default();
+        let said = |key| lease.annotations().get(key).cloned().unwrap_or_default();
+        let (node_uid, boot_id) = (said(NODE_UID), said(BOOT_ID));
         let now = Instant::now();
         let mut seen = self.seen.lock();
         let agents = seen.entry(lease.name_any()).or_default();
@@ -64,7 +76,7 @@ impl LeaseObserver {
             agents.silences += 1;
         }
         let renewed = before.is_some_and(|before| before.spec.is_some());
-        agents.nodes.insert(node_uid, Seen { renewed, spec: lease.spec.clone(), at: now });
+        agents.nodes.insert(node_uid, Seen { renewed, spec: lease.spec.clone(), boot_id, at: now });
     }
 
     /// For how long the Lease of this name (see [`crate::api::names::agent_lease_name`]) has been expired, whoever
@@ -81,6 +93,23 @@ impl LeaseObserver {
     #[must_use]
     pub fn expired_on_node_for(&self, lease: &str, node_uid: &str) -> Option<Duration> {
         self.expired(lease, Some(node_uid))
+    }
+
+    /// The agents under this name whose Leases are fresh, but for the one on the Node with this UID; in the order of their
+    /// UIDs. One that was not yet seen to renew its Lease is among them: a leader that has just started does not know that
+    /// it is silent.
+    #[must_use]
+    pub fn heard_beside(&self, lease: &str, node_uid: &str) -> Vec<HeardAgent> {
+        let now = Instant::now();
+        let all = self.seen();
+        let agents = all.get(lease).into_iter().flat_map(|agents| &agents.nodes);
+        let fresh = agents
+            .filter(|(uid, seen)| *uid != node_uid && seen.spec.is_some() && seen.expired(now).is_none());
+        let mut heard: Vec<HeardAgent> = fresh
+            .map(|(uid, seen)| HeardAgent { node_uid: uid.clone(), boot_id: seen.boot_id.clone() })
+            .collect();
+        heard.sort_by(|a, b| a.node_uid.cmp(&b.node_uid));
+        heard
     }
 
     /// Whether the agent on the Node with this UID was seen to renew its Lease, and the Lease is still fresh. A
@@ -146,7 +175,7 @@ impl LeaseObserver {
             None => agents.last(),
         };
         let Some(last) = last else {
-            let unseen = Seen { spec: None, at: now, renewed: false };
+            let unseen = Seen { spec: None, boot_id: String::new(), at: now, renewed: false };
             agents.nodes.insert(node_uid.unwrap_or_default().to_owned(), unseen);
             return None;
         };

@@ -143,3 +143,29 @@ async fn a_silence_that_has_ended_is_counted() {
     observer.observe(&lease("u1", "pod", 6));
     assert_eq!(observer.silences(N1), 3, "the first machine is back");
 }
+
+/// A machine that was registered anew is heard under another UID than what was made on it before.
+#[tokio::test(start_paused = true)]
+async fn who_is_heard_under_another_uid_is_known_with_its_boot() {
+    let observer = LeaseObserver::default();
+    let on = |node_uid: &str, boot: &str, renewals| {
+        let mut lease = lease(node_uid, "pod", renewals);
+        lease.metadata.annotations.get_or_insert_default().insert(BOOT_ID.into(), boot.into());
+        lease
+    };
+    let agent = |node_uid: &str, boot: &str| HeardAgent { node_uid: node_uid.into(), boot_id: boot.into() };
+    assert_eq!(observer.heard_beside(N1, "u1"), []);
+    assert_eq!(observer.expired_on_node_for(N1, "asked-for"), None);
+    observer.observe(&on("u1", "b1", 1));
+    assert_eq!(observer.heard_beside(N1, "u1"), [], "neither itself nor one that was only asked for");
+    sleep(20 * SECOND).await;
+    observer.observe(&on("u2", "b1", 2));
+    assert_eq!(observer.heard_beside(N1, "u1"), [agent("u2", "b1")]);
+    assert_eq!(observer.heard_beside(N1, "u2"), [agent("u1", "b1")]);
+    sleep(25 * SECOND).await;
+    observer.observe(&on("u2", "b2", 3));
+    assert_eq!(observer.heard_beside(N1, "u1"), [agent("u2", "b2")], "it was booted");
+    assert_eq!(observer.heard_beside(N1, "u2"), [], "it is silent");
+    sleep(41 * SECOND).await;
+    assert_eq!(observer.heard_beside(N1, "u1"), []);
+}

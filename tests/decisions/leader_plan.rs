@@ -49,7 +49,7 @@ fn attachment() -> AttachmentSeen {
 }
 
 fn silent(now: NodeNow) -> NodeFacts {
-    NodeFacts { machine: Machine::default(), now, silent: true, heard_now: false }
+    NodeFacts { machine: Machine::default(), now, silent: true, heard: Vec::new() }
 }
 
 fn step(observed: &Observed, looked: &Looked) -> LeaderStep {

@@ -13,8 +13,8 @@
 //!
 //! A node goes away as its agent's Lease expires: it starts no call and writes nothing until it is back, and calls that
 //! were running go on. What a lost Attachment has mounted reaches the storage as long as it is attached, or, without
-//! ControllerPublish, as long as the machine is on. So only a machine that is off is deleted or tainted there. The
-//! watches of its agent may wake later than its Lease.
+//! ControllerPublish, as long as the machine is on. So only a machine that is off is deleted or tainted there, or,
+//! by mistake (`Budget::wrong`), one that is heard. The watches of its agent may wake later than its Lease.
 //!
 //! A reply comes once, late, or never: gRPC and HTTP match it to its call, and a write that was sent twice is refused by
 //! its resourceVersion. What the model leaves out: CreateVolume and DeleteVolume and a watch of Volumes that is behind

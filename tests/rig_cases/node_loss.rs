@@ -1,6 +1,5 @@
 //! Nodes that fall silent, are lost, come back, or are replaced, with real processes (rule R4).
 //!
-
 //! A machine that is cut off is an agent that was killed: its mounts stay. One that crashes loses them.
 
 use std::fs;
@@ -8,11 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cases;
-use crate::rig::{CONTROLLER, Case, Cluster, Options, Rig, registered, volume, volume_claim};
+use crate::rig::{CONTROLLER, Case, Cluster, Entry, Options, Rig, registered, volume, volume_claim};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use moor::api::conditions::SILENT;
-use moor::api::{ClaimState, PluginInstance};
+use moor::api::{ClaimState, PluginInstance, conditions::SILENT, names::instance_name};
 use moor::csi::Rpc;
 use serde_json::json;
 
@@ -39,6 +37,12 @@ async fn cut_off(rig: &Rig, node: &str) {
 async fn until_clean(rig: &Rig, node: &str) {
     let clean = || rig.leaks_on(node).is_empty().then_some(());
     rig.cluster.until("the returned node is clean", clean, || rig.leaks_on(node).join("\n")).await;
+}
+
+/// Garbage collection takes the PluginInstance of a Node that is gone.
+async fn collect_instance(rig: &Rig, node: &str) {
+    let instances: Api<PluginInstance> = Api::all(rig.cluster.admin.clone());
+    instances.delete(&instance_name(node, crate::rig::fake::DRIVER), &DeleteParams::default()).await.unwrap();
 }
 
 async fn is_lost(rig: &Rig, claim: &str) -> bool {
@@ -79,7 +83,7 @@ async fn a_new_leader_takes_back_only_what_it_knows(cluster: Arc<Cluster>) {
     // Once this is done the new leader has looked at everything.
     rig.make_volume(&volume("other")).await;
     rig.until_volume_ready("other").await;
-    let about_kept = |e: &crate::rig::Entry| {
+    let about_kept = |e: &Entry| {
         e.write().is_some_and(|w| w.kind == "volumeclaims" && w.name == "kept" && e.actor == CONTROLLER)
     };
     let written = rig.journal.since(since, about_kept);
@@ -147,7 +151,7 @@ async fn a_node_that_is_back_gets_a_volume_only_when_it_is_clean(cluster: Arc<Cl
     rig.fake.hold("data", Rpc::NodeUnpublishVolume);
     rig.run(LOST);
     let unpublishes =
-        |e: &crate::rig::Entry| e.call().is_some_and(|c| c.node == LOST && c.rpc == Rpc::NodeUnpublishVolume);
+        |e: &Entry| e.call().is_some_and(|c| c.node == LOST && c.rpc == Rpc::NodeUnpublishVolume);
     let begun = || (!rig.journal.since(since, unpublishes).is_empty()).then_some(());
     rig.cluster.until("the node begins to undo", begun, || rig.story("again")).await;
     let waits = || {
@@ -159,7 +163,7 @@ async fn a_node_that_is_back_gets_a_volume_only_when_it_is_clean(cluster: Arc<Cl
     // Whoever goes elsewhere does not wait for that.
     rig.make_claim(&volume_claim("next", "data", OTHER)).await;
     rig.until_ready("next").await;
-    let attached = |e: &crate::rig::Entry| e.call().is_some_and(|c| c.rpc == Rpc::ControllerPublishVolume);
+    let attached = |e: &Entry| e.call().is_some_and(|c| c.rpc == Rpc::ControllerPublishVolume);
     assert_eq!(rig.journal.since(since, attached).len(), 1, "{}", rig.story("again"));
     rig.fake.let_go("data", Rpc::NodeUnpublishVolume);
     until_clean(&rig, LOST).await;
@@ -212,6 +216,30 @@ async fn a_machine_that_is_registered_anew_keeps_its_volume(cluster: Arc<Cluster
         (now.spec.fixed.node_uid != uid && state == ClaimState::Ready).then_some(())
     };
     rig.cluster.until("the claim is Ready under the new Node", look, || rig.story("kept")).await;
+    rig.remove(&["kept"], &["kept"]).await;
+}
+
+/// Its Node is deleted under it once more, when nothing is heard under the first UID any more.
+async fn a_machine_that_was_registered_anew_stays_in_charge(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    in_use(&rig, "kept").await;
+    rig.delete_node(LOST).await;
+    rig.make_node(LOST).await;
+    cut_off(&rig, LOST).await;
+    rig.until_told("kept", SILENT, "True", "NoHeartbeat").await;
+    rig.run(LOST);
+    let anew = rig.read_node(LOST).await.metadata.uid.unwrap();
+    let runs = || rig.cluster.instances.state().iter().any(|i| i.spec.node_uid == anew).then_some(());
+    rig.cluster.until("the agent runs under the new UID", runs, || rig.story("kept")).await;
+    rig.delete_node(LOST).await;
+    rig.until_told("kept", SILENT, "False", "HeardThoughGone").await;
+    assert!(!is_lost(&rig, "kept").await);
+    // Then only the Lease tells when nobody is heard any more.
+    rig.crash_node(LOST);
+    rig.fake.backend().lost.insert(LOST.to_owned());
+    collect_instance(&rig, LOST).await;
+    rig.expire_lease(LOST).await;
+    rig.until_told("kept", "Ready", "False", "NodeLost").await;
     rig.remove(&["kept"], &["kept"]).await;
 }
 
@@ -311,10 +339,7 @@ async fn calls_move_off_a_node_whose_instance_is_gone(cluster: Arc<Cluster>) {
     };
     rig.crash_node(CALLER);
     rig.delete_node(CALLER).await;
-    let of_caller = |i: &Arc<PluginInstance>| i.spec.node_name == CALLER;
-    let instance = rig.cluster.instances.state().into_iter().find(of_caller).unwrap();
-    let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
-    instances.delete(instance.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await.unwrap();
+    collect_instance(&rig, CALLER).await;
     rig.make_claim(&volume_claim(&last, &last, LOST)).await;
     rig.until_told(&last, "Ready", "False", "PluginNotReady").await;
     rig.expire_lease(CALLER).await;
@@ -366,6 +391,7 @@ pub const CASES: &[Case] = cases![
     a_deleted_node_with_a_live_agent_stays_in_charge,
     a_deleted_node_is_lost_once_it_is_silent,
     a_machine_that_is_registered_anew_keeps_its_volume,
+    a_machine_that_was_registered_anew_stays_in_charge,
     force_detach_needs_every_claim_and_frees_a_cut_off_node,
     a_driver_that_does_not_attach_waits_for_somebodys_word,
     calls_move_off_a_lost_node_that_made_them,

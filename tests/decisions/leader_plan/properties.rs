@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use moor::api::AttachmentState;
-use moor::attachment::loss::{self, Machine, NodeFacts, NodeNow, Verdict};
+use moor::attachment::loss::{self, Heard, Machine, NodeFacts, NodeNow, Verdict};
 use moor::leader::{CallerNow, LeaderStep, Look, Looked};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -17,11 +17,21 @@ use moor::claim::ClaimSeen;
 /// More looks than one step can need.
 const MOST_LOOKS: usize = 16;
 
+fn heard_as(node_id: Option<&str>) -> Heard {
+    Heard { boot_id: String::new(), node_id: node_id.map(Into::into) }
+}
+
+/// Whether an agent is heard that may be the recorded one's.
+fn is_heard(node: &NodeFacts) -> bool {
+    !node.silent || node.heard.contains(&heard_as(None))
+}
+
 fn facts() -> impl Strategy<Value = NodeFacts> {
-    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(gone, silent, heard_now)| {
+    let bools = (any::<bool>(), any::<bool>(), any::<bool>());
+    (bools, prop::option::of(any::<bool>())).prop_map(|((gone, silent, tainted), heard)| {
         let node = NodeNow::There {
             uid: "node-1".into(),
-            out_of_service: heard_now && silent,
+            out_of_service: tainted && silent,
             boot_id: String::new(),
             node_id: None,
         };
@@ -30,7 +40,7 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
             machine: Machine { node_uid: "node-1".into(), ..Machine::default() },
             now,
             silent,
-            heard_now,
+            heard: heard.into_iter().map(|known| heard_as(known.then_some("another"))).collect(),
         }
     })
 }
@@ -153,6 +163,7 @@ proptest! {
                 let claims = looked.users.get(&uid).unwrap_or(&none);
                 let seen = loss::Seen { attachment: attachment(&uid), node, claims };
                 prop_assert_eq!(loss::judge(&seen), Verdict::Lost(cause));
+                prop_assert!(!is_heard(node));
             }
             LeaderStep::EndClaim { claim, attachment: uid } => {
                 prop_assert!(attachment(&uid).lost);
@@ -171,7 +182,7 @@ proptest! {
             }
             LeaderStep::FreeAttachment { attachment: uid } => {
                 let freed = attachment(&uid);
-                let out = || looked.nodes.get(&uid).is_some_and(|node| node.silent) && freed.is_lost_unfenced();
+                let out = || looked.nodes.get(&uid).is_some_and(|node| !is_heard(node)) && freed.is_lost_unfenced();
                 prop_assert!(freed.deleted && (freed.is_undone() || out()));
             }
             LeaderStep::FreeClaim { claim } => {

@@ -47,6 +47,7 @@ pub enum What {
     Reboot(u8),
     /// The agent's Lease expires; the machine goes off with it, or runs on.
     GoAway(u8, bool),
+    /// The agent is heard again, and whatever was said of its Node is over. Of one that was heard all the time only that.
     ComeBack(u8),
     /// Another machine comes under the name of one that is off: nothing is on its disk.
     ComeAnother(u8),

@@ -101,3 +101,26 @@ fn the_writer_is_on_a_node_that_goes_away() {
     config.budget = bounds(Budget { away: 1, word: 1, ..NONE }, Budget { away: 1, word: 1, late: 1, ..NONE });
     check("the writer's node goes away", config);
 }
+
+/// Somebody deletes the Node of a machine that lives and is heard, and when it is registered anew deletes that one too, or
+/// taints it: what was made under the first UID stays with the agent, which is heard under another. B6, B7, R4.
+#[test]
+fn the_node_of_a_machine_that_lives_is_deleted_and_tainted() {
+    let mut config = Config::new(SingleNodeWriter, [1, 0]);
+    (config.stage, config.leaves, config.kept) = (false, Some(1), &[1]);
+    config.budget =
+        bounds(Budget { wrong: 2, ..NONE }, Budget { wrong: 2, away: 1, word: 1, crash: 1, ..NONE });
+    check("the Node of a machine that lives is deleted and tainted", config);
+}
+
+/// The same where nothing fences the node, and after it was lost: a leader that pauses finds it back, under another UID.
+#[test]
+fn the_node_of_a_machine_that_is_back_is_deleted_and_tainted() {
+    let mut config = Config::new(SingleNodeWriter, [1, 0]);
+    (config.attach, config.stage, config.leaves) = (false, false, Some(1));
+    config.kept = &[0, 1];
+    config.habits.slow_loss = true;
+    config.budget =
+        bounds(Budget { away: 1, word: 1, wrong: 2, ..NONE }, Budget { away: 2, word: 2, wrong: 2, ..NONE });
+    check("the Node of a machine that is back is deleted and tainted", config);
+}

@@ -83,7 +83,9 @@ fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
     for (at, call) in state.calls.iter().enumerate() {
         all.push(if call.waiting { What::CallEnds(at, End::Ok) } else { What::LateCall(at, true) });
     }
-    all.extend((0..).zip(&state.machines).filter(|(_, m)| m.away).map(|(n, _)| What::ComeBack(n)));
+    all.extend(
+        (0..).zip(&state.machines).filter(|(_, m)| m.away || m.is_wronged()).map(|(n, _)| What::ComeBack(n)),
+    );
     if let Some(n) = state.sick.filter(|_| heals) {
         all.push(What::Heal(n));
     }

@@ -56,6 +56,8 @@ pub struct Budget {
     pub away: u8,
     /// Somebody deletes the Node of a machine that is away, taints it, or forces the claims there.
     pub word: u8,
+    /// Somebody deletes or taints the Node of a machine that lives and is heard.
+    pub wrong: u8,
     /// A claim is made again under the name of one that is gone.
     pub again: u8,
     /// Steps of leaders with old caches.
@@ -77,6 +79,7 @@ impl Budget {
         reboot: 0,
         away: 0,
         word: 0,
+        wrong: 0,
         again: 0,
         old_steps: Self::UNBOUNDED,
     };

@@ -5,6 +5,7 @@ use moor::attachment::record::Done;
 use moor::leader::{LeaderStep, Looked};
 
 use super::config::{CLAIMS, Config, NODES, instance_name, node_ids, node_name};
+use super::harm::Harm;
 use super::scene::{answer, observed};
 use super::seen::{NAMES, claim_of, lock_of, uid_of};
 use super::state::{Actor, Att, Claim, Handle, Lock, Machine, Rec, State, Uid, Vol};
@@ -210,6 +211,13 @@ pub fn act(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
     let view = view(state, who);
     let name = volumes::names(config, &view.volumes).swap_remove(at);
     let Some(does) = looked(config, state, &view, &name) else { return };
+    // What an old leader looks at in its caches says nothing of now.
+    if let LeaderDoes::DeclareLost(att) = does
+        && !state.machines[usize::from(att.node)].away
+        && !state.habits.blind_loss
+    {
+        state.harmed(Harm::LostWhileHeard);
+    }
     let pauses = match does {
         LeaderDoes::Assign { .. } | LeaderDoes::Writer(..) | LeaderDoes::FinishClosing(..) => true,
         LeaderDoes::MoveHandle(..) => state.habits.slow_move,

@@ -2,7 +2,7 @@
 
 use moor::api::AttachmentMode;
 use moor::api::capability::VolumeUse;
-use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
+use moor::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use moor::leader::{CallerNow, Look, Looked};
 use moor::volume::InstanceSeen;
@@ -143,6 +143,9 @@ fn node_facts(view: &LeaderView, att: &Att) -> NodeFacts {
         boot_id: String::new(),
         node_id: Some(node_name(att.node).into()),
     };
+    // An instance goes with its Node, and then nobody says what the driver calls the machine.
+    let node_id = (!object.unregistered).then(|| node_name(att.node).into());
+    let heard = (!now.away && now.uid != att.node_uid).then(|| Heard { boot_id: String::new(), node_id });
     NodeFacts {
         machine: Machine {
             node_uid: node_uid(att.node, att.node_uid),
@@ -151,6 +154,6 @@ fn node_facts(view: &LeaderView, att: &Att) -> NodeFacts {
         },
         now: if object.unregistered { NodeNow::Gone } else { there },
         silent: now.away || now.uid != att.node_uid,
-        heard_now: !now.away && !object.unregistered && now.uid == object.uid,
+        heard: heard.into_iter().collect(),
     }
 }

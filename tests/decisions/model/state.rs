@@ -218,6 +218,11 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Somebody has deleted or tainted the Node of a machine that lives and is heard.
+    pub const fn is_wronged(self) -> bool {
+        !self.away && (self.unregistered || self.tainted)
+    }
+
     /// What the Node object says; Leases and instances have watches of their own.
     pub const fn node(self) -> Self {
         Self { away: false, off: false, ..self }

@@ -241,14 +241,8 @@ fn by_hand(s: &mut State, what: &What) {
             s.nodes[usize::from(*n)].records.clear();
             come_back(s, *n);
         }
-        What::DeleteNode(n) => {
-            s.budget.word -= 1;
-            s.machines[usize::from(*n)].unregistered = true;
-        }
-        What::Taint(n) => {
-            s.budget.word -= 1;
-            s.machines[usize::from(*n)].tainted = true;
-        }
+        What::DeleteNode(n) => spoken_of(s, *n).unregistered = true,
+        What::Taint(n) => spoken_of(s, *n).tainted = true,
         What::ForceDetach => {
             s.budget.word -= 1;
             for claim in s.claims.iter_mut().flatten().filter(|c| c.deleted) {
@@ -287,6 +281,17 @@ fn by_hand(s: &mut State, what: &What) {
     }
 }
 
+/// A machine whose Node somebody deletes or taints.
+fn spoken_of(s: &mut State, n: u8) -> &mut Machine {
+    let machine = &mut s.machines[usize::from(n)];
+    if machine.away {
+        s.budget.word -= 1;
+    } else {
+        s.budget.wrong -= 1;
+    }
+    machine
+}
+
 /// The machine loses its mounts and its processes, the controller instance on it excepted: that one is another
 /// dimension ([`What::KillPlugin`]).
 fn boot(s: &mut State, n: u8) {
@@ -303,7 +308,7 @@ fn boot(s: &mut State, n: u8) {
 fn come_back(s: &mut State, n: u8) {
     let machine = &mut s.machines[usize::from(n)];
     let uid = machine.uid + u8::from(machine.unregistered);
-    let (anew, off) = (machine.unregistered, machine.off);
+    let (anew, off, lived) = (machine.unregistered, machine.off, !machine.away);
     *machine = Machine { uid, ..Machine::default() };
     if anew {
         for call in s.calls.iter_mut().filter(|c| c.by == Actor::Node(n)) {
@@ -312,6 +317,10 @@ fn come_back(s: &mut State, n: u8) {
     }
     if anew || off {
         restart(s, Actor::Node(n));
+    }
+    if lived && !anew {
+        // Its Node is in service again, which its agent does not look at.
+        return;
     }
     give_up(s, n);
     wake(s, Actor::Node(n));

@@ -86,7 +86,7 @@ impl System {
     pub fn node_actions(&self, state: &State, n: u8, actions: &mut Vec<What>) {
         let (who, me) = (Actor::Node(n), &state.nodes[usize::from(n)]);
         let machine = &state.machines[usize::from(n)];
-        if machine.away || machine.unregistered {
+        if machine.away {
             return;
         }
         if me.att_backs_off.is_some() || me.claims_back_off != [false; CLAIMS] {
@@ -109,17 +109,27 @@ impl System {
         }
     }
 
-    /// Without ControllerPublish nothing fences a node, so Node deletion and taint are somebody's word that it is off.
+    /// Without ControllerPublish nothing fences a node, so Node deletion and taint are somebody's word that it is off. Of a
+    /// machine that is heard they are wrong, and no word.
     fn nodes_go_and_come(&self, s: &State, actions: &mut Vec<What>) {
         for (n, machine) in (0..).zip(&s.machines) {
             if s.budget.away > 0 && !machine.away && self.config.leaves == Some(n) {
-                actions.extend([What::GoAway(n, false), What::GoAway(n, true)]);
+                actions.push(What::GoAway(n, true));
+                // What was wrong of it would become somebody's word that is not true.
+                if self.config.attach || !machine.is_wronged() {
+                    actions.push(What::GoAway(n, false));
+                }
+            }
+            if machine.away || machine.is_wronged() {
+                actions.push(What::ComeBack(n));
             }
             if machine.away {
-                actions.push(What::ComeBack(n));
                 if machine.off && !s.nodes[usize::from(n)].records.is_empty() {
                     actions.push(What::ComeAnother(n));
                 }
+            }
+            if s.budget.wrong > 0 && self.config.leaves == Some(n) && !machine.away && !machine.is_wronged() {
+                actions.extend([What::DeleteNode(n), What::Taint(n)]);
             }
             if s.budget.word > 0 && machine.away && (self.config.attach || machine.off) {
                 if !machine.unregistered {
