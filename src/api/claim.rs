@@ -140,6 +140,12 @@ pub enum ClaimState {
 }
 
 impl ClaimState {
+    /// Whether no other state comes after this one.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::NodeDetached | Self::Lost)
+    }
+
     /// What a deleted claim shows when its undo has failed or has to be waited for: it has the volume and is not to be
     /// used. An undo that goes well is spared the write.
     #[must_use]

@@ -132,7 +132,8 @@ words! {
             Attached,
         }
         on("VolumeClaim, Attachment", READY, false) => {
-            /// The volume is unmounted from the node. What follows is the detach.
+            /// The volume is unmounted from the node. What follows is the detach. A claim that says so and that nobody has
+            /// deleted was ended from outside: delete it and create another.
             NodeDetached,
         }
         on("Attachment", READY, false) => {

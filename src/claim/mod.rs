@@ -11,6 +11,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod admission;
+pub mod ended;
 pub mod leaving;
 pub mod line;
 pub mod loss;

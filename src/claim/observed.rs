@@ -82,10 +82,12 @@ impl ClaimSeen {
         self.assignment.as_ref().is_some_and(|a| a.attachment_uid == *attachment)
     }
 
-    /// Whether the claim asks to be granted: it is not deleted, not lost, and has no grant in force.
+    /// Whether the claim asks to be granted: it is not deleted, has not ended, and has no grant in force.
+    ///
+    /// Who has ended stays so, and no node makes anything for it: it would hold an Attachment and never use it.
     #[must_use]
     pub fn wants_grant(&self) -> bool {
-        !self.deleted && self.uses().is_none() && self.state != ClaimState::Lost
+        !self.deleted && self.uses().is_none() && !self.state.is_final()
     }
 
     /// Whether the claim writes in a mode that has one writer for all nodes, so that the VolumeHandle must name it.

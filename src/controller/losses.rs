@@ -125,11 +125,7 @@ pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
     claim
         .status
         .as_ref()
-        .is_some_and(|s| !is_final(s.state) && s.conditions.iter().any(|c| c.type_ == SILENT))
-}
-
-fn is_final(state: ClaimState) -> bool {
-    matches!(state, ClaimState::NodeDetached | ClaimState::Lost)
+        .is_some_and(|s| !s.state.is_final() && s.conditions.iter().any(|c| c.type_ == SILENT))
 }
 
 /// Whether the silence of the claim's node is over: its agent was heard, or the claim is not bound to it any more. A

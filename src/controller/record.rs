@@ -16,6 +16,7 @@ use crate::api::claim::WaitingFor;
 use crate::api::conditions::{self, Desired, READY, patience_left};
 use crate::api::{ClaimUid, VolumeClaim};
 use crate::claim::admission::Verdict;
+use crate::claim::ended;
 use crate::claim::leaving::{self, Caller, Telling};
 use crate::claim::line::told;
 use crate::claim::reason::{Holder, Waiting};
@@ -33,6 +34,14 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUi
         Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
             tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what its nodes do");
+            return Next::Retry;
+        }
+    }
+    match ended(ctx, seen).await {
+        Ok(()) => {}
+        Err(ApiError::Conflict(_)) => return Next::Again,
+        Err(error) => {
+            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what has ended");
             return Next::Retry;
         }
     }
@@ -108,6 +117,22 @@ fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
     let ready = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
     let ready = ready.filter(|c| c.status == "True").map(|c| c.last_transition_time.clone());
     ready.or_else(|| claim.metadata.creation_timestamp.clone())
+}
+
+/// Says on claims that were ended from outside that they are of no use any more.
+async fn ended(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
+    for (claim, object) in seen.each_claim() {
+        let Some(desired) = ended::of(claim) else { continue };
+        let generation = object.metadata.generation;
+        let mut status = object.status.clone().unwrap_or_default();
+        if conditions::set(&mut status.conditions, &desired, generation, Timestamp::now()) {
+            tracing::warn!(claim = object.metadata.name, "{}", desired.message);
+            (status.target_path, status.waiting_for) = (None, None);
+            status.observed_generation = generation;
+            ctx.writer.update_status(&ctx.claims, object, &status).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Says on deleted claims how far the detach of their Attachment is. Returns when to look again.

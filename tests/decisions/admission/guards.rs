@@ -7,6 +7,7 @@ use moor::api::{AccessMode, AttachmentMode, ClaimState};
 use moor::claim::admission::{Grant, Seen, Verdict, admit, attaches_read_only, wanted_mode};
 use moor::claim::reason::Waiting;
 
+use super::super::fixtures;
 use super::scene::{Driver, HERE, THERE, World};
 
 use AccessMode::{
@@ -125,12 +126,20 @@ fn only_what_never_writes_is_attached_read_only() {
     }
 }
 
-/// A claim that ends is not granted, also if it was waiting or was lost with its node.
+/// A claim that ends is not granted, also if it was waiting or was lost with its node, or if a node that was taken over has
+/// given it back and written at once that it is done, which is final: no other node would make anything for it.
 #[test]
 fn a_claim_that_ends_is_not_granted() {
     let mut world = World::idle(Snw);
     world.ask("deleted", Snw, false, None).deleted = true;
     world.ask("lost", Snw, false, None).state = ClaimState::Lost;
+    let ended = world.ask("ended", Snw, false, None);
+    let mine = moor::claim::ClaimSeen {
+        yielded: Some("u".into()),
+        ..fixtures::granted("ended", &fixtures::attachment("u"))
+    };
+    (ended.state, ended.assignment, ended.yielded) =
+        (ClaimState::NodeDetached, mine.assignment, mine.yielded);
     assert_eq!(world.admit(), []);
     assert_eq!(wanted_mode(&world.seen()), None);
 }
