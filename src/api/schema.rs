@@ -5,11 +5,6 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// Most entries of a [`string_map`].
-pub const MAP_ENTRIES: usize = 64;
-/// Longest value in a [`string_map`].
-pub const MAP_VALUE: usize = 4096;
-
 /// Up to 64 mount flags of 256 bytes.
 #[must_use]
 pub fn mount_flags(_: &mut SchemaGenerator) -> Schema {
@@ -26,8 +21,8 @@ pub fn claim_names(_: &mut SchemaGenerator) -> Schema {
 /// A string map as CSI passes it: parameters and contexts.
 #[must_use]
 pub fn string_map(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "maxProperties": MAP_ENTRIES,
-        "additionalProperties": { "type": "string", "maxLength": MAP_VALUE } })
+    json_schema!({ "type": "object", "maxProperties": 64,
+        "additionalProperties": { "type": "string", "maxLength": 4096 } })
 }
 
 /// Topology segments: the keys a driver reports for a node, with their values.

@@ -144,11 +144,8 @@ fn node_info(answer: wire::NodeGetInfoResponse) -> Result<wire::NodeGetInfoRespo
 mod tests {
     use std::collections::BTreeMap;
 
-    use serde_json::{Value, json};
-
     use super::super::error::Origin;
     use super::*;
-    use crate::api::PluginInstance;
 
     fn said(segments: BTreeMap<String, String>) -> Result<wire::NodeGetInfoResponse, CallError> {
         node_info(wire::NodeGetInfoResponse {
@@ -175,17 +172,5 @@ mod tests {
             let error = said(broken).unwrap_err();
             assert!(error.origin == Origin::Reply && error.message.contains(word), "{error}");
         }
-    }
-
-    /// Were they apart, an answer that is taken could still have its status refused.
-    #[test]
-    fn the_bounds_of_an_answer_are_those_of_the_schema() {
-        let crd = serde_json::to_value(<PluginInstance as kube::CustomResourceExt>::crd()).unwrap();
-        let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
-        let of = |path: &str| crd.pointer(&format!("{schema}/{path}")).cloned().unwrap_or(Value::Null);
-        assert_eq!(of("topology/maxProperties"), json!(64));
-        assert_eq!(of("topology/additionalProperties/maxLength"), json!(4096));
-        assert_eq!(of("nodeID/maxLength"), json!(sizes::NODE_ID_LIMIT));
-        assert_eq!(of("version/maxLength"), json!(sizes::STRING_LIMIT));
     }
 }

@@ -8,7 +8,6 @@ use super::proto::csi::v1::VolumeCapability;
 use super::proto::csi::v1::volume_capability::AccessType;
 use super::redact::mount_flags;
 use super::rpc::Rpc;
-use crate::api::schema::{MAP_ENTRIES, MAP_VALUE};
 
 /// Bytes in a string for which the spec says nothing else: volume ids, names, file system types.
 pub const STRING_LIMIT: usize = 128;
@@ -18,6 +17,10 @@ pub const MAP_LIMIT: usize = 4096;
 pub const MOUNT_FLAGS_LIMIT: usize = 4096;
 /// Bytes in a node id.
 pub const NODE_ID_LIMIT: usize = 256;
+/// Segments in a topology that can be kept: the schema's bound for a PluginInstance.
+pub const TOPOLOGY_SEGMENTS: usize = 64;
+/// Bytes of a key or a value in such a topology.
+pub const TOPOLOGY_TEXT: usize = 4096;
 /// Bytes in a path. The spec leaves it to the operating system; this is PATH_MAX with its closing NUL.
 pub const PATH_LIMIT: usize = 4095;
 /// Characters in a plugin's name.
@@ -57,12 +60,12 @@ pub fn node_id(value: &str) -> Result<(), SizeError> {
 /// it likes.
 pub fn topology(segments: &BTreeMap<String, String>) -> Result<(), SizeError> {
     const FIELD: &str = "accessible_topology";
-    refuse_if(segments.len() > MAP_ENTRIES, || {
-        format!("{FIELD} has {} segments, a PluginInstance takes {MAP_ENTRIES}", segments.len())
+    refuse_if(segments.len() > TOPOLOGY_SEGMENTS, || {
+        format!("{FIELD} has {} segments, a PluginInstance takes {TOPOLOGY_SEGMENTS}", segments.len())
     })?;
     let longest = segments.iter().map(|(key, value)| key.len().max(value.len())).max().unwrap_or(0);
-    refuse_if(longest > MAP_VALUE, || {
-        format!("{FIELD} has a key or a value of {longest} bytes, a PluginInstance takes {MAP_VALUE}")
+    refuse_if(longest > TOPOLOGY_TEXT, || {
+        format!("{FIELD} has a key or a value of {longest} bytes, a PluginInstance takes {TOPOLOGY_TEXT}")
     })
 }
 

@@ -101,7 +101,7 @@ impl LeaseObserver {
     #[must_use]
     pub fn heard_beside(&self, lease: &str, node_uid: &str) -> Vec<HeardAgent> {
         let now = Instant::now();
-        let all = self.seen();
+        let all = self.seen.lock();
         let agents = all.get(lease).into_iter().flat_map(|agents| &agents.nodes);
         let fresh = agents
             .filter(|(uid, seen)| *uid != node_uid && seen.spec.is_some() && seen.expired(now).is_none());

@@ -118,7 +118,8 @@ impl Retries {
     /// Forgets the failures of an object, which is gone or has only one worker, whose step succeeded. Returns whether
     /// [`Self::word`] said why it had not.
     pub fn clear(&self, uid: &str) -> bool {
-        SERVICES.into_iter().fold(false, |told, service| self.succeeded(uid, service) || told)
+        let told = SERVICES.map(|service| self.succeeded(uid, service));
+        told.contains(&true)
     }
 
     /// Forgets the failures of an object's calls of one service, of which one succeeded. Returns whether [`Self::word`]

@@ -98,3 +98,27 @@ fn offered<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt as _;
+    use serde_json::json;
+
+    use crate::api::PluginInstance;
+    use crate::csi::sizes;
+
+    /// Were they apart, an answer that is taken could still have the whole status refused.
+    #[test]
+    fn the_bounds_of_an_answer_are_those_of_the_schema() {
+        let crd = serde_json::to_value(PluginInstance::crd()).unwrap();
+        let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+        for (field, bound) in [
+            ("topology/maxProperties", sizes::TOPOLOGY_SEGMENTS),
+            ("topology/additionalProperties/maxLength", sizes::TOPOLOGY_TEXT),
+            ("nodeID/maxLength", sizes::NODE_ID_LIMIT),
+            ("version/maxLength", sizes::STRING_LIMIT),
+        ] {
+            assert_eq!(crd.pointer(&format!("{schema}/{field}")), Some(&json!(bound)), "{field}");
+        }
+    }
+}
