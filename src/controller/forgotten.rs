@@ -4,7 +4,7 @@
 //! A PluginInstance describes them, and is gone with its Node, its socket or its Plugin while they are in use. So the Lease
 //! of the agent names their volumes too, and one of both is enough.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -24,7 +24,7 @@ use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Cache, Queue};
 
 /// An agent that reports forgotten mounts, or has yet to say whether it has any.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reporter {
     /// Name of the agent's Node. A very long one cannot be read from the name of its Lease where no such Node is
     /// known; then this is the name of the Lease.
@@ -67,6 +67,9 @@ pub(crate) struct Reports {
     pub(crate) mounts: Vec<ForgottenSeen>,
     /// Agents that report it from a node that is gone or off, as far as the caches know: see [`have_ended`].
     pub(crate) ended: Vec<Reporter>,
+    /// The nodes of `mounts` and the agents in `ended`, so that a pass costs no more than there are agents.
+    nodes: HashSet<String>,
+    over: HashSet<Reporter>,
 }
 
 /// Collects what agents report about a VolumeHandle. An agent stages no more than it can report, so what is not
@@ -135,12 +138,14 @@ pub(crate) async fn settle(ctx: &Context, before: &[Reporter]) -> Vec<Reporter> 
 impl Reports {
     /// Adds a report. Of several by one agent the first counts, which says most.
     fn add(&mut self, ctx: &Context, by: Reporter, instance: String, mount: Mount) {
-        if self.ended.contains(&by) || self.mounts.iter().any(|known| known.node == by.node) {
+        if self.over.contains(&by) || self.nodes.contains(&by.node) {
             return;
         }
         if by.has_ended(ctx) {
+            self.over.insert(by.clone());
             self.ended.push(by);
         } else {
+            self.nodes.insert(by.node.clone());
             self.mounts.push(ForgottenSeen { node: by.node, instance, mount });
         }
     }
