@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn only_who_was_ended_from_outside_is_told() {
         let on = fixtures::attachment("att");
-        let claim = |state, deleted| ClaimSeen { state, deleted, ..fixtures::granted("a", &on) };
+        let claim = |state, deleted| ClaimSeen { deleted, state, ..fixtures::granted("a", &on) };
         let told = of(&claim(ClaimState::NodeDetached, false)).unwrap();
         assert!(told.reason == Reason::NodeDetached && told.message.contains(&on.node), "{}", told.message);
         assert_eq!(of(&claim(ClaimState::NodeDetached, true)), None, "its node has undone it");

@@ -296,11 +296,11 @@ fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<
 /// As [`listen`], for the nodes of Attachments, whose instances may be gone with their Node.
 fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
     let mut now = Degrees::new();
-    let none = NodeDegree::default();
+    let unheard = NodeDegree::default();
     for attachment in ctx.attachments.all() {
         let (spec, uid) = (&attachment.spec, &attachment.spec.fixed.node_uid);
         let node = (spec.node_name.clone(), uid.clone());
-        let before = before.get(&node).unwrap_or(&none);
+        let before = before.get(&node).unwrap_or(&unheard);
         let degree = now.entry(node).or_insert_with(|| {
             let lease = agent_lease_name(&spec.node_name);
             let own = self::degree(ctx, &lease, ctx.leases.expired_on_node_for(&lease, uid));

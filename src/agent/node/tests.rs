@@ -41,7 +41,8 @@ use crate::metrics::Metrics;
 /// A pass over the VolumeHandle `h`, by the agent of `node-1` with its files in `directory`.
 async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
     let (metrics, _) = Metrics::new();
-    let (caches, queues, paths) = (Caches::new("node"), Arc::new(Queues::default()), Paths::below(directory));
+    let (caches, queues, paths) =
+        (Caches::new("node-1"), Arc::new(Queues::default()), Paths::below(directory));
     let events = Arc::new(Events {
         node_name: "node-1".into(),
         plugin_dir: directory.join("plugins"),

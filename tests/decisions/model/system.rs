@@ -123,10 +123,8 @@ impl System {
             if machine.away || machine.is_wronged() {
                 actions.push(What::ComeBack(n));
             }
-            if machine.away {
-                if machine.off && !s.nodes[usize::from(n)].records.is_empty() {
-                    actions.push(What::ComeAnother(n));
-                }
+            if machine.away && machine.off && !s.nodes[usize::from(n)].records.is_empty() {
+                actions.push(What::ComeAnother(n));
             }
             if s.budget.wrong > 0 && self.config.leaves == Some(n) && !machine.away && !machine.is_wronged() {
                 actions.extend([What::DeleteNode(n), What::Taint(n)]);
