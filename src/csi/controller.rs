@@ -10,7 +10,7 @@ use super::proto::csi::v1::controller_client::ControllerClient;
 use super::proto::csi::v1::controller_service_capability::Type;
 use super::redact::Scrub;
 use super::rpc::Rpc;
-use super::secrets::Undo;
+use super::secrets::FollowUp;
 use super::sizes;
 
 impl Plugin {
@@ -55,13 +55,13 @@ impl Plugin {
     }
 
     /// DeleteVolume (needs CREATE_DELETE_VOLUME). A volume that the driver does not know is success.
-    pub async fn delete_volume(&self, undo: Undo<wire::DeleteVolumeRequest>) -> Result<(), CallError> {
+    pub async fn delete_volume(&self, call: FollowUp<wire::DeleteVolumeRequest>) -> Result<(), CallError> {
         const RPC: Rpc = Rpc::DeleteVolume;
-        let Undo { request, mount_flags } = undo;
+        let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of_flags(&request.secrets, &mount_flags);
+        let scrub = Scrub::of_flags(&request.secrets, &earlier_flags);
         let id = request.volume_id.clone();
         self.call(RPC, &id, &scrub, request, |request| async move {
             self.controller().delete_volume(request).await
@@ -96,15 +96,15 @@ impl Plugin {
     /// CSI's, it never means "from every node": the node id is required here.
     pub async fn controller_unpublish_volume(
         &self,
-        undo: Undo<wire::ControllerUnpublishVolumeRequest>,
+        call: FollowUp<wire::ControllerUnpublishVolumeRequest>,
     ) -> Result<(), CallError> {
         const RPC: Rpc = Rpc::ControllerUnpublishVolume;
-        let Undo { request, mount_flags } = undo;
+        let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::node_id(&request.node_id))
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of_flags(&request.secrets, &mount_flags);
+        let scrub = Scrub::of_flags(&request.secrets, &earlier_flags);
         let id = request.volume_id.clone();
         self.call(RPC, &id, &scrub, request, |request| async move {
             self.controller().controller_unpublish_volume(request).await

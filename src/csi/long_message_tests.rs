@@ -38,7 +38,7 @@ async fn unstage(path: &Path, volume_id: &str) -> CallError {
         volume_id: volume_id.to_owned(),
         staging_target_path: "/staging".to_owned(),
     };
-    plugin.node_unstage_volume(Undo { request, mount_flags: vec![] }).await.unwrap_err()
+    plugin.node_unstage_volume(FollowUp { request, earlier_flags: vec![] }).await.unwrap_err()
 }
 
 #[tokio::test]

@@ -54,4 +54,4 @@ pub(crate) use error::{CallError, Origin};
 pub(crate) use inventory::Validation;
 pub use meaning::{Meaning, meaning};
 pub use rpc::{Rpc, Service};
-pub(crate) use secrets::{Secrets, Undo};
+pub(crate) use secrets::{FollowUp, Secrets};

@@ -10,7 +10,7 @@ use super::proto::csi::v1::node_client::NodeClient;
 use super::proto::csi::v1::node_service_capability::Type;
 use super::redact::{Scrub, mount_flags};
 use super::rpc::Rpc;
-use super::secrets::Undo;
+use super::secrets::FollowUp;
 use super::sizes;
 
 impl Plugin {
@@ -67,14 +67,14 @@ impl Plugin {
     /// NodeUnstageVolume (needs STAGE_UNSTAGE_VOLUME). A volume that is not staged there is success.
     pub async fn node_unstage_volume(
         &self,
-        undo: Undo<wire::NodeUnstageVolumeRequest>,
+        call: FollowUp<wire::NodeUnstageVolumeRequest>,
     ) -> Result<(), CallError> {
         const RPC: Rpc = Rpc::NodeUnstageVolume;
-        let Undo { request, mount_flags } = undo;
+        let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::path("staging_target_path", &request.staging_target_path))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of_flags(&BTreeMap::new(), &mount_flags);
+        let scrub = Scrub::of_flags(&BTreeMap::new(), &earlier_flags);
         let id = request.volume_id.clone();
         self.call(RPC, &id, &scrub, request, |request| async move {
             self.node().node_unstage_volume(request).await
@@ -87,10 +87,10 @@ impl Plugin {
     /// sent, and taken out of the driver's words, which may be of the mount that it makes another one of.
     pub async fn node_publish_volume(
         &self,
-        request: wire::NodePublishVolumeRequest,
-        staged_flags: &[String],
+        call: FollowUp<wire::NodePublishVolumeRequest>,
     ) -> Result<(), CallError> {
         const RPC: Rpc = Rpc::NodePublishVolume;
+        let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::optional_path("staging_target_path", &request.staging_target_path))
             .and_then(|()| sizes::path("target_path", &request.target_path))
@@ -98,7 +98,7 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(RPC, &error))?;
         let own = request.volume_capability.iter().flat_map(mount_flags);
-        let scrub = Scrub::of_flags(&request.secrets, own.chain(staged_flags));
+        let scrub = Scrub::of_flags(&request.secrets, own.chain(&earlier_flags));
         let id = request.volume_id.clone();
         self.call(RPC, &id, &scrub, request, |request| async move {
             self.node().node_publish_volume(request).await
@@ -110,14 +110,14 @@ impl Plugin {
     /// NodeUnpublishVolume. A path at which nothing is published is success.
     pub async fn node_unpublish_volume(
         &self,
-        undo: Undo<wire::NodeUnpublishVolumeRequest>,
+        call: FollowUp<wire::NodeUnpublishVolumeRequest>,
     ) -> Result<(), CallError> {
         const RPC: Rpc = Rpc::NodeUnpublishVolume;
-        let Undo { request, mount_flags } = undo;
+        let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::path("target_path", &request.target_path))
             .map_err(|error| CallError::argument(RPC, &error))?;
-        let scrub = Scrub::of_flags(&BTreeMap::new(), &mount_flags);
+        let scrub = Scrub::of_flags(&BTreeMap::new(), &earlier_flags);
         let id = request.volume_id.clone();
         self.call(RPC, &id, &scrub, request, |request| async move {
             self.node().node_unpublish_volume(request).await

@@ -49,7 +49,7 @@ impl Scrub {
         Self::of_flags(secrets, capabilities.into_iter().flat_map(mount_flags))
     }
 
-    /// For a call with these secrets that undoes one with these mount flags, which the driver may remember.
+    /// For a call with these secrets after one with these mount flags, which the driver may remember.
     ///
     /// A driver may quote a value escaped, line by line or, when it is JSON, member by member; these forms are found.
     /// A value that it encoded otherwise (base64, URL) is not.

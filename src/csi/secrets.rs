@@ -37,13 +37,14 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A call that undoes another one, with what it must not bring to light.
+/// A call that goes on from an earlier one, with what it must not bring to light: the inverse of a call, or
+/// NodePublishVolume after NodeStageVolume.
 #[derive(Clone, PartialEq)]
-pub struct Undo<R> {
+pub struct FollowUp<R> {
     /// What is sent.
     pub request: R,
-    /// The mount flags of the call that is undone. They are not sent, and taken out of the driver's words.
-    pub mount_flags: Vec<String>,
+    /// The mount flags of the earlier call. They are not sent, and taken out of the driver's words.
+    pub earlier_flags: Vec<String>,
 }
 
 #[cfg(test)]

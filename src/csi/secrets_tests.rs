@@ -109,16 +109,28 @@ async fn the_secrets_of_every_call_reach_the_driver() {
     let unpublish = wire::NodeUnpublishVolumeRequest { volume_id, target_path: at };
     let errors = [
         plugin.create_volume(create).await.map(drop).unwrap_err(),
-        plugin.delete_volume(Undo { request: delete, mount_flags: vec![] }).await.unwrap_err(),
+        plugin.delete_volume(FollowUp { request: delete, earlier_flags: vec![] }).await.unwrap_err(),
         plugin.validate_volume_capabilities(validate).await.map(drop).unwrap_err(),
         plugin.controller_publish_volume(attach).await.map(drop).unwrap_err(),
-        plugin.controller_unpublish_volume(Undo { request: detach, mount_flags: vec![] }).await.unwrap_err(),
-        plugin.node_stage_volume(stage).await.unwrap_err(),
-        plugin.node_publish_volume(publish, &remembered()).await.unwrap_err(),
-        plugin.node_publish_volume(remembers, &remembered()).await.unwrap_err(),
-        plugin.node_unstage_volume(Undo { request: unstage, mount_flags: remembered() }).await.unwrap_err(),
         plugin
-            .node_unpublish_volume(Undo { request: unpublish, mount_flags: remembered() })
+            .controller_unpublish_volume(FollowUp { request: detach, earlier_flags: vec![] })
+            .await
+            .unwrap_err(),
+        plugin.node_stage_volume(stage).await.unwrap_err(),
+        plugin
+            .node_publish_volume(FollowUp { request: publish, earlier_flags: remembered() })
+            .await
+            .unwrap_err(),
+        plugin
+            .node_publish_volume(FollowUp { request: remembers, earlier_flags: remembered() })
+            .await
+            .unwrap_err(),
+        plugin
+            .node_unstage_volume(FollowUp { request: unstage, earlier_flags: remembered() })
+            .await
+            .unwrap_err(),
+        plugin
+            .node_unpublish_volume(FollowUp { request: unpublish, earlier_flags: remembered() })
             .await
             .unwrap_err(),
     ];

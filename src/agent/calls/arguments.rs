@@ -9,7 +9,7 @@ use crate::api::{AccessMode, Attachment, AttachmentMode, Volume};
 use crate::attachment::record::Record;
 use crate::csi::capability::{SingleNode, to_proto};
 use crate::csi::proto::csi::v1 as wire;
-use crate::csi::{Secrets, Undo};
+use crate::csi::{FollowUp, Secrets};
 use crate::volume::calls::{VolumeCall, id_to_delete};
 
 /// The arguments of a call cannot be made from what a Volume says.
@@ -57,13 +57,13 @@ pub fn controller_publish(attachment: &Attachment, secrets: Secrets) -> wire::Co
 pub fn controller_unpublish(
     attachment: &Attachment,
     secrets: Secrets,
-) -> Undo<wire::ControllerUnpublishVolumeRequest> {
+) -> FollowUp<wire::ControllerUnpublishVolumeRequest> {
     let request = wire::ControllerUnpublishVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
         node_id: attachment.spec.fixed.node_id.clone(),
         secrets: secrets.into_field(),
     };
-    Undo { request, mount_flags: attachment.spec.fixed.mount_options.mount_flags.clone() }
+    FollowUp { request, earlier_flags: attachment.spec.fixed.mount_options.mount_flags.clone() }
 }
 
 /// NodeStageVolume for an Attachment at `staging`.
@@ -91,7 +91,8 @@ pub fn publish_flags<'a>(attachment: &'a Attachment, claim: &'a VolumeClaim) -> 
     own.unwrap_or(&attachment.spec.fixed.mount_options.mount_flags)
 }
 
-/// NodePublishVolume for a claim.
+/// NodePublishVolume for a claim. The driver may speak of the mount that it makes another one of, and so of the flags with
+/// which the volume was staged.
 #[must_use]
 pub fn node_publish(
     attachment: &Attachment,
@@ -99,9 +100,9 @@ pub fn node_publish(
     staging: &HostPath,
     target: &HostPath,
     secrets: Secrets,
-) -> wire::NodePublishVolumeRequest {
+) -> FollowUp<wire::NodePublishVolumeRequest> {
     let fixed = &attachment.spec.fixed;
-    wire::NodePublishVolumeRequest {
+    let request = wire::NodePublishVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
         publish_context: publish_context(attachment),
         // Empty if the driver does not stage.
@@ -111,7 +112,8 @@ pub fn node_publish(
         readonly: claim.spec.read_only,
         secrets: secrets.into_field(),
         volume_context: fixed.volume_context.clone(),
-    }
+    };
+    FollowUp { request, earlier_flags: fixed.mount_options.mount_flags.clone() }
 }
 
 /// The mount flags of the calls that an undo undoes, which the driver may repeat in its error. They are in no record, so
@@ -128,18 +130,18 @@ pub fn flags_to_hide(attachment: Option<&Attachment>, claim: Option<&VolumeClaim
 pub fn node_unpublish(
     record: &Record,
     target: &HostPath,
-    mount_flags: Vec<String>,
-) -> Undo<wire::NodeUnpublishVolumeRequest> {
+    earlier_flags: Vec<String>,
+) -> FollowUp<wire::NodeUnpublishVolumeRequest> {
     let (volume_id, target_path) = (record.volume_handle.clone(), target.seen_by_plugin().into());
-    Undo { request: wire::NodeUnpublishVolumeRequest { volume_id, target_path }, mount_flags }
+    FollowUp { request: wire::NodeUnpublishVolumeRequest { volume_id, target_path }, earlier_flags }
 }
 
 /// NodeUnstageVolume from a record.
 #[must_use]
-pub fn node_unstage(record: &Record, mount_flags: Vec<String>) -> Undo<wire::NodeUnstageVolumeRequest> {
+pub fn node_unstage(record: &Record, earlier_flags: Vec<String>) -> FollowUp<wire::NodeUnstageVolumeRequest> {
     let staging_target_path = HostPath::recorded(&record.staging_path).seen_by_plugin().into();
     let volume_id = record.volume_handle.clone();
-    Undo { request: wire::NodeUnstageVolumeRequest { volume_id, staging_target_path }, mount_flags }
+    FollowUp { request: wire::NodeUnstageVolumeRequest { volume_id, staging_target_path }, earlier_flags }
 }
 
 /// CreateVolume for a Volume. Its name is its UID, so that a repetition is recognised by the driver.
@@ -198,11 +200,11 @@ pub fn delete_volume(
     call: VolumeCall,
     volume: &Volume,
     secrets: Secrets,
-) -> Result<Undo<wire::DeleteVolumeRequest>, ArgumentError> {
+) -> Result<FollowUp<wire::DeleteVolumeRequest>, ArgumentError> {
     let volume_id = id_to_delete(call, volume).ok_or(ArgumentError::NoHandle)?.to_owned();
-    let mount_flags = volume.spec.mount_options.as_ref().map(|options| options.mount_flags.clone());
+    let flags = volume.spec.mount_options.as_ref().map(|options| options.mount_flags.clone());
     let request = wire::DeleteVolumeRequest { volume_id, secrets: secrets.into_field() };
-    Ok(Undo { request, mount_flags: mount_flags.unwrap_or_default() })
+    Ok(FollowUp { request, earlier_flags: flags.unwrap_or_default() })
 }
 
 fn uses(volume: &Volume, modes: SingleNode) -> Vec<wire::VolumeCapability> {

@@ -72,7 +72,7 @@ fn every_call_names_the_volume_and_the_node_as_the_driver_does() {
     assert_eq!((attach.volume_id.as_str(), attach.node_id.as_str()), ("vol", "id-1"));
     assert_eq!((detach.request.volume_id.as_str(), detach.request.node_id.as_str()), ("vol", "id-1"));
     assert_eq!(node_stage(&attachment, &path, none()).volume_id, "vol");
-    assert_eq!(node_publish(&attachment, &claim(), &path, &path, none()).volume_id, "vol");
+    assert_eq!(node_publish(&attachment, &claim(), &path, &path, none()).request.volume_id, "vol");
     assert_eq!(node_unpublish(&record, &path, vec![]).request.volume_id, "vol");
     assert_eq!(node_unstage(&record, vec![]).request.volume_id, "vol");
 }
@@ -83,7 +83,7 @@ fn every_call_carries_the_contexts_of_the_volume() {
     let (attachment, path) = (attachment(), HostPath::recorded("/p"));
     let attach = controller_publish(&attachment, Secrets::none());
     let stage = node_stage(&attachment, &path, Secrets::none());
-    let publish = node_publish(&attachment, &claim(), &path, &path, Secrets::none());
+    let publish = node_publish(&attachment, &claim(), &path, &path, Secrets::none()).request;
     assert_eq!(attach.volume_context, map("volume"));
     assert_eq!((stage.volume_context, stage.publish_context), (map("volume"), map("publish")));
     assert_eq!((publish.volume_context, publish.publish_context), (map("volume"), map("publish")));
@@ -113,25 +113,28 @@ fn every_call_that_takes_secrets_gets_them() {
     assert_eq!(controller_publish(&attachment, given()).secrets, map("secret"));
     assert_eq!(controller_unpublish(&attachment, given()).request.secrets, map("secret"));
     assert_eq!(node_stage(&attachment, &path, given()).secrets, map("secret"));
-    assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).secrets, map("secret"));
+    assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).request.secrets, map("secret"));
     assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, true).unwrap().secrets, map("secret"));
     assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, map("secret"));
     assert_eq!(delete_volume(VolumeCall::Delete, &volume, given()).unwrap().request.secrets, map("secret"));
 }
 
-/// A driver may repeat at the undo what it was told before.
+/// A driver may repeat what it was told before.
 #[test]
-fn every_undo_hides_the_flags_of_what_it_undoes() {
+fn every_call_hides_the_flags_of_the_one_that_it_goes_on_from() {
     let (mut attachment, mut claim, mut volume) = (attachment(), claim(), volume());
     let options = |flag: &str| MountOptions { fs_type: None, mount_flags: vec![flag.to_owned()] };
     attachment.spec.fixed.mount_options = options("password=one");
     claim.spec.mount_options = Some(ClaimMountOptions { mount_flags: vec!["password=two".to_owned()] });
     volume.spec.volume_handle = Some("registered".into());
     volume.spec.mount_options = Some(options("password=three"));
-    assert_eq!(controller_unpublish(&attachment, Secrets::none()).mount_flags, ["password=one"]);
+    assert_eq!(controller_unpublish(&attachment, Secrets::none()).earlier_flags, ["password=one"]);
+    let path = HostPath::recorded("/p");
+    let publish = node_publish(&attachment, &claim, &path, &path, Secrets::none());
+    assert_eq!(publish.earlier_flags, ["password=one"], "the driver knows how it was staged");
     assert_eq!(flags_to_hide(Some(&attachment), Some(&claim)), ["password=one", "password=two"]);
     let delete = delete_volume(VolumeCall::Delete, &volume, Secrets::none()).unwrap();
-    assert_eq!(delete.mount_flags, ["password=three"]);
+    assert_eq!(delete.earlier_flags, ["password=three"]);
 }
 
 /// T25.
@@ -156,7 +159,8 @@ fn validation_asks_for_every_use_with_its_options() {
 fn a_claims_own_flags_and_read_only_count_at_publish_only() {
     let attachment = attachment();
     let paths = (HostPath::recorded("/s"), HostPath::recorded("/t"));
-    let publish = |claim: &VolumeClaim| node_publish(&attachment, claim, &paths.0, &paths.1, Secrets::none());
+    let publish =
+        |claim: &VolumeClaim| node_publish(&attachment, claim, &paths.0, &paths.1, Secrets::none()).request;
     let mut claim = VolumeClaim::new("c", VolumeClaimSpec::default());
     let plain = publish(&claim);
     assert_eq!(flags(plain.volume_capability.as_ref()), ["noatime"]);
@@ -176,7 +180,7 @@ fn a_driver_that_does_not_stage_gets_no_staging_path() {
     attachment.spec.fixed.stage = false;
     let claim = VolumeClaim::new("c", VolumeClaimSpec::default());
     let (s, t) = (HostPath::recorded("/s"), HostPath::recorded("/t"));
-    let publish = node_publish(&attachment, &claim, &s, &t, Secrets::none());
+    let publish = node_publish(&attachment, &claim, &s, &t, Secrets::none()).request;
     assert_eq!(publish.staging_target_path, "");
 }
 

@@ -98,7 +98,7 @@ impl Pass {
 
         let staging = HostPath::recorded(&stored.record.staging_path);
         let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
-        let call = serving.plugin.node_publish_volume(args, &fixed.mount_options.mount_flags);
+        let call = serving.plugin.node_publish_volume(args);
         if let Err(error) = self.call(&due, call, std::slice::from_ref(claim), Reason::Publishing).await? {
             if never_sent(&error) && !before.record.targets.contains_key(&ClaimUid::of(&claim.metadata)) {
                 self.agent.records.put_or_defer(before).await;
