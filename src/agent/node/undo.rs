@@ -53,14 +53,13 @@ impl Pass {
                     self.agent.records.put_or_defer(stored.clone()).await;
                 }
             }
-            let plugin = match self.agent.serving(RPC, &driver) {
-                Ok(serving) => Ok(serving.plugin),
-                // The order to unmount by force does not wait for the driver; the rest of the undo does.
-                Err(failure) if !forced => return Err(failure.into()),
-                Err(failure) => Err(failure),
+            let plugin = self.agent.serving(RPC, &driver).map(|serving| serving.plugin);
+            let call = async || match &plugin {
+                Ok(plugin) => self.call_unpublish(plugin, &stored.record, &target, claim, view).await,
+                Err(failure) => Ok(Err(failure.clone())),
             };
-            let called = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await?;
-            if let Err(failure) = called {
+            if let Err(failure) = call().await? {
+                // The order to unmount by force does not wait for the driver; the rest of the undo does.
                 if !forced {
                     return Err(failure.into());
                 }
@@ -70,8 +69,7 @@ impl Pass {
                 {
                     self.agent.recorder.tell(claim, EventReason::Forced, "Unpublish", note);
                 }
-                let again = self.call_unpublish(&plugin, &stored.record, &target, claim, view).await?;
-                if let Err(failure) = again {
+                if let Err(failure) = call().await? {
                     self.pass_over(&stored.record, &target, failure).await?;
                 }
             }
@@ -97,15 +95,14 @@ impl Pass {
         let staging = HostPath::recorded(&stored.record.staging_path);
         let driver = stored.record.driver_name.clone();
         let _turn = self.due(RPC, &driver).turn().await?;
+        let by_order = self.is_forced(&stored.record);
         let plugin = match self.agent.serving(RPC, &driver) {
-            Ok(serving) => Ok(serving.plugin),
-            Err(failure) if !self.is_forced(&stored.record) => return Err(failure.into()),
-            Err(failure) => Err(failure),
+            Err(failure) if !by_order => return Err(failure.into()),
+            found => found.map(|serving| serving.plugin),
         };
         let seen = stored.staging_imprint.is_some();
         if !seen {
-            let ordered = self.is_forced(&stored.record);
-            stored.staging_imprint = seen_or_ordered(ordered, imprint::of_mount(&staging).await)?;
+            stored.staging_imprint = seen_or_ordered(by_order, imprint::of_mount(&staging).await)?;
         }
         if stored.record.staged == Done::Yes || seen != stored.staging_imprint.is_some() {
             // From here on it may be half undone: a claim that comes back has to be staged again.
@@ -118,12 +115,18 @@ impl Pass {
                 self.agent.records.put_or_defer(stored.clone()).await;
             }
         }
-        let mut called = self.call_unstage(&plugin, &stored.record, &staging, view).await?;
+        let call = async || match &plugin {
+            Ok(plugin) => self.call_unstage(plugin, &stored.record, &staging, view).await,
+            Err(failure) => Ok(Err(failure.clone())),
+        };
+        let mut called = call().await?;
+        // The order may have come while the driver was asked.
+        let by_order = self.is_forced(&stored.record);
         if let Err(failure) = &called
-            && (is_abandoned(view, &stored) || self.is_forced(&stored.record))
-            && self.detach(&staging, failure, self.is_forced(&stored.record), &stored.record).await?.is_some()
+            && (by_order || is_abandoned(view, &stored))
+            && self.detach(&staging, failure, by_order, &stored.record).await?.is_some()
         {
-            called = self.call_unstage(&plugin, &stored.record, &staging, view).await?;
+            called = call().await?;
         }
         if let Err(failure) = called {
             self.pass_over(&stored.record, &staging, failure).await?;
@@ -205,16 +208,12 @@ impl Pass {
 
     async fn call_unpublish(
         &self,
-        plugin: &Result<Plugin, Failure>,
+        plugin: &Plugin,
         record: &Record,
         target: &HostPath,
         claim: &ClaimUid,
         view: &View,
     ) -> Result<Result<(), Failure>, NotDone> {
-        let plugin = match plugin {
-            Ok(plugin) => plugin,
-            Err(failure) => return Ok(Err(failure.clone())),
-        };
         let claim = view.claims.get(claim);
         let attachment = view.attachments.get(&record.attachment_uid);
         let hidden = arguments::flags_to_hide(attachment.map(Arc::as_ref), claim.map(Arc::as_ref));
@@ -228,15 +227,11 @@ impl Pass {
 
     async fn call_unstage(
         &self,
-        plugin: &Result<Plugin, Failure>,
+        plugin: &Plugin,
         record: &Record,
         staging: &HostPath,
         view: &View,
     ) -> Result<Result<(), Failure>, NotDone> {
-        let plugin = match plugin {
-            Ok(plugin) => plugin,
-            Err(failure) => return Ok(Err(failure.clone())),
-        };
         let attachment = view.attachments.get(&record.attachment_uid);
         let args =
             arguments::node_unstage(record, arguments::flags_to_hide(attachment.map(Arc::as_ref), None));
