@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
@@ -59,7 +60,7 @@ impl Bounded {
         // Never closed, so there is always a permit to wait for.
         let _place = self.places.acquire().await.ok();
         {
-            let given_up = self.given_up();
+            let given_up = self.given_up.lock();
             if given_up.values().any(|hanging| hanging == path) {
                 // No second thread goes where one has not come back from.
                 return Err(GivenUp::Hangs);
@@ -73,7 +74,7 @@ impl Bounded {
         let (inner, end) = (path.to_owned(), ended.clone());
         let task = tokio::task::spawn_blocking(move || {
             let result = work(&inner);
-            let mut given_up = self.given_up();
+            let mut given_up = self.given_up.lock();
             end.store(true, Ordering::Relaxed);
             given_up.remove(&number);
             result
@@ -81,16 +82,12 @@ impl Bounded {
         if let Ok(done) = tokio::time::timeout(PATIENCE, task).await {
             return done.map_err(GivenUp::Ended);
         }
-        let mut given_up = self.given_up();
+        let mut given_up = self.given_up.lock();
         // Under the lock: it may have come back in this moment.
         if !ended.load(Ordering::Relaxed) {
             given_up.insert(number, path.to_owned());
         }
         Err(GivenUp::Hangs)
-    }
-
-    fn given_up(&self) -> MutexGuard<'_, BTreeMap<u64, PathBuf>> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

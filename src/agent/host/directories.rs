@@ -88,12 +88,12 @@ pub enum Left {
 
 /// Makes the staging directory (CSI NodeStageVolume: the CO makes it).
 pub async fn make_staging(path: &HostPath) -> Result<(), DirectoryError> {
-    on_thread(path, |path| make(path, STAGING)).await
+    bounded(path, |path| make(path, STAGING)).await
 }
 
 /// Makes the folder of the targets.
 pub async fn make_folder(path: &HostPath) -> Result<(), DirectoryError> {
-    on_thread(path, |path| make(path, OPEN)).await
+    bounded(path, |path| make(path, OPEN)).await
 }
 
 /// Makes the parent of a target and keeps it closed (CSI NodePublishVolume: the plugin makes the target).
@@ -102,17 +102,17 @@ pub async fn make_parent(target: &HostPath) -> Result<(), DirectoryError> {
         make(parent(target), CLOSED)?;
         set_mode(parent(target), CLOSED)
     };
-    on_thread(target, work).await
+    bounded(target, work).await
 }
 
 /// Lets consumers through to a target on which something is mounted.
 pub async fn open_parent(target: &HostPath) -> Result<(), DirectoryError> {
-    on_thread(target, |target| set_mode(parent(target), OPEN)).await
+    bounded(target, |target| set_mode(parent(target), OPEN)).await
 }
 
 /// Closes the way to a target on which nothing is mounted any more. No parent is success.
 pub async fn close_parent(target: &HostPath) -> Result<(), DirectoryError> {
-    match on_thread(target, |target| set_mode(parent(target), CLOSED)).await {
+    match bounded(target, |target| set_mode(parent(target), CLOSED)).await {
         Err(DirectoryError::Mode { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
@@ -127,17 +127,17 @@ pub async fn remove_target(paths: &Paths, target: &HostPath) -> Result<Left, Dir
         Left::Nothing => remove(parent(target)),
         left @ (Left::Empty | Left::Content) => Ok(left),
     };
-    on_thread(target, work).await
+    bounded(target, work).await
 }
 
 /// Removes a staging directory that is not mounted. A path that is not ours is left alone.
 pub async fn remove_staging(paths: &Paths, staging: &HostPath) -> Result<Left, DirectoryError> {
-    if paths.owns(staging) { on_thread(staging, remove).await } else { Ok(Left::Nothing) }
+    if paths.owns(staging) { bounded(staging, remove).await } else { Ok(Left::Nothing) }
 }
 
 /// Whether there is anything at a target on which nothing is mounted.
 pub async fn is_there(target: &HostPath) -> Result<bool, DirectoryError> {
-    on_thread(target, |target| Ok(fs::symlink_metadata(target).is_ok())).await
+    bounded(target, |target| Ok(fs::symlink_metadata(target).is_ok())).await
 }
 
 /// Names of what is in a folder; none of one that cannot be read.
@@ -146,10 +146,11 @@ pub async fn names(folder: &HostPath) -> Result<Vec<OsString>, DirectoryError> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         Ok(entries.map(|entry| entry.file_name()).collect())
     };
-    on_thread(folder, list).await
+    bounded(folder, list).await
 }
 
-pub(super) async fn on_thread<T: Send + 'static>(
+/// Does work at a directory on a thread of its own, and gives up when it does not end.
+pub(super) async fn bounded<T: Send + 'static>(
     path: &HostPath,
     work: impl FnOnce(&Path) -> Result<T, DirectoryError> + Send + 'static,
 ) -> Result<T, DirectoryError> {

@@ -144,7 +144,7 @@ async fn mount_folder(paths: &Paths) -> Result<BTreeSet<PathBuf>, TargetsError> 
     // Devices are not refused: a driver may make the node of a raw volume there.
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     let lay = move |path: &Path| Ok(mount("moor", path, "tmpfs", flags, OPTIONS));
-    let laid = directories::on_thread(folder, lay).await?;
+    let laid = directories::bounded(folder, lay).await?;
     let failed =
         |errno: Errno| TargetsError::Mount { path: folder.as_path().to_owned(), source: errno.into() };
     laid.map_err(failed)?;
