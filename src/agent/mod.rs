@@ -8,6 +8,7 @@
 //! | `role`, `args`, `health` | the process: start, watches, workers, Lease, end |
 //! | `context`, `caches`, `queues` | the services, caches and queues that all workers share |
 //! | `events` | which change starts which worker |
+//! | `failed_at` | what failed at which path |
 //! | `calls` | what every CSI call goes through, whichever worker makes it |
 //! | `attach`, `volume`, `node` | the workers: controller calls of Attachments, calls of Volumes, calls on this node |
 //! | `drivers` | the processes of drivers: sockets, health, PluginInstances |
@@ -25,6 +26,7 @@ mod calls;
 mod context;
 mod drivers;
 mod events;
+mod failed_at;
 mod health;
 mod host;
 mod leftovers;

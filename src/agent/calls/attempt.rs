@@ -16,7 +16,7 @@ use super::status::{Progress as _, failed};
 use super::write::Called;
 use crate::agent::context::Agent;
 use crate::agent::drivers::endpoint::Serving;
-use crate::agent::host::mounts::MountError;
+use crate::agent::host::error::HostError;
 use crate::agent::queues::Parked;
 use crate::agent::records::store::RecordError;
 use crate::api::Attachment;
@@ -50,9 +50,9 @@ pub(crate) enum NotDone {
     /// The node's own records.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The mounts cannot be looked at.
+    /// This machine: mounts cannot be looked at, directories not be made or removed.
     #[error(transparent)]
-    Mounts(#[from] MountError),
+    Host(#[from] HostError),
 }
 
 impl From<Failure> for NotDone {
@@ -69,7 +69,7 @@ impl NotDone {
             Self::NotNow => Next::After(PAUSE),
             Self::Busy => Next::After(LATER),
             Self::Api(ApiError::Conflict(_)) => Next::Again,
-            Self::Failed(_) | Self::Api(_) | Self::Record(_) | Self::Mounts(_) => {
+            Self::Failed(_) | Self::Api(_) | Self::Record(_) | Self::Host(_) => {
                 tracing::warn!(key, "{self}");
                 Next::Retry
             }

@@ -6,11 +6,13 @@
 
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, io};
 
-use super::bounded::{Bounded, GivenUp, PATIENCE};
+use super::bounded::{Bounded, GivenUp};
+use super::error::HostError;
 use super::paths::{HostPath, Paths};
+use crate::agent::failed_at::failed_at;
 
 /// Mode of a staging directory: it is for the plugin alone.
 const STAGING: u32 = 0o750;
@@ -22,57 +24,6 @@ const OPEN: u32 = 0o755;
 
 /// Work at directories of moor's own on which nothing is mounted.
 pub(super) static BOUND: Bounded = Bounded::new(64);
-
-/// A directory of ours could not be made or removed.
-#[derive(Debug, thiserror::Error)]
-pub enum DirectoryError {
-    /// Making it failed.
-    #[error("make the directory {path}: {source}")]
-    Make {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Changing its mode failed.
-    #[error("change the mode of {path}: {source}")]
-    Mode {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Removing it failed, because something is mounted there.
-    #[error("remove the empty directory {path}: {source}")]
-    Remove {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The disk did not answer in time.
-    #[error("make, open, close or remove the directory {path}: no answer in {} s, its disk may be dead", PATIENCE.as_secs())]
-    Hangs {
-        /// The directory, or the target in it.
-        path: PathBuf,
-    },
-    /// Work at other directories hangs, as much as may.
-    #[error(
-        "make, open, close or remove the directory {path}: as much work at others hangs as may, their disk may be dead"
-    )]
-    OthersHang {
-        /// The directory, or the target in it.
-        path: PathBuf,
-    },
-    /// The thread that does the work ended early.
-    #[error("make, open, close or remove the directory {path}: {source}")]
-    Thread {
-        /// The directory, or the target in it.
-        path: PathBuf,
-        /// Why.
-        source: tokio::task::JoinError,
-    },
-}
 
 /// What is left of a path after removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,17 +38,17 @@ pub enum Left {
 }
 
 /// Makes the staging directory (CSI NodeStageVolume: the CO makes it).
-pub async fn make_staging(path: &HostPath) -> Result<(), DirectoryError> {
+pub async fn make_staging(path: &HostPath) -> Result<(), HostError> {
     bounded(path, |path| make(path, STAGING)).await
 }
 
 /// Makes the folder of the targets.
-pub async fn make_folder(path: &HostPath) -> Result<(), DirectoryError> {
+pub async fn make_folder(path: &HostPath) -> Result<(), HostError> {
     bounded(path, |path| make(path, OPEN)).await
 }
 
 /// Makes the parent of a target and keeps it closed (CSI NodePublishVolume: the plugin makes the target).
-pub async fn make_parent(target: &HostPath) -> Result<(), DirectoryError> {
+pub async fn make_parent(target: &HostPath) -> Result<(), HostError> {
     let work = |target: &Path| {
         make(parent(target), CLOSED)?;
         set_mode(parent(target), CLOSED)
@@ -106,20 +57,20 @@ pub async fn make_parent(target: &HostPath) -> Result<(), DirectoryError> {
 }
 
 /// Lets consumers through to a target on which something is mounted.
-pub async fn open_parent(target: &HostPath) -> Result<(), DirectoryError> {
+pub async fn open_parent(target: &HostPath) -> Result<(), HostError> {
     bounded(target, |target| set_mode(parent(target), OPEN)).await
 }
 
 /// Closes the way to a target on which nothing is mounted any more. No parent is success.
-pub async fn close_parent(target: &HostPath) -> Result<(), DirectoryError> {
+pub async fn close_parent(target: &HostPath) -> Result<(), HostError> {
     match bounded(target, |target| set_mode(parent(target), CLOSED)).await {
-        Err(DirectoryError::Mode { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(HostError::Mode(failed)) if failed.source.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
 
 /// Removes a target that is not mounted, and its parent. Paths that are not ours are left alone.
-pub async fn remove_target(paths: &Paths, target: &HostPath) -> Result<Left, DirectoryError> {
+pub async fn remove_target(paths: &Paths, target: &HostPath) -> Result<Left, HostError> {
     if !paths.owns(target) {
         return Ok(Left::Nothing);
     }
@@ -131,17 +82,17 @@ pub async fn remove_target(paths: &Paths, target: &HostPath) -> Result<Left, Dir
 }
 
 /// Removes a staging directory that is not mounted. A path that is not ours is left alone.
-pub async fn remove_staging(paths: &Paths, staging: &HostPath) -> Result<Left, DirectoryError> {
+pub async fn remove_staging(paths: &Paths, staging: &HostPath) -> Result<Left, HostError> {
     if paths.owns(staging) { bounded(staging, remove).await } else { Ok(Left::Nothing) }
 }
 
 /// Whether there is anything at a target on which nothing is mounted.
-pub async fn is_there(target: &HostPath) -> Result<bool, DirectoryError> {
+pub async fn is_there(target: &HostPath) -> Result<bool, HostError> {
     bounded(target, |target| Ok(fs::symlink_metadata(target).is_ok())).await
 }
 
 /// Names of what is in a folder; none of one that cannot be read.
-pub async fn names(folder: &HostPath) -> Result<Vec<OsString>, DirectoryError> {
+pub async fn names(folder: &HostPath) -> Result<Vec<OsString>, HostError> {
     let list = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         Ok(entries.map(|entry| entry.file_name()).collect())
@@ -152,23 +103,22 @@ pub async fn names(folder: &HostPath) -> Result<Vec<OsString>, DirectoryError> {
 /// Does work at a directory on a thread of its own, and gives up when it does not end.
 pub(super) async fn bounded<T: Send + 'static>(
     path: &HostPath,
-    work: impl FnOnce(&Path) -> Result<T, DirectoryError> + Send + 'static,
-) -> Result<T, DirectoryError> {
-    let done = BOUND.run(path.as_path(), work).await;
-    let path = || path.as_path().to_owned();
-    done.unwrap_or_else(|given_up| {
+    work: impl FnOnce(&Path) -> Result<T, HostError> + Send + 'static,
+) -> Result<T, HostError> {
+    let path = path.as_path();
+    BOUND.run(path, work).await.unwrap_or_else(|given_up| {
         Err(match given_up {
-            GivenUp::Hangs => DirectoryError::Hangs { path: path() },
-            GivenUp::OthersHang => DirectoryError::OthersHang { path: path() },
-            GivenUp::Ended(source) => DirectoryError::Thread { path: path(), source },
+            GivenUp::Hangs => HostError::DiskHangs(path.to_owned()),
+            GivenUp::OthersHang => HostError::OtherDisksHang(path.to_owned()),
+            GivenUp::Ended(ended) => failed_at(path, HostError::Directory)(io::Error::other(ended)),
         })
     })
 }
 
-fn make(path: &Path, mode: u32) -> Result<(), DirectoryError> {
-    let fail = |source| DirectoryError::Make { path: path.to_owned(), source };
+fn make(path: &Path, mode: u32) -> Result<(), HostError> {
+    let fail = failed_at(path, HostError::Make);
     if let Some(above) = path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(OPEN).create(above).map_err(fail)?;
+        fs::DirBuilder::new().recursive(true).mode(OPEN).create(above).map_err(&fail)?;
     }
     match fs::DirBuilder::new().mode(mode).create(path) {
         Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -176,13 +126,12 @@ fn make(path: &Path, mode: u32) -> Result<(), DirectoryError> {
     }
 }
 
-fn set_mode(path: &Path, mode: u32) -> Result<(), DirectoryError> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(|source| DirectoryError::Mode { path: path.to_owned(), source })
+fn set_mode(path: &Path, mode: u32) -> Result<(), HostError> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed_at(path, HostError::Mode))
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "the kinds of errors are not ours and grow")]
-fn remove(path: &Path) -> Result<Left, DirectoryError> {
+fn remove(path: &Path) -> Result<Left, HostError> {
     let removed = match fs::remove_dir(path) {
         // The empty file on which a block device was bound; the driver should have removed it.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => remove_empty_file(path),
@@ -191,7 +140,7 @@ fn remove(path: &Path) -> Result<Left, DirectoryError> {
     removed.or_else(|source| match source.kind() {
         io::ErrorKind::NotFound => Ok(Left::Nothing),
         io::ErrorKind::DirectoryNotEmpty => Ok(Left::Content),
-        io::ErrorKind::ResourceBusy => Err(DirectoryError::Remove { path: path.to_owned(), source }),
+        io::ErrorKind::ResourceBusy => Err(failed_at(path, HostError::Remove)(source)),
         _ => {
             tracing::warn!(path = %path.display(), "it is empty and stays: {source}");
             Ok(Left::Empty)
@@ -220,6 +169,7 @@ mod tests {
     use nix::sched::{CloneFlags, unshare};
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
 
+    use super::super::bounded::PATIENCE;
     use super::*;
 
     /// Its threads see the mounts of the one that asks.
@@ -326,9 +276,9 @@ mod tests {
                     tokio::time::advance(PATIENCE * 2).await;
                 };
                 let (made, ()) = tokio::join!(make_staging(&staging), others);
-                assert!(matches!(made, Err(DirectoryError::Hangs { .. })), "{made:?}");
+                assert!(matches!(made, Err(HostError::DiskHangs(_))), "{made:?}");
                 let removed = remove_staging(&paths, &staging).await;
-                assert!(matches!(removed, Err(DirectoryError::Hangs { .. })), "none overtakes: {removed:?}");
+                assert!(matches!(removed, Err(HostError::DiskHangs(_))), "none overtakes: {removed:?}");
                 tell.send(()).unwrap();
             });
         };

@@ -4,10 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use super::error::HostError;
 use super::mount_namespace::MountNamespace;
-use super::mounts::{self, MountError, TABLE, ask_kernel, bounded};
+use super::mounts::{self, KERNEL, LOOKS, TABLE};
 use super::paths::HostPath;
 use super::recent::Recent;
+use crate::agent::failed_at::failed_at;
 use crate::attachment::record::Imprint;
 use crate::mount_table::{Mount, Table};
 
@@ -20,21 +22,21 @@ const REMOVED: &str = "//deleted";
 static OWN: Recent<String> = Recent::new();
 
 /// The imprint of the file system that is mounted at `path`; nothing if none is.
-pub(crate) async fn of_mount(path: &HostPath) -> Result<Option<Imprint>, MountError> {
+pub(crate) async fn of_mount(path: &HostPath) -> Result<Option<Imprint>, HostError> {
     let table = own_table().await?;
     let mount = topmost(&table, path);
     let Some(found) = mount else { return Ok(None) };
     let number = found.device.clone();
     // The kernel's own folder answers also where what is mounted does not.
     let disk = match mounts::folder_of(&number) {
-        Some(folder) => ask_kernel(&folder, move |_| Ok(mounts::disk(&number))).await?,
+        Some(folder) => KERNEL.at(&folder, move |_| Ok(mounts::disk(&number))).await?,
         None => None,
     };
     Ok(Some(Imprint { disk, ..found }))
 }
 
 /// The imprint of whatever a look shows at `path`, where no record says which it is: a file system or a raw device.
-pub(crate) async fn of_whatever(path: &HostPath) -> Result<Option<Imprint>, MountError> {
+pub(crate) async fn of_whatever(path: &HostPath) -> Result<Option<Imprint>, HostError> {
     let Some(device) = mounts::look(path).await? else { return Ok(None) };
     of(path, &device, mounts::is_device(path).await?).await
 }
@@ -44,7 +46,7 @@ pub(crate) async fn of(
     path: &HostPath,
     device: &mounts::Device,
     raw: bool,
-) -> Result<Option<Imprint>, MountError> {
+) -> Result<Option<Imprint>, HostError> {
     if !raw {
         return of_mount(path).await;
     }
@@ -60,18 +62,18 @@ pub(crate) async fn elsewhere(
     node: &MountNamespace,
     kubelet: HostPath,
     imprints: Vec<Imprint>,
-) -> Result<Vec<String>, MountError> {
+) -> Result<Vec<String>, HostError> {
     let node = node.clone();
     let look = move |path: &Path| {
-        let failed = |source| MountError::Look { path: path.to_owned(), source };
+        let failed = failed_at(path, HostError::Look);
         let read = || {
-            let kubelet = fs::canonicalize(kubelet.as_path()).map_err(failed)?;
-            Ok((fs::read(path).map_err(failed)?, kubelet))
+            let kubelet = fs::canonicalize(kubelet.as_path()).map_err(&failed)?;
+            Ok((fs::read(path).map_err(&failed)?, kubelet))
         };
         let (table, kubelet) = node.run(read)?;
         Ok(outside(&Table::read(&String::from_utf8_lossy(&table)), &kubelet, &imprints))
     };
-    bounded(&HostPath::recorded(OF_THREAD), look).await
+    LOOKS.at(&HostPath::recorded(OF_THREAD), look).await
 }
 
 fn outside(table: &Table, kubelet: &Path, imprints: &[Imprint]) -> Vec<String> {
@@ -81,13 +83,13 @@ fn outside(table: &Table, kubelet: &Path, imprints: &[Imprint]) -> Vec<String> {
     found.map(|mount| mount.point.to_string_lossy().into_owned()).collect()
 }
 
-async fn own_table() -> Result<std::sync::Arc<String>, MountError> {
+async fn own_table() -> Result<std::sync::Arc<String>, HostError> {
     let read = |path: &Path| {
-        let table = fs::read(path).map_err(|source| MountError::Look { path: path.to_owned(), source })?;
+        let table = fs::read(path).map_err(failed_at(path, HostError::Look))?;
         // Somebody else's path may be anything.
         Ok(String::from_utf8_lossy(&table).into_owned())
     };
-    OWN.get(async || ask_kernel(&HostPath::recorded(TABLE), read).await).await
+    OWN.get(async || KERNEL.at(&HostPath::recorded(TABLE), read).await).await
 }
 
 fn topmost(table: &str, path: &HostPath) -> Option<Imprint> {

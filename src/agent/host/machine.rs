@@ -3,35 +3,14 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
+
+use super::error::HostError;
+use crate::agent::failed_at::failed_at;
 
 /// Time between attempts to get the lock.
 const RETRY: Duration = Duration::from_millis(250);
-
-/// The machine cannot be asked, or the lock not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum HostError {
-    /// Without the boot's id no mount can be recognised.
-    #[error("read the boot id: {0}")]
-    BootId(#[source] io::Error),
-    /// The state directory cannot be made.
-    #[error("make the state directory {path}: {source}; it has to be on a writable disk of the node")]
-    StateDir {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The lock file cannot be opened or locked.
-    #[error("lock {path}: {source}")]
-    Lock {
-        /// The lock file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
 
 /// Id of this boot of the node; with it a mount of an earlier boot is told from one of now (rule R8).
 pub fn boot_id(file: &Path) -> Result<String, HostError> {
@@ -48,10 +27,9 @@ pub struct NodeLock {
 impl NodeLock {
     /// Waits for the lock `agent.lock` in `state_dir`. `me` is left in the file for those who wait. May be cancelled.
     pub async fn acquire(state_dir: &Path, me: &str) -> Result<Self, HostError> {
-        fs::create_dir_all(state_dir)
-            .map_err(|source| HostError::StateDir { path: state_dir.to_owned(), source })?;
+        fs::create_dir_all(state_dir).map_err(failed_at(state_dir, HostError::StateDir))?;
         let path = state_dir.join("agent.lock");
-        let fail = |source| HostError::Lock { path: path.clone(), source };
+        let fail = failed_at(&path, HostError::Lock);
         let how =
             |writes| File::options().read(true).write(writes).create(writes).truncate(false).open(&path);
         let opened = match how(true) {
@@ -59,7 +37,7 @@ impl NodeLock {
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => how(false),
             other => other,
         };
-        let mut file = opened.map_err(fail)?;
+        let mut file = opened.map_err(&fail)?;
         let mut told = false;
         // Asked again and again: a thread that waits in the kernel could not be told to end.
         while let Err(refused) = file.try_lock() {

@@ -3,6 +3,7 @@
 
 mod bounded;
 pub(super) mod directories;
+pub(super) mod error;
 pub(super) mod imprint;
 pub(super) mod machine;
 pub(super) mod mount_flags;

@@ -11,9 +11,11 @@ use std::{fs, io};
 
 use rustix::mount::{MountFlags, mount_remount};
 
+use super::error::HostError;
 use super::mount_namespace::MountNamespace;
-use super::mounts::{MountError, bounded};
+use super::mounts::LOOKS;
 use super::paths::HostPath;
+use crate::agent::failed_at::failed_at;
 use crate::mount_table::{self, Mount, Table};
 
 /// The table of the mount namespace in which the calling thread is.
@@ -77,16 +79,14 @@ impl Wanted {
 }
 
 /// Sees to it that what is mounted at `path`, and at places below it, has the flags on the node.
-pub(crate) async fn ensure(node: &MountNamespace, path: &HostPath, wanted: Wanted) -> Result<(), MountError> {
+pub(crate) async fn ensure(node: &MountNamespace, path: &HostPath, wanted: Wanted) -> Result<(), HostError> {
     if wanted.is_empty() {
         return Ok(());
     }
     let node = node.clone();
-    bounded(path, move |path| {
-        let failed = |source| MountError::Flags { path: path.to_owned(), source };
-        node.run(|| set(path, wanted).map_err(failed))
-    })
-    .await
+    LOOKS
+        .at(path, move |path| node.run(|| set(path, wanted).map_err(failed_at(path, HostError::Flags))))
+        .await
 }
 
 /// As [`ensure`], in the mount namespace of the calling thread.

@@ -9,7 +9,8 @@ use std::{fs, io, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-use super::mounts::MountError;
+use super::error::HostError;
+use crate::agent::failed_at::failed_at;
 
 /// A mount namespace, by the file that stands for it; nothing is the agent's own.
 #[derive(Clone, Debug, Default)]
@@ -31,28 +32,25 @@ impl MountNamespace {
     /// elsewhere is of no use to anybody else.
     pub(crate) fn run<T: Send>(
         &self,
-        work: impl FnOnce() -> Result<T, MountError> + Send,
-    ) -> Result<T, MountError> {
+        work: impl FnOnce() -> Result<T, HostError> + Send,
+    ) -> Result<T, HostError> {
         let Some(file) = &self.0 else { return work() };
-        let failed = |source| MountError::Enter { namespace: file.clone(), source };
+        let failed = failed_at(file, HostError::Enter);
         let thread = || {
-            enter(file).map_err(failed)?;
+            enter(file).map_err(&failed)?;
             work()
         };
         let ended = |_| failed(io::Error::other("the thread that enters it has ended"));
         thread::scope(|scope| {
             let started = thread::Builder::new().name("node-mounts".to_owned()).spawn_scoped(scope, thread);
-            started.map_err(failed)?.join().map_err(ended)?
+            started.map_err(&failed)?.join().map_err(ended)?
         })
     }
-}
 
-impl MountNamespace {
     /// The kernel's name of this mount namespace, as the links in /proc have it.
-    pub(crate) fn name(&self) -> Result<PathBuf, MountError> {
+    pub(crate) fn name(&self) -> Result<PathBuf, HostError> {
         let link = Path::new("/proc/thread-self/ns/mnt");
-        let failed = |source| MountError::Look { path: link.to_owned(), source };
-        self.run(|| fs::read_link(link).map_err(failed))
+        self.run(|| fs::read_link(link).map_err(failed_at(link, HostError::Look)))
     }
 }
 

@@ -3,16 +3,18 @@
 //! The kernel is asked about one path at a time (statx), which costs the same with ten mounts and with ten thousand.
 //! Where it cannot say, /proc/self/mountinfo is read whole.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, io};
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::bounded::{Bounded, GivenUp, PATIENCE};
+use super::bounded::{Bounded, GivenUp};
 use super::directories;
+use super::error::HostError;
 use super::paths::HostPath;
+use crate::agent::failed_at::failed_at;
 use crate::mount_table::{Mount, Table};
 
 pub(crate) const TABLE: &str = "/proc/self/mountinfo";
@@ -20,12 +22,13 @@ pub(crate) const TABLE: &str = "/proc/self/mountinfo";
 const DEVICES: &str = "/sys/dev/block";
 
 /// Looks, at mounts whose file system may be dead.
-static LOOKS: Bounded = Bounded::new(128);
-/// Unmounts. The kernel does not ask a file system to let go of its mount, but whoever takes off the last one may have to
-/// wait for its end.
-static UNMOUNTS: Bounded = Bounded::new(128);
-/// Questions to the kernel alone, which no mounted file system can keep it from answering.
-static KERNEL: Bounded = Bounded::new(32);
+pub(super) static LOOKS: Bounded = Bounded::new(128);
+/// What unmounts, which looks that hang do not stop. The kernel does not ask a file system to let go of its mount, but whoever
+/// takes off the last one may have to wait for its end.
+pub(super) static UNMOUNTS: Bounded = Bounded::new(128);
+/// Questions about what the kernel knows by itself and says in files of its own, which no mounted file system can keep it
+/// from answering, and looks that hang do not stop.
+pub(super) static KERNEL: Bounded = Bounded::new(32);
 
 /// File systems without anything behind them that could die. The node of a raw device is on one.
 const IN_MEMORY: [&str; 3] = ["devtmpfs", "tmpfs", "ramfs"];
@@ -85,113 +88,35 @@ pub(crate) fn number_of(number: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// A look at or a change of the mounts of this node failed.
-#[derive(Debug, thiserror::Error)]
-pub enum MountError {
-    /// The path cannot be looked at.
-    #[error("look what is mounted at {path}: {source}")]
-    Look {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The kernel did not answer in time.
-    #[error("look what is mounted at {path}: no answer in {} s, the file system behind it may be dead", PATIENCE.as_secs())]
-    Hangs {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Looks at other paths hang, as many as may.
-    #[error(
-        "look what is mounted at {path}: as many looks at other paths hang as may, the file systems behind them may be \
-         dead; bring those back, or unmount them and restart moor's agent on the node"
-    )]
-    OthersHang {
-        /// The path.
-        path: PathBuf,
-    },
-    /// A device does not say whether it is in use.
-    #[error("ask whether a device is in use, by {path}: {source}")]
-    Device {
-        /// The file by which it was asked.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The node's mount namespace cannot be entered.
-    #[error(
-        "enter the mount namespace of the node, {namespace}: {source}; the agent has to be privileged, with hostPID"
-    )]
-    Enter {
-        /// The file that stands for it.
-        namespace: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The flags of a mount cannot be set or are not seen.
-    #[error("set the flags of the mount at {path} on the node: {source}")]
-    Flags {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The read-only mount of an earlier version cannot be taken off.
-    #[error("unmount the read-only mount at {path}: {source}")]
-    Uncover {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Unmounting without the driver failed (rule R4).
-    #[error("unmount {path}: {source}")]
-    Unmount {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-impl MountError {
-    /// Whether the kernel refused to unmount because somebody uses the mount.
-    #[must_use]
-    pub fn says_busy(&self) -> bool {
-        matches!(self, Self::Unmount { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
-    }
-}
-
 /// What is mounted, or which raw device is, at `path`; nothing if neither. A file system that does not answer is in the
 /// kernel's table all the same, and so is one that cannot be asked because as many others as may do not answer.
-pub async fn look(path: &HostPath) -> Result<Option<Device>, MountError> {
+pub async fn look(path: &HostPath) -> Result<Option<Device>, HostError> {
     look_by(&LOOKS, path).await
 }
 
-async fn look_by(looks: &'static Bounded, path: &HostPath) -> Result<Option<Device>, MountError> {
-    match run(looks, path, look_now).await {
-        Err(MountError::Hangs { .. }) => {
+async fn look_by(looks: &'static Bounded, path: &HostPath) -> Result<Option<Device>, HostError> {
+    match looks.at(path, look_now).await {
+        Err(HostError::Hangs(_)) => {
             let path = path.clone();
-            ask_kernel(&HostPath::recorded(TABLE), move |_| look_in_table(path.as_path())).await
+            KERNEL.at(&HostPath::recorded(TABLE), move |_| look_in_table(path.as_path())).await
         }
-        Err(error @ MountError::OthersHang { .. }) => match may_hang(path).await? {
+        Err(error @ HostError::OthersHang(_)) => match may_hang(path).await? {
             // By its number it would not be known again.
             Some(mount) if NUMBERED_APART.contains(&mount.kind.as_str()) => Err(error),
             Some(mount) => Ok(Some(Device(mount.device))),
-            None => run(&directories::BOUND, path, look_now).await,
+            None => directories::BOUND.at(path, look_now).await,
         },
         answered => answered,
     }
 }
 
 /// Whether a raw device is at `path`. What cannot be looked at is a file system whose server is dead.
-pub(crate) async fn is_device(path: &HostPath) -> Result<bool, MountError> {
-    match bounded(path, |path| Ok(is_device_now(path))).await {
-        Err(MountError::Hangs { .. }) => Ok(false),
-        Err(MountError::OthersHang { .. }) => match may_hang(path).await? {
+pub(crate) async fn is_device(path: &HostPath) -> Result<bool, HostError> {
+    match LOOKS.at(path, |path| Ok(is_device_now(path))).await {
+        Err(HostError::Hangs(_)) => Ok(false),
+        Err(HostError::OthersHang(_)) => match may_hang(path).await? {
             Some(_) => Ok(false),
-            None => run(&directories::BOUND, path, |path| Ok(is_device_now(path))).await,
+            None => directories::BOUND.at(path, |path| Ok(is_device_now(path))).await,
         },
         answered => answered,
     }
@@ -205,83 +130,62 @@ fn is_device_now(path: &Path) -> bool {
 
 /// The mount at `path` if a look there may hang, by the kernel's table; nothing where nothing is mounted, or what is in
 /// memory only.
-async fn may_hang(path: &HostPath) -> Result<Option<Mount>, MountError> {
+async fn may_hang(path: &HostPath) -> Result<Option<Mount>, HostError> {
     let path = path.clone();
     let read = move |_: &Path| {
         let found = read_table(path.as_path())?.at(path.as_path()).pop().cloned();
         Ok(found.filter(|mount| !IN_MEMORY.contains(&mount.kind.as_str())))
     };
-    ask_kernel(&HostPath::recorded(TABLE), read).await
+    KERNEL.at(&HostPath::recorded(TABLE), read).await
 }
 
 /// Whether the raw device at `path` takes writes, by the kernel's own word. A device that it does not know is not said to.
-pub async fn is_writable_device(path: &HostPath) -> Result<bool, MountError> {
-    bounded(path, |path| match rustix::fs::stat(path) {
-        Ok(found) => {
-            let number = found.st_rdev;
-            let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
-            let flag = fs::read_to_string(Path::new(DEVICES).join(device).join("ro"));
-            Ok(flag.is_ok_and(|flag| flag.trim() == "0"))
-        }
-        Err(errno) => Err(MountError::Look { path: path.to_owned(), source: errno.into() }),
-    })
-    .await
+pub async fn is_writable_device(path: &HostPath) -> Result<bool, HostError> {
+    LOOKS
+        .at(path, |path| match rustix::fs::stat(path) {
+            Ok(found) => {
+                let number = found.st_rdev;
+                let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+                let flag = fs::read_to_string(Path::new(DEVICES).join(device).join("ro"));
+                Ok(flag.is_ok_and(|flag| flag.trim() == "0"))
+            }
+            Err(errno) => Err(failed_at(path, HostError::Look)(errno.into())),
+        })
+        .await
 }
 
 /// Unmounts what is mounted at `path`: unless the kernel says that somebody uses it, or at once (MNT_DETACH), and then
 /// whoever has a file open there is in no table any more. Nothing mounted there is success.
-pub async fn take_off(path: &HostPath, busy_too: bool) -> Result<(), MountError> {
+pub async fn take_off(path: &HostPath, busy_too: bool) -> Result<(), HostError> {
     let how = if busy_too { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     // A look that hangs there is no reason not to try.
-    unmounting(path, move |path| match unmount(path, how | UnmountFlags::NOFOLLOW) {
-        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        Err(errno) => Err(MountError::Unmount { path: path.to_owned(), source: errno.into() }),
-    })
-    .await
-}
-
-/// Looks at `path` on a thread of its own, and gives up when no answer comes.
-pub(crate) async fn bounded<T: Send + 'static>(
-    path: &HostPath,
-    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
-) -> Result<T, MountError> {
-    run(&LOOKS, path, work).await
-}
-
-/// As [`bounded`], for what unmounts: looks that hang do not stop it.
-pub(crate) async fn unmounting<T: Send + 'static>(
-    path: &HostPath,
-    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
-) -> Result<T, MountError> {
-    run(&UNMOUNTS, path, work).await
-}
-
-/// As [`bounded`], for what the kernel knows by itself and says in files of its own, such as `path`: looks that hang do not
-/// stop it.
-pub(crate) async fn ask_kernel<T: Send + 'static>(
-    path: &HostPath,
-    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
-) -> Result<T, MountError> {
-    run(&KERNEL, path, work).await
-}
-
-async fn run<T: Send + 'static>(
-    bound: &'static Bounded,
-    path: &HostPath,
-    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
-) -> Result<T, MountError> {
-    let done = bound.run(path.as_path(), work).await;
-    let path = || path.as_path().to_owned();
-    done.unwrap_or_else(|given_up| {
-        Err(match given_up {
-            GivenUp::Hangs => MountError::Hangs { path: path() },
-            GivenUp::OthersHang => MountError::OthersHang { path: path() },
-            GivenUp::Ended(ended) => MountError::Look { path: path(), source: io::Error::other(ended) },
+    UNMOUNTS
+        .at(path, move |path| match unmount(path, how | UnmountFlags::NOFOLLOW) {
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+            Err(errno) => Err(failed_at(path, HostError::Unmount)(errno.into())),
         })
-    })
+        .await
 }
 
-fn look_now(path: &Path) -> Result<Option<Device>, MountError> {
+impl Bounded {
+    /// Does `work` at `path` on a thread of its own, and gives up when no answer comes.
+    pub async fn at<T: Send + 'static>(
+        &'static self,
+        path: &HostPath,
+        work: impl FnOnce(&Path) -> Result<T, HostError> + Send + 'static,
+    ) -> Result<T, HostError> {
+        let path = path.as_path();
+        self.run(path, work).await.unwrap_or_else(|given_up| {
+            Err(match given_up {
+                GivenUp::Hangs => HostError::Hangs(path.to_owned()),
+                GivenUp::OthersHang => HostError::OthersHang(path.to_owned()),
+                GivenUp::Ended(ended) => failed_at(path, HostError::Look)(io::Error::other(ended)),
+            })
+        })
+    }
+}
+
+fn look_now(path: &Path) -> Result<Option<Device>, HostError> {
     // DONT_SYNC: cached attributes are enough, and a network file system is not waited for.
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
@@ -303,13 +207,13 @@ fn look_now(path: &Path) -> Result<Option<Device>, MountError> {
 }
 
 /// The device of the topmost mount at exactly `path` in the kernel's table.
-fn look_in_table(path: &Path) -> Result<Option<Device>, MountError> {
+fn look_in_table(path: &Path) -> Result<Option<Device>, HostError> {
     Ok(read_table(path)?.at(path).pop().map(|mount| Device(mount.device.clone())))
 }
 
 /// The table of mounts, to find `path` in it.
-fn read_table(path: &Path) -> Result<Table, MountError> {
-    let table = fs::read(TABLE).map_err(|source| MountError::Look { path: path.to_owned(), source })?;
+fn read_table(path: &Path) -> Result<Table, HostError> {
+    let table = fs::read(TABLE).map_err(failed_at(path, HostError::Look))?;
     // Somebody else's path may be anything.
     Ok(Table::read(&String::from_utf8_lossy(&table)))
 }

@@ -80,8 +80,8 @@ async fn what_hangs_is_looked_up_in_the_table_and_can_be_unmounted() {
 async fn when_no_more_looks_may_hang_the_others_are_looked_at_in_other_ways() {
     static FULL: Bounded = Bounded::new(1);
     let _hanging = hang_by(&FULL, Path::new("/a/file/system/that/is/dead")).await;
-    let refused = run(&FULL, &HostPath::recorded("/another"), look_now).await;
-    assert!(matches!(refused, Err(MountError::OthersHang { .. })), "{refused:?}");
+    let refused = FULL.at(&HostPath::recorded("/another"), look_now).await;
+    assert!(matches!(refused, Err(HostError::OthersHang(_))), "{refused:?}");
 
     let no_server = |mount: &Mount| IN_MEMORY.contains(&mount.kind.as_str());
     let by_table = some_mount(|m| !no_server(m) && !NUMBERED_APART.contains(&m.kind.as_str()));

@@ -6,15 +6,17 @@
 //! it was taken off.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+use super::error::HostError;
 use super::mount_flags::{Wanted, as_mounted, let_write, set, table};
 use super::mount_namespace::MountNamespace;
-use super::mounts::{MountError, unmounting};
+use super::mounts::UNMOUNTS;
 use super::paths::HostPath;
+use crate::agent::failed_at::failed_at;
 use crate::mount_table::Table;
 
 /// Most covers that one path can have: each read-only neighbour adds some.
@@ -33,22 +35,23 @@ pub(crate) struct Places {
 
 /// Takes the covers off; one that is in use only by `force`. What is to be read-only is so by itself right after
 /// that.
-pub(crate) async fn lift(node: &MountNamespace, places: Places, force: bool) -> Result<(), MountError> {
+pub(crate) async fn lift(node: &MountNamespace, places: Places, force: bool) -> Result<(), HostError> {
     let Some(first) = places.all.first().cloned() else { return Ok(()) };
     let node = node.clone();
-    unmounting(&first, move |_| node.run(|| lift_now(&places, force))).await
+    UNMOUNTS.at(&first, move |_| node.run(|| lift_now(&places, force))).await
 }
 
-fn lift_now(places: &Places, force: bool) -> Result<(), MountError> {
+fn lift_now(places: &Places, force: bool) -> Result<(), HostError> {
+    let failed = |path| failed_at(path, HostError::Uncover);
     let all = &mut places.all.iter();
-    let uncovered = all.try_for_each(|path| uncover(path.as_path(), force).map_err(failed(path)));
+    let uncovered = all.try_for_each(|path| uncover(path.as_path(), force).map_err(failed(path.as_path())));
     // Also where one is left somewhere: a reader's may be off.
     for path in places.readers.iter().filter(|path| is_mounted(path)) {
-        set(path.as_path(), Wanted::by(&[], true)).map_err(failed(path))?;
+        set(path.as_path(), Wanted::by(&[], true)).map_err(failed(path.as_path()))?;
     }
     uncovered?;
     for path in places.writers.iter().filter(|path| is_mounted(path)) {
-        let_write(path.as_path()).map_err(failed(path))?;
+        let_write(path.as_path()).map_err(failed(path.as_path()))?;
     }
     Ok(())
 }
@@ -56,11 +59,6 @@ fn lift_now(places: &Places, force: bool) -> Result<(), MountError> {
 fn is_mounted(path: &HostPath) -> bool {
     let found = as_mounted(path.as_path()).and_then(|at| Ok(table()?.at(&at).pop().is_some()));
     found.unwrap_or(false)
-}
-
-fn failed(path: &HostPath) -> impl FnOnce(io::Error) -> MountError {
-    let path: PathBuf = path.as_path().to_owned();
-    |source| MountError::Uncover { path, source }
 }
 
 fn uncover(path: &Path, force: bool) -> io::Result<()> {

@@ -7,40 +7,22 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsString};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
-use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tokio::sync::Mutex;
 
-use super::directories::{self, DirectoryError, Left};
-use super::mounts::{self, MountError};
+use super::directories::{self, Left};
+use super::error::HostError;
+use super::mounts;
 use super::paths::{HostPath, Paths};
 use super::users;
+use crate::agent::failed_at::failed_at;
 use crate::agent::records::store::Records;
 
 /// As much as drivers may leave beside their mounts. Nothing of ours takes room in it.
 const OPTIONS: &CStr = c"mode=0755,size=1m";
-
-/// The folder of the targets cannot be made ready.
-#[derive(Debug, thiserror::Error)]
-pub enum TargetsError {
-    /// The folder cannot be made.
-    #[error(transparent)]
-    Make(#[from] DirectoryError),
-    /// What is mounted there cannot be seen.
-    #[error(transparent)]
-    Look(#[from] MountError),
-    /// Mounting it failed.
-    #[error("mount a tmpfs for targets at {path}: {source}")]
-    Mount {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
 
 /// The folder, on which a tmpfs is mounted before the first target is made in it.
 #[derive(Debug)]
@@ -76,7 +58,7 @@ impl Targets {
     }
 
     /// Makes the folder ready, if it is not yet: before a target is made.
-    pub async fn make_ready(&self) -> Result<(), TargetsError> {
+    pub async fn make_ready(&self) -> Result<(), HostError> {
         let mut state = self.state.lock().await;
         if !state.is_ready {
             state.hidden = mount_folder(&self.paths).await?;
@@ -119,7 +101,7 @@ fn told(paths: &Paths, target: &HostPath) -> String {
 
 /// Unless an earlier agent of this boot has. Returns the targets that lie under it with content: of a Pod whose path was
 /// made for it after a reboot, before there was an agent.
-async fn mount_folder(paths: &Paths) -> Result<BTreeSet<PathBuf>, TargetsError> {
+async fn mount_folder(paths: &Paths) -> Result<BTreeSet<PathBuf>, HostError> {
     let folder = &paths.targets();
     let mut hidden = BTreeSet::new();
     directories::make_folder(folder).await?;
@@ -143,11 +125,11 @@ async fn mount_folder(paths: &Paths) -> Result<BTreeSet<PathBuf>, TargetsError> 
     }
     // Devices are not refused: a driver may make the node of a raw volume there.
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    let lay = move |path: &Path| Ok(mount("moor", path, "tmpfs", flags, OPTIONS));
-    let laid = directories::bounded(folder, lay).await?;
-    let failed =
-        |errno: Errno| TargetsError::Mount { path: folder.as_path().to_owned(), source: errno.into() };
-    laid.map_err(failed)?;
+    let lay = move |path: &Path| {
+        let laid = mount("moor", path, "tmpfs", flags, OPTIONS);
+        laid.map_err(|errno| failed_at(path, HostError::MountTargets)(errno.into()))
+    };
+    directories::bounded(folder, lay).await?;
     tracing::info!(path = %folder, "mounted the folder of the targets");
     Ok(hidden)
 }
@@ -180,7 +162,7 @@ async fn names_in(folder: &HostPath) -> Vec<OsString> {
     names.inspect_err(|error| tracing::warn!("{error}")).unwrap_or_default()
 }
 
-async fn remove_unmounted(paths: &Paths, target: &HostPath) -> Result<Option<Left>, TargetsError> {
+async fn remove_unmounted(paths: &Paths, target: &HostPath) -> Result<Option<Left>, HostError> {
     if mounts::look(target).await?.is_some() {
         return Ok(None);
     }

@@ -5,19 +5,15 @@
 
 use std::sync::Arc;
 
-use super::make::local;
 use super::pass::Pass;
 use super::view::View;
 use crate::agent::calls::attempt::NotDone;
-use crate::agent::calls::failure::Failure;
 use crate::agent::host::directories::{self, Left};
+use crate::agent::host::error::HostError;
 use crate::agent::host::mounts;
 use crate::agent::host::paths::HostPath;
-use crate::agent::host::targets::TargetsError;
 use crate::agent::host::users;
-use crate::api::conditions::Reason;
 use crate::api::{AttachmentUid, ClaimUid, VolumeClaim};
-use crate::csi::Rpc;
 use crate::k8s::events::EventReason;
 
 impl Pass {
@@ -40,14 +36,12 @@ impl Pass {
         &self,
         target: &HostPath,
         claim: &Arc<VolumeClaim>,
-    ) -> Result<(), Failure> {
-        const RPC: Rpc = Rpc::NodePublishVolume;
-        let ready = self.agent.targets.make_ready().await;
-        ready.map_err(|error| Failure::local(Reason::NodePathFailed, RPC, error.to_string()))?;
+    ) -> Result<(), HostError> {
+        self.agent.targets.make_ready().await?;
         if let Some(note) = self.agent.targets.hidden(target).await {
             self.agent.recorder.tell(claim, EventReason::Orphan, "Publish", note);
         }
-        directories::make_parent(target).await.map_err(|error| local(RPC, &error))
+        directories::make_parent(target).await
     }
 
     /// Removes the target of a claim if there is one and nobody has anything mounted on it. A Pod that came in between
@@ -76,7 +70,7 @@ impl Pass {
     /// Whether a target is bare: the path is there, and nobody who can be seen has anything mounted on it. The kernel
     /// ends mounts that others have on a directory when it is removed, so where the driver's own mounts cannot be
     /// seen this is not said.
-    async fn is_bare(&self, target: &HostPath, claim: &ClaimUid, driver: &str) -> Result<bool, TargetsError> {
+    async fn is_bare(&self, target: &HostPath, claim: &ClaimUid, driver: &str) -> Result<bool, HostError> {
         if mounts::look(target).await?.is_some() || !directories::is_there(target).await? {
             return Ok(false);
         }
@@ -91,7 +85,7 @@ impl Pass {
         claim: &ClaimUid,
         target: &HostPath,
         view: &View,
-    ) -> Result<(), NotDone> {
+    ) -> Result<(), HostError> {
         let is_held = self.is_held(claim, target).await.unwrap_or_else(|error| {
             tracing::warn!("{error}; {target} stays until it is known who uses what was mounted there");
             true
@@ -100,10 +94,10 @@ impl Pass {
             close(target).await;
             return Ok(());
         }
-        Ok(self.remove_target(claim, target, view).await?)
+        self.remove_target(claim, target, view).await
     }
 
-    async fn is_held(&self, claim: &ClaimUid, target: &HostPath) -> Result<bool, TargetsError> {
+    async fn is_held(&self, claim: &ClaimUid, target: &HostPath) -> Result<bool, HostError> {
         Ok(directories::is_there(target).await? && users::is_mounted_somewhere(claim, target).await?)
     }
 
@@ -113,9 +107,8 @@ impl Pass {
         claim: &ClaimUid,
         target: &HostPath,
         view: &View,
-    ) -> Result<(), Failure> {
-        let left = directories::remove_target(&self.agent.paths, target).await;
-        let left = left.map_err(|error| local(Rpc::NodeUnpublishVolume, &error))?;
+    ) -> Result<(), HostError> {
+        let left = directories::remove_target(&self.agent.paths, target).await?;
         if left != Left::Nothing {
             close(target).await;
         }

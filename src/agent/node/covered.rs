@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::make::flags;
 use super::pass::Pass;
+use crate::agent::host::error::HostError;
 use crate::agent::host::mount_flags::{self, Wanted};
-use crate::agent::host::mounts::MountError;
 use crate::agent::host::old_read_only::{self, Places};
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::Stored;
@@ -37,7 +37,7 @@ impl Pass {
     }
 
     /// Takes the covers of an Attachment off, and out of the record. Who stores it decides when.
-    pub(super) async fn uncover(&self, stored: &mut Stored, force: bool) -> Result<(), MountError> {
+    pub(super) async fn uncover(&self, stored: &mut Stored, force: bool) -> Result<(), HostError> {
         let mut places =
             Places { all: vec![HostPath::recorded(&stored.record.staging_path)], ..Places::default() };
         for (claim, target) in &stored.record.targets {

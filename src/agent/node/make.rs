@@ -5,10 +5,11 @@ use super::view::{View, path_failure, version};
 use crate::agent::calls::arguments;
 use crate::agent::calls::attempt::{Means, NotDone};
 use crate::agent::calls::failure::Failure;
-use crate::agent::host::directories::{self, DirectoryError};
+use crate::agent::host::directories;
+use crate::agent::host::error::HostError;
 use crate::agent::host::imprint;
 use crate::agent::host::mount_flags::{self, Wanted};
-use crate::agent::host::mounts::{self, Device, MountError};
+use crate::agent::host::mounts::{self, Device};
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::Stored;
 use crate::api::conditions::Reason;
@@ -35,7 +36,9 @@ impl Pass {
         stored.record.staged = Done::Maybe;
         self.know(&mut stored.record.revision, &*attachment);
         self.agent.records.put(stored.clone()).await?;
-        let made = directories::make_staging(&staging).await.map_err(|error| local(RPC, &error));
+        let made = directories::make_staging(&staging)
+            .await
+            .map_err(|error| Failure::local(Reason::NodePathFailed, RPC, error.to_string()));
 
         let waiting = view.waiting_for(&NodeStep::Stage { attachment: uid.to_owned() });
         let args = arguments::node_stage(&attachment, &staging, secrets);
@@ -122,7 +125,7 @@ impl Pass {
         }
         // A look that failed is not made up for: by then a user can have it.
         stored.unused = false;
-        directories::open_parent(&target).await.map_err(|error| local(RPC, &error))?;
+        directories::open_parent(&target).await?;
         if let Some(recorded) = stored.record.targets.get_mut(&ClaimUid::of(&claim.metadata)) {
             recorded.published = Done::Yes;
             recorded.device = Some(device.text().to_owned());
@@ -240,7 +243,7 @@ pub(super) fn flags(attachment: &Attachment, claim: &VolumeClaim) -> Option<Want
 }
 
 /// What the flags are is not said: they may hold secrets.
-fn without_flags(target: &HostPath, wanted: Wanted, why: &MountError) -> Failure {
+fn without_flags(target: &HostPath, wanted: Wanted, why: &HostError) -> Failure {
     let (reason, message) = if wanted.is_read_only() {
         let message = format!(
             "the claim is read-only, and what the driver has mounted at {target} can be written to on the node: {why}"
@@ -261,16 +264,12 @@ fn writable_device(target: &HostPath) -> Failure {
     Failure::contradicted(Reason::DeviceWritable, Rpc::NodePublishVolume, message)
 }
 
-pub(super) fn in_use(rpc: Rpc, error: &MountError) -> Failure {
+pub(super) fn in_use(rpc: Rpc, error: &HostError) -> Failure {
     Failure::local(Reason::TargetInUse, rpc, error.to_string())
 }
 
 fn never_sent(error: &CallError) -> bool {
     error.meaning() == Meaning::NeverSent || error.origin == Origin::Argument
-}
-
-pub(super) fn local(rpc: Rpc, error: &DirectoryError) -> Failure {
-    Failure::local(Reason::NodePathFailed, rpc, error.to_string())
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use super::report::{Wait, left};
 use super::view::{View, version};
 use crate::agent::caches::{BY_ATTACHMENT, BY_HANDLE};
 use crate::agent::context::Agent;
-use crate::agent::host::mounts::{self, MountError};
+use crate::agent::host::error::HostError;
+use crate::agent::host::mounts;
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::{Stored, Unreadable};
 use crate::api::conditions::Reason;
@@ -24,7 +25,7 @@ use crate::claim::ClaimSeen;
 
 impl Pass {
     /// Looks. What the mounts contradict in a record is corrected first.
-    pub(super) async fn observe(&self) -> Result<View, MountError> {
+    pub(super) async fn observe(&self) -> Result<View, HostError> {
         let agent = &*self.agent;
         let attachments = self.attachments();
         let (mut stored, mounted) = self.records(agent).await?;
@@ -73,7 +74,7 @@ impl Pass {
 
     /// Nothing is decided while the mounts cannot be looked at: says so on the claims for which there is something to do,
     /// whatever they say of an earlier step.
-    pub(super) async fn report_unseen(&self, error: &MountError) {
+    pub(super) async fn report_unseen(&self, error: &HostError) {
         let attachments = self.attachments();
         let records = self.agent.records.of_handle(&self.handle).into_iter();
         let stored: HashMap<_, _> = records.map(|s| (s.record.attachment_uid.clone(), s)).collect();
@@ -110,7 +111,7 @@ impl Pass {
         attachments: &HashMap<AttachmentUid, Arc<Attachment>>,
         stored: &HashMap<AttachmentUid, Stored>,
         claims: &HashMap<ClaimUid, Arc<VolumeClaim>>,
-    ) -> Result<Vec<AttachmentUid>, MountError> {
+    ) -> Result<Vec<AttachmentUid>, HostError> {
         let mut found = Vec::new();
         for (of, attachment) in attachments {
             for path in self.places(of, attachment, stored, claims) {
@@ -191,7 +192,7 @@ impl Pass {
     async fn records(
         &self,
         agent: &Agent,
-    ) -> Result<(HashMap<AttachmentUid, Stored>, Vec<ClaimUid>), MountError> {
+    ) -> Result<(HashMap<AttachmentUid, Stored>, Vec<ClaimUid>), HostError> {
         let mut found = HashMap::new();
         let mut mounted = Vec::new();
         for mut stored in agent.records.of_handle(&self.handle) {

@@ -10,8 +10,8 @@ use super::pass::Pass;
 use super::view::View;
 use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::{Failure, Fence};
+use crate::agent::host::error::HostError;
 use crate::agent::host::imprint;
-use crate::agent::host::mounts::MountError;
 use crate::agent::host::paths::HostPath;
 use crate::agent::host::users::{self, Question, Users};
 use crate::agent::records::store::Stored;
@@ -97,7 +97,7 @@ impl Pass {
         let of_claims = of_claims.map(|(uid, left)| (ClaimUid::from(uid.as_str()), left));
         for (claim, left) in of_claims.filter(|(claim, _)| !record.targets.contains_key(claim)) {
             let removed = self.remove_target(&claim, &HostPath::recorded(&left.path), view).await;
-            removed.unwrap_or_else(|failure| tracing::warn!("{failure}"));
+            removed.unwrap_or_else(|error| tracing::warn!("{error}"));
         }
     }
 
@@ -154,7 +154,7 @@ struct Order {
 /// What is said of a volume that is given up by force without a word of the kernel that nobody uses it.
 fn given_up(
     path: &str,
-    found: Result<Users, MountError>,
+    found: Result<Users, HostError>,
     fence: Fence,
     order: &Order,
 ) -> Result<Option<String>, Failure> {
@@ -196,8 +196,8 @@ mod tests {
     use crate::api::conditions::{Desired, Reason, set};
     use jiff::Timestamp;
 
-    fn hangs() -> Result<Users, MountError> {
-        Err(MountError::Hangs { path: "/sys/dev/block/8:16".into() })
+    fn hangs() -> Result<Users, HostError> {
+        Err(HostError::Hangs("/sys/dev/block/8:16".into()))
     }
 
     fn used() -> Users {

@@ -20,8 +20,8 @@ use crate::agent::calls::budgets::Budgets;
 use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Registry;
 use crate::agent::events::Events;
+use crate::agent::host::error::HostError;
 use crate::agent::host::mount_namespace::MountNamespace;
-use crate::agent::host::mounts::MountError;
 use crate::agent::host::paths::Paths;
 use crate::agent::host::targets::Targets;
 use crate::agent::queues::Queues;
@@ -161,7 +161,7 @@ async fn a_claim_says_that_its_mounts_cannot_be_looked_at() {
     for claim in [leaving, claim("in-use", "Ready", false), claim("done", "NodeDetached", true)] {
         pass.agent.caches.claims.apply(claim);
     }
-    let error = MountError::OthersHang { path: "/k/staging/a".into() };
+    let error = HostError::OthersHang("/k/staging/a".into());
     pass.report_unseen(&error).await;
     let asked = server.asked();
     assert_eq!(asked.len(), 1, "who is mounted and stays is not touched: {asked:?}");

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use super::forgotten::way_of_force;
-use super::make::{in_use, local};
+use super::make::in_use;
 use super::pass::Pass;
 use super::view::View;
 use crate::agent::calls::arguments;
 use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::directories::{self, Left};
+use crate::agent::host::error::HostError;
 use crate::agent::host::imprint;
-use crate::agent::host::mounts::{self, MountError};
+use crate::agent::host::mounts;
 use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::Stored;
 use crate::api::conditions::Reason;
@@ -280,9 +281,8 @@ impl Pass {
         Err(Failure::contradicted(Reason::StillMounted, rpc, message).into())
     }
 
-    async fn clear_staging(&self, staging: &HostPath) -> Result<(), NotDone> {
-        let left = directories::remove_staging(&self.agent.paths, staging).await;
-        if left.map_err(|e| local(Rpc::NodeUnstageVolume, &e))? == Left::Content {
+    async fn clear_staging(&self, staging: &HostPath) -> Result<(), HostError> {
+        if directories::remove_staging(&self.agent.paths, staging).await? == Left::Content {
             tracing::warn!(path = %staging, "the staging directory is unmounted and not empty; it is kept");
         }
         Ok(())
@@ -311,8 +311,8 @@ fn passed_over(
 /// either.
 fn seen_or_ordered(
     ordered: bool,
-    seen: Result<Option<Imprint>, MountError>,
-) -> Result<Option<Imprint>, MountError> {
+    seen: Result<Option<Imprint>, HostError>,
+) -> Result<Option<Imprint>, HostError> {
     if let (true, Err(error)) = (ordered, &seen) {
         tracing::warn!("its users cannot be found, and it is undone by force all the same: {error}");
         return Ok(None);
@@ -355,8 +355,8 @@ mod tests {
 
     #[test]
     fn only_an_order_goes_on_without_what_its_users_are_found_by() {
-        let hangs = || Err(MountError::Hangs { path: "/k/claims/c/target".into() });
+        let hangs = || Err(HostError::Hangs("/k/claims/c/target".into()));
         assert!(matches!(seen_or_ordered(true, hangs()), Ok(None)));
-        assert!(matches!(seen_or_ordered(false, hangs()), Err(MountError::Hangs { .. })));
+        assert!(matches!(seen_or_ordered(false, hangs()), Err(HostError::Hangs(_))));
     }
 }

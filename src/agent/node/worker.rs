@@ -30,7 +30,7 @@ impl NotDone {
     fn shown(self, step: &NodeStep, node: &str) -> Self {
         match (self, subject(step)) {
             (Self::Record(error), Some((_, rpc))) => Failure::unrecorded(rpc, node, &error).into(),
-            (Self::Mounts(error), Some((_, rpc))) => {
+            (Self::Host(error), Some((_, rpc))) => {
                 Failure::local(Reason::NodePathFailed, rpc, error.to_string()).into()
             }
             (not_done, _) => not_done,

@@ -9,8 +9,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, major,
 use rustix::io::Errno;
 
 use super::survey::{folder_of, namespace, processes};
+use crate::agent::failed_at::failed_at;
+use crate::agent::host::error::HostError;
 use crate::agent::host::mount_namespace::MountNamespace;
-use crate::agent::host::mounts::{MountError, bounded};
+use crate::agent::host::mounts::LOOKS;
 use crate::agent::host::paths::HostPath;
 
 /// Kernel folders in which a file system has an entry for each device that it uses.
@@ -19,7 +21,7 @@ const DEVICES: &str = "/sys/dev/block";
 
 /// Whether a file system or something else of the kernel's has the device, mounted or not. A disk that is gone is in nobody's
 /// use, and one that has no file in /dev cannot be asked.
-pub(super) fn is_taken(number: &str, node: &MountNamespace) -> Result<bool, MountError> {
+pub(super) fn is_taken(number: &str, node: &MountNamespace) -> Result<bool, HostError> {
     let folder = Path::new(DEVICES).join(number);
     let Some(named) = unless_gone(fs::canonicalize(&folder), &folder)? else { return Ok(false) };
     let name = named.file_name().unwrap_or_default();
@@ -34,7 +36,7 @@ pub(super) fn is_taken(number: &str, node: &MountNamespace) -> Result<bool, Moun
 /// Whether the device is in use, by trying to open it exclusively (`O_EXCL`), as a file system does that uses it. Its
 /// file is looked for in the node's own /dev: a container has the devices of the time when it was started, and says
 /// of a later one that it is free. An agent to which no such namespace was named has its own.
-fn refuses_a_second(folder: &Path, number: &str, node: &MountNamespace) -> Result<bool, MountError> {
+fn refuses_a_second(folder: &Path, number: &str, node: &MountNamespace) -> Result<bool, HostError> {
     let event = folder.join("uevent");
     let told = unless_gone(fs::read_to_string(&event), &event)?.unwrap_or_default();
     let Some(name) = told.lines().find_map(|line| line.strip_prefix("DEVNAME=")) else {
@@ -45,7 +47,7 @@ fn refuses_a_second(folder: &Path, number: &str, node: &MountNamespace) -> Resul
 }
 
 /// Whether the kernel refuses to give the device to one more who wants it for himself. Any other refusal is no answer.
-fn is_busy(path: &Path, number: &str) -> Result<bool, MountError> {
+fn is_busy(path: &Path, number: &str) -> Result<bool, HostError> {
     let Some(found) = unless_gone(rustix::fs::stat(path).map_err(io::Error::from), path)? else {
         return Ok(false);
     };
@@ -54,7 +56,7 @@ fn is_busy(path: &Path, number: &str) -> Result<bool, MountError> {
         && format!("{}:{}", major(found.st_rdev), minor(found.st_rdev)) == number;
     if !right {
         let source = io::Error::other(format!("it is not the block device {number}"));
-        return Err(MountError::Device { path: path.to_owned(), source });
+        return Err(failed_at(path, HostError::Device)(source));
     }
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
@@ -64,11 +66,11 @@ fn is_busy(path: &Path, number: &str) -> Result<bool, MountError> {
 }
 
 /// The answer to what was asked of a device; nothing if the device is gone.
-fn unless_gone<T>(answered: io::Result<T>, path: &Path) -> Result<Option<T>, MountError> {
+fn unless_gone<T>(answered: io::Result<T>, path: &Path) -> Result<Option<T>, HostError> {
     match answered {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if says_gone(&error) => Ok(None),
-        Err(source) => Err(MountError::Device { path: path.to_owned(), source }),
+        Err(error) => Err(failed_at(path, HostError::Device)(error)),
     }
 }
 
@@ -80,7 +82,7 @@ fn says_gone(error: &io::Error) -> bool {
 
 /// The processes that have a file or directory of the file system with this `major` and `minor` open. A file of another
 /// one, of which the file system is dead, may keep whoever asks.
-pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Result<Vec<i32>, MountError> {
+pub(super) fn users_of_file_system(proc: &Path, device: (u32, u32)) -> Result<Vec<i32>, HostError> {
     let has_open = |process: &i32| {
         let folder = folder_of(proc, *process);
         let links = links_of(&folder).into_iter().chain([folder.join("cwd"), folder.join("root")]);
@@ -100,10 +102,7 @@ pub(super) struct OpenFile {
 
 /// The open files of all processes but those in the mount namespaces `except`, by the kernel's number of the mount by which
 /// they were opened. No file system is asked.
-pub(super) fn open_files(
-    proc: &Path,
-    except: &[PathBuf],
-) -> Result<BTreeMap<u64, Vec<OpenFile>>, MountError> {
+pub(super) fn open_files(proc: &Path, except: &[PathBuf]) -> Result<BTreeMap<u64, Vec<OpenFile>>, HostError> {
     let mut found: BTreeMap<u64, Vec<OpenFile>> = BTreeMap::new();
     let others = |process: &i32| namespace(proc, *process).is_none_or(|found| !except.contains(&found));
     for process in all_of(proc)?.into_iter().filter(others) {
@@ -120,8 +119,8 @@ pub(super) fn open_files(
 }
 
 /// The processes in `proc`, without which nobody can say that a device is free.
-fn all_of(proc: &Path) -> Result<Vec<i32>, MountError> {
-    processes(proc).map_err(|source| MountError::Look { path: proc.to_owned(), source })
+fn all_of(proc: &Path) -> Result<Vec<i32>, HostError> {
+    processes(proc).map_err(failed_at(proc, HostError::Look))
 }
 
 /// The processes that have files open on mounts of which `wanted` is true. Each mount is asked by itself: one whose
@@ -129,15 +128,15 @@ fn all_of(proc: &Path) -> Result<Vec<i32>, MountError> {
 pub(super) async fn who_has(
     files: BTreeMap<u64, Vec<OpenFile>>,
     wanted: impl Fn(&Path) -> bool + Clone + Send + 'static,
-) -> Result<BTreeSet<i32>, MountError> {
+) -> Result<BTreeSet<i32>, HostError> {
     let looks = files.into_iter().map(async |(mount, files)| {
         let wanted = wanted.clone();
         let look = move |_: &Path| {
             let found = files.into_iter().filter(|file| wanted(&file.link)).map(|file| file.process);
             Ok(found.collect::<BTreeSet<i32>>())
         };
-        match bounded(&key_of(mount), look).await {
-            Err(error @ MountError::Hangs { .. }) => {
+        match LOOKS.at(&key_of(mount), look).await {
+            Err(error @ HostError::Hangs(_)) => {
                 tracing::warn!("{error}");
                 Ok(BTreeSet::new())
             }
@@ -281,11 +280,11 @@ mod tests {
         fs::write(sys.path().join("uevent"), "MAJOR=8\nMINOR=16\nDEVNAME=sdb\n").unwrap();
         let missing = MountNamespace::of(Some("/proc/none/ns/mnt".into()));
         let refused = refuses_a_second(sys.path(), "8:16", &missing);
-        assert!(matches!(refused, Err(MountError::Enter { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(HostError::Enter(_))), "{refused:?}");
         assert!(!refuses_a_second(sys.path(), "8:16", &MountNamespace::default()).unwrap(), "its own /dev");
         let no_proc = sys.path().join("proc");
-        assert!(matches!(open_files(&no_proc, &[]), Err(MountError::Look { .. })));
-        assert!(matches!(users_of_file_system(&no_proc, (8, 16)), Err(MountError::Look { .. })));
+        assert!(matches!(open_files(&no_proc, &[]), Err(HostError::Look(_))));
+        assert!(matches!(users_of_file_system(&no_proc, (8, 16)), Err(HostError::Look(_))));
     }
 
     /// As on a node whose /dev forbids devices, or after an error of the disk.
@@ -311,12 +310,12 @@ mod tests {
             })
         };
         let forbidden = ask(MountFlags::NODEV);
-        assert!(matches!(forbidden, Err(MountError::Device { .. })), "{forbidden:?}");
+        assert!(matches!(forbidden, Err(HostError::Device(_))), "{forbidden:?}");
         assert!(!ask(MountFlags::empty()).unwrap(), "the device is gone");
         assert!(!is_busy(&path, number).unwrap(), "its file is");
         std::fs::write(&path, "").unwrap();
         let another = is_busy(&path, number);
-        assert!(matches!(another, Err(MountError::Device { .. })), "{another:?}");
+        assert!(matches!(another, Err(HostError::Device(_))), "{another:?}");
     }
 
     #[test]

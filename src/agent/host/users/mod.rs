@@ -15,10 +15,12 @@ use std::time::Duration;
 use survey::Space;
 pub(crate) use words::Users;
 
+use super::error::HostError;
 use super::mount_namespace::MountNamespace;
-use super::mounts::{MountError, ask_kernel, bounded, folder_of, same_disk};
+use super::mounts::{KERNEL, LOOKS, folder_of, same_disk};
 use super::paths::HostPath;
 use super::recent::Recent;
+use crate::agent::failed_at::failed_at;
 use crate::attachment::record::{Imprint, Left};
 use crate::mount_table::{Mount, Place};
 
@@ -59,14 +61,14 @@ pub(crate) struct Question {
 
 /// Finds the users of what was unmounted. The kernel's own tables come first, which no file system can keep from
 /// being read. What may be kept by a dead one is asked for each volume by itself.
-pub(crate) async fn find(question: Question, node: &MountNamespace) -> Result<Users, MountError> {
+pub(crate) async fn find(question: Question, node: &MountNamespace) -> Result<Users, HostError> {
     let survey = take_survey().await?;
     let (asked, of_node, all) = (question.clone(), node.clone(), survey.clone());
     let ask = move |_: &Path| {
         let node = of_node.name().inspect_err(|error| tracing::warn!("{error}")).ok();
         Ok(asked.ask_tables(&all, node.as_deref()))
     };
-    let Some(mut tables) = ask_kernel(&HostPath::recorded(PROC), ask).await? else {
+    let Some(mut tables) = KERNEL.at(&HostPath::recorded(PROC), ask).await? else {
         return Ok(Users::default());
     };
     let mut users = std::mem::take(&mut tables.users);
@@ -79,7 +81,7 @@ pub(crate) async fn find(question: Question, node: &MountNamespace) -> Result<Us
 }
 
 /// Whether anything is mounted, in any mount namespace that can be seen, on `path` or at a path that has this UID in it.
-pub(crate) async fn is_mounted_somewhere(uid: &str, path: &HostPath) -> Result<bool, MountError> {
+pub(crate) async fn is_mounted_somewhere(uid: &str, path: &HostPath) -> Result<bool, HostError> {
     let me = fs::read_link("/proc/self/ns/mnt").ok();
     Ok(is_mounted_in(&take_survey().await?, me.as_slice(), uid, path))
 }
@@ -90,10 +92,9 @@ fn is_mounted_in(survey: &[Space], own: &[PathBuf], uid: &str, path: &HostPath) 
     survey.iter().any(|space| space.table.all().iter().any(|mount| is_there(space, mount)))
 }
 
-async fn take_survey() -> Result<Arc<Vec<Space>>, MountError> {
-    let look =
-        |path: &Path| survey::take(path).map_err(|source| MountError::Look { path: path.to_owned(), source });
-    SURVEY.get(async || ask_kernel(&HostPath::recorded(PROC), look).await).await
+async fn take_survey() -> Result<Arc<Vec<Space>>, HostError> {
+    let look = |path: &Path| survey::take(path).map_err(failed_at(path, HostError::Look));
+    SURVEY.get(async || KERNEL.at(&HostPath::recorded(PROC), look).await).await
 }
 
 /// The mount tables of all processes, with those that are the agent's, the driver's and the node's.
@@ -180,7 +181,7 @@ impl Question {
         tables: &Tables,
         node: &MountNamespace,
         users: &mut Users,
-    ) -> Result<(), MountError> {
+    ) -> Result<(), HostError> {
         if imprint.raw {
             return self.ask_raw(imprint, survey, tables, node, users).await;
         }
@@ -194,9 +195,9 @@ impl Question {
             Some(number) if is_kept(number, &node)? => Ok(Some(number)),
             _ => Ok(None),
         };
-        let Some(number) = bounded(&folder, state).await? else { return Ok(()) };
+        let Some(number) = LOOKS.at(&folder, state).await? else { return Ok(()) };
         let look = move |_: &Path| device::users_of_file_system(Path::new(PROC), number);
-        let found = bounded(&HostPath::recorded(OPEN_FILES), look).await;
+        let found = LOOKS.at(&HostPath::recorded(OPEN_FILES), look).await;
         // Who it is is for people: what they have to wait for is known without.
         let found = found.unwrap_or_else(|error| {
             tracing::warn!("{error}");
@@ -207,7 +208,7 @@ impl Question {
 }
 
 /// Names processes; without any, the device that is `busy`.
-async fn name(users: &mut Users, found: BTreeSet<i32>, busy: Option<String>) -> Result<(), MountError> {
+async fn name(users: &mut Users, found: BTreeSet<i32>, busy: Option<String>) -> Result<(), HostError> {
     let mut named = std::mem::take(users);
     let naming = move |proc: &Path| {
         named.add_processes(proc, &found);
@@ -216,7 +217,7 @@ async fn name(users: &mut Users, found: BTreeSet<i32>, busy: Option<String>) -> 
         }
         Ok(named)
     };
-    *users = ask_kernel(&HostPath::recorded(PROC), naming).await?;
+    *users = KERNEL.at(&HostPath::recorded(PROC), naming).await?;
     Ok(())
 }
 
@@ -253,7 +254,7 @@ fn is_seen_through(space: &Space, root_of_node: &Mount, place: &Path, point: &Pa
 }
 
 /// Whether the kernel has the device in use, and not only for a moment more.
-fn is_kept(number: (u32, u32), node: &MountNamespace) -> Result<bool, MountError> {
+fn is_kept(number: (u32, u32), node: &MountNamespace) -> Result<bool, HostError> {
     let number = text_of(number);
     if !device::is_taken(&number, node)? {
         return Ok(false);

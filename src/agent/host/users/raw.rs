@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use super::survey::{Space, folder_of as process_folder};
 use super::{PROC, Question, Tables, Users, add_mount, device, is_kept, name, places, text_of};
+use crate::agent::failed_at::failed_at;
+use crate::agent::host::error::HostError;
 use crate::agent::host::mount_namespace::MountNamespace;
-use crate::agent::host::mounts::{MountError, ask_kernel, bounded, folder_of, number_of, same_disk};
+use crate::agent::host::mounts::{KERNEL, LOOKS, folder_of, number_of, same_disk};
 use crate::agent::host::paths::HostPath;
 use crate::attachment::record::Imprint;
 use crate::mount_table::Mount;
@@ -28,7 +30,7 @@ impl Question {
         tables: &Tables,
         node: &MountNamespace,
         users: &mut Users,
-    ) -> Result<(), MountError> {
+    ) -> Result<(), HostError> {
         let Some((disk, folder)) = imprint.disk.clone().and_then(|d| Some((d.clone(), folder_of(&d)?)))
         else {
             return Ok(());
@@ -43,12 +45,12 @@ impl Question {
             let numbers: BTreeSet<_> = parts.iter().filter_map(|part| number_of(&part.number)).collect();
             Ok((named, Some((number, numbers))))
         };
-        let (named, found) = ask_kernel(&folder, holding).await?;
+        let (named, found) = KERNEL.at(&folder, holding).await?;
         *users = named;
         let Some((number, numbers)) = found else { return Ok(()) };
         let own = tables.own.clone();
         let list = move |proc: &Path| device::open_files(proc, &own);
-        let mut files = ask_kernel(&HostPath::recorded(PROC), list).await?;
+        let mut files = KERNEL.at(&HostPath::recorded(PROC), list).await?;
         if self.writers {
             for files in files.values_mut() {
                 files.retain(|file| file.writes);
@@ -61,7 +63,7 @@ impl Question {
         // Swap, a target of the kernel's own, a volume manager without holders: while it is staged that may be the driver.
         if users.is_empty() && self.unstaged && !self.writers {
             let node = node.clone();
-            let busy = bounded(&folder, move |_| is_kept(number, &node)).await?;
+            let busy = LOOKS.at(&folder, move |_| is_kept(number, &node)).await?;
             name(users, BTreeSet::new(), busy.then(|| text_of(number))).await?;
         }
         Ok(())
@@ -101,8 +103,8 @@ impl Question {
         numbers: &BTreeSet<(u32, u32)>,
         number: &str,
         users: &mut Users,
-    ) -> Result<(), MountError> {
-        for (name, path) in ask_kernel(&HostPath::recorded(BLOCK), loops).await? {
+    ) -> Result<(), HostError> {
+        for (name, path) in KERNEL.at(&HostPath::recorded(BLOCK), loops).await? {
             let (survey, numbers) = (survey.clone(), numbers.clone());
             let below = path.strip_prefix("/").unwrap_or(&path).to_owned();
             let is_it = move |proc: &Path| {
@@ -110,10 +112,10 @@ impl Question {
                 Ok(roots.map(|root| root.join(&below)).any(|file| device::is_device(&file, &numbers)))
             };
             let key = HostPath::recorded(&format!("{PROC}/*/root{}", path.display()));
-            match bounded(&key, move |_| is_it(Path::new(PROC))).await {
+            match LOOKS.at(&key, move |_| is_it(Path::new(PROC))).await {
                 Ok(true) if self.means_device(&name) => users.add_holder(&name, number),
                 Ok(_) => {}
-                Err(error @ MountError::Hangs { .. }) => tracing::warn!("{error}"),
+                Err(error @ HostError::Hangs(_)) => tracing::warn!("{error}"),
                 Err(error) => return Err(error),
             }
         }
@@ -141,7 +143,7 @@ struct Part {
 }
 
 /// A block device and its partitions, by the kernel's folder of it.
-fn parts(folder: &Path, (major, minor): (u32, u32)) -> Result<Vec<Part>, MountError> {
+fn parts(folder: &Path, (major, minor): (u32, u32)) -> Result<Vec<Part>, HostError> {
     let names = |folder: &Path| -> io::Result<Vec<String>> {
         let all = match fs::read_dir(folder) {
             // A disk that has gone meanwhile.
@@ -161,15 +163,15 @@ fn parts(folder: &Path, (major, minor): (u32, u32)) -> Result<Vec<Part>, MountEr
         }
         Ok(found)
     };
-    read().map_err(|source| MountError::Look { path: folder.to_owned(), source })
+    read().map_err(failed_at(folder, HostError::Look))
 }
 
 /// Loop devices by their names, and the paths of their content.
-fn loops(block: &Path) -> Result<Vec<(String, PathBuf)>, MountError> {
-    let failed = |source| MountError::Look { path: block.to_owned(), source };
+fn loops(block: &Path) -> Result<Vec<(String, PathBuf)>, HostError> {
+    let failed = failed_at(block, HostError::Look);
     let mut found = Vec::new();
-    for entry in fs::read_dir(block).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+    for entry in fs::read_dir(block).map_err(&failed)? {
+        let name = entry.map_err(&failed)?.file_name().to_string_lossy().into_owned();
         // One that is free has none.
         if let Ok(path) = fs::read_to_string(block.join(&name).join("loop/backing_file")) {
             found.push((name, PathBuf::from(path.trim_end_matches('\n'))));

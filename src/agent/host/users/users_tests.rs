@@ -215,7 +215,7 @@ async fn what_hangs_for_one_volume_holds_up_no_other() {
     let (dead, node) = ("4095:1048575", MountNamespace::default());
     let _hanging = [hang_at(&folder_of(dead).unwrap()).await, hang_at(&HostPath::recorded(OPEN_FILES)).await];
     let refused = find(of_disk(dead), &node).await;
-    assert!(matches!(refused, Err(MountError::Hangs { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(HostError::Hangs(_))), "{refused:?}");
     assert!(find(of_disk("4095:1048574"), &node).await.unwrap().is_empty());
 }
 
