@@ -31,7 +31,7 @@ impl Done {
 }
 
 /// A mount as the kernel's tables describe it, by which copies of it are recognised in other mount namespaces.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Imprint {
     /// `major:minor` of the file system; of a raw device that of the file system in which its node lies.
@@ -68,7 +68,7 @@ pub struct Left {
 }
 
 /// One claim's target.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetRecord {
     /// Namespace of the claim.
@@ -113,7 +113,7 @@ pub struct Forgotten {
 }
 
 /// One Attachment on this node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// UID of the Attachment; also the record's file name.

@@ -52,8 +52,7 @@ pub(crate) async fn of(
     }
     let table = own_table().await?;
     // A node that the driver has made itself is no mount.
-    let nowhere = Imprint { device: String::new(), root: String::new(), source: None, disk: None, raw };
-    let node = topmost(&table, path).unwrap_or(nowhere);
+    let node = topmost(&table, path).unwrap_or_default();
     Ok(Some(Imprint { disk: Some(device.text().to_owned()), source: None, raw, ..node }))
 }
 

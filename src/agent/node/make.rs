@@ -165,13 +165,9 @@ impl Pass {
             boot_id: self.agent.boot_id.clone(),
             stage: fixed.stage,
             staging_path: staging.text(),
-            staged: Done::No,
-            targets: std::collections::BTreeMap::new(),
-            left: std::collections::BTreeMap::new(),
-            revision: 0,
-            forgotten: None,
+            ..Record::default()
         };
-        Ok(Stored::of(record))
+        Ok(Stored { record, ..Stored::default() })
     }
 
     /// Raises a record's revision to what is known now, if the object is newer than that.
@@ -201,10 +197,7 @@ impl Pass {
             name: claim.metadata.name.clone().unwrap_or_default(),
             path: path.text(),
             published: Done::Maybe,
-            covered: false,
-            device: None,
-            imprint: None,
-            revision: 0,
+            ..TargetRecord::default()
         };
         self.know(&mut target.revision, claim);
         stored.record.targets.insert(ClaimUid::of(&claim.metadata), target);

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::stored::Stored;
+use crate::agent::failed_at::{FailedAt, failed_at};
 use crate::api::AttachmentUid;
 use crate::disk::{ASIDE, sync};
 
@@ -12,48 +13,20 @@ use crate::disk::{ASIDE, sync};
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// Making or listing the directory failed.
-    #[error("open the records in {path}: {source}")]
-    Open {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("open the records in {0}")]
+    Open(FailedAt),
     /// The disk does not give a file. What is in it may be all that is known of a mount, so nothing is done without it.
     #[error(
-        "read the record {path}: {source}; the agent does not start without it and tries again; if it stays so, repair \
-         the disk, or move the file away and reboot the node, which ends the mounts that it speaks of"
+        "read the record {0}; the agent does not start without it and tries again; if it stays so, repair the disk, or move \
+         the file away and reboot the node, which ends the mounts that it speaks of"
     )]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read(FailedAt),
     /// Storing failed; the call that the record speaks of must not be made.
-    #[error("store the record {path}: {source}")]
-    Store {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("store the record {0}")]
+    Store(FailedAt),
     /// Removing failed.
-    #[error("remove the record {path}: {source}")]
-    Remove {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The task that does the file work ended early.
-    #[error("the task that writes the record {uid} ended: {source}")]
-    Task {
-        /// UID of the Attachment.
-        uid: String,
-        /// Why.
-        source: tokio::task::JoinError,
-    },
+    #[error("remove the record {0}")]
+    Remove(FailedAt),
 }
 
 /// Extension of a record.
@@ -86,20 +59,20 @@ pub(crate) struct Found {
 /// Reads a directory. A file that is no record is set aside under another name, and tried again at each start: another
 /// version may have written it. One that the disk does not give is another matter: it may be a record like any other.
 pub(crate) fn read_all(directory: &Path) -> Result<Found, RecordError> {
-    let fail = |source| RecordError::Open { path: directory.to_owned(), source };
+    let fail = failed_at(directory, RecordError::Open);
     let mut found = Found::default();
     let mut aside = Vec::new();
-    for entry in fs::read_dir(directory).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
+    for entry in fs::read_dir(directory).map_err(&fail)? {
+        let path = entry.map_err(&fail)?.path();
         match path.extension().and_then(|e| e.to_str()) {
             Some(RECORD) => match read(&path)? {
-                Content::Record(stored) => found.records.push(*stored),
-                Content::Other(text) => {
-                    found.unreadable.push(Unreadable::of(set_aside(&path).map_err(fail)?, &text));
+                (_, Some(stored)) => found.records.push(stored),
+                (text, None) => {
+                    found.unreadable.push(Unreadable::of(set_aside(&path).map_err(&fail)?, &text));
                 }
             },
             // A crash before the rename: the call it was written for has not been made.
-            Some(ASIDE) => unless_read_only(fs::remove_file(&path)).map_err(fail)?,
+            Some(ASIDE) => unless_read_only(fs::remove_file(&path)).map_err(&fail)?,
             Some(UNREADABLE) => aside.push(path),
             _ => {}
         }
@@ -107,26 +80,23 @@ pub(crate) fn read_all(directory: &Path) -> Result<Found, RecordError> {
     // The newest first.
     aside.sort();
     for path in aside.into_iter().rev() {
-        match read(&path)? {
-            Content::Record(stored) if take_back(&path, &stored) => found.records.push(*stored),
-            Content::Record(stored) => found.unreadable.push(Unreadable::of_record(path, &stored)),
-            Content::Other(text) => found.unreadable.push(Unreadable::of(path, &text)),
+        let (text, stored) = read(&path)?;
+        match stored.filter(|stored| take_back(&path, stored)) {
+            Some(stored) => found.records.push(stored),
+            // It is no record, or has a newer one beside it, or cannot be given its name back.
+            None => found.unreadable.push(Unreadable::of(path, &text)),
         }
     }
     found.unreadable.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
 }
 
-enum Content {
-    Record(Box<Stored>),
-    Other(Vec<u8>),
-}
-
-fn read(path: &Path) -> Result<Content, RecordError> {
-    let text = fs::read(path).map_err(|source| RecordError::Read { path: path.to_owned(), source })?;
+/// What is in a file, and the record if it is the one that the file is named after.
+fn read(path: &Path) -> Result<(Vec<u8>, Option<Stored>), RecordError> {
+    let text = fs::read(path).map_err(failed_at(path, RecordError::Read))?;
     let stored: Option<Stored> = serde_json::from_slice(&text).ok();
     let named = stored.filter(|stored| stored.record.attachment_uid.as_str() == uid_of(path));
-    Ok(named.map_or(Content::Other(text), |stored| Content::Record(Box::new(stored))))
+    Ok((text, named))
 }
 
 /// UID of the Attachment: a file is named by it, whatever follows.
@@ -224,18 +194,6 @@ impl Unreadable {
             driver_name: field("driverName"),
             handle_name: field("handleName"),
             volume_handle: field("volumeHandle"),
-            path,
-        }
-    }
-
-    /// Makes an unreadable file of a record that has a newer one beside it, or cannot be given its name back.
-    fn of_record(path: PathBuf, stored: &Stored) -> Self {
-        let record = &stored.record;
-        Self {
-            attachment_uid: record.attachment_uid.clone(),
-            driver_name: record.driver_name.clone(),
-            handle_name: record.handle_name.clone(),
-            volume_handle: record.volume_handle.clone(),
             path,
         }
     }

@@ -21,6 +21,7 @@ use super::files;
 pub use super::files::{RecordError, Unreadable};
 use super::state_disk::StateDisk;
 pub use super::stored::Stored;
+use crate::agent::failed_at::failed_at;
 use crate::agent::restore::doubts::Doubts;
 use crate::api::AttachmentUid;
 use crate::disk;
@@ -46,15 +47,15 @@ impl Records {
     /// Reads the records in `directory`, making it if it is missing. Files that are no records are set aside under
     /// another name.
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
-        let fail = |source| RecordError::Open { path: directory.to_owned(), source };
-        fs::create_dir_all(directory).map_err(fail)?;
+        let fail = failed_at(directory, RecordError::Open);
+        fs::create_dir_all(directory).map_err(&fail)?;
         let found = files::read_all(directory)?;
         let known = found.records.into_iter().map(|stored| (stored.record.attachment_uid.clone(), stored));
         Ok(Self {
             directory: directory.to_owned(),
             known: Mutex::new(known.collect()),
             deferred: Mutex::default(),
-            doubts: Doubts::open(directory).map_err(fail)?,
+            doubts: Doubts::open(directory).map_err(&fail)?,
             unreadable: Mutex::new(found.unreadable),
             disk: StateDisk::tried(directory),
             writes: Semaphore::new(WRITES),
@@ -79,8 +80,8 @@ impl Records {
         let found = self.unreadable().into_iter().find(|u| u.attachment_uid == *attachment_uid);
         let Some(unreadable) = found else { return Ok(None) };
         let path = unreadable.path.clone();
-        let done = on_thread(attachment_uid, move || files::dismiss(&path)).await?;
-        done.map_err(|source| RecordError::Store { path: unreadable.path.clone(), source })?;
+        let done = on_thread(move || files::dismiss(&path)).await;
+        done.map_err(failed_at(&unreadable.path, RecordError::Store))?;
         self.unreadable.lock().retain(|u| u.path != unreadable.path);
         Ok(Some(unreadable))
     }
@@ -89,8 +90,7 @@ impl Records {
     /// when this returns.
     pub fn doubt_all(&self) -> Result<(), RecordError> {
         let uids = self.known.lock().values().flat_map(Stored::uids).collect::<Vec<_>>();
-        let raised = self.doubts.raise(uids);
-        raised.map_err(|source| RecordError::Open { path: self.directory.clone(), source })
+        self.doubts.raise(uids).map_err(failed_at(&self.directory, RecordError::Open))
     }
 
     /// UIDs that a record speaks of and that are in doubt.
@@ -103,8 +103,7 @@ impl Records {
     /// VolumeHandles with a record that is in doubt.
     #[must_use]
     pub fn in_doubt(&self) -> BTreeSet<String> {
-        let all: Vec<Stored> = self.known.lock().values().cloned().collect();
-        let doubted = all.into_iter().filter(|stored| !self.doubted(stored).is_empty());
+        let doubted = self.those(|stored| !self.doubted(stored).is_empty()).into_iter();
         doubted.map(|stored| stored.record.handle_name).collect()
     }
 
@@ -126,16 +125,13 @@ impl Records {
     /// The records of what is, or may be, mounted.
     #[must_use]
     pub fn with_traces(&self) -> Vec<Stored> {
-        self.known.lock().values().filter(|stored| stored.record.has_traces()).cloned().collect()
+        self.those(|stored| stored.record.has_traces())
     }
 
     /// The records that the API server does not account for.
     #[must_use]
     pub fn forgotten(&self) -> Vec<Stored> {
-        let known = self.known.lock();
-        let found = known.values().filter(|s| s.record.forgotten.is_some());
-        let sorted: BTreeMap<_, _> = found.map(|s| (s.record.attachment_uid.clone(), s.clone())).collect();
-        sorted.into_values().collect()
+        self.those(|stored| stored.record.forgotten.is_some())
     }
 
     /// The record of an Attachment.
@@ -144,13 +140,17 @@ impl Records {
         self.known.lock().get(attachment_uid).cloned()
     }
 
-    /// The records of a VolumeHandle, in the order of their UIDs.
+    /// The records of a VolumeHandle.
     #[must_use]
     pub fn of_handle(&self, handle_name: &str) -> Vec<Stored> {
-        let known = self.known.lock();
-        let found = known.values().filter(|s| s.record.handle_name == handle_name);
-        let sorted: BTreeMap<_, _> = found.map(|s| (s.record.attachment_uid.clone(), s.clone())).collect();
-        sorted.into_values().collect()
+        self.those(|stored| stored.record.handle_name == handle_name)
+    }
+
+    /// The records of which something is true, in the order of their UIDs.
+    fn those(&self, is_one: impl Fn(&Stored) -> bool) -> Vec<Stored> {
+        let mut found: Vec<_> = self.known.lock().values().filter(|stored| is_one(stored)).cloned().collect();
+        found.sort_by(|one, other| one.record.attachment_uid.cmp(&other.record.attachment_uid));
+        found
     }
 
     /// Names of the VolumeHandles that have a record.
@@ -243,17 +243,17 @@ impl Records {
     async fn write(&self, stored: &Stored) -> Result<(), RecordError> {
         let (uid, handle) = (&stored.record.attachment_uid, stored.record.handle_name.clone());
         let path = self.file(uid);
-        self.keep_unreadable(uid, &path).await?;
-        let fail = |source| RecordError::Store { path: path.clone(), source };
-        let text = serde_json::to_vec(stored).map_err(|e| fail(io::Error::other(e)))?;
+        self.keep_unreadable(&path).await?;
+        let fail = failed_at(&path, RecordError::Store);
+        let text = serde_json::to_vec(stored).map_err(|error| fail(error.into()))?;
         let to = path.clone();
-        self.on_disk(uid, handle, move || disk::replace(&to, &text)).await?.map_err(fail)
+        self.on_disk(uid, handle, move || disk::replace(&to, &text)).await.map_err(fail)
     }
 
     async fn unlink(&self, uid: &AttachmentUid, handle: String) -> Result<(), RecordError> {
         let (directory, of) = (self.directory.clone(), uid.to_owned());
-        let done = self.on_disk(uid, handle, move || files::remove(&directory, &of)).await?;
-        done.map_err(|source| RecordError::Remove { path: self.file(uid), source })
+        let done = self.on_disk(uid, handle, move || files::remove(&directory, &of)).await;
+        done.map_err(failed_at(&self.file(uid), RecordError::Remove))
     }
 
     /// Changes the file of a record. If that fails, the file may say anything between before and after.
@@ -262,26 +262,26 @@ impl Records {
         uid: &AttachmentUid,
         handle: String,
         work: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> Result<io::Result<()>, RecordError> {
+    ) -> io::Result<()> {
         self.deferred.lock().insert(uid.clone(), handle);
         // The semaphore is never closed, so there is always a permit to wait for.
         let _permit = self.writes.acquire().await.ok();
-        let done = on_thread(uid, work).await?;
+        let done = on_thread(work).await;
         match &done {
             Ok(()) => drop(self.deferred.lock().remove(uid)),
             Err(error) => self.disk.failed(error),
         }
-        Ok(done)
+        done
     }
 
     /// Sets aside a file that is no record and has kept its name because it could not be renamed.
-    async fn keep_unreadable(&self, uid: &str, path: &Path) -> Result<(), RecordError> {
+    async fn keep_unreadable(&self, path: &Path) -> Result<(), RecordError> {
         if !self.unreadable.lock().iter().any(|unreadable| unreadable.path == path) {
             return Ok(());
         }
         let from = path.to_owned();
-        let aside = on_thread(uid, move || files::set_aside(&from)).await?;
-        let aside = aside.map_err(|source| RecordError::Store { path: path.to_owned(), source })?;
+        let aside = on_thread(move || files::set_aside(&from)).await;
+        let aside = aside.map_err(failed_at(path, RecordError::Store))?;
         let mut all = self.unreadable.lock();
         all.iter_mut().filter(|u| u.path == path).for_each(|unreadable| unreadable.path.clone_from(&aside));
         Ok(())
@@ -292,13 +292,11 @@ impl Records {
     }
 }
 
-/// Does file work of the record of `uid` on a thread that may block.
+/// Does file work on a thread that may block, for as long as the disk takes.
 async fn on_thread<T: Send + 'static>(
-    uid: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, RecordError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|source| RecordError::Task { uid: uid.to_owned(), source })
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|ended| Err(ended.into()))
 }
 
 #[cfg(test)]

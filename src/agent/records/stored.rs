@@ -8,7 +8,7 @@ use crate::api::ClaimUid;
 use crate::attachment::record::{Done, Imprint, Record};
 
 /// A record as it is stored: what decides, and what the agent itself needs beside it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stored {
     /// What decisions look at.
@@ -39,13 +39,6 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// A record to be stored for the first time, of which nothing was seen yet.
-    pub(crate) fn of(record: Record) -> Self {
-        let (staging_device, staging_imprint, kept_by_driver, flags_seen) = Default::default();
-        let (staged_once, unused) = (false, false);
-        Self { record, staging_device, staging_imprint, staged_once, flags_seen, kept_by_driver, unused }
-    }
-
     /// Nothing that the record says of another boot is certain: what may have been mounted has to be made or undone
     /// again (rule R8). What was never called stays so.
     pub fn enter_boot(&mut self, boot_id: &str) -> bool {
