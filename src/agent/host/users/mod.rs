@@ -63,18 +63,20 @@ pub(crate) struct Question {
 /// being read. What may be kept by a dead one is asked for each volume by itself.
 pub(crate) async fn find(question: Question, node: &MountNamespace) -> Result<Users, HostError> {
     let survey = take_survey().await?;
-    let (asked, of_node, all) = (question.clone(), node.clone(), survey.clone());
-    let ask = move |_: &Path| {
+    let (asked, of_node) = (question.clone(), node.clone());
+    let ask = move |proc: &Path| {
+        let me = fs::read_link("/proc/self/ns/mnt").ok();
+        let driver = asked.driver.and_then(|process| survey::namespace(proc, process));
         let node = of_node.name().inspect_err(|error| tracing::warn!("{error}")).ok();
-        Ok(asked.ask_tables(&all, node.as_deref()))
+        let tables = Tables { survey, own: me.into_iter().chain(driver).collect(), node };
+        Ok(asked.ask_tables(&tables).map(|users| (tables, users)))
     };
-    let Some(mut tables) = KERNEL.at(&HostPath::recorded(PROC), ask).await? else {
+    let Some((tables, mut users)) = KERNEL.at(&HostPath::recorded(PROC), ask).await? else {
         return Ok(Users::default());
     };
-    let mut users = std::mem::take(&mut tables.users);
     if users.is_empty() {
         for left in question.left.values() {
-            question.ask_device(&left.imprint, &survey, &tables, node, &mut users).await?;
+            question.ask_device(&left.imprint, &tables, node, &mut users).await?;
         }
     }
     Ok(users)
@@ -82,14 +84,8 @@ pub(crate) async fn find(question: Question, node: &MountNamespace) -> Result<Us
 
 /// Whether anything is mounted, in any mount namespace that can be seen, on `path` or at a path that has this UID in it.
 pub(crate) async fn is_mounted_somewhere(uid: &str, path: &HostPath) -> Result<bool, HostError> {
-    let me = fs::read_link("/proc/self/ns/mnt").ok();
-    Ok(is_mounted_in(&take_survey().await?, me.as_slice(), uid, path))
-}
-
-fn is_mounted_in(survey: &[Space], own: &[PathBuf], uid: &str, path: &HostPath) -> bool {
-    let there = places(std::iter::once(&path.text()), survey, own);
-    let is_there = |space: &Space, mount: &Mount| mount.is_below(uid) || space.has_at(mount, &there);
-    survey.iter().any(|space| space.table.all().iter().any(|mount| is_there(space, mount)))
+    let own = fs::read_link("/proc/self/ns/mnt").into_iter().collect();
+    Ok(Tables { survey: take_survey().await?, own, node: None }.have_mounted(uid, path))
 }
 
 async fn take_survey() -> Result<Arc<Vec<Space>>, HostError> {
@@ -97,14 +93,50 @@ async fn take_survey() -> Result<Arc<Vec<Space>>, HostError> {
     SURVEY.get(async || KERNEL.at(&HostPath::recorded(PROC), look).await).await
 }
 
-/// The mount tables of all processes, with those that are the agent's, the driver's and the node's.
-#[derive(Debug)]
+/// The mount tables of all processes, and which of them are the agent's, the driver's and the node's.
+#[derive(Clone, Debug)]
 struct Tables {
-    users: Users,
+    survey: Arc<Vec<Space>>,
     /// The mount namespaces of the agent and of the driver.
     own: Vec<PathBuf>,
     /// The node's mount namespace, if it can be told which it is.
     node: Option<PathBuf>,
+}
+
+impl Tables {
+    /// The places of moor's own `paths`, as the agent and the driver see them. A container has a path of that name, or
+    /// with that UID in it, wherever whoever makes its Pod wants.
+    fn places<'a>(&self, paths: impl Iterator<Item = &'a String>) -> Vec<Place> {
+        let known: Vec<&Space> = self.survey.iter().filter(|space| self.are_own(space)).collect();
+        paths.flat_map(|path| known.iter().filter_map(|s| s.table.place_at(Path::new(path)))).collect()
+    }
+
+    /// Whether anything is mounted on `path`, or at a path that has this UID in it.
+    fn have_mounted(&self, uid: &str, path: &HostPath) -> bool {
+        let there = self.places(std::iter::once(&path.text()));
+        let is_there = |space: &Space, mount: &Mount| mount.is_below(uid) || space.has_at(mount, &there);
+        self.survey.iter().any(|space| space.table.all().iter().any(|mount| is_there(space, mount)))
+    }
+
+    /// Names the user of a mount. The agent's, the driver's and the node's namespaces are those of no one process.
+    fn add_mount(&self, users: &mut Users, space: &Space, mount: &Mount) {
+        let point = &mount.point;
+        if is_of_pod(mount) {
+            users.add_mount_of_pod(point);
+        } else if self.is_node(space) {
+            users.add_mount_of_node(point);
+        } else {
+            users.add_mount(Path::new(PROC), point, (!self.are_own(space)).then_some(space.process));
+        }
+    }
+
+    fn are_own(&self, space: &Space) -> bool {
+        self.own.contains(&space.namespace)
+    }
+
+    fn is_node(&self, space: &Space) -> bool {
+        self.node.as_ref() == Some(&space.namespace)
+    }
 }
 
 /// A copy of a mount, in some mount namespace.
@@ -116,25 +148,21 @@ struct Copy<'a> {
 
 impl Question {
     /// The users by their mounts; nothing where they cannot be told from others.
-    fn ask_tables(&self, survey: &[Space], node: Option<&Path>) -> Option<Tables> {
-        let proc = Path::new(PROC);
-        let me = fs::read_link("/proc/self/ns/mnt").ok();
-        let driver = self.driver.and_then(|process| survey::namespace(proc, process));
-        let own: Vec<PathBuf> = me.into_iter().chain(driver).collect();
+    fn ask_tables(&self, tables: &Tables) -> Option<Users> {
         let mut users = Users::default();
-        for copy in self.copies(survey, &own, node)? {
-            add_mount(&mut users, copy.space, copy.mount, &own, node);
+        for copy in self.copies(tables)? {
+            tables.add_mount(&mut users, copy.space, copy.mount);
         }
-        Some(Tables { users, own, node: node.map(Path::to_owned) })
+        Some(users)
     }
 
     /// The copies that there are; nothing where they cannot be told from those of others: the driver has the same
     /// mounted for itself, or for somebody else's volume that is the same tree.
-    fn copies<'a>(&self, survey: &'a [Space], own: &[PathBuf], node: Option<&Path>) -> Option<Vec<Copy<'a>>> {
-        let by_right = places(self.by_right.iter(), survey, own);
-        let theirs = places(self.left.values().map(|left| &left.path), survey, own);
-        let recorded = places(self.recorded.iter(), survey, own);
-        let known = || survey.iter().filter(|space| own.contains(&space.namespace));
+    fn copies<'a>(&self, tables: &'a Tables) -> Option<Vec<Copy<'a>>> {
+        let by_right = tables.places(self.by_right.iter());
+        let theirs = tables.places(self.left.values().map(|left| &left.path));
+        let recorded = tables.places(self.recorded.iter());
+        let known = || tables.survey.iter().filter(|space| tables.are_own(space));
         let inside = |folder| known().filter_map(move |space| space.table.place_in(Path::new(folder)));
         let folders: Vec<Place> = self.folders.iter().flat_map(inside).collect();
         let meant = |space: &Space, mount: &Mount| {
@@ -147,12 +175,10 @@ impl Question {
                 // What no record speaks of is nobody's by right.
                 && (!space.has_within(mount, &folders) || space.has_within(mount, &recorded))
         };
-        let root_of_node = survey
-            .iter()
-            .filter(|space| node == Some(&space.namespace))
-            .find_map(|space| space.table.at(Path::new("/")).pop());
+        let mut of_node = tables.survey.iter().filter(|space| tables.is_node(space));
+        let root_of_node = of_node.find_map(|space| space.table.at(Path::new("/")).pop());
         let kept = |space: &Space, mount: &Mount| {
-            let known = own.contains(&space.namespace) || node == Some(&space.namespace);
+            let known = tables.are_own(space) || tables.is_node(space);
             self.kept_by_driver.iter().map(Path::new).any(|place| {
                 known && mount.point == place
                     || root_of_node.is_some_and(|root| is_seen_through(space, root, place, &mount.point))
@@ -170,20 +196,19 @@ impl Question {
             let found = space.table.all().iter().filter(counts);
             found.map(|mount| Copy { space, mount }).collect::<Vec<_>>()
         };
-        Some(survey.iter().flat_map(of).collect())
+        Some(tables.survey.iter().flat_map(of).collect())
     }
 
     /// Whether the device is in use, if it is still the same and all of it is the volume.
     async fn ask_device(
         &self,
         imprint: &Imprint,
-        survey: &Arc<Vec<Space>>,
         tables: &Tables,
         node: &MountNamespace,
         users: &mut Users,
     ) -> Result<(), HostError> {
         if imprint.raw {
-            return self.ask_raw(imprint, survey, tables, node, users).await;
+            return self.ask_raw(imprint, tables, node, users).await;
         }
         // Beside claims that stay, or where it is staged, the file system is in use by right.
         let whole = imprint.root == "/" && !self.staged && !self.writers;
@@ -221,28 +246,9 @@ async fn name(users: &mut Users, found: BTreeSet<i32>, busy: Option<String>) -> 
     Ok(())
 }
 
-/// The places of moor's own `paths`, as the agent and the driver see them. A container has a path of that name, or
-/// with that UID in it, wherever whoever makes its Pod wants.
-fn places<'a>(paths: impl Iterator<Item = &'a String>, survey: &[Space], own: &[PathBuf]) -> Vec<Place> {
-    let known: Vec<&Space> = survey.iter().filter(|space| own.contains(&space.namespace)).collect();
-    paths.flat_map(|path| known.iter().filter_map(|s| s.table.place_at(Path::new(path)))).collect()
-}
-
 /// Whether kubelet has made a mount for a Pod, of something that is mounted already.
 fn is_of_pod(mount: &Mount) -> bool {
     OF_PODS.iter().any(|folder| mount.is_below(folder))
-}
-
-/// Names the user of a copy. `own` and `node` are the namespaces of no one process.
-fn add_mount(users: &mut Users, space: &Space, mount: &Mount, own: &[PathBuf], node: Option<&Path>) {
-    let (namespace, point) = (&space.namespace, &mount.point);
-    if is_of_pod(mount) {
-        users.add_mount_of_pod(point);
-    } else if node == Some(namespace) {
-        users.add_mount_of_node(point);
-    } else {
-        users.add_mount(Path::new(PROC), point, (!own.contains(namespace)).then_some(space.process));
-    }
 }
 
 /// Whether `point` is a place of the node's as it is seen by who has mounted the node's tree, and not a place of his own

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use super::survey::{Space, folder_of as process_folder};
-use super::{PROC, Question, Tables, Users, add_mount, device, is_kept, name, places, text_of};
+use super::survey::folder_of as process_folder;
+use super::{PROC, Question, Tables, Users, device, is_kept, name, text_of};
 use crate::agent::failed_at::failed_at;
 use crate::agent::host::error::HostError;
 use crate::agent::host::mount_namespace::MountNamespace;
@@ -26,7 +25,6 @@ impl Question {
     pub(super) async fn ask_raw(
         &self,
         imprint: &Imprint,
-        survey: &Arc<Vec<Space>>,
         tables: &Tables,
         node: &MountNamespace,
         users: &mut Users,
@@ -35,13 +33,12 @@ impl Question {
         else {
             return Ok(());
         };
-        let (asked, seen) = (self.clone(), survey.clone());
-        let (own, of_node) = (tables.own.clone(), tables.node.clone());
+        let (asked, seen) = (self.clone(), tables.clone());
         let mut named = std::mem::take(users);
         let holding = move |folder: &Path| {
             let Some(number) = same_disk(&disk) else { return Ok((named, None)) };
             let parts = parts(folder, number)?;
-            asked.add_holders(&seen, &parts, &own, of_node.as_deref(), &mut named);
+            asked.add_holders(&seen, &parts, &mut named);
             let numbers: BTreeSet<_> = parts.iter().filter_map(|part| number_of(&part.number)).collect();
             Ok((named, Some((number, numbers))))
         };
@@ -56,7 +53,7 @@ impl Question {
                 files.retain(|file| file.writes);
             }
         }
-        self.add_loops(survey, &numbers, &text_of(number), users).await?;
+        self.add_loops(tables, &numbers, &text_of(number), users).await?;
         let are_it = numbers.clone();
         let found = device::who_has(files, move |link| device::is_device(link, &are_it)).await?;
         name(users, found, None).await?;
@@ -71,22 +68,15 @@ impl Question {
 
     /// The users of a raw device, or of a part of it, that have no file of it open: mounts of what is on it, wherever
     /// they are, and other devices that are made of it (device mapper, RAID).
-    fn add_holders(
-        &self,
-        survey: &[Space],
-        parts: &[Part],
-        own: &[PathBuf],
-        node: Option<&Path>,
-        users: &mut Users,
-    ) {
-        let by_right = places(self.by_right.iter(), survey, own);
+    fn add_holders(&self, tables: &Tables, parts: &[Part], users: &mut Users) {
+        let by_right = tables.places(self.by_right.iter());
         for part in parts {
-            for space in survey {
+            for space in &*tables.survey {
                 let of_it = |mount: &&Mount| {
                     mount.device == part.number && self.means(mount) && !space.has_at(mount, &by_right)
                 };
                 for mount in space.table.all().iter().filter(of_it) {
-                    add_mount(users, space, mount, own, node);
+                    tables.add_mount(users, space, mount);
                 }
             }
             for holder in part.holders.iter().filter(|holder| self.means_device(holder)) {
@@ -99,13 +89,13 @@ impl Question {
     /// namespaces; whose path does not answer is on no device's node.
     async fn add_loops(
         &self,
-        survey: &Arc<Vec<Space>>,
+        tables: &Tables,
         numbers: &BTreeSet<(u32, u32)>,
         number: &str,
         users: &mut Users,
     ) -> Result<(), HostError> {
         for (name, path) in KERNEL.at(&HostPath::recorded(BLOCK), loops).await? {
-            let (survey, numbers) = (survey.clone(), numbers.clone());
+            let (survey, numbers) = (tables.survey.clone(), numbers.clone());
             let below = path.strip_prefix("/").unwrap_or(&path).to_owned();
             let is_it = move |proc: &Path| {
                 let roots = survey.iter().map(|space| process_folder(proc, space.process).join("root"));

@@ -38,10 +38,18 @@ fn question() -> Question {
     }
 }
 
-/// The places of what counts; `own` is the namespace of the agent and the driver.
-fn points(question: &Question, survey: &[Space]) -> Vec<String> {
-    let copies =
-        question.copies(survey, &[PathBuf::from("own")], Some(Path::new("node"))).unwrap_or_default();
+/// `own` is the namespace of the agent and the driver.
+fn tables(survey: impl Into<Vec<Space>>, node: &str) -> Tables {
+    Tables { survey: Arc::new(survey.into()), own: vec!["own".into()], node: Some(node.into()) }
+}
+
+/// The places of what counts.
+fn points(question: &Question, survey: impl Into<Vec<Space>>) -> Vec<String> {
+    points_in(question, &tables(survey, "node"))
+}
+
+fn points_in(question: &Question, tables: &Tables) -> Vec<String> {
+    let copies = question.copies(tables).unwrap_or_default();
     copies.into_iter().map(|copy| copy.mount.point.display().to_string()).collect()
 }
 
@@ -51,7 +59,7 @@ fn a_copy_counts_wherever_it_is_mounted() {
         space("own", &[("/other", "/k/claims/c-2/target rw")]),
         space("container", &[("/vol", "/data rw"), ("/vol/sub", "/sub ro"), ("/vol2", "/no rw")]),
     ];
-    assert_eq!(points(&question(), &survey), ["/data", "/sub"]);
+    assert_eq!(points(&question(), survey), ["/data", "/sub"]);
 }
 
 #[test]
@@ -62,20 +70,19 @@ fn what_is_mounted_by_right_is_no_copy() {
         space("other", &[("9:1 /k/staging", "/all rw"), ("/vol", "/all/a-1 rw")]),
     ];
     let staged = Question { by_right: ["/k/staging/a-1".to_owned()].into(), ..question() };
-    assert!(points(&staged, &survey).is_empty());
+    assert!(points(&staged, survey).is_empty());
 }
 
 /// Whoever makes a Pod chooses where its containers have a volume.
 #[test]
 fn a_container_with_a_place_of_moors_name_is_a_user() {
     for at in ["/k/staging/a-1", "/x/a-1", "/c-2/data", "/k/claims/c-2/target"] {
-        let survey = [space("container", &[("/vol", &format!("{at} rw"))])];
+        let container = || space("container", &[("/vol", &format!("{at} rw"))]);
         let by_right = ["/k/staging/a-1", "/k/claims/c-2/target"].map(str::to_owned).into();
         let asked = Question { by_right, ..question() };
-        assert_eq!(points(&asked, &survey), [at], "without moor's own mounts");
-        let [container] = survey;
+        assert_eq!(points(&asked, [container()]), [at], "without moor's own mounts");
         let own = space("own", &[("/vol", "/k/staging/a-1 rw"), ("/vol", "/k/claims/c-2/target rw")]);
-        assert_eq!(points(&asked, &[own, container]), [at]);
+        assert_eq!(points(&asked, [own, container()]), [at]);
     }
 }
 
@@ -88,14 +95,14 @@ fn beside_readers_only_who_can_write_is_meant() {
     ];
     let by_right = ["/k/staging/a-1", "/k/claims/c-2/target"].map(str::to_owned).into();
     let beside_readers = Question { by_right, writers: true, ..question() };
-    assert_eq!(points(&beside_readers, &survey), ["/writes"]);
+    assert_eq!(points(&beside_readers, survey), ["/writes"]);
 }
 
 /// A driver that binds from a mount of its own, or the mount of somebody else whose volume is the same tree.
 #[test]
 fn where_others_have_the_same_nothing_can_be_told() {
     let survey = [space("own", &[("/vol", "/driver/keeps rw")]), space("container", &[("/vol", "/data rw")])];
-    assert!(question().copies(&survey, &[PathBuf::from("own")], None).is_none());
+    assert!(question().copies(&tables(survey, "nobody")).is_none());
 }
 
 /// A claim that was removed by hand, or a publish that a driver has gone on with after its claim was gone.
@@ -119,13 +126,10 @@ fn what_no_record_speaks_of_in_moors_folders_excuses_nobody() {
             space("own", &[("0:40 /", "/k/targets rw")]),
             space("container", &[("/vol", "/data rw")]),
         ];
-        assert_eq!(points(&question(), &survey), [&left_over, &left_over_too, "/data"]);
+        assert_eq!(points(&question(), survey), [&left_over, &left_over_too, "/data"]);
     }
     let others = [space("own", &[("/vol", "/k/claims/c-2/target rw")])];
-    assert!(
-        question().copies(&others, &[PathBuf::from("own")], None).is_none(),
-        "a claim's of the same tree"
-    );
+    assert!(question().copies(&tables(others, "nobody")).is_none(), "a claim's of the same tree");
 }
 
 /// A driver that mounts on the node itself, as for several volumes at once, at a place that was seen in time.
@@ -137,8 +141,9 @@ fn what_the_driver_keeps_on_the_node_is_no_user_and_hides_none() {
         space("container", &[("/vol", "/data rw")]),
     ];
     let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
-    assert_eq!(points(&told, &survey), ["/mnt", "/data"]);
-    let users = told.ask_tables(&survey, Some(Path::new("node"))).unwrap().users.to_string();
+    let tables = tables(survey, "node");
+    assert_eq!(points_in(&told, &tables), ["/mnt", "/data"]);
+    let users = told.ask_tables(&tables).unwrap().to_string();
     assert!(users.contains("/mnt on the node itself") && !users.contains("shares"), "{users}");
 }
 
@@ -151,16 +156,16 @@ fn a_container_with_a_place_of_the_drivers_name_is_a_user() {
         space("other", &[("9:1 /", "/host ro"), ("/vol", "/x/driver/shares rw")]),
     ];
     let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
-    assert_eq!(points(&told, &survey), ["/driver/shares", "/x/driver/shares"]);
+    assert_eq!(points(&told, survey), ["/driver/shares", "/x/driver/shares"]);
 }
 
 #[test]
 fn what_a_driver_keeps_in_a_namespace_that_it_shares_with_the_node_hides_no_user() {
     let survey =
         [space("own", &[("/vol", "/driver/shares rw")]), space("container", &[("/vol", "/data rw")])];
-    let own = [PathBuf::from("own")];
     let told = Question { kept_by_driver: vec!["/driver/shares".to_owned()], ..question() };
-    let copies = told.copies(&survey, &own, Some(&own[0])).unwrap();
+    let tables = tables(survey, "own");
+    let copies = told.copies(&tables).unwrap();
     let [copy] = copies.as_slice() else { panic!("{copies:?}") };
     assert_eq!(copy.mount.point, Path::new("/data"));
 }
@@ -169,7 +174,7 @@ fn what_a_driver_keeps_in_a_namespace_that_it_shares_with_the_node_hides_no_user
 #[test]
 fn what_is_still_at_its_path_for_the_driver_is_a_copy() {
     let survey = [space("own", &[("/vol", "/k/claims/c-1/target rw")])];
-    assert_eq!(points(&question(), &survey), ["/k/claims/c-1/target"]);
+    assert_eq!(points(&question(), survey), ["/k/claims/c-1/target"]);
 }
 
 /// The kernel would end it with the directory, and tell nobody.
@@ -180,15 +185,15 @@ fn what_anybody_has_mounted_at_a_target_is_seen() {
         // Bound from what is not mounted any more: it is somewhere else.
         space("container", &[("/c-1/target", "/data rw")]),
     ];
-    let is_mounted = |survey: &[Space]| {
+    let is_mounted = |survey: [Space; 2]| {
         let target = HostPath::recorded("/k/targets/c-1/target");
-        is_mounted_in(survey, &[PathBuf::from("own")], CLAIM, &target)
+        tables(survey, "nobody").have_mounted(CLAIM, &target)
     };
-    assert!(!is_mounted(&survey));
+    assert!(!is_mounted(survey));
     let driver = [space("own", &[]), space("driver", &[("/vol", "/host/k/targets/c-1/target rw")])];
-    assert!(is_mounted(&driver));
+    assert!(is_mounted(driver));
     let by_another_name = [("9:1 /k/targets/c-1", "/x rw"), ("/vol", "/x/target rw")];
-    assert!(is_mounted(&[space("own", &[]), space("container", &by_another_name)]));
+    assert!(is_mounted([space("own", &[]), space("container", &by_another_name)]));
 }
 
 /// As kubelet makes it for a subPath, which may be all of the volume, and for a `local` PersistentVolume of the claim's path.
@@ -199,7 +204,7 @@ fn what_a_pod_has_of_it_in_our_own_namespace_is_no_excuse() {
         let at = format!("/k/pods/p/{of_pod}");
         let survey =
             [space("own", &[(root, &format!("{at} rw"))]), space("container", &[(root, "/data rw")])];
-        assert_eq!(points(&question(), &survey), [at.as_str(), "/data"], "{root}");
+        assert_eq!(points(&question(), survey), [at.as_str(), "/data"], "{root}");
     }
 }
 
@@ -229,11 +234,10 @@ async fn a_raw_device_with_a_mounted_file_system_is_in_use() {
         Imprint { device: "0:6".into(), root: "/sdb".into(), source: None, disk: disk(&number), raw: true };
     let part = format!("{number} /");
     let mounts = [(part.as_str(), "/k/staging/a-1 rw"), (part.as_str(), "/inside rw")];
-    let survey = Arc::new(vec![space("own", &mounts)]);
+    let tables = tables([space("own", &mounts)], "nobody");
     let asked = Question { by_right: ["/k/staging/a-1".to_owned()].into(), ..question() };
-    let tables = Tables { users: Users::default(), own: vec!["own".into()], node: None };
     let mut users = Users::default();
-    asked.ask_device(&imprint, &survey, &tables, &MountNamespace::default(), &mut users).await.unwrap();
+    asked.ask_device(&imprint, &tables, &MountNamespace::default(), &mut users).await.unwrap();
     let said = users.to_string();
     assert!(said.contains("/inside") && !said.contains("staging"), "{said}");
 }
@@ -244,9 +248,9 @@ async fn said_of(asked: &Question, number: &str) -> String {
         Imprint { device: "0:6".into(), root: "/x".into(), source: None, disk: disk(number), raw: true };
     let survey = Arc::new(survey::take(Path::new(PROC)).unwrap());
     let own = vec![std::fs::read_link("/proc/self/ns/mnt").unwrap()];
-    let tables = Tables { users: Users::default(), own, node: None };
+    let tables = Tables { survey, own, node: None };
     let mut users = Users::default();
-    asked.ask_device(&imprint, &survey, &tables, &MountNamespace::default(), &mut users).await.unwrap();
+    asked.ask_device(&imprint, &tables, &MountNamespace::default(), &mut users).await.unwrap();
     users.to_string()
 }
 
