@@ -124,32 +124,27 @@ impl Agent {
             .ok_or_else(|| Failure::plugin_not_running(rpc, driver, &self.node_name))
     }
 
-    /// The secrets of a call. Live, and not kept.
-    pub async fn secrets(&self, rpc: Rpc, namespace: &str, name: Option<&str>) -> Result<Secrets, Failure> {
-        let Some(name) = name else { return Ok(Secrets::none()) };
-        let found = secrets::fetch(&self.client, namespace, name).await;
-        found
-            .map(|data| Secrets::from(data.reveal()))
-            .map_err(|error| Failure::secret(rpc, namespace, &error))
-    }
-
-    /// The secrets of an undo call: one whose Secret is gone is made without (rule R12). Says so in words.
-    pub async fn secrets_for_undo(
+    /// The secrets of a call. Live, and not kept. An undo call whose Secret is gone is made without (rule R12), and says so in
+    /// words.
+    pub async fn secrets(
         &self,
         rpc: Rpc,
         namespace: &str,
         name: Option<&str>,
     ) -> Result<(Secrets, Option<String>), Failure> {
         let Some(name) = name else { return Ok((Secrets::none(), None)) };
+        let undoes = rpc.is_inverse();
         match secrets::fetch(&self.client, namespace, name).await {
             Ok(data) => Ok((Secrets::from(data.reveal()), None)),
-            Err(SecretError::NotFound(secret)) => {
+            Err(SecretError::NotFound(secret)) if undoes => {
                 tracing::warn!(%rpc, secret, "the Secret is gone; the call is made without it");
                 Ok((Secrets::none(), Some(format!("Secret {secret} is gone, {rpc} was called without it"))))
             }
             // A namespace that is being deleted loses roles and Secrets in any order, and nothing can be put back
             // into it: what may not be read there will not be readable again (trap B31).
-            Err(SecretError::Unreadable(ApiError::Forbidden { .. })) if self.is_ending(namespace).await => {
+            Err(SecretError::Unreadable(ApiError::Forbidden { .. }))
+                if undoes && self.is_ending(namespace).await =>
+            {
                 tracing::warn!(%rpc, namespace, secret = name, "its namespace is being deleted; the call is made without the Secret");
                 let note = format!(
                     "Secret {name} cannot be read and its namespace is being deleted, {rpc} was called without it"

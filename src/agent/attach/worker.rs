@@ -77,7 +77,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     }
     // Before the read, not after it: a step that waits costs no read.
     let expected = expected(&seen);
-    agent.is_due(&retry_step(attachment, expected))?;
+    agent.is_due(&Step::of(&**attachment, expected))?;
     let handle = agent.get_live::<VolumeHandle>(&seen.handle_name).await?.map(|h| HandleSeen::of(&h));
     let planned = controller_side::plan(&seen, &instance, &HandleRead::Read(handle.as_ref()));
     tracing::debug!(attachment = seen.name, step = ?planned, "next step");
@@ -92,7 +92,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     };
     if rpc != expected {
         // What the VolumeHandle has shown to be due has a wait of its own.
-        agent.is_due(&retry_step(attachment, rpc))?;
+        agent.is_due(&Step::of(&**attachment, rpc))?;
     }
     if same_node_id::matters(&seen, planned) {
         let locks = audit::live_locks(agent, &seen.handle_name).await?;
@@ -100,11 +100,20 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
             return Err(Failure::same_node_id(rpc, &seen, other).into());
         }
     }
-    if planned == ControllerStep::Publish {
-        publish(agent, attachment).await
-    } else {
-        unpublish(agent, attachment).await
+    let fixed = &attachment.spec.fixed;
+    let due = Due { agent, rpc, driver: &fixed.driver_name, key: Parked::Handle(fixed.handle_name.clone()) };
+    let _turn = due.turn().await?;
+    let namespace = &attachment.spec.volume.namespace;
+    let means = due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;
+    if let Some(moved_on) = look(&due, attachment).await? {
+        return Ok(moved_on);
     }
+    if planned == ControllerStep::Publish {
+        publish(&due, attachment, means).await?;
+    } else {
+        unpublish(&due, attachment, means).await?;
+    }
+    Ok(Outcome::Went)
 }
 
 /// The call that a read of the VolumeHandle would most likely lead to.
@@ -112,59 +121,32 @@ fn expected(seen: &AttachmentSeen) -> Rpc {
     if seen.deleted { Rpc::ControllerUnpublishVolume } else { Rpc::ControllerPublishVolume }
 }
 
-fn retry_step(attachment: &Attachment, rpc: Rpc) -> Step<'_> {
-    let meta = &attachment.metadata;
-    Step { uid: meta.uid.as_deref().unwrap_or_default(), rpc, generation: meta.generation.unwrap_or(0) }
-}
-
-async fn publish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
-    const RPC: Rpc = Rpc::ControllerPublishVolume;
-    let fixed = &attachment.spec.fixed;
-    let due = due(agent, attachment, RPC);
-    let _turn = due.turn().await?;
-    let namespace = &attachment.spec.volume.namespace;
-    let Means { serving, secrets, .. } =
-        due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;
-    if let Some(moved_on) = look(&due, attachment).await? {
-        return Ok(moved_on);
-    }
-    let args = arguments::controller_publish(attachment, secrets);
-    let call = serving.plugin.controller_publish_volume(args);
-    let called = agent.call(&fixed.driver_name, RPC, call).await;
+async fn publish(due: &Due<'_>, attachment: &Arc<Attachment>, means: Means) -> Result<(), NotDone> {
+    let args = arguments::controller_publish(attachment, means.secrets);
+    let call = means.serving.plugin.controller_publish_volume(args);
+    let called = due.agent.call(due.driver, due.rpc, call).await;
     let published = called.map_err(|error| Failure::of_attach(&error))?;
-    match attached(agent, attachment, &published.publish_context).await {
-        Ok(()) => Ok(Outcome::Went),
-        Err(ApiError::Invalid { message, .. }) => Err(Failure::unstorable(RPC, &message).into()),
-        Err(error) => Err(error.into()),
+    match attached(due.agent, attachment, &published.publish_context).await {
+        Err(ApiError::Invalid { message, .. }) => Err(Failure::unstorable(due.rpc, &message).into()),
+        written => Ok(written?),
     }
 }
 
-async fn unpublish(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
-    const RPC: Rpc = Rpc::ControllerUnpublishVolume;
-    let fixed = &attachment.spec.fixed;
-    let due = due(agent, attachment, RPC);
-    let _turn = due.turn().await?;
-    let namespace = &attachment.spec.volume.namespace;
-    let Means { serving, secrets, note } =
-        due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;
-    if let Some(moved_on) = look(&due, attachment).await? {
-        return Ok(moved_on);
-    }
+async fn unpublish(due: &Due<'_>, attachment: &Arc<Attachment>, means: Means) -> Result<(), NotDone> {
+    let Means { serving, secrets, note } = means;
     let args = arguments::controller_unpublish(attachment, secrets);
     let call = serving.plugin.controller_unpublish_volume(args);
-    let called = agent.call(&fixed.driver_name, RPC, call).await;
-    if let Err(error) = called {
-        let mut failure = already_gone(agent, attachment, &error).await.err();
-        if let (Some(failure), Some(note)) = (&mut failure, &note) {
+    if let Err(error) = due.agent.call(due.driver, due.rpc, call).await
+        && let Err(mut failure) = already_gone(due.agent, attachment, &error).await
+    {
+        if let Some(note) = note {
             failure.message = format!("{} ({note})", failure.message);
         }
-        if let Some(failure) = failure {
-            return Err(failure.into());
-        }
+        return Err(failure.into());
     }
     let message = format!("detached from node {}", attachment.spec.node_name);
-    detached(agent, attachment, note.map_or(message.clone(), |note| format!("{message}; {note}"))).await?;
-    Ok(Outcome::Went)
+    let message = note.map_or(message.clone(), |note| format!("{message}; {note}"));
+    Ok(detached(due.agent, attachment, message).await?)
 }
 
 /// The last look before a call, after all that takes time (docs/adr/0012): what it comes to if the Attachment is not as it
@@ -198,12 +180,6 @@ async fn already_gone(agent: &Agent, attachment: &Attachment, error: &CallError)
     let uid = Some(fixed.plugin_uid.as_str());
     let earlier = Earlier { plugin: &fixed.plugin_name, uid, done: "attached", undone: "detached" };
     not_found::is_gone(agent, error, earlier).await
-}
-
-/// A call for the Attachment.
-fn due<'a>(agent: &'a Agent, attachment: &'a Attachment, rpc: Rpc) -> Due<'a> {
-    let fixed = &attachment.spec.fixed;
-    Due { agent, rpc, driver: &fixed.driver_name, key: Parked::Handle(fixed.handle_name.clone()) }
 }
 
 async fn attached(
@@ -261,7 +237,7 @@ async fn record_failure(
     attachment: &Arc<Attachment>,
     failure: &Failure,
 ) -> Result<(), ApiError> {
-    let (step, driver) = (retry_step(attachment, failure.rpc), &attachment.spec.fixed.driver_name);
+    let (step, driver) = (Step::of(&**attachment, failure.rpc), &attachment.spec.fixed.driver_name);
     let attempt = agent.count(&step, failure, driver, std::slice::from_ref(attachment));
     let counted = Counted { failure, attempt, node: &attachment.spec.node_name };
     agent.write_failure_on_attachment(attachment, counted).await

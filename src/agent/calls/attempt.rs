@@ -138,11 +138,7 @@ impl<'a> Due<'a> {
     /// The process and the secrets, which may take their time. An undo goes without a Secret that is gone (rule R12).
     pub async fn means(&self, namespace: &str, secret: Option<&str>) -> Result<Means, Failure> {
         let serving = self.agent.serving(self.rpc, self.driver)?;
-        let (secrets, note) = if self.rpc.is_inverse() {
-            self.agent.secrets_for_undo(self.rpc, namespace, secret).await?
-        } else {
-            (self.agent.secrets(self.rpc, namespace, secret).await?, None)
-        };
+        let (secrets, note) = self.agent.secrets(self.rpc, namespace, secret).await?;
         Ok(Means { serving, secrets, note })
     }
 }

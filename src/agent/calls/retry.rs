@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use kube::Resource;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -33,7 +34,14 @@ pub struct Step<'a> {
     pub generation: i64,
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    /// A call about an object.
+    #[must_use]
+    pub fn of(object: &'a impl Resource, rpc: Rpc) -> Self {
+        let meta = object.meta();
+        Self { uid: meta.uid.as_deref().unwrap_or_default(), rpc, generation: meta.generation.unwrap_or(0) }
+    }
+
     fn key(&self) -> Key {
         (self.uid.to_owned(), self.rpc.service())
     }

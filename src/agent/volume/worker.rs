@@ -36,11 +36,6 @@ pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     }
 }
 
-fn step(volume: &Volume, rpc: Rpc) -> Step<'_> {
-    let meta = &volume.metadata;
-    Step { uid: meta.uid.as_deref().unwrap_or_default(), rpc, generation: meta.generation.unwrap_or(0) }
-}
-
 /// One call of one Volume.
 struct Pass<'a> {
     call: VolumeCall,
@@ -50,7 +45,7 @@ struct Pass<'a> {
 impl Pass<'_> {
     /// Everything that takes its time comes before the live reads, and the call right after them.
     async fn attempt(&self, volume: &Arc<Volume>) -> Result<Next, NotDone> {
-        self.due.agent.is_due(&step(volume, self.due.rpc))?;
+        self.due.agent.is_due(&Step::of(&**volume, self.due.rpc))?;
         let _turn = self.due.turn().await?;
         let prepared = match prepare(&self.due, volume).await {
             Ok(prepared) => prepared,
@@ -216,7 +211,7 @@ impl Pass<'_> {
         }
         let failure = &failure;
         let objects = std::slice::from_ref(volume);
-        let attempt = agent.count(&step(volume, failure.rpc), failure, self.due.driver, objects);
+        let attempt = agent.count(&Step::of(&**volume, failure.rpc), failure, self.due.driver, objects);
         let counted = Counted { failure, attempt, node: &agent.node_name };
         // Also onto a Volume that was deleted meanwhile: whether there may be a volume is what the call has shown, and
         // nothing will show it again once a later call may have been one that repeats it.
