@@ -34,7 +34,7 @@ use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::node::LeanNode;
 use crate::k8s::watch::{STALLED, WentBack};
-use crate::k8s::{ApiError, Writer, queue, read};
+use crate::k8s::{ApiError, Next, Queue, Writer, queue, read};
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
@@ -253,26 +253,31 @@ fn watch_ended(agent: &Agent, ended: Result<WentBack, JoinError>) -> Error {
 
 fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     let queues = &agent.queues;
-    let panics = || agent.metrics.panics.clone();
-    let me = agent.clone();
-    let work = move |key| node::worker::work(me.clone(), key);
-    set.spawn(queue::run(queues.nodes.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
-    let me = agent.clone();
-    let work = move |key| attach::worker::work(me.clone(), key);
-    set.spawn(queue::run(queues.handles.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
-    let me = agent.clone();
-    let work = move |key| volume::worker::work(me.clone(), key);
-    set.spawn(queue::run(queues.volumes.clone(), WORKERS, work, panics(), shutdown.clone().begun()));
-    let me = agent.clone();
-    let work = move |driver: String| {
-        let me = me.clone();
-        async move { plugin_instance::reconcile(&me, &driver).await }
-    };
-    set.spawn(queue::run(queues.instances.clone(), 4, work, panics(), shutdown.clone().begun()));
-    let me = agent.clone();
-    let work = move |driver| audit::work(me.clone(), driver);
+    let mut run = Workers { agent, shutdown, set };
+    run.spawn(&queues.nodes, WORKERS, node::worker::work);
+    run.spawn(&queues.handles, WORKERS, attach::worker::work);
+    run.spawn(&queues.volumes, WORKERS, volume::worker::work);
+    run.spawn(&queues.instances, 4, plugin_instance::work);
     // One at a time, and no part of what has to turn: the listing of a large driver takes as long as it takes.
-    set.spawn(queue::run(queues.audits.clone(), 1, work, panics(), shutdown.clone().begun()));
+    run.spawn(&queues.audits, 1, audit::work);
+}
+
+/// The workers of all queues.
+struct Workers<'a> {
+    agent: &'a Arc<Agent>,
+    shutdown: &'a Shutdown,
+    set: &'a mut JoinSet<()>,
+}
+
+impl Workers<'_> {
+    fn spawn<F>(&mut self, queue: &Arc<Queue<String>>, at_a_time: usize, work: fn(Arc<Agent>, String) -> F)
+    where
+        F: Future<Output = Next> + Send + 'static,
+    {
+        let (agent, panics) = (self.agent.clone(), self.agent.metrics.panics.clone());
+        let work = move |key| work(agent.clone(), key);
+        self.set.spawn(queue::run(queue.clone(), at_a_time, work, panics, self.shutdown.clone().begun()));
+    }
 }
 
 /// The check for the Lease, which is renewed only while watches are heard from and workers turn (trap B27).

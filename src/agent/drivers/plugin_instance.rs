@@ -4,6 +4,7 @@
 //! ending writes late is put right.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -29,8 +30,8 @@ const UNREGISTERED: Duration = Duration::from_secs(15);
 const MAX_ERROR: usize = 2048;
 
 /// Brings the PluginInstance of one driver up to date.
-pub async fn reconcile(agent: &Agent, driver: &str) -> Next {
-    match step(agent, driver).await {
+pub async fn work(agent: Arc<Agent>, driver: String) -> Next {
+    match step(&agent, &driver).await {
         Ok(next) => next,
         Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
