@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::attach::audits::Audits;
 use super::caches::Caches;
 use super::calls::budgets::Budgets;
-use super::calls::failure::Failure;
+use super::calls::failure::{DriverOn, Failure};
 use super::calls::retry::Retries;
 use super::drivers::endpoint::Serving;
 use super::drivers::registry::Registry;
@@ -114,6 +114,11 @@ impl Agent {
         plugin.spec.socket_path.as_ref().map(|path| self.plugin_dir.join(path))
     }
 
+    /// A driver on this node.
+    pub fn driver_here<'a>(&'a self, driver: &'a str) -> DriverOn<'a> {
+        DriverOn { driver, node: &self.node_name }
+    }
+
     /// The process that answers with this driver name and serves what the call needs, or why there is none. A Plugin that
     /// is gone does not matter: undo goes on as long as the recorded driver answers (rule R9).
     pub fn serving(&self, rpc: Rpc, driver: &str) -> Result<Serving, Failure> {
@@ -121,7 +126,7 @@ impl Agent {
         self.registry
             .best(driver, rpc.service(), socket.as_deref())
             .and_then(|endpoint| endpoint.serving)
-            .ok_or_else(|| Failure::plugin_not_running(rpc, driver, &self.node_name))
+            .ok_or_else(|| Failure::plugin_not_running(rpc, self.driver_here(driver)))
     }
 
     /// The secrets of a call. Live, and not kept. An undo call whose Secret is gone is made without (rule R12), and says so in

@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::calls::failure::Failure;
+use crate::agent::calls::failure::{DriverOn, Failure};
 use crate::agent::calls::retry::Attempt;
 use crate::agent::calls::status::failed;
 use crate::api::volume::Rejected;
@@ -20,7 +20,8 @@ fn attempt(number: u32) -> Attempt {
 #[test]
 fn what_a_worker_writes_about_its_own_failure_wakes_nobody() {
     let now = Timestamp::UNIX_EPOCH;
-    let failure = Failure::plugin_not_running(Rpc::NodeStageVolume, "driver", "node");
+    let failure =
+        Failure::plugin_not_running(Rpc::NodeStageVolume, DriverOn { driver: "driver", node: "node" });
     let mut claim = VolumeClaim::default();
     let mut attachment = Attachment::default();
     let mut volume = Volume::default();

@@ -74,8 +74,7 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
 }
 
 async fn list(agent: &Agent, driver: &str) -> Result<(), Trouble> {
-    let instance = instance_name(&agent.node_name, driver);
-    let handles = own_handles(agent, driver, &instance).await?;
+    let handles = own_handles(agent, driver).await?;
     let failed = |failure| Trouble::Driver(Box::new(failure));
     let serving = agent.serving(Rpc::ListVolumes, driver).map_err(failed)?;
     let call = serving.plugin.list_published(PAGE, |id| handles.contains_key(id));
@@ -122,11 +121,11 @@ fn second_looks(agent: &Agent, driver: &str, found: &Found, mut looks: Vec<(Stri
     }
 }
 
-/// The VolumeHandles whose calls are this instance's, by volume id.
-async fn own_handles(agent: &Agent, driver: &str, instance: &str) -> Result<HashMap<String, Own>, ApiError> {
+/// The VolumeHandles of a driver whose calls are its instance's here, by volume id.
+async fn own_handles(agent: &Agent, driver: &str) -> Result<HashMap<String, Own>, ApiError> {
     let fields = format!("spec.controller.agent={}", agent.node_name);
     let listed = read::list_live(&agent.api::<VolumeHandle>(), Some(&fields)).await?;
-    let mine = listed.into_iter().filter(|handle| is_of(handle, driver, instance));
+    let mine = listed.into_iter().filter(|handle| handle.spec.driver_name == driver && is_own(agent, handle));
     let entry = |handle: VolumeHandle| {
         let name = handle.metadata.name?;
         let (reported, before) =
@@ -136,9 +135,10 @@ async fn own_handles(agent: &Agent, driver: &str, instance: &str) -> Result<Hash
     Ok(mine.filter_map(entry).collect())
 }
 
-fn is_of(handle: &VolumeHandle, driver: &str, instance: &str) -> bool {
+/// Whether the calls of a VolumeHandle are made by its driver's instance on this node.
+fn is_own(agent: &Agent, handle: &VolumeHandle) -> bool {
+    let instance = instance_name(&agent.node_name, &handle.spec.driver_name);
     handle.metadata.deletion_timestamp.is_none()
-        && handle.spec.driver_name == driver
         && handle.spec.controller.as_ref().is_some_and(|c| c.instance == instance)
 }
 
@@ -164,8 +164,7 @@ pub(crate) async fn second_look(agent: &Agent, handle: &str) {
 
 async fn report(agent: &Agent, name: &str, look: &Look) -> Result<(), ApiError> {
     let Some(handle) = agent.get_live::<VolumeHandle>(name).await? else { return Ok(()) };
-    let driver = &handle.spec.driver_name;
-    if !is_of(&handle, driver, &instance_name(&agent.node_name, driver)) {
+    if !is_own(agent, &handle) {
         return Ok(());
     }
     let found = drift::compare(&look.published, &look.before, &live_locks(agent, name).await?);

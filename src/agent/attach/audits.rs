@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::api::attachment::Fixed;
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift::{self, Finding};
 
@@ -50,9 +51,12 @@ impl Audits {
         std::mem::replace(&mut state.found, found)
     }
 
-    /// Whether the last listing of the driver differed from the Attachments of this VolumeHandle.
-    pub fn differed(&self, driver: &str, handle: &str) -> bool {
-        self.drivers.lock().get(driver).is_some_and(|state| state.found.contains_key(handle))
+    /// Whether the last listing of an Attachment's driver differed from the Attachments of its VolumeHandle.
+    pub fn differed(&self, of: &Fixed) -> bool {
+        self.drivers
+            .lock()
+            .get(&of.driver_name)
+            .is_some_and(|state| state.found.contains_key(&of.handle_name))
     }
 
     pub fn failed(&self, driver: &str) {
@@ -109,11 +113,15 @@ mod tests {
     #[test]
     fn what_the_last_listing_showed_is_known() {
         let audits = Audits::new(Duration::from_secs(1));
-        assert!(!audits.differed("d", "h"));
+        let differed = |driver: &str, handle: &str| {
+            let (driver_name, handle_name) = (driver.into(), handle.into());
+            audits.differed(&Fixed { driver_name, handle_name, ..Fixed::default() })
+        };
+        assert!(!differed("d", "h"));
         audits.listed("d", found("h"));
-        assert!(audits.differed("d", "h") && !audits.differed("d", "other") && !audits.differed("e", "h"));
+        assert!(differed("d", "h") && !differed("d", "other") && !differed("e", "h"));
         audits.listed("d", HashMap::new());
-        assert!(!audits.differed("d", "h"));
+        assert!(!differed("d", "h"));
     }
 
     #[test]

@@ -16,7 +16,6 @@ use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::went;
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
-use crate::api::attachment::Fixed;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::instance_name;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
@@ -223,10 +222,10 @@ async fn conclude(
     agent.write_outcome(&agent.caches.attachments, attachment, change, still).await?;
     // A step that was done: the next one has its own count.
     agent.retries.succeeded(attachment.metadata.uid.as_deref().unwrap_or_default(), Service::Controller);
-    let Fixed { driver_name, handle_name, .. } = &attachment.spec.fixed;
-    if agent.audits.differed(driver_name, handle_name) {
+    let fixed = &attachment.spec.fixed;
+    if agent.audits.differed(fixed) {
         // It may be as the driver lists it now, and somebody may wait to read that.
-        agent.queues.audits.add(driver_name.clone());
+        agent.queues.audits.add(fixed.driver_name.clone());
     }
     Ok(())
 }

@@ -43,6 +43,14 @@ impl fmt::Display for Fence {
     }
 }
 
+/// A driver on a node.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the fields are the names of the two")]
+pub struct DriverOn<'a> {
+    pub driver: &'a str,
+    pub node: &'a str,
+}
+
 /// A failed step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -106,7 +114,8 @@ impl Failure {
 
     /// No process answers with the driver's name on this node and serves what the call needs.
     #[must_use]
-    pub fn plugin_not_running(rpc: Rpc, driver: &str, node: &str) -> Self {
+    pub fn plugin_not_running(rpc: Rpc, at: DriverOn<'_>) -> Self {
+        let DriverOn { driver, node } = at;
         let service = rpc.service();
         let way = if rpc == Rpc::NodeUnpublishVolume {
             "; the undo goes on when one does, and spec.forceDetach of the deleted claim has it unmounted without waiting \
@@ -128,7 +137,8 @@ impl Failure {
 
     /// The node has as many volumes of the driver as it could report if etcd were restored.
     #[must_use]
-    pub fn too_many_volumes(rpc: Rpc, node: &str, driver: &str) -> Self {
+    pub fn too_many_volumes(rpc: Rpc, at: DriverOn<'_>) -> Self {
+        let DriverOn { driver, node } = at;
         let message = format!(
             "node {node} has {MAX_STAGED} volumes of driver {driver}, which is as many as moor keeps account of; this one \
              waits until another is undone, or delete this claim and create one for another node"
@@ -288,6 +298,8 @@ mod tests {
     use crate::csi::Origin;
     use crate::k8s::error::Request;
 
+    const AT: DriverOn<'_> = DriverOn { driver: "d", node: "n" };
+
     fn error(code: tonic::Code, origin: Origin) -> CallError {
         CallError { rpc: Rpc::NodeStageVolume, code, message: "words".into(), origin }
     }
@@ -304,7 +316,7 @@ mod tests {
     fn a_lost_connection_is_tried_again_when_the_plugin_is_back() {
         assert!(Failure::of_call(&error(tonic::Code::Unavailable, Origin::Dial)).plugin_missing);
         assert!(!Failure::of_call(&error(tonic::Code::Unavailable, Origin::Driver)).plugin_missing);
-        assert!(Failure::plugin_not_running(Rpc::NodeStageVolume, "d", "n").plugin_missing);
+        assert!(Failure::plugin_not_running(Rpc::NodeStageVolume, AT).plugin_missing);
     }
 
     #[test]
@@ -327,7 +339,7 @@ mod tests {
 
     #[test]
     fn an_undo_without_its_driver_names_the_way_out() {
-        let told = |rpc| Failure::plugin_not_running(rpc, "d", "n").message;
+        let told = |rpc| Failure::plugin_not_running(rpc, AT).message;
         assert!(told(Rpc::NodeUnpublishVolume).contains("spec.forceDetach"));
         assert!(!told(Rpc::NodeUnstageVolume).contains("forceDetach"), "it waits for the driver in any case");
         assert!(!told(Rpc::NodePublishVolume).contains("undo"));
@@ -357,7 +369,7 @@ mod tests {
     fn a_failure_reads_as_the_call_the_code_and_the_words() {
         let failed = Failure::of_call(&error(tonic::Code::DeadlineExceeded, Origin::Deadline));
         assert_eq!(failed.to_string(), "NodeStageVolume: DeadlineExceeded: words");
-        let missing = Failure::plugin_not_running(Rpc::NodeStageVolume, "d", "n");
+        let missing = Failure::plugin_not_running(Rpc::NodeStageVolume, AT);
         assert_eq!(
             missing.to_string(),
             "NodeStageVolume: no plugin on node n answers with the driver name d and has the Node service"

@@ -184,6 +184,9 @@ impl Retries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::calls::failure::DriverOn;
+
+    const AT: DriverOn<'_> = DriverOn { driver: "d", node: "n" };
 
     fn step(rpc: Rpc, generation: i64) -> Step<'static> {
         Step { uid: "u", rpc, generation }
@@ -236,7 +239,7 @@ mod tests {
     async fn the_return_of_the_plugin_ends_the_wait() {
         let retries = Retries::default();
         let stage = step(Rpc::NodeStageVolume, 1);
-        retries.failed(&stage, &Failure::plugin_not_running(Rpc::NodeStageVolume, "d", "n"), Some(20), "d");
+        retries.failed(&stage, &Failure::plugin_not_running(Rpc::NodeStageVolume, AT), Some(20), "d");
         assert!(retries.plugin_is_back("other").is_empty());
         assert!(retries.wait(&stage).is_some());
         assert_eq!(retries.plugin_is_back("d"), ["u"]);
@@ -250,7 +253,7 @@ mod tests {
         let steps = [step(Rpc::NodeUnstageVolume, 1), step(Rpc::ControllerUnpublishVolume, 1)];
         for number in 1..=8 {
             for step in &steps {
-                let missing = Failure::plugin_not_running(step.rpc, "d", "n");
+                let missing = Failure::plugin_not_running(step.rpc, AT);
                 assert_eq!(retries.failed(step, &missing, None, "d").number, number, "{}", step.rpc);
             }
         }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::pass::Pass;
 use super::view::View;
 use crate::agent::calls::attempt::NotDone;
-use crate::agent::calls::failure::Failure;
+use crate::agent::calls::failure::{DriverOn, Failure};
 use crate::agent::restore::forgotten::{forced, orders};
 use crate::api::instance::{FORCE_UNDO, UNDO_FORGOTTEN};
 use crate::api::names::instance_name;
@@ -53,11 +53,9 @@ impl Pass {
     }
 
     /// UIDs of the Attachments of this handle whose records are to be undone on order.
-    pub(super) fn orders(
-        &self,
-        view: &std::collections::HashMap<AttachmentUid, crate::agent::records::store::Stored>,
-    ) -> Vec<AttachmentUid> {
-        let driver = view.values().find(|s| s.record.forgotten.is_some()).map(|s| &s.record.driver_name);
+    pub(super) fn orders(&self, view: &View) -> Vec<AttachmentUid> {
+        let driver =
+            view.stored.values().find(|s| s.record.forgotten.is_some()).map(|s| &s.record.driver_name);
         let instance = driver.and_then(|driver| self.instance(driver));
         instance.map(|instance| orders(&instance)).unwrap_or_default().into_iter().map(Into::into).collect()
     }
@@ -126,7 +124,8 @@ pub(super) fn ways_out(record: &Record, node: &str) -> String {
 
 /// What a claim waits for while a file that cannot be read names its volume, or may be of it since it names none; and what
 /// ends that.
-pub(super) fn beside_unreadable(driver: &str, node: &str, uid: &str, named: bool) -> String {
+pub(super) fn beside_unreadable(at: DriverOn<'_>, uid: &AttachmentUid, named: bool) -> String {
+    let DriverOn { driver, node } = at;
     let speaks = if named {
         "names this volume"
     } else {
@@ -159,8 +158,9 @@ mod tests {
     #[test]
     fn a_claim_beside_a_file_that_nobody_can_read_says_what_to_do() {
         let order = format!("plugininstance {} {UNDO_FORGOTTEN}=uid-1`", instance_name("node-1", "driver"));
+        let at = DriverOn { driver: "driver", node: "node-1" };
         for (named, word) in [(true, "names this volume"), (false, "its Attachment, which is gone")] {
-            let told = beside_unreadable("driver", "node-1", "uid-1", named);
+            let told = beside_unreadable(at, &"uid-1".into(), named);
             assert!(told.contains(word) && told.ends_with(&order), "{told}");
         }
     }

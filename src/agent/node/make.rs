@@ -143,8 +143,7 @@ impl Pass {
         }
         let driver = &attachment.spec.fixed.driver_name;
         if self.agent.records.number_of(driver) >= MAX_STAGED {
-            let node = &self.agent.node_name;
-            return Err(Failure::too_many_volumes(Rpc::NodeStageVolume, node, driver));
+            return Err(Failure::too_many_volumes(Rpc::NodeStageVolume, self.agent.driver_here(driver)));
         }
         Ok(Stored { unused: true, ..self.new_record(attachment)? })
     }

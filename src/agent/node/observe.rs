@@ -46,21 +46,23 @@ impl Pass {
         });
         let gone = self.live_claims.iter().filter(|(_, found)| found.is_none());
         let unreadable = agent.records.unreadable();
-        let is_here = |file: &&Unreadable| self.may_be_here(file, &attachments);
-        let unrecorded = self.unrecorded(&attachments, &stored, &claims).await?;
-        let seen = Seen {
+        let live = sorted(live, |(uid, _)| uid.clone());
+        let mut view = View { seen: Seen::default(), claims, attachments, stored };
+        let is_here = |file: &&Unreadable| self.may_be_here(file, &view.attachments);
+        let unrecorded = self.unrecorded(&view).await?;
+        view.seen = Seen {
             node_uid: agent.node_uid.clone(),
             boot_id: agent.boot_id.clone(),
-            claims: sorted(claims.values().map(|c| ClaimSeen::of(c)), |c| c.uid.clone()),
-            attachments: sorted(attachments.values().map(|a| AttachmentSeen::of(a)), |a| a.uid.clone()),
-            records: sorted(stored.values().map(|s| s.record.clone()), |r| r.attachment_uid.clone()),
+            claims: sorted(view.claims.values().map(|c| ClaimSeen::of(c)), |c| c.uid.clone()),
+            attachments: sorted(view.attachments.values().map(|a| AttachmentSeen::of(a)), |a| a.uid.clone()),
+            records: sorted(view.stored.values().map(|s| s.record.clone()), |r| r.attachment_uid.clone()),
             gone_claims: gone.map(|(uid, _)| uid.clone()).collect(),
-            live_attachments: sorted(live, |(uid, _)| uid.clone()),
+            live_attachments: live,
             live_handle: self.live_handle.clone(),
             mounted,
-            doubted: self.doubted(&stored, &attachments, &claims),
+            doubted: self.doubted(&view),
             revision: self.revision,
-            orders: self.orders(&stored),
+            orders: self.orders(&view),
             unreadable: unreadable.iter().map(|file| file.attachment_uid.clone()).chain(unrecorded).collect(),
             unreadable_here: unreadable
                 .iter()
@@ -69,7 +71,7 @@ impl Pass {
                 .collect(),
             backing_off: Vec::new(),
         };
-        Ok(View { seen, claims, attachments, stored })
+        Ok(view)
     }
 
     /// Nothing is decided while the mounts cannot be looked at: says so on the claims for which there is something to do,
@@ -101,20 +103,15 @@ impl Pass {
         let attachment = agent.caches.attachments.by_uid(uid);
         let has_one = attachment.is_some_and(|found| found.spec.node_name == agent.node_name);
         let is_known = has_one || agent.records.get(uid).is_some();
-        file.may_be_of(&self.handle, &one.spec.fixed.driver_name, is_known)
+        file.may_be_of(&one.spec.fixed, is_known)
     }
 
     /// Attachments of which something is to be undone, and is mounted, and that have no record: the state directory was
     /// lost, or the agent was given another one. Of what is made anew a record is written before that.
-    async fn unrecorded(
-        &self,
-        attachments: &HashMap<AttachmentUid, Arc<Attachment>>,
-        stored: &HashMap<AttachmentUid, Stored>,
-        claims: &HashMap<ClaimUid, Arc<VolumeClaim>>,
-    ) -> Result<Vec<AttachmentUid>, HostError> {
+    async fn unrecorded(&self, view: &View) -> Result<Vec<AttachmentUid>, HostError> {
         let mut found = Vec::new();
-        for (of, attachment) in attachments {
-            for path in self.places(of, attachment, stored, claims) {
+        for (of, attachment) in &view.attachments {
+            for path in self.places(of, attachment, view) {
                 if mounts::look(&path).await?.is_some() {
                     found.push(of.clone());
                     break;
@@ -127,42 +124,31 @@ impl Pass {
 
     /// Where something of an Attachment would be mounted that has no record, and is left here by a claim or as a whole. By a
     /// UID that makes no path nothing was ever mounted.
-    fn places(
-        &self,
-        of: &AttachmentUid,
-        attachment: &Attachment,
-        stored: &HashMap<AttachmentUid, Stored>,
-        claims: &HashMap<ClaimUid, Arc<VolumeClaim>>,
-    ) -> Vec<HostPath> {
+    fn places(&self, of: &AttachmentUid, attachment: &Attachment, view: &View) -> Vec<HostPath> {
         let seen = AttachmentSeen::of(attachment);
-        let users: Vec<_> = claims.values().filter(|c| ClaimSeen::of(c).uses() == Some(of)).collect();
+        let users: Vec<_> = view.claims.values().filter(|c| ClaimSeen::of(c).uses() == Some(of)).collect();
         let leaves =
             seen.deleted || seen.lost || users.iter().any(|c| c.metadata.deletion_timestamp.is_some());
         let is_done = seen.state >= AttachmentState::NodeDetached;
-        if stored.contains_key(of) || !leaves || is_done || seen.node != self.agent.node_name {
+        if view.stored.contains_key(of) || !leaves || is_done || seen.node != self.agent.node_name {
             return Vec::new();
         }
         let paths = &self.agent.paths;
         let is_recorded =
-            |claim: &VolumeClaim| stored.values().any(|s| s.has_target(&ClaimUid::of(&claim.metadata)));
+            |claim: &VolumeClaim| view.stored.values().any(|s| s.has_target(&ClaimUid::of(&claim.metadata)));
         let targets = users.into_iter().filter(|c| !is_recorded(c)).map(|c| target_of(paths, c));
         std::iter::once(paths.staging(of)).chain(targets).flatten().collect()
     }
 
     /// What the records speak of and the API server has not shown since its history went back.
-    fn doubted(
-        &self,
-        stored: &HashMap<AttachmentUid, Stored>,
-        attachments: &HashMap<AttachmentUid, Arc<Attachment>>,
-        claims: &HashMap<ClaimUid, Arc<VolumeClaim>>,
-    ) -> Vec<String> {
+    fn doubted(&self, view: &View) -> Vec<String> {
         let records = &self.agent.records;
         let mut doubted: Vec<String> = Vec::new();
-        for (attachment, one) in stored {
+        for (attachment, one) in &view.stored {
             for uid in records.doubted(one) {
-                let claim = claims.get(&ClaimUid::from(uid.as_str()));
+                let claim = view.claims.get(&ClaimUid::from(uid.as_str()));
                 let uses = claim.is_some_and(|c| ClaimSeen::of(c).uses() == Some(attachment));
-                if uses || attachments.contains_key(&AttachmentUid::from(uid.as_str())) {
+                if uses || view.attachments.contains_key(&AttachmentUid::from(uid.as_str())) {
                     records.settle(&uid);
                 }
             }

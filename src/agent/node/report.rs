@@ -35,13 +35,12 @@ impl Pass {
         let Some(path) = target.map(|t| t.path.clone()) else { return Ok(()) };
         let message = format!("mounted at {path} on node {}", self.agent.node_name);
         let desired = Desired::new(Reason::Published, message.clone());
-        self.write_claim(claim, |status, generation, now| {
+        self.report(claim, desired, |status| {
             status.state = ClaimState::Ready;
             status.target_path = Some(path);
             status.boot_id = Some(self.agent.boot_id.clone());
             status.waiting_for = None;
             status.yielded = None;
-            went(status, &desired, generation, now);
         })
         .await?;
         self.agent.recorder.tell(claim, EventReason::Mounted, "Publish", message);
@@ -65,14 +64,12 @@ impl Pass {
         }
         let desired =
             Desired::new(Reason::Remounting, "the mount is gone, by a reboot or by hand; it is made again");
-        self.write_claim(claim, |status, generation, now| {
+        self.report(claim, desired, |status| {
             status.state = ClaimState::Taken;
             status.target_path = None;
             status.boot_id = None;
-            went(status, &desired, generation, now);
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// The claim cannot use its Attachment, and has nothing on it here.
@@ -90,28 +87,38 @@ impl Pass {
                 "Attachment {name} cannot be used any more, or not by this claim; another one is granted"
             ),
         );
-        self.write_claim(claim, |status, generation, now| {
+        self.report(claim, desired, |status| {
             status.state = ClaimState::Pending;
             status.yielded = Some(uid.to_owned());
             status.target_path = None;
             status.boot_id = None;
-            went(status, &desired, generation, now);
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     pub(super) async fn report_claim_detached(&self, claim: &ClaimUid, view: &View) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let message = format!("unmounted from node {}", self.agent.node_name);
         let desired = Desired::new(Reason::NodeDetached, message);
-        self.write_claim(claim, |status, generation, now| {
+        self.report(claim, desired, |status| {
             status.state = ClaimState::NodeDetached;
             status.target_path = None;
-            went(status, &desired, generation, now);
         })
-        .await?;
-        Ok(())
+        .await
+    }
+
+    /// Writes that a step of a claim went well, with what `change` makes of its status.
+    async fn report(
+        &self,
+        claim: &Arc<VolumeClaim>,
+        desired: Desired,
+        change: impl FnOnce(&mut VolumeClaimStatus),
+    ) -> Result<(), NotDone> {
+        let written = self.write_claim(claim, |status, generation, now| {
+            change(status);
+            went(status, &desired, generation, now);
+        });
+        Ok(written.await?)
     }
 
     pub(super) async fn report_detached(&self, uid: &AttachmentUid, view: &View) -> Result<(), NotDone> {
@@ -194,7 +201,7 @@ impl Pass {
             let fixed = &view.attachments.get(uid)?.spec.fixed;
             let all = self.agent.records.unreadable();
             let named = all.iter().any(|u| &u.attachment_uid == file && u.handle_name == fixed.handle_name);
-            let message = beside_unreadable(&fixed.driver_name, &self.agent.node_name, file, named);
+            let message = beside_unreadable(self.agent.driver_here(&fixed.driver_name), file, named);
             return Some(Wait::new(Reason::Forgotten, message));
         };
         let (node, ways_out) = (&self.agent.node_name, ways_out(record, &self.agent.node_name));

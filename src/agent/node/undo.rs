@@ -337,6 +337,7 @@ impl Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::calls::failure::DriverOn;
     use crate::agent::records::store::tests::stored;
 
     /// A driver that was uninstalled, or that fails for ever, would keep the volume from going for ever.
@@ -344,7 +345,8 @@ mod tests {
     fn an_order_passes_over_a_driver_when_nothing_is_mounted() {
         let record = stored("a").record;
         let path = HostPath::recorded("/k/staging/a");
-        let missing = || Failure::plugin_not_running(Rpc::NodeUnstageVolume, "driver", "node-1");
+        let at = DriverOn { driver: "driver", node: "node-1" };
+        let missing = || Failure::plugin_not_running(Rpc::NodeUnstageVolume, at);
         let said = passed_over(&record, &path, missing(), true, false).unwrap();
         for word in ["/k/staging/a", "vol", "node-1", FORCE_UNDO] {
             assert!(said.contains(word), "{word}: {said}");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::stored::Stored;
 use crate::agent::failed_at::{FailedAt, failed_at};
 use crate::api::AttachmentUid;
+use crate::api::attachment::Fixed;
 use crate::disk::{ASIDE, sync};
 
 /// A record cannot be stored, read or removed.
@@ -177,13 +178,13 @@ pub(crate) fn remove(directory: &Path, uid: &str) -> io::Result<()> {
 }
 
 impl Unreadable {
-    /// Whether an unreadable file may be of this VolumeHandle, whose driver is `driver`. A file that names none may
-    /// be of any, unless something else says of which Attachment's volume it is (`is_known`).
-    pub(crate) fn may_be_of(&self, handle: &str, driver: &str, is_known: bool) -> bool {
+    /// Whether an unreadable file may be of the VolumeHandle of an Attachment. A file that names none may be of any,
+    /// unless something else says of which Attachment's volume it is (`is_known`).
+    pub(crate) fn may_be_of(&self, attachment: &Fixed, is_known: bool) -> bool {
         if !self.handle_name.is_empty() {
-            return self.handle_name == handle;
+            return self.handle_name == attachment.handle_name;
         }
-        !is_known && (self.driver_name.is_empty() || self.driver_name == driver)
+        !is_known && (self.driver_name.is_empty() || self.driver_name == attachment.driver_name)
     }
 
     fn of(path: PathBuf, text: &[u8]) -> Self {

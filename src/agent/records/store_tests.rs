@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::attachment::Fixed;
 use crate::attachment::record::{Done, Imprint, Record};
 use crate::attachment::record::{Left, TargetRecord};
 
@@ -120,7 +121,12 @@ fn a_file_that_names_no_volume_may_be_of_any() {
         fs::write(dir.path().join("a.json"), json).unwrap();
         let file = Records::open(dir.path()).unwrap().unreadable().remove(0);
         [("one", "driver"), ("other", "driver"), ("one", "other")]
-            .map(|(handle, driver)| file.may_be_of(handle, driver, is_known))
+            .map(|(handle, driver)| Fixed {
+                handle_name: handle.into(),
+                driver_name: driver.into(),
+                ..Fixed::default()
+            })
+            .map(|attachment| file.may_be_of(&attachment, is_known))
     };
     assert_eq!(of("{\"half\":", false), [true, true, true]);
     assert_eq!(of("{\"half\":", true), [false; 3], "its Attachment says of which");

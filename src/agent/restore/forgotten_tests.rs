@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::agent::calls::failure::Failure;
+use crate::agent::calls::failure::{DriverOn, Failure};
 use crate::agent::calls::retry::Step;
 use crate::agent::records::store::tests::stored;
 use crate::api::instance::{MAX_FORGOTTEN, MAX_STAGED};
@@ -123,7 +123,10 @@ async fn a_word_that_nobody_means_any_more_is_taken_from_where_it_is_shown() {
     let (records, retries) = (Records::open(dir.path()).unwrap(), Retries::default());
     records.put(stored("a")).await.unwrap();
     let fails = |uid: &str| {
-        let failure = Failure::plugin_not_running(Rpc::NodeUnpublishVolume, "driver", "node");
+        let failure = Failure::plugin_not_running(
+            Rpc::NodeUnpublishVolume,
+            DriverOn { driver: "driver", node: "node" },
+        );
         let step = Step { uid, rpc: Rpc::NodeUnpublishVolume, generation: 0 };
         retries.failed(&step, &failure, None, "driver");
     };

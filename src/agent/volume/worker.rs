@@ -11,6 +11,7 @@ use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
+use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::instance_name;
 use crate::api::volume::VolumeStatus;
@@ -262,18 +263,17 @@ fn state_of(volume: &Volume) -> VolumeState {
 /// The driver behind the assigned instance. Its name is a hash of the driver's, so this also works when the Plugin is
 /// gone (rule R9).
 fn driver(agent: &Agent, volume: &Volume) -> String {
-    let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-    let instance = assigned.map(|c| c.instance.as_str()).unwrap_or_default();
+    let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone()).unwrap_or_default();
     let plugin = agent.caches.plugins.get("", &volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
-    driver_of(instance, &agent.node_name, agent.registry.drivers().into_iter().chain(plugin))
+    driver_of(assigned, agent.registry.drivers().into_iter().chain(plugin))
 }
 
 /// The one of the known drivers that the assigned instance is of. If it is none of them, its Plugin was made anew for
 /// another driver, and that one is asked for nothing: no driver has the name of an instance, so the call fails and
 /// says so.
-fn driver_of(instance: &str, node: &str, known: impl Iterator<Item = String>) -> String {
-    let mut known = known.filter(|driver| instance_name(node, driver) == instance);
-    known.next().unwrap_or_else(|| instance.to_owned())
+fn driver_of(assigned: ControllerRef, known: impl Iterator<Item = String>) -> String {
+    let mut known = known.filter(|driver| instance_name(&assigned.agent, driver) == assigned.instance);
+    known.next().unwrap_or(assigned.instance)
 }
 
 #[cfg(test)]
@@ -284,8 +284,9 @@ mod tests {
     #[test]
     fn another_driver_than_the_assigned_instance_has_is_not_asked() {
         let known = || ["d1", "d2"].map(str::to_owned).into_iter();
-        let assigned = instance_name("node-1", "d1");
-        assert_eq!(driver_of(&assigned, "node-1", known()), "d1");
-        assert_eq!(driver_of(&assigned, "node-1", known().skip(1)), assigned);
+        let instance = instance_name("node-1", "d1");
+        let assigned = || ControllerRef { agent: "node-1".into(), instance: instance.clone() };
+        assert_eq!(driver_of(assigned(), known()), "d1");
+        assert_eq!(driver_of(assigned(), known().skip(1)), instance);
     }
 }
