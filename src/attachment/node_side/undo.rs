@@ -255,7 +255,9 @@ impl Seen {
     }
 }
 
-/// A closing Attachment of which this node never had anything.
+/// A closing Attachment of which this node never had anything. Also one that was made under another UID of this Node
+/// (ADR 6): somebody has deleted that Node, and as long as nothing proves that its machine is another one than this, the
+/// leader waits for this agent and for nobody else, so that without its answer the volume would never be free.
 fn leave_unused(seen: &Seen, attachment: &AttachmentSeen) -> Option<NodeStep> {
     let mine = match attachment.state {
         AttachmentState::Attached => true,
