@@ -76,16 +76,15 @@ impl Agent {
         !self.stopping.load(Ordering::Relaxed) && self.renewal.may_call()
     }
 
-    /// As [`Self::may_call_driver`], for the Controller service.
-    pub fn may_call_controller(&self, driver: &str) -> bool {
-        self.may_call_driver(driver, Service::Controller)
-            && self.renewal.may_call_controller(self.registry.deadlines().longest())
-    }
-
     /// As [`Self::may_call`], and it is known whether this driver's service runs here: right after a start that takes a
-    /// moment.
+    /// moment. Controller calls may have to wait for longer after another machine of this name.
     pub fn may_call_driver(&self, driver: &str, service: Service) -> bool {
-        self.may_call() && (self.registry.is_settled() || self.registry.client_for(driver, service).is_some())
+        let is_known = self.registry.is_settled() || self.registry.client_for(driver, service).is_some();
+        let inherits_nothing = match service {
+            Service::Controller => self.renewal.may_call_controller(self.registry.deadlines().longest()),
+            Service::Node | Service::Identity => true,
+        };
+        self.may_call() && is_known && inherits_nothing
     }
 
     pub fn api<K>(&self) -> Api<K>

@@ -234,7 +234,7 @@ async fn attend_state_disk(agent: Arc<Agent>, events: Arc<Events>) {
         agent.metrics.state_unwritable.set(i64::from(unwritable));
         events.state_disk_changed(!unwritable);
     };
-    agent.records.disk().attend(tell).await;
+    agent.records.disk.attend(tell).await;
 }
 
 fn task_ended(what: &str, ended: Result<(), JoinError>) -> Error {

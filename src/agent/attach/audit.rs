@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::audits::{Found, Look};
 use crate::agent::caches::BY_HANDLE;
+use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::context::Agent;
 use crate::api::conditions::whole_second;
@@ -43,15 +44,6 @@ struct Own {
     before: Vec<AttachmentSeen>,
 }
 
-/// Why a driver could not be audited.
-#[derive(Debug, thiserror::Error)]
-enum Trouble {
-    #[error("{0}")]
-    Driver(Box<Failure>),
-    #[error(transparent)]
-    Api(#[from] ApiError),
-}
-
 /// Audits one driver, and says when to do it again.
 pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
     let lists = agent.serving(Rpc::ListVolumes, &driver).is_ok_and(|serving| {
@@ -73,13 +65,12 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
     Next::After(agent.audits.pause(&driver, started.elapsed()))
 }
 
-async fn list(agent: &Agent, driver: &str) -> Result<(), Trouble> {
+async fn list(agent: &Agent, driver: &str) -> Result<(), NotDone> {
     let handles = own_handles(agent, driver).await?;
-    let failed = |failure| Trouble::Driver(Box::new(failure));
-    let serving = agent.serving(Rpc::ListVolumes, driver).map_err(failed)?;
+    let serving = agent.serving(Rpc::ListVolumes, driver)?;
     let call = serving.plugin.list_published(PAGE, |id| handles.contains_key(id));
     let listed = agent.call(driver, Rpc::ListVolumes, call).await;
-    let mut published = listed.map_err(|error| failed(Failure::of_call(&error)))?;
+    let mut published = listed.map_err(|error| Failure::of_call(&error))?;
     let (mut found, mut looks) = (HashMap::new(), Vec::new());
     for (id, Own { name, reported, before }) in handles {
         // Not listed says nothing: it may have come or moved while the list was made (CSI ListVolumes).

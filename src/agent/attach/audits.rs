@@ -114,8 +114,8 @@ mod tests {
     fn what_the_last_listing_showed_is_known() {
         let audits = Audits::new(Duration::from_secs(1));
         let differed = |driver: &str, handle: &str| {
-            let (driver_name, handle_name) = (driver.into(), handle.into());
-            audits.differed(&Fixed { driver_name, handle_name, ..Fixed::default() })
+            let (handle_name, driver_name) = (handle.into(), driver.into());
+            audits.differed(&Fixed { handle_name, driver_name, ..Fixed::default() })
         };
         assert!(!differed("d", "h"));
         audits.listed("d", found("h"));

@@ -21,7 +21,7 @@ use crate::api::names::instance_name;
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
-use crate::csi::{CallError, Rpc, Service};
+use crate::csi::{Rpc, Service};
 use crate::k8s::{ApiError, Next};
 
 /// What a step came to that was not refused.
@@ -123,8 +123,7 @@ fn expected(seen: &AttachmentSeen) -> Rpc {
 async fn publish(due: &Due<'_>, attachment: &Arc<Attachment>, means: Means) -> Result<(), NotDone> {
     let args = arguments::controller_publish(attachment, means.secrets);
     let call = means.serving.plugin.controller_publish_volume(args);
-    let called = due.agent.call(due.driver, due.rpc, call).await;
-    let published = called.map_err(|error| Failure::of_attach(&error))?;
+    let published = due.call(call).await.map_err(|error| Failure::of_attach(&error))?;
     match attached(due.agent, attachment, &published.publish_context).await {
         Err(ApiError::Invalid { message, .. }) => Err(Failure::unstorable(due.rpc, &message).into()),
         written => Ok(written?),
@@ -135,8 +134,11 @@ async fn unpublish(due: &Due<'_>, attachment: &Arc<Attachment>, means: Means) ->
     let Means { serving, secrets, note } = means;
     let args = arguments::controller_unpublish(attachment, secrets);
     let call = serving.plugin.controller_unpublish_volume(args);
-    if let Err(error) = due.agent.call(due.driver, due.rpc, call).await
-        && let Err(mut failure) = already_gone(due.agent, attachment, &error).await
+    let fixed = &attachment.spec.fixed;
+    let uid = Some(fixed.plugin_uid.as_str());
+    let earlier = Earlier { plugin: &fixed.plugin_name, uid, done: "attached", undone: "detached" };
+    if let Err(error) = due.call(call).await
+        && let Err(mut failure) = not_found::is_gone(due.agent, &error, earlier).await
     {
         if let Some(note) = note {
             failure.message = format!("{} ({note})", failure.message);
@@ -172,13 +174,6 @@ async fn look(due: &Due<'_>, attachment: &Attachment) -> Result<Option<Outcome>,
     let moved_on = if attachments.selects(&live) { Outcome::Went } else { Outcome::Idle };
     attachments.apply(live);
     Ok(Some(moved_on))
-}
-
-async fn already_gone(agent: &Agent, attachment: &Attachment, error: &CallError) -> Result<(), Failure> {
-    let fixed = &attachment.spec.fixed;
-    let uid = Some(fixed.plugin_uid.as_str());
-    let earlier = Earlier { plugin: &fixed.plugin_name, uid, done: "attached", undone: "detached" };
-    not_found::is_gone(agent, error, earlier).await
 }
 
 async fn attached(

@@ -77,7 +77,7 @@ pub fn node_stage(
     wire::NodeStageVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
         publish_context: publish_context(attachment),
-        staging_target_path: staging.seen_by_plugin().into(),
+        staging_target_path: staging.seen_by_plugin(),
         volume_capability: Some(capability(attachment, &fixed.mount_options.mount_flags)),
         secrets: secrets.into_field(),
         volume_context: fixed.volume_context.clone(),
@@ -106,8 +106,8 @@ pub fn node_publish(
         volume_id: attachment.spec.volume_handle.clone(),
         publish_context: publish_context(attachment),
         // Empty if the driver does not stage.
-        staging_target_path: if fixed.stage { staging.seen_by_plugin().into() } else { String::new() },
-        target_path: target.seen_by_plugin().into(),
+        staging_target_path: if fixed.stage { staging.seen_by_plugin() } else { String::new() },
+        target_path: target.seen_by_plugin(),
         volume_capability: Some(capability(attachment, publish_flags(attachment, claim))),
         readonly: claim.spec.read_only,
         secrets: secrets.into_field(),
@@ -132,14 +132,14 @@ pub fn node_unpublish(
     target: &HostPath,
     earlier_flags: Vec<String>,
 ) -> FollowUp<wire::NodeUnpublishVolumeRequest> {
-    let (volume_id, target_path) = (record.volume_handle.clone(), target.seen_by_plugin().into());
+    let (volume_id, target_path) = (record.volume_handle.clone(), target.seen_by_plugin());
     FollowUp { request: wire::NodeUnpublishVolumeRequest { volume_id, target_path }, earlier_flags }
 }
 
 /// NodeUnstageVolume from a record.
 #[must_use]
 pub fn node_unstage(record: &Record, earlier_flags: Vec<String>) -> FollowUp<wire::NodeUnstageVolumeRequest> {
-    let staging_target_path = HostPath::recorded(&record.staging_path).seen_by_plugin().into();
+    let staging_target_path = HostPath::recorded(&record.staging_path).seen_by_plugin();
     let volume_id = record.volume_handle.clone();
     FollowUp { request: wire::NodeUnstageVolumeRequest { volume_id, staging_target_path }, earlier_flags }
 }

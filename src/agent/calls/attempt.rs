@@ -20,7 +20,7 @@ use crate::agent::host::error::HostError;
 use crate::agent::queues::Parked;
 use crate::agent::records::store::RecordError;
 use crate::api::Attachment;
-use crate::csi::{self, Rpc, Secrets};
+use crate::csi::{CallError, Rpc, Secrets};
 use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Cache, Next};
 
@@ -126,13 +126,11 @@ impl<'a> Due<'a> {
 
     /// Whether it may be started now, by the agent's Lease (rule R2).
     pub fn may_call(&self) -> Result<(), NotDone> {
-        let may_call = match self.rpc.service() {
-            csi::Service::Controller => self.agent.may_call_controller(self.driver),
-            service @ (csi::Service::Node | csi::Service::Identity) => {
-                self.agent.may_call_driver(self.driver, service)
-            }
-        };
-        if may_call { Ok(()) } else { Err(NotDone::NotNow) }
+        if self.agent.may_call_driver(self.driver, self.rpc.service()) {
+            Ok(())
+        } else {
+            Err(NotDone::NotNow)
+        }
     }
 
     /// The process and the secrets, which may take their time. An undo goes without a Secret that is gone (rule R12).
@@ -140,6 +138,11 @@ impl<'a> Due<'a> {
         let serving = self.agent.serving(self.rpc, self.driver)?;
         let (secrets, note) = self.agent.secrets(self.rpc, namespace, secret).await?;
         Ok(Means { serving, secrets, note })
+    }
+
+    /// Awaits the call itself.
+    pub async fn call<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+        self.agent.call(self.driver, self.rpc, call).await
     }
 }
 

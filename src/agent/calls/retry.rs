@@ -154,30 +154,23 @@ impl Retries {
 
     /// Makes the steps due that waited for a plugin which answers again. Returns the UIDs of their objects.
     pub fn plugin_is_back(&self, driver: &str) -> Vec<String> {
-        let now = Instant::now();
-        let mut due = BTreeSet::new();
-        for ((uid, _), entry) in self.entries.lock().iter_mut() {
-            if entry.missing.as_deref() == Some(driver) {
-                entry.due = now;
-                entry.missing = None;
-                due.insert(uid.clone());
-            }
-        }
-        due.into_iter().collect()
+        self.make_due(|entry| entry.missing.take_if(|missing| missing == driver).is_some())
     }
 
     /// Makes the steps due that failed for a reason which is over. Returns the UIDs of their objects.
     pub fn reason_is_over(&self, reason: Reason) -> Vec<String> {
-        let now = Instant::now();
-        let mut entries = self.entries.lock();
-        let over = entries.iter_mut().filter(|(_, entry)| entry.reason == reason);
-        let uids: BTreeSet<_> = over
-            .map(|((uid, _), entry)| {
+        self.make_due(|entry| entry.reason == reason)
+    }
+
+    fn make_due(&self, is_over: impl Fn(&mut Entry) -> bool) -> Vec<String> {
+        let (now, mut due) = (Instant::now(), BTreeSet::new());
+        for ((uid, _), entry) in self.entries.lock().iter_mut() {
+            if is_over(entry) {
                 entry.due = now;
-                uid.clone()
-            })
-            .collect();
-        uids.into_iter().collect()
+                due.insert(uid.clone());
+            }
+        }
+        due.into_iter().collect()
     }
 }
 

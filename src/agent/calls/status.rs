@@ -60,8 +60,7 @@ pub fn went<S: Progress>(status: &mut S, desired: &Desired, generation: Option<i
     *fields.last_error = None;
     *fields.attempts = None;
     *fields.next_retry = None;
-    *fields.observed_generation = generation;
-    conditions::set(fields.conditions, desired, generation, now);
+    waits(status, desired, generation, now);
 }
 
 /// Writes into a status that a step has failed and is tried again.

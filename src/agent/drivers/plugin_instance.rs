@@ -244,7 +244,7 @@ fn status(
     let mut status = observed.status.clone().unwrap_or_default();
     let spec = &observed.spec;
     processes.report(&mut status, plugin.spec.roles, &spec.socket_path, &spec.driver_name);
-    let unwritable = agent.records.disk().problem().filter(|_| status.node);
+    let unwritable = agent.records.disk.problem().filter(|_| status.node);
     if let Some(problem) = &unwritable {
         state_disk::report(&mut status, &spec.socket_path, problem);
     }

@@ -16,10 +16,6 @@ const TARGET: &str = "target";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPath(PathBuf);
 
-/// A path as a plugin sees it, for the arguments of CSI calls.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PluginPath(String);
-
 /// A path cannot be made from what an object says.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
@@ -125,22 +121,16 @@ impl HostPath {
         self.0.to_string_lossy().into_owned()
     }
 
-    /// The same place for a plugin. The same text today: plugins mount kubelet's directory at its own path.
+    /// The same place for a plugin, as an argument of CSI calls. The same text today: plugins mount kubelet's directory at its own path.
     #[must_use]
-    pub fn seen_by_plugin(&self) -> PluginPath {
-        PluginPath(self.text())
+    pub fn seen_by_plugin(&self) -> String {
+        self.text()
     }
 }
 
 impl std::fmt::Display for HostPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.display().fmt(f)
-    }
-}
-
-impl From<PluginPath> for String {
-    fn from(path: PluginPath) -> Self {
-        path.0
     }
 }
 

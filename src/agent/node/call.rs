@@ -31,7 +31,7 @@ impl Pass {
     ) -> Result<Result<T, CallError>, NotDone> {
         due.may_call()?;
         let rpc = due.rpc;
-        let mut call = Box::pin(self.agent.call(due.driver, rpc, call));
+        let mut call = Box::pin(due.call(call));
         tokio::select! {
             result = &mut call => return Ok(result),
             () = sleep(PATIENCE) => {}

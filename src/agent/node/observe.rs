@@ -134,8 +134,9 @@ impl Pass {
             return Vec::new();
         }
         let paths = &self.agent.paths;
-        let is_recorded =
-            |claim: &VolumeClaim| view.stored.values().any(|s| s.has_target(&ClaimUid::of(&claim.metadata)));
+        let is_recorded = |claim: &VolumeClaim| {
+            view.stored.values().any(|s| s.record.targets.contains_key(&ClaimUid::of(&claim.metadata)))
+        };
         let targets = users.into_iter().filter(|c| !is_recorded(c)).map(|c| target_of(paths, c));
         std::iter::once(paths.staging(of)).chain(targets).flatten().collect()
     }

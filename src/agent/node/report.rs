@@ -51,7 +51,8 @@ impl Pass {
     pub(super) async fn report_not_ready(&self, claim: &ClaimUid, view: &View) -> Result<(), NotDone> {
         let Some(claim) = view.claims.get(claim) else { return Ok(()) };
         let uid = ClaimUid::of(&claim.metadata);
-        if let Some(mut stored) = view.stored.values().find(|s| s.has_target(&uid)).cloned() {
+        if let Some(mut stored) = view.stored.values().find(|s| s.record.targets.contains_key(&uid)).cloned()
+        {
             if let Some(target) = stored.record.targets.get(&uid) {
                 let closed = directories::close_parent(&HostPath::recorded(&target.path)).await;
                 closed.unwrap_or_else(|error| tracing::warn!("{error}"));

@@ -327,13 +327,6 @@ fn is_abandoned(view: &View, stored: &Stored) -> bool {
     stored.record.forgotten.is_none() && attachment.is_none_or(|a| a.spec.lost.is_some())
 }
 
-impl Stored {
-    /// Whether a claim has, or may have, a target on this Attachment.
-    pub(super) fn has_target(&self, claim: &ClaimUid) -> bool {
-        self.record.targets.contains_key(claim)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

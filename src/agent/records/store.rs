@@ -38,7 +38,8 @@ pub struct Records {
     deferred: Mutex<BTreeMap<AttachmentUid, String>>,
     doubts: Doubts,
     unreadable: Mutex<Vec<Unreadable>>,
-    disk: StateDisk,
+    /// The disk on which the records are.
+    pub disk: StateDisk,
     /// Bounds the writes at a time, each of which blocks a thread until the disk has it.
     writes: Semaphore,
 }
@@ -60,12 +61,6 @@ impl Records {
             disk: StateDisk::tried(directory),
             writes: Semaphore::new(WRITES),
         })
-    }
-
-    /// The disk on which the records are.
-    #[must_use]
-    pub fn disk(&self) -> &StateDisk {
-        &self.disk
     }
 
     /// The files that cannot be read.

@@ -325,7 +325,7 @@ async fn what_a_disk_did_not_take_is_on_it_before_anything_new() {
     let records = Records::open(&here).unwrap();
     records.put(stored("a")).await.unwrap();
     records.put(stored("b")).await.unwrap();
-    assert_eq!(records.disk().problem(), None);
+    assert_eq!(records.disk.problem(), None);
 
     // No write succeeds in a directory that is not there.
     fs::rename(&here, &away).unwrap();
@@ -338,7 +338,7 @@ async fn what_a_disk_did_not_take_is_on_it_before_anything_new() {
         (records.get(&"a".into()), records.get(&"b".into()), records.get(&"c".into())),
         (None, Some(less.clone()), None)
     );
-    assert!(records.disk().problem().is_some());
+    assert!(records.disk.problem().is_some());
     fs::rename(&away, &here).unwrap();
     let started_now = Records::open(&here).unwrap();
     assert_eq!(

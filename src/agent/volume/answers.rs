@@ -106,51 +106,44 @@ impl Answer {
                 )
             }
             Self::Deleted(note) => {
-                status.state = VolumeState::Deleted;
                 let message = note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}"));
-                Desired::new(Reason::Deleted, message)
+                deleted(status, &message)
             }
             Self::DeletedAgain => {
-                status.state = VolumeState::Deleted;
-                Desired::new(
-                    Reason::Deleted,
-                    "what the driver made could not be used, and it has deleted it again",
-                )
+                deleted(status, "what the driver made could not be used, and it has deleted it again")
             }
-            Self::NotMade => {
-                status.state = VolumeState::Deleted;
-                Desired::new(Reason::Deleted, "it was deleted before the driver made it")
-            }
+            Self::NotMade => deleted(status, "it was deleted before the driver made it"),
         }
     }
+}
+
+fn deleted(status: &mut VolumeStatus, message: &str) -> Desired {
+    status.state = VolumeState::Deleted;
+    Desired::new(Reason::Deleted, message)
 }
 
 /// Makes the call.
 pub(crate) async fn call(
-    agent: &Agent,
+    due: &Due<'_>,
     volume: &Volume,
     call: VolumeCall,
-    driver: &str,
-    prepared: Prepared,
+    with: Prepared,
 ) -> Result<Answer, Failed> {
     match call {
-        VolumeCall::Create => create(agent, volume, driver, prepared).await,
-        VolumeCall::Validate => validate(agent, volume, driver, prepared).await,
-        VolumeCall::Delete => delete(agent, volume, driver, call, prepared).await.map(Answer::Deleted),
-        VolumeCall::DeleteRejected => {
-            delete(agent, volume, driver, call, prepared).await.map(|_| Answer::DeletedAgain)
-        }
+        VolumeCall::Create => create(due, volume, with).await,
+        VolumeCall::Validate => validate(due, volume, with).await,
+        VolumeCall::Delete => delete(due, volume, call, with).await.map(Answer::Deleted),
+        VolumeCall::DeleteRejected => delete(due, volume, call, with).await.map(|_| Answer::DeletedAgain),
     }
 }
 
-async fn create(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
-    const RPC: Rpc = Rpc::CreateVolume;
+async fn create(due: &Due<'_>, volume: &Volume, with: Prepared) -> Result<Answer, Failed> {
     let fingerprint = &with.means.serving.fingerprint;
     let (modes, topology) = (fingerprint.controller_modes, fingerprint.topology);
     let args = arguments::create_volume(volume, with.means.secrets, modes, topology)
-        .map_err(|error| (Failure::arguments(RPC, &error), never_sent(&error)))?;
+        .map_err(|error| (Failure::arguments(due.rpc, &error), never_sent(&error)))?;
     let asked = args.capacity_range;
-    let called = agent.call(driver, RPC, with.means.serving.plugin.create_volume(args)).await;
+    let called = due.call(with.means.serving.plugin.create_volume(args)).await;
     let created = called.map_err(|error| (Failure::of_call(&error), Some(error)))?;
     match wrong_size(asked.as_ref(), created.capacity_bytes) {
         None => Ok(Answer::Created(Box::new(created), with.plugin_uid)),
@@ -211,12 +204,11 @@ pub(crate) fn says_not_made(error: &CallError, known: bool) -> bool {
     is_clear && !known
 }
 
-async fn validate(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) -> Result<Answer, Failed> {
-    const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
+async fn validate(due: &Due<'_>, volume: &Volume, with: Prepared) -> Result<Answer, Failed> {
     let args =
         arguments::validate(volume, with.means.secrets, with.means.serving.fingerprint.controller_modes)
-            .map_err(|error| (Failure::arguments(RPC, &error), None))?;
-    let called = agent.call(driver, RPC, with.means.serving.plugin.validate_volume_capabilities(args)).await;
+            .map_err(|error| (Failure::arguments(due.rpc, &error), None))?;
+    let called = due.call(with.means.serving.plugin.validate_volume_capabilities(args)).await;
     match called.map_err(|error| (Failure::of_call(&error), Some(error)))? {
         Validation::Confirmed { unchecked } => {
             if !unchecked.is_empty() {
@@ -229,7 +221,7 @@ async fn validate(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) 
             Ok(Answer::Validated(with.plugin_uid))
         }
         Validation::Refused { message } => {
-            let failure = Failure::local(Reason::NotConfirmed, RPC, message);
+            let failure = Failure::local(Reason::NotConfirmed, due.rpc, message);
             Err((Failure { pace: Pace::Slow, ..failure }, None))
         }
     }
@@ -237,22 +229,20 @@ async fn validate(agent: &Agent, volume: &Volume, driver: &str, with: Prepared) 
 
 /// DeleteVolume. Returns what it went without, in words.
 async fn delete(
-    agent: &Agent,
+    due: &Due<'_>,
     volume: &Volume,
-    driver: &str,
     call: VolumeCall,
     with: Prepared,
 ) -> Result<Option<String>, Failed> {
-    const RPC: Rpc = Rpc::DeleteVolume;
     let Means { serving, secrets, note } = with.means;
     let args = arguments::delete_volume(call, volume, secrets)
-        .map_err(|error| (Failure::arguments(RPC, &error), None))?;
-    let Err(error) = agent.call(driver, RPC, serving.plugin.delete_volume(args)).await else {
+        .map_err(|error| (Failure::arguments(due.rpc, &error), None))?;
+    let Err(error) = due.call(serving.plugin.delete_volume(args)).await else {
         return Ok(note);
     };
     let uid = volume.status.as_ref().and_then(|s| s.plugin_uid.as_deref());
     let earlier = Earlier { plugin: &volume.spec.plugin_name, uid, done: "made", undone: "deleted" };
-    let Err(mut failure) = not_found::is_gone(agent, &error, earlier).await else { return Ok(note) };
+    let Err(mut failure) = not_found::is_gone(due.agent, &error, earlier).await else { return Ok(note) };
     if error.meaning() == Meaning::AlreadyGone {
         failure.message.push_str("; spec.deletionPolicy Retain gives it up");
     }

@@ -87,7 +87,7 @@ impl Pass<'_> {
         let known = volume.status.as_ref().is_some_and(|s| s.may_exist);
         let Some(volume) = self.begin(volume).await? else { return Ok(Next::Again) };
         self.due.may_call()?;
-        match call(self.due.agent, &volume, self.call, self.due.driver, prepared).await {
+        match call(&self.due, &volume, self.call, prepared).await {
             Ok(answer) => self.done(&volume, answer).await,
             Err((failure, error)) => self.not_done(&volume, &failure, error.as_ref(), known).await,
         }
