@@ -49,25 +49,39 @@ pub struct Holder {
     pub boot_id: String,
 }
 
+/// A time in which an agent has renewed its Lease without a silence. What was read live in one says nothing in the next:
+/// between the two, volumes may have been given to others (rule R2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term(u64);
+
+/// The last renewal that succeeded.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// When it was sent.
+    sent: Instant,
+    term: Term,
+}
+
 /// How recently an agent has renewed its own Lease. Cheap to clone; asked before every call.
 #[derive(Clone, Debug)]
 pub struct Renewal {
-    renewed: watch::Receiver<Option<Instant>>,
+    renewed: watch::Receiver<Option<Held>>,
     inherited: watch::Receiver<Option<Instant>>,
 }
 
 impl Renewal {
-    /// Time since the last successful renewal was sent; None before the first, after a 401 and after
-    /// another agent took the Lease.
-    #[must_use]
-    pub fn age(&self) -> Option<Duration> {
-        self.renewed.borrow().map(|renewed| renewed.elapsed())
-    }
-
     /// Whether a CSI call may be started (rule R2).
     #[must_use]
     pub fn may_call(&self) -> bool {
-        self.age().is_some_and(|age| age < DURATION / 2)
+        self.term().is_some()
+    }
+
+    /// The present term; None while no CSI call may be started: before the first renewal, when the last one was sent half the
+    /// Lease's duration ago, after a 401 and after another agent took the Lease.
+    #[must_use]
+    pub fn term(&self) -> Option<Term> {
+        let held = *self.renewed.borrow();
+        held.filter(|held| held.sent.elapsed() < DURATION / 2).map(|held| held.term)
     }
 
     /// Whether a call of the Controller service may be started, where no call takes longer than `longest`.
@@ -84,7 +98,14 @@ impl Renewal {
     /// As of an agent that has renewed its Lease at this time and not since.
     #[cfg(test)]
     pub(crate) fn of(last: Option<Instant>) -> Self {
-        Self { renewed: watch::channel(last).1, inherited: watch::channel(None).1 }
+        Self::in_term(1, last)
+    }
+
+    /// The same after as many silences.
+    #[cfg(test)]
+    pub(crate) fn in_term(term: u64, last: Option<Instant>) -> Self {
+        let held = last.map(|sent| Held { sent, term: Term(term) });
+        Self { renewed: watch::channel(held).1, inherited: watch::channel(None).1 }
     }
 
     /// Waits for the first renewal. Returns false if the Lease ended without one.
@@ -174,7 +195,7 @@ pub struct AgentLease<L> {
     holder: Holder,
     lease: Option<Lease>,
     history: Arc<History>,
-    renewed: watch::Sender<Option<Instant>>,
+    renewed: watch::Sender<Option<Held>>,
     /// When another machine was last seen to hold this Lease.
     inherited: watch::Sender<Option<Instant>>,
 }
@@ -233,14 +254,14 @@ impl<L: Leases> AgentLease<L> {
                 continue;
             }
             let sent = Instant::now();
-            if self.renewed.borrow().is_none_or(|renewed| renewed.elapsed() >= DURATION / 2) {
+            if self.renewed.borrow().is_none_or(|held| held.sent.elapsed() >= DURATION / 2) {
                 silences += 1;
             }
             let caught_up = *known.borrow_and_update() == silences;
             let mounts = Mounts { leftovers: word.leftovers(caught_up), forgotten: word.forgotten() };
             let pause = match timeout(ATTEMPT, self.renew(&mounts)).await {
                 Ok(Ok(Renewed::Held)) => {
-                    self.renewed.send_replace(Some(sent));
+                    self.renewed.send_replace(Some(Held { sent, term: Term(silences) }));
                     ask.send_if_modified(|last| std::mem::replace(last, silences) != silences);
                     RENEW.saturating_sub(sent.elapsed())
                 }

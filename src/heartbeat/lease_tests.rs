@@ -164,7 +164,7 @@ async fn refused_credentials_end_calls_at_once() {
     agent.renewal.first().await;
     agent.leases.set(Weather::Unauthorized);
     sleep(11 * SECOND).await;
-    assert_eq!(agent.renewal.age(), None);
+    assert_eq!(agent.renewal.term(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,6 +269,23 @@ async fn after_a_silence_it_is_found_out_anew() {
         sleep(15 * SECOND).await;
         assert_eq!(*agent.node.said.lock().unwrap(), vec![Leftovers::Any; times], "{silent:?}");
         assert_eq!(said(&agent), Leftovers::Of(["a".into()].into()));
+    }
+}
+
+/// What was read before a silence says nothing after it: the volume may have been given to another node.
+#[tokio::test(start_paused = true)]
+async fn a_silence_begins_another_term() {
+    let agent = agent(FakeLeases::new(), "pod-1");
+    agent.renewal.first().await;
+    let first = agent.renewal.term();
+    for (silent, same) in [(8 * SECOND, true), (30 * SECOND, false)] {
+        agent.leases.set(Weather::Down);
+        sleep(silent).await;
+        assert_eq!(agent.renewal.term().is_some(), same, "{silent:?}");
+        agent.leases.set(Weather::Fine);
+        sleep(15 * SECOND).await;
+        assert!(agent.renewal.may_call());
+        assert_eq!(agent.renewal.term() == first, same, "{silent:?}");
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) mod restored;
 
 pub use forgotten::Forgotten;
 pub(crate) use history::History;
-pub(crate) use lease::{AgentEnd, AgentLease, Holder, Renewal, Word};
+pub(crate) use lease::{AgentEnd, AgentLease, Holder, Renewal, Term, Word};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use observer::{HeardAgent, LeaseObserver};
 pub use restored::Restored;

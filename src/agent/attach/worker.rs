@@ -69,6 +69,7 @@ fn line(agent: &Agent, handle: &str) -> Vec<Arc<Attachment>> {
 }
 
 async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
+    let term = agent.renewal.term();
     let seen = AttachmentSeen::of(attachment);
     let instance = instance_name(&agent.node_name, &attachment.spec.fixed.driver_name);
     if controller_side::plan(&seen, &instance, &HandleRead::Unread) == ControllerStep::Idle {
@@ -100,7 +101,8 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
         }
     }
     let fixed = &attachment.spec.fixed;
-    let due = Due { agent, rpc, driver: &fixed.driver_name, key: Parked::Handle(fixed.handle_name.clone()) };
+    let key = Parked::Handle(fixed.handle_name.clone());
+    let due = Due { agent, rpc, driver: &fixed.driver_name, key, term };
     let _turn = due.turn().await?;
     let namespace = &attachment.spec.volume.namespace;
     let means = due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;

@@ -21,6 +21,7 @@ use crate::agent::queues::Parked;
 use crate::agent::records::store::RecordError;
 use crate::api::Attachment;
 use crate::csi::{CallError, Rpc, Secrets};
+use crate::heartbeat::Term;
 use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Cache, Next};
 
@@ -98,6 +99,8 @@ pub(crate) struct Due<'a> {
     pub driver: &'a str,
     /// The pass that makes it, to be woken when it could not have its turn.
     pub key: Parked,
+    /// The term of the Lease in which everything was read live that the call goes by; None if that was in none.
+    pub term: Option<Term>,
 }
 
 /// The process that a call goes to, and what it takes along.
@@ -124,9 +127,10 @@ impl<'a> Due<'a> {
         Ok(turn)
     }
 
-    /// Whether it may be started now, by the agent's Lease (rule R2).
+    /// Whether it may be started now, by the agent's Lease, and by what was read in the same term of it (rule R2).
     pub fn may_call(&self) -> Result<(), NotDone> {
-        if self.agent.may_call_driver(self.driver, self.rpc.service()) {
+        let is_of_now = self.term == self.agent.renewal.term();
+        if is_of_now && self.agent.may_call_driver(self.driver, self.rpc.service()) {
             Ok(())
         } else {
             Err(NotDone::NotNow)

@@ -15,7 +15,8 @@ use crate::csi::{CallError, Rpc};
 impl Pass {
     /// A call of this pass.
     pub(super) fn due<'a>(&'a self, rpc: Rpc, driver: &'a str) -> Due<'a> {
-        Due { agent: &self.agent, rpc, driver, key: Parked::Node(self.handle.clone()) }
+        let key = Parked::Node(self.handle.clone());
+        Due { agent: &self.agent, rpc, driver, key, term: self.term }
     }
 
     /// Makes a call that is due, if one may be started still: what came before it, a Secret, the disk with the records, may

@@ -92,6 +92,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
     }
     scanning.abort();
     Pass {
+        term: agent.renewal.term(),
         agent: Arc::new(agent),
         handle: "h".into(),
         live: HashMap::new(),
@@ -128,6 +129,21 @@ async fn a_call_is_not_begun_on_an_old_lease_or_after_the_end_has_begun() {
     assert!(!is_begun(&fresh).await);
     let old = now.checked_sub(DURATION / 2).unwrap();
     assert!(!is_begun(&pass(dir.path(), client, Renewal::of(Some(old))).await).await);
+}
+
+/// A pass may have read live, and then been held up for so long that the Lease expired, by a call before this one, or
+/// because the process was stopped. The Lease may be fresh again by now.
+#[tokio::test]
+async fn a_call_is_not_begun_on_what_was_read_before_a_silence() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, client) = Scripted::start(Vec::new()).await;
+    let now = Some(Instant::now());
+    let mut pass = pass(dir.path(), client, Renewal::in_term(2, now)).await;
+    assert!(is_begun(&pass).await);
+    pass.term = Renewal::in_term(1, now).term();
+    assert!(!is_begun(&pass).await);
+    pass.term = None;
+    assert!(!is_begun(&pass).await);
 }
 
 #[tokio::test]

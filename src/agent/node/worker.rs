@@ -41,6 +41,7 @@ impl NotDone {
 /// Works on one VolumeHandle until there is nothing to do.
 pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
     let mut pass = Pass {
+        term: agent.renewal.term(),
         agent,
         handle,
         live: HashMap::new(),

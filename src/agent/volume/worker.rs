@@ -29,7 +29,13 @@ pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
         AgentStep::Call(call) => call,
     };
     let driver = driver(&agent, &volume);
-    let due = Due { agent: &agent, rpc: rpc_of(call), driver: &driver, key: Parked::Volume(uid) };
+    let due = Due {
+        agent: &agent,
+        rpc: rpc_of(call),
+        driver: &driver,
+        key: Parked::Volume(uid),
+        term: agent.renewal.term(),
+    };
     let pass = Pass { call, due };
     match pass.attempt(&volume).await {
         Ok(next) => next,
