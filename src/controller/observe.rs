@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::allow::{Refused, refused};
 use super::caches::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
-use super::callers::{controllers, named_controllers};
 use super::context::Context;
+use super::controller_instances::{controllers, named_controllers};
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
 use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};

@@ -1,10 +1,10 @@
 //! Steps that another orchestrator's PersistentVolume forbids: locking storage, and having it deleted.
 
-use super::callers::{heir_without_volume, may_move, move_handle, moves_from};
 use super::look::Look;
 use super::release::{free, remove_handle};
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
+use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
 use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::READY;
