@@ -4,7 +4,7 @@
 //! A PluginInstance describes them, and is gone with its Node, its socket or its Plugin while they are in use. So the Lease
 //! of the agent names their volumes too, and one of both is enough.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -24,7 +24,7 @@ use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Cache, Queue};
 
 /// An agent that reports forgotten mounts, or has yet to say whether it has any.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reporter {
     /// Name of the agent's Node. A very long one cannot be read from the name of its Lease where no such Node is
     /// known; then this is the name of the Lease.
@@ -63,13 +63,10 @@ impl Reporter {
 /// What the agents report about one VolumeHandle.
 #[derive(Default)]
 pub(crate) struct Reports {
-    /// The nodes on which the volume is mounted, or may be.
-    pub(crate) mounts: Vec<ForgottenSeen>,
+    /// What is mounted, or may be, by the name of its node.
+    pub(crate) mounts: BTreeMap<String, ForgottenSeen>,
     /// Agents that report it from a node that is gone or off, as far as the caches know: see [`have_ended`].
-    pub(crate) ended: Vec<Reporter>,
-    /// The nodes of `mounts` and the agents in `ended`, so that a pass costs no more than there are agents.
-    nodes: HashSet<String>,
-    over: HashSet<Reporter>,
+    pub(crate) ended: BTreeSet<Reporter>,
 }
 
 /// Collects what agents report about a VolumeHandle. An agent stages no more than it can report, so what is not
@@ -93,12 +90,12 @@ pub(crate) fn reports(ctx: &Context, instances: &Instances, handle_name: &str) -
 }
 
 /// The agents that have yet to say what they have mounted: see [`super::caution`].
-fn awaited(ctx: &Context, instances: &[Arc<PluginInstance>]) -> Vec<Reporter> {
+fn awaited(ctx: &Context, instances: &[Arc<PluginInstance>]) -> BTreeSet<Reporter> {
     if !ctx.caution.is_on() {
-        return Vec::new();
+        return BTreeSet::new();
     }
     let beside = instances.iter().map(|instance| Reporter::of_instance(instance));
-    let mut all: Vec<_> = beside.filter(|by| ctx.caution.awaits(&by.lease)).collect();
+    let mut all: BTreeSet<_> = beside.filter(|by| ctx.caution.awaits(&by.lease)).collect();
     // A backup may have the agent's Lease and not its PluginInstance, or one of an earlier Node of that name.
     let leases = ctx.lease_cache.all().into_iter().filter(|lease| {
         let name = lease.name_any();
@@ -114,17 +111,17 @@ fn awaited(ctx: &Context, instances: &[Arc<PluginInstance>]) -> Vec<Reporter> {
 
 /// Ends caution when every agent was heard, or is not waited for. Asks for a look at all volumes then, and when
 /// others than `before` are waited for: a claim says whom it waits for. Returns who that is now.
-pub(crate) async fn settle(ctx: &Context, before: &[Reporter]) -> Vec<Reporter> {
+pub(crate) async fn settle(ctx: &Context, before: &BTreeSet<Reporter>) -> BTreeSet<Reporter> {
     if !ctx.caution.is_on() {
-        return Vec::new();
+        return BTreeSet::new();
     }
-    let (ended, awaited): (Vec<_>, Vec<_>) =
+    let (ended, awaited): (BTreeSet<_>, BTreeSet<_>) =
         awaited(ctx, &ctx.instances.all()).into_iter().partition(|by| by.has_ended(ctx));
     let over = awaited.is_empty() && have_ended(ctx, &ended).await.unwrap_or(false);
     if over {
         ctx.caution.end();
     }
-    if over || awaited != before {
+    if over || awaited != *before {
         ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(key_of_volume(volume)));
         // Also those of Volumes that were removed by hand.
         for attachment in ctx.attachments.all() {
@@ -138,15 +135,14 @@ pub(crate) async fn settle(ctx: &Context, before: &[Reporter]) -> Vec<Reporter> 
 impl Reports {
     /// Adds a report. Of several by one agent the first counts, which says most.
     fn add(&mut self, ctx: &Context, by: Reporter, instance: String, mount: Mount) {
-        if self.over.contains(&by) || self.nodes.contains(&by.node) {
+        if self.ended.contains(&by) || self.mounts.contains_key(&by.node) {
             return;
         }
         if by.has_ended(ctx) {
-            self.over.insert(by.clone());
-            self.ended.push(by);
+            self.ended.insert(by);
         } else {
-            self.nodes.insert(by.node.clone());
-            self.mounts.push(ForgottenSeen { node: by.node, instance, mount });
+            let node = by.node.clone();
+            self.mounts.insert(by.node, ForgottenSeen { node, instance, mount });
         }
     }
 }
@@ -200,7 +196,7 @@ fn wake(queue: &Queue<Key>, handles: &Cache<VolumeHandle>, handle: &str) {
 
 /// Whether the nodes of reports that are not heeded any more are really out of the game, by live reads: before anything
 /// is granted or deleted that such a report spoke of (rules R1, R4).
-pub(crate) async fn have_ended(ctx: &Context, ended: &[Reporter]) -> Result<bool, ApiError> {
+pub(crate) async fn have_ended(ctx: &Context, ended: &BTreeSet<Reporter>) -> Result<bool, ApiError> {
     for by in ended {
         let node = get_live(&ctx.node_api(), &by.node).await?;
         if node.is_some_and(|node| node.uid() == by.node_uid && !node.is_out_of_service()) {

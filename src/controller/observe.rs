@@ -77,7 +77,7 @@ pub(crate) struct Observed {
     /// What the Volume and its claims ask for and their namespace may not have.
     pub(crate) refused: Refused,
     /// Agents that report a mount of the handle from a node that is gone or off, as far as the caches know.
-    pub(crate) ended: Vec<Reporter>,
+    pub(crate) ended: BTreeSet<Reporter>,
 }
 
 impl Observed {
@@ -239,7 +239,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
             &locks,
         ),
         controllers: controllers(ctx, &instances, &controlling, &named, is_assigned),
-        forgotten: reported.mounts,
+        forgotten: reported.mounts.into_values().collect(),
         ended: reported.ended,
         driver,
         volume,

@@ -1,6 +1,6 @@
 //! Runs the controller role: watches, election, workers, shutdown.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -229,7 +229,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut nodes_before = Degrees::new();
     let mut ghosts_before = HashMap::new();
     let mut reporters_before = HashMap::new();
-    let mut awaited = Vec::new();
+    let mut awaited = BTreeSet::new();
     let mut told = Told::new();
     let concern = Concern::new(&ctx);
     let mut tick = tokio::time::interval(TICK);

@@ -102,7 +102,7 @@ impl<'a> Scene<'a> {
         // What locks a handle that is another Volume's is that Volume's affair.
         let is_own = self.handle.is_none() || self.own_handle().is_some();
         let locked = self.locks.first().filter(|_| is_own);
-        let mounted = self.forgotten.first().filter(|_| is_own);
+        let mounted = self.forgotten.iter().min_by_key(|f| &f.mount).filter(|_| is_own);
         granted
             .map(|claim| format!("claim {}", claim.key()))
             .or_else(|| {
