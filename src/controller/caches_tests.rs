@@ -1,26 +1,7 @@
 //! By what objects are found in the caches.
 
+use super::super::objects_tests::{attachment, claim};
 use super::*;
-use crate::api::attachment::{AttachmentSpec, Fixed};
-use crate::api::claim::VolumeClaimSpec;
-
-fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
-    let spec = VolumeClaimSpec { volume_name: volume.into(), ..VolumeClaimSpec::default() };
-    let mut claim = VolumeClaim::new(name, spec);
-    claim.metadata.namespace = Some(namespace.into());
-    claim.metadata.uid = Some(format!("{namespace}-{name}"));
-    claim.metadata.resource_version = Some("1".into());
-    claim
-}
-
-fn attachment(name: &str, driver: &str, node: &str) -> Attachment {
-    let fixed = Fixed { driver_name: driver.into(), ..Fixed::default() };
-    let spec = AttachmentSpec { node_name: node.into(), fixed, ..AttachmentSpec::default() };
-    let mut attachment = Attachment::new(name, spec);
-    attachment.metadata.uid = Some(name.into());
-    attachment.metadata.resource_version = Some("1".into());
-    attachment
-}
 
 /// Neither a beginning nor the other namespace's Volume of that name (trap T24, T51, T58).
 #[test]

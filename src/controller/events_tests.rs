@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::super::caches::{attachment_cache, claim_cache, handle_cache, instance_cache, volume_cache};
+use super::super::objects_tests::{attachment, claim};
 use super::super::unsettled::Unsettled;
 use super::*;
 use crate::api::ClaimUid;
-use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
-use crate::api::claim::VolumeClaimSpec;
+use crate::api::attachment::ControllerRef;
 use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::plugin::{ControllerNodes, PluginSpec};
 use crate::api::volume::{VolumeAssignment, VolumeOperation, VolumeSpec};
@@ -15,24 +15,6 @@ use crate::claim::ClaimSeen;
 use crate::claim::admission::Verdict;
 use crate::claim::reason::Waiting;
 use crate::k8s::Next;
-
-fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
-    let spec = VolumeClaimSpec { volume_name: volume.into(), ..VolumeClaimSpec::default() };
-    let mut claim = VolumeClaim::new(name, spec);
-    claim.metadata.namespace = Some(namespace.into());
-    claim.metadata.uid = Some(format!("{namespace}-{name}"));
-    claim.metadata.resource_version = Some("1".into());
-    claim
-}
-
-fn attachment(name: &str, driver: &str, node: &str) -> Attachment {
-    let fixed = Fixed { driver_name: driver.into(), ..Fixed::default() };
-    let spec = AttachmentSpec { node_name: node.into(), fixed, ..AttachmentSpec::default() };
-    let mut attachment = Attachment::new(name, spec);
-    attachment.metadata.uid = Some(name.into());
-    attachment.metadata.resource_version = Some("1".into());
-    attachment
-}
 
 /// Also a Volume that is not there yet (trap L18, T67).
 #[tokio::test]

@@ -83,8 +83,8 @@ mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
 
     use super::super::caches::{attachment_cache, instance_cache};
+    use super::super::objects_tests::attachment;
     use super::*;
-    use crate::api::attachment::{AttachmentSpec, Fixed};
     use crate::api::instance::PluginInstanceSpec;
 
     const NODE: &str = "worker";
@@ -113,11 +113,8 @@ mod tests {
         node.metadata.uid = Some("now".into());
         node.metadata.resource_version = Some("1".into());
         nodes.apply(node);
-        let fixed = Fixed { node_uid: "attached".into(), ..Fixed::default() };
-        let spec = AttachmentSpec { node_name: NODE.into(), fixed, ..AttachmentSpec::default() };
-        let mut attachment = Attachment::new("a", spec);
-        attachment.metadata.uid = Some("a".into());
-        attachment.metadata.resource_version = Some("1".into());
+        let mut attachment = attachment("a", "driver", NODE);
+        attachment.spec.fixed.node_uid = "attached".into();
         attachments.apply(attachment);
         let spec = PluginInstanceSpec {
             node_name: NODE.into(),

@@ -28,6 +28,8 @@ mod looks;
 mod losses;
 mod machines;
 mod nodes;
+#[cfg(test)]
+mod objects_tests;
 mod observe;
 mod pass;
 mod persistent_volumes;
