@@ -242,6 +242,26 @@ pub struct Rejected {
     pub may_delete: bool,
 }
 
+impl Volume {
+    /// Where the Volume's status says that it is.
+    #[must_use]
+    pub fn state(&self) -> VolumeState {
+        self.status.as_ref().map(|status| status.state).unwrap_or_default()
+    }
+
+    /// The controller instance that the Volume's own calls are assigned to.
+    #[must_use]
+    pub fn caller(&self) -> Option<&ControllerRef> {
+        self.spec.assignment.as_ref()?.controller.as_ref()
+    }
+
+    /// What CreateVolume made and nobody can use, if there is something.
+    #[must_use]
+    pub fn rejected(&self) -> Option<&Rejected> {
+        self.status.as_ref()?.rejected.as_ref()
+    }
+}
+
 impl VolumeSpec {
     /// Whether DeleteVolume is called when the Volume is deleted.
     #[must_use]

@@ -27,11 +27,10 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     // instance that has them to detach.
     let left = scene.live_locks()?;
     let latest = left.iter().max_by_key(|a| a.epoch);
-    let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
     Ok(Due::Step(LeaderStep::CreateHandle {
         epoch: latest.map_or(1, |latest| latest.epoch + 1),
         closing: !left.is_empty(),
-        controller: assigned.or_else(|| latest.and_then(|latest| latest.controller.clone())),
+        controller: volume.caller().or_else(|| latest?.controller.as_ref()).cloned(),
     }))
 }
 
@@ -86,9 +85,7 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due
 /// names it: a node may lie about what it has made, and agents may not read PersistentVolumes.
 pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
     let Some(volume) = scene.volume else { return Ok(Due::Nothing) };
-    let rejected = volume.status.as_ref().and_then(|status| status.rejected.as_ref());
-    let caller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-    let (Some(rejected), Some(_)) = (rejected, caller) else { return Ok(Due::Nothing) };
+    let (Some(rejected), Some(_)) = (volume.rejected(), volume.caller()) else { return Ok(Due::Nothing) };
     // A restored etcd may have forgotten that it was of use since, and a node that uses it says so.
     if let Some(by) = scene.in_use_by().filter(|_| !scene.forgotten.is_empty()) {
         return Ok(Due::Wait(VolumeWaiting::InUse { by }));
