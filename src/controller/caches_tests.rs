@@ -13,7 +13,7 @@ fn claims_are_found_by_the_whole_name_and_namespace_of_their_volume() {
         cache.apply(claim(namespace, name, volume));
     }
     let names = |namespace, volume| {
-        let found = cache.by_index(BY_VOLUME, &volume_key(namespace, volume));
+        let found = cache.by_index(BY_VOLUME, &format!("{namespace}/{volume}"));
         found.iter().map(|c| c.metadata.name.clone().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(names("a", "test"), ["1"]);
@@ -34,6 +34,6 @@ fn the_volumes_of_a_driver_on_a_node_are_counted_by_their_attachments() {
     cache.apply(attachment("2", "driver", "node-1"));
     cache.apply(attachment("3", "other", "node-1"));
     cache.apply(attachment("4", "driver", "node-10"));
-    let load = |driver, node| cache.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len();
+    let load = |driver, node| cache.by_index(BY_PLACE, &format!("{driver}/{node}")).len();
     assert_eq!((load("driver", "node-1"), load("other", "node-1"), load("driver", "node-2")), (2, 1, 0));
 }

@@ -13,15 +13,16 @@ use kube::ResourceExt as _;
 use super::caches::{BY_FORGOTTEN, node_of_lease};
 use super::context::Context;
 use super::instances::Instances;
-use super::key::{Key, key_of, key_of_volume};
+use super::key::Key;
+use super::known::Known;
+use crate::api::PluginInstance;
 use crate::api::instance::UNREADABLE;
 use crate::api::names::{AGENTS, agent_lease_name};
-use crate::api::{PluginInstance, VolumeHandle};
 use crate::claim::{ForgottenSeen, Mount};
 use crate::heartbeat::Forgotten;
 use crate::heartbeat::lease::NODE_UID;
+use crate::k8s::ApiError;
 use crate::k8s::read::get_live;
-use crate::k8s::{ApiError, Cache, Queue};
 
 /// An agent that reports forgotten mounts, or has yet to say whether it has any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,23 +41,23 @@ impl Reporter {
         Self { node: spec.node_name.clone(), node_uid: spec.node_uid.clone(), lease }
     }
 
-    fn of_lease(ctx: &Context, lease: &Lease) -> Self {
+    fn of_lease(known: &Known, lease: &Lease) -> Self {
         let name = lease.name_any();
-        let node = node_of_lease(&ctx.nodes, lease).unwrap_or_else(|| name.clone());
+        let node = node_of_lease(&known.nodes, lease).unwrap_or_else(|| name.clone());
         Self { node, node_uid: lease.annotations().get(NODE_UID).cloned().unwrap_or_default(), lease: name }
     }
 
-    fn is_silent(&self, ctx: &Context) -> bool {
-        ctx.leases.expired_on_node_for(&self.lease, &self.node_uid).is_some()
+    fn is_silent(&self, known: &Known) -> bool {
+        known.leases.expired_on_node_for(&self.lease, &self.node_uid).is_some()
     }
 
     /// Whether the agent is silent and its node is gone or off, as far as the caches know: see [`have_ended`]. A
     /// report ends with its node: nothing is mounted on a machine that is off, and nobody else could say so.
-    fn has_ended(&self, ctx: &Context) -> bool {
-        let node = ctx.nodes.get("", &self.node).filter(|node| node.uid() == self.node_uid);
+    fn has_ended(&self, known: &Known) -> bool {
+        let node = known.nodes.get("", &self.node).filter(|node| node.uid() == self.node_uid);
         let in_service = node.is_some_and(|node| !node.is_out_of_service());
         // Of a Node whose name is not known nobody can be asked whether it is gone.
-        self.is_silent(ctx) && !in_service && self.node != self.lease
+        self.is_silent(known) && !in_service && self.node != self.lease
     }
 }
 
@@ -71,40 +72,40 @@ pub(crate) struct Reports {
 
 /// Collects what agents report about a VolumeHandle. An agent stages no more than it can report, so what is not
 /// reported is not there.
-pub(crate) fn reports(ctx: &Context, instances: &Instances, handle_name: &str) -> Reports {
+pub(crate) fn reports(known: &Known, instances: &Instances, handle_name: &str) -> Reports {
     let mut reports = Reports::default();
     // First: of an agent that is heard meanwhile, what it says is looked at after that.
-    let awaited = awaited(ctx, instances);
+    let awaited = awaited(known, instances);
     for instance in instances.forgetful() {
         let Some(mount) = mount(instance, handle_name) else { continue };
-        reports.add(ctx, Reporter::of_instance(instance), instance.name_any(), mount);
+        reports.add(known, Reporter::of_instance(instance), instance.name_any(), mount);
     }
-    for lease in ctx.lease_cache.by_index(BY_FORGOTTEN, handle_name) {
-        reports.add(ctx, Reporter::of_lease(ctx, &lease), lease.name_any(), Mount::InLease);
+    for lease in known.lease_cache.by_index(BY_FORGOTTEN, handle_name) {
+        reports.add(known, Reporter::of_lease(known, &lease), lease.name_any(), Mount::InLease);
     }
     for by in awaited {
         let lease = by.lease.clone();
-        reports.add(ctx, by, lease, Mount::NotSaid);
+        reports.add(known, by, lease, Mount::NotSaid);
     }
     reports
 }
 
 /// The agents that have yet to say what they have mounted: see [`super::caution`].
-fn awaited(ctx: &Context, instances: &[Arc<PluginInstance>]) -> BTreeSet<Reporter> {
-    if !ctx.caution.is_on() {
+fn awaited(known: &Known, instances: &[Arc<PluginInstance>]) -> BTreeSet<Reporter> {
+    if !known.caution.is_on() {
         return BTreeSet::new();
     }
     let beside = instances.iter().map(|instance| Reporter::of_instance(instance));
-    let mut all: BTreeSet<_> = beside.filter(|by| ctx.caution.awaits(&by.lease)).collect();
+    let mut all: BTreeSet<_> = beside.filter(|by| known.caution.awaits(&by.lease)).collect();
     // A backup may have the agent's Lease and not its PluginInstance, or one of an earlier Node of that name.
-    let leases = ctx.lease_cache.all().into_iter().filter(|lease| {
+    let leases = known.lease_cache.all().into_iter().filter(|lease| {
         let name = lease.name_any();
-        name.starts_with(AGENTS) && ctx.caution.awaits(&name)
+        name.starts_with(AGENTS) && known.caution.awaits(&name)
     });
-    all.extend(leases.map(|lease| Reporter::of_lease(ctx, &lease)));
+    all.extend(leases.map(|lease| Reporter::of_lease(known, &lease)));
     // After all of them: who has just been heard may have said it.
-    if !ctx.caution.is_restored() {
-        all.retain(|by| !by.is_silent(ctx));
+    if !known.caution.is_restored() {
+        all.retain(|by| !by.is_silent(known));
     }
     all
 }
@@ -122,11 +123,10 @@ pub(crate) async fn settle(ctx: &Context, before: &BTreeSet<Reporter>) -> BTreeS
         ctx.caution.end();
     }
     if over || awaited != *before {
-        ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(key_of_volume(volume)));
+        ctx.volumes.all().iter().for_each(|volume| ctx.queue.sweep(Key::of(volume)));
         // Also those of Volumes that were removed by hand.
         for attachment in ctx.attachments.all() {
-            let of = &attachment.spec.volume;
-            ctx.queue.sweep(key_of(&of.namespace, &of.name));
+            ctx.queue.sweep(Key::of_owner(&attachment.spec.volume));
         }
     }
     awaited
@@ -134,11 +134,11 @@ pub(crate) async fn settle(ctx: &Context, before: &BTreeSet<Reporter>) -> BTreeS
 
 impl Reports {
     /// Adds a report. Of several by one agent the first counts, which says most.
-    fn add(&mut self, ctx: &Context, by: Reporter, instance: String, mount: Mount) {
+    fn add(&mut self, known: &Known, by: Reporter, instance: String, mount: Mount) {
         if self.ended.contains(&by) || self.mounts.contains_key(&by.node) {
             return;
         }
-        if by.has_ended(ctx) {
+        if by.has_ended(known) {
             self.ended.insert(by);
         } else {
             let node = by.node.clone();
@@ -149,16 +149,16 @@ impl Reports {
 
 /// Asks for a look at the volumes that Leases name when what is known of the agent or its node is another than `before`.
 /// Returns what it is now, by the name of the Lease.
-pub(crate) fn listen(ctx: &Context, before: &HashMap<String, bool>) -> HashMap<String, bool> {
+pub(crate) fn listen(known: &Known, before: &HashMap<String, bool>) -> HashMap<String, bool> {
     let mut now = HashMap::new();
-    for lease in ctx.lease_cache.all() {
+    for lease in known.lease_cache.all() {
         let said = Forgotten::said_in(&lease);
         if said.is_empty() {
             continue;
         }
-        let ended = Reporter::of_lease(ctx, &lease).has_ended(ctx);
+        let ended = Reporter::of_lease(known, &lease).has_ended(known);
         if before.get(&lease.name_any()) != Some(&ended) {
-            said.names().for_each(|handle| wake(&ctx.queue, &ctx.handles, handle));
+            said.names().for_each(|handle| wake(known, handle));
         }
         now.insert(lease.name_any(), ended);
     }
@@ -177,20 +177,15 @@ fn mount(instance: &PluginInstance, handle_name: &str) -> Option<Mount> {
 }
 
 /// Asks for a look at the volumes that a Lease has ceased to name.
-pub(crate) fn eased(
-    queue: &Queue<Key>,
-    handles: &Cache<VolumeHandle>,
-    before: Option<&Arc<Lease>>,
-    after: Option<&Arc<Lease>>,
-) {
+pub(crate) fn eased(known: &Known, before: Option<&Arc<Lease>>, after: Option<&Arc<Lease>>) {
     let named = |lease: Option<&Arc<Lease>>| lease.map(|l| Forgotten::said_in(l)).unwrap_or_default();
     let (said, says) = (named(before), named(after));
-    said.names().filter(|handle| !says.has(handle)).for_each(|handle| wake(queue, handles, handle));
+    said.names().filter(|handle| !says.has(handle)).for_each(|handle| wake(known, handle));
 }
 
-fn wake(queue: &Queue<Key>, handles: &Cache<VolumeHandle>, handle: &str) {
-    if let Some(handle) = handles.get("", handle) {
-        queue.sweep(key_of(&handle.spec.volume.namespace, &handle.spec.volume.name));
+fn wake(known: &Known, handle: &str) {
+    if let Some(handle) = known.handles.get("", handle) {
+        known.queue.sweep(Key::of_owner(&handle.spec.volume));
     }
 }
 

@@ -119,7 +119,7 @@ pub(crate) async fn take_over(
     let change = |spec: &mut VolumeHandleSpec| {
         (spec.closing, spec.mode, spec.writer) = (false, first_mode(volume), None);
         spec.volume = reference(volume);
-        spec.controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
+        spec.controller = volume.caller().cloned();
     };
     write(ctx, handle, change).await
 }

@@ -41,7 +41,7 @@ pub(crate) async fn answer(
             Ok(false)
         }
         Look::Users { attachment } => {
-            let live = live_users(&ctx.writer.api(&seen.namespace), &seen.name, attachment).await?;
+            let live = live_users(&ctx.writer.api(&seen.key.namespace), &seen.key.name, attachment).await?;
             looked.users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
             Ok(live.into_iter().fold(false, |news, claim| news | take_in(&ctx.claims, claim)))
         }

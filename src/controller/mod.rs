@@ -24,6 +24,7 @@ mod gone;
 mod handles;
 mod instances;
 mod key;
+mod known;
 mod looks;
 mod losses;
 mod machines;

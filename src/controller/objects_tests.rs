@@ -1,8 +1,14 @@
 //! Claims and Attachments as the caches hold them, for the tests of the controller.
 
+use super::key::{Key, VolumeKey};
 use crate::api::attachment::{AttachmentSpec, Fixed};
 use crate::api::claim::VolumeClaimSpec;
 use crate::api::{Attachment, VolumeClaim};
+
+/// The pass over a Volume.
+pub(super) fn key_of(namespace: &str, name: &str) -> Key {
+    Key::Volume(VolumeKey { namespace: namespace.into(), name: name.into() })
+}
 
 /// A claim on the Volume of this name.
 pub(super) fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {

@@ -33,7 +33,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUi
         Ok(()) => {}
         Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
-            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what its nodes do");
+            tracing::warn!(volume = %seen.key, %error, "cannot record what its nodes do");
             return Next::Retry;
         }
     }
@@ -41,7 +41,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUi
         Ok(()) => {}
         Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
-            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what has ended");
+            tracing::warn!(volume = %seen.key, %error, "cannot record what has ended");
             return Next::Retry;
         }
     }
@@ -49,7 +49,7 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUi
         Ok(later) => later,
         Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
-            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what leaves");
+            tracing::warn!(volume = %seen.key, %error, "cannot record what leaves");
             return Next::Retry;
         }
     };
