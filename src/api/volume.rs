@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::{ControllerRef, SecretRefs};
+use super::attachment::{ControllerRef, SecretRefs, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 use super::conditions::CallFailure;
 
@@ -243,6 +243,17 @@ pub struct Rejected {
 }
 
 impl Volume {
+    /// The reference by which objects name this Volume.
+    #[must_use]
+    pub fn reference(&self) -> VolumeRef {
+        let meta = &self.metadata;
+        VolumeRef {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
+
     /// Where the Volume's status says that it is.
     #[must_use]
     pub fn state(&self) -> VolumeState {

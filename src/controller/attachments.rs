@@ -8,7 +8,6 @@ use super::observe::{
     Observed, PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of,
 };
 use super::room::Locked;
-use crate::api::attachment::VolumeRef;
 use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
 use crate::claim::ClaimSeen;
@@ -71,13 +70,8 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
     let mode = claim.spec.access_mode;
     let shares_node = shares_node(mode, single_node_multi_writer, plugin.spec.tolerates_second_target);
     let status = volume.status.as_ref()?;
-    let metadata = &volume.metadata;
     Some(AttachmentSpec {
-        volume: VolumeRef {
-            namespace: metadata.namespace.clone()?,
-            name: metadata.name.clone()?,
-            uid: metadata.uid.clone()?,
-        },
+        volume: volume.reference(),
         volume_handle: handle.spec.volume_handle.clone(),
         node_name: node.to_owned(),
         access_mode: mode,

@@ -6,14 +6,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME_HANDLE, node_of_lease};
-use super::concern;
-use super::forgotten;
 use super::key::Key;
 use super::known::Known;
-use super::machines;
+use super::{concern, forgotten, machines};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
-use crate::heartbeat::Leftovers;
-use crate::heartbeat::lease::NODE_UID;
+use crate::heartbeat::{AgentOnNode, Leftovers};
 use crate::k8s::Cache;
 use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
@@ -114,21 +111,22 @@ fn namespace_changed(known: &Known, before: State<'_, Namespace>, after: State<'
     let labels = |n: &Arc<Namespace>| n.metadata.labels.clone();
     if let Some(after) = after.filter(|after| before.map(labels) != Some(labels(after))) {
         let name = after.metadata.name.as_deref().unwrap_or_default();
-        let volumes = known.volumes.by_index(BY_NAMESPACE, name);
-        volumes.iter().for_each(|volume| known.queue.add(Key::of(volume)));
+        for volume in known.volumes.by_index(BY_NAMESPACE, name) {
+            known.queue.add(Key::of(&volume));
+        }
     }
 }
 
 /// Claims may wait for a node whose agent is heard again, or has undone something.
 fn lease_changed(known: &Known, before: State<'_, Lease>, after: State<'_, Lease>) {
-    let was_heard = after.is_some_and(|after| known.leases.has_heard(after));
+    let was_heard = after.is_some_and(|after| known.leases.is_heard(&AgentOnNode::of_lease(after)));
     // First, so that whoever is woken finds it counted.
     known.leases.changed(before, after);
     known.caution.changed(before.map(Arc::as_ref), after.map(Arc::as_ref));
     forgotten::eased(known, before, after);
     let Some(after) = after else { return };
-    let machine = |lease: &Arc<Lease>| lease.metadata.annotations.as_ref()?.get(NODE_UID).cloned();
-    if before.map(machine) != Some(machine(after))
+    let agent = |lease: &Arc<Lease>| AgentOnNode::of_lease(lease);
+    if before.map(agent) != Some(agent(after))
         && let Some(node) = node_of_lease(&known.nodes, after)
     {
         machines::keep(known, &node);
@@ -206,8 +204,9 @@ fn add_waiting(known: &Known, node: &str) {
 
 /// Asks for passes over all Volumes that name this volume of a driver.
 fn add_contenders(known: &Known, id: &str) {
-    let volumes = known.volumes.by_index(BY_VOLUME_HANDLE, id);
-    volumes.iter().for_each(|volume| known.queue.add(Key::of(volume)));
+    for volume in known.volumes.by_index(BY_VOLUME_HANDLE, id) {
+        known.queue.add(Key::of(&volume));
+    }
 }
 
 #[cfg(test)]

@@ -17,10 +17,9 @@ use super::key::Key;
 use super::known::Known;
 use crate::api::PluginInstance;
 use crate::api::instance::UNREADABLE;
-use crate::api::names::{AGENTS, agent_lease_name};
+use crate::api::names::AGENTS;
 use crate::claim::{ForgottenSeen, Mount};
-use crate::heartbeat::Forgotten;
-use crate::heartbeat::lease::NODE_UID;
+use crate::heartbeat::{AgentOnNode, Forgotten};
 use crate::k8s::ApiError;
 use crate::k8s::read::get_live;
 
@@ -30,34 +29,30 @@ pub(crate) struct Reporter {
     /// Name of the agent's Node. A very long one cannot be read from the name of its Lease where no such Node is
     /// known; then this is the name of the Lease.
     node: String,
-    node_uid: String,
-    lease: String,
+    agent: AgentOnNode,
 }
 
 impl Reporter {
     fn of_instance(instance: &PluginInstance) -> Self {
-        let spec = &instance.spec;
-        let lease = agent_lease_name(&spec.agent);
-        Self { node: spec.node_name.clone(), node_uid: spec.node_uid.clone(), lease }
+        Self { node: instance.spec.node_name.clone(), agent: AgentOnNode::of_instance(instance) }
     }
 
     fn of_lease(known: &Known, lease: &Lease) -> Self {
-        let name = lease.name_any();
-        let node = node_of_lease(&known.nodes, lease).unwrap_or_else(|| name.clone());
-        Self { node, node_uid: lease.annotations().get(NODE_UID).cloned().unwrap_or_default(), lease: name }
+        let node = node_of_lease(&known.nodes, lease).unwrap_or_else(|| lease.name_any());
+        Self { node, agent: AgentOnNode::of_lease(lease) }
     }
 
     fn is_silent(&self, known: &Known) -> bool {
-        known.leases.expired_on_node_for(&self.lease, &self.node_uid).is_some()
+        known.leases.silent_for(&self.agent).is_some()
     }
 
     /// Whether the agent is silent and its node is gone or off, as far as the caches know: see [`have_ended`]. A
     /// report ends with its node: nothing is mounted on a machine that is off, and nobody else could say so.
     fn has_ended(&self, known: &Known) -> bool {
-        let node = known.nodes.get("", &self.node).filter(|node| node.uid() == self.node_uid);
+        let node = known.nodes.get("", &self.node).filter(|node| node.uid() == self.agent.node_uid);
         let in_service = node.is_some_and(|node| !node.is_out_of_service());
         // Of a Node whose name is not known nobody can be asked whether it is gone.
-        self.is_silent(known) && !in_service && self.node != self.lease
+        self.is_silent(known) && !in_service && self.node != self.agent.lease
     }
 }
 
@@ -84,7 +79,7 @@ pub(crate) fn reports(known: &Known, instances: &Instances, handle_name: &str) -
         reports.add(known, Reporter::of_lease(known, &lease), lease.name_any(), Mount::InLease);
     }
     for by in awaited {
-        let lease = by.lease.clone();
+        let lease = by.agent.lease.clone();
         reports.add(known, by, lease, Mount::NotSaid);
     }
     reports
@@ -96,7 +91,7 @@ fn awaited(known: &Known, instances: &[Arc<PluginInstance>]) -> BTreeSet<Reporte
         return BTreeSet::new();
     }
     let beside = instances.iter().map(|instance| Reporter::of_instance(instance));
-    let mut all: BTreeSet<_> = beside.filter(|by| known.caution.awaits(&by.lease)).collect();
+    let mut all: BTreeSet<_> = beside.filter(|by| known.caution.awaits(&by.agent.lease)).collect();
     // A backup may have the agent's Lease and not its PluginInstance, or one of an earlier Node of that name.
     let leases = known.lease_cache.all().into_iter().filter(|lease| {
         let name = lease.name_any();
@@ -194,11 +189,12 @@ fn wake(known: &Known, handle: &str) {
 pub(crate) async fn have_ended(ctx: &Context, ended: &BTreeSet<Reporter>) -> Result<bool, ApiError> {
     for by in ended {
         let node = get_live(&ctx.node_api(), &by.node).await?;
-        if node.is_some_and(|node| node.uid() == by.node_uid && !node.is_out_of_service()) {
+        if node.is_some_and(|node| node.uid() == by.agent.node_uid && !node.is_out_of_service()) {
             return Ok(false);
         }
         // Last, because the agent may come back at any moment.
-        if ctx.leases.confirm_expired(&ctx.lease_api, &by.lease, Some(&by.node_uid)).await?.is_none() {
+        ctx.leases.refresh(&ctx.lease_api, &by.agent.lease).await?;
+        if !by.is_silent(ctx) {
             return Ok(false);
         }
     }

@@ -32,9 +32,7 @@ impl Key {
 
     /// The pass over this Volume.
     pub(crate) fn of(volume: &Volume) -> Self {
-        let (namespace, name) = (volume.metadata.namespace.clone(), volume.metadata.name.clone());
-        let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
-        Self::Volume(VolumeKey { namespace, name })
+        Self::of_owner(&volume.reference())
     }
 
     /// The pass over the Volume that an object was made for.

@@ -15,9 +15,8 @@ use super::instances::InstancesByPlugin;
 use super::key::{Key, Place};
 use super::room::Room;
 use super::unsettled::Unsettled;
-use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
-use crate::heartbeat::LeaseObserver;
+use crate::heartbeat::{AgentOnNode, LeaseObserver};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
 
@@ -99,7 +98,7 @@ impl Known {
     /// How long the Lease of the agent beside an instance has been expired, as this process observed it;
     /// `None` while it is fresh or has not been watched for long enough.
     pub(crate) fn silent_for(&self, instance: &PluginInstance) -> Option<Duration> {
-        self.leases.expired_on_node_for(&agent_lease_name(&instance.spec.agent), &instance.spec.node_uid)
+        self.leases.silent_for(&AgentOnNode::of_instance(instance))
     }
 
     /// Whether no call of a controller instance can be running, as the caches say: its agent has been silent for longer

@@ -36,6 +36,7 @@ mod tests {
     use super::*;
     use crate::api::PluginInstance;
     use crate::api::instance::PluginInstanceSpec;
+    use crate::heartbeat::AgentOnNode;
     use crate::heartbeat::lease::NODE_UID;
     use crate::k8s::node::LeanNode;
 
@@ -82,7 +83,10 @@ mod tests {
                 known.lease_cache.apply(lease(uid, version));
             }
         };
-        let heard = |uid: &str| known.leases.is_heard(&agent_lease_name(NODE), uid);
+        let heard = |uid: &str| {
+            let agent = AgentOnNode { lease: agent_lease_name(NODE), node_uid: uid.into() };
+            known.leases.is_heard(&agent)
+        };
         for uid in ["attached", "served", "now", "made-up", "made-up-too", "last"] {
             renew(uid);
         }

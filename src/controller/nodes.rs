@@ -8,9 +8,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use super::caches::BY_AGENT;
 use super::known::Known;
-use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, PluginInstance};
 use crate::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
+use crate::heartbeat::AgentOnNode;
 use crate::heartbeat::lease::DURATION;
 use crate::k8s::node::LeanNode;
 use crate::plugin;
@@ -18,8 +18,7 @@ use crate::plugin;
 /// What is known of an Attachment's node, with `node` as it was read last.
 pub(crate) fn node_facts(known: &Known, attachment: &Attachment, node: Option<&LeanNode>) -> NodeFacts {
     let fixed = &attachment.spec.fixed;
-    let lease = agent_lease_name(&attachment.spec.node_name);
-    let others = known.leases.heard_beside(&lease, &fixed.node_uid).into_iter();
+    let others = known.leases.heard_beside(&AgentOnNode::of_attachment(attachment)).into_iter();
     NodeFacts {
         machine: Machine {
             node_uid: fixed.node_uid.clone(),
@@ -39,8 +38,7 @@ pub(crate) fn node_facts(known: &Known, attachment: &Attachment, node: Option<&L
 
 /// Whether the agent on an Attachment's node is silent.
 pub(crate) fn is_silent(known: &Known, attachment: &Attachment) -> bool {
-    let lease = agent_lease_name(&attachment.spec.node_name);
-    known.leases.expired_on_node_for(&lease, &attachment.spec.fixed.node_uid).is_some()
+    known.leases.silent_for(&AgentOnNode::of_attachment(attachment)).is_some()
 }
 
 /// What is known of an Attachment's node from the caches alone.
@@ -80,11 +78,11 @@ pub(crate) fn is_heard(known: &Known, instance: &PluginInstance) -> bool {
 /// the agent is heard, its Lease has to name a recent time. Times of two machines are compared here, where a
 /// wrong one only makes a claim wait for the next renewal.
 fn is_stale(known: &Known, instance: &PluginInstance) -> bool {
-    let name = agent_lease_name(&instance.spec.agent);
-    if known.leases.is_heard(&name, &instance.spec.node_uid) {
+    let agent = AgentOnNode::of_instance(instance);
+    if known.leases.is_heard(&agent) {
         return false;
     }
-    let lease = known.lease_cache.get(&known.namespace, &name);
+    let lease = known.lease_cache.get(&known.namespace, &agent.lease);
     lease.is_none_or(|lease| is_out_of_date(&lease, Timestamp::now()))
 }
 

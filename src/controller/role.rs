@@ -21,7 +21,7 @@ use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
-use crate::heartbeat::HeardAgent;
+use crate::heartbeat::{AgentOnNode, HeardAgent};
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Election, ElectionEnd};
@@ -200,8 +200,7 @@ type Degree = (u8, u64);
 /// registered anew, and its silence is looked for too.
 type NodeDegree = (Degree, Vec<HeardAgent>);
 
-/// By name and UID of the Node.
-type Degrees = HashMap<(String, String), NodeDegree>;
+type Degrees = HashMap<AgentOnNode, NodeDegree>;
 
 /// Time between attempts to read the Leases at the start.
 const RETRY: Duration = Duration::from_secs(1);
@@ -279,22 +278,20 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
     let mut now = Degrees::new();
     let unheard = NodeDegree::default();
     for attachment in ctx.attachments.all() {
-        let (spec, uid) = (&attachment.spec, &attachment.spec.fixed.node_uid);
-        let node = (spec.node_name.clone(), uid.clone());
-        let before = before.get(&node).unwrap_or(&unheard);
-        let degree = now.entry(node).or_insert_with(|| {
-            let lease = agent_lease_name(&spec.node_name);
-            let own = self::degree(ctx, &lease, ctx.leases.expired_on_node_for(&lease, uid));
-            (own, ctx.leases.heard_beside(&lease, uid))
+        let agent = AgentOnNode::of_attachment(&attachment);
+        let before = before.get(&agent).unwrap_or(&unheard);
+        let degree = now.entry(agent.clone()).or_insert_with(|| {
+            let own = self::degree(ctx, &agent.lease, ctx.leases.silent_for(&agent));
+            (own, ctx.leases.heard_beside(&agent))
         });
         if before != degree {
-            ctx.queue.sweep(Key::of_owner(&spec.volume));
+            ctx.queue.sweep(Key::of_owner(&attachment.spec.volume));
         }
     }
     // Who was told of a silence by an earlier leader is told of its end by this one.
     for claim in ctx.claims.all().iter().filter(|claim| losses::waits_for_an_end(claim)) {
-        let bound = claim.spec.assignment.as_ref().map(|a| (a.node_name.clone(), a.node_uid.clone()));
-        if bound.and_then(|node| now.get(&node)).is_none_or(|((degree, _), _)| *degree == 0) {
+        let bound = claim.spec.assignment.as_ref().map(AgentOnNode::of_assignment);
+        if bound.and_then(|agent| now.get(&agent)).is_none_or(|((degree, _), _)| *degree == 0) {
             ctx.queue.sweep(Key::of_claim(claim));
         }
     }

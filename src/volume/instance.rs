@@ -74,9 +74,9 @@ impl PluginSeen<'_> {
         let chosen = match self.balancing? {
             Balancing::SingleActive => healthy.min_by(|a, b| a.name.cmp(&b.name)),
             Balancing::PerTopology => {
-                healthy.filter(|i| reaches(places, &i.topology)).max_by_key(|i| weight(key, &i.name))
+                healthy.filter(|i| reaches(places, &i.topology)).max_by_key(|i| i.weight(key))
             }
-            Balancing::Spread => healthy.max_by_key(|i| weight(key, &i.name)),
+            Balancing::Spread => healthy.max_by_key(|i| i.weight(key)),
         };
         chosen.map(InstanceSeen::to_ref)
     }
@@ -99,15 +99,14 @@ impl InstanceSeen {
     pub fn to_ref(&self) -> ControllerRef {
         ControllerRef { instance: self.name.clone(), agent: self.agent.clone() }
     }
-}
-
-/// Rendezvous hashing: an instance that comes or goes moves only the volumes it wins or held.
-fn weight(key: &str, instance: &str) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update((key.len() as u64).to_be_bytes());
-    hash.update(key);
-    hash.update(instance);
-    hash.finalize().into()
+    /// Rendezvous hashing: an instance that comes or goes moves only the volumes it wins or held.
+    fn weight(&self, key: &str) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update((key.len() as u64).to_be_bytes());
+        hash.update(key);
+        hash.update(&self.name);
+        hash.finalize().into()
+    }
 }
 
 #[cfg(test)]
