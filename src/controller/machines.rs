@@ -87,12 +87,13 @@ mod tests {
             let agent = AgentOnNode { lease: agent_lease_name(NODE), node_uid: uid.into() };
             known.leases.is_heard(&agent)
         };
-        for uid in ["attached", "served", "now", "made-up", "made-up-too", "last"] {
+        let made_up: Vec<String> = (0..6).map(|n| format!("made-up-{n}")).collect();
+        for uid in ["attached", "served", "now"].into_iter().chain(made_up.iter().map(String::as_str)) {
             renew(uid);
         }
-        let all = ["attached", "served", "now", "made-up", "made-up-too", "last"].map(heard);
-        assert_eq!(all, [true, true, true, false, false, true]);
+        assert_eq!(["attached", "served", "now"].map(heard), [true, true, true]);
+        assert_eq!(made_up.iter().filter(|uid| heard(uid)).count(), 4, "the last few");
         known.instances.remove_confirmed("i");
-        assert_eq!(["attached", "served", "now", "last"].map(heard), [true, false, true, true]);
+        assert_eq!(["attached", "served", "now"].map(heard), [true, false, true]);
     }
 }

@@ -14,6 +14,10 @@ use crate::api::{Attachment, PluginInstance};
 use crate::k8s::ApiError;
 use crate::k8s::lease::Leases;
 
+/// Most Nodes that are remembered under one name though no object speaks of them: a node names its UID itself, and may
+/// name another one each time.
+const REMEMBERED: usize = 4;
+
 /// Records when each agent's Lease was seen to change, on the leader's own clock. A leader that has just
 /// started has seen nothing expire yet.
 ///
@@ -178,12 +182,18 @@ impl LeaseObserver {
         Ok(())
     }
 
-    /// Forgets the Nodes under this name, except those that are `known` and the one that was seen last. A forgotten
-    /// agent that is asked about once more counts as silent only from then on, so nothing is concluded too early.
+    /// Forgets the Nodes under this name, except those that are `known`, the one that was seen last, and the last few that
+    /// are heard yet: the machine of one may be that of a Node which is about to be lost. A forgotten agent that is asked
+    /// about once more counts as silent only from then on, so nothing is concluded too early.
     pub fn keep(&self, lease: &str, known: impl Fn(&str) -> bool) {
+        let now = Instant::now();
         if let Some(agents) = self.seen.lock().get_mut(lease) {
             let last = agents.last().map(|last| last.at);
-            agents.nodes.retain(|uid, seen| known(uid) || Some(seen.at) == last);
+            let fresh = agents.nodes.iter().filter(|(uid, seen)| !known(uid) && seen.expired(now).is_none());
+            let mut fresh: Vec<Instant> = fresh.map(|(_, seen)| seen.at).collect();
+            fresh.sort_unstable();
+            let kept = fresh.into_iter().rev().take(REMEMBERED).next_back().or(last);
+            agents.nodes.retain(|uid, seen| known(uid) || Some(seen.at) >= kept);
         }
     }
 

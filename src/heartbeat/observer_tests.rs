@@ -175,3 +175,29 @@ async fn who_is_heard_under_another_uid_is_known_with_its_boot() {
     sleep(41 * SECOND).await;
     assert_eq!(observer.heard_beside(&of("u1")), []);
 }
+
+/// The machine of the second may be that of the first's Node, which is not lost while it is heard (rule R4).
+#[tokio::test(start_paused = true)]
+async fn who_was_heard_a_moment_ago_is_remembered_beside_who_is_heard_now() {
+    let observer = LeaseObserver::default();
+    let uids = |observer: &LeaseObserver| {
+        let heard = observer.heard_beside(&of("u1")).into_iter();
+        heard.map(|agent| agent.node_uid).collect::<Vec<_>>()
+    };
+    for (second, uid) in [(1, "u1"), (2, "u2"), (3, "u3")] {
+        observer.observe(&lease(uid, "pod", second));
+        sleep(SECOND).await;
+        observer.keep(N1, |uid| uid == "u1");
+    }
+    assert_eq!(uids(&observer), ["u2", "u3"]);
+    for second in 4..20 {
+        observer.observe(&lease(&format!("made-up-{second}"), "pod", second));
+        sleep(SECOND).await;
+        observer.keep(N1, |uid| uid == "u1");
+    }
+    assert_eq!(uids(&observer).len(), REMEMBERED, "a node may name one UID after another");
+    sleep(41 * SECOND).await;
+    observer.observe(&lease("u4", "pod", 90));
+    observer.keep(N1, |uid| uid == "u1");
+    assert_eq!(observer.seen.lock()[N1].nodes.len(), 2, "who is silent is forgotten");
+}
