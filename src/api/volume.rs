@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::attachment::{ControllerRef, SecretRefs};
+use super::attachment::{ControllerRef, SecretRefs, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 use super::conditions::CallFailure;
 
@@ -240,6 +240,37 @@ pub struct Rejected {
     /// Written by the moor controller: no PersistentVolume stands for it, so DeleteVolume may be called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_delete: bool,
+}
+
+impl Volume {
+    /// The reference by which objects name this Volume.
+    #[must_use]
+    pub fn reference(&self) -> VolumeRef {
+        let meta = &self.metadata;
+        VolumeRef {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Where the Volume's status says that it is.
+    #[must_use]
+    pub fn state(&self) -> VolumeState {
+        self.status.as_ref().map(|status| status.state).unwrap_or_default()
+    }
+
+    /// The controller instance that the Volume's own calls are assigned to.
+    #[must_use]
+    pub fn caller(&self) -> Option<&ControllerRef> {
+        self.spec.assignment.as_ref()?.controller.as_ref()
+    }
+
+    /// What CreateVolume made and nobody can use, if there is something.
+    #[must_use]
+    pub fn rejected(&self) -> Option<&Rejected> {
+        self.status.as_ref()?.rejected.as_ref()
+    }
 }
 
 impl VolumeSpec {

@@ -5,27 +5,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use super::observed::ClaimSeen;
-use crate::api::conditions::{CallFailure, Reason, story};
+use crate::api::conditions::{CallFailure, Desired, Reason, story};
 use crate::api::{AttachmentState, AttachmentStatus, ClaimState};
 use crate::attachment::AttachmentSeen;
-
-/// What the claim's status is to say.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Story {
-    /// The condition's reason.
-    pub reason: Reason,
-    /// The condition's message.
-    pub message: String,
-    /// What the driver last refused.
-    pub last_error: Option<CallFailure>,
-    /// How often the driver has refused in a row.
-    pub attempts: Option<i64>,
-    /// When the driver is asked again.
-    pub next_retry: Option<Time>,
-}
 
 /// Whether the claim's status has to say something about the detach.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +17,8 @@ pub enum Telling {
     Nothing,
     /// Not yet: it is asked again after this time.
     Later(Duration),
-    /// Yes: this.
-    Now(Box<Story>),
+    /// Yes: this condition, with what the Attachment's status says of the driver's last refusal.
+    Now(Desired),
 }
 
 /// Who detaches.
@@ -96,22 +79,15 @@ pub fn of(
         why.map(|why| format!(": {why}")).unwrap_or_default()
     );
     let detach = |e: &&CallFailure| e.rpc == "ControllerUnpublishVolume";
-    let reason = if failed.as_ref().is_some_and(detach) {
-        Reason::ControllerUnpublishFailed
-    } else {
-        Reason::Detaching
-    };
-    Telling::Now(Box::new(Story {
-        reason,
-        message,
-        last_error: status.last_error.clone(),
-        attempts: status.attempts,
-        next_retry: status.next_retry.clone(),
-    }))
+    let is_refused = failed.as_ref().is_some_and(detach);
+    let reason = if is_refused { Reason::ControllerUnpublishFailed } else { Reason::Detaching };
+    Telling::Now(Desired { reason, message })
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
     use crate::api::attachment::ControllerRef;
     use crate::fixtures;
@@ -157,10 +133,10 @@ mod tests {
             Some(Duration::from_secs(2)),
             Caller::Works,
         );
-        let Telling::Now(story) = told else { panic!("{told:?}") };
-        assert_eq!((story.reason, story.attempts), (Reason::ControllerUnpublishFailed, Some(4)));
+        let Telling::Now(told) = told else { panic!() };
+        assert_eq!(told.reason, Reason::ControllerUnpublishFailed);
         assert_eq!(
-            story.message,
+            told.message,
             "waits until the agent of node node-1 has detached the volume from node node-2 (Attachment att): \
              ControllerUnpublishVolume: Internal: no; attempt 4, next at 2026-01-02T03:04:05Z"
         );
@@ -172,16 +148,16 @@ mod tests {
         let of = |left| of(&claim(), &attachment(AttachmentState::NodeDetached), &quiet, left, Caller::Works);
         let left = Duration::from_secs(1);
         assert_eq!(of(Some(left)), Telling::Later(left));
-        let Telling::Now(story) = of(LONG) else { panic!() };
-        assert_eq!(story.reason, Reason::Detaching);
+        let Telling::Now(told) = of(LONG) else { panic!() };
+        assert_eq!(told.reason, Reason::Detaching);
     }
 
     #[test]
     fn an_agent_that_is_not_heard_is_named() {
         let quiet = AttachmentStatus::default();
         let told = of(&claim(), &attachment(AttachmentState::Taken), &quiet, LONG, Caller::Absent);
-        let Telling::Now(story) = told else { panic!("{told:?}") };
-        assert!(story.message.contains("node-1, where the driver does not answer"), "{}", story.message);
+        let Telling::Now(told) = told else { panic!() };
+        assert!(told.message.contains("node-1, where the driver does not answer"), "{}", told.message);
     }
 
     #[test]
@@ -189,9 +165,9 @@ mod tests {
         let due = attachment(AttachmentState::NodeDetached);
         let of = |status| of(&claim(), &due, status, LONG, Caller::Orphaned { plugin: "p" });
         for status in [&AttachmentStatus::default(), &refused()] {
-            let Telling::Now(story) = of(status) else { panic!() };
+            let Telling::Now(told) = of(status) else { panic!() };
             for said in ["node node-1, which is not heard", "Plugin p does not exist", "create it again"] {
-                assert!(story.message.contains(said), "{said}: {}", story.message);
+                assert!(told.message.contains(said), "{said}: {}", told.message);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The conditions of a claim whose node's agent is silent, and of one whose node was lost.
 
 use super::observed::ClaimSeen;
+use crate::api::attachment::{ControllerRef, Lost};
 use crate::api::conditions::{Desired, Reason, first_few};
 use crate::attachment::loss::{Cause, Refusal, Verdict};
 
@@ -25,19 +26,20 @@ pub fn of(verdict: &Verdict, claim: &ClaimSeen, node: &str) -> Option<Desired> {
 
 /// The condition for a claim whose node was declared lost.
 #[must_use]
-pub fn of_loss(reason: &str, node: &str, attach: bool) -> Desired {
-    Desired { reason: Reason::NodeDeclaredLost, message: lost(reason, node, attach) }
+pub fn of_loss(why: &Lost, node: &str, attach: bool) -> Desired {
+    Desired { reason: Reason::NodeDeclaredLost, message: lost(why, node, attach) }
 }
 
 /// What happens to the volume of a lost node.
 #[must_use]
-pub fn lost(reason: &str, node: &str, attach: bool) -> String {
+pub fn lost(why: &Lost, node: &str, attach: bool) -> String {
     let then = if attach {
         "ControllerUnpublishVolume cuts the node off, then the volume is free"
     } else {
         "its driver cannot cut a node off, so the volume is free at once, or, if the node has come back meanwhile, when \
          that has unmounted it"
     };
+    let reason = &why.reason;
     format!(
         "node {node} was declared lost ({reason}): NodeUnpublishVolume and NodeUnstageVolume are skipped there; {then}; \
          should the node come back, it unmounts by its own record before it may use the volume again"
@@ -46,7 +48,8 @@ pub fn lost(reason: &str, node: &str, attach: bool) -> String {
 
 /// What became of a claim that nobody had deleted when its node was lost.
 #[must_use]
-pub fn ended(reason: &str, node: &str) -> String {
+pub fn ended(why: &Lost, node: &str) -> String {
+    let reason = &why.reason;
     format!(
         "node {node} was declared lost ({reason}) while it used the volume; this claim has ended: delete it, and create \
          one for another node"
@@ -55,7 +58,8 @@ pub fn ended(reason: &str, node: &str) -> String {
 
 /// Why an Attachment went without its ControllerUnpublishVolume.
 #[must_use]
-pub fn abandoned(instance: &str, node: &str) -> String {
+pub fn abandoned(caller: &ControllerRef, node: &str) -> String {
+    let instance = &caller.instance;
     format!(
         "node {node} is gone, and with it the only instance that could call ControllerUnpublishVolume ({instance}): \
          the call was left out"

@@ -15,7 +15,7 @@ pub(crate) async fn act(
     locked: &mut Option<Locked>,
 ) -> Result<bool, ApiError> {
     write(ctx, seen, step, locked).await.unwrap_or_else(|| {
-        tracing::error!(volume = seen.name, ?step, "the plan names what was not observed");
+        tracing::error!(volume = %seen.key, ?step, "the plan names what was not observed");
         Ok(false)
     })
 }

@@ -23,7 +23,7 @@ const MOST: usize = 16;
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Removes the Leases that are left of nodes, for as long as it is not ended. It waits for nobody but the API server, and
-/// nobody waits for it: each Lease takes four requests, and while they are slow the leader goes on.
+/// nobody waits for it: each Lease takes three requests, and while they are slow the leader goes on.
 pub(crate) async fn remove(ctx: Arc<Context>) {
     loop {
         remove_left(&ctx).await;
@@ -65,10 +65,7 @@ fn named(ctx: &Context) -> HashSet<String> {
     let mut agents: HashSet<String> = HashSet::new();
     let mut add = |controller: Option<&ControllerRef>| agents.extend(controller.map(|c| c.agent.clone()));
     ctx.handles.all().iter().for_each(|h| add(h.spec.controller.as_ref()));
-    ctx.volumes
-        .all()
-        .iter()
-        .for_each(|v| add(v.spec.assignment.as_ref().and_then(|a| a.controller.as_ref())));
+    ctx.volumes.all().iter().for_each(|v| add(v.caller()));
     ctx.attachments.all().iter().for_each(|a| add(a.spec.controller.as_ref()));
     agents.extend(ctx.attachments.all().iter().map(|a| a.spec.node_name.clone()));
     agents.extend(ctx.instances.all().iter().map(|i| i.spec.agent.clone()));
@@ -83,16 +80,12 @@ async fn remove_one(ctx: &Context, name: &str, node: &str) -> Result<bool, ApiEr
     if get_live(&ctx.node_api(), node).await?.is_some() {
         return Ok(false);
     }
-    let silent = ctx.leases.confirm_expired(&ctx.lease_api, name, None).await?;
     let Some(live) = ctx.lease_api.get(name).await? else { return Ok(false) };
-    if silent.is_none_or(|silent| silent <= ctx.longest_call) {
+    ctx.leases.observe(&live);
+    if ctx.leases.expired_for(name).is_none_or(|silent| silent <= ctx.longest_call) {
         return Ok(false);
     }
     let (uid, version) = (live.metadata.uid.as_deref(), live.metadata.resource_version.as_deref());
-    ctx.leases.observe(&live);
-    if ctx.leases.expired_for(name).is_none() {
-        return Ok(false);
-    }
     let api: Api<k8s_openapi::api::coordination::v1::Lease> =
         Api::namespaced(ctx.client.clone(), &ctx.namespace);
     ctx.writer.delete(&api, name, uid.unwrap_or_default(), version).await?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::context::Context;
+use super::known::Known;
 use crate::api::{ClaimUid, Plugin, Volume, VolumeClaim};
 use crate::plugin::allow::{self, NamespaceSeen, NotAllowed};
 
@@ -16,14 +16,14 @@ pub(crate) struct Refused {
 }
 
 pub(crate) fn refused(
-    ctx: &Context,
+    known: &Known,
     namespace: &str,
     plugin: Option<&Plugin>,
     volume: Option<&Volume>,
     claims: &[Arc<VolumeClaim>],
 ) -> Refused {
     // Without its labels as long as it has not been seen: then only its name counts, and its coming is an event.
-    let seen = ctx.namespaces.get("", namespace);
+    let seen = known.namespaces.get("", namespace);
     let labels = seen.and_then(|n| n.metadata.labels.clone()).unwrap_or_default();
     let namespace = NamespaceSeen { name: namespace.to_owned(), labels };
     let new = claims.iter().filter(|c| c.spec.assignment.is_none());

@@ -3,11 +3,11 @@
 use kube::api::ObjectMeta;
 
 use super::context::Context;
+use super::key::Place;
 use super::observe::{
     Observed, PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of,
 };
 use super::room::Locked;
-use crate::api::attachment::VolumeRef;
 use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
 use crate::api::{Attachment, FINALIZER, VolumeClaim};
 use crate::claim::ClaimSeen;
@@ -26,11 +26,11 @@ pub(crate) async fn create(
 ) -> Result<bool, ApiError> {
     let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(false) };
     let limit = seen.node_instance(node).and_then(|i| i.status.as_ref()).map_or(0, |s| s.max_volumes);
-    let driver = &spec.fixed.driver_name;
-    if limit > 0 && !locked.as_ref().is_some_and(|locked| locked.is_of(driver, node)) {
+    let place = Place { driver: spec.fixed.driver_name.clone(), node: node.to_owned() };
+    if limit > 0 && locked.as_ref().is_none_or(|locked| locked.place != place) {
         // The one before is let go of first: nobody waits for a mutex while holding another.
         *locked = None;
-        *locked = Some(ctx.room.lock(driver, node).await);
+        *locked = Some(ctx.room.lock(place).await);
         return Ok(true);
     }
     let attachment = Attachment {
@@ -70,13 +70,8 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
     let mode = claim.spec.access_mode;
     let shares_node = shares_node(mode, single_node_multi_writer, plugin.spec.tolerates_second_target);
     let status = volume.status.as_ref()?;
-    let metadata = &volume.metadata;
     Some(AttachmentSpec {
-        volume: VolumeRef {
-            namespace: metadata.namespace.clone()?,
-            name: metadata.name.clone()?,
-            uid: metadata.uid.clone()?,
-        },
+        volume: volume.reference(),
         volume_handle: handle.spec.volume_handle.clone(),
         node_name: node.to_owned(),
         access_mode: mode,

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 
+use super::key::{Place, VolumeKey};
 use crate::api::attachment::ControllerRef;
 use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
 use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -10,14 +11,14 @@ use crate::k8s::Cache;
 use crate::k8s::node::LeanNode;
 use crate::volume::handle_of;
 
-/// Claims by the Volume they name, and Attachments by the Volume they were made for: `namespace/name`.
+/// Claims by the Volume they name, and Attachments by the Volume they were made for: a [`VolumeKey`].
 pub(crate) const BY_VOLUME: &str = "volume";
 /// Attachments by the name of their VolumeHandle.
 pub(crate) const BY_HANDLE: &str = "handle";
 /// Attachments by their node.
 pub(crate) const BY_NODE: &str = "node";
-/// Attachments by `driver/node`.
-pub(crate) const BY_DRIVER_NODE: &str = "driver-node";
+/// Attachments by their driver and node: a [`Place`].
+pub(crate) const BY_PLACE: &str = "place";
 /// Volumes, PluginInstances and Attachments by their Plugin.
 pub(crate) const BY_PLUGIN: &str = "plugin";
 /// Volumes by the volume that they name or have, as its driver knows it.
@@ -33,34 +34,25 @@ pub(crate) const BY_AGENT: &str = "agent";
 /// Leases of agents by the VolumeHandles of which they name mounts.
 pub(crate) const BY_FORGOTTEN: &str = "forgotten";
 
-/// The index key of a Volume of this namespace and name, or of a driver on a node.
-pub(crate) fn volume_key(namespace: &str, name: &str) -> String {
-    format!("{namespace}/{name}")
-}
-
 /// The index key of VolumeHandles of a driver that have no controller instance. No instance has such a name.
 pub(crate) fn nobody(driver: &str) -> String {
-    volume_key(driver, "")
+    format!("{driver}/")
 }
 
 pub(crate) fn claim_cache() -> Cache<VolumeClaim> {
-    Cache::new(&["claims"]).with_index(BY_VOLUME, |c: &VolumeClaim| {
-        let namespace = c.metadata.namespace.as_deref().unwrap_or_default();
-        vec![volume_key(namespace, &c.spec.volume_name)]
-    })
+    Cache::new(&["claims"]).with_index(BY_VOLUME, |c: &VolumeClaim| vec![VolumeKey::of_claim(c).to_string()])
 }
 
 pub(crate) fn attachment_cache() -> Cache<Attachment> {
     Cache::new(&["attachments"])
-        .with_index(BY_VOLUME, |a: &Attachment| {
-            vec![volume_key(&a.spec.volume.namespace, &a.spec.volume.name)]
-        })
+        .with_index(BY_VOLUME, |a: &Attachment| vec![VolumeKey::of_owner(&a.spec.volume).to_string()])
         .with_index(BY_HANDLE, |a: &Attachment| vec![a.spec.fixed.handle_name.clone()])
         .with_index(BY_PLUGIN, |a: &Attachment| vec![a.spec.fixed.plugin_name.clone()])
         .with_index(BY_NODE, |a: &Attachment| vec![a.spec.node_name.clone()])
         .with_index(BY_CONTROLLER, |a: &Attachment| name_of(a.spec.controller.as_ref()))
-        .with_index(BY_DRIVER_NODE, |a: &Attachment| {
-            vec![volume_key(&a.spec.fixed.driver_name, &a.spec.node_name)]
+        .with_index(BY_PLACE, |a: &Attachment| {
+            let (driver, node) = (a.spec.fixed.driver_name.clone(), a.spec.node_name.clone());
+            vec![Place { driver, node }.to_string()]
         })
 }
 
@@ -69,9 +61,7 @@ pub(crate) fn volume_cache() -> Cache<Volume> {
         .with_index(BY_PLUGIN, |v: &Volume| vec![v.spec.plugin_name.clone()])
         .with_index(BY_VOLUME_HANDLE, |v: &Volume| handle_of(v).into_iter().map(str::to_owned).collect())
         .with_index(BY_NAMESPACE, |v: &Volume| v.metadata.namespace.iter().cloned().collect())
-        .with_index(BY_CONTROLLER, |v: &Volume| {
-            name_of(v.spec.assignment.as_ref().and_then(|a| a.controller.as_ref()))
-        })
+        .with_index(BY_CONTROLLER, |v: &Volume| name_of(v.caller()))
 }
 
 fn name_of(controller: Option<&ControllerRef>) -> Vec<String> {

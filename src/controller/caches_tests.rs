@@ -1,26 +1,7 @@
 //! By what objects are found in the caches.
 
+use super::super::objects_tests::{attachment, claim};
 use super::*;
-use crate::api::attachment::{AttachmentSpec, Fixed};
-use crate::api::claim::VolumeClaimSpec;
-
-fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
-    let spec = VolumeClaimSpec { volume_name: volume.into(), ..VolumeClaimSpec::default() };
-    let mut claim = VolumeClaim::new(name, spec);
-    claim.metadata.namespace = Some(namespace.into());
-    claim.metadata.uid = Some(format!("{namespace}-{name}"));
-    claim.metadata.resource_version = Some("1".into());
-    claim
-}
-
-fn attachment(name: &str, driver: &str, node: &str) -> Attachment {
-    let fixed = Fixed { driver_name: driver.into(), ..Fixed::default() };
-    let spec = AttachmentSpec { node_name: node.into(), fixed, ..AttachmentSpec::default() };
-    let mut attachment = Attachment::new(name, spec);
-    attachment.metadata.uid = Some(name.into());
-    attachment.metadata.resource_version = Some("1".into());
-    attachment
-}
 
 /// Neither a beginning nor the other namespace's Volume of that name (trap T24, T51, T58).
 #[test]
@@ -32,7 +13,7 @@ fn claims_are_found_by_the_whole_name_and_namespace_of_their_volume() {
         cache.apply(claim(namespace, name, volume));
     }
     let names = |namespace, volume| {
-        let found = cache.by_index(BY_VOLUME, &volume_key(namespace, volume));
+        let found = cache.by_index(BY_VOLUME, &format!("{namespace}/{volume}"));
         found.iter().map(|c| c.metadata.name.clone().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(names("a", "test"), ["1"]);
@@ -53,6 +34,6 @@ fn the_volumes_of_a_driver_on_a_node_are_counted_by_their_attachments() {
     cache.apply(attachment("2", "driver", "node-1"));
     cache.apply(attachment("3", "other", "node-1"));
     cache.apply(attachment("4", "driver", "node-10"));
-    let load = |driver, node| cache.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len();
+    let load = |driver, node| cache.by_index(BY_PLACE, &format!("{driver}/{node}")).len();
     assert_eq!((load("driver", "node-1"), load("other", "node-1"), load("driver", "node-2")), (2, 1, 0));
 }

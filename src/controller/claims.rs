@@ -1,10 +1,12 @@
-//! Writes VolumeClaims: assign, free. Each is one side effect.
+//! Writes VolumeClaims: assign, say, free. Each is one side effect.
 
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::context::Context;
 use crate::api::claim::Assignment;
-use crate::api::{AttachmentUid, FINALIZER, VolumeClaim};
+use crate::api::conditions::{self, Desired};
+use crate::api::{AttachmentUid, FINALIZER, VolumeClaim, VolumeClaimStatus};
 use crate::k8s::{ApiError, Written};
 
 /// Writes finalizer and assignment in one patch.
@@ -32,6 +34,24 @@ pub(crate) fn held<K: Written>(object: &K) -> K {
         held.finalizers_mut().push(FINALIZER.to_owned());
     }
     held
+}
+
+/// Writes a condition, and what `change` makes of the status with it; nothing if the claim says so already. Returns
+/// whether that was news.
+pub(crate) async fn say(
+    ctx: &Context,
+    claim: &VolumeClaim,
+    condition: &Desired,
+    change: impl FnOnce(&mut VolumeClaimStatus),
+) -> Result<bool, ApiError> {
+    let generation = claim.metadata.generation;
+    let mut status = claim.status.clone().unwrap_or_default();
+    if !conditions::set(&mut status.conditions, condition, generation, Timestamp::now()) {
+        return Ok(false);
+    }
+    change(&mut status);
+    status.observed_generation = generation;
+    ctx.writer.update_status(&ctx.claims, claim, &status).await
 }
 
 /// Takes our finalizer off a deleted claim.

@@ -1,82 +1,61 @@
-//! Which Volumes a change of a PluginInstance concerns. A rollout changes thousands of them, and a cluster has ten
-//! times as many Volumes: a pass over each for every change would let claims wait behind them.
+//! Which Volumes a change of a PluginInstance or of a Plugin concerns. A rollout changes thousands of instances, and a
+//! cluster has ten times as many Volumes: a pass over each for every change would let claims wait behind them. So these
+//! passes come behind all that a user waits for.
 
-use std::sync::Arc;
-
-use super::caches::{BY_CONTROLLER, BY_NODE, nobody};
-use super::context::Context;
-use super::key::{Key, key_of};
-use super::room::Room;
-use super::unsettled::Unsettled;
-use crate::api::{Attachment, PluginInstance, Volume, VolumeHandle};
-use crate::k8s::{Cache, Queue};
+use super::caches::{BY_CONTROLLER, BY_NODE, BY_PLUGIN, nobody};
+use super::key::Key;
+use super::known::Known;
+use crate::api::PluginInstance;
 use crate::plugin::change::Change;
 
-/// Finds the Volumes that a PluginInstance concerns, and asks for passes over them, behind all that a user waits for.
-pub(crate) struct Concern {
-    pub(crate) queue: Arc<Queue<Key>>,
-    pub(crate) volumes: Arc<Cache<Volume>>,
-    pub(crate) handles: Arc<Cache<VolumeHandle>>,
-    pub(crate) attachments: Arc<Cache<Attachment>>,
-    pub(crate) room: Arc<Room>,
-    pub(crate) unsettled: Arc<Unsettled>,
+/// Asks for passes over the Volumes that this change of an instance concerns.
+pub(crate) fn wake(known: &Known, instance: &PluginInstance, change: Change) {
+    if change.is_nothing() {
+        return;
+    }
+    let sweep = |keys: Vec<Key>| keys.into_iter().for_each(|key| known.queue.sweep(key));
+    let spec = &instance.spec;
+    sweep(known.unsettled.of(&spec.plugin_name));
+    if change.place {
+        sweep(known.room.waiting());
+    }
+    if change.node || change.place {
+        sweep(known.room.waiting_for(&spec.node_name));
+        for attachment in known.attachments.by_index(BY_NODE, &spec.node_name) {
+            known.queue.sweep(Key::of_owner(&attachment.spec.volume));
+        }
+    }
+    if change.controller || change.place {
+        wake_called_by(known, instance.metadata.name.as_deref().unwrap_or_default());
+    }
+    if change.attaches {
+        wake_called_by(known, &nobody(&spec.driver_name));
+    }
 }
 
-impl Concern {
-    pub(crate) fn new(ctx: &Context) -> Self {
-        Self {
-            queue: Arc::clone(&ctx.queue),
-            volumes: Arc::clone(&ctx.volumes),
-            handles: Arc::clone(&ctx.handles),
-            attachments: Arc::clone(&ctx.attachments),
-            room: Arc::clone(&ctx.room),
-            unsettled: Arc::clone(&ctx.unsettled),
-        }
+/// Asks for passes over the Volumes whose calls this instance makes.
+fn wake_called_by(known: &Known, instance: &str) {
+    for volume in known.volumes.by_index(BY_CONTROLLER, instance) {
+        known.queue.sweep(Key::of(&volume));
     }
-
-    /// Asks for passes over the Volumes that this change of an instance concerns.
-    pub(crate) fn wake(&self, instance: &PluginInstance, change: Change) {
-        if change.is_nothing() {
-            return;
-        }
-        let spec = &instance.spec;
-        self.unsettled.of(&spec.plugin_name).into_iter().for_each(|key| self.queue.sweep(key));
-        if change.place {
-            self.room.waiting().into_iter().for_each(|key| self.queue.sweep(key));
-        }
-        if change.node || change.place {
-            self.room.waiting_for(&spec.node_name).into_iter().for_each(|key| self.queue.sweep(key));
-            for attachment in self.attachments.by_index(BY_NODE, &spec.node_name) {
-                self.volume_of(&attachment);
-            }
-        }
-        if change.controller || change.place {
-            self.called_by(instance.metadata.name.as_deref().unwrap_or_default());
-        }
-        if change.attaches {
-            self.called_by(&nobody(&spec.driver_name));
-        }
+    for handle in known.handles.by_index(BY_CONTROLLER, instance) {
+        known.queue.sweep(Key::of_owner(&handle.spec.volume));
     }
-
-    /// The Volumes whose calls this instance makes.
-    fn called_by(&self, instance: &str) {
-        for volume in self.volumes.by_index(BY_CONTROLLER, instance) {
-            let meta = &volume.metadata;
-            self.key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-        }
-        for handle in self.handles.by_index(BY_CONTROLLER, instance) {
-            self.key(&handle.spec.volume.namespace, &handle.spec.volume.name);
-        }
-        for attachment in self.attachments.by_index(BY_CONTROLLER, instance) {
-            self.volume_of(&attachment);
-        }
+    for attachment in known.attachments.by_index(BY_CONTROLLER, instance) {
+        known.queue.sweep(Key::of_owner(&attachment.spec.volume));
     }
+}
 
-    fn volume_of(&self, attachment: &Attachment) {
-        self.key(&attachment.spec.volume.namespace, &attachment.spec.volume.name);
+/// Asks for passes over a Plugin's Volumes, also over those that were removed by hand while something was attached for
+/// them.
+pub(crate) fn wake_all_of(known: &Known, plugin: &str) {
+    for volume in known.volumes.by_index(BY_PLUGIN, plugin) {
+        known.queue.sweep(Key::of(&volume));
     }
-
-    fn key(&self, namespace: &str, name: &str) {
-        self.queue.sweep(key_of(namespace, name));
+    for attachment in known.attachments.by_index(BY_PLUGIN, plugin) {
+        let owner = &attachment.spec.volume;
+        if known.volumes.get(&owner.namespace, &owner.name).is_none() {
+            known.queue.sweep(Key::of_owner(owner));
+        }
     }
 }

@@ -1,108 +1,41 @@
 //! What every pass of the controller needs.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::FutureExt as _;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
-use super::caches::{BY_DRIVER_NODE, volume_key};
-use super::caution::Caution;
-use super::gone::GoneObserver;
-use super::instances::InstancesByPlugin;
-use super::key::Key;
+use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
-use super::room::Room;
-use super::unsettled::Unsettled;
-use crate::api::names::agent_lease_name;
-use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
-use crate::heartbeat::LeaseObserver;
+use crate::k8s::Writer;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::{ApiLeases, Leadership};
 use crate::k8s::node::LeanNode;
-use crate::k8s::{Cache, Queue, Writer};
 use crate::metrics::Metrics;
 
-/// Caches, clients and leadership.
+/// What is known, which can be read as if it stood here, and what makes requests. Whoever is given only [`Known`] makes
+/// none.
 pub(crate) struct Context {
+    pub(crate) known: Arc<Known>,
     pub(crate) client: Client,
     pub(crate) writer: Writer,
-    pub(crate) queue: Arc<Queue<Key>>,
-    pub(crate) plugins: Arc<Cache<Plugin>>,
-    pub(crate) instances: Arc<Cache<PluginInstance>>,
-    pub(crate) volumes: Arc<Cache<Volume>>,
-    pub(crate) claims: Arc<Cache<VolumeClaim>>,
-    pub(crate) handles: Arc<Cache<VolumeHandle>>,
-    pub(crate) attachments: Arc<Cache<Attachment>>,
-    pub(crate) nodes: Arc<Cache<LeanNode>>,
-    /// The Namespaces, for their labels.
-    pub(crate) namespaces: Arc<Cache<Namespace>>,
-    pub(crate) leases: Arc<LeaseObserver>,
-    pub(crate) lease_cache: Arc<Cache<Lease>>,
-    pub(crate) namespace: String,
-    pub(crate) caution: Arc<Caution>,
-    pub(crate) room: Arc<Room>,
-    pub(crate) unsettled: Arc<Unsettled>,
-    pub(crate) by_plugin: Arc<InstancesByPlugin>,
     pub(crate) persistent_volumes: PersistentVolumes,
-    pub(crate) gone: Arc<GoneObserver>,
     pub(crate) lease_api: ApiLeases,
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
     pub(crate) recorder: Recorder,
-    /// Longest time that one CSI call may take (rule R2).
-    pub(crate) longest_call: Duration,
+}
+
+impl Deref for Context {
+    type Target = Known;
+
+    fn deref(&self) -> &Known {
+        &self.known
+    }
 }
 
 impl Context {
-    /// Waits until every cache has been filled once: before that nothing is decided.
-    pub(crate) async fn synced(&self) {
-        self.plugins.synced().await;
-        self.instances.synced().await;
-        self.volumes.synced().await;
-        self.claims.synced().await;
-        self.handles.synced().await;
-        self.attachments.synced().await;
-        self.nodes.synced().await;
-        self.namespaces.synced().await;
-        // What has not been listed would look like an agent that has no Lease.
-        self.lease_cache.synced().await;
-    }
-
-    /// Whether every cache has been filled once. A standby is ready too: it can take over at once.
-    pub(crate) fn synced_now(&self) -> bool {
-        self.synced().now_or_never().is_some()
-    }
-
     pub(crate) fn node_api(&self) -> Api<LeanNode> {
         Api::all(self.client.clone())
-    }
-
-    /// How many volumes of a driver are attached to a node, or may be: one that leaves counts until it is gone (trap
-    /// L9).
-    pub(crate) fn load(&self, driver: &str, node: &str) -> usize {
-        self.attachments.by_index(BY_DRIVER_NODE, &volume_key(driver, node)).len()
-    }
-
-    /// How long the Lease of the agent beside an instance has been expired, as this process observed it;
-    /// `None` while it is fresh or has not been watched for long enough.
-    pub(crate) fn silent_for(&self, instance: &PluginInstance) -> Option<Duration> {
-        self.leases.expired_on_node_for(&agent_lease_name(&instance.spec.agent), &instance.spec.node_uid)
-    }
-
-    /// Whether no call of a controller instance can be running, as the caches say: its agent has been silent for longer
-    /// than any call takes, or is silent on a machine of which somebody vouches that it is off (rule R2).
-    pub(crate) fn looks_dead(&self, node: &str, silent: Option<Duration>) -> bool {
-        let off = || self.nodes.get("", node).is_some_and(|n| n.is_out_of_service());
-        silent.is_some_and(|s| s > self.longest_call || off())
-    }
-
-    /// Whether an instance has had no Controller service for longer than any call takes, as far as this process has
-    /// seen: its process is proven dead, or has none (rule R2).
-    pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
-        let plugin = self.plugins.get("", &instance.spec.plugin_name);
-        self.gone.has_left(instance, plugin.as_deref(), self.longest_call)
     }
 }

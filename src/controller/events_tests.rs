@@ -1,13 +1,14 @@
 //! Which pass an event asks for.
 
+use std::time::Duration;
+
 use serde_json::json;
 
-use super::super::caches::{attachment_cache, claim_cache, handle_cache, instance_cache, volume_cache};
-use super::super::unsettled::Unsettled;
+use super::super::caches::instance_cache;
+use super::super::objects_tests::{attachment, claim, key_of};
 use super::*;
 use crate::api::ClaimUid;
-use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
-use crate::api::claim::VolumeClaimSpec;
+use crate::api::attachment::ControllerRef;
 use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::plugin::{ControllerNodes, PluginSpec};
 use crate::api::volume::{VolumeAssignment, VolumeOperation, VolumeSpec};
@@ -16,57 +17,22 @@ use crate::claim::admission::Verdict;
 use crate::claim::reason::Waiting;
 use crate::k8s::Next;
 
-fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
-    let spec = VolumeClaimSpec { volume_name: volume.into(), ..VolumeClaimSpec::default() };
-    let mut claim = VolumeClaim::new(name, spec);
-    claim.metadata.namespace = Some(namespace.into());
-    claim.metadata.uid = Some(format!("{namespace}-{name}"));
-    claim.metadata.resource_version = Some("1".into());
-    claim
-}
-
-fn attachment(name: &str, driver: &str, node: &str) -> Attachment {
-    let fixed = Fixed { driver_name: driver.into(), ..Fixed::default() };
-    let spec = AttachmentSpec { node_name: node.into(), fixed, ..AttachmentSpec::default() };
-    let mut attachment = Attachment::new(name, spec);
-    attachment.metadata.uid = Some(name.into());
-    attachment.metadata.resource_version = Some("1".into());
-    attachment
+fn nothing() -> Arc<Known> {
+    Arc::new(Known::new("moor-system".into(), Duration::from_secs(60)))
 }
 
 /// Also a Volume that is not there yet (trap L18, T67).
 #[tokio::test]
 async fn a_claim_wakes_its_own_volume_only() {
-    let (cache, queue) = (claim_cache(), Arc::default());
-    cache.apply(claim("a", "1", "one"));
-    cache.apply(claim("a", "2", "two"));
-    connect_claims(&cache, &queue);
+    let known = nothing();
+    known.claims.apply(claim("a", "1", "one"));
+    known.claims.apply(claim("a", "2", "two"));
+    connect(&known);
     let mut changed = claim("a", "1", "one");
     changed.metadata.resource_version = Some("2".into());
-    cache.apply(changed);
-    assert_eq!(queue.len(), 1);
-    let woken = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = Arc::clone(&woken);
-    let work = move |key| {
-        seen.lock().unwrap().push(key);
-        std::future::ready(crate::k8s::Next::Done)
-    };
-    let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
-    let running = tokio::spawn(crate::k8s::queue::run(
-        queue.clone(),
-        1,
-        work,
-        prometheus_client::metrics::counter::Counter::default(),
-        async {
-            let _ = stopping.await;
-        },
-    ));
-    while woken.lock().unwrap().is_empty() {
-        tokio::task::yield_now().await;
-    }
-    stop.send(()).unwrap();
-    running.await.unwrap();
-    assert_eq!(*woken.lock().unwrap(), [key_of("a", "one")]);
+    known.claims.apply(changed);
+    assert_eq!(known.queue.len(), 1);
+    assert_eq!(known.queue.next().await, key_of("a", "one"));
 }
 
 /// The younger Plugin of a driver says whose it is, and its Volumes wait for that to end. One was removed by hand.
@@ -80,25 +46,23 @@ fn plugins_of_one_driver_wake_each_other() {
         plugin
     };
     let woken = |change: &dyn Fn(&Cache<Plugin>)| {
-        let (plugins, volumes) = (Arc::new(Cache::new(&["plugins"])), Arc::new(volume_cache()));
+        let known = nothing();
         for name in ["older", "younger"] {
-            plugins.apply(plugin(name, "1", "driver"));
+            known.plugins.apply(plugin(name, "1", "driver"));
         }
-        plugins.apply(plugin("other", "1", "other"));
+        known.plugins.apply(plugin("other", "1", "other"));
         let spec = VolumeSpec { plugin_name: "younger".into(), ..VolumeSpec::default() };
         let mut waits = Volume::new("waits", spec);
         waits.metadata.uid = Some("waits".into());
         waits.metadata.resource_version = Some("1".into());
-        volumes.apply(waits);
-        let attachments = Arc::new(attachment_cache());
+        known.volumes.apply(waits);
         let mut left = attachment("left", "driver", "node-1");
         left.spec.fixed.plugin_name = "younger".into();
         left.spec.volume.name = "removed".into();
-        attachments.apply(left);
-        let queue: Arc<Queue<Key>> = Arc::default();
-        connect_plugins(&plugins, OfPlugin { queue: queue.clone(), volumes, attachments });
-        change(&plugins);
-        queue.len()
+        known.attachments.apply(left);
+        connect(&known);
+        change(&known.plugins);
+        known.queue.len()
     };
     let (both_and_volumes, itself) = (4, 1);
     assert_eq!(woken(&|plugins| plugins.remove_confirmed("older")), both_and_volumes);
@@ -112,16 +76,7 @@ fn plugins_of_one_driver_wake_each_other() {
 
 /// A cluster of a thousand nodes and three thousand Volumes that are in order. `data-5` has a claim that waits for
 /// `node-7`, `data-6` waits for whatever instance there may be.
-struct Large {
-    instances: Arc<Cache<PluginInstance>>,
-    nodes: Cache<LeanNode>,
-    plugins: Arc<Cache<Plugin>>,
-    queue: Arc<Queue<Key>>,
-    volumes: Arc<Cache<Volume>>,
-    attachments: Arc<Cache<Attachment>>,
-    room: Arc<Room>,
-    unsettled: Arc<Unsettled>,
-}
+struct Large(Arc<Known>);
 
 const NODES: usize = 1000;
 const VOLUMES: usize = 3000;
@@ -151,9 +106,9 @@ fn instance(place: usize) -> PluginInstance {
 }
 
 fn large() -> Large {
-    let (instances, volumes, attachments) = (instance_cache(), volume_cache(), attachment_cache());
+    let known = nothing();
     for place in 0..NODES {
-        instances.apply(instance(place));
+        known.instances.apply(instance(place));
     }
     for n in 0..VOLUMES {
         let to = ControllerRef { instance: format!("instance-{}", n % CONTROLLERS), agent: String::new() };
@@ -166,48 +121,23 @@ fn large() -> Large {
         let mut volume = Volume::new(&format!("data-{n}"), spec);
         volume.metadata.uid = Some(n.to_string());
         volume.metadata.resource_version = Some("1".into());
-        volumes.apply(volume);
+        known.volumes.apply(volume);
     }
     for n in 0..NODES {
         let mut on = attachment(&n.to_string(), "driver", &format!("node-{n}"));
         on.spec.volume.name = format!("data-{n}");
-        attachments.apply(on);
+        known.attachments.apply(on);
     }
-    let (nodes, plugins) = (Cache::new(&["nodes"]), Arc::new(Cache::new(&["plugins"])));
-    nodes.apply(node("1", &json!({})));
-    plugins.apply(plugin("1", None));
-    let large = Large {
-        instances: Arc::new(instances),
-        nodes,
-        plugins,
-        queue: Arc::default(),
-        volumes: Arc::new(volumes),
-        attachments: Arc::new(attachments),
-        room: Arc::default(),
-        unsettled: Arc::default(),
-    };
+    known.nodes.apply(node("1", &json!({})));
+    known.plugins.apply(plugin("1", None));
     let mut waiting = claim("", "c", "data-5");
     waiting.spec.node_name = Some("node-7".into());
     let why = Verdict::Wait(Waiting::NodeNotUsable { node: "node-7".into(), why: "ill".into() });
     let uid = ClaimUid::of(&waiting.metadata);
-    large.room.wait(&key_of("", "data-5"), &[ClaimSeen::of(&waiting)], &[(uid, why)]);
-    large.unsettled.mark(&key_of("", "data-6"), Some("driver"));
-    let concern = || Concern {
-        queue: large.queue.clone(),
-        volumes: large.volumes.clone(),
-        handles: Arc::new(handle_cache()),
-        attachments: large.attachments.clone(),
-        room: large.room.clone(),
-        unsettled: large.unsettled.clone(),
-    };
-    let of_plugin = OfPlugin {
-        queue: large.queue.clone(),
-        volumes: large.volumes.clone(),
-        attachments: large.attachments.clone(),
-    };
-    connect_instances(&large.instances, &Arc::default(), concern());
-    connect_nodes(&large.nodes, &large.instances, &large.plugins, (concern(), of_plugin));
-    large
+    known.room.wait(&key_of("", "data-5"), &[ClaimSeen::of(&waiting)], &[(uid, why)]);
+    known.unsettled.mark(&key_of("", "data-6"), Some("driver"));
+    connect(&known);
+    Large(known)
 }
 
 /// The Node on which `instance-17` is, with these fields too.
@@ -242,19 +172,19 @@ impl Large {
             let mut after = instance(place);
             after.metadata.resource_version = Some("2".into());
             edit(after.status.as_mut().unwrap());
-            self.instances.apply(after);
+            self.0.instances.apply(after);
         }
         self.looked_at().await
     }
 
     async fn looked_at(&self) -> Vec<String> {
         let mut woken = Vec::new();
-        while self.queue.len() > 0 {
-            let key = self.queue.next().await;
-            if let Key::Volume { name, .. } = &key {
-                woken.push(name.clone());
+        while self.0.queue.len() > 0 {
+            let key = self.0.queue.next().await;
+            if let Key::Volume(volume) = &key {
+                woken.push(volume.name.clone());
             }
-            self.queue.finish(key, Next::Done);
+            self.0.queue.finish(key, Next::Done);
         }
         woken.sort();
         woken
@@ -310,29 +240,29 @@ async fn a_node_that_is_off_or_gone_wakes_who_waits_for_another() {
     let large = large();
     let off = json!({"taint": {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}});
     let concerned = ["data-17", "data-5", "data-6"];
-    large.nodes.apply(node("2", &off));
+    large.0.nodes.apply(node("2", &off));
     assert_eq!(large.looked_at().await, concerned);
-    large.nodes.apply(node("3", &json!({})));
+    large.0.nodes.apply(node("3", &json!({})));
     assert_eq!(large.looked_at().await, concerned);
-    large.nodes.apply(node("4", &json!({"role": "storage"})));
+    large.0.nodes.apply(node("4", &json!({"role": "storage"})));
     assert_eq!(large.looked_at().await.len(), 0, "the Plugin goes by no labels");
-    large.nodes.remove_confirmed("node-17");
+    large.0.nodes.remove_confirmed("node-17");
     assert_eq!(large.looked_at().await, concerned);
 }
 
 #[tokio::test]
 async fn what_a_plugin_selects_by_wakes_all_its_volumes() {
     let large = large();
-    large.plugins.apply(plugin("2", Some(ControllerNodes::default())));
+    large.0.plugins.apply(plugin("2", Some(ControllerNodes::default())));
     let all = |woken: &[String]| (0..VOLUMES).all(|n| woken.contains(&format!("data-{n}")));
-    large.nodes.apply(node("2", &json!({"role": "storage"})));
+    large.0.nodes.apply(node("2", &json!({"role": "storage"})));
     assert!(all(&large.looked_at().await));
-    large.nodes.apply(node("3", &json!({"role": "storage"})));
+    large.0.nodes.apply(node("3", &json!({"role": "storage"})));
     assert_eq!(large.looked_at().await.len(), 0, "nothing is different");
-    large.nodes.remove_confirmed("node-17");
+    large.0.nodes.remove_confirmed("node-17");
     assert!(all(&large.looked_at().await), "the labels are gone with it");
     // Its name, its labels: but another machine than the instance was on.
-    large.nodes.apply(node("4", &json!({"role": "storage", "uid": "another"})));
+    large.0.nodes.apply(node("4", &json!({"role": "storage", "uid": "another"})));
     assert!(all(&large.looked_at().await));
 }
 

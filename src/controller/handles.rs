@@ -6,7 +6,6 @@ use kube::api::ObjectMeta;
 
 use super::context::Context;
 use crate::api::attachment::ControllerRef;
-use crate::api::attachment::VolumeRef;
 use crate::api::conditions::{self, Desired, Reason};
 use crate::api::handle::{Writer, WriterRef};
 use crate::api::{
@@ -33,7 +32,7 @@ pub(crate) fn new_of(
         spec: VolumeHandleSpec {
             driver_name: driver.to_owned(),
             volume_handle: id.to_owned(),
-            volume: reference(volume),
+            volume: volume.reference(),
             mode: first_mode(volume),
             epoch,
             closing,
@@ -48,15 +47,6 @@ pub(crate) fn new_of(
 pub(crate) async fn create(ctx: &Context, handle: &VolumeHandle) -> Result<bool, ApiError> {
     ctx.writer.create_in(&ctx.handles, handle).await?;
     Ok(true)
-}
-
-fn reference(volume: &Volume) -> VolumeRef {
-    let meta = &volume.metadata;
-    VolumeRef {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
-    }
 }
 
 fn first_mode(volume: &Volume) -> AccessMode {
@@ -118,8 +108,8 @@ pub(crate) async fn take_over(
 ) -> Result<bool, ApiError> {
     let change = |spec: &mut VolumeHandleSpec| {
         (spec.closing, spec.mode, spec.writer) = (false, first_mode(volume), None);
-        spec.volume = reference(volume);
-        spec.controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
+        spec.volume = volume.reference();
+        spec.controller = volume.caller().cloned();
     };
     write(ctx, handle, change).await
 }

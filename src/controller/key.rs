@@ -1,39 +1,79 @@
-//! The key of a pass in the queue: what it is about.
+//! What passes are about: their keys in the queue.
 
-use crate::api::Volume;
+use std::fmt;
+
+use crate::api::attachment::VolumeRef;
+use crate::api::{Volume, VolumeClaim};
 
 /// What a pass is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// A Volume with all that hangs on it; it may not exist.
-    Volume {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
+    Volume(VolumeKey),
     /// A Plugin's status.
     Plugin(String),
+}
+
+/// A Volume by its names. It may not exist.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct VolumeKey {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 impl Key {
     /// The kind that the pass is about.
     pub(crate) fn about(&self) -> &'static str {
         match self {
-            Self::Volume { .. } => "Volume",
+            Self::Volume(_) => "Volume",
             Self::Plugin(_) => "Plugin",
         }
     }
+
+    /// The pass over this Volume.
+    pub(crate) fn of(volume: &Volume) -> Self {
+        Self::of_owner(&volume.reference())
+    }
+
+    /// The pass over the Volume that an object was made for.
+    pub(crate) fn of_owner(owner: &VolumeRef) -> Self {
+        Self::Volume(VolumeKey::of_owner(owner))
+    }
+
+    /// The pass over the Volume that a claim names.
+    pub(crate) fn of_claim(claim: &VolumeClaim) -> Self {
+        Self::Volume(VolumeKey::of_claim(claim))
+    }
 }
 
-/// The key of the pass over the Volume of this name.
-pub(crate) fn key_of(namespace: &str, name: &str) -> Key {
-    Key::Volume { namespace: namespace.to_owned(), name: name.to_owned() }
+impl VolumeKey {
+    /// The Volume that an object was made for.
+    pub(crate) fn of_owner(owner: &VolumeRef) -> Self {
+        Self { namespace: owner.namespace.clone(), name: owner.name.clone() }
+    }
+
+    /// The Volume that a claim names.
+    pub(crate) fn of_claim(claim: &VolumeClaim) -> Self {
+        let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+        Self { namespace, name: claim.spec.volume_name.clone() }
+    }
 }
 
-/// The key of the pass over this Volume.
-pub(crate) fn key_of_volume(volume: &Volume) -> Key {
-    let meta = &volume.metadata;
-    let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-    key_of(namespace.unwrap_or_default(), name.unwrap_or_default())
+impl fmt::Display for VolumeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A driver on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) driver: String,
+    pub(crate) node: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.driver, self.node)
+    }
 }

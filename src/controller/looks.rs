@@ -41,7 +41,7 @@ pub(crate) async fn answer(
             Ok(false)
         }
         Look::Users { attachment } => {
-            let live = live_users(&ctx.writer.api(&seen.namespace), &seen.name, attachment).await?;
+            let live = live_users(&ctx.writer.api(&seen.key.namespace), &seen.key.name, attachment).await?;
             looked.users.insert(attachment.clone(), live.iter().map(ClaimSeen::of).collect());
             Ok(live.into_iter().fold(false, |news, claim| news | take_in(&ctx.claims, claim)))
         }
@@ -81,8 +81,8 @@ pub(crate) async fn answer(
             looked.owner_exists = Some(live.is_some_and(|volume| volume.uid().as_ref() == Some(&owner.uid)));
             Ok(false)
         }
-        Look::PersistentVolumes { driver, volume_handle } => {
-            looked.named_by = Some(ctx.persistent_volumes.naming(driver, volume_handle).await?);
+        Look::PersistentVolumes(volume) => {
+            looked.named_by = Some(ctx.persistent_volumes.naming(volume).await?);
             Ok(false)
         }
         Look::EndedReports => {
@@ -99,9 +99,9 @@ pub(crate) async fn answer(
 
 /// What is known of an Attachment's node by live reads. The Lease last, because the agent may come back at any moment.
 async fn live_facts(ctx: &Context, attachment: &Attachment) -> Result<NodeFacts, ApiError> {
-    let (name, uid) = (&attachment.spec.node_name, &attachment.spec.fixed.node_uid);
+    let name = &attachment.spec.node_name;
     let node = get_live(&ctx.node_api(), name).await?;
-    ctx.leases.confirm_expired(&ctx.lease_api, &agent_lease_name(name), Some(uid)).await?;
+    ctx.leases.refresh(&ctx.lease_api, &agent_lease_name(name)).await?;
     Ok(node_facts(ctx, attachment, node.as_ref()))
 }
 
@@ -122,15 +122,20 @@ async fn caller_now(
     seen: &Observed,
     controller: &ControllerRef,
 ) -> Result<CallerNow, ApiError> {
-    let known = seen.instances.named(&controller.instance);
-    let node_uid = known.map(|i| i.spec.node_uid.as_str());
+    let instance = seen.instances.named(&controller.instance);
     let lease = agent_lease_name(&controller.agent);
-    if let Some(silent) = ctx.leases.confirm_expired(&ctx.lease_api, &lease, node_uid).await? {
+    ctx.leases.refresh(&ctx.lease_api, &lease).await?;
+    let silent = match instance {
+        Some(instance) => ctx.silent_for(instance),
+        None => ctx.leases.expired_for(&lease),
+    };
+    if let Some(silent) = silent {
         if silent > ctx.longest_call {
             return Ok(CallerNow::CutOff);
         }
         let node = get_live(&ctx.node_api(), &controller.agent).await?;
-        if node.is_some_and(|n| n.is_out_of_service() && node_uid.is_none_or(|uid| uid == n.uid())) {
+        if node.is_some_and(|n| n.is_out_of_service() && instance.is_none_or(|i| i.spec.node_uid == n.uid()))
+        {
             return Ok(CallerNow::CutOff);
         }
     }

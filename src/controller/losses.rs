@@ -14,6 +14,7 @@ use crate::api::{Attachment, AttachmentState, AttachmentUid, ClaimState, VolumeC
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::{self, Cause, Verdict};
 use crate::claim::{ClaimSeen, loss as story};
+use crate::heartbeat::AgentOnNode;
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
 
@@ -25,16 +26,16 @@ pub(crate) async fn declare(
     cause: Cause,
 ) -> Result<bool, ApiError> {
     let mut declared = attachment.clone();
-    declared.spec.lost = Some(Lost {
+    let lost = declared.spec.lost.insert(Lost {
         node_uid: attachment.spec.fixed.node_uid.clone(),
         reason: cause.as_str().to_owned(),
         since: Time(Timestamp::now()),
     });
+    let words = story::lost(lost, &attachment.spec.node_name, attachment.spec.fixed.attach);
     // The resourceVersion of what was judged guards it: a step of the node since then makes this a conflict.
     ctx.writer.update(&ctx.attachments, attachment, &declared).await?;
     let (name, node) = (&attachment.metadata.name, &attachment.spec.node_name);
     tracing::warn!(attachment = name, node, cause = cause.as_str(), "node is lost");
-    let words = story::lost(cause.as_str(), node, attachment.spec.fixed.attach);
     let uid = AttachmentUid::of(&attachment.metadata);
     for claim in seen.claims.iter().filter(|c| ClaimSeen::of(c).uses() == Some(&uid)) {
         ctx.recorder.tell(claim, EventReason::NodeLost, "Detach", words.clone());
@@ -50,9 +51,9 @@ pub(crate) async fn end_claim(
 ) -> Result<bool, ApiError> {
     let Some(lost) = &attachment.spec.lost else { return Ok(false) };
     let node = &attachment.spec.node_name;
-    let message = story::ended(&lost.reason, node);
+    let message = story::ended(lost, node);
     let desired = Desired { reason: Reason::NodeLost, message };
-    let silent = story::of_loss(&lost.reason, node, attachment.spec.fixed.attach);
+    let silent = story::of_loss(lost, node, attachment.spec.fixed.attach);
     let change = |status: &mut VolumeClaimStatus| {
         (status.state, status.target_path, status.boot_id) = (ClaimState::Lost, None, None);
         set(status, claim, &desired);
@@ -64,7 +65,7 @@ pub(crate) async fn end_claim(
 /// Writes ControllerDetached without a call where nobody could ever make it.
 pub(crate) async fn abandon(ctx: &Context, attachment: &Attachment) -> Result<bool, ApiError> {
     let Some(controller) = &attachment.spec.controller else { return Ok(false) };
-    let message = story::abandoned(&controller.instance, &attachment.spec.node_name);
+    let message = story::abandoned(controller, &attachment.spec.node_name);
     tracing::warn!(attachment = attachment.metadata.name, "{message}");
     let desired = Desired { reason: Reason::Abandoned, message };
     let mut status = attachment.status.clone().unwrap_or_default();
@@ -79,7 +80,7 @@ pub(crate) async fn tell(ctx: &Context, seen: &Observed) -> Result<(), ApiError>
     for (claim, object) in seen.each_claim() {
         let wanted = match seen.used_by(claim) {
             Some((attachment, on)) => match &on.spec.lost {
-                Some(lost) => Some(story::of_loss(&lost.reason, &attachment.node, attachment.attach)),
+                Some(lost) => Some(story::of_loss(lost, &attachment.node, attachment.attach)),
                 None => silence(ctx, seen, (claim, object), (attachment, on)).await?,
             },
             None => None,
@@ -114,8 +115,7 @@ async fn silence(
     if said || !wanted.as_ref().is_some_and(|desired| desired.reason.group().status) {
         return Ok(wanted);
     }
-    let lease = agent_lease_name(&attachment.node);
-    ctx.leases.confirm_expired(&ctx.lease_api, &lease, Some(&attachment.node_uid)).await?;
+    ctx.leases.refresh(&ctx.lease_api, &agent_lease_name(&attachment.node)).await?;
     Ok(by_caches())
 }
 
@@ -132,9 +132,10 @@ pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
 /// leader that has just started does not know, and leaves what its predecessor said.
 fn is_over(ctx: &Context, claim: &ClaimSeen) -> bool {
     let Some(bound) = claim.assignment.as_ref().filter(|_| claim.uses().is_some()) else { return true };
-    let lease = agent_lease_name(&bound.node_name);
+    let agent = AgentOnNode::of_assignment(bound);
     let now = ctx.nodes.get("", &bound.node_name);
-    ctx.leases.is_heard(&lease, &bound.node_uid) || now.is_some_and(|n| ctx.leases.is_heard(&lease, n.uid()))
+    let there = now.map(|node| AgentOnNode { node_uid: node.uid().to_owned(), ..agent.clone() });
+    ctx.leases.is_heard(&agent) || there.is_some_and(|agent| ctx.leases.is_heard(&agent))
 }
 
 fn set(status: &mut VolumeClaimStatus, claim: &VolumeClaim, desired: &Desired) {

@@ -7,45 +7,46 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::caches::BY_AGENT;
-use super::context::Context;
-use crate::api::names::agent_lease_name;
+use super::known::Known;
 use crate::api::{Attachment, PluginInstance};
 use crate::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
+use crate::heartbeat::AgentOnNode;
 use crate::heartbeat::lease::DURATION;
 use crate::k8s::node::LeanNode;
 use crate::plugin;
 
 /// What is known of an Attachment's node, with `node` as it was read last.
-pub(crate) fn node_facts(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeFacts {
+pub(crate) fn node_facts(known: &Known, attachment: &Attachment, node: Option<&LeanNode>) -> NodeFacts {
     let fixed = &attachment.spec.fixed;
-    let lease = agent_lease_name(&attachment.spec.node_name);
-    let others = ctx.leases.heard_beside(&lease, &fixed.node_uid).into_iter();
+    let others = known.leases.heard_beside(&AgentOnNode::of_attachment(attachment)).into_iter();
     NodeFacts {
         machine: Machine {
             node_uid: fixed.node_uid.clone(),
             node_id: fixed.node_id.clone(),
             boot_id: fixed.boot_id.clone(),
         },
-        now: node_now(ctx, attachment, node),
-        silent: is_silent(ctx, attachment),
+        now: node_now(known, attachment, node),
+        silent: is_silent(known, attachment),
         heard: others
-            .map(|agent| Heard { node_id: node_id(ctx, attachment, &agent.node_uid), boot_id: agent.boot_id })
+            .map(|agent| Heard {
+                node_id: node_id(known, attachment, &agent.node_uid),
+                boot_id: agent.boot_id,
+            })
             .collect(),
     }
 }
 
 /// Whether the agent on an Attachment's node is silent.
-pub(crate) fn is_silent(ctx: &Context, attachment: &Attachment) -> bool {
-    let lease = agent_lease_name(&attachment.spec.node_name);
-    ctx.leases.expired_on_node_for(&lease, &attachment.spec.fixed.node_uid).is_some()
+pub(crate) fn is_silent(known: &Known, attachment: &Attachment) -> bool {
+    known.leases.silent_for(&AgentOnNode::of_attachment(attachment)).is_some()
 }
 
 /// What is known of an Attachment's node from the caches alone.
-pub(crate) fn cached_facts(ctx: &Context, attachment: &Attachment) -> NodeFacts {
-    node_facts(ctx, attachment, ctx.nodes.get("", &attachment.spec.node_name).as_deref())
+pub(crate) fn cached_facts(known: &Known, attachment: &Attachment) -> NodeFacts {
+    node_facts(known, attachment, known.nodes.get("", &attachment.spec.node_name).as_deref())
 }
 
-fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeNow {
+fn node_now(known: &Known, attachment: &Attachment, node: Option<&LeanNode>) -> NodeNow {
     let Some(node) = node else { return NodeNow::Gone };
     // Only asked of another Node than the recorded one: whether it is another machine.
     let is_another = node.uid() != attachment.spec.fixed.node_uid;
@@ -53,14 +54,14 @@ fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> 
         uid: node.uid().to_owned(),
         out_of_service: node.is_out_of_service(),
         boot_id: node.boot_id().to_owned(),
-        node_id: is_another.then(|| node_id(ctx, attachment, node.uid())).flatten(),
+        node_id: is_another.then(|| node_id(known, attachment, node.uid())).flatten(),
     }
 }
 
 /// The name that the Attachment's driver has for the machine of the Node with this UID.
-fn node_id(ctx: &Context, attachment: &Attachment, node_uid: &str) -> Option<String> {
+fn node_id(known: &Known, attachment: &Attachment, node_uid: &str) -> Option<String> {
     let driver = &attachment.spec.fixed.driver_name;
-    let instances = ctx.instances.by_index(BY_AGENT, &attachment.spec.node_name);
+    let instances = known.instances.by_index(BY_AGENT, &attachment.spec.node_name);
     let here = |i: &&Arc<PluginInstance>| i.spec.node_uid == node_uid && plugin::counts(i, driver);
     instances.iter().filter(here).find_map(|i| {
         let status = i.status.as_ref()?;
@@ -69,19 +70,19 @@ fn node_id(ctx: &Context, attachment: &Attachment, node_uid: &str) -> Option<Str
 }
 
 /// Whether the agent of an instance is heard, as far as this process can know.
-pub(crate) fn is_heard(ctx: &Context, instance: &PluginInstance) -> bool {
-    ctx.silent_for(instance).is_none() && !is_stale(ctx, instance)
+pub(crate) fn is_heard(known: &Known, instance: &PluginInstance) -> bool {
+    known.silent_for(instance).is_none() && !is_stale(known, instance)
 }
 
 /// Whether an instance's agent may have been silent for long before this process began to watch its Lease: until
 /// the agent is heard, its Lease has to name a recent time. Times of two machines are compared here, where a
 /// wrong one only makes a claim wait for the next renewal.
-fn is_stale(ctx: &Context, instance: &PluginInstance) -> bool {
-    let name = agent_lease_name(&instance.spec.agent);
-    if ctx.leases.is_heard(&name, &instance.spec.node_uid) {
+fn is_stale(known: &Known, instance: &PluginInstance) -> bool {
+    let agent = AgentOnNode::of_instance(instance);
+    if known.leases.is_heard(&agent) {
         return false;
     }
-    let lease = ctx.lease_cache.get(&ctx.namespace, &name);
+    let lease = known.lease_cache.get(&known.namespace, &agent.lease);
     lease.is_none_or(|lease| is_out_of_date(&lease, Timestamp::now()))
 }
 
@@ -94,13 +95,13 @@ fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
 }
 
 /// Whether a node is in service: nothing new goes to one that is marked as off.
-pub(crate) fn in_service(ctx: &Context, node: &str) -> bool {
-    ctx.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
+pub(crate) fn in_service(known: &Known, node: &str) -> bool {
+    known.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
 }
 
 /// Whether the Node of an instance is there and not marked as off.
-pub(crate) fn is_in_service(ctx: &Context, instance: &PluginInstance) -> bool {
-    let node = ctx.nodes.get("", &instance.spec.node_name);
+pub(crate) fn is_in_service(known: &Known, instance: &PluginInstance) -> bool {
+    let node = known.nodes.get("", &instance.spec.node_name);
     node.is_some_and(|node| node.uid() == instance.spec.node_uid && !node.is_out_of_service())
 }
 

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::allow::{Refused, refused};
-use super::caches::{BY_HANDLE, BY_OWNER, BY_VOLUME, volume_key};
-use super::callers::{controllers, named_controllers};
-use super::context::Context;
+use super::caches::{BY_HANDLE, BY_OWNER, BY_VOLUME};
+use super::controller_instances::controllers;
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
+use super::key::{Place, VolumeKey};
+use super::known::Known;
 use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::names::agent_lease_name;
@@ -36,8 +37,7 @@ pub(crate) const PUBLISH_READONLY: &str = "PUBLISH_READONLY";
 
 /// One Volume with all that hangs on it.
 pub(crate) struct Observed {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+    pub(crate) key: VolumeKey,
     pub(crate) volume: Option<Arc<Volume>>,
     pub(crate) volume_seen: Option<VolumeSeen>,
     pub(crate) plugin: Option<Arc<Plugin>>,
@@ -77,7 +77,7 @@ pub(crate) struct Observed {
     /// What the Volume and its claims ask for and their namespace may not have.
     pub(crate) refused: Refused,
     /// Agents that report a mount of the handle from a node that is gone or off, as far as the caches know.
-    pub(crate) ended: Vec<Reporter>,
+    pub(crate) ended: BTreeSet<Reporter>,
 }
 
 impl Observed {
@@ -106,7 +106,7 @@ impl Observed {
     pub(crate) fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
         let statuses = || self.instances.iter().filter_map(|i| i.status.as_ref());
         Scene {
-            name: &self.name,
+            name: &self.key.name,
             volume: self.volume.as_deref(),
             volume_seen: self.volume_seen.as_ref(),
             plugin: PluginSeen {
@@ -154,35 +154,34 @@ impl Observed {
 }
 
 /// Whether the Plugin wants controller calls to be made by the driver beside this instance.
-pub(crate) fn is_selected(ctx: &Context, plugin: &Plugin, instance: &PluginInstance) -> bool {
+pub(crate) fn is_selected(known: &Known, plugin: &Plugin, instance: &PluginInstance) -> bool {
     // Most Plugins select nothing, and then no Node is looked up.
     if plugin.spec.controller_nodes.is_none() {
         return true;
     }
     let name = &instance.spec.node_name;
-    let node = ctx.nodes.get("", name).filter(|node| node.uid() == instance.spec.node_uid);
+    let node = known.nodes.get("", name).filter(|node| node.uid() == instance.spec.node_uid);
     plugin::may_control(plugin, name, node.as_ref().and_then(|node| node.metadata.labels.as_ref()))
 }
 
 /// The VolumeHandle that says it is this Volume's: it alone is the lock. A status can be lost or edited, and what it says
 /// then must neither hide the lock nor point at another's.
-fn own_handle(ctx: &Context, volume_uid: Option<&str>) -> Option<Arc<VolumeHandle>> {
-    ctx.handles.by_index(BY_OWNER, volume_uid?).into_iter().next()
+fn own_handle(known: &Known, volume_uid: Option<&str>) -> Option<Arc<VolumeHandle>> {
+    known.handles.by_index(BY_OWNER, volume_uid?).into_iter().next()
 }
 
-pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
-    let key = volume_key(namespace, name);
-    let volume = ctx.volumes.get(namespace, name);
-    let claims = ctx.claims.by_index(BY_VOLUME, &key);
-    let attachments = ctx.attachments.by_index(BY_VOLUME, &key);
+pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
+    let volume = known.volumes.get(&key.namespace, &key.name);
+    let claims = known.claims.by_index(BY_VOLUME, &key.to_string());
+    let attachments = known.attachments.by_index(BY_VOLUME, &key.to_string());
     // A Volume that was removed by hand: what was made for it says what its undo needs.
     let left = attachments.first().filter(|_| volume.is_none());
     let plugin_name = volume.as_ref().map(|v| v.spec.plugin_name.as_str());
     let plugin_name = plugin_name.or_else(|| left.map(|a| a.spec.fixed.plugin_name.as_str()));
-    let plugin = plugin_name.and_then(|name| ctx.plugins.get("", name));
+    let plugin = plugin_name.and_then(|name| known.plugins.get("", name));
     let recorded = match &volume {
-        Some(volume) => own_handle(ctx, volume.metadata.uid.as_deref()),
-        None => own_handle(ctx, left.map(|a| a.spec.volume.uid.as_str())),
+        Some(volume) => own_handle(known, volume.metadata.uid.as_deref()),
+        None => own_handle(known, left.map(|a| a.spec.volume.uid.as_str())),
     };
     let id = recorded.as_ref().map(|h| h.spec.volume_handle.clone());
     let id = id.or_else(|| volume.as_deref().and_then(handle_of).map(str::to_owned));
@@ -192,59 +191,59 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let driver = driver.or_else(|| left.map(|a| a.spec.fixed.driver_name.clone()));
     let driver = driver.or_else(|| plugin.as_ref().map(|p| p.driver_name().to_owned())).unwrap_or_default();
     let instances =
-        plugin_name.map(|name| ctx.by_plugin.of(&ctx.instances, name, &driver)).unwrap_or_default();
+        plugin_name.map(|name| known.by_plugin.of(&known.instances, name, &driver)).unwrap_or_default();
     // Not remembered with them: it goes by Nodes and the Plugin too.
     let controls =
-        |i: &&Arc<PluginInstance>| plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, i));
+        |i: &&Arc<PluginInstance>| plugin.as_ref().is_none_or(|plugin| is_selected(known, plugin, i));
     let controlling: Vec<_> = instances.serving().filter(controls).cloned().collect();
     let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));
-    let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| ctx.handles.get("", n)));
-    let locks = handle_name.as_ref().map(|n| ctx.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
+    let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| known.handles.get("", n)));
+    let locks = handle_name.as_ref().map(|n| known.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
 
     let claims_seen: Vec<ClaimSeen> = claims.iter().map(|c| ClaimSeen::of(c)).collect();
     let wanted = wanted_nodes(&claims_seen, &locks);
     let of_attachments = locks.iter().chain(&attachments).filter_map(|a| a.spec.controller.as_ref());
-    let named = named_controllers(volume.as_deref(), handle.as_deref(), of_attachments);
-    let assigned = |v: &Arc<Volume>| v.spec.assignment.as_ref().is_some_and(|a| a.controller.is_some());
-    let is_assigned = volume.as_ref().is_none_or(assigned);
+    let of_handle = handle.as_ref().and_then(|h| h.spec.controller.as_ref());
+    let of_volume = volume.as_ref().and_then(|v| v.caller());
+    let named: Vec<_> = of_volume.into_iter().chain(of_handle).chain(of_attachments).collect();
+    let is_assigned = volume.is_none() || of_volume.is_some();
     let volume_seen = volume.as_deref().map(|v| VolumeSeen {
         uid: v.metadata.uid.clone().unwrap_or_default(),
         deleted: v.metadata.deletion_timestamp.is_some(),
-        ready: v.status.as_ref().is_some_and(|s| s.state == VolumeState::Ready),
+        ready: v.state() == VolumeState::Ready,
         driver: driver.clone(),
         handle: id.unwrap_or_default(),
         uses: v.spec.capabilities.clone(),
         unprepared: unprepared(&v.spec.plugin_name, plugin.as_deref(), handle.as_deref(), &instances),
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
     });
-    let caller = volume.as_ref().and_then(|v| v.spec.assignment.as_ref()?.controller.as_ref());
-    let caller = caller.and_then(|c| ctx.instances.get("", &c.instance));
-    let known = std::iter::once(driver.as_str()).chain(caller.as_ref().map(|i| i.spec.driver_name.as_str()));
-    let driver_of_calls = volume.as_deref().and_then(|v| driver_of_calls(v, known)).map(str::to_owned);
+    let caller = of_volume.and_then(|c| known.instances.get("", &c.instance));
+    let drivers =
+        std::iter::once(driver.as_str()).chain(caller.as_ref().map(|i| i.spec.driver_name.as_str()));
+    let driver_of_calls = volume.as_deref().and_then(|v| driver_of_calls(v, drivers)).map(str::to_owned);
     let rejected = volume.as_deref().and_then(|v| rejected_name(v, driver_of_calls.as_deref()?));
     let reported = handle_name.as_ref().or(rejected.as_ref());
-    let reported = reported.map(|name| reports(ctx, &instances, name)).unwrap_or_default();
+    let reported = reported.map(|name| reports(known, &instances, name)).unwrap_or_default();
     Observed {
-        cautious: ctx.caution.is_on(),
+        cautious: known.caution.is_on(),
         driver_of_calls,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        refused: refused(ctx, namespace, plugin.as_deref(), volume.as_deref(), &claims),
+        key: key.clone(),
+        refused: refused(known, &key.namespace, plugin.as_deref(), volume.as_deref(), &claims),
         nodes: nodes(
-            ctx,
+            known,
             volume.as_deref(),
             (&driver, handle_name.as_deref()),
             &instances,
             wanted.as_ref(),
             &locks,
         ),
-        controllers: controllers(ctx, &instances, &controlling, &named, is_assigned),
-        forgotten: reported.mounts,
+        controllers: controllers(known, &instances, &controlling, &named, is_assigned),
+        forgotten: reported.mounts.into_values().collect(),
         ended: reported.ended,
         driver,
         volume,
         volume_seen,
-        older_plugin: plugin.as_ref().and_then(|p| older(p, &ctx.plugins.all())),
+        older_plugin: plugin.as_ref().and_then(|p| older(p, &known.plugins.all())),
         plugin,
         instances,
         controlling,
@@ -256,8 +255,8 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         attachments_seen: attachments.iter().map(|a| AttachmentSeen::of(a)).collect(),
         nodes_of: attachments
             .iter()
-            .filter(|a| a.spec.lost.is_some() || is_silent(ctx, a))
-            .map(|a| (AttachmentUid::of(&a.metadata), cached_facts(ctx, a)))
+            .filter(|a| a.spec.lost.is_some() || is_silent(known, a))
+            .map(|a| (AttachmentUid::of(&a.metadata), cached_facts(known, a)))
             .collect(),
         attachments,
         locks_seen: locks.iter().map(|a| AttachmentSeen::of(a)).collect(),
@@ -267,8 +266,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
 /// The name of a VolumeHandle of what CreateVolume made and nobody can use: by that it would be reported as mounted, and
 /// deleted.
 fn rejected_name(volume: &Volume, driver: &str) -> Option<String> {
-    let rejected = volume.status.as_ref()?.rejected.as_ref()?;
-    Some(lock::handle_name(driver, &rejected.volume_handle))
+    Some(lock::handle_name(driver, &volume.rejected()?.volume_handle))
 }
 
 /// Why no Attachment can be made yet: something that it would have to copy is not known, and whether the driver
@@ -336,7 +334,7 @@ fn wanted_nodes(claims: &[ClaimSeen], locks: &[Arc<Attachment>]) -> Option<BTree
 }
 
 fn nodes(
-    ctx: &Context,
+    known: &Known,
     volume: Option<&Volume>,
     (driver, handle_name): (&str, Option<&str>),
     instances: &Instances,
@@ -345,21 +343,23 @@ fn nodes(
 ) -> Vec<NodeSeen> {
     let accessible =
         volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
-    let standing = instances.with_ids_of(wanted).filter(|i| is_in_service(ctx, i)).map(|i| &**i);
+    let standing = instances.with_ids_of(wanted).filter(|i| is_in_service(known, i)).map(|i| &**i);
     let twins = plugin::twins(standing);
     let all = instances.on_those(wanted);
     let serving = all.filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
     serving
         .map(|(i, status)| {
             let node = i.spec.node_name.as_str();
-            let load = ctx.load(driver, node);
+            let load = known.load(&Place { driver: driver.to_owned(), node: node.to_owned() });
             let twin = twins.get(node).copied().or_else(|| attached_as(node, &status.node_id, locks));
             NodeSeen {
                 name: node.to_owned(),
                 uid: i.spec.node_uid.clone(),
-                healthy: status.is_healthy_for(Service::Node) && is_heard(ctx, i) && in_service(ctx, node),
+                healthy: status.is_healthy_for(Service::Node)
+                    && is_heard(known, i)
+                    && in_service(known, node),
                 reachable: reaches(accessible, &status.topology),
-                unclean: handle_name.is_some_and(|name| is_unclean(ctx, i, name)),
+                unclean: handle_name.is_some_and(|name| is_unclean(known, i, name)),
                 twin: twin.map(str::to_owned),
                 has_room: has_room(status.max_volumes, load),
                 load,
@@ -369,8 +369,8 @@ fn nodes(
 }
 
 /// Whether the agent's Lease says that its node has leftovers of this handle.
-fn is_unclean(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> bool {
-    let lease = ctx.lease_cache.get(&ctx.namespace, &agent_lease_name(&instance.spec.agent));
+fn is_unclean(known: &Known, instance: &PluginInstance, handle_name: &str) -> bool {
+    let lease = known.lease_cache.get(&known.namespace, &agent_lease_name(&instance.spec.agent));
     lease.is_some_and(|lease| Leftovers::said_in(&lease).cover(handle_name))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::context::Context;
-use super::key::key_of;
+use super::key::{Key, VolumeKey};
 use super::observe::{Observed, observe};
 use super::room::Locked;
 use super::{act, drift, looks, record, refusals, volumes};
@@ -24,18 +24,18 @@ const STEPS: usize = 64;
 const RECHECK: Duration = Duration::from_secs(30);
 
 /// Settles one Volume.
-pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
+pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
     let mut locked = None;
     for _ in 0..STEPS {
         if !ctx.leadership.is_leading() {
             return Next::Done;
         }
-        let seen = observe(ctx, namespace, name);
+        let seen = observe(ctx, volume);
         let verdicts = seen.scene(&Looked::default()).verdicts();
         match step(ctx, &seen, &verdicts, &mut locked).await {
             Ok(true) => {}
             Ok(false) => {
-                let (key, plugin) = (key_of(namespace, name), waits_for_instances(&seen, &verdicts));
+                let (key, plugin) = (Key::Volume(volume.clone()), waits_for_instances(&seen, &verdicts));
                 let begins = ctx.unsettled.mark(&key, plugin.as_deref());
                 if ctx.room.wait(&key, &seen.claims_seen, &verdicts) || begins {
                     // What it waits for may have come while it was looked at.
@@ -52,7 +52,7 @@ pub(crate) async fn run(ctx: &Context, namespace: &str, name: &str) -> Next {
                 tracing::info!(%request, "changed meanwhile; looking again");
             }
             Err(error) => {
-                tracing::warn!(namespace, volume = name, %error, "pass failed");
+                tracing::warn!(%volume, %error, "pass failed");
                 refusals::tell(ctx, &seen, &verdicts, &error);
                 return Next::Retry;
             }
@@ -108,8 +108,7 @@ fn waits_for_instances(seen: &Observed, verdicts: &[(ClaimUid, Verdict)]) -> Opt
         // Removed by hand, with something left to undo.
         return seen.attachments.first().map(|left| left.spec.fixed.plugin_name.clone());
     };
-    let is_ready = volume.metadata.deletion_timestamp.is_none()
-        && volume.status.as_ref().is_some_and(|s| s.state == VolumeState::Ready);
+    let is_ready = volume.metadata.deletion_timestamp.is_none() && volume.state() == VolumeState::Ready;
     let opened = seen.handle_seen.as_ref().is_some_and(|h| !h.closing);
     // What is told of them names the nodes whose instances have the node ids.
     let drifts =

@@ -26,8 +26,12 @@ fn asked(server: &Scripted) -> Vec<String> {
     server.asked().into_iter().map(|asked| asked.uri).collect()
 }
 
+fn volume(driver: &str, handle: &str) -> DriverVolume {
+    DriverVolume { driver: driver.into(), volume_handle: handle.into() }
+}
+
 async fn name_of(all: &PersistentVolumes, handle: &str) -> Option<String> {
-    all.naming("d", handle).await.unwrap().map(|naming| naming.name)
+    all.naming(&volume("d", handle)).await.unwrap().map(|naming| naming.name)
 }
 
 #[tokio::test]
@@ -92,8 +96,9 @@ async fn one_that_only_may_stand_for_it_hides_none_that_certainly_does() {
     let csi = json!({ "metadata": { "name": "b" }, "spec": { "csi": { "driver": DRIVER, "volumeHandle": HANDLE } } });
     let answers = vec![page(&[in_tree()], ""), page(&[in_tree(), csi.clone()], ""), Answer::Json(csi)];
     let (_server, all) = start(answers).await;
-    let found =
-        async || all.naming(DRIVER, HANDLE).await.unwrap().map(|naming| (naming.name, naming.certain));
+    let found = async || {
+        all.naming(&volume(DRIVER, HANDLE)).await.unwrap().map(|naming| (naming.name, naming.certain))
+    };
     assert_eq!(found().await, Some(("a".into(), false)));
     for _ in ["read again", "remembered"] {
         assert_eq!(found().await, Some(("b".into(), true)));
@@ -110,7 +115,7 @@ async fn one_that_is_not_certain_any_more_is_not_answered_from_memory() {
     let answers = vec![page(&[csi("a")], ""), Answer::Json(in_tree()), page(&[in_tree(), csi("b")], "")];
     let (_server, all) = start(answers).await;
     for name in ["a", "b"] {
-        assert_eq!(all.naming(driver, handle).await.unwrap().unwrap().name, name);
+        assert_eq!(all.naming(&volume(driver, handle)).await.unwrap().unwrap().name, name);
     }
 }
 
@@ -119,7 +124,7 @@ async fn a_failure_is_told_to_all_who_waited() {
     let (server, all) = start(vec![page(&[], ""), Answer::Error(500, "InternalError")]).await;
     let results = join_all((0..10).map(|n| {
         let (all, handle) = (&all, format!("{n}"));
-        async move { all.naming("d", &handle).await.is_err() }
+        async move { all.naming(&volume("d", &handle)).await.is_err() }
     }))
     .await;
     assert_eq!((results.iter().filter(|failed| **failed).count(), asked(&server).len()), (9, 2));

@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::Context;
-use super::losses;
 use super::observe::Observed;
+use super::{claims, losses};
 use crate::api::attachment::ControllerRef;
 use crate::api::claim::WaitingFor;
-use crate::api::conditions::{self, Desired, READY, patience_left};
-use crate::api::{ClaimUid, VolumeClaim};
+use crate::api::conditions::{Desired, READY, patience_left};
+use crate::api::{ClaimUid, VolumeClaim, VolumeClaimStatus};
 use crate::claim::admission::Verdict;
 use crate::claim::ended;
 use crate::claim::leaving::{self, Caller, Telling};
@@ -27,32 +27,26 @@ use crate::volume::InstanceSeen;
 /// then does not wait until a long line has been told why it waits.
 const AT_A_TIME: usize = 16;
 
-/// Writes the condition of every waiting claim that does not say it yet.
+/// Writes the condition of every claim that waits, leaves or has ended, and does not say so yet.
 pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUid, Verdict)]) -> Next {
-    match losses::tell(ctx, seen).await {
-        Ok(()) => {}
-        Err(ApiError::Conflict(_)) => return Next::Again,
+    match tell_all(ctx, seen, verdicts).await {
+        Ok(next) => next,
+        Err(ApiError::Conflict(_)) => Next::Again,
         Err(error) => {
-            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what its nodes do");
-            return Next::Retry;
+            tracing::warn!(volume = %seen.key, %error, "cannot record what its claims wait for");
+            Next::Retry
         }
     }
-    match ended(ctx, seen).await {
-        Ok(()) => {}
-        Err(ApiError::Conflict(_)) => return Next::Again,
-        Err(error) => {
-            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what has ended");
-            return Next::Retry;
-        }
-    }
-    let mut next = match leaving(ctx, seen).await {
-        Ok(later) => later,
-        Err(ApiError::Conflict(_)) => return Next::Again,
-        Err(error) => {
-            tracing::warn!(namespace = seen.namespace, volume = seen.name, %error, "cannot record what leaves");
-            return Next::Retry;
-        }
-    };
+}
+
+async fn tell_all(
+    ctx: &Context,
+    seen: &Observed,
+    verdicts: &[(ClaimUid, Verdict)],
+) -> Result<Next, ApiError> {
+    losses::tell(ctx, seen).await?;
+    ended(ctx, seen).await?;
+    let mut next = leaving(ctx, seen).await?;
     let by_uid: HashMap<&str, &Arc<VolumeClaim>> =
         seen.claims.iter().filter_map(|c| Some((c.metadata.uid.as_deref()?, c))).collect();
     let mut written = 0;
@@ -70,39 +64,25 @@ pub(crate) async fn waiting(ctx: &Context, seen: &Observed, verdicts: &[(ClaimUi
         } else {
             why
         };
-        match write(ctx, seen, claim, &why).await {
-            Ok(false) => {}
-            Ok(true) => {
-                written += 1;
-                if written == AT_A_TIME {
-                    return Next::Again;
-                }
-            }
-            Err(ApiError::Conflict(_)) => return Next::Again,
-            Err(error) => {
-                tracing::warn!(claim = claim.metadata.name, %error, "cannot record what it waits for");
-                return Next::Retry;
+        if write(ctx, seen, claim, &why).await? {
+            written += 1;
+            if written == AT_A_TIME {
+                return Ok(Next::Again);
             }
         }
     }
-    next.map_or(Next::Done, Next::After)
+    Ok(next.map_or(Next::Done, Next::After))
 }
 
 /// Says what a claim waits for. Returns whether that was news.
 async fn write(ctx: &Context, seen: &Observed, claim: &VolumeClaim, why: &Waiting) -> Result<bool, ApiError> {
-    let generation = claim.metadata.generation;
-    let desired = Desired { reason: why.reason(), message: why.message() };
-    let mut status = claim.status.clone().unwrap_or_default();
-    if !conditions::set(&mut status.conditions, &desired, generation, Timestamp::now()) {
-        return Ok(false);
-    }
-    status.waiting_for = why.holder().map(|h| {
+    let waits = Desired { reason: why.reason(), message: why.message() };
+    let holder = why.holder().map(|h| {
         let told = |text: String| (!text.is_empty()).then_some(text);
         let since = held_since(ctx, seen, &h);
         WaitingFor { holder: h.who, node_name: told(h.node), state: told(h.state), since }
     });
-    status.observed_generation = generation;
-    ctx.writer.update_status(&ctx.claims, claim, &status).await
+    claims::say(ctx, claim, &waits, |status| status.waiting_for = holder).await
 }
 
 /// Since when the holder has the volume; None for a claim that stands in line and does not have it.
@@ -123,14 +103,11 @@ fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
 async fn ended(ctx: &Context, seen: &Observed) -> Result<(), ApiError> {
     for (claim, object) in seen.each_claim() {
         let Some(desired) = ended::of(claim) else { continue };
-        let generation = object.metadata.generation;
-        let mut status = object.status.clone().unwrap_or_default();
-        if conditions::set(&mut status.conditions, &desired, generation, Timestamp::now()) {
+        let clear = |status: &mut VolumeClaimStatus| {
             tracing::warn!(claim = object.metadata.name, "{}", desired.message);
             (status.target_path, status.waiting_for) = (None, None);
-            status.observed_generation = generation;
-            ctx.writer.update_status(&ctx.claims, object, &status).await?;
-        }
+        };
+        claims::say(ctx, object, &desired, clear).await?;
     }
     Ok(())
 }
@@ -148,18 +125,13 @@ async fn leaving(ctx: &Context, seen: &Observed) -> Result<Option<Duration>, Api
         match leaving::of(claim, attachment, &status, left, caller) {
             Telling::Nothing => {}
             Telling::Later(left) => next = Some(next.map_or(left, |n| n.min(left))),
-            Telling::Now(story) => {
-                let generation = object.metadata.generation;
-                let desired = Desired { reason: story.reason, message: story.message };
-                let mut status = object.status.clone().unwrap_or_default();
-                if conditions::set(&mut status.conditions, &desired, generation, Timestamp::now()) {
-                    status.state = claim.state.while_leaving();
-                    status.last_error = story.last_error;
-                    status.attempts = story.attempts;
-                    status.next_retry = story.next_retry;
-                    status.observed_generation = generation;
-                    ctx.writer.update_status(&ctx.claims, object, &status).await?;
-                }
+            Telling::Now(desired) => {
+                let copy = |said: &mut VolumeClaimStatus| {
+                    said.state = claim.state.while_leaving();
+                    (said.last_error, said.attempts) = (status.last_error, status.attempts);
+                    said.next_retry = status.next_retry;
+                };
+                claims::say(ctx, object, &desired, copy).await?;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Runs the controller role: watches, election, workers, shutdown.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 
 use super::args::ControllerArgs;
-use super::caution::Caution;
-use super::concern::Concern;
+use super::concern;
 use super::context::Context;
-use super::key::{Key, key_of};
+use super::key::Key;
+use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
-use super::{agent_leases, caches, events, forgotten, losses, nodes, pass, plugins};
+use super::{agent_leases, events, forgotten, losses, nodes, pass, plugins};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
-use crate::heartbeat::HeardAgent;
+use crate::heartbeat::{AgentOnNode, HeardAgent};
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Election, ElectionEnd};
 use crate::k8s::watch::{WentBack, watch};
-use crate::k8s::{Cache, Next, Queue, Writer, queue};
+use crate::k8s::{Next, Writer, queue};
 use crate::metrics::{Metrics, PassLabels, QueueLabels, StateLabels};
 use crate::plugin::change::Change;
 use crate::shutdown::Shutdown;
@@ -59,42 +59,29 @@ pub enum Error {
 pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Result<(), Error> {
     let bound = admin::bind(args.admin_address).await.map_err(Error::Admin)?;
     let (metrics, registry) = Metrics::new();
-    let queue: Arc<Queue<Key>> = Arc::default();
     let writer = Writer::new(client.clone(), metrics.clone());
     let lease_api = ApiLeases::new(Api::namespaced(client.clone(), &args.namespace), writer.clone());
     let identity = args.identity();
     let recorder = Recorder::new(client.clone(), "controller", &identity);
-    let caution: Arc<Caution> = Arc::default();
-    let (election, leadership) =
-        Election::new(lease_api.clone(), &args.lease_name, &identity, Timing::default(), caution.clone());
+    let known = Arc::new(Known::new(args.namespace.clone(), args.calls.deadlines().longest()));
+    events::connect(&known);
+    let (election, leadership) = Election::new(
+        lease_api.clone(),
+        &args.lease_name,
+        &identity,
+        Timing::default(),
+        known.caution.clone(),
+    );
     let ctx = Arc::new(Context {
+        known,
         persistent_volumes: PersistentVolumes::new(client.clone()),
         client,
         writer,
-        queue,
-        plugins: Arc::new(Cache::new(&["plugins"])),
-        instances: Arc::new(caches::instance_cache()),
-        volumes: Arc::new(caches::volume_cache()),
-        claims: Arc::new(caches::claim_cache()),
-        handles: Arc::new(caches::handle_cache()),
-        attachments: Arc::new(caches::attachment_cache()),
-        nodes: Arc::new(Cache::new(&["nodes"])),
-        namespaces: Arc::new(Cache::new(&["namespaces"])),
-        leases: Arc::default(),
-        lease_cache: Arc::new(caches::lease_cache()),
-        namespace: args.namespace.clone(),
-        caution,
-        room: Arc::default(),
-        unsettled: Arc::default(),
-        by_plugin: Arc::default(),
-        gone: Arc::default(),
         lease_api,
         leadership,
         metrics,
         recorder,
-        longest_call: args.calls.deadlines().longest(),
     });
-    events::connect(&ctx);
     let mut watches = watches(&ctx, &args.namespace);
 
     let asked = Arc::clone(&ctx);
@@ -200,7 +187,7 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
 
 async fn one(ctx: Arc<Context>, key: Key) -> Next {
     match &key {
-        Key::Volume { namespace, name } => pass::run(&ctx, namespace, name).await,
+        Key::Volume(volume) => pass::run(&ctx, volume).await,
         Key::Plugin(name) => plugins::run(&ctx, name).await,
     }
 }
@@ -213,8 +200,7 @@ type Degree = (u8, u64);
 /// registered anew, and its silence is looked for too.
 type NodeDegree = (Degree, Vec<HeardAgent>);
 
-/// By name and UID of the Node.
-type Degrees = HashMap<(String, String), NodeDegree>;
+type Degrees = HashMap<AgentOnNode, NodeDegree>;
 
 /// Time between attempts to read the Leases at the start.
 const RETRY: Duration = Duration::from_secs(1);
@@ -229,9 +215,8 @@ async fn listen(ctx: Arc<Context>) {
     let mut nodes_before = Degrees::new();
     let mut ghosts_before = HashMap::new();
     let mut reporters_before = HashMap::new();
-    let mut awaited = Vec::new();
+    let mut awaited = BTreeSet::new();
     let mut told = Told::new();
-    let concern = Concern::new(&ctx);
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
@@ -243,7 +228,7 @@ async fn listen(ctx: Arc<Context>) {
             let degree = (degree(&ctx, &lease, silent), ctx.has_left(&instance));
             // Also the first time: it may have fallen silent after the passes with which the leadership began.
             if before.get(&name).copied().unwrap_or_default() != degree {
-                concern.wake(&instance, Change::HEARD);
+                concern::wake(&ctx, &instance, Change::HEARD);
                 ctx.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
             }
             now.insert(name, degree);
@@ -266,29 +251,24 @@ fn degree(ctx: &Context, lease: &str, silent: Option<Duration>) -> Degree {
 /// that name them.
 fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<String, Degree> {
     let mut now = HashMap::new();
-    let mut ask = |controller: Option<&ControllerRef>, namespace: &str, name: &str| {
+    let mut ask = |controller: Option<&ControllerRef>, key: Key| {
         let Some(c) = controller.filter(|c| ctx.instances.get("", &c.instance).is_none()) else { return };
         let degree = *now.entry(c.agent.clone()).or_insert_with(|| {
             let lease = agent_lease_name(&c.agent);
             self::degree(ctx, &lease, ctx.leases.expired_for(&lease))
         });
         if before.get(&c.agent).copied().unwrap_or_default() != degree {
-            ctx.queue.sweep(key_of(namespace, name));
+            ctx.queue.sweep(key);
         }
     };
     for handle in ctx.handles.all() {
-        let owner = &handle.spec.volume;
-        ask(handle.spec.controller.as_ref(), &owner.namespace, &owner.name);
+        ask(handle.spec.controller.as_ref(), Key::of_owner(&handle.spec.volume));
     }
     for attachment in ctx.attachments.all() {
-        let owner = &attachment.spec.volume;
-        ask(attachment.spec.controller.as_ref(), &owner.namespace, &owner.name);
+        ask(attachment.spec.controller.as_ref(), Key::of_owner(&attachment.spec.volume));
     }
     for volume in ctx.volumes.all() {
-        let meta = &volume.metadata;
-        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-        let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-        ask(controller, namespace.unwrap_or_default(), name.unwrap_or_default());
+        ask(volume.caller(), Key::of(&volume));
     }
     now
 }
@@ -298,24 +278,21 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
     let mut now = Degrees::new();
     let unheard = NodeDegree::default();
     for attachment in ctx.attachments.all() {
-        let (spec, uid) = (&attachment.spec, &attachment.spec.fixed.node_uid);
-        let node = (spec.node_name.clone(), uid.clone());
-        let before = before.get(&node).unwrap_or(&unheard);
-        let degree = now.entry(node).or_insert_with(|| {
-            let lease = agent_lease_name(&spec.node_name);
-            let own = self::degree(ctx, &lease, ctx.leases.expired_on_node_for(&lease, uid));
-            (own, ctx.leases.heard_beside(&lease, uid))
+        let agent = AgentOnNode::of_attachment(&attachment);
+        let before = before.get(&agent).unwrap_or(&unheard);
+        let degree = now.entry(agent.clone()).or_insert_with(|| {
+            let own = self::degree(ctx, &agent.lease, ctx.leases.silent_for(&agent));
+            (own, ctx.leases.heard_beside(&agent))
         });
         if before != degree {
-            ctx.queue.sweep(key_of(&spec.volume.namespace, &spec.volume.name));
+            ctx.queue.sweep(Key::of_owner(&attachment.spec.volume));
         }
     }
     // Who was told of a silence by an earlier leader is told of its end by this one.
     for claim in ctx.claims.all().iter().filter(|claim| losses::waits_for_an_end(claim)) {
-        let bound = claim.spec.assignment.as_ref().map(|a| (a.node_name.clone(), a.node_uid.clone()));
-        if bound.and_then(|node| now.get(&node)).is_none_or(|((degree, _), _)| *degree == 0) {
-            let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-            ctx.queue.sweep(key_of(namespace, &claim.spec.volume_name));
+        let bound = claim.spec.assignment.as_ref().map(AgentOnNode::of_assignment);
+        if bound.and_then(|agent| now.get(&agent)).is_none_or(|((degree, _), _)| *degree == 0) {
+            ctx.queue.sweep(Key::of_claim(claim));
         }
     }
     now

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-use super::key::Key;
+use super::key::{Key, Place};
 use crate::api::ClaimUid;
 use crate::claim::ClaimSeen;
 use crate::claim::admission::Verdict;
@@ -15,9 +15,6 @@ use crate::claim::reason::Waiting;
 
 /// The node that a claim names; None where any would do.
 type Wanted = BTreeSet<Option<String>>;
-
-/// Driver and node.
-type Place = (String, String);
 
 /// Who waits for room, and who takes it. In memory: a new leader looks at every Volume anyway.
 #[derive(Debug, Default)]
@@ -59,17 +56,13 @@ impl Room {
     /// Forgets a node that is gone for good, with its mutexes. One that somebody holds or waits for stays, for as long.
     pub(crate) fn forget(&self, node: &str) {
         let mut mutexes = self.mutexes.lock();
-        mutexes.retain(|(_, of), mutex| of != node || Arc::strong_count(mutex) > 1);
+        mutexes.retain(|place, mutex| place.node != node || Arc::strong_count(mutex) > 1);
     }
 
     /// Takes the mutex of a driver and a node: whoever counts the driver's volumes there and adds one must not be
     /// overtaken (trap L9).
-    pub(crate) async fn lock(&self, driver: &str, node: &str) -> Locked {
-        let place = (driver.to_owned(), node.to_owned());
-        let mutex = {
-            let mut mutexes = self.mutexes.lock();
-            mutexes.entry(place.clone()).or_default().clone()
-        };
+    pub(crate) async fn lock(&self, place: Place) -> Locked {
+        let mutex = self.mutexes.lock().entry(place.clone()).or_default().clone();
         Locked { place, _guard: mutex.lock_owned().await }
     }
 }
@@ -77,15 +70,8 @@ impl Room {
 /// The mutex of a driver and a node, held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Locked {
-    place: Place,
+    pub(crate) place: Place,
     _guard: OwnedMutexGuard<()>,
-}
-
-impl Locked {
-    /// Whether this is the mutex of that driver and node.
-    pub(crate) fn is_of(&self, driver: &str, node: &str) -> bool {
-        self.place.0 == driver && self.place.1 == node
-    }
 }
 
 /// Whether a change of a node can end this wait, or the wait of claims behind it in line.
@@ -97,7 +83,7 @@ fn waits_for_a_node(verdict: &Verdict) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::key_of;
+    use super::super::objects_tests::key_of;
     use super::*;
     use crate::api::VolumeClaim;
     use crate::api::claim::VolumeClaimSpec;
@@ -109,6 +95,10 @@ mod tests {
         claim.metadata.uid = Some("claim".into());
         claim.spec.node_name = node.map(str::to_owned);
         room.wait(key, &[ClaimSeen::of(&claim)], &[("claim".into(), Verdict::Wait(why))])
+    }
+
+    fn place(driver: &str, node: &str) -> Place {
+        Place { driver: driver.into(), node: node.into() }
     }
 
     fn full(node: &str) -> Waiting {
@@ -148,12 +138,12 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_is_gone_keeps_no_mutex_but_one_that_is_held() {
         let room = Room::default();
-        let held = room.lock("driver", "gone").await;
-        drop(room.lock("other", "gone").await);
-        drop(room.lock("driver", "there").await);
+        let held = room.lock(place("driver", "gone")).await;
+        drop(room.lock(place("other", "gone")).await);
+        drop(room.lock(place("driver", "there")).await);
         room.forget("gone");
         assert_eq!(room.mutexes.lock().len(), 2);
-        let mut next = Box::pin(room.lock("driver", "gone"));
+        let mut next = Box::pin(room.lock(place("driver", "gone")));
         assert!(futures::poll!(&mut next).is_pending(), "two at once");
         drop(held);
         drop(next.await);
@@ -164,14 +154,13 @@ mod tests {
     #[tokio::test]
     async fn a_place_is_locked_by_one_at_a_time() {
         let room = Room::default();
-        let held = room.lock("driver", "node-1").await;
-        assert!(held.is_of("driver", "node-1"));
-        assert!(!held.is_of("driver", "node-2") && !held.is_of("other", "node-1"));
-        drop((room.lock("driver", "node-2").await, room.lock("other", "node-1").await));
-        let mut next = Box::pin(room.lock("driver", "node-1"));
+        let held = room.lock(place("driver", "node-1")).await;
+        assert_eq!(held.place, place("driver", "node-1"));
+        drop((room.lock(place("driver", "node-2")).await, room.lock(place("other", "node-1")).await));
+        let mut next = Box::pin(room.lock(place("driver", "node-1")));
         assert!(futures::poll!(&mut next).is_pending());
         drop(held);
         drop(next.await);
-        drop(room.lock("driver", "node-1").await);
+        drop(room.lock(place("driver", "node-1")).await);
     }
 }

@@ -48,7 +48,7 @@ impl Unsettled {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::key_of;
+    use super::super::objects_tests::key_of;
     use super::*;
 
     #[test]

@@ -14,5 +14,5 @@ pub use forgotten::Forgotten;
 pub(crate) use history::History;
 pub(crate) use lease::{AgentEnd, AgentLease, Holder, Renewal, Term, Word};
 pub(crate) use leftovers::Leftovers;
-pub(crate) use observer::{HeardAgent, LeaseObserver};
+pub(crate) use observer::{AgentOnNode, HeardAgent, LeaseObserver};
 pub use restored::Restored;

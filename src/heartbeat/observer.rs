@@ -8,8 +8,15 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::lease::{BOOT_ID, DURATION, NODE_UID};
+use crate::api::claim::Assignment;
+use crate::api::names::agent_lease_name;
+use crate::api::{Attachment, PluginInstance};
 use crate::k8s::ApiError;
 use crate::k8s::lease::Leases;
+
+/// Most Nodes that are remembered under one name though no object speaks of them: a node names its UID itself, and may
+/// name another one each time.
+const REMEMBERED: usize = 4;
 
 /// Records when each agent's Lease was seen to change, on the leader's own clock. A leader that has just
 /// started has seen nothing expire yet.
@@ -28,6 +35,45 @@ struct Agents {
     nodes: HashMap<String, Seen>,
     /// How many silences have ended under this name.
     silences: u64,
+}
+
+/// An agent on one machine. Under the name of a node that was replaced, the agent of the new machine renews the same
+/// Lease.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentOnNode {
+    /// Name of the agent's Lease.
+    pub lease: String,
+    /// UID of the Node on which it runs; empty where its Lease names none.
+    pub node_uid: String,
+}
+
+impl AgentOnNode {
+    /// The agent beside an instance.
+    #[must_use]
+    pub fn of_instance(instance: &PluginInstance) -> Self {
+        let spec = &instance.spec;
+        Self { lease: agent_lease_name(&spec.agent), node_uid: spec.node_uid.clone() }
+    }
+
+    /// The agent on the node that an Attachment was made for.
+    #[must_use]
+    pub fn of_attachment(attachment: &Attachment) -> Self {
+        let spec = &attachment.spec;
+        Self { lease: agent_lease_name(&spec.node_name), node_uid: spec.fixed.node_uid.clone() }
+    }
+
+    /// The agent on the node that a claim was assigned to.
+    #[must_use]
+    pub fn of_assignment(assignment: &Assignment) -> Self {
+        Self { lease: agent_lease_name(&assignment.node_name), node_uid: assignment.node_uid.clone() }
+    }
+
+    /// The agent that a Lease names.
+    #[must_use]
+    pub fn of_lease(lease: &Lease) -> Self {
+        let node_uid = lease.annotations().get(NODE_UID).cloned().unwrap_or_default();
+        Self { lease: lease.name_any(), node_uid }
+    }
 }
 
 /// An agent whose Lease is fresh.
@@ -62,11 +108,11 @@ impl LeaseObserver {
     /// Takes in a Lease of an agent. One that is older than the last, of a watch that lags, counts as a renewal: it lets a
     /// silence be seen later, never sooner. Versions are not compared, because a restored etcd begins with lower ones.
     pub fn observe(&self, lease: &Lease) {
-        let said = |key| lease.annotations().get(key).cloned().unwrap_or_default();
-        let (node_uid, boot_id) = (said(NODE_UID), said(BOOT_ID));
+        let AgentOnNode { lease: name, node_uid } = AgentOnNode::of_lease(lease);
+        let boot_id = lease.annotations().get(BOOT_ID).cloned().unwrap_or_default();
         let now = Instant::now();
         let mut seen = self.seen.lock();
-        let agents = seen.entry(lease.name_any()).or_default();
+        let agents = seen.entry(name).or_default();
         let before = agents.nodes.get(&node_uid);
         if before.is_some_and(|before| before.spec == lease.spec) {
             return;
@@ -79,32 +125,32 @@ impl LeaseObserver {
         agents.nodes.insert(node_uid, Seen { renewed, spec: lease.spec.clone(), boot_id, at: now });
     }
 
-    /// For how long the Lease of this name (see [`crate::api::names::agent_lease_name`]) has been expired, whoever
+    /// For how long the Lease of this name (see [`agent_lease_name`]) has been expired, whoever
     /// held it; None while it is fresh, or not yet watched for long enough. A Lease never seen expires
     /// from the first question on. A stalled watch looks like an expired Lease: before anything is
-    /// taken from the agent, ask [`LeaseObserver::confirm_expired`].
+    /// taken from the agent, [`LeaseObserver::refresh`] first.
     #[must_use]
     pub fn expired_for(&self, lease: &str) -> Option<Duration> {
         self.expired(lease, None)
     }
 
-    /// As [`LeaseObserver::expired_for`], for the agent on the Node with this UID: what another machine
-    /// under the same name renews does not count (rule R4).
+    /// As [`LeaseObserver::expired_for`], for the agent on one machine: what another one under the same name renews does
+    /// not count (rule R4).
     #[must_use]
-    pub fn expired_on_node_for(&self, lease: &str, node_uid: &str) -> Option<Duration> {
-        self.expired(lease, Some(node_uid))
+    pub fn silent_for(&self, agent: &AgentOnNode) -> Option<Duration> {
+        self.expired(&agent.lease, Some(&agent.node_uid))
     }
 
-    /// The agents under this name whose Leases are fresh, but for the one on the Node with this UID; in the order of their
-    /// UIDs. One that was not yet seen to renew its Lease is among them: a leader that has just started does not know that
+    /// The agents under the name of this one whose Leases are fresh, without itself, in the order of their UIDs. One that was not yet seen to renew its Lease is among them: a leader that has just started does not know that
     /// it is silent.
     #[must_use]
-    pub fn heard_beside(&self, lease: &str, node_uid: &str) -> Vec<HeardAgent> {
+    pub fn heard_beside(&self, agent: &AgentOnNode) -> Vec<HeardAgent> {
         let now = Instant::now();
         let all = self.seen.lock();
-        let agents = all.get(lease).into_iter().flat_map(|agents| &agents.nodes);
-        let fresh = agents
-            .filter(|(uid, seen)| *uid != node_uid && seen.spec.is_some() && seen.expired(now).is_none());
+        let agents = all.get(&agent.lease).into_iter().flat_map(|agents| &agents.nodes);
+        let fresh = agents.filter(|(uid, seen)| {
+            **uid != agent.node_uid && seen.spec.is_some() && seen.expired(now).is_none()
+        });
         let mut heard: Vec<HeardAgent> = fresh
             .map(|(uid, seen)| HeardAgent { node_uid: uid.clone(), boot_id: seen.boot_id.clone() })
             .collect();
@@ -112,24 +158,13 @@ impl LeaseObserver {
         heard
     }
 
-    /// Whether the agent on the Node with this UID was seen to renew its Lease, and the Lease is still fresh. A
-    /// leader that has just started knows this of nobody, as little as that somebody is silent.
+    /// Whether this agent was seen to renew its Lease, and the Lease is still fresh. A leader that has just started knows
+    /// this of nobody, as little as that somebody is silent.
     #[must_use]
-    pub fn is_heard(&self, lease: &str, node_uid: &str) -> bool {
-        let renewed = self
-            .seen
-            .lock()
-            .get(lease)
-            .and_then(|agents| agents.nodes.get(node_uid))
-            .is_some_and(|s| s.renewed);
-        renewed && self.expired(lease, Some(node_uid)).is_none()
-    }
-
-    /// As [`LeaseObserver::is_heard`], of the agent on the Node that a Lease names.
-    #[must_use]
-    pub fn has_heard(&self, lease: &Lease) -> bool {
-        let node_uid = lease.annotations().get(NODE_UID).map(String::as_str).unwrap_or_default();
-        self.is_heard(&lease.name_any(), node_uid)
+    pub fn is_heard(&self, agent: &AgentOnNode) -> bool {
+        let all = self.seen.lock();
+        let seen = all.get(&agent.lease).and_then(|agents| agents.nodes.get(&agent.node_uid));
+        seen.is_some_and(|seen| seen.renewed && seen.expired(Instant::now()).is_none())
     }
 
     /// How many silences were seen to end under this name. Whoever asks now and then learns of one that has begun and
@@ -139,25 +174,26 @@ impl LeaseObserver {
         self.seen.lock().get(lease).map_or(0, |agents| agents.silences)
     }
 
-    /// As [`LeaseObserver::expired_for`], or on one Node, after a live read of the Lease (rule R1).
-    pub async fn confirm_expired(
-        &self,
-        leases: &impl Leases,
-        lease: &str,
-        node_uid: Option<&str>,
-    ) -> Result<Option<Duration>, ApiError> {
+    /// Takes in the Lease of this name as it is now (rule R1).
+    pub async fn refresh(&self, leases: &impl Leases, lease: &str) -> Result<(), ApiError> {
         if let Some(live) = leases.get(lease).await? {
             self.observe(&live);
         }
-        Ok(self.expired(lease, node_uid))
+        Ok(())
     }
 
-    /// Forgets the Nodes under this name, except those that are `known` and the one that was seen last. A forgotten
-    /// agent that is asked about once more counts as silent only from then on, so nothing is concluded too early.
+    /// Forgets the Nodes under this name, except those that are `known`, the one that was seen last, and the last few that
+    /// are heard yet: the machine of one may be that of a Node which is about to be lost. A forgotten agent that is asked
+    /// about once more counts as silent only from then on, so nothing is concluded too early.
     pub fn keep(&self, lease: &str, known: impl Fn(&str) -> bool) {
+        let now = Instant::now();
         if let Some(agents) = self.seen.lock().get_mut(lease) {
             let last = agents.last().map(|last| last.at);
-            agents.nodes.retain(|uid, seen| known(uid) || Some(seen.at) == last);
+            let fresh = agents.nodes.iter().filter(|(uid, seen)| !known(uid) && seen.expired(now).is_none());
+            let mut fresh: Vec<Instant> = fresh.map(|(_, seen)| seen.at).collect();
+            fresh.sort_unstable();
+            let kept = fresh.into_iter().rev().take(REMEMBERED).next_back().or(last);
+            agents.nodes.retain(|uid, seen| known(uid) || Some(seen.at) >= kept);
         }
     }
 

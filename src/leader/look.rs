@@ -7,7 +7,7 @@ use crate::api::{AttachmentUid, ClaimUid};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
-use crate::volume::persistent_volume::Naming;
+use crate::volume::persistent_volume::{DriverVolume, Naming};
 
 /// One live read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,13 +40,8 @@ pub enum Look {
     Caller(ControllerRef),
     /// GET the Volume that the VolumeHandle names.
     Owner,
-    /// LIST the PersistentVolumes for one that stands for this volume of the Volume's driver.
-    PersistentVolumes {
-        /// The driver.
-        driver: String,
-        /// The volume as the driver knows it.
-        volume_handle: String,
-    },
+    /// LIST the PersistentVolumes for one that stands for this volume.
+    PersistentVolumes(DriverVolume),
     /// GET the Nodes and Leases of all who reported a mount from a node that is gone or off.
     EndedReports,
     /// GET the VolumeHandle of this name.

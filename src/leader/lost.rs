@@ -58,10 +58,9 @@ fn end_claim(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderSte
 /// Leaves out the ControllerUnpublishVolume that nobody can ever make.
 fn abandon(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep> {
     let controller = attachment.controller.as_ref()?;
-    let looks_dead = scene.plugin.controllers.iter().any(|c| c.name == controller.instance && c.dead);
     let heirs = has_heirs(scene, &controller.instance);
     let facts = scene.nodes_of.get(&attachment.uid)?;
-    if !loss::is_abandoned(attachment, &facts.now, looks_dead, heirs) {
+    if !loss::is_abandoned(attachment, &facts.now, scene.plugin.is_dead(controller), heirs) {
         return None;
     }
     let Some(live) = scene.looked.nodes.get(&attachment.uid) else {

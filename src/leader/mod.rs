@@ -12,7 +12,6 @@
 // A variant that is new has to be decided about wherever one is.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
-mod callers;
 mod closing;
 mod grants;
 mod look;
@@ -22,6 +21,7 @@ mod release;
 mod scene;
 mod step;
 mod storage;
+mod takeover;
 mod volume;
 
 pub use look::{CallerNow, Look, Looked};

@@ -1,9 +1,9 @@
 //! The end of a Volume and of its VolumeHandle, after the live reads that have to come before.
 
-use super::callers::may_move;
 use super::look::Look;
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
+use super::takeover::may_move;
 use crate::api::attachment::ControllerRef;
 use crate::api::lock;
 use crate::volume::handle_of;

@@ -9,6 +9,7 @@ use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, Verdict, VolumeSeen, admission};
 use crate::plugin::allow::NotAllowed;
 use crate::volume::PluginSeen;
+use crate::volume::persistent_volume::DriverVolume;
 
 /// One Volume with all that hangs on it, as the caches have it, and what was read live since.
 #[derive(Clone, Debug)]
@@ -81,6 +82,11 @@ impl<'a> Scene<'a> {
         self.handle.filter(|handle| handle.volume_uid == *uid)
     }
 
+    /// The volume that the Volume's driver knows by this id.
+    pub(super) fn of_driver(&self, id: &str) -> DriverVolume {
+        DriverVolume { driver: self.driver.to_owned(), volume_handle: id.to_owned() }
+    }
+
     /// The Attachments of the VolumeHandle, by a quorum LIST.
     pub(super) fn live_locks(&self) -> Result<&'a [AttachmentSeen], Look> {
         self.looked.locks.as_deref().ok_or(Look::Locks)
@@ -102,7 +108,7 @@ impl<'a> Scene<'a> {
         // What locks a handle that is another Volume's is that Volume's affair.
         let is_own = self.handle.is_none() || self.own_handle().is_some();
         let locked = self.locks.first().filter(|_| is_own);
-        let mounted = self.forgotten.first().filter(|_| is_own);
+        let mounted = self.forgotten.iter().min_by_key(|f| &f.mount).filter(|_| is_own);
         granted
             .map(|claim| format!("claim {}", claim.key()))
             .or_else(|| {

@@ -1,15 +1,15 @@
 //! Steps that another orchestrator's PersistentVolume forbids: locking storage, and having it deleted.
 
-use super::callers::{heir_without_volume, may_move, move_handle, moves_from};
 use super::look::Look;
 use super::release::{free, remove_handle};
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
+use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
 use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::READY;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
-use crate::volume::persistent_volume::Naming;
+use crate::volume::persistent_volume::{DriverVolume, Naming};
 use crate::volume::{Left, VolumeWaiting, handle_of};
 
 /// Creates the VolumeHandle, the lock on the driver's volume.
@@ -20,18 +20,17 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     let Some((volume, id)) = scene.volume.and_then(|volume| Some((volume, handle_of(volume)?))) else {
         return Ok(Due::Nothing);
     };
-    if let Some(named) = named_by(scene, volume, scene.driver, id)? {
+    if let Some(named) = named_by(scene, volume, scene.of_driver(id))? {
         return keep_off(scene, volume, named);
     }
     // Attachments that outlived an earlier VolumeHandle still lock the storage: it starts closed behind them, with the
     // instance that has them to detach.
     let left = scene.live_locks()?;
     let latest = left.iter().max_by_key(|a| a.epoch);
-    let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
     Ok(Due::Step(LeaderStep::CreateHandle {
         epoch: latest.map_or(1, |latest| latest.epoch + 1),
         closing: !left.is_empty(),
-        controller: assigned.or_else(|| latest.and_then(|latest| latest.controller.clone())),
+        controller: volume.caller().or_else(|| latest?.controller.as_ref()).cloned(),
     }))
 }
 
@@ -44,7 +43,7 @@ pub(super) fn contest_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     if let Some(to) = heir_without_volume(scene) {
         return move_handle(scene, to);
     }
-    if let Some(named) = named_by(scene, volume, scene.driver, &handle.volume_handle)? {
+    if let Some(named) = named_by(scene, volume, scene.of_driver(&handle.volume_handle))? {
         return keep_off(scene, volume, named);
     }
     if !handle.closing {
@@ -75,7 +74,7 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due
     let ordered = volume.spec.assignment.as_ref().is_some_and(|now| now.operation == order.operation);
     let is_new = !ordered || from.is_some();
     if let Some(handle) = scene.handle.filter(|_| is_new)
-        && let Some(named) = named_by(scene, volume, scene.driver, &handle.volume_handle)?
+        && let Some(named) = named_by(scene, volume, scene.of_driver(&handle.volume_handle))?
     {
         return leave(scene, volume, named.name.clone());
     }
@@ -86,9 +85,7 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due
 /// names it: a node may lie about what it has made, and agents may not read PersistentVolumes.
 pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
     let Some(volume) = scene.volume else { return Ok(Due::Nothing) };
-    let rejected = volume.status.as_ref().and_then(|status| status.rejected.as_ref());
-    let caller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-    let (Some(rejected), Some(_)) = (rejected, caller) else { return Ok(Due::Nothing) };
+    let (Some(rejected), Some(_)) = (volume.rejected(), volume.caller()) else { return Ok(Due::Nothing) };
     // A restored etcd may have forgotten that it was of use since, and a node that uses it says so.
     if let Some(by) = scene.in_use_by().filter(|_| !scene.forgotten.is_empty()) {
         return Ok(Due::Wait(VolumeWaiting::InUse { by }));
@@ -100,7 +97,8 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
         let plugin = volume.spec.plugin_name.clone();
         return Ok(Due::Wait(VolumeWaiting::DriverNotThere { plugin, left: Left::Rejected }));
     };
-    match named_by(scene, volume, driver, &rejected.volume_handle)? {
+    let made = DriverVolume { driver: driver.to_owned(), volume_handle: rejected.volume_handle.clone() };
+    match named_by(scene, volume, made)? {
         Some(named) => keep_off(scene, volume, named),
         None => Ok(Due::Step(LeaderStep::AllowDeletion(true))),
     }
@@ -108,14 +106,9 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
 
 /// The PersistentVolume that keeps this Volume off its storage. One that only may stand for the same does so for a handle
 /// that somebody named, and not for what the driver has just made.
-fn named_by<'a>(
-    scene: &Scene<'a>,
-    volume: &Volume,
-    driver: &str,
-    id: &str,
-) -> Result<Option<&'a Naming>, Look> {
+fn named_by<'a>(scene: &Scene<'a>, volume: &Volume, made: DriverVolume) -> Result<Option<&'a Naming>, Look> {
     match &scene.looked.named_by {
-        None => Err(Look::PersistentVolumes { driver: driver.to_owned(), volume_handle: id.to_owned() }),
+        None => Err(Look::PersistentVolumes(made)),
         Some(named) => {
             let counts = |named: &&Naming| named.certain || volume.spec.volume_handle.is_some();
             Ok(named.as_ref().filter(counts))

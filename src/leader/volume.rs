@@ -1,11 +1,11 @@
 //! The Volume and its VolumeHandle: what [`crate::volume::plan`] finds due, after the live reads that it asks for.
 
-use super::callers::{heir_without_volume, may_move, move_handle, moves_from};
 use super::look::Look;
 use super::release::{free, give_up, remove_handle};
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
 use super::storage;
+use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::VolumeAssignment;
 use crate::api::{AccessMode, ClaimUid, FINALIZER, VolumeState};

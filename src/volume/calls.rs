@@ -6,7 +6,7 @@
 //! have caught up.
 
 use super::handle_of;
-use crate::api::volume::{Rejected, VolumeAssignment, VolumeOperation};
+use crate::api::volume::VolumeOperation;
 use crate::api::{Volume, VolumeHandle, VolumeState};
 
 /// A call of a Volume itself.
@@ -37,12 +37,13 @@ pub enum AgentStep {
 /// Plans the next step for a Volume whose calls are assigned to an instance of `agent`.
 #[must_use]
 pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
-    let Some(operation) = assignment(volume).filter(|a| is_by(a, agent)).map(|a| a.operation) else {
+    let is_by = volume.caller().is_some_and(|caller| caller.agent == agent);
+    let Some(assignment) = volume.spec.assignment.as_ref().filter(|_| is_by) else {
         return AgentStep::Idle;
     };
     let deleted = volume.metadata.deletion_timestamp.is_some();
-    let call = match (operation, state(volume)) {
-        (VolumeOperation::Create, VolumeState::Pending) if rejected(volume).is_some() => {
+    let call = match (assignment.operation, volume.state()) {
+        (VolumeOperation::Create, VolumeState::Pending) if volume.rejected().is_some() => {
             VolumeCall::DeleteRejected
         }
         // Also for a deleted Volume: a call may have been made, so it is repeated until its outcome is known.
@@ -62,7 +63,7 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
     };
     if undoes && !volume.spec.deletes_storage() {
         AgentStep::GiveUp(call)
-    } else if call == VolumeCall::DeleteRejected && !rejected(volume).is_some_and(|r| r.may_delete) {
+    } else if call == VolumeCall::DeleteRejected && !volume.rejected().is_some_and(|r| r.may_delete) {
         // The leader looks first whether it is somebody else's.
         AgentStep::Idle
     } else {
@@ -125,7 +126,7 @@ pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {
     match call {
         VolumeCall::Create | VolumeCall::Validate => None,
         VolumeCall::Delete => handle_of(volume),
-        VolumeCall::DeleteRejected => rejected(volume).map(|r| r.volume_handle.as_str()),
+        VolumeCall::DeleteRejected => volume.rejected().map(|r| r.volume_handle.as_str()),
     }
 }
 
@@ -137,10 +138,10 @@ fn decisive(volume: &Volume) -> impl PartialEq + '_ {
     (
         meta.generation,
         meta.deletion_timestamp.is_some(),
-        assignment(volume),
-        state(volume),
+        &volume.spec.assignment,
+        volume.state(),
         id,
-        rejected(volume),
+        volume.rejected(),
     )
 }
 
@@ -148,22 +149,6 @@ fn is_closed_by(lock: &VolumeHandle, volume: &Volume) -> bool {
     Some(&lock.spec.volume.uid) == volume.metadata.uid.as_ref()
         && lock.spec.closing
         && Some(lock.spec.volume_handle.as_str()) == id_to_delete(VolumeCall::Delete, volume)
-}
-
-fn assignment(volume: &Volume) -> Option<&VolumeAssignment> {
-    volume.spec.assignment.as_ref()
-}
-
-fn is_by(assignment: &VolumeAssignment, agent: &str) -> bool {
-    assignment.controller.as_ref().is_some_and(|c| c.agent == agent)
-}
-
-fn state(volume: &Volume) -> VolumeState {
-    volume.status.as_ref().map(|s| s.state).unwrap_or_default()
-}
-
-fn rejected(volume: &Volume) -> Option<&Rejected> {
-    volume.status.as_ref().and_then(|s| s.rejected.as_ref())
 }
 
 #[cfg(test)]

@@ -56,6 +56,41 @@ impl PluginSeen<'_> {
     pub fn is_silent(&self, caller: &ControllerRef) -> bool {
         self.controllers.iter().any(|i| i.name == caller.instance && i.silent)
     }
+
+    /// Whether it is known that no call of this instance can be running any more.
+    #[must_use]
+    pub fn is_dead(&self, caller: &ControllerRef) -> bool {
+        self.controllers.iter().any(|i| i.name == caller.instance && i.dead)
+    }
+
+    /// Chooses a healthy instance for new work on the volume `key`; the same one every time while the set of
+    /// healthy instances stays the same. Without the Plugin there is none.
+    ///
+    /// `places` are the topology terms of which the instance must be in one, if there are any and the
+    /// balancing asks for it.
+    #[must_use]
+    pub fn choose(&self, places: &[Segments], key: &str) -> Option<ControllerRef> {
+        let healthy = self.controllers.iter().filter(|i| i.healthy);
+        let chosen = match self.balancing? {
+            Balancing::SingleActive => healthy.min_by(|a, b| a.name.cmp(&b.name)),
+            Balancing::PerTopology => {
+                healthy.filter(|i| reaches(places, &i.topology)).max_by_key(|i| i.weight(key))
+            }
+            Balancing::Spread => healthy.max_by_key(|i| i.weight(key)),
+        };
+        chosen.map(InstanceSeen::to_ref)
+    }
+
+    /// The instance that takes over from `current`, if `current` may be left at all.
+    #[must_use]
+    pub fn successor(
+        &self,
+        current: &ControllerRef,
+        places: &[Segments],
+        key: &str,
+    ) -> Option<ControllerRef> {
+        self.choose(places, key).filter(|next| self.is_dead(current) && next.instance != current.instance)
+    }
 }
 
 impl InstanceSeen {
@@ -64,53 +99,14 @@ impl InstanceSeen {
     pub fn to_ref(&self) -> ControllerRef {
         ControllerRef { instance: self.name.clone(), agent: self.agent.clone() }
     }
-}
-
-/// Chooses a healthy instance for new work on the volume `key`; the same one every time while the set of
-/// healthy instances stays the same.
-///
-/// `places` are the topology terms of which the instance must be in one, if there are any and the
-/// balancing asks for it.
-#[must_use]
-pub fn choose<'a>(
-    instances: &'a [InstanceSeen],
-    balancing: Balancing,
-    places: &[Segments],
-    key: &str,
-) -> Option<&'a InstanceSeen> {
-    let healthy = instances.iter().filter(|i| i.healthy);
-    match balancing {
-        Balancing::SingleActive => healthy.min_by(|a, b| a.name.cmp(&b.name)),
-        Balancing::PerTopology => {
-            healthy.filter(|i| reaches(places, &i.topology)).max_by_key(|i| weight(key, &i.name))
-        }
-        Balancing::Spread => healthy.max_by_key(|i| weight(key, &i.name)),
+    /// Rendezvous hashing: an instance that comes or goes moves only the volumes it wins or held.
+    fn weight(&self, key: &str) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update((key.len() as u64).to_be_bytes());
+        hash.update(key);
+        hash.update(&self.name);
+        hash.finalize().into()
     }
-}
-
-/// The instance that takes over from `current`, if `current` may be left at all.
-#[must_use]
-pub fn successor<'a>(
-    current: &ControllerRef,
-    instances: &'a [InstanceSeen],
-    balancing: Balancing,
-    places: &[Segments],
-    key: &str,
-) -> Option<&'a InstanceSeen> {
-    let dead = instances.iter().find(|i| i.name == current.instance).is_some_and(|i| i.dead);
-    if !dead {
-        return None;
-    }
-    choose(instances, balancing, places, key).filter(|i| i.name != current.instance)
-}
-
-/// Rendezvous hashing: an instance that comes or goes moves only the volumes it wins or held.
-fn weight(key: &str, instance: &str) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update((key.len() as u64).to_be_bytes());
-    hash.update(key);
-    hash.update(instance);
-    hash.finalize().into()
 }
 
 #[cfg(test)]
@@ -124,11 +120,23 @@ mod tests {
         InstanceSeen { healthy, serving: healthy, dead, topology, ..fixtures::instance(&at) }
     }
 
+    fn plugin(controllers: &[InstanceSeen], balancing: Balancing) -> PluginSeen<'_> {
+        PluginSeen {
+            balancing: Some(balancing),
+            older: None,
+            controllers,
+            names_controllers: false,
+            any_healthy: true,
+            can_create: true,
+            attaches: true,
+        }
+    }
+
     #[test]
     fn an_unhealthy_instance_gets_nothing_new() {
         let all = [instance("a", false, false), instance("b", true, false)];
         for key in ["1", "2", "3", "4"] {
-            assert_eq!(choose(&all, Balancing::Spread, &[], key).unwrap().name, "b");
+            assert_eq!(plugin(&all, Balancing::Spread).choose(&[], key).unwrap().instance, "b");
         }
     }
 
@@ -136,7 +144,7 @@ mod tests {
     fn volumes_are_spread_over_instances() {
         let all = [instance("a", true, false), instance("b", true, false)];
         let on_a = (0..100)
-            .filter(|i| choose(&all, Balancing::Spread, &[], &i.to_string()).unwrap().name == "a")
+            .filter(|i| plugin(&all, Balancing::Spread).choose(&[], &i.to_string()).unwrap().instance == "a")
             .count();
         assert!((25..=75).contains(&on_a), "{on_a} of 100");
     }
@@ -145,23 +153,26 @@ mod tests {
     fn per_topology_stays_where_the_volume_is() {
         let all = [instance("a", true, false), instance("b", true, false)];
         let place = [Segments { segments: BTreeMap::from([("zone".into(), "b".into())]) }];
-        assert_eq!(choose(&all, Balancing::PerTopology, &place, "k").unwrap().name, "b");
+        assert_eq!(plugin(&all, Balancing::PerTopology).choose(&place, "k").unwrap().instance, "b");
         let elsewhere = [Segments { segments: BTreeMap::from([("zone".into(), "c".into())]) }];
-        assert!(choose(&all, Balancing::PerTopology, &elsewhere, "k").is_none());
+        assert!(plugin(&all, Balancing::PerTopology).choose(&elsewhere, "k").is_none());
     }
 
     #[test]
     fn work_moves_only_away_from_the_dead() {
         let all = [instance("a", false, false), instance("b", true, false)];
-        assert!(successor(&all[0].to_ref(), &all, Balancing::Spread, &[], "k").is_none());
+        assert!(plugin(&all, Balancing::Spread).successor(&all[0].to_ref(), &[], "k").is_none());
         let all = [instance("a", false, true), instance("b", true, false)];
-        assert_eq!(successor(&all[0].to_ref(), &all, Balancing::Spread, &[], "k").unwrap().name, "b");
+        assert_eq!(
+            plugin(&all, Balancing::Spread).successor(&all[0].to_ref(), &[], "k").unwrap().instance,
+            "b"
+        );
     }
 
     #[test]
     fn an_unknown_instance_is_not_concluded_dead() {
         let all = [instance("b", true, false)];
         let gone = ControllerRef { instance: "a".into(), agent: "x".into() };
-        assert!(successor(&gone, &all, Balancing::Spread, &[], "k").is_none());
+        assert!(plugin(&all, Balancing::Spread).successor(&gone, &[], "k").is_none());
     }
 }

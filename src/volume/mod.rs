@@ -14,7 +14,7 @@ pub mod reason;
 use crate::api::Volume;
 use crate::api::names::instance_name;
 pub use instance::{InstanceSeen, PluginSeen};
-pub use plan::{Seen, VolumeStep, heir_without_volume, plan};
+pub use plan::{Seen, VolumeStep, plan};
 pub use reason::{Left, VolumeWaiting};
 
 /// The volume as the driver knows it, once that is known: what CreateVolume answered, or what was registered.
@@ -35,7 +35,5 @@ pub fn driver_of_calls<'a>(volume: &Volume, known: impl IntoIterator<Item = &'a 
 /// Whether the instance that a Volume's own calls are assigned to is one of this driver: its name is made of the driver's.
 #[must_use]
 pub fn is_of_driver(volume: &Volume, driver: &str) -> bool {
-    let assignment = volume.spec.assignment.as_ref();
-    let caller = assignment.and_then(|assignment| assignment.controller.as_ref());
-    caller.is_none_or(|caller| instance_name(&caller.agent, driver) == caller.instance)
+    volume.caller().is_none_or(|caller| instance_name(&caller.agent, driver) == caller.instance)
 }

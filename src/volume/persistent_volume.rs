@@ -22,7 +22,7 @@ pub struct LeanPersistentVolume {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
-    csi: Option<Csi>,
+    csi: Option<DriverVolume>,
     aws_elastic_block_store: Option<Source>,
     gce_persistent_disk: Option<Source>,
     azure_disk: Option<Source>,
@@ -30,15 +30,6 @@ struct Spec {
     cinder: Option<Source>,
     vsphere_volume: Option<Source>,
     portworx_volume: Option<Source>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Csi {
-    #[serde(default)]
-    driver: String,
-    #[serde(default)]
-    volume_handle: String,
 }
 
 /// The name of the volume, in whichever of these fields the kind of source has it.
@@ -55,6 +46,18 @@ struct Source {
     id: String,
 }
 
+/// A volume as its driver knows it, and as a PersistentVolume's CSI source names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverVolume {
+    /// The driver.
+    #[serde(default)]
+    pub driver: String,
+    /// What the driver calls the volume.
+    #[serde(default)]
+    pub volume_handle: String,
+}
+
 /// How a PersistentVolume names a volume of a driver, which it stands for and Kubernetes' own CSI stack then has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Naming {
@@ -67,23 +70,22 @@ pub struct Naming {
     pub certain: bool,
 }
 
-/// How the name of an in-tree source compares with a handle of its CSI driver.
-type Compare = fn(&str, &str) -> Option<bool>;
+/// How an in-tree source compares with a handle of its CSI driver.
+type Compare = fn(&Source, &str) -> Option<bool>;
 
 impl LeanPersistentVolume {
-    /// Whether this PersistentVolume stands for the volume that `driver` knows as `handle`.
+    /// Whether this PersistentVolume stands for this volume.
     #[must_use]
-    pub fn names(&self, driver: &str, handle: &str) -> Option<Naming> {
+    pub fn names(&self, volume: &DriverVolume) -> Option<Naming> {
         let name = self.metadata.name.clone().unwrap_or_default();
         if let Some(csi) = &self.spec.csi {
-            let same = csi.driver == driver && csi.volume_handle == handle;
-            return same.then_some(Naming { name, field: "csi", certain: true });
+            return (csi == volume).then_some(Naming { name, field: "csi", certain: true });
         }
         let (field, successor, source, compare) = self.in_tree()?;
-        if successor != driver {
+        if successor != volume.driver {
             return None;
         }
-        let certain = compare(&source.id, handle)?;
+        let certain = compare(source, &volume.volume_handle)?;
         Some(Naming { name, field, certain })
     }
 
@@ -119,32 +121,32 @@ fn last(id: &str) -> &str {
 }
 
 /// Azure Disk and Cinder: the two are one text. Azure's resource names are compared without case.
-fn whole(id: &str, handle: &str) -> Option<bool> {
-    id.trim_matches('/').eq_ignore_ascii_case(handle.trim_matches('/')).then_some(true)
+fn whole(source: &Source, handle: &str) -> Option<bool> {
+    source.id.trim_matches('/').eq_ignore_ascii_case(handle.trim_matches('/')).then_some(true)
 }
 
 /// EBS: `aws://ZONE/vol-1` and `vol-1` are one volume.
-fn last_part(id: &str, handle: &str) -> Option<bool> {
-    last(id).eq_ignore_ascii_case(last(handle)).then_some(true)
+fn last_part(source: &Source, handle: &str) -> Option<bool> {
+    last(&source.id).eq_ignore_ascii_case(last(handle)).then_some(true)
 }
 
 /// Persistent Disk: a handle says project and zone, the source only the disk. Another project may have a disk of that
 /// name too.
-fn disk_name(id: &str, handle: &str) -> Option<bool> {
-    last(id).eq_ignore_ascii_case(last(handle)).then_some(false)
+fn disk_name(source: &Source, handle: &str) -> Option<bool> {
+    last(&source.id).eq_ignore_ascii_case(last(handle)).then_some(false)
 }
 
 /// Azure File: a handle is `GROUP#ACCOUNT#SHARE#…`, or any text, and then the share is in the volume's context.
-fn share(id: &str, handle: &str) -> Option<bool> {
+fn share(source: &Source, handle: &str) -> Option<bool> {
     let mut parts = handle.split('#').peekable();
     let free = handle.split('#').count() < 3;
-    (free || parts.any(|part| last(part).eq_ignore_ascii_case(id))).then_some(false)
+    (free || parts.any(|part| last(part).eq_ignore_ascii_case(&source.id))).then_some(false)
 }
 
 /// vSphere: the source has the disk's path. A handle may be one too; where it is the id of a disk, that disk can have any
 /// path.
-fn path(id: &str, handle: &str) -> Option<bool> {
-    if handle.eq_ignore_ascii_case(id) {
+fn path(source: &Source, handle: &str) -> Option<bool> {
+    if handle.eq_ignore_ascii_case(&source.id) {
         return Some(true);
     }
     let is_path = handle.to_ascii_lowercase().ends_with(".vmdk");
@@ -152,12 +154,12 @@ fn path(id: &str, handle: &str) -> Option<bool> {
 }
 
 /// Portworx: a volume has a name and a number, and either may be in both places.
-fn name_or_number(id: &str, handle: &str) -> Option<bool> {
-    if id.eq_ignore_ascii_case(handle) {
+fn name_or_number(source: &Source, handle: &str) -> Option<bool> {
+    if source.id.eq_ignore_ascii_case(handle) {
         return Some(true);
     }
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    (is_number(id) != is_number(handle)).then_some(false)
+    (is_number(&source.id) != is_number(handle)).then_some(false)
 }
 
 #[cfg(test)]
@@ -175,11 +177,15 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
+    fn volume(driver: &str, handle: &str) -> DriverVolume {
+        DriverVolume { driver: driver.into(), volume_handle: handle.into() }
+    }
+
     /// Whether a PersistentVolume with this source stands for the handle of a driver.
     fn names(field: &str, source: serde_json::Value, driver: &str, handle: &str) -> Option<bool> {
         let mut spec = json!({ "capacity": { "storage": "1Gi" }, "storageClassName": "s" });
         spec[field] = source;
-        let naming = of(&spec).names(driver, handle)?;
+        let naming = of(&spec).names(&volume(driver, handle))?;
         assert_eq!((naming.name.as_str(), naming.field), ("pv", field));
         Some(naming.certain)
     }
@@ -198,7 +204,7 @@ mod tests {
     fn only_its_name_is_kept_of_its_metadata() {
         let read = of(&json!({ "nfs": { "server": "s", "path": "/" } }));
         assert_eq!(read.metadata, ObjectMeta { name: Some("pv".into()), ..ObjectMeta::default() });
-        assert_eq!(read.names("d", "h"), None);
+        assert_eq!(read.names(&volume("d", "h")), None);
     }
 
     #[test]

@@ -9,11 +9,10 @@
 //!          (rule R3)
 //! ```
 
-use super::instance::{InstanceSeen, PluginSeen, choose, successor};
+use super::instance::PluginSeen;
 use super::reason::{Left, VolumeWaiting};
 use crate::api::attachment::ControllerRef;
-use crate::api::plugin::Balancing;
-use crate::api::volume::{Rejected, Segments, VolumeAssignment, VolumeOperation};
+use crate::api::volume::{Segments, VolumeAssignment, VolumeOperation};
 use crate::api::{AccessMode, Volume, VolumeState};
 use crate::attachment::HandleSeen;
 use crate::plugin::allow::NotAllowed;
@@ -88,60 +87,72 @@ pub fn plan(seen: &Seen<'_>) -> VolumeStep {
     if seen.volume.metadata.deletion_timestamp.is_some() { delete(seen) } else { bring_up(seen) }
 }
 
-/// The VolumeHandle, if this very Volume owns it.
-fn own_handle<'a>(seen: &Seen<'a>) -> Option<&'a HandleSeen> {
-    let uid = seen.volume.metadata.uid.as_deref().unwrap_or_default();
-    seen.handle.filter(|h| h.volume_uid == uid)
-}
+impl<'a> Seen<'a> {
+    /// The VolumeHandle, if this very Volume owns it.
+    fn own_handle(&self) -> Option<&'a HandleSeen> {
+        self.handle.filter(|handle| handle.volume_uid == self.key())
+    }
 
-fn state(seen: &Seen<'_>) -> VolumeState {
-    seen.volume.status.as_ref().map_or_else(VolumeState::default, |s| s.state)
-}
+    /// What volumes are spread over instances by: the UID.
+    fn key(&self) -> &'a str {
+        self.volume.metadata.uid.as_deref().unwrap_or_default()
+    }
 
-/// The volume that CreateVolume made and nobody can use, if there is one.
-fn rejected<'a>(seen: &Seen<'a>) -> Option<&'a Rejected> {
-    seen.volume.status.as_ref().and_then(|s| s.rejected.as_ref())
-}
+    fn places(&self) -> &'a [Segments] {
+        let known = self.volume.status.as_ref().map_or(&[][..], |s| &s.accessible_topology);
+        match &self.volume.spec.topology {
+            Some(asked) if known.is_empty() && !asked.required.is_empty() => &asked.required,
+            Some(asked) if known.is_empty() => &asked.preferred,
+            _ => known,
+        }
+    }
 
-fn places<'a>(seen: &'a Seen<'_>) -> &'a [Segments] {
-    let known = seen.volume.status.as_ref().map_or(&[][..], |s| &s.accessible_topology);
-    match &seen.volume.spec.topology {
-        Some(asked) if known.is_empty() && !asked.required.is_empty() => &asked.required,
-        Some(asked) if known.is_empty() => &asked.preferred,
-        _ => known,
+    /// The instance that new work on the volume goes to.
+    fn chosen(&self) -> Option<ControllerRef> {
+        self.plugin.choose(self.places(), self.key())
+    }
+
+    /// The instance that takes over from `current`, if `current` may be left at all.
+    fn successor(&self, current: &ControllerRef) -> Option<ControllerRef> {
+        self.plugin.successor(current, self.places(), self.key())
+    }
+
+    /// Who takes the VolumeHandle over from a dead instance. This comes before anything that waits for its
+    /// Attachments: nobody else could detach them.
+    fn heir(&self) -> Option<ControllerRef> {
+        self.successor(self.own_handle()?.controller.as_ref()?)
     }
 }
 
 fn bring_up(seen: &Seen<'_>) -> VolumeStep {
     let spec = &seen.volume.spec;
-    let plugin = || spec.plugin_name.clone();
-    let Some(balancing) = seen.plugin.balancing else {
-        return VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin: plugin() });
-    };
-    let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
+    if seen.plugin.balancing.is_none() {
+        let plugin = spec.plugin_name.clone();
+        return VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin });
+    }
     let Some(assignment) = &spec.assignment else {
         return match &seen.not_allowed {
             Some(lack) => VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone())),
-            None => first_assignment(seen, balancing, key),
+            None => first_assignment(seen),
         };
     };
     let current = assignment.controller.as_ref();
-    let moved = current.and_then(|c| successor(c, seen.plugin.controllers, balancing, places(seen), key));
-    match state(seen) {
+    let moved = current.and_then(|current| seen.successor(current));
+    match seen.volume.state() {
         // Registered while no instance of the driver had the Controller service. As long as nobody uses the volume one
         // that came since takes it over without further ado.
         VolumeState::Pending if current.is_none() && !seen.plugin.controllers.is_empty() => {
-            first_assignment(seen, balancing, key)
+            first_assignment(seen)
         }
-        VolumeState::Pending if current.is_none() => handle_or_ready(seen, balancing, key),
+        VolumeState::Pending if current.is_none() => handle_or_ready(seen),
         VolumeState::Pending => open_call(seen, assignment.operation, moved),
-        VolumeState::Created => handle_or_ready(seen, balancing, key),
-        VolumeState::Ready => open_handle(seen, balancing, key),
+        VolumeState::Created => handle_or_ready(seen),
+        VolumeState::Ready => open_handle(seen),
         VolumeState::Deleted => VolumeStep::Idle,
     }
 }
 
-fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
+fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
     let plugin = seen.volume.spec.plugin_name.clone();
     let registers = seen.volume.spec.volume_handle.is_some();
     if let Some(older) = seen.plugin.older {
@@ -162,7 +173,7 @@ fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeS
             (false, true) => VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin }),
         };
     }
-    let Some(instance) = choose(seen.plugin.controllers, balancing, places(seen), key) else {
+    let Some(chosen) = seen.chosen() else {
         let needs = "serves the Controller service where the volume is";
         return VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs });
     };
@@ -170,18 +181,19 @@ fn first_assignment(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeS
         return VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin });
     }
     let operation = if registers { VolumeOperation::Validate } else { VolumeOperation::Create };
-    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(instance.to_ref()) })
+    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(chosen) })
 }
 
 /// The driver has the volume: its VolumeHandle comes before Ready.
-fn handle_or_ready(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
-    let assigned = seen.volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-    match (seen.handle, own_handle(seen)) {
+fn handle_or_ready(seen: &Seen<'_>) -> VolumeStep {
+    match (seen.handle, seen.own_handle()) {
         (None, _) => lock(seen, VolumeStep::MakeHandle),
         (Some(_), None) => lock(seen, VolumeStep::ContestHandle),
-        (Some(_), Some(own)) if own.closing => finish_closing(seen, own, own.mode, balancing, key),
+        (Some(_), Some(own)) if own.closing => finish_closing(seen, own, own.mode),
         // Made before the instance came that the Volume is assigned to by now.
-        (Some(_), Some(own)) if own.controller.is_none() && assigned.is_some() => VolumeStep::BeginClosing,
+        (Some(_), Some(own)) if own.controller.is_none() && seen.volume.caller().is_some() => {
+            VolumeStep::BeginClosing
+        }
         (Some(_), Some(_)) => VolumeStep::ReportReady,
     }
 }
@@ -197,19 +209,11 @@ fn wait_for_driver(seen: &Seen<'_>, left: Left) -> VolumeStep {
 }
 
 /// Opens the VolumeHandle again. One without controller instance gets the Volume's, else one that came since.
-fn finish_closing(
-    seen: &Seen<'_>,
-    own: &HandleSeen,
-    mode: AccessMode,
-    balancing: Balancing,
-    key: &str,
-) -> VolumeStep {
+fn finish_closing(seen: &Seen<'_>, own: &HandleSeen, mode: AccessMode) -> VolumeStep {
     if own.controller.is_some() {
         return VolumeStep::FinishClosing { mode, first_controller: None };
     }
-    let assigned = seen.volume.spec.assignment.as_ref().and_then(|a| a.controller.clone());
-    let chosen = || choose(seen.plugin.controllers, balancing, places(seen), key).map(InstanceSeen::to_ref);
-    match assigned.or_else(chosen) {
+    match seen.volume.caller().cloned().or_else(|| seen.chosen()) {
         // Open it would be staged without being attached.
         None if seen.plugin.attaches => VolumeStep::Idle,
         first_controller => VolumeStep::FinishClosing { mode, first_controller },
@@ -217,16 +221,16 @@ fn finish_closing(
 }
 
 /// A Ready Volume: keep its VolumeHandle open, in the mode that is asked for, at a living instance.
-fn open_handle(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
-    let Some(own) = own_handle(seen) else {
+fn open_handle(seen: &Seen<'_>) -> VolumeStep {
+    let Some(own) = seen.own_handle() else {
         let step = if seen.handle.is_some() { VolumeStep::ContestHandle } else { VolumeStep::MakeHandle };
         return lock(seen, step);
     };
-    if let Some(next) = heir(seen, own, balancing, key) {
+    if let Some(next) = seen.heir() {
         return VolumeStep::MoveHandle(next);
     }
     if own.closing {
-        return finish_closing(seen, own, seen.wanted_mode.unwrap_or(own.mode), balancing, key);
+        return finish_closing(seen, own, seen.wanted_mode.unwrap_or(own.mode));
     }
     // A controller instance that came after the Volume was Ready. Whether volumes are attached changes who is allowed, so
     // nobody new comes in before all have left that use it without.
@@ -239,60 +243,34 @@ fn open_handle(seen: &Seen<'_>, balancing: Balancing, key: &str) -> VolumeStep {
     VolumeStep::Idle
 }
 
-/// Who takes the VolumeHandle over whose Volume was removed by hand, if its instance is dead: what was attached for that
-/// Volume is still to be detached. Where the Volume was nobody says any more.
-#[must_use]
-pub fn heir_without_volume(
-    handle: &HandleSeen,
-    controllers: &[InstanceSeen],
-    balancing: Balancing,
-) -> Option<ControllerRef> {
-    let current = handle.controller.as_ref()?;
-    successor(current, controllers, balancing, &[], &handle.volume_uid).map(InstanceSeen::to_ref)
-}
-
-/// Who takes the VolumeHandle over from a dead instance. This comes before anything that waits for its
-/// Attachments: nobody else could detach them.
-fn heir(seen: &Seen<'_>, own: &HandleSeen, balancing: Balancing, key: &str) -> Option<ControllerRef> {
-    let current = own.controller.as_ref()?;
-    successor(current, seen.plugin.controllers, balancing, places(seen), key).map(InstanceSeen::to_ref)
-}
-
 fn delete(seen: &Seen<'_>) -> VolumeStep {
     if !seen.held {
         return VolumeStep::Idle;
     }
-    let key = seen.volume.metadata.uid.as_deref().unwrap_or_default();
-    if let (Some(own), Some(balancing)) = (own_handle(seen), seen.plugin.balancing)
-        && let Some(next) = heir(seen, own, balancing, key)
-    {
+    if let Some(next) = seen.heir() {
         return VolumeStep::MoveHandle(next);
     }
     if let Some(by) = &seen.in_use_by {
         return VolumeStep::Wait(VolumeWaiting::InUse { by: by.clone() });
     }
-    let spec = &seen.volume.spec;
-    let state = state(seen);
+    let (spec, state) = (&seen.volume.spec, seen.volume.state());
     let operation = spec.assignment.as_ref().map(|a| a.operation);
-    let controller = spec.assignment.as_ref().and_then(|a| a.controller.clone());
+    let controller = seen.volume.caller();
     // An order to delete stands whatever the policy says since: the lock goes only after its agent has said that no call
     // is running any more (rule R3).
     let ordered = operation == Some(VolumeOperation::Delete);
-    let of_handle = own_handle(seen).and_then(|own| own.controller.as_ref());
+    let of_handle = seen.own_handle().and_then(|own| own.controller.as_ref());
     let storage_goes = (controller.is_some() || of_handle.is_some()) && (ordered || spec.deletes_storage());
     // Asked again at the end: the policy may have been changed since the Volume was taken up.
-    let has_storage = own_handle(seen).is_some()
+    let has_storage = seen.own_handle().is_some()
         || (seen.handle.is_none() && matches!(state, VolumeState::Created | VolumeState::Ready));
     if let Some(lack) = seen.not_allowed.as_ref().filter(|_| storage_goes && has_storage && !ordered) {
         return VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone()));
     }
-    let heir_of_call = controller
-        .as_ref()
-        .and_then(|c| successor(c, seen.plugin.controllers, seen.plugin.balancing?, places(seen), key));
-    let is_dead = |c: &&ControllerRef| seen.plugin.controllers.iter().any(|i| i.name == c.instance && i.dead);
-    let unheard = controller.as_ref().filter(|_| heir_of_call.is_none()).filter(is_dead);
+    let heir_of_call = controller.and_then(|controller| seen.successor(controller));
+    let unheard = controller.filter(|caller| heir_of_call.is_none() && seen.plugin.is_dead(caller));
     if let Some(caller) = unheard.filter(|_| !spec.deletes_storage())
-        && own_handle(seen).is_none_or(|own| own.closing)
+        && seen.own_handle().is_none_or(|own| own.closing)
         && matches!(
             (operation, state),
             (Some(VolumeOperation::Create), VolumeState::Pending)
@@ -305,23 +283,25 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         // Its owner leaves the storage, and the agent that would give the call up is gone, without an heir.
         return VolumeStep::GiveUp(caller.clone());
     }
-    if let Some(own) = own_handle(seen) {
+    if let Some(own) = seen.own_handle() {
         return match (own.closing, storage_goes, state, operation) {
             (false, ..) => VolumeStep::BeginClosing,
             // A status that was lost: the VolumeHandle was made because the storage was. A creation that is repeated since
             // ends first, as DeleteVolume by another instance could come before its end. However it ends, also in that
             // nothing is made, or nothing that can be used, the storage is there.
-            (true, true, VolumeState::Pending, Some(VolumeOperation::Create)) if rejected(seen).is_none() => {
+            (true, true, VolumeState::Pending, Some(VolumeOperation::Create))
+                if seen.volume.rejected().is_none() =>
+            {
                 open_call(seen, VolumeOperation::Create, heir_of_call)
             }
             (true, true, VolumeState::Pending | VolumeState::Deleted, Some(VolumeOperation::Create))
             | (true, true, VolumeState::Pending, Some(VolumeOperation::Delete)) => VolumeStep::RestoreStatus,
             (true, true, VolumeState::Deleted, _) | (true, false, ..) => VolumeStep::RemoveHandle,
             (true, true, _, Some(VolumeOperation::Delete)) => match heir_of_call {
-                Some(next) => VolumeStep::AssignDelete(Some(next.to_ref())),
+                Some(next) => VolumeStep::AssignDelete(Some(next)),
                 None => wait_for_caller(seen),
             },
-            (true, true, _, _) => VolumeStep::AssignDelete(own.controller.clone().or(controller)),
+            (true, true, _, _) => VolumeStep::AssignDelete(own.controller.as_ref().or(controller).cloned()),
         };
     }
     match (operation, state) {
@@ -356,7 +336,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
 /// The step while the outcome of a call is open, or what was made and nobody can use is to be deleted: the agent goes
 /// on until it knows, also for a deleted Volume, and after a dead instance its heir. That the storage may be deleted
 /// is said to one instance.
-fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<&InstanceSeen>) -> VolumeStep {
+fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<ControllerRef>) -> VolumeStep {
     let deleted = seen.volume.metadata.deletion_timestamp.is_some();
     let given_up = deleted && !seen.volume.spec.deletes_storage();
     if heir.is_some() && operation == VolumeOperation::Create && !seen.same_driver {
@@ -367,11 +347,9 @@ fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<&Instance
             Some(_) | None => return VolumeStep::FreeVolume,
         }
     }
-    match (heir, rejected(seen)) {
+    match (heir, seen.volume.rejected()) {
         (Some(_), Some(rejected)) if rejected.may_delete => VolumeStep::JudgeAnew,
-        (Some(next), _) => {
-            VolumeStep::Assign(VolumeAssignment { operation, controller: Some(next.to_ref()) })
-        }
+        (Some(next), _) => VolumeStep::Assign(VolumeAssignment { operation, controller: Some(next) }),
         // Its agent gives it up.
         (None, Some(_)) if given_up => wait_for_caller(seen),
         (None, Some(rejected)) if !rejected.may_delete => VolumeStep::JudgeRejected,
@@ -382,8 +360,8 @@ fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<&Instance
 /// The step while the next call is its agent's to make, which says what comes of it, unless it is silent.
 fn wait_for_caller(seen: &Seen<'_>) -> VolumeStep {
     let spec = &seen.volume.spec;
-    let caller = spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
-    let Some(silent) = caller.filter(|c| seen.plugin.is_silent(c)) else { return VolumeStep::Idle };
+    let silent = seen.volume.caller().filter(|caller| seen.plugin.is_silent(caller));
+    let Some(silent) = silent else { return VolumeStep::Idle };
     let (node, instance, plugin) = (silent.agent.clone(), silent.instance.clone(), spec.plugin_name.clone());
     let plugin_gone = seen.plugin.balancing.is_none();
     VolumeStep::Wait(VolumeWaiting::AgentNotHeard { node, instance, plugin, plugin_gone })
@@ -392,5 +370,5 @@ fn wait_for_caller(seen: &Seen<'_>) -> VolumeStep {
 /// What the driver of the assigned instance may have of a Volume that it was to create. Agents write it before the call.
 fn left_by_create(seen: &Seen<'_>) -> Option<Left> {
     let may_exist = seen.volume.status.as_ref().is_some_and(|s| s.may_exist);
-    rejected(seen).map(|_| Left::Rejected).or(may_exist.then_some(Left::Perhaps))
+    seen.volume.rejected().map(|_| Left::Rejected).or(may_exist.then_some(Left::Perhaps))
 }

@@ -9,7 +9,7 @@ use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ForgottenSeen, Mount};
 use moor::leader::{CallerNow, LeaderStep, Look, Looked};
-use moor::volume::persistent_volume::Naming;
+use moor::volume::persistent_volume::{DriverVolume, Naming};
 use moor::volume::{InstanceSeen, VolumeWaiting};
 
 use super::fixtures::{self, DRIVER};
@@ -100,7 +100,8 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
         ..Observed::default()
     };
     let mut looked = Looked { locks: Some(Vec::new()), ..Looked::default() };
-    let names = Look::PersistentVolumes { driver: DRIVER.into(), volume_handle: "vol-1".into() };
+    let names =
+        Look::PersistentVolumes(DriverVolume { driver: DRIVER.into(), volume_handle: "vol-1".into() });
     let first = by(VolumeOperation::Create, [false, false]);
     assert_eq!(asks(&first, &looked), names);
     let stands = by(VolumeOperation::Delete, [false, false]);
@@ -134,7 +135,7 @@ fn what_nobody_can_use_is_judged_without_the_plugin() {
         instances: vec![instance("node-1", false)],
         ..Observed::default()
     };
-    let names = Look::PersistentVolumes { driver: DRIVER.into(), volume_handle: "x".into() };
+    let names = Look::PersistentVolumes(DriverVolume { driver: DRIVER.into(), volume_handle: "x".into() });
     let mut looked = Looked::default();
     assert_eq!(asks(&by("", Some(DRIVER)), &looked), names);
     assert_eq!(asks(&by("d2", Some(DRIVER)), &looked), names, "it was made anew");

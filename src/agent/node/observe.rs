@@ -147,9 +147,13 @@ impl Pass {
         let mut doubted: Vec<String> = Vec::new();
         for (attachment, one) in &view.stored {
             for uid in records.doubted(one) {
-                let claim = view.claims.get(&ClaimUid::from(uid.as_str()));
-                let uses = claim.is_some_and(|c| ClaimSeen::of(c).uses() == Some(attachment));
-                if uses || view.attachments.contains_key(&AttachmentUid::from(uid.as_str())) {
+                let is_there = if *attachment == uid.as_str() {
+                    view.attachments.contains_key(attachment)
+                } else {
+                    let claim = view.claims.get(&ClaimUid::from(uid.as_str()));
+                    claim.is_some_and(|c| ClaimSeen::of(c).uses() == Some(attachment))
+                };
+                if is_there {
                     records.settle(&uid);
                 }
             }

@@ -70,10 +70,16 @@ fn call_of(step: &NodeStep) -> Option<(&AttachmentUid, Option<&ClaimUid>, Rpc)> 
 }
 
 impl View {
-    /// metadata.generation of a claim or an Attachment; 0 for one that is gone.
-    pub fn generation(&self, uid: &str) -> i64 {
-        let claim = self.claims.get(&ClaimUid::from(uid)).and_then(|c| c.metadata.generation);
-        claim.or_else(|| self.attachments.get(&AttachmentUid::from(uid))?.metadata.generation).unwrap_or(0)
+    /// metadata.generation of the claim or the Attachment that a call is about; 0 for one that is gone.
+    pub fn generation(&self, step: &NodeStep) -> i64 {
+        let generation = match call_of(step) {
+            Some((_, Some(claim), _)) => self.claims.get(claim).and_then(|c| c.metadata.generation),
+            Some((attachment, None, _)) => {
+                self.attachments.get(attachment).and_then(|a| a.metadata.generation)
+            }
+            None => None,
+        };
+        generation.unwrap_or(0)
     }
 
     pub fn driver(&self, step: &NodeStep) -> String {

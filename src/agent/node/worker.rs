@@ -109,7 +109,7 @@ impl Pass {
         loop {
             let step = node_side::plan(&seen);
             let Some((uid, rpc)) = subject(&step) else { return (step, shortest) };
-            let generation = view.generation(&uid);
+            let generation = view.generation(&step);
             match self.agent.retries.wait(&Step { uid: &uid, rpc, generation }) {
                 None => return (step, shortest),
                 Some(left) => {
@@ -200,7 +200,7 @@ impl Pass {
         let Some((uid, rpc)) = subject(step) else { return Ok(()) };
         let driver = view.driver(step);
         let claims = view.waiting_for(step);
-        let generation = view.generation(&uid);
+        let generation = view.generation(step);
         let attempt = self.agent.count(&Step { uid: &uid, rpc, generation }, failure, &driver, &claims);
         let counted = Counted { failure, attempt, node: &self.agent.node_name };
         told_all(claims.iter().map(|claim| self.report_failure(claim, counted)).collect()).await?;

@@ -223,7 +223,7 @@ impl Pass<'_> {
         // Also onto a Volume that was deleted meanwhile: whether there may be a volume is what the call has shown, and
         // nothing will show it again once a later call may have been one that repeats it.
         let still = |fresh: &Volume| {
-            fresh.spec.assignment == volume.spec.assignment && state_of(fresh) == state_of(volume)
+            fresh.spec.assignment == volume.spec.assignment && fresh.state() == volume.state()
         };
         let cache = &agent.caches.volumes;
         let written = agent.write_failure(cache, volume, counted, also, still).await;
@@ -262,14 +262,10 @@ async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(
     agent.writer.update_status(&agent.caches.volumes, volume, after).await.map(drop)
 }
 
-fn state_of(volume: &Volume) -> VolumeState {
-    volume.status.as_ref().map(|s| s.state).unwrap_or_default()
-}
-
 /// The driver behind the assigned instance. Its name is a hash of the driver's, so this also works when the Plugin is
 /// gone (rule R9).
 fn driver(agent: &Agent, volume: &Volume) -> String {
-    let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.clone()).unwrap_or_default();
+    let assigned = volume.caller().cloned().unwrap_or_default();
     let plugin = agent.caches.plugins.get("", &volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
     driver_of(assigned, agent.registry.drivers().into_iter().chain(plugin))
 }

@@ -199,7 +199,8 @@ fn what_no_call_cuts_off_is_freed_while_its_node_is_out() {
 fn storage_is_locked_when_no_persistent_volume_names_it_and_behind_what_is_attached() {
     let made = Observed { volume: Some(kept(VolumeState::Created)), handle: None, ..open() };
     let mut looked = Looked::default();
-    let names = Look::PersistentVolumes { driver: DRIVER.into(), volume_handle: "vol-1".into() };
+    let names =
+        Look::PersistentVolumes(DriverVolume { driver: DRIVER.into(), volume_handle: "vol-1".into() });
     assert_eq!(asks(&made, &looked), names);
     looked.named_by = Some(Some(in_persistent_volume()));
     assert_eq!(step(&made, &looked), LeaderStep::Rest);

@@ -126,7 +126,7 @@ fn answer(answers: &Answers, look: Look, looked: &mut Looked) -> bool {
         }
         Look::Caller(controller) => looked.callers.insert(controller.instance, answers.caller).is_none(),
         Look::Owner => looked.owner_exists.replace(answers.exists).is_none(),
-        Look::PersistentVolumes { .. } => looked.named_by.replace(None).is_none(),
+        Look::PersistentVolumes(_) => looked.named_by.replace(None).is_none(),
         Look::EndedReports => looked.reports_have_ended.replace(answers.exists).is_none(),
         Look::Handle { name } => {
             let owner = answers.exists.then(|| "volume".to_owned());

@@ -78,7 +78,7 @@ pub fn answer(config: &Config, state: &State, seen: &LeaderView, look: Look, loo
             looked.owner_exists = Some(state.volumes[usize::from(seen.handle.owner)].is_some());
         }
         // No stock stack is here.
-        Look::PersistentVolumes { .. } => looked.named_by = Some(None),
+        Look::PersistentVolumes(_) => looked.named_by = Some(None),
         Look::EndedReports => looked.reports_have_ended = Some(true),
         Look::Handle { name } => {
             let owner = state.handle.there.then(|| volume_uid(state.handle.owner));

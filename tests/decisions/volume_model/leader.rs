@@ -42,7 +42,7 @@ fn answer(state: &State, look: Look, looked: &mut Looked) {
             looked.owner_exists = Some(owner.is_some_and(|owner| state.volumes[owner].is_some()));
         }
         // The storage has one owner here: no PersistentVolume names it.
-        Look::PersistentVolumes { .. } => looked.named_by = Some(None),
+        Look::PersistentVolumes(_) => looked.named_by = Some(None),
         Look::Handle { name } => {
             let owner = state.handle.map(|h| uid(h.owner).to_owned());
             looked.owners.insert(name, owner);

@@ -1,0 +1,117 @@
+//! What the controller knows: the caches of what it watches, and what it has made of them. All of it is in memory, and
+//! none of it makes a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+
+use super::caches::{self, BY_PLACE};
+use super::caution::Caution;
+use super::gone::GoneObserver;
+use super::instances::InstancesByPlugin;
+use super::key::{Key, Place};
+use super::room::Room;
+use super::unsettled::Unsettled;
+use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::heartbeat::{AgentOnNode, LeaseObserver};
+use crate::k8s::node::LeanNode;
+use crate::k8s::{Cache, Queue};
+
+/// Caches, queue and observers.
+pub(crate) struct Known {
+    pub(crate) queue: Arc<Queue<Key>>,
+    pub(crate) plugins: Arc<Cache<Plugin>>,
+    pub(crate) instances: Arc<Cache<PluginInstance>>,
+    pub(crate) volumes: Arc<Cache<Volume>>,
+    pub(crate) claims: Arc<Cache<VolumeClaim>>,
+    pub(crate) handles: Arc<Cache<VolumeHandle>>,
+    pub(crate) attachments: Arc<Cache<Attachment>>,
+    pub(crate) nodes: Arc<Cache<LeanNode>>,
+    /// The Namespaces, for their labels.
+    pub(crate) namespaces: Arc<Cache<Namespace>>,
+    pub(crate) lease_cache: Arc<Cache<Lease>>,
+    pub(crate) leases: LeaseObserver,
+    pub(crate) caution: Arc<Caution>,
+    pub(crate) room: Room,
+    pub(crate) unsettled: Unsettled,
+    pub(crate) by_plugin: InstancesByPlugin,
+    pub(crate) gone: GoneObserver,
+    /// Namespace of the agents' Leases.
+    pub(crate) namespace: String,
+    /// Longest time that one CSI call may take (rule R2).
+    pub(crate) longest_call: Duration,
+}
+
+impl Known {
+    /// Nothing is known yet.
+    pub(crate) fn new(namespace: String, longest_call: Duration) -> Self {
+        Self {
+            queue: Arc::default(),
+            plugins: Arc::new(Cache::new(&["plugins"])),
+            instances: Arc::new(caches::instance_cache()),
+            volumes: Arc::new(caches::volume_cache()),
+            claims: Arc::new(caches::claim_cache()),
+            handles: Arc::new(caches::handle_cache()),
+            attachments: Arc::new(caches::attachment_cache()),
+            nodes: Arc::new(Cache::new(&["nodes"])),
+            namespaces: Arc::new(Cache::new(&["namespaces"])),
+            lease_cache: Arc::new(caches::lease_cache()),
+            leases: LeaseObserver::default(),
+            caution: Arc::default(),
+            room: Room::default(),
+            unsettled: Unsettled::default(),
+            by_plugin: InstancesByPlugin::default(),
+            gone: GoneObserver::default(),
+            namespace,
+            longest_call,
+        }
+    }
+
+    /// Waits until every cache has been filled once: before that nothing is decided.
+    pub(crate) async fn synced(&self) {
+        self.plugins.synced().await;
+        self.instances.synced().await;
+        self.volumes.synced().await;
+        self.claims.synced().await;
+        self.handles.synced().await;
+        self.attachments.synced().await;
+        self.nodes.synced().await;
+        self.namespaces.synced().await;
+        // What has not been listed would look like an agent that has no Lease.
+        self.lease_cache.synced().await;
+    }
+
+    /// Whether every cache has been filled once. A standby is ready too: it can take over at once.
+    pub(crate) fn synced_now(&self) -> bool {
+        self.synced().now_or_never().is_some()
+    }
+
+    /// How many volumes of a driver are attached to a node, or may be: one that leaves counts until it is gone (trap
+    /// L9).
+    pub(crate) fn load(&self, place: &Place) -> usize {
+        self.attachments.by_index(BY_PLACE, &place.to_string()).len()
+    }
+
+    /// How long the Lease of the agent beside an instance has been expired, as this process observed it;
+    /// `None` while it is fresh or has not been watched for long enough.
+    pub(crate) fn silent_for(&self, instance: &PluginInstance) -> Option<Duration> {
+        self.leases.silent_for(&AgentOnNode::of_instance(instance))
+    }
+
+    /// Whether no call of a controller instance can be running, as the caches say: its agent has been silent for longer
+    /// than any call takes, or is silent on a machine of which somebody vouches that it is off (rule R2).
+    pub(crate) fn looks_dead(&self, node: &str, silent: Option<Duration>) -> bool {
+        let off = || self.nodes.get("", node).is_some_and(|n| n.is_out_of_service());
+        silent.is_some_and(|s| s > self.longest_call || off())
+    }
+
+    /// Whether an instance has had no Controller service for longer than any call takes, as far as this process has
+    /// seen: its process is proven dead, or has none (rule R2).
+    pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
+        let plugin = self.plugins.get("", &instance.spec.plugin_name);
+        self.gone.has_left(instance, plugin.as_deref(), self.longest_call)
+    }
+}
