@@ -31,7 +31,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::secrets::{self, SecretError};
-use crate::k8s::{ApiError, Writer, read};
+use crate::k8s::{ApiError, Named, Writer, read};
 use crate::metrics::{CallLabels, Metrics, RpcLabels};
 
 /// Controller calls at a time where the Plugin is gone: its default.
@@ -127,7 +127,7 @@ impl Agent {
     /// The secrets of a call. Live, and not kept.
     pub async fn secrets(&self, rpc: Rpc, namespace: &str, name: Option<&str>) -> Result<Secrets, Failure> {
         let Some(name) = name else { return Ok(Secrets::none()) };
-        let found = secrets::fetch(&self.client, namespace, name).await;
+        let found = secrets::fetch(&self.client, Named { namespace, name }).await;
         found
             .map(|data| Secrets::from(data.reveal()))
             .map_err(|error| Failure::secret(rpc, namespace, &error))
@@ -141,7 +141,7 @@ impl Agent {
         name: Option<&str>,
     ) -> Result<(Secrets, Option<String>), Failure> {
         let Some(name) = name else { return Ok((Secrets::none(), None)) };
-        match secrets::fetch(&self.client, namespace, name).await {
+        match secrets::fetch(&self.client, Named { namespace, name }).await {
             Ok(data) => Ok((Secrets::from(data.reveal()), None)),
             Err(SecretError::NotFound(secret)) => {
                 tracing::warn!(%rpc, secret, "the Secret is gone; the call is made without it");

@@ -15,7 +15,7 @@ use super::room::Room;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::heartbeat::Leftovers;
 use crate::k8s::node::LeanNode;
-use crate::k8s::{Cache, Queue};
+use crate::k8s::{Cache, Named, Queue};
 use crate::plugin::change::Change;
 use crate::volume::handle_of;
 
@@ -79,7 +79,7 @@ fn connect_nodes(
             // Where controller calls are made may go by labels, of the Node that an instance names by its UID. This can
             // give each Volume of the Plugin an heir, or its first instance.
             for instance in on_node.by_index(BY_AGENT, name) {
-                let plugin = named.get("", &instance.spec.plugin_name);
+                let plugin = named.get(&instance.spec.plugin_name);
                 if plugin.is_some_and(|plugin| plugin.spec.controller_nodes.is_some()) {
                     of_plugin.wake(&instance.spec.plugin_name);
                     of_plugin.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
@@ -185,7 +185,7 @@ fn connect_attachments(ctx: &Context) {
         let (Some(gone), None) = (before, after) else { return };
         let (fixed, node) = (&gone.spec.fixed, &gone.spec.node_name);
         // Whoever has the handle now, or wants it, where the Volume of then is gone.
-        if let Some(handle) = handles.get("", &fixed.handle_name) {
+        if let Some(handle) = handles.get(&fixed.handle_name) {
             q.add(key_of(&handle.spec.volume.namespace, &handle.spec.volume.name));
         }
         add_contenders(&q, &volumes, &gone.spec.volume_handle);
@@ -246,7 +246,7 @@ impl OfPlugin {
         }
         for attachment in self.attachments.by_index(BY_PLUGIN, plugin) {
             let owner = &attachment.spec.volume;
-            if self.volumes.get(&owner.namespace, &owner.name).is_none() {
+            if self.volumes.get_in(Named { namespace: &owner.namespace, name: &owner.name }).is_none() {
                 self.queue.sweep(key_of(&owner.namespace, &owner.name));
             }
         }

@@ -53,7 +53,7 @@ impl Reporter {
     /// Whether the agent is silent and its node is gone or off, as far as the caches know: see [`have_ended`]. A
     /// report ends with its node: nothing is mounted on a machine that is off, and nobody else could say so.
     fn has_ended(&self, ctx: &Context) -> bool {
-        let node = ctx.nodes.get("", &self.node).filter(|node| node.uid() == self.node_uid);
+        let node = ctx.nodes.get(&self.node).filter(|node| node.uid() == self.node_uid);
         let in_service = node.is_some_and(|node| !node.is_out_of_service());
         // Of a Node whose name is not known nobody can be asked whether it is gone.
         self.is_silent(ctx) && !in_service && self.node != self.lease
@@ -193,7 +193,7 @@ pub(crate) fn eased(
 }
 
 fn wake(queue: &Queue<Key>, handles: &Cache<VolumeHandle>, handle: &str) {
-    if let Some(handle) = handles.get("", handle) {
+    if let Some(handle) = handles.get(handle) {
         queue.sweep(key_of(&handle.spec.volume.namespace, &handle.spec.volume.name));
     }
 }

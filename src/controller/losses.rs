@@ -133,7 +133,7 @@ pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
 fn is_over(ctx: &Context, claim: &ClaimSeen) -> bool {
     let Some(bound) = claim.assignment.as_ref().filter(|_| claim.uses().is_some()) else { return true };
     let lease = agent_lease_name(&bound.node_name);
-    let now = ctx.nodes.get("", &bound.node_name);
+    let now = ctx.nodes.get(&bound.node_name);
     ctx.leases.is_heard(&lease, &bound.node_uid) || now.is_some_and(|n| ctx.leases.is_heard(&lease, n.uid()))
 }
 

@@ -65,7 +65,7 @@ fn said(lease: &Lease) -> Option<&String> {
 
 impl Machines {
     fn keep(&self, node: &str) {
-        let now = self.nodes.get("", node).map(|node| node.uid().to_owned());
+        let now = self.nodes.get(node).map(|node| node.uid().to_owned());
         let attached = self.attachments.by_index(BY_NODE, node);
         let served = self.instances.upgrade().map(|all| all.by_index(BY_AGENT, node)).unwrap_or_default();
         let known: HashSet<String> = attached

@@ -12,6 +12,7 @@ use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, PluginInstance};
 use crate::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
 use crate::heartbeat::lease::DURATION;
+use crate::k8s::Named;
 use crate::k8s::node::LeanNode;
 use crate::plugin;
 
@@ -42,7 +43,7 @@ pub(crate) fn is_silent(ctx: &Context, attachment: &Attachment) -> bool {
 
 /// What is known of an Attachment's node from the caches alone.
 pub(crate) fn cached_facts(ctx: &Context, attachment: &Attachment) -> NodeFacts {
-    node_facts(ctx, attachment, ctx.nodes.get("", &attachment.spec.node_name).as_deref())
+    node_facts(ctx, attachment, ctx.nodes.get(&attachment.spec.node_name).as_deref())
 }
 
 fn node_now(ctx: &Context, attachment: &Attachment, node: Option<&LeanNode>) -> NodeNow {
@@ -81,7 +82,7 @@ fn is_stale(ctx: &Context, instance: &PluginInstance) -> bool {
     if ctx.leases.is_heard(&name, &instance.spec.node_uid) {
         return false;
     }
-    let lease = ctx.lease_cache.get(&ctx.namespace, &name);
+    let lease = ctx.lease_cache.get_in(Named { namespace: &ctx.namespace, name: &name });
     lease.is_none_or(|lease| is_out_of_date(&lease, Timestamp::now()))
 }
 
@@ -95,12 +96,12 @@ fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
 
 /// Whether a node is in service: nothing new goes to one that is marked as off.
 pub(crate) fn in_service(ctx: &Context, node: &str) -> bool {
-    ctx.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
+    ctx.nodes.get(node).is_some_and(|n| !n.is_out_of_service())
 }
 
 /// Whether the Node of an instance is there and not marked as off.
 pub(crate) fn is_in_service(ctx: &Context, instance: &PluginInstance) -> bool {
-    let node = ctx.nodes.get("", &instance.spec.node_name);
+    let node = ctx.nodes.get(&instance.spec.node_name);
     node.is_some_and(|node| node.uid() == instance.spec.node_uid && !node.is_out_of_service())
 }
 

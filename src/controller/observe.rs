@@ -23,6 +23,7 @@ use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::heartbeat::Leftovers;
+use crate::k8s::Named;
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
 use crate::volume::{InstanceSeen, PluginSeen, driver_of_calls, handle_of};
@@ -160,7 +161,7 @@ pub(crate) fn is_selected(ctx: &Context, plugin: &Plugin, instance: &PluginInsta
         return true;
     }
     let name = &instance.spec.node_name;
-    let node = ctx.nodes.get("", name).filter(|node| node.uid() == instance.spec.node_uid);
+    let node = ctx.nodes.get(name).filter(|node| node.uid() == instance.spec.node_uid);
     plugin::may_control(plugin, name, node.as_ref().and_then(|node| node.metadata.labels.as_ref()))
 }
 
@@ -172,14 +173,14 @@ fn own_handle(ctx: &Context, volume_uid: Option<&str>) -> Option<Arc<VolumeHandl
 
 pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let key = volume_key(namespace, name);
-    let volume = ctx.volumes.get(namespace, name);
+    let volume = ctx.volumes.get_in(Named { namespace, name });
     let claims = ctx.claims.by_index(BY_VOLUME, &key);
     let attachments = ctx.attachments.by_index(BY_VOLUME, &key);
     // A Volume that was removed by hand: what was made for it says what its undo needs.
     let left = attachments.first().filter(|_| volume.is_none());
     let plugin_name = volume.as_ref().map(|v| v.spec.plugin_name.as_str());
     let plugin_name = plugin_name.or_else(|| left.map(|a| a.spec.fixed.plugin_name.as_str()));
-    let plugin = plugin_name.and_then(|name| ctx.plugins.get("", name));
+    let plugin = plugin_name.and_then(|name| ctx.plugins.get(name));
     let recorded = match &volume {
         Some(volume) => own_handle(ctx, volume.metadata.uid.as_deref()),
         None => own_handle(ctx, left.map(|a| a.spec.volume.uid.as_str())),
@@ -197,8 +198,9 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
     let controls =
         |i: &&Arc<PluginInstance>| plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, i));
     let controlling: Vec<_> = instances.serving().filter(controls).cloned().collect();
-    let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));
-    let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| ctx.handles.get("", n)));
+    let handle_name =
+        id.as_ref().map(|id| lock::handle_name(lock::DriverVolume { driver: &driver, handle: id }));
+    let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| ctx.handles.get(n)));
     let locks = handle_name.as_ref().map(|n| ctx.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
 
     let claims_seen: Vec<ClaimSeen> = claims.iter().map(|c| ClaimSeen::of(c)).collect();
@@ -218,7 +220,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
     });
     let caller = volume.as_ref().and_then(|v| v.spec.assignment.as_ref()?.controller.as_ref());
-    let caller = caller.and_then(|c| ctx.instances.get("", &c.instance));
+    let caller = caller.and_then(|c| ctx.instances.get(&c.instance));
     let known = std::iter::once(driver.as_str()).chain(caller.as_ref().map(|i| i.spec.driver_name.as_str()));
     let driver_of_calls = volume.as_deref().and_then(|v| driver_of_calls(v, known)).map(str::to_owned);
     let rejected = volume.as_deref().and_then(|v| rejected_name(v, driver_of_calls.as_deref()?));
@@ -268,7 +270,7 @@ pub(crate) fn observe(ctx: &Context, namespace: &str, name: &str) -> Observed {
 /// deleted.
 fn rejected_name(volume: &Volume, driver: &str) -> Option<String> {
     let rejected = volume.status.as_ref()?.rejected.as_ref()?;
-    Some(lock::handle_name(driver, &rejected.volume_handle))
+    Some(lock::handle_name(lock::DriverVolume { driver, handle: &rejected.volume_handle }))
 }
 
 /// Why no Attachment can be made yet: something that it would have to copy is not known, and whether the driver
@@ -370,7 +372,9 @@ fn nodes(
 
 /// Whether the agent's Lease says that its node has leftovers of this handle.
 fn is_unclean(ctx: &Context, instance: &PluginInstance, handle_name: &str) -> bool {
-    let lease = ctx.lease_cache.get(&ctx.namespace, &agent_lease_name(&instance.spec.agent));
+    let lease = ctx
+        .lease_cache
+        .get_in(Named { namespace: &ctx.namespace, name: &agent_lease_name(&instance.spec.agent) });
     lease.is_some_and(|lease| Leftovers::said_in(&lease).cover(handle_name))
 }
 

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::error::{ApiError, Request};
+use super::store::Named;
 
 /// Longest wait for one answer.
 pub const DEADLINE: Duration = Duration::from_secs(15);
@@ -24,7 +25,7 @@ pub async fn get_live<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let request = request::<K>("get", "", api.namespace(), name);
+    let request = request(api, "get", name);
     match within(&request, api.get_with(name, &GetParams::default())).await {
         Ok(object) => Ok(Some(object)),
         Err(ApiError::Gone(_)) => Ok(None),
@@ -71,7 +72,7 @@ async fn pages<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let request = request::<K>("list", "", api.namespace(), fields.unwrap_or_default());
+    let request = request(api, "list", fields.unwrap_or_default());
     // No resourceVersion: the API server asks etcd for the newest.
     let first =
         ListParams { field_selector: fields.map(Into::into), limit: Some(PAGE), ..ListParams::default() };
@@ -99,24 +100,22 @@ pub async fn revision<K>(api: &Api<K>) -> Result<u64, ApiError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let request = request::<K>("list", "", api.namespace(), "");
+    let request = request(api, "list", "");
     let listed = within(&request, api.list_metadata(&ListParams::default().limit(1))).await?;
     let version = listed.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
     version.ok_or(ApiError::Invalid { request, message: "the list has no resourceVersion".into() })
 }
 
 /// Names a request for its errors.
-pub(super) fn request<K>(
-    verb: &'static str,
-    sub: &'static str,
-    namespace: Option<&str>,
-    name: &str,
-) -> Request
+pub(super) fn request<K>(api: &Api<K>, verb: &'static str, name: &str) -> Request
 where
     K: Resource<DynamicType = ()>,
 {
-    let object = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
-    Request { verb, kind: K::kind(&()).into_owned(), subresource: sub, object }
+    let object = match api.namespace() {
+        Some(namespace) => Named { namespace, name }.to_string(),
+        None => name.to_owned(),
+    };
+    Request { verb, kind: K::kind(&()).into_owned(), subresource: "", object }
 }
 
 /// Bounds a request by [`DEADLINE`] and sorts its error.

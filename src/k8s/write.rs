@@ -105,7 +105,7 @@ impl Writer {
         let none = K::Status::default();
         let Some(fields) = difference(object.status().unwrap_or(&none), after) else { return Ok(None) };
         let target = Target::of(object);
-        let request = request::<K>("patch", "status", api.namespace(), &target.name);
+        let request = Request { subresource: "status", ..request(api, "patch", &target.name) };
         let body = guard(&request, &target, json!({ "status": fields }))?;
         self.count(&request);
         let (params, patch) = (PatchParams::default(), Patch::Merge(body));
@@ -120,7 +120,7 @@ impl Writer {
     {
         let Some(fields) = difference(before, after) else { return Ok(None) };
         let target = Target::of(before);
-        let request = request::<K>("patch", "", api.namespace(), &target.name);
+        let request = request(api, "patch", &target.name);
         let body = guard(&request, &target, fields)?;
         self.count(&request);
         let (params, patch) = (PatchParams::default(), Patch::Merge(body));
@@ -133,7 +133,7 @@ impl Writer {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
     {
-        let request = request::<K>("create", "", api.namespace(), &object.name_any());
+        let request = request(api, "create", &object.name_any());
         self.count(&request);
         match within(&request, api.create(&PostParams::default(), object)).await {
             Ok(created) => Ok(Created::New(created)),
@@ -142,25 +142,23 @@ impl Writer {
         }
     }
 
-    /// Deletes the object with this UID, and only at this version if one is given.
+    /// Deletes the object under this name that meets the conditions: its UID, which must be given, and its version, if
+    /// that is given.
     pub async fn delete<K>(
         &self,
         api: &Api<K>,
         name: &str,
-        uid: &str,
-        resource_version: Option<&str>,
+        conditions: Preconditions,
     ) -> Result<Deleted<K>, ApiError>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
-        let request = request::<K>("delete", "", api.namespace(), name);
-        if uid.is_empty() {
+        let request = request(api, "delete", name);
+        if conditions.uid.is_none() {
             return Err(ApiError::Unguarded(request));
         }
-        let preconditions =
-            Preconditions { uid: Some(uid.into()), resource_version: resource_version.map(Into::into) };
         // Background: a deletion that waits for dependants would put a finalizer on our objects.
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let params = DeleteParams { preconditions: Some(conditions), ..DeleteParams::background() };
         self.count(&request);
         match within(&request, api.delete(name, &params)).await {
             Ok(answer) => Ok(answer.left().map_or(Deleted::Gone, |object| Deleted::Marked(Box::new(object)))),
@@ -206,7 +204,7 @@ impl Writer {
             Some(namespace) => Api::namespaced_with(client, namespace, &kind),
             None => Api::all_with(client, &kind),
         };
-        let request = request::<K>("update", "", api.namespace(), &target.name);
+        let request = request(api, "update", &target.name);
         let mut object = within(&request, stored.get(&target.name)).await?;
         if object.metadata.uid.as_ref() != Some(&target.uid) {
             return Err(ApiError::Gone(request));
@@ -226,7 +224,7 @@ impl Writer {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
     {
         let target = Target::of(object);
-        let request = request::<K>("update", "", api.namespace(), &target.name);
+        let request = request(api, "update", &target.name);
         if !target.guarded() {
             return Err(ApiError::Unguarded(request));
         }

@@ -12,7 +12,7 @@ pub mod plan;
 pub mod reason;
 
 use crate::api::Volume;
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 pub use instance::{InstanceSeen, PluginSeen};
 pub use plan::{Seen, VolumeStep, heir_without_volume, plan};
 pub use reason::{Left, VolumeWaiting};
@@ -37,5 +37,5 @@ pub fn driver_of_calls<'a>(volume: &Volume, known: impl IntoIterator<Item = &'a 
 pub fn is_of_driver(volume: &Volume, driver: &str) -> bool {
     let assignment = volume.spec.assignment.as_ref();
     let caller = assignment.and_then(|assignment| assignment.controller.as_ref());
-    caller.is_none_or(|caller| instance_name(&caller.agent, driver) == caller.instance)
+    caller.is_none_or(|caller| instance_name(DriverOn { driver, node: &caller.agent }) == caller.instance)
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
-use moor::api::names::instance_name;
+use moor::api::names::{DriverOn, instance_name};
 use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
 use moor::api::{FINALIZER, Volume, VolumeState};
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
@@ -19,7 +19,7 @@ mod live_looks;
 mod properties;
 
 fn caller(agent: &str) -> ControllerRef {
-    ControllerRef { instance: instance_name(agent, DRIVER), agent: agent.into() }
+    ControllerRef { instance: instance_name(DriverOn { driver: DRIVER, node: agent }), agent: agent.into() }
 }
 
 fn instance(agent: &str, dead: bool) -> InstanceSeen {

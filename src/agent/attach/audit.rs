@@ -17,7 +17,7 @@ use crate::agent::caches::BY_HANDLE;
 use crate::agent::calls::failure::Failure;
 use crate::agent::context::Agent;
 use crate::api::conditions::whole_second;
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 use crate::api::{Attachment, VolumeHandle};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift;
@@ -74,7 +74,7 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
 }
 
 async fn list(agent: &Agent, driver: &str) -> Result<(), Trouble> {
-    let instance = instance_name(&agent.node_name, driver);
+    let instance = instance_name(DriverOn { driver, node: &agent.node_name });
     let handles = own_handles(agent, driver, &instance).await?;
     let failed = |failure| Trouble::Driver(Box::new(failure));
     let serving = agent.serving(Rpc::ListVolumes, driver).map_err(failed)?;
@@ -165,7 +165,7 @@ pub(crate) async fn second_look(agent: &Agent, handle: &str) {
 async fn report(agent: &Agent, name: &str, look: &Look) -> Result<(), ApiError> {
     let Some(handle) = agent.get_live::<VolumeHandle>(name).await? else { return Ok(()) };
     let driver = &handle.spec.driver_name;
-    if !is_of(&handle, driver, &instance_name(&agent.node_name, driver)) {
+    if !is_of(&handle, driver, &instance_name(DriverOn { driver, node: &agent.node_name })) {
         return Ok(());
     }
     let found = drift::compare(&look.published, &look.before, &live_locks(agent, name).await?);

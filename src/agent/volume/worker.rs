@@ -12,7 +12,7 @@ use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::conditions::{Desired, Reason};
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 use crate::api::volume::VolumeStatus;
 use crate::api::{Volume, VolumeHandle, VolumeState, lock};
 use crate::csi::{CallError, Meaning, Rpc};
@@ -100,7 +100,8 @@ impl Pass<'_> {
     /// The live reads of [`calls::standing`].
     async fn look(&self, volume: &Volume) -> Result<(Standing, Option<Arc<Volume>>), ApiError> {
         let id = calls::id_to_delete(self.call, volume);
-        let computed = id.map(|id| lock::handle_name(self.due.driver, id));
+        let computed =
+            id.map(|id| lock::handle_name(lock::DriverVolume { driver: self.due.driver, handle: id }));
         let name = match self.call {
             VolumeCall::Create | VolumeCall::Validate => None,
             // The name of the driver may be another one since.
@@ -269,7 +270,7 @@ fn state_of(volume: &Volume) -> VolumeState {
 fn driver(agent: &Agent, volume: &Volume) -> String {
     let assigned = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
     let instance = assigned.map(|c| c.instance.as_str()).unwrap_or_default();
-    let plugin = agent.caches.plugins.get("", &volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
+    let plugin = agent.caches.plugins.get(&volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
     driver_of(instance, &agent.node_name, agent.registry.drivers().into_iter().chain(plugin))
 }
 
@@ -277,7 +278,7 @@ fn driver(agent: &Agent, volume: &Volume) -> String {
 /// another driver, and that one is asked for nothing: no driver has the name of an instance, so the call fails and
 /// says so.
 fn driver_of(instance: &str, node: &str, known: impl Iterator<Item = String>) -> String {
-    let mut known = known.filter(|driver| instance_name(node, driver) == instance);
+    let mut known = known.filter(|driver| instance_name(DriverOn { driver, node }) == instance);
     known.next().unwrap_or_else(|| instance.to_owned())
 }
 
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn another_driver_than_the_assigned_instance_has_is_not_asked() {
         let known = || ["d1", "d2"].map(str::to_owned).into_iter();
-        let assigned = instance_name("node-1", "d1");
+        let assigned = instance_name(DriverOn { driver: "d1", node: "node-1" });
         assert_eq!(driver_of(&assigned, "node-1", known()), "d1");
         assert_eq!(driver_of(&assigned, "node-1", known().skip(1)), assigned);
     }

@@ -64,7 +64,14 @@ fn nothing_is_granted_or_deleted_before_reports_have_ended() {
 fn a_writer_comes_after_the_one_before_it_has_let_go() {
     let mode = AccessMode::MultiNodeSingleWriter;
     let on = AttachmentSeen { volume_uid: "v".into(), mode, ..attachment() };
-    let on = AttachmentSeen { name: moor::api::lock::attachment_name(DRIVER, "vol-1", mode, &on.node), ..on };
+    let on = AttachmentSeen {
+        name: moor::api::lock::attachment_name(
+            moor::api::lock::DriverVolume { driver: DRIVER, handle: "vol-1" },
+            mode,
+            &on.node,
+        ),
+        ..on
+    };
     let of = |claim: &str, attachment: &str| WriterRef {
         claim: format!("default/{claim}"),
         claim_uid: claim.into(),
