@@ -7,14 +7,14 @@ use std::process::Command;
 use super::error::Error;
 use super::lock::Lock;
 
-/// Longer output is cut: it ends up in a status message.
+/// The most characters of a program's output that are kept: it ends up in a status message.
 const STDERR_MAX: usize = 600;
 
 /// How a program ended.
 #[derive(Debug)]
 pub(super) struct Outcome {
     program: &'static str,
-    /// Exit code; absent when a signal ended it.
+    /// The exit code; absent when a signal ended the program.
     pub(super) code: Option<i32>,
     status: String,
     pub(super) stdout: String,
@@ -22,7 +22,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Any exit but 0 is an error.
+    /// Makes every exit but 0 an error.
     pub(super) fn success(self) -> Result<Self, Error> {
         if self.code == Some(0) { Ok(self) } else { Err(self.into_error()) }
     }
@@ -38,7 +38,7 @@ impl Outcome {
     }
 }
 
-/// Runs to the end. The child holds `lock` too, so that its work stays guarded when this process is killed.
+/// Runs a program to its end. The child holds `lock` too, so that its work stays guarded when this process is killed.
 pub(super) fn run<A: AsRef<OsStr>>(
     lock: &Lock,
     program: &'static str,

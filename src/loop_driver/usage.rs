@@ -13,7 +13,7 @@ use crate::csi::proto::csi::v1::volume_capability::AccessType;
 /// An access mode, which `build.rs` makes something that can be stored.
 pub(super) use crate::csi::proto::csi::v1::volume_capability::access_mode::Mode;
 
-/// Options that make mount(8) do something else than mount the device where it is told.
+/// The mount options that make mount(8) do something else than mount the device where it is told.
 const REFUSED_FLAGS: [&str; 14] = [
     "bind",
     "rbind",
@@ -30,7 +30,7 @@ const REFUSED_FLAGS: [&str; 14] = [
     "defaults_mode",
     "fd",
 ];
-/// As the above, by how they begin.
+/// The beginnings of further mount options that make mount(8) do something else.
 const REFUSED_PREFIXES: [&str; 3] = ["X-mount", "x-mount", "make-"];
 
 impl Mode {
@@ -56,7 +56,7 @@ impl Mode {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Access {
     Block,
-    /// With the file system asked for; `None` leaves it to the driver.
+    /// A mount of the file system that is asked for; `None` leaves it to the driver.
     Mount(Option<FileSystem>),
 }
 
@@ -132,7 +132,7 @@ impl Usage {
         }
     }
 
-    /// Stands for the flags in what is kept, where they themselves may not be.
+    /// A digest that stands for the flags in the driver's files, where the flags themselves may not be.
     pub(super) fn flags_digest(&self) -> String {
         let mut digest = Sha256::new();
         for flag in &self.flags {
@@ -164,7 +164,7 @@ fn check_flags(flags: &[String], field: &'static str) -> Result<(), Error> {
         let name = flag.split('=').next().unwrap_or(flag);
         REFUSED_FLAGS.contains(&name) || REFUSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     };
-    // Which one is not said: a flag may hold a credential.
+    // The flag is not repeated, because it may hold a credential.
     if let Some(at) = flags.iter().position(|flag| flag.is_empty() || flag.split(',').any(refused)) {
         return Err(Error::invalid(field, format!("mount flag number {} is not allowed", at + 1)));
     }
