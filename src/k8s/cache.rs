@@ -3,14 +3,14 @@
 //! What is in it may be old, what is not in it may exist: presence may be acted on, because every write
 //! carries a resourceVersion; absence is confirmed by [`super::read`] (rule R1).
 
-use std::{collections::HashSet, fmt::Debug, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, core::ClusterResourceScope};
 use parking_lot::{Mutex, RwLock};
-use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 
+use super::read::Readable;
 use super::store::{Change, Index, IndexFn, Named, Origin, Store, Uid, version};
 use super::unreadable::{Unreadable, UnreadableSet};
 
@@ -18,14 +18,8 @@ use super::unreadable::{Unreadable, UnreadableSet};
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An object type that can be cached.
-pub trait Cached:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-}
-impl<K> Cached for K where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-}
+pub trait Cached: Readable + Send + Sync + 'static {}
+impl<K: Readable + Send + Sync + 'static> Cached for K {}
 
 type OnChange<K> = Arc<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
 
