@@ -8,10 +8,7 @@ use super::holding;
 use super::state::{LockedVolume, NodeKey, NodeRecord, VolumeDir, VolumeId, read_json, write_json};
 use super::usage::{Mode, Terms, Usage};
 use super::volume;
-use crate::csi::proto::csi::v1::{
-    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse,
-};
+use crate::csi::proto::csi::v1 as wire;
 use crate::csi::sizes;
 
 /// The key in the publish context under which a node proves its attachment.
@@ -79,8 +76,8 @@ fn judge(volume: &VolumeId, table: &Attachments, node: &str, wanted: &Attachment
 /// ControllerPublishVolume.
 pub(super) fn publish(
     call: &Call<'_>,
-    request: &ControllerPublishVolumeRequest,
-) -> Result<ControllerPublishVolumeResponse, Error> {
+    request: &wire::ControllerPublishVolumeRequest,
+) -> Result<wire::ControllerPublishVolumeResponse, Error> {
     check_volume_id(&request.volume_id)?;
     sizes::node_id(&request.node_id)?;
     let usage = Usage::require(request.volume_capability.as_ref())?;
@@ -103,7 +100,7 @@ pub(super) fn publish(
         write_json(&volume.attachments(), &table)?;
     }
     let token = table.get(&request.node_id).map(|found| found.token.clone()).unwrap_or_default();
-    Ok(ControllerPublishVolumeResponse { publish_context: Context::from([(TOKEN.to_owned(), token)]) })
+    Ok(wire::ControllerPublishVolumeResponse { publish_context: Context::from([(TOKEN.to_owned(), token)]) })
 }
 
 /// How many volumes a node takes that this instance can reach; 0 is no limit.
@@ -156,9 +153,9 @@ fn settle(call: &Call<'_>, volume: &LockedVolume, table: &Attachments, writes: b
 /// use there is cut off.
 pub(super) fn unpublish(
     call: &Call<'_>,
-    request: &ControllerUnpublishVolumeRequest,
-) -> Result<ControllerUnpublishVolumeResponse, Error> {
-    let done = Ok(ControllerUnpublishVolumeResponse {});
+    request: &wire::ControllerUnpublishVolumeRequest,
+) -> Result<wire::ControllerUnpublishVolumeResponse, Error> {
+    let done = Ok(wire::ControllerUnpublishVolumeResponse {});
     check_volume_id(&request.volume_id)?;
     let every_node = request.node_id.is_empty();
     if !every_node {

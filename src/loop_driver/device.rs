@@ -169,7 +169,7 @@ impl<'a> LoopDevices<'a> {
         arguments.push(&link_argument);
         for attempt in 1.. {
             let outcome = run(&self.volume.lock, "losetup", &arguments)?;
-            if outcome.code == Some(0) {
+            if outcome.code() == Some(0) {
                 break;
             }
             if attempt == TRIES || !outcome.stderr.contains("busy") {

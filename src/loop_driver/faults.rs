@@ -36,11 +36,8 @@ struct Fault {
     #[serde(rename = "do")]
     deed: Deed,
     /// A gRPC code by its CSI name (`FAILED_PRECONDITION`) or as tonic writes it (`FailedPrecondition`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     code: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     times: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     seconds_max: Option<f64>,
 }
 

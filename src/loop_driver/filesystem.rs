@@ -75,7 +75,7 @@ pub(super) enum Content {
 pub(super) fn probe(lock: &Lock, data: &Path) -> Result<Content, Error> {
     let path = data.to_string_lossy();
     let probed = run(lock, "blkid", &["--probe", "--output", "export", &path])?;
-    match probed.code {
+    match probed.code() {
         Some(0) => {
             let value =
                 |key: &str| probed.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -143,7 +143,7 @@ pub(super) fn replay_journal(lock: &Lock, data: &Path, kind: FileSystem) -> Resu
     }
     let path = data.to_string_lossy();
     let checked = run(lock, "e2fsck", &["-p", "-E", "journal_only", &path])?;
-    if checked.code.is_some_and(|code| E2FSCK_FINE.contains(&code)) {
+    if checked.code().is_some_and(|code| E2FSCK_FINE.contains(&code)) {
         return Ok(());
     }
     Err(checked.into_error())
@@ -169,10 +169,10 @@ pub(super) fn mount(
         run(lock, "mount", &arguments)
     };
     let mut outcome = try_with(if read_only { &["ro"] } else { &[] })?;
-    if read_only && outcome.code != Some(0) {
+    if read_only && outcome.code() != Some(0) {
         outcome = try_with(&["ro", kind.without_journal()])?;
     }
-    match outcome.code {
+    match outcome.code() {
         Some(0) => Ok(()),
         _ if flags.is_empty() => Err(outcome.into_error()),
         _ => Err(outcome.into_silent_error()),

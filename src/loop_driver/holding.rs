@@ -1,4 +1,4 @@
-//! What a node holds of a volume: its staging path and its targets. Written before the first thing that it describes is
+//! What a node holds of a volume: its staging path and its targets. It is written before the first thing that it describes is
 //! made, and removed after the last is gone; so it tells what may be there, and the mount table and the loop devices tell
 //! what is.
 

@@ -36,11 +36,8 @@ pub(super) fn resolve(field: &'static str, path: &str) -> Result<PathBuf, Error>
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::invalid(field, "must name something below the root directory"));
     };
-    match fs::canonicalize(parent) {
-        Ok(parent) => Ok(parent.join(name)),
-        // Nothing can be mounted below a directory that is not there; the caller finds out where it matters.
-        Err(_) => Ok(path.to_owned()),
-    }
+    // Nothing can be mounted below a directory that is not there; the caller finds out where it matters.
+    Ok(fs::canonicalize(parent).map_or_else(|_| path.to_owned(), |parent| parent.join(name)))
 }
 
 /// Shows `source` at `target` as well.

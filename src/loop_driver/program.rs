@@ -2,7 +2,7 @@
 //! code.
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use super::error::Error;
 use super::lock::Lock;
@@ -14,27 +14,30 @@ const STDERR_MAX: usize = 600;
 #[derive(Debug)]
 pub(super) struct Outcome {
     program: &'static str,
-    /// The exit code; absent when a signal ended the program.
-    pub(super) code: Option<i32>,
-    status: String,
+    status: ExitStatus,
     pub(super) stdout: String,
     pub(super) stderr: String,
 }
 
 impl Outcome {
+    /// The exit code; absent when a signal ended the program.
+    pub(super) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
     /// Makes every exit but 0 an error.
     pub(super) fn success(self) -> Result<Self, Error> {
-        if self.code == Some(0) { Ok(self) } else { Err(self.into_error()) }
+        if self.status.success() { Ok(self) } else { Err(self.into_error()) }
     }
 
     pub(super) fn into_error(self) -> Error {
-        Error::Program { program: self.program, status: self.status, stderr: self.stderr }
+        Error::Program { program: self.program, status: self.status.to_string(), stderr: self.stderr }
     }
 
     /// The error without the program's words, for when those may repeat a secret.
     pub(super) fn into_silent_error(self) -> Error {
         let stderr = "its message is withheld, as it may repeat mount flags".to_owned();
-        Error::Program { program: self.program, status: self.status, stderr }
+        Error::Program { program: self.program, status: self.status.to_string(), stderr }
     }
 }
 
@@ -58,8 +61,7 @@ pub(super) fn run<A: AsRef<OsStr>>(
     }
     Ok(Outcome {
         program,
-        code: output.status.code(),
-        status: output.status.to_string(),
+        status: output.status,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr,
     })

@@ -15,17 +15,14 @@ use super::stage;
 use super::state::{LockedVolume, VolumeDir, VolumeId};
 use super::usage::{Access, Usage};
 use super::volume;
-use crate::csi::proto::csi::v1::{
-    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
-    NodeUnpublishVolumeResponse,
-};
+use crate::csi::proto::csi::v1 as wire;
 use crate::mount_table::Mount;
 
 /// NodePublishVolume.
 pub(super) fn publish(
     call: &Call<'_>,
-    request: &NodePublishVolumeRequest,
-) -> Result<NodePublishVolumeResponse, Error> {
+    request: &wire::NodePublishVolumeRequest,
+) -> Result<wire::NodePublishVolumeResponse, Error> {
     check_volume_id(&request.volume_id)?;
     let target = mounts::resolve("target_path", &request.target_path)?;
     let usage = Usage::require(request.volume_capability.as_ref())?;
@@ -47,7 +44,7 @@ pub(super) fn publish(
             publish_block(call, &device, &target)?;
         }
     }
-    Ok(NodePublishVolumeResponse {})
+    Ok(wire::NodePublishVolumeResponse {})
 }
 
 fn not_staged(id: &VolumeId, reason: &str) -> Error {
@@ -138,12 +135,12 @@ fn publish_block(call: &Call<'_>, device: &LoopDevice, target: &Path) -> Result<
     call.step("bound")
 }
 
-/// Links are not followed: a mount made through one would not be found at the path again.
+/// The kind of what is at a target. Links are not followed: a mount made through one would not be found at the path again.
 fn kind_of(target: &Path) -> Option<FileType> {
     fs::symlink_metadata(target).map(|found| found.file_type()).ok()
 }
 
-/// A path of the right kind that is already there may be left from an interrupted call.
+/// Accepts a path of the right kind that is already there: an interrupted call may have left it.
 fn accept_existing(made: io::Result<()>, target: &Path, is_right: bool) -> Result<(), Error> {
     match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_right => Ok(()),
@@ -165,9 +162,9 @@ fn reader(call: &Call<'_>, volume: &LockedVolume, held: &Holding) -> Result<Loop
 /// NodeUnpublishVolume. A path at which this driver has not published the volume is left alone.
 pub(super) fn unpublish(
     call: &Call<'_>,
-    request: &NodeUnpublishVolumeRequest,
-) -> Result<NodeUnpublishVolumeResponse, Error> {
-    let done = Ok(NodeUnpublishVolumeResponse {});
+    request: &wire::NodeUnpublishVolumeRequest,
+) -> Result<wire::NodeUnpublishVolumeResponse, Error> {
+    let done = Ok(wire::NodeUnpublishVolumeResponse {});
     check_volume_id(&request.volume_id)?;
     let target = mounts::resolve("target_path", &request.target_path)?;
     let Some(volume) = call.lock_if_known(&request.volume_id)? else { return done };

@@ -21,7 +21,7 @@ use crate::csi::proto::csi::v1::controller_server::ControllerServer;
 use crate::csi::proto::csi::v1::identity_server::IdentityServer;
 use crate::csi::proto::csi::v1::node_server::NodeServer;
 
-/// Serves until `shutdown` resolves and every call that has begun has ended.
+/// Serves the driver's socket until `shutdown` resolves and every call that has begun has ended.
 pub async fn run(args: LoopDriverArgs, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     check_machine()?;
     let path = socket_path(&args.endpoint)?;

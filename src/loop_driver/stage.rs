@@ -12,15 +12,13 @@ use super::mounts;
 use super::state::{LockedVolume, remove_file};
 use super::usage::{Access, Usage};
 use super::volume;
-use crate::csi::proto::csi::v1::{
-    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
-};
+use crate::csi::proto::csi::v1 as wire;
 
 /// NodeStageVolume.
 pub(super) fn stage(
     call: &Call<'_>,
-    request: &NodeStageVolumeRequest,
-) -> Result<NodeStageVolumeResponse, Error> {
+    request: &wire::NodeStageVolumeRequest,
+) -> Result<wire::NodeStageVolumeResponse, Error> {
     check_volume_id(&request.volume_id)?;
     let staging = mounts::resolve("staging_target_path", &request.staging_target_path)?;
     let usage = Usage::require(request.volume_capability.as_ref())?;
@@ -56,7 +54,7 @@ pub(super) fn stage(
             holding::forget(call, &volume)?;
             Err(refusal)
         }
-        done => done.map(|()| NodeStageVolumeResponse {}),
+        done => done.map(|()| wire::NodeStageVolumeResponse {}),
     }
 }
 
@@ -214,9 +212,9 @@ fn mount(
 /// NodeUnstageVolume. The volume need not exist any more: a node that was fenced still has to clean up.
 pub(super) fn unstage(
     call: &Call<'_>,
-    request: &NodeUnstageVolumeRequest,
-) -> Result<NodeUnstageVolumeResponse, Error> {
-    let done = Ok(NodeUnstageVolumeResponse {});
+    request: &wire::NodeUnstageVolumeRequest,
+) -> Result<wire::NodeUnstageVolumeResponse, Error> {
+    let done = Ok(wire::NodeUnstageVolumeResponse {});
     check_volume_id(&request.volume_id)?;
     let staging = mounts::resolve("staging_target_path", &request.staging_target_path)?;
     let Some(volume) = call.lock_if_known(&request.volume_id)? else { return done };

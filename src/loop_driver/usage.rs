@@ -10,7 +10,7 @@ use super::error::Error;
 use super::filesystem::FileSystem;
 use crate::csi::proto::csi::v1::VolumeCapability;
 use crate::csi::proto::csi::v1::volume_capability::AccessType;
-/// An access mode, which `build.rs` makes something that can be stored.
+/// CSI's access modes, which `build.rs` lets serde store.
 pub(super) use crate::csi::proto::csi::v1::volume_capability::access_mode::Mode;
 
 /// The mount options that make mount(8) do something else than mount the device where it is told.
@@ -97,7 +97,7 @@ impl Usage {
         Self::parse(capability.ok_or(Error::Missing("volume_capability"))?, "volume_capability")
     }
 
-    /// Checks a list of which every entry has to be possible.
+    /// Checks a list of capabilities of which every one has to be possible.
     pub(super) fn require_all(capabilities: &[VolumeCapability]) -> Result<Vec<Self>, Error> {
         if capabilities.is_empty() {
             return Err(Error::Missing("volume_capabilities"));
@@ -148,7 +148,7 @@ impl Usage {
     }
 }
 
-/// ext4 and xfs belong to one kernel at a time: a second node that mounts what a first one writes sees damage, and makes
+/// Refuses a file system that several nodes have and one writes. ext4 and xfs belong to one kernel at a time: a second node that mounts what a first one writes sees damage, and makes
 /// more of it.
 fn check_mode_of_mount(mode: Mode, field: &'static str) -> Result<(), Error> {
     if matches!(mode, Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter) {

@@ -1,4 +1,4 @@
-//! Volumes: create, delete, list.
+//! CreateVolume, DeleteVolume, ListVolumes and ValidateVolumeCapabilities.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,12 +17,9 @@ use super::state::{
     LockedVolume, VolumeDir, VolumeId, make_dir, read_json, remove_file, sync_parent, write_json,
 };
 use super::usage::{Access, Usage};
+use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::list_volumes_response::{Entry, VolumeStatus};
 use crate::csi::proto::csi::v1::validate_volume_capabilities_response::Confirmed;
-use crate::csi::proto::csi::v1::{
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest,
-    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
-};
 use crate::csi::sizes;
 
 /// The key in the volume context that tells a volume from another one of the same id: ids come from names, so a volume
@@ -59,7 +56,7 @@ pub(super) fn load(volume: &VolumeDir) -> Result<Option<VolumeRecord>, Error> {
     read_json(&volume.record())
 }
 
-/// Takes the lock of a volume that exists, and that is the one which the caller has in mind.
+/// Takes the lock of a volume, and checks that it exists and is the one that the caller has in mind.
 pub(super) fn open(call: &Call<'_>, volume_id: &str, context: &Context) -> Result<LockedVolume, Error> {
     let volume = call.lock(volume_id)?;
     find(&volume)?.check_context(context)?;
@@ -71,18 +68,21 @@ fn find(volume: &VolumeDir) -> Result<VolumeRecord, Error> {
     load(volume)?.ok_or_else(|| Error::NoVolume(volume.id.as_str().to_owned()))
 }
 
-fn describe(call: &Call<'_>, volume: &VolumeDir, record: &VolumeRecord) -> Volume {
-    Volume {
+fn describe(call: &Call<'_>, volume: &VolumeDir, record: &VolumeRecord) -> wire::Volume {
+    wire::Volume {
         capacity_bytes: record.capacity_bytes,
         volume_id: volume.id.as_str().to_owned(),
         volume_context: record.context(),
         accessible_topology: call.driver.own_topology().into_iter().collect(),
-        ..Volume::default()
+        ..wire::Volume::default()
     }
 }
 
 /// CreateVolume.
-pub(super) fn create(call: &Call<'_>, request: &CreateVolumeRequest) -> Result<CreateVolumeResponse, Error> {
+pub(super) fn create(
+    call: &Call<'_>,
+    request: &wire::CreateVolumeRequest,
+) -> Result<wire::CreateVolumeResponse, Error> {
     sizes::name("name", &request.name)?;
     let usages = Usage::require_all(&request.volume_capabilities)?;
     if request.volume_content_source.is_some() {
@@ -101,7 +101,7 @@ pub(super) fn create(call: &Call<'_>, request: &CreateVolumeRequest) -> Result<C
                 request.name, found.capacity_bytes
             )));
         }
-        return Ok(CreateVolumeResponse { volume: Some(describe(call, &volume, &found)) });
+        return Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &found)) });
     }
     let capacity_bytes = size?;
     call.driver.check_topology(request.accessibility_requirements.as_ref())?;
@@ -121,7 +121,7 @@ pub(super) fn create(call: &Call<'_>, request: &CreateVolumeRequest) -> Result<C
     make_data(&volume.data(), capacity_bytes)?;
     call.step("data")?;
     write_json(&volume.record(), &record)?;
-    Ok(CreateVolumeResponse { volume: Some(describe(call, &volume, &record)) })
+    Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &record)) })
 }
 
 fn least_bytes(usages: &[Usage]) -> i64 {
@@ -147,8 +147,11 @@ fn make_data(path: &Path, bytes: i64) -> Result<(), Error> {
 }
 
 /// DeleteVolume.
-pub(super) fn delete(call: &Call<'_>, request: &DeleteVolumeRequest) -> Result<DeleteVolumeResponse, Error> {
-    let done = Ok(DeleteVolumeResponse {});
+pub(super) fn delete(
+    call: &Call<'_>,
+    request: &wire::DeleteVolumeRequest,
+) -> Result<wire::DeleteVolumeResponse, Error> {
+    let done = Ok(wire::DeleteVolumeResponse {});
     check_volume_id(&request.volume_id)?;
     let Some(volume) = call.lock_if_known(&request.volume_id)? else { return done };
     if load(&volume)?.is_some() {
@@ -178,14 +181,17 @@ fn clear(volume: &VolumeDir) -> Result<(), Error> {
 }
 
 /// ListVolumes. A page's token is the last id on it, so volumes may come and go between pages.
-pub(super) fn list(call: &Call<'_>, request: &ListVolumesRequest) -> Result<ListVolumesResponse, Error> {
+pub(super) fn list(
+    call: &Call<'_>,
+    request: &wire::ListVolumesRequest,
+) -> Result<wire::ListVolumesResponse, Error> {
     let most = usize::try_from(request.max_entries)
         .map_err(|_| Error::invalid("max_entries", "must not be negative"))?;
     let after = match request.starting_token.as_str() {
         "" => None,
         token => Some(VolumeId::parse(token).ok_or(Error::Token)?),
     };
-    let mut page = ListVolumesResponse::default();
+    let mut page = wire::ListVolumesResponse::default();
     for volume in call.state().volumes()?.into_iter().filter(|volume| Some(&volume.id) > after.as_ref()) {
         let Some(record) = load(&volume)? else { continue };
         if most != 0 && page.entries.len() == most {
@@ -212,9 +218,9 @@ fn available_bytes(call: &Call<'_>) -> Result<i64, Error> {
 /// ValidateVolumeCapabilities.
 pub(super) fn validate(
     call: &Call<'_>,
-    request: &ValidateVolumeCapabilitiesRequest,
-) -> Result<ValidateVolumeCapabilitiesResponse, Error> {
-    let ValidateVolumeCapabilitiesRequest { volume_id, volume_capabilities, .. } = request;
+    request: &wire::ValidateVolumeCapabilitiesRequest,
+) -> Result<wire::ValidateVolumeCapabilitiesResponse, Error> {
+    let wire::ValidateVolumeCapabilitiesRequest { volume_id, volume_capabilities, .. } = request;
     check_volume_id(volume_id)?;
     if volume_capabilities.is_empty() {
         return Err(Error::Missing("volume_capabilities"));
@@ -228,7 +234,10 @@ pub(super) fn validate(
             if same { Ok(()) } else { Err(Error::invalid("parameters", "are not the volume's")) }
         });
     if let Err(refusal) = refusal {
-        return Ok(ValidateVolumeCapabilitiesResponse { confirmed: None, message: refusal.to_string() });
+        return Ok(wire::ValidateVolumeCapabilitiesResponse {
+            confirmed: None,
+            message: refusal.to_string(),
+        });
     }
     let confirmed = Confirmed {
         volume_context: request.volume_context.clone(),
@@ -236,5 +245,5 @@ pub(super) fn validate(
         parameters: request.parameters.clone(),
         ..Confirmed::default()
     };
-    Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message: String::new() })
+    Ok(wire::ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message: String::new() })
 }
