@@ -38,12 +38,9 @@ pub enum TelemetryError {
 
 /// Sends logs to standard error, so that the output of commands stays clean.
 pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
-    let filter = match std::env::var(FILTER) {
-        Ok(filter) if !filter.trim().is_empty() => {
-            EnvFilter::try_new(filter).map_err(TelemetryError::Filter)?
-        }
-        _ => EnvFilter::try_new(DEFAULT_FILTER).map_err(TelemetryError::Filter)?,
-    };
+    let asked = std::env::var(FILTER).ok().filter(|filter| !filter.trim().is_empty());
+    let filter = asked.as_deref().unwrap_or(DEFAULT_FILTER);
+    let filter = EnvFilter::try_new(filter).map_err(TelemetryError::Filter)?;
     let registry = tracing_subscriber::registry().with(filter);
     match format {
         LogFormat::Text => {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use moor::api::attachment::{ControllerRef, SecretRefs};
 use moor::api::capability::VolumeUse;
 use moor::api::claim::Assignment;
+use moor::api::lock::DriverVolume;
 use moor::api::{Attachment, AttachmentState, VolumeClaim, VolumeHandle};
 use moor::attachment::record::{Done, Record, TargetRecord};
 use moor::attachment::{AttachmentSeen, HandleSeen};
@@ -28,6 +29,8 @@ pub const NODE_UID: &str = "node-uid";
 pub const VOLUME_UID: &str = "volume";
 /// The volume as the driver knows it.
 pub const VOLUME_ID: &str = "vol-1";
+/// The volume of the fixtures, as its driver knows it.
+pub const DRIVER_VOLUME: DriverVolume<'_> = DriverVolume { driver: DRIVER, handle: VOLUME_ID };
 
 /// A claim that waits. Its name is its UID too.
 pub fn claim(name: &str) -> ClaimSeen {

@@ -8,13 +8,13 @@ use kube::{Api, Client};
 use tokio::task::JoinSet;
 
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
-use crate::k8s::Cache;
 use crate::k8s::watch::{WentBack, watch};
+use crate::k8s::{Cache, Index};
 
 /// Index of Attachments by the name of their VolumeHandle.
-pub(crate) const BY_HANDLE: &str = "handle";
+pub(crate) const BY_HANDLE: Index = Index("handle");
 /// Index of claims by the UID of the Attachment they are assigned to.
-pub(crate) const BY_ATTACHMENT: &str = "attachment";
+pub(crate) const BY_ATTACHMENT: Index = Index("attachment");
 
 /// The objects that the agent works on, as its watches have them.
 #[derive(Clone)]

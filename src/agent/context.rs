@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::attach::audits::Audits;
 use super::caches::Caches;
 use super::calls::budgets::Budgets;
-use super::calls::failure::{DriverOn, Failure};
+use super::calls::failure::Failure;
 use super::calls::retry::Retries;
 use super::drivers::endpoint::Serving;
 use super::drivers::registry::Registry;
@@ -25,13 +25,14 @@ use super::queues::Queues;
 use super::records::store::Records;
 use super::restore::settling::Settling;
 use crate::api::Plugin;
+use crate::api::names::DriverOn;
 use crate::csi::{CallError, Rpc, Secrets, Service};
 use crate::heartbeat::{History, Renewal};
 use crate::k8s::cache::Cached;
 use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::secrets::{self, SecretError};
-use crate::k8s::{ApiError, Writer, read};
+use crate::k8s::{ApiError, Named, Writer, read};
 use crate::metrics::{CallLabels, Metrics, RpcLabels};
 
 /// Controller calls at a time where the Plugin is gone: its default.
@@ -138,7 +139,7 @@ impl Agent {
     ) -> Result<(Secrets, Option<String>), Failure> {
         let Some(name) = name else { return Ok((Secrets::none(), None)) };
         let undoes = rpc.is_inverse();
-        match secrets::fetch(&self.client, namespace, name).await {
+        match secrets::fetch(&self.client, Named { namespace, name }).await {
             Ok(data) => Ok((Secrets::from(data.reveal()), None)),
             Err(SecretError::NotFound(secret)) if undoes => {
                 tracing::warn!(%rpc, secret, "the Secret is gone; the call is made without it");

@@ -1,7 +1,8 @@
 use super::*;
-use crate::agent::calls::failure::{DriverOn, Failure};
+use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Attempt;
 use crate::agent::calls::status::failed;
+use crate::api::names::DriverOn;
 use crate::api::volume::Rejected;
 use crate::api::{AttachmentStatus, VolumeClaimStatus};
 use crate::csi::Rpc;

@@ -30,7 +30,7 @@ use super::restore::settling::Settling;
 use super::{node, volume};
 use crate::admin::{AdminError, Check};
 use crate::heartbeat::{AgentEnd, AgentLease, History, Holder};
-use crate::k8s::events::Recorder;
+use crate::k8s::events::{Recorder, Role};
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::node::LeanNode;
 use crate::k8s::watch::{STALLED, WentBack};
@@ -136,7 +136,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         caches,
         registry: Registry::new(args.plugin_dir(), args.calls.deadlines(), events.clone()),
         records: events.records.clone(),
-        recorder: Recorder::new(client.clone(), "agent", &args.node_name),
+        recorder: Recorder::new(client.clone(), Role::Agent, &args.node_name),
         writer,
         metrics,
         retries: events.retries.clone(),

@@ -102,34 +102,24 @@ pub fn set(
     now: Timestamp,
 ) -> bool {
     let place = desired.reason.group();
-    let (status, reason) = (if place.status { "True" } else { "False" }, desired.reason.as_str());
-    let message = shortened(&desired.message, MAX_MESSAGE).to_owned();
-    if let Some(found) = conditions.iter_mut().find(|c| c.type_ == place.condition) {
-        if found.status == status
-            && found.reason == reason
-            && found.message == message
-            && found.observed_generation == generation
-        {
-            return false;
-        }
-        if found.status != status {
-            found.last_transition_time = whole_second(now);
-        }
-        status.clone_into(&mut found.status);
-        reason.clone_into(&mut found.reason);
-        found.message = message;
-        found.observed_generation = generation;
-        return true;
-    }
-    conditions.push(Condition {
+    let mut wanted = Condition {
         type_: place.condition.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
+        status: if place.status { "True" } else { "False" }.to_owned(),
+        reason: desired.reason.as_str().to_owned(),
+        message: shortened(&desired.message, MAX_MESSAGE).to_owned(),
         observed_generation: generation,
         last_transition_time: whole_second(now),
-    });
-    true
+    };
+    let Some(found) = conditions.iter_mut().find(|found| found.type_ == wanted.type_) else {
+        conditions.push(wanted);
+        return true;
+    };
+    if found.status == wanted.status {
+        wanted.last_transition_time.clone_from(&found.last_transition_time);
+    }
+    let changes = *found != wanted;
+    *found = wanted;
+    changes
 }
 
 /// Whether the condition of this type is True.

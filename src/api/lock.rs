@@ -17,16 +17,26 @@ pub(super) fn name_of(form: &str, parts: &[&str]) -> String {
     BASE32_DNSSEC.encode(&hash.finalize())
 }
 
+/// A volume as its driver knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverVolume<'a> {
+    /// Name of the driver.
+    pub driver: &'a str,
+    /// The id by which the driver knows the volume.
+    pub handle: &'a str,
+}
+
 /// Name of the VolumeHandle for a volume as its driver knows it.
 #[must_use]
-pub fn handle_name(driver: &str, handle: &str) -> String {
+pub fn handle_name(DriverVolume { driver, handle }: DriverVolume<'_>) -> String {
     name_of("handle", &[driver, handle])
 }
 
-/// Name of the Attachment for one handle on one node: one per handle for single-node modes, one per
-/// handle and node for the others. Creating it is the grant.
+/// Name of the Attachment for one volume on one node: one per volume for single-node modes, one per
+/// volume and node for the others. Creating it is the grant.
 #[must_use]
-pub fn attachment_name(driver: &str, handle: &str, mode: AccessMode, node: &str) -> String {
+pub fn attachment_name(volume: DriverVolume<'_>, mode: AccessMode, node: &str) -> String {
+    let DriverVolume { driver, handle } = volume;
     if mode.is_multi_node() {
         name_of("multi-node", &[driver, handle, node])
     } else {
@@ -38,22 +48,25 @@ pub fn attachment_name(driver: &str, handle: &str, mode: AccessMode, node: &str)
 mod tests {
     use super::*;
 
+    const VOLUME: DriverVolume<'_> = DriverVolume { driver: "d", handle: "h" };
+
     #[test]
     fn a_single_node_mode_has_one_name_for_all_nodes() {
-        let on = |node| attachment_name("d", "h", AccessMode::SingleNodeWriter, node);
+        let on = |node| attachment_name(VOLUME, AccessMode::SingleNodeWriter, node);
         assert_eq!(on("node-1"), on("node-2"));
         assert_eq!(on("node-1").len(), 52);
     }
 
     #[test]
     fn a_multi_node_mode_has_a_name_per_node() {
-        let on = |node| attachment_name("d", "h", AccessMode::MultiNodeReader, node);
+        let on = |node| attachment_name(VOLUME, AccessMode::MultiNodeReader, node);
         assert_ne!(on("node-1"), on("node-2"));
-        assert_ne!(on("node-1"), attachment_name("d", "h", AccessMode::SingleNodeReader, "node-1"));
+        assert_ne!(on("node-1"), attachment_name(VOLUME, AccessMode::SingleNodeReader, "node-1"));
     }
 
     #[test]
     fn parts_cannot_run_into_each_other() {
-        assert_ne!(handle_name("ab", "c"), handle_name("a", "bc"));
+        let name = |driver, handle| handle_name(DriverVolume { driver, handle });
+        assert_ne!(name("ab", "c"), name("a", "bc"));
     }
 }

@@ -16,14 +16,23 @@ const DRIVER: usize = 12;
 /// What the names of the agents' Leases begin with.
 pub const AGENTS: &str = "moor-agent-";
 
+/// A driver on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverOn<'a> {
+    /// Name of the driver.
+    pub driver: &'a str,
+    /// Name of the node.
+    pub node: &'a str,
+}
+
 /// Name of the PluginInstance of a driver on a node: the same before and after every restart, so that work assigned to
 /// it stays assigned.
 #[must_use]
-pub fn instance_name(node: &str, driver: &str) -> String {
+pub fn instance_name(DriverOn { driver, node }: DriverOn<'_>) -> String {
     if node.len() + 1 + DRIVER > LONGEST {
         return beginning(node, LONGEST - HASH) + &name_of("plugin-instance", &[node, driver]);
     }
-    let hash = super::lock::handle_name("plugin-instance", driver);
+    let hash = name_of("handle", &["plugin-instance", driver]);
     format!("{node}-{}", hash.get(..DRIVER).unwrap_or(&hash))
 }
 
@@ -52,13 +61,17 @@ fn beginning(name: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
+    fn instance(node: &str, driver: &str) -> String {
+        instance_name(DriverOn { driver, node })
+    }
+
     #[test]
     fn an_instance_is_named_after_node_and_driver() {
-        let name = instance_name("node-1", "loop.moor.dev");
+        let name = instance("node-1", "loop.moor.dev");
         assert!(name.starts_with("node-1-") && name.len() == "node-1-".len() + 12, "{name}");
-        assert_eq!(name, instance_name("node-1", "loop.moor.dev"));
-        assert_ne!(name, instance_name("node-1", "other"));
-        assert_ne!(name, instance_name("node-2", "loop.moor.dev"));
+        assert_eq!(name, instance("node-1", "loop.moor.dev"));
+        assert_ne!(name, instance("node-1", "other"));
+        assert_ne!(name, instance("node-2", "loop.moor.dev"));
     }
 
     #[test]
@@ -74,8 +87,8 @@ mod tests {
         for length in 200..=253 {
             let (one, other) = ("n".repeat(length), "n".repeat(length - 1) + "m");
             let names = [
-                (instance_name(&one, "d"), instance_name(&other, "d")),
-                (instance_name(&one, "e"), instance_name(&one, "d")),
+                (instance(&one, "d"), instance(&other, "d")),
+                (instance(&one, "e"), instance(&one, "d")),
                 (agent_lease_name(&one), agent_lease_name(&other)),
             ];
             for (a, b) in names {

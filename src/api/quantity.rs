@@ -24,54 +24,42 @@ pub fn bytes(quantity: &Quantity) -> Result<i64, QuantityError> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return Err(fail("it does not begin with a number"));
     }
-    let scale =
-        Scale::of(suffix).ok_or_else(|| fail("its unit is none of Ki…Ei, m, k, M…E or an exponent"))?;
+    let (times, over) =
+        scale(suffix).ok_or_else(|| fail("its unit is none of Ki…Ei, m, k, M…E or an exponent"))?;
     // Finer than 15 digits after the point cannot matter to a whole number of bytes below 2^63 but for rounding up.
     let kept = fraction.get(..15).unwrap_or(fraction);
     let cut = fraction.len() > kept.len() && fraction.bytes().skip(kept.len()).any(|b| b != b'0');
     let joined: i128 = format!("{whole}{kept}").parse().map_err(|_| fail("it is too large"))?;
     let decimals = u32::try_from(kept.len()).unwrap_or(u32::MAX);
-    let over = || fail("it is too large");
-    let numerator = joined.checked_mul(scale.times).ok_or_else(over)?;
-    let divisor = 10_i128.checked_pow(decimals).and_then(|d| d.checked_mul(scale.over)).ok_or_else(over)?;
+    let too_large = || fail("it is too large");
+    let numerator = joined.checked_mul(times).ok_or_else(too_large)?;
+    let divisor = 10_i128.checked_pow(decimals).and_then(|d| d.checked_mul(over)).ok_or_else(too_large)?;
     let rounded = numerator / divisor + i128::from(numerator % divisor != 0 || cut);
-    i64::try_from(rounded).map_err(|_| over())
+    i64::try_from(rounded).map_err(|_| too_large())
 }
 
-struct Scale {
-    times: i128,
-    over: i128,
-}
-
-impl Scale {
-    fn of(suffix: &str) -> Option<Self> {
-        let times = |times| Some(Self { times, over: 1 });
-        match suffix {
-            "" => times(1),
-            "Ki" => times(1 << 10),
-            "Mi" => times(1 << 20),
-            "Gi" => times(1 << 30),
-            "Ti" => times(1 << 40),
-            "Pi" => times(1 << 50),
-            "Ei" => times(1 << 60),
-            "k" => times(1_000),
-            "M" => times(1_000_000),
-            "G" => times(1_000_000_000),
-            "T" => times(1_000_000_000_000),
-            "P" => times(1_000_000_000_000_000),
-            "E" => times(1_000_000_000_000_000_000),
-            "m" => Some(Self { times: 1, over: 1_000 }),
-            "u" => Some(Self { times: 1, over: 1_000_000 }),
-            "n" => Some(Self { times: 1, over: 1_000_000_000 }),
-            _ => Self::of_exponent(suffix),
-        }
+/// What the suffix of a quantity multiplies its number by: numerator and divisor.
+fn scale(suffix: &str) -> Option<(i128, i128)> {
+    /// Which of the letters this is, the first being 1.
+    fn place(letters: &str, letter: &str) -> Option<u32> {
+        let at = letters.find(letter).filter(|_| letter.len() == 1)?;
+        u32::try_from(at + 1).ok()
     }
-
-    fn of_exponent(suffix: &str) -> Option<Self> {
-        let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-        let power = 10_i128.checked_pow(exponent.unsigned_abs()).filter(|_| exponent.abs() <= 18)?;
-        Some(if exponent < 0 { Self { times: 1, over: power } } else { Self { times: power, over: 1 } })
+    if let Some(power) = suffix.strip_suffix('i').and_then(|letter| place("KMGTPE", letter)) {
+        return Some((1024_i128.pow(power), 1));
     }
+    if let Some(power) = place("kMGTPE", suffix) {
+        return Some((1000_i128.pow(power), 1));
+    }
+    if let Some(power) = place("mun", suffix) {
+        return Some((1, 1000_i128.pow(power)));
+    }
+    if suffix.is_empty() {
+        return Some((1, 1));
+    }
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    let power = 10_i128.checked_pow(exponent.unsigned_abs()).filter(|_| exponent.abs() <= 18)?;
+    Some(if exponent < 0 { (1, power) } else { (power, 1) })
 }
 
 /// Bytes in the largest binary unit that loses nothing.

@@ -56,18 +56,14 @@ pub struct Place {
     pub status: bool,
 }
 
-const fn on(kinds: &'static str, condition: &'static str, status: bool) -> Place {
-    Place { kinds, condition, status }
-}
-
 words! {
     /// Reason of a condition. Closed, so that alerts can be written against it.
     pub enum Reason: Place {
-        on("VolumeClaim", READY, true) => {
+        Place { kinds: "VolumeClaim", condition: READY, status: true } => {
             /// The volume is mounted on the node at status.targetPath and may be used.
             Published,
         }
-        on("VolumeClaim", READY, false) => {
+        Place { kinds: "VolumeClaim", condition: READY, status: false } => {
             /// The claim's namespace has no Volume of the name that the claim gives. Create it, or delete the claim and
             /// create one with the right name.
             VolumeNotFound,
@@ -122,28 +118,28 @@ words! {
             /// node.
             NodeLost,
         }
-        on("VolumeClaim, Volume", READY, false) => {
+        Place { kinds: "VolumeClaim, Volume", condition: READY, status: false } => {
             /// The Plugin does not allow the namespace what the object asks for. Have an administrator add the
             /// namespace to spec.allow of the Plugin, or do as the message says.
             NotAllowed,
         }
-        on("Attachment", READY, true) => {
+        Place { kinds: "Attachment", condition: READY, status: true } => {
             /// ControllerPublishVolume has succeeded.
             Attached,
         }
-        on("VolumeClaim, Attachment", READY, false) => {
+        Place { kinds: "VolumeClaim, Attachment", condition: READY, status: false } => {
             /// The volume is unmounted from the node. What follows is the detach. A claim that says so and that nobody has
             /// deleted was ended from outside: delete it and create another.
             NodeDetached,
         }
-        on("Attachment", READY, false) => {
+        Place { kinds: "Attachment", condition: READY, status: false } => {
             /// The volume is detached from the node, or was never attached.
             Detached,
             /// The node that made the controller calls is gone, and nobody else could call ControllerUnpublishVolume,
             /// so it was left out. Look in the storage whether the volume is detached.
             Abandoned,
         }
-        on("VolumeClaim, Attachment, Volume", READY, false) => {
+        Place { kinds: "VolumeClaim, Attachment, Volume", condition: READY, status: false } => {
             /// ControllerPublishVolume failed and is tried again. The message has the driver's words.
             ControllerPublishFailed,
             /// ControllerUnpublishVolume failed and is tried again; the volume is free for no other node before it
@@ -218,11 +214,11 @@ words! {
             /// The driver does not confirm what the Volume says of its storage. The message has the driver's words.
             NotConfirmed,
         }
-        on("Volume", READY, true) => {
+        Place { kinds: "Volume", condition: READY, status: true } => {
             /// Claims are granted.
             Ready,
         }
-        on("Volume", READY, false) => {
+        Place { kinds: "Volume", condition: READY, status: false } => {
             /// The Plugin that the Volume names does not exist. Create it.
             PluginNotFound,
             /// The driver of the Plugin cannot create volumes. Register an existing one with spec.volumeHandle.
@@ -253,31 +249,31 @@ words! {
             /// spec.deletionPolicy Retain ended the Volume's calls, and the storage stays.
             Retained,
         }
-        on("VolumeHandle", READY, true) => {
+        Place { kinds: "VolumeHandle", condition: READY, status: true } => {
             /// The driver's volume is held for the Volume that spec.volume names.
             HandleHeld = "Held",
         }
-        on("Volume, Plugin", READY, false) => {
+        Place { kinds: "Volume, Plugin", condition: READY, status: false } => {
             /// No instance of the Plugin is there for what is to be called, or its driver is another one than before.
             /// See `kubectl get plugininstances`, and whether the driver's socket is in the plugin directory.
             NoInstance,
             /// An older Plugin has the same driver. Delete one of the two.
             DuplicateDriver,
         }
-        on("Plugin", READY, false) => {
+        Place { kinds: "Plugin", condition: READY, status: false } => {
             /// No node that spec.controllerNodes selects serves the Controller service. Start the driver there, or
             /// select others.
             NoController,
         }
-        on("Plugin, PluginInstance", READY, true) => {
+        Place { kinds: "Plugin, PluginInstance", condition: READY, status: true } => {
             /// The driver answers.
             Healthy,
         }
-        on("Plugin, PluginInstance", READY, false) => {
+        Place { kinds: "Plugin, PluginInstance", condition: READY, status: false } => {
             /// The driver runs and does not answer as it should. The message has its words.
             Unhealthy,
         }
-        on("PluginInstance", READY, false) => {
+        Place { kinds: "PluginInstance", condition: READY, status: false } => {
             /// The driver has just started and does not say yet that it is ready.
             Starting,
             /// The driver's process has ended.
@@ -288,7 +284,7 @@ words! {
             /// moor's agent on the node is shutting down. Another one takes over when it is started again.
             AgentShutdown,
         }
-        on("VolumeClaim", SILENT, true) => {
+        Place { kinds: "VolumeClaim", condition: SILENT, status: true } => {
             /// Nothing is heard of moor's agent on the claim's node, so the claim keeps the volume. The message says
             /// what ends that if the machine is off.
             NoHeartbeat,
@@ -297,27 +293,27 @@ words! {
             /// The node was declared lost, and the volume is freed without it.
             NodeDeclaredLost = "NodeLost",
         }
-        on("VolumeClaim", SILENT, false) => {
+        Place { kinds: "VolumeClaim", condition: SILENT, status: false } => {
             /// The node is to be given up, by its Node or by force, and moor's agent there is alive and uses the
             /// volume. Stop the machine, or end that state of the Node.
             HeardThoughGone,
         }
-        on("Volume", DRIFTED, true) => {
+        Place { kinds: "Volume", condition: DRIFTED, status: true } => {
             /// The driver does not list the volume where moor has attached it: its data may be out of reach.
             AttachmentMissing,
             /// The driver lists the volume as attached where moor has not attached it. The message has the steps that
             /// detach it.
             AttachmentUnexpected,
         }
-        on("Volume", DRIFTED, false) => {
+        Place { kinds: "Volume", condition: DRIFTED, status: false } => {
             /// The driver lists the volume where moor has attached it.
             InStep,
         }
-        on("Plugin", IN_ORDER, true) => {
+        Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
             /// Every PluginInstance counts for what it says.
             InOrder,
         }
-        on("Plugin", IN_ORDER, false) => {
+        Place { kinds: "Plugin", condition: IN_ORDER, status: false } => {
             /// A PluginInstance is of another driver, or not named as its agent names it, and counts nowhere. Delete it
             /// unless it is of an earlier Plugin.
             NotCounted,
@@ -330,11 +326,11 @@ words! {
             /// A node reports mounts that no Attachment accounts for. See status.forgotten of the PluginInstance.
             ForgottenMounts = "Forgotten",
         }
-        on("PluginInstance", UNDONE, true) => {
+        Place { kinds: "PluginInstance", condition: UNDONE, status: true } => {
             /// Nothing waits to be undone of which no claim tells.
             NothingWaits,
         }
-        on("PluginInstance", UNDONE, false) => {
+        Place { kinds: "PluginInstance", condition: UNDONE, status: false } => {
             /// Something is still to be undone on the node, and no claim is left to say so. The message says what and
             /// why.
             UndoWaits,

@@ -125,7 +125,11 @@ fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<
     let (volume, handle) = usable_volume(seen, claim)?;
     // Before the mode: a claim that could never be placed must not switch the volume to its mode.
     let node = choose_node(seen, claim, unlocked)?;
-    let name = lock::attachment_name(&volume.driver, &volume.handle, claim.mode, &node);
+    let name = lock::attachment_name(
+        lock::DriverVolume { driver: &volume.driver, handle: &volume.handle },
+        claim.mode,
+        &node,
+    );
     // On its own node too: an Attachment that is made beside such a mount could only be detached under it. One that is there
     // is joined beside its own.
     let is_there = |uid: &AttachmentUid| seen.attachments.iter().any(|a| a.uid == *uid && a.name == name);

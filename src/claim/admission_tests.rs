@@ -1,6 +1,6 @@
 use super::*;
 use crate::api::capability::VolumeUse;
-use crate::fixtures::{self, DRIVER, VOLUME_ID};
+use crate::fixtures::{self, DRIVER_VOLUME};
 
 const MODE: AccessMode = AccessMode::MultiNodeSingleWriter;
 
@@ -11,7 +11,7 @@ fn claim(name: &str, node: &str, read_only: bool, on: Option<&AttachmentSeen>) -
 
 fn attachment(uid: &str, node: &str, read_only: bool) -> AttachmentSeen {
     AttachmentSeen {
-        name: lock::attachment_name(DRIVER, VOLUME_ID, MODE, node),
+        name: lock::attachment_name(DRIVER_VOLUME, MODE, node),
         node: node.into(),
         node_uid: node.into(),
         mode: MODE,

@@ -16,7 +16,11 @@ pub(super) fn uses_without_lock<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {
     let Some(volume) = seen.volume else { return Vec::new() };
     let there: HashSet<&AttachmentUid> = seen.attachments.iter().map(|a| &a.uid).collect();
     let of_handle = |c: &ClaimSeen, grant: &Assignment| {
-        let name = lock::attachment_name(&volume.driver, &volume.handle, c.mode, &grant.node_name);
+        let name = lock::attachment_name(
+            lock::DriverVolume { driver: &volume.driver, handle: &volume.handle },
+            c.mode,
+            &grant.node_name,
+        );
         grant.attachment == name
     };
     let uses = |c: &&ClaimSeen| {

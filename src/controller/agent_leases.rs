@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
+use kube::api::Preconditions;
+use kube::core::ObjectMeta;
 
 use super::context::Context;
 use crate::api::attachment::ControllerRef;
@@ -55,7 +57,7 @@ fn left(ctx: &Context) -> Vec<(String, String)> {
     let all = ctx.lease_cache.all();
     let names = all.iter().filter_map(|lease| lease.metadata.name.as_deref());
     let of_agents = names.filter_map(|name| Some((name, agent_of_lease(name)?)));
-    let gone = of_agents.filter(|(_, node)| ctx.nodes.get("", node).is_none());
+    let gone = of_agents.filter(|(_, node)| ctx.nodes.get(node).is_none());
     let long = gone.filter(|(name, _)| ctx.leases.expired_for(name).is_some_and(|t| t > ctx.longest_call));
     long.map(|(name, node)| (name.to_owned(), node.to_owned())).collect()
 }
@@ -85,10 +87,10 @@ async fn remove_one(ctx: &Context, name: &str, node: &str) -> Result<bool, ApiEr
     if ctx.leases.expired_for(name).is_none_or(|silent| silent <= ctx.longest_call) {
         return Ok(false);
     }
-    let (uid, version) = (live.metadata.uid.as_deref(), live.metadata.resource_version.as_deref());
     let api: Api<k8s_openapi::api::coordination::v1::Lease> =
         Api::namespaced(ctx.client.clone(), &ctx.namespace);
-    ctx.writer.delete(&api, name, uid.unwrap_or_default(), version).await?;
+    let ObjectMeta { uid, resource_version, .. } = live.metadata;
+    ctx.writer.delete(&api, name, Preconditions { uid, resource_version }).await?;
     ctx.leases.forget(name);
     ctx.room.forget(node);
     Ok(true)

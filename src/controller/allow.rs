@@ -23,7 +23,7 @@ pub(crate) fn refused(
     claims: &[Arc<VolumeClaim>],
 ) -> Refused {
     // Without its labels as long as it has not been seen: then only its name counts, and its coming is an event.
-    let seen = known.namespaces.get("", namespace);
+    let seen = known.namespaces.get(namespace);
     let labels = seen.and_then(|n| n.metadata.labels.clone()).unwrap_or_default();
     let namespace = NamespaceSeen { name: namespace.to_owned(), labels };
     let new = claims.iter().filter(|c| c.spec.assignment.is_none());

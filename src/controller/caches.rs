@@ -7,32 +7,32 @@ use crate::api::attachment::ControllerRef;
 use crate::api::names::{AGENTS, agent_lease_name, agent_of_lease};
 use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::Forgotten;
-use crate::k8s::Cache;
 use crate::k8s::node::LeanNode;
+use crate::k8s::{Cache, Index};
 use crate::volume::handle_of;
 
 /// Claims by the Volume they name, and Attachments by the Volume they were made for: a [`VolumeKey`].
-pub(crate) const BY_VOLUME: &str = "volume";
+pub(crate) const BY_VOLUME: Index = Index("volume");
 /// Attachments by the name of their VolumeHandle.
-pub(crate) const BY_HANDLE: &str = "handle";
+pub(crate) const BY_HANDLE: Index = Index("handle");
 /// Attachments by their node.
-pub(crate) const BY_NODE: &str = "node";
+pub(crate) const BY_NODE: Index = Index("node");
 /// Attachments by their driver and node: a [`Place`].
-pub(crate) const BY_PLACE: &str = "place";
+pub(crate) const BY_PLACE: Index = Index("place");
 /// Volumes, PluginInstances and Attachments by their Plugin.
-pub(crate) const BY_PLUGIN: &str = "plugin";
+pub(crate) const BY_PLUGIN: Index = Index("plugin");
 /// Volumes by the volume that they name or have, as its driver knows it.
-pub(crate) const BY_VOLUME_HANDLE: &str = "volume-handle";
+pub(crate) const BY_VOLUME_HANDLE: Index = Index("volume-handle");
 /// VolumeHandles by the UID of the Volume that owns them.
-pub(crate) const BY_OWNER: &str = "owner";
+pub(crate) const BY_OWNER: Index = Index("owner");
 /// Volumes by their namespace.
-pub(crate) const BY_NAMESPACE: &str = "namespace";
+pub(crate) const BY_NAMESPACE: Index = Index("namespace");
 /// Volumes, VolumeHandles and Attachments by the controller instance of their calls.
-pub(crate) const BY_CONTROLLER: &str = "controller";
+pub(crate) const BY_CONTROLLER: Index = Index("controller");
 /// PluginInstances by their agent.
-pub(crate) const BY_AGENT: &str = "agent";
+pub(crate) const BY_AGENT: Index = Index("agent");
 /// Leases of agents by the VolumeHandles of which they name mounts.
-pub(crate) const BY_FORGOTTEN: &str = "forgotten";
+pub(crate) const BY_FORGOTTEN: Index = Index("forgotten");
 
 /// The index key of VolumeHandles of a driver that have no controller instance. No instance has such a name.
 pub(crate) fn nobody(driver: &str) -> String {

@@ -6,6 +6,7 @@ use super::caches::{BY_CONTROLLER, BY_NODE, BY_PLUGIN, nobody};
 use super::key::Key;
 use super::known::Known;
 use crate::api::PluginInstance;
+use crate::k8s::Named;
 use crate::plugin::change::Change;
 
 /// Asks for passes over the Volumes that this change of an instance concerns.
@@ -54,7 +55,7 @@ pub(crate) fn wake_all_of(known: &Known, plugin: &str) {
     }
     for attachment in known.attachments.by_index(BY_PLUGIN, plugin) {
         let owner = &attachment.spec.volume;
-        if known.volumes.get(&owner.namespace, &owner.name).is_none() {
+        if known.volumes.get_in(Named { namespace: &owner.namespace, name: &owner.name }).is_none() {
             known.queue.sweep(Key::of_owner(owner));
         }
     }

@@ -53,7 +53,7 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
         // Where controller calls are made may go by labels, of the Node that an instance names by its UID. This can
         // give each Volume of the Plugin an heir, or its first instance.
         for instance in known.instances.by_index(BY_AGENT, name) {
-            let plugin = known.plugins.get("", &instance.spec.plugin_name);
+            let plugin = known.plugins.get(&instance.spec.plugin_name);
             if plugin.is_some_and(|plugin| plugin.spec.controller_nodes.is_some()) {
                 concern::wake_all_of(known, &instance.spec.plugin_name);
                 known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
@@ -151,7 +151,7 @@ fn attachment_changed(known: &Known, before: State<'_, Attachment>, after: State
     let (Some(gone), None) = (before, after) else { return };
     let (fixed, node) = (&gone.spec.fixed, &gone.spec.node_name);
     // Whoever has the handle now, or wants it, where the Volume of then is gone.
-    if let Some(handle) = known.handles.get("", &fixed.handle_name) {
+    if let Some(handle) = known.handles.get(&fixed.handle_name) {
         known.queue.add(Key::of_owner(&handle.spec.volume));
     }
     add_contenders(known, &gone.spec.volume_handle);

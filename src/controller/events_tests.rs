@@ -275,8 +275,8 @@ fn the_leader_keeps_no_annotation_of_an_instance() {
     instance.metadata.annotations = Some([("moor.dev/force-undo".to_owned(), "a".to_owned())].into());
     let cache = instance_cache();
     cache.apply(instance.clone());
-    assert_eq!(cache.get("", "i").unwrap().metadata.annotations, None);
+    assert_eq!(cache.get("i").unwrap().metadata.annotations, None);
     let of_agent = Cache::new(&["agent"]);
     of_agent.apply(instance.clone());
-    assert_eq!(of_agent.get("", "i").unwrap().metadata.annotations, instance.metadata.annotations);
+    assert_eq!(of_agent.get("i").unwrap().metadata.annotations, instance.metadata.annotations);
 }

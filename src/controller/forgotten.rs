@@ -49,7 +49,7 @@ impl Reporter {
     /// Whether the agent is silent and its node is gone or off, as far as the caches know: see [`have_ended`]. A
     /// report ends with its node: nothing is mounted on a machine that is off, and nobody else could say so.
     fn has_ended(&self, known: &Known) -> bool {
-        let node = known.nodes.get("", &self.node).filter(|node| node.uid() == self.agent.node_uid);
+        let node = known.nodes.get(&self.node).filter(|node| node.uid() == self.agent.node_uid);
         let in_service = node.is_some_and(|node| !node.is_out_of_service());
         // Of a Node whose name is not known nobody can be asked whether it is gone.
         self.is_silent(known) && !in_service && self.node != self.agent.lease
@@ -179,7 +179,7 @@ pub(crate) fn eased(known: &Known, before: Option<&Arc<Lease>>, after: Option<&A
 }
 
 fn wake(known: &Known, handle: &str) {
-    if let Some(handle) = known.handles.get("", handle) {
+    if let Some(handle) = known.handles.get(handle) {
         known.queue.sweep(Key::of_owner(&handle.spec.volume));
     }
 }

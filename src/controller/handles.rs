@@ -25,7 +25,7 @@ pub(crate) fn new_of(
     let id = handle_of(volume)?;
     Some(VolumeHandle {
         metadata: ObjectMeta {
-            name: Some(lock::handle_name(driver, id)),
+            name: Some(lock::handle_name(lock::DriverVolume { driver, handle: id })),
             finalizers: Some(vec![FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },

@@ -158,7 +158,7 @@ mod tests {
     use super::super::caches::instance_cache;
     use super::*;
     use crate::api::instance::{ForgottenMount, PluginInstanceSpec, PluginInstanceStatus};
-    use crate::api::names::instance_name;
+    use crate::api::names::{DriverOn, instance_name};
 
     fn instance(node: &str, plugin: &str, version: &str) -> PluginInstance {
         let spec = PluginInstanceSpec {
@@ -168,7 +168,7 @@ mod tests {
             agent: node.into(),
             ..PluginInstanceSpec::default()
         };
-        let mut instance = PluginInstance::new(&instance_name(node, "d"), spec);
+        let mut instance = PluginInstance::new(&instance_name(DriverOn { driver: "d", node }), spec);
         instance.metadata.uid = Some(format!("{plugin}/{node}"));
         instance.metadata.resource_version = Some(version.into());
         instance.status = Some(PluginInstanceStatus { version: version.into(), ..Default::default() });
@@ -191,7 +191,16 @@ mod tests {
         cache.apply(instance("7", "p", "2"));
         all.changed("p");
         let again = all.of(&cache, "p", "d");
-        assert_eq!(again.named(&instance_name("7", "d")).unwrap().status.as_ref().unwrap().version, "2");
+        assert_eq!(
+            again
+                .named(&instance_name(DriverOn { driver: "d", node: "7" }))
+                .unwrap()
+                .status
+                .as_ref()
+                .unwrap()
+                .version,
+            "2"
+        );
     }
 
     /// A node in wrong hands may make any number of them, for any driver.
@@ -226,7 +235,10 @@ mod tests {
         status.forgotten.push(ForgottenMount::default());
         let all = Instances::of([says, instance("b", "p", "1")].map(Arc::new).into());
         let node = |i: &Arc<PluginInstance>| i.spec.node_name.clone();
-        assert_eq!(all.named(&instance_name("b", "d")).map(node).as_deref(), Some("b"));
+        assert_eq!(
+            all.named(&instance_name(DriverOn { driver: "d", node: "b" })).map(node).as_deref(),
+            Some("b")
+        );
         assert_eq!(all.on("b").map(node).collect::<Vec<_>>(), ["b"]);
         assert_eq!(all.forgetful().map(node).collect::<Vec<_>>(), ["a"]);
         assert_eq!(all.serving().map(node).collect::<Vec<_>>(), ["a"]);

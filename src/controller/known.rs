@@ -104,14 +104,14 @@ impl Known {
     /// Whether no call of a controller instance can be running, as the caches say: its agent has been silent for longer
     /// than any call takes, or is silent on a machine of which somebody vouches that it is off (rule R2).
     pub(crate) fn looks_dead(&self, node: &str, silent: Option<Duration>) -> bool {
-        let off = || self.nodes.get("", node).is_some_and(|n| n.is_out_of_service());
+        let off = || self.nodes.get(node).is_some_and(|n| n.is_out_of_service());
         silent.is_some_and(|s| s > self.longest_call || off())
     }
 
     /// Whether an instance has had no Controller service for longer than any call takes, as far as this process has
     /// seen: its process is proven dead, or has none (rule R2).
     pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
-        let plugin = self.plugins.get("", &instance.spec.plugin_name);
+        let plugin = self.plugins.get(&instance.spec.plugin_name);
         self.gone.has_left(instance, plugin.as_deref(), self.longest_call)
     }
 }

@@ -133,7 +133,7 @@ pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
 fn is_over(ctx: &Context, claim: &ClaimSeen) -> bool {
     let Some(bound) = claim.assignment.as_ref().filter(|_| claim.uses().is_some()) else { return true };
     let agent = AgentOnNode::of_assignment(bound);
-    let now = ctx.nodes.get("", &bound.node_name);
+    let now = ctx.nodes.get(&bound.node_name);
     let there = now.map(|node| AgentOnNode { node_uid: node.uid().to_owned(), ..agent.clone() });
     ctx.leases.is_heard(&agent) || there.is_some_and(|agent| ctx.leases.is_heard(&agent))
 }

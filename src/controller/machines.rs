@@ -12,7 +12,7 @@ use crate::api::names::agent_lease_name;
 
 /// Has the observer of Leases forget the machines under the name of this node of which no object speaks any more.
 pub(crate) fn keep(known: &Known, node: &str) {
-    let now = known.nodes.get("", node).map(|node| node.uid().to_owned());
+    let now = known.nodes.get(node).map(|node| node.uid().to_owned());
     let attached = known.attachments.by_index(BY_NODE, node);
     let served = known.instances.by_index(BY_AGENT, node);
     let named: HashSet<String> = attached

@@ -12,6 +12,7 @@ use crate::api::{Attachment, PluginInstance};
 use crate::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
 use crate::heartbeat::AgentOnNode;
 use crate::heartbeat::lease::DURATION;
+use crate::k8s::Named;
 use crate::k8s::node::LeanNode;
 use crate::plugin;
 
@@ -43,7 +44,7 @@ pub(crate) fn is_silent(known: &Known, attachment: &Attachment) -> bool {
 
 /// What is known of an Attachment's node from the caches alone.
 pub(crate) fn cached_facts(known: &Known, attachment: &Attachment) -> NodeFacts {
-    node_facts(known, attachment, known.nodes.get("", &attachment.spec.node_name).as_deref())
+    node_facts(known, attachment, known.nodes.get(&attachment.spec.node_name).as_deref())
 }
 
 fn node_now(known: &Known, attachment: &Attachment, node: Option<&LeanNode>) -> NodeNow {
@@ -82,7 +83,7 @@ fn is_stale(known: &Known, instance: &PluginInstance) -> bool {
     if known.leases.is_heard(&agent) {
         return false;
     }
-    let lease = known.lease_cache.get(&known.namespace, &agent.lease);
+    let lease = known.lease_cache.get_in(Named { namespace: &known.namespace, name: &agent.lease });
     lease.is_none_or(|lease| is_out_of_date(&lease, Timestamp::now()))
 }
 
@@ -96,12 +97,12 @@ fn is_out_of_date(lease: &Lease, now: Timestamp) -> bool {
 
 /// Whether a node is in service: nothing new goes to one that is marked as off.
 pub(crate) fn in_service(known: &Known, node: &str) -> bool {
-    known.nodes.get("", node).is_some_and(|n| !n.is_out_of_service())
+    known.nodes.get(node).is_some_and(|n| !n.is_out_of_service())
 }
 
 /// Whether the Node of an instance is there and not marked as off.
 pub(crate) fn is_in_service(known: &Known, instance: &PluginInstance) -> bool {
-    let node = known.nodes.get("", &instance.spec.node_name);
+    let node = known.nodes.get(&instance.spec.node_name);
     node.is_some_and(|node| node.uid() == instance.spec.node_uid && !node.is_out_of_service())
 }
 

@@ -24,6 +24,7 @@ use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::heartbeat::Leftovers;
+use crate::k8s::Named;
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
 use crate::volume::{InstanceSeen, PluginSeen, driver_of_calls, handle_of};
@@ -160,7 +161,7 @@ pub(crate) fn is_selected(known: &Known, plugin: &Plugin, instance: &PluginInsta
         return true;
     }
     let name = &instance.spec.node_name;
-    let node = known.nodes.get("", name).filter(|node| node.uid() == instance.spec.node_uid);
+    let node = known.nodes.get(name).filter(|node| node.uid() == instance.spec.node_uid);
     plugin::may_control(plugin, name, node.as_ref().and_then(|node| node.metadata.labels.as_ref()))
 }
 
@@ -171,14 +172,14 @@ fn own_handle(known: &Known, volume_uid: Option<&str>) -> Option<Arc<VolumeHandl
 }
 
 pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
-    let volume = known.volumes.get(&key.namespace, &key.name);
+    let volume = known.volumes.get_in(Named { namespace: &key.namespace, name: &key.name });
     let claims = known.claims.by_index(BY_VOLUME, &key.to_string());
     let attachments = known.attachments.by_index(BY_VOLUME, &key.to_string());
     // A Volume that was removed by hand: what was made for it says what its undo needs.
     let left = attachments.first().filter(|_| volume.is_none());
     let plugin_name = volume.as_ref().map(|v| v.spec.plugin_name.as_str());
     let plugin_name = plugin_name.or_else(|| left.map(|a| a.spec.fixed.plugin_name.as_str()));
-    let plugin = plugin_name.and_then(|name| known.plugins.get("", name));
+    let plugin = plugin_name.and_then(|name| known.plugins.get(name));
     let recorded = match &volume {
         Some(volume) => own_handle(known, volume.metadata.uid.as_deref()),
         None => own_handle(known, left.map(|a| a.spec.volume.uid.as_str())),
@@ -196,8 +197,9 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let controls =
         |i: &&Arc<PluginInstance>| plugin.as_ref().is_none_or(|plugin| is_selected(known, plugin, i));
     let controlling: Vec<_> = instances.serving().filter(controls).cloned().collect();
-    let handle_name = id.as_ref().map(|id| lock::handle_name(&driver, id));
-    let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| known.handles.get("", n)));
+    let handle_name =
+        id.as_ref().map(|id| lock::handle_name(lock::DriverVolume { driver: &driver, handle: id }));
+    let handle = recorded.or_else(|| handle_name.as_ref().and_then(|n| known.handles.get(n)));
     let locks = handle_name.as_ref().map(|n| known.attachments.by_index(BY_HANDLE, n)).unwrap_or_default();
 
     let claims_seen: Vec<ClaimSeen> = claims.iter().map(|c| ClaimSeen::of(c)).collect();
@@ -217,7 +219,7 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
         unprepared: unprepared(&v.spec.plugin_name, plugin.as_deref(), handle.as_deref(), &instances),
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
     });
-    let caller = of_volume.and_then(|c| known.instances.get("", &c.instance));
+    let caller = of_volume.and_then(|c| known.instances.get(&c.instance));
     let drivers =
         std::iter::once(driver.as_str()).chain(caller.as_ref().map(|i| i.spec.driver_name.as_str()));
     let driver_of_calls = volume.as_deref().and_then(|v| driver_of_calls(v, drivers)).map(str::to_owned);
@@ -266,7 +268,7 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
 /// The name of a VolumeHandle of what CreateVolume made and nobody can use: by that it would be reported as mounted, and
 /// deleted.
 fn rejected_name(volume: &Volume, driver: &str) -> Option<String> {
-    Some(lock::handle_name(driver, &volume.rejected()?.volume_handle))
+    Some(lock::handle_name(lock::DriverVolume { driver, handle: &volume.rejected()?.volume_handle }))
 }
 
 /// Why no Attachment can be made yet: something that it would have to copy is not known, and whether the driver
@@ -370,7 +372,9 @@ fn nodes(
 
 /// Whether the agent's Lease says that its node has leftovers of this handle.
 fn is_unclean(known: &Known, instance: &PluginInstance, handle_name: &str) -> bool {
-    let lease = known.lease_cache.get(&known.namespace, &agent_lease_name(&instance.spec.agent));
+    let lease = known
+        .lease_cache
+        .get_in(Named { namespace: &known.namespace, name: &agent_lease_name(&instance.spec.agent) });
     lease.is_some_and(|lease| Leftovers::said_in(&lease).cover(handle_name))
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::k8s::ApiError;
 use crate::k8s::read::{get_live, look_through};
-use crate::volume::persistent_volume::{DriverVolume, LeanPersistentVolume, Naming};
+use crate::volume::persistent_volume::{CsiSource, LeanPersistentVolume, Naming};
 
 /// PersistentVolumes that are remembered to stand for a volume for certain. Each saves a LIST and decides nothing.
 const REMEMBERED: usize = 4096;
@@ -25,11 +25,11 @@ type Answer = Result<Option<Naming>, Arc<ApiError>>;
 /// Reads the PersistentVolumes, one reading at a time.
 pub(crate) struct PersistentVolumes {
     api: Api<LeanPersistentVolume>,
-    asked: Mutex<Vec<(DriverVolume, oneshot::Sender<Answer>)>>,
+    asked: Mutex<Vec<(CsiSource, oneshot::Sender<Answer>)>>,
     turn: tokio::sync::Mutex<()>,
     /// Names of those that certainly stood for a volume when they were last read. One that only may would hide another
     /// that certainly does and was made since.
-    last: Mutex<HashMap<DriverVolume, String>>,
+    last: Mutex<HashMap<CsiSource, String>>,
 }
 
 impl PersistentVolumes {
@@ -43,7 +43,7 @@ impl PersistentVolumes {
     }
 
     /// The PersistentVolume that stands for this volume, as etcd has it now. Where several do, one that certainly does.
-    pub(crate) async fn naming(&self, wanted: &DriverVolume) -> Result<Option<Naming>, ApiError> {
+    pub(crate) async fn naming(&self, wanted: &CsiSource) -> Result<Option<Naming>, ApiError> {
         if let Some(naming) = self.still_naming(wanted).await? {
             return Ok(Some(naming));
         }
@@ -55,7 +55,7 @@ impl PersistentVolumes {
             return answer.map_err(ApiError::Shared);
         }
         let asked = std::mem::take(&mut *self.asked.lock());
-        let all: HashSet<&DriverVolume> = asked.iter().map(|(wanted, _)| wanted).chain([wanted]).collect();
+        let all: HashSet<&CsiSource> = asked.iter().map(|(wanted, _)| wanted).chain([wanted]).collect();
         match self.read(&all).await {
             Ok(found) => {
                 let answer = found.get(wanted).cloned();
@@ -79,13 +79,13 @@ impl PersistentVolumes {
     }
 
     /// The PersistentVolume that certainly stood for the volume the last time, if it still does.
-    async fn still_naming(&self, wanted: &DriverVolume) -> Result<Option<Naming>, ApiError> {
+    async fn still_naming(&self, wanted: &CsiSource) -> Result<Option<Naming>, ApiError> {
         let Some(name) = self.last.lock().get(wanted).cloned() else { return Ok(None) };
         let live = get_live(&self.api, &name).await?;
         Ok(live.and_then(|live| live.names(wanted)).filter(|naming| naming.certain))
     }
 
-    fn remember(&self, wanted: &DriverVolume, naming: Option<&Naming>) {
+    fn remember(&self, wanted: &CsiSource, naming: Option<&Naming>) {
         let mut last = self.last.lock();
         match naming.filter(|naming| naming.certain) {
             None => drop(last.remove(wanted)),
@@ -98,8 +98,8 @@ impl PersistentVolumes {
         }
     }
 
-    async fn read(&self, all: &HashSet<&DriverVolume>) -> Result<HashMap<DriverVolume, Naming>, ApiError> {
-        let mut found: HashMap<DriverVolume, Naming> = HashMap::new();
+    async fn read(&self, all: &HashSet<&CsiSource>) -> Result<HashMap<CsiSource, Naming>, ApiError> {
+        let mut found: HashMap<CsiSource, Naming> = HashMap::new();
         look_through(&self.api, |page: Vec<LeanPersistentVolume>| {
             for one in &page {
                 for wanted in all {

@@ -26,8 +26,8 @@ fn asked(server: &Scripted) -> Vec<String> {
     server.asked().into_iter().map(|asked| asked.uri).collect()
 }
 
-fn volume(driver: &str, handle: &str) -> DriverVolume {
-    DriverVolume { driver: driver.into(), volume_handle: handle.into() }
+fn volume(driver: &str, handle: &str) -> CsiSource {
+    CsiSource { driver: driver.into(), volume_handle: handle.into() }
 }
 
 async fn name_of(all: &PersistentVolumes, handle: &str) -> Option<String> {

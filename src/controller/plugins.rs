@@ -13,7 +13,7 @@ use crate::plugin::{aggregate, in_order, older};
 
 /// Brings a Plugin's status up to date; writes only what differs.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
-    let Some(plugin) = ctx.plugins.get("", name) else { return Next::Done };
+    let Some(plugin) = ctx.plugins.get(name) else { return Next::Done };
     let instances = ctx.instances.by_index(BY_PLUGIN, name);
     let older = older(&plugin, &ctx.plugins.all());
     let selected = |i: &PluginInstance| is_selected(ctx, &plugin, i);

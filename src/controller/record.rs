@@ -58,7 +58,7 @@ async fn tell_all(
             continue;
         }
         let why = if let Waiting::NodeNotUsable { node, .. } = &why
-            && ctx.nodes.get("", node).is_none()
+            && ctx.nodes.get(node).is_none()
         {
             Waiting::no_such_node(node)
         } else {
@@ -91,7 +91,7 @@ fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
         return None;
     }
     if let Some(name) = holder.who.strip_prefix("Attachment/") {
-        return ctx.attachments.get("", name)?.metadata.creation_timestamp.clone();
+        return ctx.attachments.get(name)?.metadata.creation_timestamp.clone();
     }
     let (_, claim) = seen.each_claim().find(|(claim, _)| claim.key() == holder.who)?;
     let ready = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);

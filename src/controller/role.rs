@@ -22,9 +22,9 @@ use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
 use crate::heartbeat::{AgentOnNode, HeardAgent};
-use crate::k8s::events::Recorder;
+use crate::k8s::events::{Recorder, Role};
 use crate::k8s::lease::election::Timing;
-use crate::k8s::lease::{ApiLeases, Election, ElectionEnd};
+use crate::k8s::lease::{ApiLeases, Candidate, Election, ElectionEnd};
 use crate::k8s::watch::{WentBack, watch};
 use crate::k8s::{Next, Writer, queue};
 use crate::metrics::{Metrics, PassLabels, QueueLabels, StateLabels};
@@ -62,16 +62,12 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     let writer = Writer::new(client.clone(), metrics.clone());
     let lease_api = ApiLeases::new(Api::namespaced(client.clone(), &args.namespace), writer.clone());
     let identity = args.identity();
-    let recorder = Recorder::new(client.clone(), "controller", &identity);
+    let recorder = Recorder::new(client.clone(), Role::Controller, &identity);
     let known = Arc::new(Known::new(args.namespace.clone(), args.calls.deadlines().longest()));
     events::connect(&known);
-    let (election, leadership) = Election::new(
-        lease_api.clone(),
-        &args.lease_name,
-        &identity,
-        Timing::default(),
-        known.caution.clone(),
-    );
+    let candidate = Candidate { lease: args.lease_name.clone(), identity };
+    let (election, leadership) =
+        Election::new(lease_api.clone(), candidate, Timing::default(), known.caution.clone());
     let ctx = Arc::new(Context {
         known,
         persistent_volumes: PersistentVolumes::new(client.clone()),
@@ -252,7 +248,7 @@ fn degree(ctx: &Context, lease: &str, silent: Option<Duration>) -> Degree {
 fn listen_to_ghosts(ctx: &Context, before: &HashMap<String, Degree>) -> HashMap<String, Degree> {
     let mut now = HashMap::new();
     let mut ask = |controller: Option<&ControllerRef>, key: Key| {
-        let Some(c) = controller.filter(|c| ctx.instances.get("", &c.instance).is_none()) else { return };
+        let Some(c) = controller.filter(|c| ctx.instances.get(&c.instance).is_none()) else { return };
         let degree = *now.entry(c.agent.clone()).or_insert_with(|| {
             let lease = agent_lease_name(&c.agent);
             self::degree(ctx, &lease, ctx.leases.expired_for(&lease))

@@ -1,19 +1,22 @@
 //! One plugin process, and the one way in which every call is made.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
 use tracing::{Instrument, Span, field};
 
 use super::deadlines::Deadlines;
 use super::error::{CallError, Origin};
 use super::redact::Scrub;
-use super::rpc::Rpc;
+use super::rpc::CallRequest;
 
 /// The longest answer taken, in bytes. A page of ListVolumes has as many volumes as the driver likes.
-pub const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
+pub(super) const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
 
 /// A connected plugin process. Cheap to clone; all clones share one connection.
 ///
@@ -42,66 +45,61 @@ impl Plugin {
         self.peer.process
     }
 
-    pub(super) fn channel(&self) -> Channel {
-        self.channel.clone()
+    /// Asks something that concerns no volume and carries nothing secret.
+    pub(super) async fn ask<Q: CallRequest>(&self, question: &Q) -> Result<Q::Answer, CallError> {
+        self.call("", &Scrub::nothing(), question).await
     }
 
     /// Makes one call. `handle` is the volume's id for the trace, or empty; arguments are never traced.
     ///
     /// The deadline holds here and is told to the driver: a driver that hangs does not hold the caller.
-    pub(super) async fn call<Q, A, F>(
+    pub(super) async fn call<Q: CallRequest>(
         &self,
-        rpc: Rpc,
         handle: &str,
         scrub: &Scrub,
-        message: Q,
-        send: impl FnOnce(tonic::Request<Q>) -> F,
-    ) -> Result<A, CallError>
-    where
-        F: Future<Output = Result<tonic::Response<A>, tonic::Status>>,
-    {
+        message: &Q,
+    ) -> Result<Q::Answer, CallError> {
         let span = tracing::debug_span!(
             "csi",
-            rpc = rpc.name(),
+            rpc = Q::RPC.name(),
             volume = handle,
             code = field::Empty,
             milliseconds = field::Empty
         );
         let started = Instant::now();
-        let exchange = self.exchange(rpc, scrub, message, send).instrument(span.clone());
-        let result = exchange.await;
+        let result = self.exchange(scrub, message).instrument(span.clone()).await;
         conclude(&span, &result, started.elapsed());
         result
     }
 
-    async fn exchange<Q, A, F>(
-        &self,
-        rpc: Rpc,
-        scrub: &Scrub,
-        message: Q,
-        send: impl FnOnce(tonic::Request<Q>) -> F,
-    ) -> Result<A, CallError>
-    where
-        F: Future<Output = Result<tonic::Response<A>, tonic::Status>>,
-    {
-        let deadline = self.peer.deadlines.of(rpc);
-        let mut request = tonic::Request::new(message);
-        request.set_timeout(deadline);
-        match tokio::time::timeout(deadline, send(request)).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
+    async fn exchange<Q: CallRequest>(&self, scrub: &Scrub, message: &Q) -> Result<Q::Answer, CallError> {
+        let deadline = self.peer.deadlines.of(Q::RPC);
+        match tokio::time::timeout(deadline, self.send(message, deadline)).await {
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(status)) => {
-                let error = CallError::from_status(rpc, &status, scrub);
+                let error = CallError::from_status(Q::RPC, &status, scrub);
                 // The transport keeps the same deadline and may be a moment faster, with less to say.
                 let late = error.origin == Origin::Deadline;
-                Err(if late { CallError::deadline(rpc, deadline) } else { error })
+                Err(if late { CallError::deadline(Q::RPC, deadline) } else { error })
             }
-            Err(_) => Err(CallError::deadline(rpc, deadline)),
+            Err(_) => Err(CallError::deadline(Q::RPC, deadline)),
         }
+    }
+
+    /// Sends a request, as tonic's generated clients do.
+    async fn send<Q: CallRequest>(&self, message: &Q, deadline: Duration) -> Result<Q::Answer, Status> {
+        let mut client = Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_LIMIT);
+        let not_ready = |error| Status::unknown(format!("Service was not ready: {error}"));
+        client.ready().await.map_err(not_ready)?;
+        let mut request = Request::new(message.clone());
+        request.set_timeout(deadline);
+        let path = PathAndQuery::from_static(Q::RPC.path());
+        client.unary(request, path, ProstCodec::default()).await.map(Response::into_inner)
     }
 }
 
 fn conclude<A>(span: &Span, result: &Result<A, CallError>, took: Duration) {
-    let code = result.as_ref().map_or_else(|error| error.code, |_| tonic::Code::Ok);
+    let code = result.as_ref().map_or_else(|error| error.code, |_| Code::Ok);
     span.record("code", field::debug(code));
     span.record("milliseconds", u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
     span.in_scope(|| match result {

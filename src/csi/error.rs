@@ -79,12 +79,8 @@ impl CallError {
 
     /// The answer breaks a rule of CSI.
     pub(super) fn reply(rpc: Rpc, what: impl Into<String>) -> Self {
-        Self {
-            rpc,
-            code: Code::Internal,
-            message: format!("the driver's answer breaks CSI: {}", what.into()),
-            origin: Origin::Reply,
-        }
+        let message = format!("the driver's answer breaks CSI: {}", what.into());
+        Self { rpc, code: Code::Internal, message, origin: Origin::Reply }
     }
 
     /// The answer is as CSI wants it, and more than can be used.
@@ -95,12 +91,8 @@ impl CallError {
 
     /// No answer in time.
     pub(super) fn deadline(rpc: Rpc, after: std::time::Duration) -> Self {
-        Self {
-            rpc,
-            code: Code::DeadlineExceeded,
-            message: format!("no answer within {after:?}"),
-            origin: Origin::Deadline,
-        }
+        let message = format!("no answer within {after:?}");
+        Self { rpc, code: Code::DeadlineExceeded, message, origin: Origin::Deadline }
     }
 
     /// From what tonic returned.

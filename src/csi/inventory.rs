@@ -29,17 +29,12 @@ impl Plugin {
         &self,
         request: wire::ValidateVolumeCapabilitiesRequest,
     ) -> Result<Validation, CallError> {
-        const RPC: Rpc = Rpc::ValidateVolumeCapabilities;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::capabilities(&request.volume_capabilities))
             .and_then(|()| sizes::map("secrets", &request.secrets))
-            .map_err(|error| CallError::argument(RPC, &error))?;
+            .map_err(|error| CallError::argument(Rpc::ValidateVolumeCapabilities, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capabilities);
-        let answer = self
-            .call(RPC, &request.volume_id, &scrub, request.clone(), |request| async move {
-                self.controller().validate_volume_capabilities(request).await
-            })
-            .await?;
+        let answer = self.call(&request.volume_id, &scrub, &request).await?;
         Ok(compare(&request, &answer, &scrub))
     }
 }

@@ -11,7 +11,6 @@ use tonic::Code;
 use super::channel::Plugin;
 use super::error::{CallError, Origin};
 use super::proto::csi::v1 as wire;
-use super::redact::Scrub;
 use super::rpc::Rpc;
 use super::sizes::NODE_ID_LIMIT;
 
@@ -61,10 +60,7 @@ impl Plugin {
             max_entries: i32::try_from(max_entries).unwrap_or(i32::MAX),
             starting_token,
         };
-        self.call(RPC, "", &Scrub::nothing(), message, |request| async move {
-            self.controller().list_volumes(request).await
-        })
-        .await
+        self.ask(&message).await
     }
 }
 

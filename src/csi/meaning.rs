@@ -70,14 +70,23 @@ pub fn meaning(rpc: Rpc, code: Code) -> Meaning {
         Code::Ok => Meaning::Success,
         // CSI "Timeouts": the outcome of a call that ended early is unknown. ABORTED: an earlier call of ours runs yet.
         Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted => Meaning::StillRunning,
-        Code::ResourceExhausted => of_resource_exhausted(rpc),
+        // No room in this topology; the caller may try another one.
+        Code::ResourceExhausted if rpc == Rpc::CreateVolume => Meaning::Final,
+        // For ControllerPublishVolume the spec means that the node is full, but a gRPC stack sends the code on its own
+        // account too; the safe side is to detach before giving up. The attacher, the resizer, the snapshotter and
+        // kubelet all read it so.
+        Code::ResourceExhausted => Meaning::StillRunning,
         Code::InvalidArgument => Meaning::Infeasible,
-        Code::AlreadyExists => of_already_exists(rpc),
-        Code::OutOfRange => of_out_of_range(rpc),
+        // The name or target is taken with other arguments; the spec asks the caller to fix them.
+        Code::AlreadyExists if rpc.is_change() => Meaning::Infeasible,
+        // The size is impossible; the spec asks the caller to fix it.
+        Code::OutOfRange if rpc == Rpc::CreateVolume => Meaning::Infeasible,
         Code::NotFound if rpc.is_inverse() => Meaning::AlreadyGone,
+        // Attached elsewhere, published at another target, has snapshots: somebody else has to let go.
+        Code::FailedPrecondition if rpc == Rpc::DeleteVolume => Meaning::Blocked,
+        Code::FailedPrecondition if rpc.is_change() && rpc != Rpc::CreateVolume => Meaning::Blocked,
         // The caller checks and backs off.
-        Code::NotFound => Meaning::Final,
-        Code::FailedPrecondition => of_failed_precondition(rpc),
+        Code::AlreadyExists | Code::OutOfRange | Code::NotFound | Code::FailedPrecondition => Meaning::Final,
         // CSI "Error Scheme": the caller must not retry, and may read the capabilities again.
         Code::Unimplemented => Meaning::Unsupported,
         // The first three are not defined by CSI: a handler that failed and returned sends them, so it is not working
@@ -93,44 +102,6 @@ fn of_question(code: Code) -> Meaning {
         Code::Ok => Meaning::Success,
         Code::InvalidArgument | Code::OutOfRange => Meaning::Infeasible,
         Code::Unimplemented => Meaning::Unsupported,
-        _ => Meaning::Final,
-    }
-}
-
-/// CreateVolume: no room in this topology, try another one. For ControllerPublishVolume the spec means that the node
-/// is full, but a gRPC stack sends the code on its own account too; the safe side is to detach before giving up. The
-/// attacher, the resizer, the snapshotter and kubelet all read it so.
-fn of_resource_exhausted(rpc: Rpc) -> Meaning {
-    match rpc {
-        Rpc::CreateVolume => Meaning::Final,
-        _ => Meaning::StillRunning,
-    }
-}
-
-/// The name or target is taken with other arguments; the spec asks the caller to fix them.
-fn of_already_exists(rpc: Rpc) -> Meaning {
-    match rpc {
-        Rpc::CreateVolume | Rpc::ControllerPublishVolume | Rpc::NodeStageVolume | Rpc::NodePublishVolume => {
-            Meaning::Infeasible
-        }
-        _ => Meaning::Final,
-    }
-}
-
-/// The size is impossible; the spec asks the caller to fix it.
-fn of_out_of_range(rpc: Rpc) -> Meaning {
-    match rpc {
-        Rpc::CreateVolume => Meaning::Infeasible,
-        _ => Meaning::Final,
-    }
-}
-
-/// Attached elsewhere, published at another target, has snapshots: somebody else has to let go.
-fn of_failed_precondition(rpc: Rpc) -> Meaning {
-    match rpc {
-        Rpc::DeleteVolume | Rpc::ControllerPublishVolume | Rpc::NodeStageVolume | Rpc::NodePublishVolume => {
-            Meaning::Blocked
-        }
         _ => Meaning::Final,
     }
 }

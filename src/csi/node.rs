@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::capability::{NodeCapability, known};
-use super::channel::{ANSWER_LIMIT, Plugin};
+use super::channel::Plugin;
 use super::error::CallError;
 use super::proto::csi::v1 as wire;
-use super::proto::csi::v1::node_client::NodeClient;
 use super::proto::csi::v1::node_service_capability::Type;
 use super::redact::{Scrub, mount_flags};
 use super::rpc::Rpc;
@@ -14,21 +13,9 @@ use super::secrets::FollowUp;
 use super::sizes;
 
 impl Plugin {
-    fn node(&self) -> NodeClient<tonic::transport::Channel> {
-        NodeClient::new(self.channel()).max_decoding_message_size(ANSWER_LIMIT)
-    }
-
     /// NodeGetCapabilities. Unknown ones are left out.
     pub async fn node_get_capabilities(&self) -> Result<BTreeSet<NodeCapability>, CallError> {
-        let answer = self
-            .call(
-                Rpc::NodeGetCapabilities,
-                "",
-                &Scrub::nothing(),
-                wire::NodeGetCapabilitiesRequest {},
-                |request| async move { self.node().node_get_capabilities(request).await },
-            )
-            .await?;
+        let answer = self.ask(&wire::NodeGetCapabilitiesRequest {}).await?;
         let kinds = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
         Ok(known(kinds.map(|Type::Rpc(rpc)| rpc.r#type)))
     }
@@ -38,30 +25,19 @@ impl Plugin {
     /// Fails with `Origin::Reply` if the node id is empty or too long, the limit negative, or the topology more than a
     /// PluginInstance has room for.
     pub async fn node_get_info(&self) -> Result<wire::NodeGetInfoResponse, CallError> {
-        const RPC: Rpc = Rpc::NodeGetInfo;
-        let answer = self
-            .call(RPC, "", &Scrub::nothing(), wire::NodeGetInfoRequest {}, |request| async move {
-                self.node().node_get_info(request).await
-            })
-            .await?;
+        let answer = self.ask(&wire::NodeGetInfoRequest {}).await?;
         node_info(answer)
     }
 
     /// NodeStageVolume (needs STAGE_UNSTAGE_VOLUME). Repeated with the same arguments it is success again.
     pub async fn node_stage_volume(&self, request: wire::NodeStageVolumeRequest) -> Result<(), CallError> {
-        const RPC: Rpc = Rpc::NodeStageVolume;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::path("staging_target_path", &request.staging_target_path))
             .and_then(|()| sizes::capabilities(request.volume_capability.as_slice()))
             .and_then(|()| sizes::map("secrets", &request.secrets))
-            .map_err(|error| CallError::argument(RPC, &error))?;
+            .map_err(|error| CallError::argument(Rpc::NodeStageVolume, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capability);
-        let id = request.volume_id.clone();
-        self.call(RPC, &id, &scrub, request, |request| async move {
-            self.node().node_stage_volume(request).await
-        })
-        .await?;
-        Ok(())
+        self.call(&request.volume_id, &scrub, &request).await.map(drop)
     }
 
     /// NodeUnstageVolume (needs STAGE_UNSTAGE_VOLUME). A volume that is not staged there is success.
@@ -69,18 +45,12 @@ impl Plugin {
         &self,
         call: FollowUp<wire::NodeUnstageVolumeRequest>,
     ) -> Result<(), CallError> {
-        const RPC: Rpc = Rpc::NodeUnstageVolume;
         let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::path("staging_target_path", &request.staging_target_path))
-            .map_err(|error| CallError::argument(RPC, &error))?;
+            .map_err(|error| CallError::argument(Rpc::NodeUnstageVolume, &error))?;
         let scrub = Scrub::of_flags(&BTreeMap::new(), &earlier_flags);
-        let id = request.volume_id.clone();
-        self.call(RPC, &id, &scrub, request, |request| async move {
-            self.node().node_unstage_volume(request).await
-        })
-        .await?;
-        Ok(())
+        self.call(&request.volume_id, &scrub, &request).await.map(drop)
     }
 
     /// NodePublishVolume. Repeated with the same arguments it is success again. The flags with which it was staged are not
@@ -89,22 +59,16 @@ impl Plugin {
         &self,
         call: FollowUp<wire::NodePublishVolumeRequest>,
     ) -> Result<(), CallError> {
-        const RPC: Rpc = Rpc::NodePublishVolume;
         let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::optional_path("staging_target_path", &request.staging_target_path))
             .and_then(|()| sizes::path("target_path", &request.target_path))
             .and_then(|()| sizes::capabilities(request.volume_capability.as_slice()))
             .and_then(|()| sizes::map("secrets", &request.secrets))
-            .map_err(|error| CallError::argument(RPC, &error))?;
+            .map_err(|error| CallError::argument(Rpc::NodePublishVolume, &error))?;
         let own = request.volume_capability.iter().flat_map(mount_flags);
         let scrub = Scrub::of_flags(&request.secrets, own.chain(&earlier_flags));
-        let id = request.volume_id.clone();
-        self.call(RPC, &id, &scrub, request, |request| async move {
-            self.node().node_publish_volume(request).await
-        })
-        .await?;
-        Ok(())
+        self.call(&request.volume_id, &scrub, &request).await.map(drop)
     }
 
     /// NodeUnpublishVolume. A path at which nothing is published is success.
@@ -112,18 +76,12 @@ impl Plugin {
         &self,
         call: FollowUp<wire::NodeUnpublishVolumeRequest>,
     ) -> Result<(), CallError> {
-        const RPC: Rpc = Rpc::NodeUnpublishVolume;
         let FollowUp { request, earlier_flags } = call;
         sizes::id("volume_id", &request.volume_id)
             .and_then(|()| sizes::path("target_path", &request.target_path))
-            .map_err(|error| CallError::argument(RPC, &error))?;
+            .map_err(|error| CallError::argument(Rpc::NodeUnpublishVolume, &error))?;
         let scrub = Scrub::of_flags(&BTreeMap::new(), &earlier_flags);
-        let id = request.volume_id.clone();
-        self.call(RPC, &id, &scrub, request, |request| async move {
-            self.node().node_unpublish_volume(request).await
-        })
-        .await?;
-        Ok(())
+        self.call(&request.volume_id, &scrub, &request).await.map(drop)
     }
 }
 

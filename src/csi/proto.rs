@@ -3,6 +3,15 @@
 //! Names and fields are the protocol's own, so their documentation is the protocol's too. Messages that carry secrets,
 //! contexts, parameters or mount flags print only how many entries these have.
 
+#![allow(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
 /// Everything of `proto/`, imports included, as an encoded `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
@@ -20,14 +29,6 @@ pub struct Timestamp {
 /// The Container Storage Interface.
 pub mod csi {
     /// Version 1 of the interface; 1.12 with its alpha parts.
-    #[allow(
-        missing_docs,
-        clippy::all,
-        clippy::pedantic,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic
-    )]
     pub mod v1 {
         tonic::include_proto!("csi.v1");
         include!(concat!(env!("OUT_DIR"), "/redacted.rs"));
@@ -37,14 +38,6 @@ pub mod csi {
 /// How a plugin registers with a kubelet, `pluginregistration` version 1.
 pub mod registration {
     /// The messages and the service.
-    #[allow(
-        missing_docs,
-        clippy::all,
-        clippy::pedantic,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic
-    )]
     pub mod v1 {
         tonic::include_proto!("pluginregistration");
     }

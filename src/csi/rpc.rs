@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::proto::csi::v1 as wire;
+
 /// One of CSI's services. A driver may serve them from several processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Service {
@@ -24,8 +26,16 @@ enum Kind {
     Inverse,
 }
 
+/// A request message, which says by its type what call it is for and what message answers it.
+pub(super) trait CallRequest: prost::Message + Clone + 'static {
+    /// The call.
+    const RPC: Rpc;
+    /// The message that answers it.
+    type Answer: prost::Message + Default + 'static;
+}
+
 macro_rules! rpcs {
-    ($($(#[$doc:meta])+ $name:ident: $service:ident $kind:ident;)+) => {
+    ($($(#[$doc:meta])+ $name:ident: $service:ident $kind:ident, $request:ident -> $answer:ident;)+) => {
         /// One CSI call. The variants are the protocol's own method names.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rpc {
@@ -44,48 +54,60 @@ macro_rules! rpcs {
                 }
             }
 
+            /// Where a server of the protocol has the method.
+            pub(super) fn path(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!("/csi.v1.", stringify!($service), "/", stringify!($name)),)+
+                }
+            }
+
             const fn facts(self) -> (Service, Kind) {
                 match self {
                     $(Self::$name => (Service::$service, Kind::$kind),)+
                 }
             }
         }
+
+        $(impl CallRequest for wire::$request {
+            const RPC: Rpc = Rpc::$name;
+            type Answer = wire::$answer;
+        })+
     };
 }
 
 rpcs! {
     /// Identity: name and version.
-    GetPluginInfo: Identity Question;
+    GetPluginInfo: Identity Question, GetPluginInfoRequest -> GetPluginInfoResponse;
     /// Identity: which services there are.
-    GetPluginCapabilities: Identity Question;
+    GetPluginCapabilities: Identity Question, GetPluginCapabilitiesRequest -> GetPluginCapabilitiesResponse;
     /// Identity: is it ready.
-    Probe: Identity Question;
+    Probe: Identity Question, ProbeRequest -> ProbeResponse;
     /// Controller: which optional calls there are.
-    ControllerGetCapabilities: Controller Question;
+    ControllerGetCapabilities: Controller Question, ControllerGetCapabilitiesRequest -> ControllerGetCapabilitiesResponse;
     /// Controller: make a volume.
-    CreateVolume: Controller Change;
+    CreateVolume: Controller Change, CreateVolumeRequest -> CreateVolumeResponse;
     /// Controller: inverse of CreateVolume.
-    DeleteVolume: Controller Inverse;
+    DeleteVolume: Controller Inverse, DeleteVolumeRequest -> DeleteVolumeResponse;
     /// Controller: attach a volume to a node.
-    ControllerPublishVolume: Controller Change;
+    ControllerPublishVolume: Controller Change, ControllerPublishVolumeRequest -> ControllerPublishVolumeResponse;
     /// Controller: inverse of ControllerPublishVolume.
-    ControllerUnpublishVolume: Controller Inverse;
+    ControllerUnpublishVolume: Controller Inverse, ControllerUnpublishVolumeRequest -> ControllerUnpublishVolumeResponse;
     /// Controller: can a volume be used like this.
-    ValidateVolumeCapabilities: Controller Question;
+    ValidateVolumeCapabilities: Controller Question, ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse;
     /// Controller: one page of all volumes.
-    ListVolumes: Controller Question;
+    ListVolumes: Controller Question, ListVolumesRequest -> ListVolumesResponse;
     /// Node: which optional calls there are.
-    NodeGetCapabilities: Node Question;
+    NodeGetCapabilities: Node Question, NodeGetCapabilitiesRequest -> NodeGetCapabilitiesResponse;
     /// Node: its id, limit and topology.
-    NodeGetInfo: Node Question;
+    NodeGetInfo: Node Question, NodeGetInfoRequest -> NodeGetInfoResponse;
     /// Node: make a volume ready once per node.
-    NodeStageVolume: Node Change;
+    NodeStageVolume: Node Change, NodeStageVolumeRequest -> NodeStageVolumeResponse;
     /// Node: inverse of NodeStageVolume.
-    NodeUnstageVolume: Node Inverse;
+    NodeUnstageVolume: Node Inverse, NodeUnstageVolumeRequest -> NodeUnstageVolumeResponse;
     /// Node: show a volume at a target path.
-    NodePublishVolume: Node Change;
+    NodePublishVolume: Node Change, NodePublishVolumeRequest -> NodePublishVolumeResponse;
     /// Node: inverse of NodePublishVolume.
-    NodeUnpublishVolume: Node Inverse;
+    NodeUnpublishVolume: Node Inverse, NodeUnpublishVolumeRequest -> NodeUnpublishVolumeResponse;
 }
 
 impl Rpc {
@@ -99,6 +121,11 @@ impl Rpc {
     #[must_use]
     pub fn is_question(self) -> bool {
         self.facts().1 == Kind::Question
+    }
+
+    /// The call makes or changes something.
+    pub(super) fn is_change(self) -> bool {
+        self.facts().1 == Kind::Change
     }
 
     /// The call undoes another one.

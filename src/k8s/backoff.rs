@@ -7,21 +7,17 @@ use rand::Rng;
 /// How long to wait after the n-th failure in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    first: Duration,
-    max: Duration,
+    /// The delay after the first failure.
+    pub first: Duration,
+    /// The longest delay.
+    pub max: Duration,
 }
 
 impl Backoff {
     /// Per object: 1 s doubling to 5 min, without a limit on attempts.
-    pub const OBJECT: Self = Self::new(Duration::from_secs(1), Duration::from_secs(300));
+    pub const OBJECT: Self = Self { first: Duration::from_secs(1), max: Duration::from_secs(300) };
     /// Per watch: as client-go's reflector, 800 ms doubling to 30 s.
-    pub const WATCH: Self = Self::new(Duration::from_millis(800), Duration::from_secs(30));
-
-    /// A backoff that starts at `first` and never exceeds `max`.
-    #[must_use]
-    pub const fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max }
-    }
+    pub const WATCH: Self = Self { first: Duration::from_millis(800), max: Duration::from_secs(30) };
 
     /// Delay after `failures` failures in a row, the first being 1. Up to a fifth shorter than the
     /// exact power of two, so that objects which failed together do not return together.

@@ -3,29 +3,23 @@
 //! What is in it may be old, what is not in it may exist: presence may be acted on, because every write
 //! carries a resourceVersion; absence is confirmed by [`super::read`] (rule R1).
 
-use std::{collections::HashSet, fmt::Debug, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use kube::{Resource, core::ClusterResourceScope};
 use parking_lot::{Mutex, RwLock};
-use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 
-use super::store::{Change, IndexFn, Origin, Store, Uid, version};
+use super::read::Readable;
+use super::store::{Change, Index, IndexFn, Named, Origin, Store, Uid, version};
 use super::unreadable::{Unreadable, UnreadableSet};
 
 /// kubectl's copy of the object inside the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An object type that can be cached.
-pub trait Cached:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-}
-impl<K> Cached for K where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-}
+pub trait Cached: Readable + Send + Sync + 'static {}
+impl<K: Readable + Send + Sync + 'static> Cached for K {}
 
 type OnChange<K> = Arc<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
 
@@ -89,8 +83,8 @@ impl<K: Cached> Cache<K> {
 
     /// Adds an index. `keys` says under which keys an object is found.
     #[must_use]
-    pub fn with_index(self, name: &'static str, keys: IndexFn<K>) -> Self {
-        self.store.write().add_index(name, keys);
+    pub fn with_index(self, index: Index, keys: IndexFn<K>) -> Self {
+        self.store.write().add_index(index, keys);
         self
     }
 
@@ -108,10 +102,19 @@ impl<K: Cached> Cache<K> {
         self.unreadable.lock().all()
     }
 
-    /// The object of this name; `namespace` is empty for cluster-scoped kinds.
+    /// The object of this name, of a kind that has no namespaces.
     #[must_use]
-    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.store.read().by_name(namespace, name)
+    pub fn get(&self, name: &str) -> Option<Arc<K>>
+    where
+        K: Resource<Scope = ClusterResourceScope>,
+    {
+        self.get_in(Named { namespace: "", name })
+    }
+
+    /// The object of this name in its namespace.
+    #[must_use]
+    pub fn get_in(&self, named: Named<'_>) -> Option<Arc<K>> {
+        self.store.read().by_name(named)
     }
 
     /// The object with this UID.
@@ -123,7 +126,7 @@ impl<K: Cached> Cache<K> {
     /// The objects that `index` files under `key`, in the order of their UIDs. An index that was never
     /// added finds nothing.
     #[must_use]
-    pub fn by_index(&self, index: &str, key: &str) -> Vec<Arc<K>> {
+    pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
         self.store.read().by_index(index, key)
     }
 

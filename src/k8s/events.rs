@@ -46,6 +46,25 @@ words! {
     }
 }
 
+/// Which of moor's roles reports an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The controller.
+    Controller,
+    /// The agent of a node.
+    Agent,
+}
+
+impl Role {
+    /// The role's name, as an Event's reportingController.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Controller => "moor.dev/controller",
+            Self::Agent => "moor.dev/agent",
+        }
+    }
+}
+
 /// Publishes Events. Needs `create` and `patch` on events.events.k8s.io; repeated ones become a series.
 #[derive(Clone)]
 pub struct Recorder {
@@ -53,10 +72,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Events are reported as `moor-<role>`, by this instance (Pod or node name).
+    /// A recorder of the Events of an instance (Pod or node name) of a role.
     #[must_use]
-    pub fn new(client: Client, role: &str, instance: &str) -> Self {
-        let reporter = Reporter { controller: format!("moor.dev/{role}"), instance: Some(instance.into()) };
+    pub fn new(client: Client, role: Role, instance: &str) -> Self {
+        let reporter = Reporter { controller: role.name().into(), instance: Some(instance.into()) };
         Self { inner: KubeRecorder::new(client, reporter) }
     }
 

@@ -23,6 +23,7 @@ pub(crate) use cache::Cache;
 pub(crate) use error::ApiError;
 pub use events::EventReason;
 pub(crate) use queue::{Next, Queue};
+pub(crate) use store::{Index, Named};
 pub(crate) use update::Written;
 pub(crate) use write::{Created, Writer};
 

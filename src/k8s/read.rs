@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::error::{ApiError, Request};
+use super::store::Named;
 
 /// Longest wait for one answer.
 pub const DEADLINE: Duration = Duration::from_secs(15);
@@ -18,13 +19,14 @@ const PAGE: u32 = 500;
 /// How often a LIST starts over because its continue token expired.
 const RESTARTS: u32 = 3;
 
+/// An object type that can be read.
+pub trait Readable: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned {}
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned> Readable for K {}
+
 /// The object of this name as etcd has it now, or None if there is none. An answer that does not name
 /// the object (missing CRD, a proxy's 404) is an error. An object that cannot be read is an error too.
-pub async fn get_live<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let request = request::<K>("get", "", api.namespace(), name);
+pub async fn get_live<K: Readable>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError> {
+    let request = request(api, "get", name);
     match within(&request, api.get_with(name, &GetParams::default())).await {
         Ok(object) => Ok(Some(object)),
         Err(ApiError::Gone(_)) => Ok(None),
@@ -34,10 +36,7 @@ where
 
 /// The objects that match a field selector, as etcd has them now. One object that cannot be read fails
 /// the whole list: leaving it out would claim its absence.
-pub async fn list_live<K>(api: &Api<K>, fields: Option<&str>) -> Result<Vec<K>, ApiError>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
+pub async fn list_live<K: Readable>(api: &Api<K>, fields: Option<&str>) -> Result<Vec<K>, ApiError> {
     let mut items = Vec::new();
     pages(api, fields, |page, is_first| {
         if is_first {
@@ -52,26 +51,20 @@ where
 
 /// Shows all objects to `look`, as etcd has them now and page by page, until it breaks. No more than a page is in memory.
 /// What was shown may be shown again: a LIST whose continue token has expired starts anew.
-pub async fn look_through<K>(
+pub async fn look_through<K: Readable>(
     api: &Api<K>,
     mut look: impl FnMut(Vec<K>) -> ControlFlow<()>,
-) -> Result<(), ApiError>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
+) -> Result<(), ApiError> {
     pages(api, None, |page, _| look(page)).await
 }
 
 /// The pages of a LIST, each with whether it is the first.
-async fn pages<K>(
+async fn pages<K: Readable>(
     api: &Api<K>,
     fields: Option<&str>,
     mut look: impl FnMut(Vec<K>, bool) -> ControlFlow<()>,
-) -> Result<(), ApiError>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let request = request::<K>("list", "", api.namespace(), fields.unwrap_or_default());
+) -> Result<(), ApiError> {
+    let request = request(api, "list", fields.unwrap_or_default());
     // No resourceVersion: the API server asks etcd for the newest.
     let first =
         ListParams { field_selector: fields.map(Into::into), limit: Some(PAGE), ..ListParams::default() };
@@ -95,28 +88,20 @@ where
 }
 
 /// The revision at which etcd is now, by a LIST of one object.
-pub async fn revision<K>(api: &Api<K>) -> Result<u64, ApiError>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let request = request::<K>("list", "", api.namespace(), "");
+pub async fn revision<K: Readable>(api: &Api<K>) -> Result<u64, ApiError> {
+    let request = request(api, "list", "");
     let listed = within(&request, api.list_metadata(&ListParams::default().limit(1))).await?;
     let version = listed.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
     version.ok_or(ApiError::Invalid { request, message: "the list has no resourceVersion".into() })
 }
 
 /// Names a request for its errors.
-pub(super) fn request<K>(
-    verb: &'static str,
-    sub: &'static str,
-    namespace: Option<&str>,
-    name: &str,
-) -> Request
-where
-    K: Resource<DynamicType = ()>,
-{
-    let object = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
-    Request { verb, kind: K::kind(&()).into_owned(), subresource: sub, object }
+pub(super) fn request<K: Readable>(api: &Api<K>, verb: &'static str, name: &str) -> Request {
+    let object = match api.namespace() {
+        Some(namespace) => Named { namespace, name }.to_string(),
+        None => name.to_owned(),
+    };
+    Request { verb, kind: K::kind(&()).into_owned(), subresource: "", object }
 }
 
 /// Bounds a request by [`DEADLINE`] and sorts its error.

@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::{
     error::ApiError,
     read::{request, within},
+    store::Named,
 };
 
 /// The data of one Secret. Debug shows the keys only.
@@ -52,14 +53,14 @@ struct Body {
 }
 
 /// Reads a Secret live.
-pub async fn fetch(client: &Client, namespace: &str, name: &str) -> Result<SecretData, SecretError> {
-    let secret = format!("{namespace}/{name}");
+pub async fn fetch(client: &Client, secret: Named<'_>) -> Result<SecretData, SecretError> {
+    let Named { namespace, name } = secret;
     if !is_name(name) {
         // It is not put into the path of a request, where it could mean another object.
-        return Err(SecretError::Unusable(format!("{secret:?} is no name of a Secret")));
+        return Err(SecretError::Unusable(format!("\"{secret}\" is no name of a Secret")));
     }
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let asked = request::<Secret>("get", "", Some(namespace), name);
+    let asked = request(&api, "get", name);
     let get = async {
         // Not Api::get: the client logs an answer that it cannot read, with all that is in it.
         let path = Path::new(api.resource_url());
@@ -71,10 +72,10 @@ pub async fn fetch(client: &Client, namespace: &str, name: &str) -> Result<Secre
     };
     let text = match within(&asked, get).await {
         Ok(text) => text,
-        Err(ApiError::Gone(_)) => return Err(SecretError::NotFound(secret)),
+        Err(ApiError::Gone(_)) => return Err(SecretError::NotFound(secret.to_string())),
         Err(other) => return Err(SecretError::Unreadable(other)),
     };
-    parse(&text, &secret)
+    parse(&text).map_err(|why| SecretError::Unusable(format!("Secret {secret}: {why}")))
 }
 
 /// Whether a Secret may have this name. What the API server would refuse by itself is not checked.
@@ -83,16 +84,15 @@ fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(known)
 }
 
-fn parse(text: &str, secret: &str) -> Result<SecretData, SecretError> {
+/// The content of a Secret as the API server sends it, or why it cannot be used.
+fn parse(text: &str) -> Result<SecretData, String> {
     let Ok(body) = serde_json::from_str::<Body>(text) else {
-        return Err(SecretError::Unusable(format!("Secret {secret}: the answer is not a Secret")));
+        return Err("the answer is not a Secret".into());
     };
     let entries =
         body.data.unwrap_or_default().into_iter().map(|(key, value)| match String::from_utf8(value.0) {
             Ok(value) => Ok((key, value)),
-            Err(_) => Err(SecretError::Unusable(format!(
-                "Secret {secret}: the value of key {key} is not UTF-8, and CSI has only strings"
-            ))),
+            Err(_) => Err(format!("the value of key {key} is not UTF-8, and CSI has only strings")),
         });
     entries.collect::<Result<_, _>>().map(SecretData)
 }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn values_are_decoded_and_never_printed() {
-        let data = parse(r#"{"data":{"user":"YWRtaW4=","key":"aHVudGVyMg=="}}"#, "ns/s").unwrap();
+        let data = parse(r#"{"data":{"user":"YWRtaW4=","key":"aHVudGVyMg=="}}"#).unwrap();
         assert_eq!(format!("{data:?}"), r#"{"key", "user"}"#);
         assert_eq!(data.reveal()["key"], "hunter2");
     }
@@ -116,24 +116,23 @@ mod tests {
         let (server, client) =
             Scripted::start(vec![Answer::Json(json!({"data": {"user": "YWRtaW4="}}))]).await;
         for name in ["s?a=b", "../../other/secrets/s", "..", "s/t", "s#", "s%2f", "S", ""] {
-            let error = fetch(&client, "ns", name).await.unwrap_err();
+            let error = fetch(&client, Named { namespace: "ns", name }).await.unwrap_err();
             assert!(error.to_string().ends_with("\" is no name of a Secret"), "{name}: {error}");
         }
-        assert_eq!(fetch(&client, "ns", "s-1.a").await.unwrap().reveal()["user"], "admin");
+        assert_eq!(
+            fetch(&client, Named { namespace: "ns", name: "s-1.a" }).await.unwrap().reveal()["user"],
+            "admin"
+        );
         let asked: Vec<_> = server.asked().into_iter().map(|asked| asked.uri).collect();
         assert_eq!(asked, ["/api/v1/namespaces/ns/secrets/s-1.a"]);
     }
 
     #[test]
     fn errors_name_the_key_and_not_the_value() {
-        let error = parse(r#"{"data":{"cert":"/w=="}}"#, "ns/s").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "Secret ns/s: the value of key cert is not UTF-8, and CSI has only strings"
-        );
-        assert!(!format!("{error:?}").contains("ff"));
-        let error = parse("hunter2", "ns/s").unwrap_err();
-        assert_eq!(error.to_string(), "Secret ns/s: the answer is not a Secret");
-        assert_eq!(parse("{}", "ns/s").unwrap(), SecretData::default());
+        let error = parse(r#"{"data":{"cert":"/w=="}}"#).unwrap_err();
+        assert_eq!(error, "the value of key cert is not UTF-8, and CSI has only strings");
+        let error = parse("hunter2").unwrap_err();
+        assert_eq!(error, "the answer is not a Secret");
+        assert_eq!(parse("{}").unwrap(), SecretData::default());
     }
 }

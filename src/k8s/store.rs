@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    fmt,
     sync::Arc,
 };
 
@@ -23,6 +24,33 @@ const TOMBSTONES: usize = 8192;
 
 /// Computes the keys under which an index finds an object.
 pub(super) type IndexFn<K> = fn(&K) -> Vec<String>;
+
+/// The name of an index of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Index(pub &'static str);
+
+/// The name of an object with its namespace, which is empty for a kind that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named<'a> {
+    /// The object's namespace.
+    pub namespace: &'a str,
+    /// The object's own name.
+    pub name: &'a str,
+}
+
+impl<'a> Named<'a> {
+    /// The name that an object's metadata say.
+    pub fn of(meta: &'a ObjectMeta) -> Self {
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        Self { namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() }
+    }
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
 
 /// Who delivered an object.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +77,8 @@ struct Entry<K> {
     unseen: Option<u8>,
 }
 
-struct Index<K> {
-    name: &'static str,
+struct Keyed<K> {
+    index: Index,
     keys: IndexFn<K>,
     map: HashMap<String, BTreeSet<Uid>>,
 }
@@ -81,7 +109,7 @@ impl Tombstones {
 pub(super) struct Store<K> {
     entries: HashMap<Uid, Entry<K>>,
     names: HashMap<String, HashMap<String, Uid>>,
-    indexes: Vec<Index<K>>,
+    indexes: Vec<Keyed<K>>,
     tombstones: Tombstones,
     streams: u8,
     highest: u64,
@@ -101,8 +129,8 @@ impl<K: Resource> Store<K> {
     }
 
     /// Adds an index; called before the first object arrives.
-    pub fn add_index(&mut self, name: &'static str, keys: IndexFn<K>) {
-        self.indexes.push(Index { name, keys, map: HashMap::new() });
+    pub fn add_index(&mut self, index: Index, keys: IndexFn<K>) {
+        self.indexes.push(Keyed { index, keys, map: HashMap::new() });
     }
 
     /// Takes in an object as of its resourceVersion.
@@ -118,7 +146,7 @@ impl<K: Resource> Store<K> {
             return self.bury(&uid, u64::MAX).into_iter().collect();
         }
         let mut changes = Vec::new();
-        if let Some(holder) = self.uid_of(namespace(meta), name(meta)).filter(|holder| **holder != *uid) {
+        if let Some(holder) = self.uid_of(Named::of(meta)).filter(|holder| **holder != uid).cloned() {
             // Names are taken in the order of resource versions: the older of the two no longer exists.
             if self.entries.get(&holder).is_some_and(|entry| entry.version > version) {
                 self.tombstones.put(&uid, u64::MAX);
@@ -147,7 +175,8 @@ impl<K: Resource> Store<K> {
         }
         let object = Arc::new(object);
         let meta = object.meta();
-        self.names.entry(namespace(meta).into()).or_default().insert(name(meta).into(), uid.clone());
+        let Named { namespace, name } = Named::of(meta);
+        self.names.entry(namespace.into()).or_default().insert(name.into(), uid.clone());
         for index in &mut self.indexes {
             index.update(&uid, None, Some(&object));
         }
@@ -202,11 +231,11 @@ impl<K: Resource> Store<K> {
     pub fn bury(&mut self, uid: &Uid, version: u64) -> Option<Change<K>> {
         self.tombstones.put(uid, version);
         let entry = self.entries.remove(uid)?;
-        let meta = entry.object.meta();
-        if let Some(names) = self.names.get_mut(namespace(meta)) {
-            names.remove(name(meta));
+        let Named { namespace, name } = Named::of(entry.object.meta());
+        if let Some(names) = self.names.get_mut(namespace) {
+            names.remove(name);
             if names.is_empty() {
-                self.names.remove(namespace(meta));
+                self.names.remove(namespace);
             }
         }
         for index in &mut self.indexes {
@@ -215,17 +244,17 @@ impl<K: Resource> Store<K> {
         Some(Change { old: Some(entry.object), new: None })
     }
 
-    pub fn by_name(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.by_uid(&self.uid_of(namespace, name)?)
+    pub fn by_name(&self, named: Named<'_>) -> Option<Arc<K>> {
+        self.by_uid(self.uid_of(named)?)
     }
 
     pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
         self.entries.get(uid).map(|entry| entry.object.clone())
     }
 
-    pub fn by_index(&self, index: &str, key: &str) -> Vec<Arc<K>> {
-        let found = self.indexes.iter().find(|candidate| candidate.name == index);
-        let uids = found.and_then(|index| index.map.get(key));
+    pub fn by_index(&self, index: Index, key: &str) -> Vec<Arc<K>> {
+        let found = self.indexes.iter().find(|keyed| keyed.index == index);
+        let uids = found.and_then(|keyed| keyed.map.get(key));
         uids.into_iter().flatten().filter_map(|uid| self.by_uid(uid)).collect()
     }
 
@@ -238,8 +267,8 @@ impl<K: Resource> Store<K> {
         self.highest
     }
 
-    fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
-        self.names.get(namespace)?.get(name).cloned()
+    fn uid_of(&self, named: Named<'_>) -> Option<&Uid> {
+        self.names.get(named.namespace)?.get(named.name)
     }
 }
 
@@ -252,7 +281,7 @@ impl<K> Entry<K> {
     }
 }
 
-impl<K> Index<K> {
+impl<K> Keyed<K> {
     fn update(&mut self, uid: &Uid, old: Option<&K>, new: Option<&K>) {
         let before = old.map(self.keys).unwrap_or_default();
         let after = new.map(self.keys).unwrap_or_default();
@@ -283,14 +312,6 @@ fn finished(meta: &ObjectMeta) -> bool {
 /// Resource versions are compared as numbers (KEP-5504). One that is none counts as the oldest.
 pub(super) fn version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
-}
-
-fn namespace(meta: &ObjectMeta) -> &str {
-    meta.namespace.as_deref().unwrap_or_default()
-}
-
-fn name(meta: &ObjectMeta) -> &str {
-    meta.name.as_deref().unwrap_or_default()
 }
 
 fn bit(stream: u8) -> u8 {

@@ -37,7 +37,7 @@ fn uids(uids: &[&str]) -> HashSet<String> {
 }
 
 fn known(store: &Store<ConfigMap>, name: &str) -> Option<u64> {
-    store.by_name("ns", name).map(|object| version(&object.metadata))
+    store.by_name(Named { namespace: "ns", name }).map(|object| version(&object.metadata))
 }
 
 const A: Origin = Origin::Stream(0);
@@ -110,7 +110,10 @@ fn a_predecessor_that_arrives_late_does_not_displace_its_successor() {
     let mut store = Store::new(1);
     store.put(object("v", "u2", 9), Origin::Own);
     assert_eq!(versions(&store.put(object("v", "u1", 5), A)), []);
-    assert_eq!(store.by_name("ns", "v").unwrap().metadata.uid.as_deref(), Some("u2"));
+    assert_eq!(
+        store.by_name(Named { namespace: "ns", name: "v" }).unwrap().metadata.uid.as_deref(),
+        Some("u2")
+    );
     // Its DELETED must not take the name away from the successor.
     store.leave(&meta("v", "u1", 8), 0);
     assert_eq!(known(&store, "v"), Some(9));
@@ -163,7 +166,7 @@ fn an_own_write_waits_for_the_lists_of_all_streams() {
 #[test]
 fn indexes_follow_changes_and_removal() {
     let mut store = Store::new(1);
-    store.add_index("node", |object: &ConfigMap| {
+    store.add_index(Index("node"), |object: &ConfigMap| {
         object.data.iter().filter_map(|data| data.get("node").cloned()).collect()
     });
     let on = |node: &str, version| {
@@ -172,11 +175,14 @@ fn indexes_follow_changes_and_removal() {
         object
     };
     store.put(on("n1", 5), A);
-    assert_eq!(store.by_index("node", "n1").len(), 1);
+    assert_eq!(store.by_index(Index("node"), "n1").len(), 1);
     store.put(on("n2", 6), A);
-    assert_eq!((store.by_index("node", "n1").len(), store.by_index("node", "n2").len()), (0, 1));
+    assert_eq!(
+        (store.by_index(Index("node"), "n1").len(), store.by_index(Index("node"), "n2").len()),
+        (0, 1)
+    );
     store.leave(&meta("v", "u1", 7), 0);
-    assert_eq!(store.by_index("node", "n2").len(), 0);
+    assert_eq!(store.by_index(Index("node"), "n2").len(), 0);
     assert!(store.indexes.iter().all(|index| index.map.is_empty()), "no empty sets stay behind");
     assert!(store.names.is_empty());
 }

@@ -6,6 +6,7 @@
 
 use kube::{
     Api, Client, Resource, ResourceExt as _,
+    api::Preconditions,
     core::{ClusterResourceScope, NamespaceResourceScope, object::HasStatus},
 };
 use serde::Serialize;
@@ -91,9 +92,9 @@ impl Writer {
 
     /// Deletes the object with this UID, whatever its version. Its finalizers keep it.
     pub async fn delete_in<K: Written>(&self, cache: &Cache<K>, object: &K) -> Result<(), ApiError> {
-        let uid = object.meta().uid.as_deref().unwrap_or_default();
-        match self.delete(&self.api_of(object), &object.name_any(), uid, None).await? {
-            Deleted::Gone => cache.remove_confirmed(uid),
+        let conditions = Preconditions { uid: object.uid(), resource_version: None };
+        match self.delete(&self.api_of(object), &object.name_any(), conditions).await? {
+            Deleted::Gone => forget(cache, object),
             Deleted::Marked(marked) => cache.apply(*marked),
         }
         Ok(())

@@ -3,6 +3,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use super::super::store::Named;
 use super::{
     super::scripted_tests::{Answer, Scripted},
     *,
@@ -92,7 +93,7 @@ async fn it_lists_by_quorum_in_pages_and_watches_from_there() {
 async fn what_nobody_reads_is_not_kept() {
     let fixture = watching(vec![list(20, "", &[object("a", 5)]), Answer::Open(vec![])]).await;
     fixture.cache.synced().await;
-    let stored = fixture.cache.get("ns", "a").unwrap();
+    let stored = fixture.cache.get_in(Named { namespace: "ns", name: "a" }).unwrap();
     assert_eq!(stored.metadata.managed_fields, None);
     assert_eq!(stored.annotations().keys().collect::<Vec<_>>(), ["kept"]);
 }
@@ -114,16 +115,16 @@ async fn a_malformed_object_is_reported_and_stalls_nothing() {
     tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0));
     for _ in 0..500 {
         sleep(Duration::from_millis(10)).await;
-        if cache.get("ns", "c").is_some() {
+        if cache.get_in(Named { namespace: "ns", name: "c" }).is_some() {
             break;
         }
     }
     let mut unreadable: Vec<_> = cache.unreadable().into_iter().filter_map(|u| u.metadata.name).collect();
     unreadable.sort();
     assert_eq!(unreadable, ["a", "b"], "neither what was mended nor what is gone");
-    let known = cache.get("ns", "b").unwrap();
+    let known = cache.get_in(Named { namespace: "ns", name: "b" }).unwrap();
     assert_eq!(known.resource_version().unwrap(), "6", "what was known of it stays");
-    assert!(cache.get("ns", "c").is_some());
+    assert!(cache.get_in(Named { namespace: "ns", name: "c" }).is_some());
 }
 
 #[tokio::test]
@@ -222,5 +223,5 @@ async fn an_own_write_made_during_the_list_is_not_taken_for_history_going_back()
     sleep(Duration::from_millis(50)).await;
     cache.apply(serde_json::from_value(object("mine", 60)).unwrap());
     cache.finish_list(&HashSet::new(), 40, 0);
-    assert!(cache.get("ns", "mine").is_some(), "newer than the list");
+    assert!(cache.get_in(Named { namespace: "ns", name: "mine" }).is_some(), "newer than the list");
 }

@@ -11,19 +11,17 @@
 //!
 //! What the API server answers is returned here; [`super::update`] puts it into the cache of the kind.
 
-use std::fmt::Debug;
-
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
     core::{Status, object::HasStatus},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     error::{ApiError, Request},
-    read::{request, within},
+    read::{Readable, request, within},
 };
 use crate::metrics::{Metrics, WriteLabels};
 
@@ -96,16 +94,12 @@ impl Writer {
         after: &K::Status,
     ) -> Result<Option<K>, ApiError>
     where
-        K: Resource<DynamicType = ()>
-            + HasStatus<Status: Default + Serialize>
-            + Clone
-            + Debug
-            + DeserializeOwned,
+        K: Readable + HasStatus<Status: Default + Serialize>,
     {
         let none = K::Status::default();
         let Some(fields) = difference(object.status().unwrap_or(&none), after) else { return Ok(None) };
         let target = Target::of(object);
-        let request = request::<K>("patch", "status", api.namespace(), &target.name);
+        let request = Request { subresource: "status", ..request(api, "patch", &target.name) };
         let body = guard(&request, &target, json!({ "status": fields }))?;
         self.count(&request);
         let (params, patch) = (PatchParams::default(), Patch::Merge(body));
@@ -114,13 +108,15 @@ impl Writer {
 
     /// Writes what `after` has otherwise than `before`, in metadata and spec; a list is replaced whole. None: there is no
     /// difference.
-    pub async fn merge<K>(&self, api: &Api<K>, before: &K, after: &K) -> Result<Option<K>, ApiError>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
-    {
+    pub async fn merge<K: Readable + Serialize>(
+        &self,
+        api: &Api<K>,
+        before: &K,
+        after: &K,
+    ) -> Result<Option<K>, ApiError> {
         let Some(fields) = difference(before, after) else { return Ok(None) };
         let target = Target::of(before);
-        let request = request::<K>("patch", "", api.namespace(), &target.name);
+        let request = request(api, "patch", &target.name);
         let body = guard(&request, &target, fields)?;
         self.count(&request);
         let (params, patch) = (PatchParams::default(), Patch::Merge(body));
@@ -129,11 +125,12 @@ impl Writer {
 
     /// Creates an object under its name. The name is the guard, so it has to be one that says
     /// everything (an Attachment's is its lock); generated names are not for this.
-    pub async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<Created<K>, ApiError>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
-    {
-        let request = request::<K>("create", "", api.namespace(), &object.name_any());
+    pub async fn create<K: Readable + Serialize>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+    ) -> Result<Created<K>, ApiError> {
+        let request = request(api, "create", &object.name_any());
         self.count(&request);
         match within(&request, api.create(&PostParams::default(), object)).await {
             Ok(created) => Ok(Created::New(created)),
@@ -142,25 +139,20 @@ impl Writer {
         }
     }
 
-    /// Deletes the object with this UID, and only at this version if one is given.
-    pub async fn delete<K>(
+    /// Deletes the object under this name that meets the conditions: its UID, which must be given, and its version, if
+    /// that is given.
+    pub async fn delete<K: Readable>(
         &self,
         api: &Api<K>,
         name: &str,
-        uid: &str,
-        resource_version: Option<&str>,
-    ) -> Result<Deleted<K>, ApiError>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        let request = request::<K>("delete", "", api.namespace(), name);
-        if uid.is_empty() {
+        conditions: Preconditions,
+    ) -> Result<Deleted<K>, ApiError> {
+        let request = request(api, "delete", name);
+        if conditions.uid.is_none() {
             return Err(ApiError::Unguarded(request));
         }
-        let preconditions =
-            Preconditions { uid: Some(uid.into()), resource_version: resource_version.map(Into::into) };
         // Background: a deletion that waits for dependants would put a finalizer on our objects.
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let params = DeleteParams { preconditions: Some(conditions), ..DeleteParams::background() };
         self.count(&request);
         match within(&request, api.delete(name, &params)).await {
             Ok(answer) => Ok(answer.left().map_or(Deleted::Gone, |object| Deleted::Marked(Box::new(object)))),
@@ -172,15 +164,12 @@ impl Writer {
     /// Takes `finalizer` off an object that is being deleted. As the last one it goes by PUT, so that
     /// what the API server then removes is exactly what was read; beside foreign finalizers by patch,
     /// because the object lives on and a PUT would drop what our types do not know (trap B24). None: others hold it.
-    pub async fn remove_finalizer<K>(
+    pub async fn remove_finalizer<K: Readable + Serialize>(
         &self,
         api: &Api<K>,
         object: &K,
         finalizer: &str,
-    ) -> Result<Option<K>, ApiError>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
-    {
+    ) -> Result<Option<K>, ApiError> {
         let mut left = object.clone();
         left.finalizers_mut().retain(|f| f != finalizer);
         if !left.finalizers().is_empty() {
@@ -196,17 +185,18 @@ impl Writer {
 
     /// Takes the finalizers off an object as the API server has it. Our types do not tell an empty list from none, nor
     /// know the fields of a later version, and a rule that a field stays as it is tells both.
-    async fn replace_as_stored<K>(&self, api: &Api<K>, target: &Target) -> Result<K, ApiError>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
-    {
+    async fn replace_as_stored<K: Readable + Serialize>(
+        &self,
+        api: &Api<K>,
+        target: &Target,
+    ) -> Result<K, ApiError> {
         let kind = ApiResource::erase::<K>(&());
         let client = api.clone().into_client();
         let stored: Api<DynamicObject> = match api.namespace() {
             Some(namespace) => Api::namespaced_with(client, namespace, &kind),
             None => Api::all_with(client, &kind),
         };
-        let request = request::<K>("update", "", api.namespace(), &target.name);
+        let request = request(api, "update", &target.name);
         let mut object = within(&request, stored.get(&target.name)).await?;
         if object.metadata.uid.as_ref() != Some(&target.uid) {
             return Err(ApiError::Gone(request));
@@ -221,12 +211,9 @@ impl Writer {
     }
 
     /// Replaces an object that is wholly ours (a Lease). The resourceVersion in it is the guard.
-    pub async fn replace<K>(&self, api: &Api<K>, object: &K) -> Result<K, ApiError>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
-    {
+    pub async fn replace<K: Readable + Serialize>(&self, api: &Api<K>, object: &K) -> Result<K, ApiError> {
         let target = Target::of(object);
-        let request = request::<K>("update", "", api.namespace(), &target.name);
+        let request = request(api, "update", &target.name);
         if !target.guarded() {
             return Err(ApiError::Unguarded(request));
         }

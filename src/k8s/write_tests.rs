@@ -77,7 +77,7 @@ async fn without_uid_or_version_nothing_is_sent() {
         assert!(matches!(writer.merge(&api, &seen, &object(&["f"])).await, Err(ApiError::Unguarded(_))));
     }
     assert!(matches!(writer.replace(&api, &ConfigMap::default()).await, Err(ApiError::Unguarded(_))));
-    assert!(matches!(writer.delete(&api, "c", "", None).await, Err(ApiError::Unguarded(_))));
+    assert!(matches!(writer.delete(&api, "c", Preconditions::default()).await, Err(ApiError::Unguarded(_))));
     assert!(server.asked().is_empty());
 }
 
@@ -114,8 +114,20 @@ async fn a_deletion_is_guarded_by_uid() {
     let success = json!({"kind": "Status", "status": "Success", "metadata": {}});
     let marked = serde_json::to_value(object(&["f"])).unwrap();
     let (server, api, writer) = scripted(vec![Answer::Json(success), Answer::Json(marked)]).await;
-    assert_eq!(writer.delete(&api, "c", "u", None).await.unwrap(), Deleted::Gone);
-    assert!(matches!(writer.delete(&api, "c", "u", Some("7")).await.unwrap(), Deleted::Marked(_)));
+    assert_eq!(
+        writer
+            .delete(&api, "c", Preconditions { uid: Some("u".into()), resource_version: None })
+            .await
+            .unwrap(),
+        Deleted::Gone
+    );
+    assert!(matches!(
+        writer
+            .delete(&api, "c", Preconditions { uid: Some("u".into()), resource_version: Some("7".into()) })
+            .await
+            .unwrap(),
+        Deleted::Marked(_)
+    ));
     let asked = server.asked();
     assert_eq!(asked[0].body["preconditions"], json!({"uid": "u"}));
     assert_eq!(asked[1].body["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));

@@ -7,7 +7,7 @@ use crate::api::{AttachmentUid, ClaimUid};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
-use crate::volume::persistent_volume::{DriverVolume, Naming};
+use crate::volume::persistent_volume::{CsiSource, Naming};
 
 /// One live read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ pub enum Look {
     /// GET the Volume that the VolumeHandle names.
     Owner,
     /// LIST the PersistentVolumes for one that stands for this volume.
-    PersistentVolumes(DriverVolume),
+    PersistentVolumes(CsiSource),
     /// GET the Nodes and Leases of all who reported a mount from a node that is gone or off.
     EndedReports,
     /// GET the VolumeHandle of this name.

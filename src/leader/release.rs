@@ -28,7 +28,8 @@ pub(super) fn remove_handle(scene: &Scene<'_>) -> Result<Due, Look> {
 pub(super) fn free(scene: &Scene<'_>) -> Result<Due, Look> {
     let Some(volume) = scene.volume else { return Ok(Due::Nothing) };
     // The name in its status too: by now nobody may be left to say what the driver is called.
-    let computed = handle_of(volume).map(|id| lock::handle_name(scene.driver, id));
+    let computed = handle_of(volume)
+        .map(|id| lock::handle_name(lock::DriverVolume { driver: scene.driver, handle: id }));
     let recorded = volume.status.as_ref().and_then(|status| status.handle_name.clone());
     for name in computed.into_iter().chain(recorded) {
         let Some(owner) = scene.looked.owners.get(&name) else { return Err(Look::Handle { name }) };

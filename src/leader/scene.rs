@@ -9,7 +9,7 @@ use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, Verdict, VolumeSeen, admission};
 use crate::plugin::allow::NotAllowed;
 use crate::volume::PluginSeen;
-use crate::volume::persistent_volume::DriverVolume;
+use crate::volume::persistent_volume::CsiSource;
 
 /// One Volume with all that hangs on it, as the caches have it, and what was read live since.
 #[derive(Clone, Debug)]
@@ -83,8 +83,8 @@ impl<'a> Scene<'a> {
     }
 
     /// The volume that the Volume's driver knows by this id.
-    pub(super) fn of_driver(&self, id: &str) -> DriverVolume {
-        DriverVolume { driver: self.driver.to_owned(), volume_handle: id.to_owned() }
+    pub(super) fn of_driver(&self, id: &str) -> CsiSource {
+        CsiSource { driver: self.driver.to_owned(), volume_handle: id.to_owned() }
     }
 
     /// The Attachments of the VolumeHandle, by a quorum LIST.

@@ -9,7 +9,7 @@ use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::READY;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
-use crate::volume::persistent_volume::{DriverVolume, Naming};
+use crate::volume::persistent_volume::{CsiSource, Naming};
 use crate::volume::{Left, VolumeWaiting, handle_of};
 
 /// Creates the VolumeHandle, the lock on the driver's volume.
@@ -97,7 +97,7 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
         let plugin = volume.spec.plugin_name.clone();
         return Ok(Due::Wait(VolumeWaiting::DriverNotThere { plugin, left: Left::Rejected }));
     };
-    let made = DriverVolume { driver: driver.to_owned(), volume_handle: rejected.volume_handle.clone() };
+    let made = CsiSource { driver: driver.to_owned(), volume_handle: rejected.volume_handle.clone() };
     match named_by(scene, volume, made)? {
         Some(named) => keep_off(scene, volume, named),
         None => Ok(Due::Step(LeaderStep::AllowDeletion(true))),
@@ -106,7 +106,7 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
 
 /// The PersistentVolume that keeps this Volume off its storage. One that only may stand for the same does so for a handle
 /// that somebody named, and not for what the driver has just made.
-fn named_by<'a>(scene: &Scene<'a>, volume: &Volume, made: DriverVolume) -> Result<Option<&'a Naming>, Look> {
+fn named_by<'a>(scene: &Scene<'a>, volume: &Volume, made: CsiSource) -> Result<Option<&'a Naming>, Look> {
     match &scene.looked.named_by {
         None => Err(Look::PersistentVolumes(made)),
         Some(named) => {

@@ -1,34 +1,31 @@
 //! ControllerPublishVolume and its inverse: who may have a volume beside whom.
 
 use super::attachments::{Attachment, Attachments, load, token};
-use super::driver::{Call, Context, require_node_id, require_volume_id};
+use super::driver::{Call, Context, check_volume_id};
 use super::error::Error;
 use super::fence;
 use super::holding;
-use super::lock::Lock;
-use super::state::{NodeKey, NodeRecord, VolumeId, read_json, write_json};
+use super::state::{LockedVolume, NodeKey, NodeRecord, VolumeDir, VolumeId, read_json, write_json};
 use super::usage::{Mode, Terms, Usage};
 use super::volume;
-use crate::csi::proto::csi::v1::{
-    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse,
-};
+use crate::csi::proto::csi::v1 as wire;
+use crate::csi::sizes;
 
-/// Key in the publish context.
+/// The key in the publish context under which a node proves its attachment.
 const TOKEN: &str = "attachment";
 
-/// What a node needs before it may stage or publish: its own attachment, proven by the publish context.
+/// The attachment of this node, which it needs before it may stage or publish, and which the publish context proves.
 pub(super) fn prove(
     call: &Call<'_>,
-    id: &VolumeId,
+    volume: &VolumeDir,
     context: &Context,
     terms: Terms,
 ) -> Result<Attachment, Error> {
-    let Some(attachment) = load(call, id)?.remove(&call.driver.node_id) else {
-        let node = &call.driver.node_id;
+    let node = call.node_id();
+    let Some(attachment) = load(volume)?.remove(node) else {
         return Err(Error::OutOfOrder(format!(
             "volume {:?} is not attached to node {node:?}: ControllerPublishVolume comes first",
-            id.as_str()
+            volume.id
         )));
     };
     let token = context.get(TOKEN).ok_or(Error::Missing("publish_context"))?;
@@ -44,15 +41,14 @@ pub(super) fn prove(
     Ok(attachment)
 }
 
-/// Decides whether `node` may have the volume too: `Ok(true)` when it has it already.
+/// Decides whether `node` may have the volume too. The answer is `Ok(true)` when the node has it already.
 fn judge(volume: &VolumeId, table: &Attachments, node: &str, wanted: &Attachment) -> Result<bool, Error> {
     if let Some(found) = table.get(node) {
         if found.same_arguments(wanted) {
             return Ok(true);
         }
         return Err(Error::Different(format!(
-            "volume {:?} is attached to node {node:?} as {}{}, or with other mount flags",
-            volume.as_str(),
+            "volume {volume:?} is attached to node {node:?} as {}{}, or with other mount flags",
             found.terms,
             if found.readonly { " read-only" } else { "" },
         )));
@@ -80,47 +76,45 @@ fn judge(volume: &VolumeId, table: &Attachments, node: &str, wanted: &Attachment
 /// ControllerPublishVolume.
 pub(super) fn publish(
     call: &Call<'_>,
-    request: &ControllerPublishVolumeRequest,
-) -> Result<ControllerPublishVolumeResponse, Error> {
-    let id = require_volume_id(&request.volume_id);
-    require_node_id(&request.node_id)?;
+    request: &wire::ControllerPublishVolumeRequest,
+) -> Result<wire::ControllerPublishVolumeResponse, Error> {
+    check_volume_id(&request.volume_id)?;
+    sizes::node_id(&request.node_id)?;
     let usage = Usage::require(request.volume_capability.as_ref())?;
-    let id = id?;
-    let lock = call.state().lock_volume(&id)?;
-    volume::find(call, &id)?.check_context(&request.volume_context)?;
+    let volume = volume::open(call, &request.volume_id, &request.volume_context)?;
     let limit = find_node(call, &request.node_id)?;
-    let mut table = load(call, &id)?;
+    let mut table = load(&volume)?;
     let wanted = Attachment {
         token: token(),
         readonly: request.readonly,
         terms: usage.terms,
         flags: usage.flags_digest(),
     };
-    if !judge(&id, &table, &request.node_id, &wanted)? {
+    if !judge(&volume.id, &table, &request.node_id, &wanted)? {
         let key = NodeKey::of(&request.node_id);
         // Between counting and the new entry, no other volume may take the last place.
         let _held = (limit != 0).then(|| call.state().lock_node(&key)).transpose()?;
         check_room(call, &request.node_id, limit)?;
-        settle(call, &lock, &id, &table, wanted.is_writable())?;
+        settle(call, &volume, &table, wanted.is_writable())?;
         table.insert(request.node_id.clone(), wanted);
-        write_json(&call.state().attachments_file(&id), &table)?;
+        write_json(&volume.attachments(), &table)?;
     }
     let token = table.get(&request.node_id).map(|found| found.token.clone()).unwrap_or_default();
-    Ok(ControllerPublishVolumeResponse { publish_context: Context::from([(TOKEN.to_owned(), token)]) })
+    Ok(wire::ControllerPublishVolumeResponse { publish_context: Context::from([(TOKEN.to_owned(), token)]) })
 }
 
-/// The limit of a node that this instance can reach.
+/// How many volumes a node takes that this instance can reach; 0 is no limit.
 fn find_node(call: &Call<'_>, node_id: &str) -> Result<i64, Error> {
     let driver = call.driver;
     let unknown = || Error::NoNode(node_id.to_owned());
-    if !driver.shared && node_id != driver.node_id {
+    if !driver.args.shared && node_id != driver.args.node_id {
         return Err(unknown());
     }
     let record = read_json::<NodeRecord>(&driver.state.node_file(&NodeKey::of(node_id)))?;
     match record.filter(|record| record.node_id == node_id) {
         Some(record) => Ok(record.max_volumes),
-        // Its own process offers the Controller service alone.
-        None if node_id == driver.node_id => Ok(driver.max_volumes),
+        // The node has not registered, because its process offers the Controller service alone.
+        None if node_id == driver.args.node_id => Ok(driver.args.max_volumes_per_node),
         None => Err(unknown()),
     }
 }
@@ -130,29 +124,25 @@ fn check_room(call: &Call<'_>, node_id: &str, limit: i64) -> Result<(), Error> {
         return Ok(());
     }
     let mut count = 0;
-    for id in call.state().volume_ids()? {
-        count += i64::from(load(call, &id)?.contains_key(node_id));
+    for volume in call.state().volumes()? {
+        count += i64::from(load(&volume)?.contains_key(node_id));
     }
-    if count < limit { Ok(()) } else { Err(Error::NodeFull { node: node_id.to_owned(), limit }) }
+    if count < limit {
+        return Ok(());
+    }
+    Err(Error::Exhausted(format!("node {node_id:?} has {limit} volumes, its limit")))
 }
 
 /// Makes sure that what ended attachments have left behind does not write beside the new one.
-fn settle(
-    call: &Call<'_>,
-    lock: &Lock,
-    id: &VolumeId,
-    table: &Attachments,
-    writes: bool,
-) -> Result<(), Error> {
+fn settle(call: &Call<'_>, volume: &LockedVolume, table: &Attachments, writes: bool) -> Result<(), Error> {
     if !table.is_empty() && !writes {
         return Ok(());
     }
-    let ghost = fence::sweep(call, lock, id, table)?;
-    match ghost {
+    match fence::sweep(volume, table)? {
         None => Ok(()),
-        Some(_) if table.is_empty() => fence::renew(call, lock, id),
+        Some(_) if table.is_empty() => fence::renew(call, volume),
         Some(node) => Err(Error::AttachedElsewhere {
-            volume: id.as_str().to_owned(),
+            volume: volume.id.as_str().to_owned(),
             node,
             reason: "it was detached by force, and still has the device open",
         }),
@@ -163,36 +153,33 @@ fn settle(
 /// use there is cut off.
 pub(super) fn unpublish(
     call: &Call<'_>,
-    request: &ControllerUnpublishVolumeRequest,
-) -> Result<ControllerUnpublishVolumeResponse, Error> {
-    let done = Ok(ControllerUnpublishVolumeResponse {});
-    let id = match require_volume_id(&request.volume_id) {
-        Err(Error::NoVolume(_)) => return done,
-        id => id?,
-    };
-    if !request.node_id.is_empty() {
-        require_node_id(&request.node_id)?;
+    request: &wire::ControllerUnpublishVolumeRequest,
+) -> Result<wire::ControllerUnpublishVolumeResponse, Error> {
+    let done = Ok(wire::ControllerUnpublishVolumeResponse {});
+    check_volume_id(&request.volume_id)?;
+    let every_node = request.node_id.is_empty();
+    if !every_node {
+        sizes::node_id(&request.node_id)?;
     }
-    let lock = call.state().lock_volume(&id)?;
-    if volume::load(call, &id)?.is_none() {
+    let Some(volume) = call.lock_if_known(&request.volume_id)? else { return done };
+    if volume::load(&volume)?.is_none() {
         return done;
     }
-    let mut table = load(call, &id)?;
-    let leaves = |node: &String| request.node_id.is_empty() || *node == request.node_id;
-    if let Some(own) = table.get(&call.driver.node_id).filter(|_| leaves(&call.driver.node_id)) {
-        holding::check_unstaged(call, &lock, &id, own)?;
+    let mut table = load(&volume)?;
+    let leaves = |node: &str| every_node || node == request.node_id;
+    if let Some(own) = table.get(call.node_id()).filter(|_| leaves(call.node_id())) {
+        holding::check_unstaged(call, &volume, own)?;
     }
     table.retain(|node, _| !leaves(node));
-    let ghost = fence::sweep(call, &lock, &id, &table)?;
-    if let Some(node) = ghost {
-        if table.is_empty() {
-            fence::renew(call, &lock, &id)?;
-        } else {
-            tracing::warn!(volume = id.as_str(), node, "a fenced node still has the device open");
+    match fence::sweep(&volume, &table)? {
+        Some(_) if table.is_empty() => fence::renew(call, &volume)?,
+        Some(node) => {
+            tracing::warn!(volume = request.volume_id, node, "a fenced node still has the device open");
         }
+        None => {}
     }
     call.step("fenced")?;
-    write_json(&call.state().attachments_file(&id), &table)?;
+    write_json(&volume.attachments(), &table)?;
     done
 }
 

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::driver::Call;
 use super::error::Error;
-use super::state::{VolumeId, read_json};
+use super::state::{VolumeDir, read_json};
 use super::usage::Terms;
 
-/// A volume's place on one node.
+/// An attachment: a volume on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Attachment {
-    /// New with each attachment, and part of its loop devices' names: what belongs to an ended one is known by it.
+    /// A text that is new with each attachment. It is part of the names of the attachment's loop devices, so that what
+    /// belongs to an attachment that has ended is known by it.
     pub(super) token: String,
     pub(super) readonly: bool,
     pub(super) terms: Terms,
-    /// Digest of the mount flags, which are not kept themselves.
+    /// Digest of the mount flags, which may be secret and are not kept themselves.
     pub(super) flags: String,
 }
 
@@ -26,20 +26,21 @@ impl Attachment {
         !self.readonly && !self.terms.mode.is_reader_only()
     }
 
-    /// Whether it was made by a call like that of `other`.
+    /// Whether this attachment was made by a call like that of `other`.
     pub(super) fn same_arguments(&self, other: &Self) -> bool {
         self.readonly == other.readonly && self.terms == other.terms && self.flags == other.flags
     }
 }
 
-/// By node id.
+/// The attachments of a volume, by node id.
 pub(super) type Attachments = BTreeMap<String, Attachment>;
 
-/// A value that nobody can have met before.
+/// A text that nobody can have met before.
 pub(super) fn token() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-pub(super) fn load(call: &Call<'_>, id: &VolumeId) -> Result<Attachments, Error> {
-    Ok(read_json(&call.state().attachments_file(id))?.unwrap_or_default())
+/// The attachments of a volume; none of one that does not exist.
+pub(super) fn load(volume: &VolumeDir) -> Result<Attachments, Error> {
+    Ok(read_json(&volume.attachments())?.unwrap_or_default())
 }

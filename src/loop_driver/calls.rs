@@ -12,11 +12,13 @@ use serde::Serialize;
 use tonic::Code;
 
 use super::lock::Lock;
-use super::state::StateDir;
+use super::state::{StateDir, VolumeId};
+use crate::csi::proto::csi::v1 as wire;
 
+/// How long a line waits for those of other processes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a call is about.
+/// What the record says a call is about.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Facts {
@@ -24,33 +26,72 @@ pub(super) struct Facts {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) volume: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) name: String,
+    name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) node: String,
+    node: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) staging_path: String,
+    staging_path: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) target_path: String,
+    target_path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) readonly: Option<bool>,
+    readonly: Option<bool>,
 }
 
-impl Facts {
-    /// A call, and the volume that it is about or an empty string.
-    pub(super) fn about(rpc: &'static str, volume: &str) -> Self {
-        Self { rpc, volume: volume.to_owned(), ..Self::default() }
+/// A request whose call is recorded.
+pub(super) trait Recorded {
+    /// What the record says of the call.
+    fn facts(&self) -> Facts;
+}
+
+/// Says for each request of CSI which of its fields the record has, and as which facts.
+macro_rules! recorded {
+    ($($request:ident { $($field:ident => $fact:ident),* })+) => {$(
+        impl Recorded for wire::$request {
+            fn facts(&self) -> Facts {
+                let rpc = stringify!($request).trim_end_matches("Request");
+                Facts { rpc, $($fact: From::from(self.$field.to_owned()),)* ..Facts::default() }
+            }
+        }
+    )+};
+}
+
+recorded! {
+    GetPluginInfoRequest {}
+    GetPluginCapabilitiesRequest {}
+    ProbeRequest {}
+    DeleteVolumeRequest { volume_id => volume }
+    ControllerPublishVolumeRequest { volume_id => volume, node_id => node, readonly => readonly }
+    ControllerUnpublishVolumeRequest { volume_id => volume, node_id => node }
+    ValidateVolumeCapabilitiesRequest { volume_id => volume }
+    ListVolumesRequest {}
+    ControllerGetCapabilitiesRequest {}
+    NodeStageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
+    NodeUnstageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
+    NodePublishVolumeRequest {
+        volume_id => volume, staging_target_path => staging_path, target_path => target_path, readonly => readonly
+    }
+    NodeUnpublishVolumeRequest { volume_id => volume, target_path => target_path }
+    NodeGetCapabilitiesRequest {}
+    NodeGetInfoRequest {}
+}
+
+impl Recorded for wire::CreateVolumeRequest {
+    fn facts(&self) -> Facts {
+        let volume = VolumeId::of_name(&self.name).as_str().to_owned();
+        Facts { rpc: "CreateVolume", volume, name: self.name.clone(), ..Facts::default() }
     }
 }
 
+/// One line of the record.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
-    /// Grows with every line, over all processes.
+    /// The line's number, which grows with every line, over all processes.
     seq: u64,
     /// The `seq` of the line that began the call.
     call: u64,
     phase: &'a str,
-    /// Milliseconds since 1970.
+    /// When the line was written, in milliseconds since 1970.
     at: u128,
     /// The node of the process that serves the call.
     server: &'a str,
@@ -62,21 +103,16 @@ struct Line<'a> {
     millis: Option<u128>,
 }
 
-/// Writes the record, or nothing when it was not asked for.
+/// The record of the calls that one process serves. Nothing is written when none was asked for.
 #[derive(Debug)]
 pub(super) struct CallRecord {
-    files: Option<Files>,
+    /// The state directory, if a record was asked for.
+    root: Option<PathBuf>,
+    /// The node of the process.
     server: String,
 }
 
-#[derive(Debug)]
-struct Files {
-    lines: PathBuf,
-    last: PathBuf,
-    lock: PathBuf,
-}
-
-/// A call that has begun.
+/// A call that has begun, as its last line names it.
 #[derive(Debug)]
 pub(super) struct Begun {
     call: u64,
@@ -85,13 +121,7 @@ pub(super) struct Begun {
 
 impl CallRecord {
     pub(super) fn new(state: &StateDir, server: &str, wanted: bool) -> Self {
-        let root = state.root();
-        let files = wanted.then(|| Files {
-            lines: root.join("calls.jsonl"),
-            last: root.join("calls.seq"),
-            lock: root.join("locks").join("calls"),
-        });
-        Self { files, server: server.to_owned() }
+        Self { root: wanted.then(|| state.root().to_owned()), server: server.to_owned() }
     }
 
     pub(super) fn begin(&self, facts: &Facts) -> Begun {
@@ -102,43 +132,44 @@ impl CallRecord {
         self.write(facts, Some((begun, code)));
     }
 
-    /// The line's number. A record that cannot be written is no reason to fail the call.
+    /// Writes a line, and returns its number. A record that cannot be written is no reason to fail the call.
     fn write(&self, facts: &Facts, ended: Option<(&Begun, Code)>) -> u64 {
-        let Some(files) = &self.files else { return 0 };
-        files
-            .append(|seq| Line {
-                seq,
-                call: ended.map_or(seq, |(begun, _)| begun.call),
-                phase: if ended.is_some() { "end" } else { "start" },
-                at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis(),
-                server: &self.server,
-                facts,
-                code: ended.map(|(_, code)| format!("{code:?}")),
-                millis: ended.map(|(begun, _)| begun.at.elapsed().as_millis()),
-            })
-            .unwrap_or_else(|error| {
-                tracing::warn!(%error, "cannot record a call");
-                0
-            })
+        let Some(root) = &self.root else { return 0 };
+        let line = |seq| Line {
+            seq,
+            call: ended.map_or(seq, |(begun, _)| begun.call),
+            phase: if ended.is_some() { "end" } else { "start" },
+            at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis(),
+            server: &self.server,
+            facts,
+            code: ended.map(|(_, code)| format!("{code:?}")),
+            millis: ended.map(|(begun, _)| begun.at.elapsed().as_millis()),
+        };
+        append(root, line).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot record a call");
+            0
+        })
     }
 }
 
-impl Files {
-    /// The number is stored before the line is written: a crash between leaves a gap and never a number twice.
-    fn append<'a>(&self, line: impl FnOnce(u64) -> Line<'a>) -> io::Result<u64> {
-        let _held = Lock::take(&self.lock, PATIENCE)?.ok_or(io::ErrorKind::TimedOut)?;
-        let seq = read_number(&self.last)? + 1;
-        let new = self.last.with_extension("new");
-        fs::write(&new, seq.to_string())?;
-        fs::rename(&new, &self.last)?;
-        let mut text = serde_json::to_vec(&line(seq))?;
-        text.push(b'\n');
-        let mut lines = File::options().append(true).create(true).mode(0o600).open(&self.lines)?;
-        lines.write_all(&text)?;
-        Ok(seq)
-    }
+/// Appends the line that has the next number. The number is stored before the line is written: a crash between the two
+/// leaves a gap, and never a number twice.
+fn append<'a>(root: &Path, line: impl FnOnce(u64) -> Line<'a>) -> io::Result<u64> {
+    let lock = root.join("locks").join("calls");
+    let _held = Lock::take(&lock, PATIENCE)?.ok_or(io::ErrorKind::TimedOut)?;
+    let last = root.join("calls.seq");
+    let seq = read_number(&last)? + 1;
+    let new = last.with_extension("new");
+    fs::write(&new, seq.to_string())?;
+    fs::rename(&new, &last)?;
+    let mut text = serde_json::to_vec(&line(seq))?;
+    text.push(b'\n');
+    let lines = root.join("calls.jsonl");
+    File::options().append(true).create(true).mode(0o600).open(lines)?.write_all(&text)?;
+    Ok(seq)
 }
 
+/// The number in a file; 0 if there is no such file yet.
 fn read_number(path: &Path) -> io::Result<u64> {
     match fs::read_to_string(path) {
         Ok(text) => text.trim().parse().map_err(io::Error::other),

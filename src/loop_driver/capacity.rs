@@ -3,13 +3,13 @@
 use super::error::Error;
 use crate::csi::proto::csi::v1::CapacityRange;
 
-/// For a call that does not say: sparse, so it costs nothing until it is written.
+/// The size of a volume for which the call gives none. The volume is sparse, so it costs nothing until it is written.
 const DEFAULT_BYTES: i64 = 1 << 30;
-/// A raw device needs no more, but the same floor keeps a volume usable in either way.
+/// The smallest volume. A raw device needs less, but the same floor keeps a volume usable in either way.
 pub(super) const LEAST_BYTES: i64 = 8 << 20;
-/// Below the largest file of ext4 (16 TiB), with room for the file system under the state directory to be another one.
+/// The largest volume: below the largest file of ext4 (16 TiB), as the state directory may be on another file system.
 pub(super) const MOST_BYTES: i64 = 8 << 40;
-/// A loop device drops what does not fill a sector.
+/// The unit of sizes, in bytes: a loop device drops what does not fill a sector.
 const SECTOR: i64 = 512;
 
 /// The size for a new volume: what is required, or the default, raised to `least` and to whole sectors.
@@ -17,9 +17,8 @@ pub(super) fn choose(range: Option<&CapacityRange>, least: i64) -> Result<i64, E
     let (required, limit) = bounds(range)?;
     let most = limit.map_or(MOST_BYTES, |limit| limit.min(MOST_BYTES));
     let wanted = required.unwrap_or_else(|| DEFAULT_BYTES.min(most)).max(least);
-    // Compared first, so that rounding up cannot overflow.
-    let size = if wanted > most { wanted } else { wanted.div_euclid(SECTOR) * SECTOR };
-    let size = if size < wanted { size + SECTOR } else { size };
+    // The sizes are compared first, so that rounding up cannot overflow.
+    let size = if wanted > most { wanted } else { (wanted + SECTOR - 1) / SECTOR * SECTOR };
     if size > most {
         return Err(Error::OutOfRange(format!(
             "needs {size} bytes (whole sectors, at least {least}), and at most {most} are allowed"
@@ -34,7 +33,7 @@ pub(super) fn fits(range: Option<&CapacityRange>, size: i64) -> Result<bool, Err
     Ok(required.is_none_or(|required| size >= required) && limit.is_none_or(|limit| size <= limit))
 }
 
-/// Zero stands for no bound.
+/// The bounds that a call gives, of which zero stands for none.
 fn bounds(range: Option<&CapacityRange>) -> Result<(Option<i64>, Option<i64>), Error> {
     let Some(range) = range else { return Ok((None, None)) };
     let (required, limit) = (range.required_bytes, range.limit_bytes);

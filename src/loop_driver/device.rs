@@ -18,22 +18,23 @@ use serde_json::Value;
 use super::error::Error;
 use super::lock::Lock;
 use super::program::run;
-use super::state::{NodeKey, VolumeId};
+use super::state::{LockedVolume, NodeKey, VolumeId};
+use crate::mount_table::Mount;
 
-/// The same file for every driver on the kernel, whatever its state directory, so that two of them never list, set up
-/// and detach devices at once: `/dev/loopN` may be somebody else's by the time that it is detached.
+/// The file whose lock every driver on the kernel takes, whatever its state directory, so that two of them never list, set
+/// up and detach devices at once: `/dev/loopN` may be somebody else's by the time that it is detached.
 const LOOP_CONTROL: &str = "/dev/loop-control";
-/// For the work of other drivers between list and detach.
+/// How long other drivers are waited for, which may be at work between list and detach.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Tries when losetup says that another process was faster (beyond its own tries).
+/// How often losetup is run when it says that another process was faster, beyond its own tries.
 const TRIES: u32 = 5;
-/// udev and the like open a device for a moment; a detached device goes when they close it.
+/// How long a detached device may stay: udev and the like open a device for a moment, and it goes when they close it.
 const CLOSING: Duration = Duration::from_millis(1500);
 const POLL: Duration = Duration::from_millis(25);
 /// What the kernel adds to the name of a file that has been unlinked.
 const DELETED: &str = " (deleted)";
 
-/// Whose a device is, as its link's file name.
+/// A device's owner, as the file name of the device's link tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeviceName {
     /// The attachment's token.
@@ -67,7 +68,7 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// A file by what cannot change: its device and inode.
+/// A file's identity, which does not change with its name: its device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Inode {
     device: u64,
@@ -84,13 +85,15 @@ impl Inode {
 /// A loop device that has a backing file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LoopDevice {
-    /// `/dev/loopN`.
+    /// The device's path, `/dev/loopN`.
     pub(super) path: PathBuf,
+    /// Major and minor, as the mount table names a device.
+    number: String,
     /// The backing file's path as the kernel sees it; only its last parts mean the same in every namespace.
     backing: PathBuf,
     /// The backing file, if the kernel said.
     inode: Option<Inode>,
-    /// It goes when the last user closes it, so nobody may start to use it.
+    /// Whether the device goes when the last user closes it, so that nobody may start to use it.
     pub(super) closing: bool,
 }
 
@@ -113,37 +116,37 @@ impl LoopDevice {
 
     /// Whether the device node at `path` (a bind mount of it, say) is this device.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        let number = |path: &Path| fs::metadata(path).map(|found| found.rdev()).ok();
-        number(path).is_some_and(|found| found != 0 && Some(found) == number(&self.path))
+        let number = |found: u64| format!("{}:{}", rustix::fs::major(found), rustix::fs::minor(found));
+        fs::metadata(path).is_ok_and(|found| number(found.rdev()) == self.number)
     }
 
-    /// Major and minor, as the mount table names a device.
-    pub(super) fn number(&self) -> Result<String, Error> {
-        let found = fs::metadata(&self.path).map_err(Error::io("look at", &self.path))?.rdev();
-        Ok(format!("{}:{}", rustix::fs::major(found), rustix::fs::minor(found)))
+    /// Whether a mount is one of the file system on this device.
+    pub(super) fn is_mounted_as(&self, mount: &Mount) -> bool {
+        mount.device == self.number
     }
 }
 
 /// The kernel's loop devices, while no other driver touches them.
 pub(super) struct LoopDevices<'a> {
-    // Held, not read.
+    /// The lock of all loop devices, which nobody reads and which ends when this is dropped.
     _control: Lock,
-    volume: &'a Lock,
+    volume: &'a LockedVolume,
 }
 
 impl<'a> LoopDevices<'a> {
-    /// `volume` is the lock of the volume that is worked on; programs inherit it.
-    pub(super) fn open(volume: &'a Lock) -> Result<Self, Error> {
+    /// Waits for the drivers that touch the devices. Programs inherit the lock of the volume that is worked on.
+    pub(super) fn open(volume: &'a LockedVolume) -> Result<Self, Error> {
         let path = Path::new(LOOP_CONTROL);
         let control = Lock::take(path, PATIENCE).map_err(Error::io("lock", path))?;
         let control = control.ok_or_else(|| Error::Pending(LOOP_CONTROL.to_owned()))?;
         Ok(Self { _control: control, volume })
     }
 
-    /// All that have a backing file.
+    /// All loop devices that have a backing file.
     pub(super) fn list(&self) -> Result<Vec<LoopDevice>, Error> {
-        let columns = "NAME,BACK-FILE,BACK-INO,BACK-MAJ:MIN,AUTOCLEAR";
-        let listed = run(self.volume, "losetup", &["--list", "--json", "--output", columns])?.success()?;
+        let columns = "NAME,MAJ:MIN,BACK-FILE,BACK-INO,BACK-MAJ:MIN,AUTOCLEAR";
+        let listed =
+            run(&self.volume.lock, "losetup", &["--list", "--json", "--output", columns])?.success()?;
         parse_list(&listed.stdout)
     }
 
@@ -165,8 +168,8 @@ impl<'a> LoopDevices<'a> {
         }
         arguments.push(&link_argument);
         for attempt in 1.. {
-            let outcome = run(self.volume, "losetup", &arguments)?;
-            if outcome.code == Some(0) {
+            let outcome = run(&self.volume.lock, "losetup", &arguments)?;
+            if outcome.code() == Some(0) {
                 break;
             }
             if attempt == TRIES || !outcome.stderr.contains("busy") {
@@ -180,11 +183,11 @@ impl<'a> LoopDevices<'a> {
         })
     }
 
-    /// Detaches, and says whether the device is really gone. When it is not, something still has it open or mounted: it
-    /// then goes by itself at the last close (the kernel calls that autoclear), and until then is `closing`.
+    /// Detaches a device, and says whether it is really gone. When it is not, something still has the device open or
+    /// mounted: it then goes by itself at the last close (the kernel calls that autoclear), and until then is `closing`.
     pub(super) fn detach(&self, device: &LoopDevice) -> Result<bool, Error> {
         let path = device.path.to_string_lossy();
-        let outcome = run(self.volume, "losetup", &["--detach", &path])?;
+        let outcome = run(&self.volume.lock, "losetup", &["--detach", &path])?;
         let end = Instant::now() + CLOSING;
         loop {
             let still = self
@@ -231,6 +234,7 @@ fn parse_row(row: &Value) -> Option<LoopDevice> {
     let inode = device.zip(number("back-ino")).map(|(device, number)| Inode { device, number });
     Some(LoopDevice {
         path: text("name")?.into(),
+        number: text("maj:min").unwrap_or_default().to_owned(),
         backing: row.get("back-file").and_then(Value::as_str)?.into(),
         inode,
         closing: flag("autoclear"),
@@ -268,9 +272,9 @@ mod tests {
 
     #[test]
     fn old_and_new_losetup_are_read() {
-        let new = r#"{"name": "/dev/loop0", "back-file": "/a", "back-ino": 12, "back-maj:min": " 254:0  ",
+        let new = r#"{"name": "/dev/loop0", "maj:min": "  7:0  ", "back-file": "/a", "back-ino": 12, "back-maj:min": " 254:0  ",
                       "autoclear": false}"#;
-        let old = r#"{"name": "/dev/loop0", "back-file": "/a", "back-ino": "12", "back-maj:min": "254:0",
+        let old = r#"{"name": "/dev/loop0", "maj:min": "7:0", "back-file": "/a", "back-ino": "12", "back-maj:min": "254:0",
                       "autoclear": "0"}"#;
         assert_eq!(listed(new), listed(old));
         assert!(listed(new).holds(Inode { device: rustix::fs::makedev(254, 0), number: 12 }));

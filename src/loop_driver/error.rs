@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tonic::{Code, Status};
 
+use crate::csi::sizes::SizeError;
+
 /// Every failure of the driver. Messages reach the orchestrator and its users, so none carries a secret, a context or a
 /// mount flag.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +14,9 @@ pub enum Error {
     /// A field that CSI requires is empty.
     #[error("{0} is missing")]
     Missing(&'static str),
+    /// A field is longer than CSI allows, or not of the form that CSI asks for.
+    #[error(transparent)]
+    Size(#[from] SizeError),
     /// A field's value is not one that the call can ever succeed with.
     #[error("{field}: {reason}")]
     Invalid {
@@ -55,14 +60,6 @@ pub enum Error {
         volume: String,
         /// What was found.
         reason: String,
-    },
-    /// The node has as many volumes as it may have.
-    #[error("node {node:?} has {limit} volumes, its limit")]
-    NodeFull {
-        /// The node's id.
-        node: String,
-        /// Its limit.
-        limit: i64,
     },
     /// There is no room for the volume where it has to be.
     #[error("{0}")]
@@ -147,14 +144,14 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
-            Self::Missing(_) | Self::Invalid { .. } => Code::InvalidArgument,
+            Self::Missing(_) | Self::Size(_) | Self::Invalid { .. } => Code::InvalidArgument,
             Self::NoVolume(_) | Self::NoNode(_) => Code::NotFound,
             Self::Different(_) => Code::AlreadyExists,
             Self::OutOfRange(_) => Code::OutOfRange,
             Self::AttachedElsewhere { .. } | Self::OutOfOrder(_) | Self::Lacking(_) | Self::Unfit { .. } => {
                 Code::FailedPrecondition
             }
-            Self::NodeFull { .. } | Self::Exhausted(_) => Code::ResourceExhausted,
+            Self::Exhausted(_) => Code::ResourceExhausted,
             Self::Pending(_) | Self::Token => Code::Aborted,
             Self::Unimplemented(_) => Code::Unimplemented,
             Self::Ending => Code::Unavailable,
@@ -170,10 +167,16 @@ impl Error {
         }
     }
 
-    /// For `map_err`: an I/O error with what was tried and on what.
-    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// Makes an error of the system's, for `map_err`, with what was tried and on what.
+    pub(super) fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { action, path, source }
+        move |source| Self::Io { action, path, source: source.into() }
+    }
+
+    /// The error of a mount point that holds what is not the volume's.
+    pub(super) fn occupied(path: &Path) -> Self {
+        let reason = "something that is not this volume is mounted there".to_owned();
+        Self::Occupied { path: path.to_owned(), reason }
     }
 
     pub(super) fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
@@ -183,7 +186,7 @@ impl Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        // Details stay empty: CSI gives meaning to the code and the message only.
+        // The details stay empty, because CSI gives meaning to the code and the message only.
         Self::new(error.code(), error.to_string())
     }
 }

@@ -28,7 +28,7 @@ enum Deed {
     Hang,
 }
 
-/// The file's content.
+/// The content of a fault's file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Fault {
@@ -36,15 +36,21 @@ struct Fault {
     #[serde(rename = "do")]
     deed: Deed,
     /// A gRPC code by its CSI name (`FAILED_PRECONDITION`) or as tonic writes it (`FailedPrecondition`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     code: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     times: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     seconds_max: Option<f64>,
 }
 
-/// Where faults are looked for.
+/// A moment of a call at which a test may want a fault.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment<'a> {
+    /// The call.
+    pub(super) rpc: &'a str,
+    /// What the call has come to: `before`, `after` or a step of its own.
+    pub(super) step: &'a str,
+}
+
+/// The folders in which faults are looked for, and whether the driver is ending.
 #[derive(Debug)]
 pub(super) struct Faults {
     folders: [PathBuf; 2],
@@ -62,24 +68,19 @@ impl Faults {
         }
     }
 
-    /// Lets hanging calls go.
+    /// Ends the calls that hang, because the driver ends.
     pub(super) fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// Does what a test wants at this moment of this RPC, which is nearly always nothing.
-    pub(super) fn meet(&self, rpc: &str, when: &str) -> Result<(), Error> {
-        for folder in &self.folders {
-            let path = folder.join(rpc);
-            if path.exists() {
-                self.meet_one(&path, when)?;
-            }
-        }
-        Ok(())
+    /// Does what a test wants at this moment, which is nearly always nothing.
+    pub(super) fn meet(&self, moment: Moment<'_>) -> Result<(), Error> {
+        let mut paths = self.folders.iter().map(|folder| folder.join(moment.rpc));
+        paths.try_for_each(|path| if path.exists() { self.meet_one(&path, moment.step) } else { Ok(()) })
     }
 
-    fn meet_one(&self, path: &Path, when: &str) -> Result<(), Error> {
-        let Some(fault) = self.take(path, when)? else { return Ok(()) };
+    fn meet_one(&self, path: &Path, step: &str) -> Result<(), Error> {
+        let Some(fault) = self.take(path, step)? else { return Ok(()) };
         match fault.deed {
             Deed::Fail => Err(Error::Fault(fault.code.as_deref().map_or(Code::Internal, parse_code))),
             Deed::Hang => {
@@ -97,26 +98,24 @@ impl Faults {
         }
     }
 
-    /// Counts the fault down, if it is for now. Under a lock, so that two calls never take the same one.
-    fn take(&self, path: &Path, when: &str) -> Result<Option<Fault>, Error> {
+    /// Takes the fault, if it is for this step, and counts it down. That is done under a lock, so that two calls never take
+    /// the same turn of a fault.
+    fn take(&self, path: &Path, step: &str) -> Result<Option<Fault>, Error> {
         let lock = Lock::take(&self.lock, PATIENCE).map_err(Error::io("lock", &self.lock))?;
         let _held = lock.ok_or_else(|| Error::Pending("faults".to_owned()))?;
-        let Some(mut fault) = read_json::<Fault>(path)?.filter(|fault| fault.when == when) else {
+        let Some(mut fault) = read_json::<Fault>(path)?.filter(|fault| fault.when == step) else {
             return Ok(None);
         };
-        match fault.times {
-            Some(0) => return Ok(None),
-            Some(times) => {
-                fault.times = Some(times - 1);
-                write_json(path, &fault)?;
-            }
-            None => {}
+        if let Some(times) = &mut fault.times {
+            let Some(left) = times.checked_sub(1) else { return Ok(None) };
+            *times = left;
+            write_json(path, &fault)?;
         }
         Ok(Some(fault))
     }
 }
 
-/// An unknown name becomes UNKNOWN, which fails a call just as well.
+/// The code of this name. An unknown name becomes UNKNOWN, which fails a call just as well.
 fn parse_code(name: &str) -> Code {
     let plain = |text: &str| text.replace('_', "").to_ascii_lowercase();
     (1..=16)
@@ -144,16 +143,16 @@ mod tests {
     #[test]
     fn fails_as_often_as_told() {
         let (_dir, faults, path) = faults();
-        faults.meet("NodeStageVolume", "before").unwrap();
+        faults.meet(Moment { rpc: "NodeStageVolume", step: "before" }).unwrap();
         fs::write(&path, r#"{"when": "before", "do": "fail", "code": "RESOURCE_EXHAUSTED", "times": 2}"#)
             .unwrap();
-        faults.meet("NodeStageVolume", "after").unwrap();
-        faults.meet("NodePublishVolume", "before").unwrap();
+        faults.meet(Moment { rpc: "NodeStageVolume", step: "after" }).unwrap();
+        faults.meet(Moment { rpc: "NodePublishVolume", step: "before" }).unwrap();
         for _ in 0..2 {
-            let error = faults.meet("NodeStageVolume", "before").unwrap_err();
+            let error = faults.meet(Moment { rpc: "NodeStageVolume", step: "before" }).unwrap_err();
             assert_eq!(error.code(), Code::ResourceExhausted);
         }
-        faults.meet("NodeStageVolume", "before").unwrap();
+        faults.meet(Moment { rpc: "NodeStageVolume", step: "before" }).unwrap();
     }
 
     #[test]
@@ -161,12 +160,12 @@ mod tests {
         let (_dir, faults, path) = faults();
         fs::write(&path, r#"{"when": "before", "do": "hang", "secondsMax": 0.1}"#).unwrap();
         let start = Instant::now();
-        faults.meet("NodeStageVolume", "before").unwrap();
+        faults.meet(Moment { rpc: "NodeStageVolume", step: "before" }).unwrap();
         assert!(start.elapsed() >= Duration::from_millis(100));
 
         fs::write(&path, r#"{"when": "before", "do": "hang"}"#).unwrap();
         thread::scope(|scope| {
-            let hanging = scope.spawn(|| faults.meet("NodeStageVolume", "before"));
+            let hanging = scope.spawn(|| faults.meet(Moment { rpc: "NodeStageVolume", step: "before" }));
             thread::sleep(Duration::from_millis(60));
             assert!(!hanging.is_finished());
             fs::remove_file(&path).unwrap();
@@ -179,13 +178,19 @@ mod tests {
         let (_dir, faults, path) = faults();
         fs::write(&path, r#"{"when": "before", "do": "hang"}"#).unwrap();
         faults.end();
-        assert_eq!(faults.meet("NodeStageVolume", "before").unwrap_err().code(), Code::Unavailable);
+        assert_eq!(
+            faults.meet(Moment { rpc: "NodeStageVolume", step: "before" }).unwrap_err().code(),
+            Code::Unavailable
+        );
     }
 
     #[test]
     fn a_damaged_fault_is_not_silently_none() {
         let (_dir, faults, path) = faults();
         fs::write(&path, r#"{"when": "before", "do": "explode"}"#).unwrap();
-        assert!(matches!(faults.meet("NodeStageVolume", "before"), Err(Error::Damaged { .. })));
+        assert!(matches!(
+            faults.meet(Moment { rpc: "NodeStageVolume", step: "before" }),
+            Err(Error::Damaged { .. })
+        ));
     }
 }

@@ -14,33 +14,27 @@ use super::attachments::Attachments;
 use super::device::{DeviceName, Inode, LoopDevices};
 use super::driver::Call;
 use super::error::Error;
-use super::lock::Lock;
 use super::program::run;
-use super::state::{NodeKey, VolumeId, remove_file, sync_parent};
+use super::state::{LockedVolume, NodeKey, VolumeDir, file_names, remove_file, sync_parent};
 
-/// Detaches every device of the volume that belongs to no attachment in `keep`. Returns the node of one that takes writes
-/// and could not be detached.
-pub(super) fn sweep(
-    call: &Call<'_>,
-    lock: &Lock,
-    id: &VolumeId,
-    keep: &Attachments,
-) -> Result<Option<String>, Error> {
-    let data = call.state().data(id);
-    // The copy of a renewal that was interrupted.
+/// Detaches every device of the volume that belongs to no attachment in `keep`. Returns the node of a device that takes
+/// writes and could not be detached.
+pub(super) fn sweep(volume: &LockedVolume, keep: &Attachments) -> Result<Option<String>, Error> {
+    let data = volume.data();
+    // A renewal that was interrupted has left its copy.
     remove_file(&copy_of(&data))?;
     let inode = Inode::of(&data)?;
     let mut ghost = None;
-    let devices = LoopDevices::open(lock)?;
+    let devices = LoopDevices::open(volume)?;
     for device in devices.list()?.iter().filter(|device| device.holds(inode)) {
         // A device that does not bear our kind of name was set up by hand, for a look at the data.
-        let Some(name) = device.name_for(id).filter(|name| !is_kept(name, keep)) else { continue };
+        let Some(name) = device.name_for(&volume.id).filter(|name| !is_kept(name, keep)) else { continue };
         if !devices.detach(device)? && name.writable {
             ghost = Some(name.node);
         }
     }
     drop(devices);
-    remove_links(&call.state().volume_dir(id), keep)?;
+    remove_links(volume, keep)?;
     if ghost.is_none() {
         thaw(&data)?;
     }
@@ -52,36 +46,32 @@ fn is_kept(name: &DeviceName, keep: &Attachments) -> bool {
         .any(|(node, attachment)| attachment.token == name.token && NodeKey::of(node).as_str() == name.node)
 }
 
-/// The device of an ended attachment keeps its name, with the kernel's note that the link is gone.
-fn remove_links(dir: &Path, keep: &Attachments) -> Result<(), Error> {
-    for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
-        let entry = entry.map_err(Error::io("list", dir))?;
-        let name = entry.file_name();
-        if name.to_str().and_then(DeviceName::parse).is_some_and(|name| !is_kept(&name, keep)) {
-            // A frozen file cannot be unlinked either; its links go with the next sweep.
-            if let Err(error) = remove_file(&entry.path()) {
-                tracing::debug!(%error, "a link stays for now");
-            }
+/// Removes the links of attachments that have ended. A device that is still there keeps its name, with the kernel's note
+/// that the link is gone.
+fn remove_links(volume: &VolumeDir, keep: &Attachments) -> Result<(), Error> {
+    let mut names = file_names(&volume.path)?;
+    names.retain(|name| DeviceName::parse(name).is_some_and(|name| !is_kept(&name, keep)));
+    for name in names {
+        // A frozen file cannot be unlinked either; its links go with the next sweep.
+        if let Err(error) = remove_file(&volume.path.join(name)) {
+            tracing::debug!(%error, "a link stays for now");
         }
     }
     Ok(())
 }
 
-/// Gives the volume a data file that no ghost has open. Only for a volume that is attached nowhere.
+/// Gives a volume that is attached nowhere a data file that no ghost has open.
 ///
-/// Interrupted at any point, it is simply done again: until the rename, the volume is the old file.
-pub(super) fn renew(call: &Call<'_>, lock: &Lock, id: &VolumeId) -> Result<(), Error> {
-    let data = call.state().data(id);
+/// A renewal that was interrupted at any point is simply done again: until the rename, the volume is the old file.
+pub(super) fn renew(call: &Call<'_>, volume: &LockedVolume) -> Result<(), Error> {
+    let data = volume.data();
     let copy = copy_of(&data);
-    tracing::warn!(
-        volume = id.as_str(),
-        "a fenced node still has the device open: its file is frozen and replaced"
-    );
+    tracing::warn!(volume = ?volume.id, "a fenced node still has the device open: its file is frozen and replaced");
     set_immutable(&data, true)?;
     call.step("frozen")?;
     remove_file(&copy)?;
     let (from, to) = (data.to_string_lossy(), copy.to_string_lossy());
-    run(lock, "cp", &["--reflink=auto", "--sparse=always", "--preserve=mode", "--", &from, &to])?
+    run(&volume.lock, "cp", &["--reflink=auto", "--sparse=always", "--preserve=mode", "--", &from, &to])?
         .success()?;
     File::open(&copy).and_then(|file| file.sync_all()).map_err(Error::io("sync", &copy))?;
     call.step("copied")?;
@@ -89,14 +79,14 @@ pub(super) fn renew(call: &Call<'_>, lock: &Lock, id: &VolumeId) -> Result<(), E
     set_immutable(&data, false)?;
     fs::rename(&copy, &data).map_err(Error::io("replace", &data))?;
     sync_parent(&data)?;
-    remove_links(&call.state().volume_dir(id), &Attachments::new())
+    remove_links(volume, &Attachments::new())
 }
 
 fn copy_of(data: &Path) -> PathBuf {
     data.with_extension("copy")
 }
 
-/// Makes the data writable again after a freeze that was interrupted; for a file that is gone, nothing.
+/// Makes the data writable again after a freeze that was interrupted. For a file that is gone there is nothing to do.
 pub(super) fn thaw(data: &Path) -> Result<(), Error> {
     if data.exists() { set_immutable(data, false) } else { Ok(()) }
 }
@@ -107,10 +97,10 @@ fn set_immutable(path: &Path, wanted: bool) -> Result<(), Error> {
         Ok(flags) => flags,
         // A file system without such flags has never frozen anything.
         Err(_) if !wanted => return Ok(()),
-        Err(errno) => return Err(Error::io("freeze", path)(errno.into())),
+        Err(errno) => return Err(Error::io("freeze", path)(errno)),
     };
     if flags.contains(IFlags::IMMUTABLE) == wanted {
         return Ok(());
     }
-    ioctl_setflags(&file, flags ^ IFlags::IMMUTABLE).map_err(|errno| Error::io("freeze", path)(errno.into()))
+    ioctl_setflags(&file, flags ^ IFlags::IMMUTABLE).map_err(Error::io("freeze", path))
 }

@@ -15,10 +15,11 @@ use super::device::LoopDevice;
 use super::error::Error;
 use super::lock::Lock;
 use super::program::run;
+use super::state::{LockedVolume, sync_parent};
 
-/// blkid's way to say that it recognises nothing. It says the same of a device that it cannot read.
+/// The exit code of blkid when it recognises nothing. It says the same of a device that it cannot read.
 const BLKID_NOTHING: i32 = 2;
-/// e2fsck: nothing to do, and errors corrected.
+/// The exit codes of e2fsck that are good: nothing to do, and errors corrected.
 const E2FSCK_FINE: [i32; 2] = [0, 1];
 
 /// The file systems that this driver makes and mounts.
@@ -31,11 +32,7 @@ pub(super) enum FileSystem {
 
 impl FileSystem {
     pub(super) fn parse(name: &str) -> Option<Self> {
-        match name {
-            "ext4" => Some(Self::Ext4),
-            "xfs" => Some(Self::Xfs),
-            _ => None,
-        }
+        [Self::Ext4, Self::Xfs].into_iter().find(|kind| kind.name() == name)
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -69,7 +66,7 @@ pub(super) enum Content {
     Blank,
     /// A file system that this driver knows.
     Known(FileSystem),
-    /// Something else, which must not be touched.
+    /// Something else, of which this driver must not touch anything.
     Foreign(String),
 }
 
@@ -78,7 +75,7 @@ pub(super) enum Content {
 pub(super) fn probe(lock: &Lock, data: &Path) -> Result<Content, Error> {
     let path = data.to_string_lossy();
     let probed = run(lock, "blkid", &["--probe", "--output", "export", &path])?;
-    match probed.code {
+    match probed.code() {
         Some(0) => {
             let value =
                 |key: &str| probed.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -116,11 +113,12 @@ fn is_zero(path: &Path) -> Result<bool, Error> {
     read().map_err(Error::io("read", path))
 }
 
-/// Makes a file system on the data file. `begun` is a file that exists while this runs: an interrupted mkfs leaves
-/// neither a blank volume nor a file system, and the next one may then start over.
-pub(super) fn format(lock: &Lock, data: &Path, begun: &Path, kind: FileSystem) -> Result<(), Error> {
-    File::create(begun).and_then(|file| file.sync_all()).map_err(Error::io("write", begun))?;
-    super::state::sync_parent(begun)?;
+/// Makes a file system on the volume. Its file `formatting` exists while this runs: an interrupted mkfs leaves neither a
+/// blank volume nor a file system, and the next one may then start over.
+pub(super) fn format(volume: &LockedVolume, kind: FileSystem) -> Result<(), Error> {
+    let (lock, data, begun) = (&volume.lock, volume.data(), volume.formatting());
+    File::create(&begun).and_then(|file| file.sync_all()).map_err(Error::io("write", &begun))?;
+    sync_parent(&begun)?;
     let path = data.to_string_lossy();
     let made = match kind {
         // No reserved blocks: nobody logs in to such a file system as root to clean it up. The file is all holes, so mkfs
@@ -132,9 +130,9 @@ pub(super) fn format(lock: &Lock, data: &Path, begun: &Path, kind: FileSystem) -
         FileSystem::Xfs => run(lock, "mkfs.xfs", &["-q", "-f", "-K", &path])?,
     };
     made.success()?;
-    File::open(data).and_then(|file| file.sync_all()).map_err(Error::io("sync", data))?;
-    fs::remove_file(begun).map_err(Error::io("remove", begun))?;
-    super::state::sync_parent(begun)
+    File::open(&data).and_then(|file| file.sync_all()).map_err(Error::io("sync", &data))?;
+    fs::remove_file(&begun).map_err(Error::io("remove", &begun))?;
+    sync_parent(&begun)
 }
 
 /// Replays an ext4 journal in the data file, as a device that refuses writes cannot do it at mount. There is no such
@@ -145,7 +143,7 @@ pub(super) fn replay_journal(lock: &Lock, data: &Path, kind: FileSystem) -> Resu
     }
     let path = data.to_string_lossy();
     let checked = run(lock, "e2fsck", &["-p", "-E", "journal_only", &path])?;
-    if checked.code.is_some_and(|code| E2FSCK_FINE.contains(&code)) {
+    if checked.code().is_some_and(|code| E2FSCK_FINE.contains(&code)) {
         return Ok(());
     }
     Err(checked.into_error())
@@ -171,10 +169,10 @@ pub(super) fn mount(
         run(lock, "mount", &arguments)
     };
     let mut outcome = try_with(if read_only { &["ro"] } else { &[] })?;
-    if read_only && outcome.code != Some(0) {
+    if read_only && outcome.code() != Some(0) {
         outcome = try_with(&["ro", kind.without_journal()])?;
     }
-    match outcome.code {
+    match outcome.code() {
         Some(0) => Ok(()),
         _ if flags.is_empty() => Err(outcome.into_error()),
         _ => Err(outcome.into_silent_error()),
@@ -184,52 +182,52 @@ pub(super) fn mount(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loop_driver::state::{StateDir, VolumeId, make_dir};
     use std::io::{Seek as _, SeekFrom as Position, Write as _};
-    use std::time::Duration;
 
-    fn workbench() -> (tempfile::TempDir, Lock, std::path::PathBuf) {
+    fn workbench() -> (tempfile::TempDir, LockedVolume) {
         let dir = tempfile::tempdir().unwrap();
-        let lock = Lock::take(&dir.path().join("lock"), Duration::ZERO).unwrap().unwrap();
-        let data = dir.path().join("data");
-        File::create(&data).unwrap().set_len(320 << 20).unwrap();
-        (dir, lock, data)
+        let volume = StateDir::open(dir.path()).unwrap().lock_volume(VolumeId::of_name("v")).unwrap();
+        make_dir(&volume.path).unwrap();
+        File::create(volume.data()).unwrap().set_len(320 << 20).unwrap();
+        (dir, volume)
     }
 
     #[test]
     fn only_zeroes_are_blank() {
-        let (_dir, lock, data) = workbench();
-        assert_eq!(probe(&lock, &data).unwrap(), Content::Blank);
+        let (_dir, volume) = workbench();
+        let (lock, data) = (&volume.lock, volume.data());
+        assert_eq!(probe(lock, &data).unwrap(), Content::Blank);
         let mut file = File::options().write(true).open(&data).unwrap();
         file.seek(Position::Start(200 << 20)).unwrap();
         file.write_all(&[0; 8192]).unwrap();
-        assert_eq!(probe(&lock, &data).unwrap(), Content::Blank, "written zeroes are still zeroes");
+        assert_eq!(probe(lock, &data).unwrap(), Content::Blank, "written zeroes are still zeroes");
         file.write_all(b"x").unwrap();
-        assert!(matches!(probe(&lock, &data).unwrap(), Content::Foreign(_)), "raw data is not blank");
+        assert!(matches!(probe(lock, &data).unwrap(), Content::Foreign(_)), "raw data is not blank");
     }
 
     #[test]
     fn formats_and_recognises() {
         for kind in [FileSystem::Ext4, FileSystem::Xfs] {
-            let (dir, lock, data) = workbench();
-            let begun = dir.path().join("formatting");
-            format(&lock, &data, &begun, kind).unwrap();
-            assert_eq!(probe(&lock, &data).unwrap(), Content::Known(kind));
-            assert!(!begun.exists());
-            replay_journal(&lock, &data, kind).unwrap();
+            let (_dir, volume) = workbench();
+            format(&volume, kind).unwrap();
+            assert_eq!(probe(&volume.lock, &volume.data()).unwrap(), Content::Known(kind));
+            assert!(!volume.formatting().exists());
+            replay_journal(&volume.lock, &volume.data(), kind).unwrap();
         }
     }
 
     #[test]
     fn a_file_that_cannot_be_probed_is_an_error_and_not_blank() {
-        let (dir, lock, _) = workbench();
-        assert!(probe(&lock, &dir.path().join("missing")).is_err());
+        let (dir, volume) = workbench();
+        assert!(probe(&volume.lock, &dir.path().join("missing")).is_err());
     }
 
     #[test]
     fn other_signatures_are_foreign() {
-        let (_dir, lock, data) = workbench();
-        let swap = std::process::Command::new("mkswap").arg(&data).output().unwrap();
+        let (_dir, volume) = workbench();
+        let swap = std::process::Command::new("mkswap").arg(volume.data()).output().unwrap();
         assert!(swap.status.success());
-        assert_eq!(probe(&lock, &data).unwrap(), Content::Foreign("swap".to_owned()));
+        assert_eq!(probe(&volume.lock, &volume.data()).unwrap(), Content::Foreign("swap".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! What a node holds of a volume: its staging path and its targets. Written before the first thing that it describes is
+//! What a node holds of a volume: its staging path and its targets. It is written before the first thing that it describes is
 //! made, and removed after the last is gone; so it tells what may be there, and the mount table and the loop devices tell
 //! what is.
 
@@ -10,19 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use super::attachments::Attachment;
 use super::device::{DeviceName, Inode, LoopDevice, LoopDevices};
-use super::driver::{Call, Driver};
+use super::driver::Call;
 use super::error::Error;
-use super::lock::Lock;
 use super::mounts;
-use super::state::{VolumeId, make_dir, read_json, remove_file, sync_parent, write_json};
+use super::state::{LockedVolume, VolumeDir, make_dir, read_json, remove_file, sync_parent, write_json};
 use super::usage::Terms;
 
-/// `nodes/<node>/volumes/<id>.json`.
+/// The content of `nodes/<node>/volumes/<id>.json`: a volume that is staged on a node, or may be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Holding {
     pub(super) staging_path: PathBuf,
-    /// Of the attachment that it was staged for.
+    /// The token of the attachment for which the volume was staged.
     pub(super) token: String,
     pub(super) terms: Terms,
     /// Digest of the mount flags at stage.
@@ -32,7 +31,7 @@ pub(super) struct Holding {
     pub(super) targets: BTreeMap<PathBuf, Target>,
 }
 
-/// One published target.
+/// A target at which the volume is published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Target {
     pub(super) readonly: bool,
@@ -48,54 +47,64 @@ impl Holding {
         Ok(self.targets.keys().map(PathBuf::as_path).filter(is_live).collect())
     }
 
-    /// Whether a device of this attachment exists on this node.
-    pub(super) fn owns(&self, driver: &Driver, id: &VolumeId, device: &LoopDevice) -> bool {
-        device.name_for(id).is_some_and(|name| name.token == self.token && name.node == driver.node.as_str())
-    }
-
-    /// The link that this attachment's device is set up on.
-    pub(super) fn link(&self, driver: &Driver, id: &VolumeId, writable: bool) -> PathBuf {
-        let name = DeviceName::new(&driver.node, &self.token, writable);
-        driver.state.volume_dir(id).join(name.to_string())
-    }
-
-    /// The staged device, or `None` when a reboot or a fence has taken it.
-    pub(super) fn device(
+    /// Those of the loop devices that belong to this attachment on this node.
+    pub(super) fn own(
         &self,
         call: &Call<'_>,
-        id: &VolumeId,
+        volume: &VolumeDir,
         devices: &LoopDevices<'_>,
-    ) -> Result<Option<LoopDevice>, Error> {
-        devices.find(&self.link(call.driver, id, self.writable))
+    ) -> Result<Vec<LoopDevice>, Error> {
+        let mut own = devices.list()?;
+        own.retain(|device| {
+            let name = device.name_for(&volume.id);
+            name.is_some_and(|name| name.token == self.token && name.node == call.driver.node.as_str())
+        });
+        Ok(own)
+    }
+
+    /// The link on which this attachment's device is set up.
+    pub(super) fn link(&self, call: &Call<'_>, volume: &VolumeDir, writable: bool) -> PathBuf {
+        volume.path.join(DeviceName::new(&call.driver.node, &self.token, writable).to_string())
     }
 }
 
-/// Makes the link that a device is set up on.
-pub(super) fn make_link(data: &Path, link: &Path) -> Result<(), Error> {
-    if link.exists() && Inode::of(link)? != Inode::of(data)? {
-        // The volume has been given a new data file since.
+/// Sets up a device of the volume on a link of its data file.
+pub(super) fn attach(
+    devices: &LoopDevices<'_>,
+    volume: &VolumeDir,
+    link: &Path,
+    writable: bool,
+) -> Result<LoopDevice, Error> {
+    let data = volume.data();
+    if link.exists() && Inode::of(link)? != Inode::of(&data)? {
+        // The volume has been given a new data file since the link was made.
         remove_file(link)?;
     }
-    if link.exists() {
-        return Ok(());
+    if !link.exists() {
+        fs::hard_link(&data, link).map_err(Error::io("link", link))?;
     }
-    fs::hard_link(data, link).map_err(Error::io("link", link))
+    devices.attach(link, writable)
 }
 
-pub(super) fn load(call: &Call<'_>, id: &VolumeId) -> Result<Option<Holding>, Error> {
-    read_json(&call.state().holding_file(&call.driver.node, id))
+fn file(call: &Call<'_>, volume: &VolumeDir) -> PathBuf {
+    let folder = call.state().node_dir(&call.driver.node).join("volumes");
+    folder.join(format!("{}.json", volume.id.as_str()))
 }
 
-pub(super) fn save(call: &Call<'_>, id: &VolumeId, holding: &Holding) -> Result<(), Error> {
-    let path = call.state().holding_file(&call.driver.node, id);
+pub(super) fn load(call: &Call<'_>, volume: &VolumeDir) -> Result<Option<Holding>, Error> {
+    read_json(&file(call, volume))
+}
+
+pub(super) fn save(call: &Call<'_>, volume: &VolumeDir, holding: &Holding) -> Result<(), Error> {
+    let path = file(call, volume);
     if let Some(dir) = path.parent() {
         make_dir(dir)?;
     }
     write_json(&path, holding)
 }
 
-pub(super) fn forget(call: &Call<'_>, id: &VolumeId) -> Result<(), Error> {
-    let path = call.state().holding_file(&call.driver.node, id);
+pub(super) fn forget(call: &Call<'_>, volume: &VolumeDir) -> Result<(), Error> {
+    let path = file(call, volume);
     remove_file(&path)?;
     match path.parent() {
         Some(dir) if dir.exists() => sync_parent(&path),
@@ -103,22 +112,20 @@ pub(super) fn forget(call: &Call<'_>, id: &VolumeId) -> Result<(), Error> {
     }
 }
 
-/// Refuses to detach a volume from under this very node. Judged by the device, which every namespace sees, because the
-/// Node service may run in another one than this process.
+/// Refuses to detach a volume from under this very node. That is judged by the device, which every namespace sees, because
+/// the Node service may run in another namespace than this process.
 pub(super) fn check_unstaged(
     call: &Call<'_>,
-    lock: &Lock,
-    id: &VolumeId,
+    volume: &LockedVolume,
     attachment: &Attachment,
 ) -> Result<(), Error> {
-    let Some(held) = load(call, id)?.filter(|held| held.token == attachment.token) else { return Ok(()) };
-    let devices = LoopDevices::open(lock)?;
-    if devices.list()?.iter().any(|device| held.owns(call.driver, id, device)) {
-        return Err(Error::OutOfOrder(format!(
-            "volume {:?} is staged on node {:?}: NodeUnstageVolume comes before ControllerUnpublishVolume",
-            id.as_str(),
-            call.driver.node_id
-        )));
+    let Some(held) = load(call, volume)?.filter(|held| held.token == attachment.token) else { return Ok(()) };
+    if held.own(call, volume, &LoopDevices::open(volume)?)?.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::OutOfOrder(format!(
+        "volume {:?} is staged on node {:?}: NodeUnstageVolume comes before ControllerUnpublishVolume",
+        volume.id,
+        call.node_id()
+    )))
 }

@@ -1,9 +1,8 @@
 //! The Identity service.
 
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, async_trait};
 
-use super::calls::Facts;
-use super::driver::{Service, check_machine};
+use super::driver::{Answer, Service, check_machine};
 use crate::csi::proto::csi::v1::identity_server::Identity;
 use crate::csi::proto::csi::v1::plugin_capability::service::Type as ServiceType;
 use crate::csi::proto::csi::v1::plugin_capability::{Service as ServiceCapability, Type};
@@ -14,28 +13,24 @@ use crate::csi::proto::csi::v1::{
 
 #[async_trait]
 impl Identity for Service {
-    async fn get_plugin_info(
-        &self,
-        _: Request<GetPluginInfoRequest>,
-    ) -> Result<Response<GetPluginInfoResponse>, Status> {
-        self.call(Facts::about("GetPluginInfo", ""), |call| {
-            Ok(GetPluginInfoResponse {
-                name: call.driver.name.clone(),
-                vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
-                ..GetPluginInfoResponse::default()
-            })
+    async fn get_plugin_info(&self, request: Request<GetPluginInfoRequest>) -> Answer<GetPluginInfoResponse> {
+        self.call(request, |call, _| {
+            let (name, version) =
+                (call.driver.args.driver_name.clone(), env!("CARGO_PKG_VERSION").to_owned());
+            Ok(GetPluginInfoResponse { name, vendor_version: version, ..GetPluginInfoResponse::default() })
         })
         .await
     }
 
-    /// What the driver as a whole offers, as drivers in two parts do: a node's process names the Controller service too,
-    /// though it only serves the capabilities of it.
+    /// Says what the driver as a whole offers, as drivers in two parts do: a node's process names the Controller service
+    /// too, though it only serves the capabilities of that one.
     async fn get_plugin_capabilities(
         &self,
-        _: Request<GetPluginCapabilitiesRequest>,
-    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        self.call(Facts::about("GetPluginCapabilities", ""), |call| {
-            let constrained = (!call.driver.shared).then_some(ServiceType::VolumeAccessibilityConstraints);
+        request: Request<GetPluginCapabilitiesRequest>,
+    ) -> Answer<GetPluginCapabilitiesResponse> {
+        self.call(request, |call, _| {
+            let constrained =
+                (!call.driver.args.shared).then_some(ServiceType::VolumeAccessibilityConstraints);
             let capability = |service: ServiceType| PluginCapability {
                 r#type: Some(Type::Service(ServiceCapability { r#type: service.into() })),
             };
@@ -46,10 +41,7 @@ impl Identity for Service {
         .await
     }
 
-    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        self.call(Facts::about("Probe", ""), |_| {
-            check_machine().map(|()| ProbeResponse { ready: Some(true) })
-        })
-        .await
+    async fn probe(&self, request: Request<ProbeRequest>) -> Answer<ProbeResponse> {
+        self.call(request, |_, _| check_machine().map(|()| ProbeResponse { ready: Some(true) })).await
     }
 }

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at a lock that somebody else has.
+/// The time between two looks at a lock that somebody else has.
 const POLL: Duration = Duration::from_millis(10);
 
 /// An exclusive file lock, held until dropped.
@@ -31,7 +31,7 @@ impl Lock {
                 Ok(()) if is_current(&file, path)? => {
                     return Ok(Some(Self { file, path: path.to_owned() }));
                 }
-                // Whoever had it has removed the file: what we hold guards nothing.
+                // Whoever had the lock has removed its file: a lock on that file guards nothing.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) if Instant::now() >= end => return Ok(None),
                 Err(TryLockError::WouldBlock) => thread::sleep(POLL),
@@ -51,12 +51,12 @@ impl Lock {
     }
 }
 
+/// Whether the file is the one at its path still.
 fn is_current(file: &File, path: &Path) -> io::Result<bool> {
     let held = file.metadata()?;
     match fs::metadata(path) {
-        Ok(found) => Ok(found.ino() == held.ino() && found.dev() == held.dev()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
+        found => found.map(|found| found.ino() == held.ino() && found.dev() == held.dev()),
     }
 }
 

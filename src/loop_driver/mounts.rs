@@ -1,7 +1,6 @@
 //! The mount table, and bind mounts.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,8 +26,8 @@ pub(super) fn at(path: &Path) -> Result<Option<Mount>, Error> {
     Ok(table()?.at(path).pop().cloned())
 }
 
-/// `path` as the mount table names it: every link on the way resolved, but not the last part, which may not exist or may
-/// be what is mounted on.
+/// The path in a field of a request, as the mount table names it: every link on the way is resolved, but not the last part,
+/// which may not exist or may be what is mounted on.
 pub(super) fn resolve(field: &'static str, path: &str) -> Result<PathBuf, Error> {
     let path = Path::new(path);
     if !path.is_absolute() {
@@ -37,19 +36,16 @@ pub(super) fn resolve(field: &'static str, path: &str) -> Result<PathBuf, Error>
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::invalid(field, "must name something below the root directory"));
     };
-    match fs::canonicalize(parent) {
-        Ok(parent) => Ok(parent.join(name)),
-        // Nothing can be mounted below a directory that is not there; the caller finds out where it matters.
-        Err(_) => Ok(path.to_owned()),
-    }
+    // Nothing can be mounted below a directory that is not there; the caller finds out where it matters.
+    Ok(fs::canonicalize(parent).map_or_else(|_| path.to_owned(), |parent| parent.join(name)))
 }
 
 /// Shows `source` at `target` as well.
 pub(super) fn bind(source: &Path, target: &Path) -> Result<(), Error> {
-    mount_bind(source, target).map_err(|errno| Error::io("bind mount", target)(errno.into()))
+    mount_bind(source, target).map_err(Error::io("bind mount", target))
 }
 
-/// Shows `source` at `target` as well, where it refuses writes.
+/// Shows `source` at `target` as well, in such a way that nobody can write there.
 ///
 /// Making a mount read-only changes it in one mount namespace; the copies that propagation has made of it stay as they
 /// were, so the consumer outside this container could write. Hence it is made read-only where nothing propagates, and
@@ -63,13 +59,13 @@ pub(super) fn bind_read_only(source: &Path, target: &Path) -> Result<(), Error> 
     let kept = at(&made)?.map_or(MountFlags::empty(), |mount| mount.flags());
     let flags = MountFlags::BIND | MountFlags::RDONLY | kept;
     let result = mount_remount(&made, flags, c"")
-        .map_err(|errno| Error::io("remount read-only", &made)(errno.into()))
+        .map_err(Error::io("remount read-only", &made))
         .and_then(|()| bind(&made, target));
     unmount(&made)?;
     result
 }
 
-/// A directory in which mounts are seen by this mount namespace only. Gone when it is dropped.
+/// A directory in which mounts are seen by this mount namespace only. It goes when this is dropped.
 struct Apart {
     path: PathBuf,
 }
@@ -83,9 +79,9 @@ impl Apart {
         let apart = Self { path };
         // Only a mount has a propagation of its own.
         mount(c"moor-loop", &apart.path, c"tmpfs", MountFlags::empty(), c"mode=700")
-            .map_err(|errno| Error::io("mount tmpfs", &apart.path)(errno.into()))?;
+            .map_err(Error::io("mount tmpfs", &apart.path))?;
         mount_change(&apart.path, MountPropagationFlags::PRIVATE)
-            .map_err(|errno| Error::io("make private", &apart.path)(errno.into()))?;
+            .map_err(Error::io("make private", &apart.path))?;
         Ok(apart)
     }
 }
@@ -98,20 +94,17 @@ impl Drop for Apart {
     }
 }
 
-/// Takes away everything that is mounted at `path`. Never lazily: a mount that is in use stays, and that is an error.
+/// Takes away everything that is mounted at `path`. A mount that is in use stays, and that is an error: a lazy unmount would
+/// only hide that somebody still writes.
 pub(super) fn unmount(path: &Path) -> Result<(), Error> {
     while at(path)?.is_some() {
-        match unmount_once(path, UnmountFlags::NOFOLLOW) {
-            Ok(()) => {}
-            Err(Errno::BUSY) => {
-                let what = format!("the mount at {}", String::from_utf8_lossy(path.as_os_str().as_bytes()));
-                return Err(Error::Busy {
-                    what,
-                    reason: "a process has a file or its working directory there",
-                });
-            }
-            Err(errno) => return Err(Error::io("unmount", path)(errno.into())),
-        }
+        unmount_once(path, UnmountFlags::NOFOLLOW).map_err(|errno| match errno {
+            Errno::BUSY => Error::Busy {
+                what: format!("the mount at {}", path.display()),
+                reason: "a process has a file or its working directory there",
+            },
+            errno => Error::io("unmount", path)(errno),
+        })?;
     }
     Ok(())
 }

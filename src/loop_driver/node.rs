@@ -1,9 +1,8 @@
-//! The Node service: what each call is about, and where it is done.
+//! The Node service: where each call is done.
 
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, async_trait};
 
-use super::calls::Facts;
-use super::driver::Service;
+use super::driver::{Answer, Service};
 use super::{publish, stage};
 use crate::csi::proto::csi::v1::node_server::Node;
 use crate::csi::proto::csi::v1::node_service_capability::rpc::Type as RpcType;
@@ -22,58 +21,36 @@ impl Node for Service {
     async fn node_stage_volume(
         &self,
         request: Request<NodeStageVolumeRequest>,
-    ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let facts = Facts {
-            staging_path: request.staging_target_path.clone(),
-            ..Facts::about("NodeStageVolume", &request.volume_id)
-        };
-        self.call(facts, move |call| stage::stage(call, &request)).await
+    ) -> Answer<NodeStageVolumeResponse> {
+        self.call(request, stage::stage).await
     }
 
     async fn node_unstage_volume(
         &self,
         request: Request<NodeUnstageVolumeRequest>,
-    ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let facts = Facts {
-            staging_path: request.staging_target_path.clone(),
-            ..Facts::about("NodeUnstageVolume", &request.volume_id)
-        };
-        self.call(facts, move |call| stage::unstage(call, &request)).await
+    ) -> Answer<NodeUnstageVolumeResponse> {
+        self.call(request, stage::unstage).await
     }
 
     async fn node_publish_volume(
         &self,
         request: Request<NodePublishVolumeRequest>,
-    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let facts = Facts {
-            staging_path: request.staging_target_path.clone(),
-            target_path: request.target_path.clone(),
-            readonly: Some(request.readonly),
-            ..Facts::about("NodePublishVolume", &request.volume_id)
-        };
-        self.call(facts, move |call| publish::publish(call, &request)).await
+    ) -> Answer<NodePublishVolumeResponse> {
+        self.call(request, publish::publish).await
     }
 
     async fn node_unpublish_volume(
         &self,
         request: Request<NodeUnpublishVolumeRequest>,
-    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let facts = Facts {
-            target_path: request.target_path.clone(),
-            ..Facts::about("NodeUnpublishVolume", &request.volume_id)
-        };
-        self.call(facts, move |call| publish::unpublish(call, &request)).await
+    ) -> Answer<NodeUnpublishVolumeResponse> {
+        self.call(request, publish::unpublish).await
     }
 
     async fn node_get_capabilities(
         &self,
-        _: Request<NodeGetCapabilitiesRequest>,
-    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        self.call(Facts::about("NodeGetCapabilities", ""), |_| {
+        request: Request<NodeGetCapabilitiesRequest>,
+    ) -> Answer<NodeGetCapabilitiesResponse> {
+        self.call(request, |_, _| {
             let capability =
                 |rpc: RpcType| NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: rpc.into() })) };
             Ok(NodeGetCapabilitiesResponse { capabilities: CAPABILITIES.map(capability).to_vec() })
@@ -81,14 +58,11 @@ impl Node for Service {
         .await
     }
 
-    async fn node_get_info(
-        &self,
-        _: Request<NodeGetInfoRequest>,
-    ) -> Result<Response<NodeGetInfoResponse>, Status> {
-        self.call(Facts::about("NodeGetInfo", ""), |call| {
+    async fn node_get_info(&self, request: Request<NodeGetInfoRequest>) -> Answer<NodeGetInfoResponse> {
+        self.call(request, |call, _| {
             Ok(NodeGetInfoResponse {
-                node_id: call.driver.node_id.clone(),
-                max_volumes_per_node: call.driver.max_volumes,
+                node_id: call.node_id().to_owned(),
+                max_volumes_per_node: call.driver.args.max_volumes_per_node,
                 accessible_topology: call.driver.own_topology(),
             })
         })

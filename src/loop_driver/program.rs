@@ -2,43 +2,46 @@
 //! code.
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use super::error::Error;
 use super::lock::Lock;
 
-/// Longer output is cut: it ends up in a status message.
+/// The most characters of a program's output that are kept: it ends up in a status message.
 const STDERR_MAX: usize = 600;
 
 /// How a program ended.
 #[derive(Debug)]
 pub(super) struct Outcome {
     program: &'static str,
-    /// Exit code; absent when a signal ended it.
-    pub(super) code: Option<i32>,
-    status: String,
+    status: ExitStatus,
     pub(super) stdout: String,
     pub(super) stderr: String,
 }
 
 impl Outcome {
-    /// Any exit but 0 is an error.
+    /// The exit code; absent when a signal ended the program.
+    pub(super) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Makes every exit but 0 an error.
     pub(super) fn success(self) -> Result<Self, Error> {
-        if self.code == Some(0) { Ok(self) } else { Err(self.into_error()) }
+        if self.status.success() { Ok(self) } else { Err(self.into_error()) }
     }
 
     pub(super) fn into_error(self) -> Error {
-        Error::Program { program: self.program, status: self.status, stderr: self.stderr }
+        Error::Program { program: self.program, status: self.status.to_string(), stderr: self.stderr }
     }
 
     /// The error without the program's words, for when those may repeat a secret.
     pub(super) fn into_silent_error(self) -> Error {
         let stderr = "its message is withheld, as it may repeat mount flags".to_owned();
-        Error::Program { program: self.program, status: self.status, stderr }
+        Error::Program { program: self.program, status: self.status.to_string(), stderr }
     }
 }
 
-/// Runs to the end. The child holds `lock` too, so that its work stays guarded when this process is killed.
+/// Runs a program to its end. The child holds `lock` too, so that its work stays guarded when this process is killed.
 pub(super) fn run<A: AsRef<OsStr>>(
     lock: &Lock,
     program: &'static str,
@@ -58,8 +61,7 @@ pub(super) fn run<A: AsRef<OsStr>>(
     }
     Ok(Outcome {
         program,
-        code: output.status.code(),
-        status: output.status.to_string(),
+        status: output.status,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr,
     })

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::future::Future;
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -17,37 +16,37 @@ use super::args::LoopDriverArgs;
 use super::device::Inode;
 use super::driver::{Driver, Service, check_machine};
 use super::error::Error;
+use super::state::remove_file;
 use crate::csi::proto::csi::v1::controller_server::ControllerServer;
 use crate::csi::proto::csi::v1::identity_server::IdentityServer;
 use crate::csi::proto::csi::v1::node_server::NodeServer;
 
-/// Serves until `shutdown` resolves and every call that has begun has ended.
+/// Serves the driver's socket until `shutdown` resolves and every call that has begun has ended.
 pub async fn run(args: LoopDriverArgs, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     check_machine()?;
     let path = socket_path(&args.endpoint)?;
-    let driver = Arc::new(Driver::open(&args)?);
+    let driver = Arc::new(Driver::open(args)?);
     let (alive, mut all_gone) = mpsc::channel(1);
     let service = Service::new(driver.clone(), alive);
     let (listener, inode) = listen(&path)?;
-    tracing::info!(
-        socket = %path.display(), node = driver.node_id, driver = driver.name, shared = driver.shared, "serving"
-    );
+    let LoopDriverArgs { node_id, driver_name, shared, .. } = &driver.args;
+    tracing::info!(socket = %path.display(), node = node_id, driver = driver_name, shared, "serving");
     let ending = async {
         shutdown.await;
         tracing::info!("ending: no new calls, and those that have begun go on to their end");
         driver.end();
     };
-    let node = driver.roles.has_node().then(|| NodeServer::new(service.clone()));
+    let node = driver.args.roles.has_node().then(|| NodeServer::new(service.clone()));
     let served = Server::builder()
         .add_service(IdentityServer::new(service.clone()))
-        // Without the controller role it answers ControllerGetCapabilities and refuses the rest.
+        // Without the controller role the service answers ControllerGetCapabilities and refuses the rest.
         .add_service(ControllerServer::new(service))
         .add_optional_service(node)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), ending)
         .await;
-    // A call whose client has gone is still at work.
+    // A call whose client has gone may still be at work.
     all_gone.recv().await;
-    // A successor may have put its own socket there.
+    // A successor may have put its own socket at the path, which is not this process's to remove.
     if Inode::of(&path).is_ok_and(|found| found == inode) {
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
     }
@@ -55,37 +54,29 @@ pub async fn run(args: LoopDriverArgs, shutdown: impl Future<Output = ()> + Send
 }
 
 fn socket_path(endpoint: &str) -> Result<PathBuf, Error> {
-    let wrong = || Error::Argument {
-        flag: "endpoint",
-        reason: format!("{endpoint:?} is not an absolute path, with or without unix:// before it"),
-    };
-    let path =
-        endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:")).unwrap_or(endpoint);
-    let path = Path::new(path);
-    if path.is_absolute() && path.file_name().is_some() { Ok(path.to_owned()) } else { Err(wrong()) }
+    let path = endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:"));
+    let path = Path::new(path.unwrap_or(endpoint));
+    if path.is_absolute() && path.file_name().is_some() {
+        return Ok(path.to_owned());
+    }
+    let reason = format!("{endpoint:?} is not an absolute path, with or without unix:// before it");
+    Err(Error::Argument { flag: "endpoint", reason })
 }
 
-/// Listens under another name first and then renames, which also replaces what a killed predecessor has left: whoever
-/// sees the socket can connect to it.
+/// Listens on the socket. It is made under another name and then renamed, so that whoever sees it can connect to it, and
+/// so that it replaces what a killed predecessor has left.
 fn listen(path: &Path) -> Result<(UnixListener, Inode), Error> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
     }
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
-        return Err(Error::Argument {
-            flag: "endpoint",
-            reason: format!("{} is a directory", path.display()),
-        });
+        let reason = format!("{} is a directory", path.display());
+        return Err(Error::Argument { flag: "endpoint", reason });
     }
     let fresh = path.with_extension(process::id().to_string());
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::io("remove", &fresh)(error));
-        }
-        _ => {}
-    }
+    remove_file(&fresh)?;
     let listener = UnixListener::bind(&fresh).map_err(Error::io("listen on", &fresh))?;
-    // Whoever may call this driver may mount and delete: that is for root.
+    // Whoever can call this driver can mount and delete, which is for root alone.
     fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).map_err(Error::io("restrict", &fresh))?;
     let inode = Inode::of(&fresh)?;
     fs::rename(&fresh, path).map_err(Error::io("put in place", path))?;

@@ -11,8 +11,10 @@
 //! locks/  faults/  calls.jsonl
 //! ```
 
+use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,18 +31,18 @@ use crate::disk;
 /// How long a call waits for another one on the same volume before it answers ABORTED.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// `node.json`: a node that runs, or has run, the Node service.
+/// The content of `node.json`: a node that runs, or has run, the Node service.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeRecord {
     pub(super) node_id: String,
-    /// 0 is no limit.
+    /// How many volumes the node takes; 0 is no limit.
     pub(super) max_volumes: i64,
 }
 
-/// A volume's id. Made from the name, so that a repeated CreateVolume finds what an interrupted one has left behind
-/// without an index that could itself be interrupted.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// A volume's id. It is made from the volume's name, so that a repeated CreateVolume finds what an interrupted one has
+/// left behind without an index that could itself be interrupted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct VolumeId(String);
 
 impl VolumeId {
@@ -52,8 +54,8 @@ impl VolumeId {
         Self(format!("{}{}", Self::PREFIX, &digest[..Self::DIGITS]))
     }
 
-    /// `None` for anything that this driver does not give out: such a volume cannot exist, and such a string must not
-    /// become part of a path.
+    /// The id that a text is. It is `None` for anything that this driver does not give out: such a volume cannot exist,
+    /// and such a text must not become part of a path.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(Self::PREFIX)?;
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -62,6 +64,13 @@ impl VolumeId {
 
     pub(super) fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// The id in quotation marks, as messages show it.
+impl fmt::Debug for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -91,16 +100,17 @@ impl NodeKey {
     }
 }
 
-/// Paths below `--state-dir`.
+/// The directory that `--state-dir` names, and the paths below it.
 #[derive(Debug, Clone)]
 pub(super) struct StateDir(PathBuf);
 
 impl StateDir {
-    /// Makes what is missing. Only root may look inside: it holds other people's data.
+    /// The state directory at `root`, in which what is missing is made. Only root may look inside, since it holds other
+    /// people's data.
     pub(super) fn open(root: &Path) -> Result<Self, Error> {
         let state = Self(root.to_owned());
-        for dir in [root.to_owned(), state.volumes(), state.nodes(), root.join("locks")] {
-            make_dir(&dir)?;
+        for folder in ["volumes", "nodes", "locks"] {
+            make_dir(&root.join(folder))?;
         }
         Ok(state)
     }
@@ -109,48 +119,25 @@ impl StateDir {
         &self.0
     }
 
-    pub(super) fn volumes(&self) -> PathBuf {
-        self.0.join("volumes")
-    }
-
-    pub(super) fn volume_dir(&self, id: &VolumeId) -> PathBuf {
-        self.volumes().join(id.as_str())
-    }
-
-    pub(super) fn volume_file(&self, id: &VolumeId) -> PathBuf {
-        self.volume_dir(id).join("volume.json")
-    }
-
-    pub(super) fn data(&self, id: &VolumeId) -> PathBuf {
-        self.volume_dir(id).join("data")
-    }
-
-    pub(super) fn attachments_file(&self, id: &VolumeId) -> PathBuf {
-        self.volume_dir(id).join("attachments.json")
-    }
-
-    pub(super) fn formatting(&self, id: &VolumeId) -> PathBuf {
-        self.volume_dir(id).join("formatting")
-    }
-
-    pub(super) fn nodes(&self) -> PathBuf {
-        self.0.join("nodes")
+    pub(super) fn node_dir(&self, node: &NodeKey) -> PathBuf {
+        self.0.join("nodes").join(node.as_str())
     }
 
     pub(super) fn node_file(&self, node: &NodeKey) -> PathBuf {
-        self.nodes().join(node.as_str()).join("node.json")
+        self.node_dir(node).join("node.json")
     }
 
-    pub(super) fn holding_file(&self, node: &NodeKey, id: &VolumeId) -> PathBuf {
-        self.nodes().join(node.as_str()).join("volumes").join(format!("{}.json", id.as_str()))
+    pub(super) fn volume(&self, id: VolumeId) -> VolumeDir {
+        VolumeDir { path: self.0.join("volumes").join(id.as_str()), id }
     }
 
-    /// One call per volume, over all processes and nodes that share the directory.
-    pub(super) fn lock_volume(&self, id: &VolumeId) -> Result<Lock, Error> {
-        self.lock(id.as_str())
+    /// Takes the lock of a volume, which need not exist.
+    pub(super) fn lock_volume(&self, id: VolumeId) -> Result<LockedVolume, Error> {
+        let lock = self.lock(id.as_str())?;
+        Ok(LockedVolume { dir: self.volume(id), lock })
     }
 
-    /// Guards what is counted per node.
+    /// Takes the lock that guards what is counted per node.
     pub(super) fn lock_node(&self, node: &NodeKey) -> Result<Lock, Error> {
         self.lock(&format!("node-{}", node.as_str()))
     }
@@ -161,17 +148,68 @@ impl StateDir {
         taken.ok_or_else(|| Error::Pending(name.to_owned()))
     }
 
-    /// The ids of all volumes, those half made or half deleted included, in order.
-    pub(super) fn volume_ids(&self) -> Result<Vec<VolumeId>, Error> {
-        let dir = self.volumes();
-        let mut ids = Vec::new();
-        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
-            let entry = entry.map_err(Error::io("list", &dir))?;
-            ids.extend(entry.file_name().to_str().and_then(VolumeId::parse));
-        }
+    /// All volumes in the order of their ids, those half made or half deleted included.
+    pub(super) fn volumes(&self) -> Result<Vec<VolumeDir>, Error> {
+        let names = file_names(&self.0.join("volumes"))?;
+        let mut ids: Vec<_> = names.iter().filter_map(|name| VolumeId::parse(name)).collect();
         ids.sort();
-        Ok(ids)
+        Ok(ids.into_iter().map(|id| self.volume(id)).collect())
     }
+}
+
+/// A volume's directory. Neither the directory nor the volume need exist.
+#[derive(Debug)]
+pub(super) struct VolumeDir {
+    pub(super) id: VolumeId,
+    pub(super) path: PathBuf,
+}
+
+impl VolumeDir {
+    pub(super) fn record(&self) -> PathBuf {
+        self.path.join("volume.json")
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    pub(super) fn attachments(&self) -> PathBuf {
+        self.path.join("attachments.json")
+    }
+
+    pub(super) fn formatting(&self) -> PathBuf {
+        self.path.join("formatting")
+    }
+}
+
+/// A volume that one call has for itself, over all processes and nodes that share the state directory.
+#[derive(Debug)]
+pub(super) struct LockedVolume {
+    dir: VolumeDir,
+    /// The lock, which programs that work on the volume inherit.
+    pub(super) lock: Lock,
+}
+
+impl Deref for LockedVolume {
+    type Target = VolumeDir;
+
+    fn deref(&self) -> &VolumeDir {
+        &self.dir
+    }
+}
+
+impl LockedVolume {
+    /// Ends the lock of a volume that exists no more, and removes its file.
+    pub(super) fn unlock_for_good(self) -> Result<(), Error> {
+        self.lock.remove().map_err(Error::io("remove the lock of", &self.dir.path))
+    }
+}
+
+/// The names in a directory that are text, as all names are that this driver gives.
+pub(super) fn file_names(dir: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let entries = entries.map_err(Error::io("list", dir))?;
+    Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
 /// Makes a directory and its parents, for root alone; one that is there is fine.

@@ -7,10 +7,10 @@ use super::error::Error;
 use crate::csi::proto::csi::v1::{Topology, TopologyRequirement};
 
 impl Driver {
-    /// The node's own topology; `None` when all nodes reach everything.
+    /// The topology of the driver's own node; `None` when all nodes reach everything.
     pub(super) fn own_topology(&self) -> Option<Topology> {
-        let key = format!("{}/node", self.name);
-        (!self.shared).then(|| Topology { segments: BTreeMap::from([(key, self.node_id.clone())]) })
+        let key = format!("{}/node", self.args.driver_name);
+        (!self.args.shared).then(|| Topology { segments: BTreeMap::from([(key, self.args.node_id.clone())]) })
     }
 
     /// Whether this node is within `wanted`.
@@ -18,7 +18,8 @@ impl Driver {
         self.own_topology().is_none_or(|own| matches(&own, wanted))
     }
 
-    /// A volume can only be made here; `preferred` is a wish, `requisite` a demand.
+    /// Checks that a volume may be made on this node, the only place where this driver can make it. What is `preferred` is
+    /// a wish and need not be met, what is `requisite` is a demand.
     pub(super) fn check_topology(&self, requirement: Option<&TopologyRequirement>) -> Result<(), Error> {
         let requisite = requirement.map(|requirement| requirement.requisite.as_slice()).unwrap_or_default();
         if requisite.is_empty() || requisite.iter().any(|wanted| self.is_within(wanted)) {
@@ -26,12 +27,12 @@ impl Driver {
         }
         Err(Error::Exhausted(format!(
             "volumes of this instance can be reached on node {:?} only, which is not in the requisite topology",
-            self.node_id
+            self.args.node_id
         )))
     }
 }
 
-/// Keys are compared without case, values with it.
+/// Whether a place is within another one. Keys are compared without case and values with it, as CSI says.
 fn matches(own: &Topology, wanted: &Topology) -> bool {
     wanted.segments.iter().all(|(key, value)| {
         own.segments

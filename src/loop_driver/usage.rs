@@ -10,10 +10,10 @@ use super::error::Error;
 use super::filesystem::FileSystem;
 use crate::csi::proto::csi::v1::VolumeCapability;
 use crate::csi::proto::csi::v1::volume_capability::AccessType;
-/// An access mode, which `build.rs` makes something that can be stored.
+/// CSI's access modes, which `build.rs` lets serde store.
 pub(super) use crate::csi::proto::csi::v1::volume_capability::access_mode::Mode;
 
-/// Options that make mount(8) do something else than mount the device where it is told.
+/// The mount options that make mount(8) do something else than mount the device where it is told.
 const REFUSED_FLAGS: [&str; 14] = [
     "bind",
     "rbind",
@@ -30,7 +30,7 @@ const REFUSED_FLAGS: [&str; 14] = [
     "defaults_mode",
     "fd",
 ];
-/// As the above, by how they begin.
+/// The beginnings of further mount options that make mount(8) do something else.
 const REFUSED_PREFIXES: [&str; 3] = ["X-mount", "x-mount", "make-"];
 
 impl Mode {
@@ -56,7 +56,7 @@ impl Mode {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Access {
     Block,
-    /// With the file system asked for; `None` leaves it to the driver.
+    /// A mount of the file system that is asked for; `None` leaves it to the driver.
     Mount(Option<FileSystem>),
 }
 
@@ -97,7 +97,7 @@ impl Usage {
         Self::parse(capability.ok_or(Error::Missing("volume_capability"))?, "volume_capability")
     }
 
-    /// Checks a list of which every entry has to be possible.
+    /// Checks a list of capabilities of which every one has to be possible.
     pub(super) fn require_all(capabilities: &[VolumeCapability]) -> Result<Vec<Self>, Error> {
         if capabilities.is_empty() {
             return Err(Error::Missing("volume_capabilities"));
@@ -132,7 +132,7 @@ impl Usage {
         }
     }
 
-    /// Stands for the flags in what is kept, where they themselves may not be.
+    /// A digest that stands for the flags in the driver's files, where the flags themselves may not be.
     pub(super) fn flags_digest(&self) -> String {
         let mut digest = Sha256::new();
         for flag in &self.flags {
@@ -148,7 +148,7 @@ impl Usage {
     }
 }
 
-/// ext4 and xfs belong to one kernel at a time: a second node that mounts what a first one writes sees damage, and makes
+/// Refuses a file system that several nodes have and one writes. ext4 and xfs belong to one kernel at a time: a second node that mounts what a first one writes sees damage, and makes
 /// more of it.
 fn check_mode_of_mount(mode: Mode, field: &'static str) -> Result<(), Error> {
     if matches!(mode, Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter) {
@@ -164,7 +164,7 @@ fn check_flags(flags: &[String], field: &'static str) -> Result<(), Error> {
         let name = flag.split('=').next().unwrap_or(flag);
         REFUSED_FLAGS.contains(&name) || REFUSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     };
-    // Which one is not said: a flag may hold a credential.
+    // The flag is not repeated, because it may hold a credential.
     if let Some(at) = flags.iter().position(|flag| flag.is_empty() || flag.split(',').any(refused)) {
         return Err(Error::invalid(field, format!("mount flag number {} is not allowed", at + 1)));
     }

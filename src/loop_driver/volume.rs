@@ -1,31 +1,32 @@
-//! Volumes: create, delete, list.
+//! CreateVolume, DeleteVolume, ListVolumes and ValidateVolumeCapabilities.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::attachments::{self, Attachments};
 use super::capacity;
-use super::driver::{Call, Context, require, require_volume_id};
+use super::driver::{Call, Context, check_volume_id};
 use super::error::Error;
 use super::fence;
-use super::state::{VolumeId, make_dir, read_json, remove_file, sync_parent, write_json};
+use super::state::{
+    LockedVolume, VolumeDir, VolumeId, make_dir, read_json, remove_file, sync_parent, write_json,
+};
 use super::usage::{Access, Usage};
+use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::list_volumes_response::{Entry, VolumeStatus};
 use crate::csi::proto::csi::v1::validate_volume_capabilities_response::Confirmed;
-use crate::csi::proto::csi::v1::{
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest,
-    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
-};
+use crate::csi::sizes;
 
-/// Key in the volume context. Ids come from names, so a volume that was deleted and made again has the same id; this
-/// tells the two apart.
+/// The key in the volume context that tells a volume from another one of the same id: ids come from names, so a volume
+/// that was deleted and made again has the id that it had before.
 const INCARNATION: &str = "incarnation";
 
-/// `volume.json`.
+/// The content of `volume.json`: a volume that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VolumeRecord {
@@ -40,8 +41,8 @@ impl VolumeRecord {
         Context::from([(INCARNATION.to_owned(), self.incarnation.clone())])
     }
 
-    /// A context that is not this volume's means that the caller has another volume in mind. An empty one is what a
-    /// volume has that was registered by its id alone.
+    /// Checks that the context is this volume's; otherwise the caller has another volume in mind. An empty context is what
+    /// a volume has that was registered by its id alone.
     pub(super) fn check_context(&self, context: &Context) -> Result<(), Error> {
         if context.is_empty() || context == &self.context() {
             return Ok(());
@@ -51,31 +52,38 @@ impl VolumeRecord {
 }
 
 /// The volume's record, or `None` when the volume does not exist (any more, or yet).
-pub(super) fn load(call: &Call<'_>, id: &VolumeId) -> Result<Option<VolumeRecord>, Error> {
-    read_json(&call.state().volume_file(id))
+pub(super) fn load(volume: &VolumeDir) -> Result<Option<VolumeRecord>, Error> {
+    read_json(&volume.record())
+}
+
+/// Takes the lock of a volume, and checks that it exists and is the one that the caller has in mind.
+pub(super) fn open(call: &Call<'_>, volume_id: &str, context: &Context) -> Result<LockedVolume, Error> {
+    let volume = call.lock(volume_id)?;
+    find(&volume)?.check_context(context)?;
+    Ok(volume)
 }
 
 /// The volume's record, or NOT_FOUND.
-pub(super) fn find(call: &Call<'_>, id: &VolumeId) -> Result<VolumeRecord, Error> {
-    load(call, id)?.ok_or_else(|| Error::NoVolume(id.as_str().to_owned()))
+fn find(volume: &VolumeDir) -> Result<VolumeRecord, Error> {
+    load(volume)?.ok_or_else(|| Error::NoVolume(volume.id.as_str().to_owned()))
 }
 
-fn describe(call: &Call<'_>, id: &VolumeId, record: &VolumeRecord) -> Volume {
-    Volume {
+fn describe(call: &Call<'_>, volume: &VolumeDir, record: &VolumeRecord) -> wire::Volume {
+    wire::Volume {
         capacity_bytes: record.capacity_bytes,
-        volume_id: id.as_str().to_owned(),
+        volume_id: volume.id.as_str().to_owned(),
         volume_context: record.context(),
         accessible_topology: call.driver.own_topology().into_iter().collect(),
-        ..Volume::default()
+        ..wire::Volume::default()
     }
 }
 
 /// CreateVolume.
-pub(super) fn create(call: &Call<'_>, request: &CreateVolumeRequest) -> Result<CreateVolumeResponse, Error> {
-    require("name", &request.name)?;
-    if request.name.chars().any(char::is_control) {
-        return Err(Error::invalid("name", "must not hold control characters"));
-    }
+pub(super) fn create(
+    call: &Call<'_>,
+    request: &wire::CreateVolumeRequest,
+) -> Result<wire::CreateVolumeResponse, Error> {
+    sizes::name("name", &request.name)?;
     let usages = Usage::require_all(&request.volume_capabilities)?;
     if request.volume_content_source.is_some() {
         return Err(Error::invalid("volume_content_source", "this driver makes empty volumes only"));
@@ -85,16 +93,15 @@ pub(super) fn create(call: &Call<'_>, request: &CreateVolumeRequest) -> Result<C
     }
     let range = request.capacity_range.as_ref();
     let size = capacity::choose(range, least_bytes(&usages));
-    let id = VolumeId::of_name(&request.name);
-    let lock = call.state().lock_volume(&id)?;
-    if let Some(found) = load(call, &id)? {
+    let volume = call.state().lock_volume(VolumeId::of_name(&request.name))?;
+    if let Some(found) = load(&volume)? {
         if found.parameters != request.parameters || !capacity::fits(range, found.capacity_bytes)? {
             return Err(Error::Different(format!(
                 "a volume named {:?} exists with {} bytes or other parameters",
                 request.name, found.capacity_bytes
             )));
         }
-        return Ok(CreateVolumeResponse { volume: Some(describe(call, &id, &found)) });
+        return Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &found)) });
     }
     let capacity_bytes = size?;
     call.driver.check_topology(request.accessibility_requirements.as_ref())?;
@@ -109,13 +116,12 @@ pub(super) fn create(call: &Call<'_>, request: &CreateVolumeRequest) -> Result<C
     };
     // Without volume.json there is no volume: what is there was being made or deleted when the driver was killed, and in
     // the latter case holds somebody's data.
-    clear(call, &id)?;
-    make_dir(&call.state().volume_dir(&id))?;
-    make_data(call, &id, capacity_bytes)?;
+    clear(&volume)?;
+    make_dir(&volume.path)?;
+    make_data(&volume.data(), capacity_bytes)?;
     call.step("data")?;
-    write_json(&call.state().volume_file(&id), &record)?;
-    drop(lock);
-    Ok(CreateVolumeResponse { volume: Some(describe(call, &id, &record)) })
+    write_json(&volume.record(), &record)?;
+    Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &record)) })
 }
 
 fn least_bytes(usages: &[Usage]) -> i64 {
@@ -126,117 +132,118 @@ fn least_bytes(usages: &[Usage]) -> i64 {
     usages.iter().map(least).max().unwrap_or(capacity::LEAST_BYTES)
 }
 
-fn make_data(call: &Call<'_>, id: &VolumeId, bytes: i64) -> Result<(), Error> {
-    let path = call.state().data(id);
-    let length = bytes.unsigned_abs();
-    let made = File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .and_then(|file| file.set_len(length).and_then(|()| file.sync_all()));
+fn make_data(path: &Path, bytes: i64) -> Result<(), Error> {
+    let opened = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let made = opened.and_then(|file| {
+        file.set_len(bytes.unsigned_abs())?;
+        file.sync_all()
+    });
     match made {
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
             Err(Error::OutOfRange(format!("the state directory's file system has no files of {bytes} bytes")))
         }
-        made => made.map_err(Error::io("make", &path)),
+        made => made.map_err(Error::io("make", path)),
     }
 }
 
 /// DeleteVolume.
-pub(super) fn delete(call: &Call<'_>, request: &DeleteVolumeRequest) -> Result<DeleteVolumeResponse, Error> {
-    let id = match require_volume_id(&request.volume_id) {
-        Err(Error::NoVolume(_)) => return Ok(DeleteVolumeResponse {}),
-        id => id?,
-    };
-    let lock = call.state().lock_volume(&id)?;
-    if load(call, &id)?.is_some() {
-        if let Some(node) = attachments::load(call, &id)?.keys().next() {
-            let volume = id.as_str().to_owned();
+pub(super) fn delete(
+    call: &Call<'_>,
+    request: &wire::DeleteVolumeRequest,
+) -> Result<wire::DeleteVolumeResponse, Error> {
+    let done = Ok(wire::DeleteVolumeResponse {});
+    check_volume_id(&request.volume_id)?;
+    let Some(volume) = call.lock_if_known(&request.volume_id)? else { return done };
+    if load(&volume)?.is_some() {
+        if let Some((node, _)) = attachments::load(&volume)?.pop_first() {
             let reason = "ControllerUnpublishVolume comes before DeleteVolume";
-            return Err(Error::AttachedElsewhere { volume, node: node.clone(), reason });
+            return Err(Error::AttachedElsewhere { volume: request.volume_id.clone(), node, reason });
         }
-        fence::sweep(call, &lock, &id, &Attachments::new())?;
-        remove_file(&call.state().volume_file(&id))?;
-        sync_parent(&call.state().volume_file(&id))?;
+        fence::sweep(&volume, &Attachments::new())?;
+        remove_file(&volume.record())?;
+        sync_parent(&volume.record())?;
         call.step("forgotten")?;
     }
-    clear(call, &id)?;
-    let path = call.state().volume_dir(&id);
-    lock.remove().map_err(Error::io("remove the lock of", &path))?;
-    Ok(DeleteVolumeResponse {})
+    clear(&volume)?;
+    volume.unlock_for_good()?;
+    done
 }
 
 /// Removes what is left of a volume that does not exist.
-fn clear(call: &Call<'_>, id: &VolumeId) -> Result<(), Error> {
-    let dir = call.state().volume_dir(id);
+fn clear(volume: &VolumeDir) -> Result<(), Error> {
+    let dir = &volume.path;
     if !dir.exists() {
         return Ok(());
     }
-    fence::thaw(&call.state().data(id))?;
-    fs::remove_dir_all(&dir).map_err(Error::io("remove", &dir))?;
-    sync_parent(&dir)
+    fence::thaw(&volume.data())?;
+    fs::remove_dir_all(dir).map_err(Error::io("remove", dir))?;
+    sync_parent(dir)
 }
 
 /// ListVolumes. A page's token is the last id on it, so volumes may come and go between pages.
-pub(super) fn list(call: &Call<'_>, request: &ListVolumesRequest) -> Result<ListVolumesResponse, Error> {
+pub(super) fn list(
+    call: &Call<'_>,
+    request: &wire::ListVolumesRequest,
+) -> Result<wire::ListVolumesResponse, Error> {
     let most = usize::try_from(request.max_entries)
         .map_err(|_| Error::invalid("max_entries", "must not be negative"))?;
     let after = match request.starting_token.as_str() {
         "" => None,
         token => Some(VolumeId::parse(token).ok_or(Error::Token)?),
     };
-    let mut page = ListVolumesResponse::default();
-    for id in
-        call.state().volume_ids()?.into_iter().filter(|id| after.as_ref().is_none_or(|after| id > after))
-    {
-        let Some(record) = load(call, &id)? else { continue };
+    let mut page = wire::ListVolumesResponse::default();
+    for volume in call.state().volumes()?.into_iter().filter(|volume| Some(&volume.id) > after.as_ref()) {
+        let Some(record) = load(&volume)? else { continue };
         if most != 0 && page.entries.len() == most {
             let last = page.entries.last().and_then(|entry| entry.volume.as_ref());
             page.next_token = last.map(|volume| volume.volume_id.clone()).unwrap_or_default();
             break;
         }
-        let published_node_ids = attachments::load(call, &id)?.into_keys().collect();
+        let published_node_ids = attachments::load(&volume)?.into_keys().collect();
         page.entries.push(Entry {
-            volume: Some(describe(call, &id, &record)),
+            volume: Some(describe(call, &volume, &record)),
             status: Some(VolumeStatus { published_node_ids, ..VolumeStatus::default() }),
         });
     }
     Ok(page)
 }
 
-/// What could be written right now. Volumes are sparse, so this is no promise to any of them.
+/// How many bytes could be written right now. Volumes are sparse, so this is no promise to any of them.
 fn available_bytes(call: &Call<'_>) -> Result<i64, Error> {
     let root = call.state().root();
-    let found = rustix::fs::statvfs(root).map_err(|errno| Error::io("measure", root)(errno.into()))?;
+    let found = rustix::fs::statvfs(root).map_err(Error::io("measure", root))?;
     Ok(i64::try_from(found.f_bavail.saturating_mul(found.f_frsize)).unwrap_or(i64::MAX))
 }
 
 /// ValidateVolumeCapabilities.
 pub(super) fn validate(
     call: &Call<'_>,
-    request: ValidateVolumeCapabilitiesRequest,
-) -> Result<ValidateVolumeCapabilitiesResponse, Error> {
-    let id = require_volume_id(&request.volume_id)?;
-    if request.volume_capabilities.is_empty() {
+    request: &wire::ValidateVolumeCapabilitiesRequest,
+) -> Result<wire::ValidateVolumeCapabilitiesResponse, Error> {
+    let wire::ValidateVolumeCapabilitiesRequest { volume_id, volume_capabilities, .. } = request;
+    check_volume_id(volume_id)?;
+    if volume_capabilities.is_empty() {
         return Err(Error::Missing("volume_capabilities"));
     }
-    let record = find(call, &id)?;
-    let refusal = Usage::require_all(&request.volume_capabilities)
-        .map(|_| ())
-        .and_then(|()| record.check_context(&request.volume_context))
+    let id = VolumeId::parse(volume_id).ok_or_else(|| Error::NoVolume(volume_id.clone()))?;
+    let record = find(&call.state().volume(id))?;
+    let refusal = Usage::require_all(volume_capabilities)
+        .and_then(|_| record.check_context(&request.volume_context))
         .and_then(|()| {
             let same = request.parameters.is_empty() || request.parameters == record.parameters;
             if same { Ok(()) } else { Err(Error::invalid("parameters", "are not the volume's")) }
         });
     if let Err(refusal) = refusal {
-        return Ok(ValidateVolumeCapabilitiesResponse { confirmed: None, message: refusal.to_string() });
+        return Ok(wire::ValidateVolumeCapabilitiesResponse {
+            confirmed: None,
+            message: refusal.to_string(),
+        });
     }
     let confirmed = Confirmed {
-        volume_context: request.volume_context,
-        volume_capabilities: request.volume_capabilities,
-        parameters: request.parameters,
+        volume_context: request.volume_context.clone(),
+        volume_capabilities: volume_capabilities.clone(),
+        parameters: request.parameters.clone(),
         ..Confirmed::default()
     };
-    Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message: String::new() })
+    Ok(wire::ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message: String::new() })
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 use crate::api::plugin::ControllerNodes;
 use crate::api::{Plugin, PluginInstance};
 
@@ -17,7 +17,8 @@ pub fn counts(instance: &PluginInstance, driver: &str) -> bool {
     let spec = &instance.spec;
     spec.driver_name == driver
         && spec.agent == spec.node_name
-        && instance.metadata.name.as_deref() == Some(instance_name(&spec.node_name, driver).as_str())
+        && instance.metadata.name.as_deref()
+            == Some(instance_name(DriverOn { driver, node: &spec.node_name }).as_str())
 }
 
 /// Whether the driver on the node with this name and these labels may be asked to make controller calls. Where the
@@ -63,7 +64,7 @@ mod tests {
             agent: node.into(),
             ..PluginInstanceSpec::default()
         };
-        PluginInstance::new(&instance_name(node, driver), spec)
+        PluginInstance::new(&instance_name(DriverOn { driver, node }), spec)
     }
 
     #[test]
@@ -79,7 +80,7 @@ mod tests {
             instance.metadata.name = Some(name.into());
             instance
         };
-        let neighbours = instance_name("worker-2", "d");
+        let neighbours = instance_name(DriverOn { driver: "d", node: "worker-2" });
         for name in ["worker-evil", "worker-000000000000", "worker.evil", &neighbours] {
             assert!(!counts(&named(name), "d"), "{name}");
         }

@@ -101,7 +101,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
 mod tests {
     use super::*;
     use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
-    use crate::api::names::instance_name;
+    use crate::api::names::{DriverOn, instance_name};
     use crate::api::plugin::PluginSpec;
 
     fn instance(node: &str, id: &str, forgotten: &[&str]) -> Arc<PluginInstance> {
@@ -111,7 +111,7 @@ mod tests {
             agent: node.into(),
             ..PluginInstanceSpec::default()
         };
-        let mut instance = PluginInstance::new(&instance_name(node, "d"), spec);
+        let mut instance = PluginInstance::new(&instance_name(DriverOn { driver: "d", node }), spec);
         let mount = |name: &&str| ForgottenMount { handle_name: (*name).into(), ..ForgottenMount::default() };
         instance.status = Some(PluginInstanceStatus {
             controller: true,

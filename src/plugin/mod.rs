@@ -154,7 +154,7 @@ fn common<'a>(mut lists: impl Iterator<Item = &'a Vec<String>>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::api::instance::{PluginInstanceSpec, ServiceStatus};
-    use crate::api::names::instance_name;
+    use crate::api::names::{DriverOn, instance_name};
     use crate::api::plugin::PluginSpec;
 
     fn instance(node: &str, healthy: bool, controller: &[&str]) -> Arc<PluginInstance> {
@@ -165,7 +165,7 @@ mod tests {
             agent: node.into(),
             ..PluginInstanceSpec::default()
         };
-        let mut instance = PluginInstance::new(&instance_name(node, "p"), spec);
+        let mut instance = PluginInstance::new(&instance_name(DriverOn { driver: "p", node }), spec);
         instance.status = Some(PluginInstanceStatus {
             healthy,
             controller: !controller.is_empty(),

@@ -12,7 +12,7 @@ pub mod plan;
 pub mod reason;
 
 use crate::api::Volume;
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 pub use instance::{InstanceSeen, PluginSeen};
 pub use plan::{Seen, VolumeStep, plan};
 pub use reason::{Left, VolumeWaiting};
@@ -35,5 +35,7 @@ pub fn driver_of_calls<'a>(volume: &Volume, known: impl IntoIterator<Item = &'a 
 /// Whether the instance that a Volume's own calls are assigned to is one of this driver: its name is made of the driver's.
 #[must_use]
 pub fn is_of_driver(volume: &Volume, driver: &str) -> bool {
-    volume.caller().is_none_or(|caller| instance_name(&caller.agent, driver) == caller.instance)
+    volume
+        .caller()
+        .is_none_or(|caller| instance_name(DriverOn { driver, node: &caller.agent }) == caller.instance)
 }

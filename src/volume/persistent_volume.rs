@@ -22,7 +22,7 @@ pub struct LeanPersistentVolume {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
-    csi: Option<DriverVolume>,
+    csi: Option<CsiSource>,
     aws_elastic_block_store: Option<Source>,
     gce_persistent_disk: Option<Source>,
     azure_disk: Option<Source>,
@@ -46,10 +46,10 @@ struct Source {
     id: String,
 }
 
-/// A volume as its driver knows it, and as a PersistentVolume's CSI source names it.
+/// The part of a PersistentVolume's CSI source that says which volume of which driver it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DriverVolume {
+pub struct CsiSource {
     /// The driver.
     #[serde(default)]
     pub driver: String,
@@ -76,7 +76,7 @@ type Compare = fn(&Source, &str) -> Option<bool>;
 impl LeanPersistentVolume {
     /// Whether this PersistentVolume stands for this volume.
     #[must_use]
-    pub fn names(&self, volume: &DriverVolume) -> Option<Naming> {
+    pub fn names(&self, volume: &CsiSource) -> Option<Naming> {
         let name = self.metadata.name.clone().unwrap_or_default();
         if let Some(csi) = &self.spec.csi {
             return (csi == volume).then_some(Naming { name, field: "csi", certain: true });
@@ -177,8 +177,8 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn volume(driver: &str, handle: &str) -> DriverVolume {
-        DriverVolume { driver: driver.into(), volume_handle: handle.into() }
+    fn volume(driver: &str, handle: &str) -> CsiSource {
+        CsiSource { driver: driver.into(), volume_handle: handle.into() }
     }
 
     /// Whether a PersistentVolume with this source stands for the handle of a driver.

@@ -2,14 +2,14 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
-use moor::api::names::instance_name;
+use moor::api::names::{DriverOn, instance_name};
 use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
 use moor::api::{FINALIZER, Volume, VolumeState};
 use moor::attachment::loss::{Machine, NodeFacts, NodeNow};
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ForgottenSeen, Mount};
 use moor::leader::{CallerNow, LeaderStep, Look, Looked};
-use moor::volume::persistent_volume::{DriverVolume, Naming};
+use moor::volume::persistent_volume::{CsiSource, Naming};
 use moor::volume::{InstanceSeen, VolumeWaiting};
 
 use super::fixtures::{self, DRIVER};
@@ -19,7 +19,7 @@ mod live_looks;
 mod properties;
 
 fn caller(agent: &str) -> ControllerRef {
-    ControllerRef { instance: instance_name(agent, DRIVER), agent: agent.into() }
+    ControllerRef { instance: instance_name(DriverOn { driver: DRIVER, node: agent }), agent: agent.into() }
 }
 
 fn instance(agent: &str, dead: bool) -> InstanceSeen {
@@ -100,8 +100,7 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
         ..Observed::default()
     };
     let mut looked = Looked { locks: Some(Vec::new()), ..Looked::default() };
-    let names =
-        Look::PersistentVolumes(DriverVolume { driver: DRIVER.into(), volume_handle: "vol-1".into() });
+    let names = Look::PersistentVolumes(CsiSource { driver: DRIVER.into(), volume_handle: "vol-1".into() });
     let first = by(VolumeOperation::Create, [false, false]);
     assert_eq!(asks(&first, &looked), names);
     let stands = by(VolumeOperation::Delete, [false, false]);
@@ -135,7 +134,7 @@ fn what_nobody_can_use_is_judged_without_the_plugin() {
         instances: vec![instance("node-1", false)],
         ..Observed::default()
     };
-    let names = Look::PersistentVolumes(DriverVolume { driver: DRIVER.into(), volume_handle: "x".into() });
+    let names = Look::PersistentVolumes(CsiSource { driver: DRIVER.into(), volume_handle: "x".into() });
     let mut looked = Looked::default();
     assert_eq!(asks(&by("", Some(DRIVER)), &looked), names);
     assert_eq!(asks(&by("d2", Some(DRIVER)), &looked), names, "it was made anew");

@@ -11,7 +11,7 @@ use moor::claim::reason::Waiting;
 use moor::claim::release::{self, ReleaseStep};
 use moor::claim::{ClaimSeen, NodeSeen};
 
-use super::fixtures::{self, DRIVER, VOLUME_ID, attachment, handle, node, volume};
+use super::fixtures::{self, DRIVER_VOLUME, attachment, handle, node, volume};
 
 fn claim(name: &str, node: Option<&str>) -> ClaimSeen {
     ClaimSeen { node: node.map(Into::into), ..fixtures::claim(name) }
@@ -92,7 +92,7 @@ fn a_full_node_takes_another_claim_on_a_volume_that_it_has() {
     let full = NodeSeen { has_room: false, ..node("node-1") };
     let second = claim("b", Some("node-1"));
     let there = AttachmentSeen {
-        name: lock::attachment_name(DRIVER, VOLUME_ID, second.mode, "node-1"),
+        name: lock::attachment_name(DRIVER_VOLUME, second.mode, "node-1"),
         node: "node-1".into(),
         node_uid: "node-1".into(),
         ..attachment("u")

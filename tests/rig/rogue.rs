@@ -4,7 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Error};
-use moor::api::names::instance_name;
+use moor::api::names::{DriverOn, instance_name};
 use moor::api::{PluginInstance, Volume};
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ impl Rogue {
 
     /// Writes into the status of its own PluginInstance of the driver.
     pub async fn say_of_driver(&self, status: Value) {
-        self.say(&instance_name(&self.node, DRIVER), status).await.unwrap();
+        self.say(&instance_name(DriverOn { driver: DRIVER, node: &self.node }), status).await.unwrap();
     }
 
     /// Writes into the status of a Volume.
@@ -100,7 +100,7 @@ impl Rogue {
 
     /// Makes PluginInstances of this driver under one name until the UID of one comes first among all.
     pub async fn make_first_instance(&self, driver: &str) -> String {
-        let name = instance_name(&self.node, driver);
+        let name = instance_name(DriverOn { driver, node: &self.node });
         for _ in 0..200 {
             let made = self.make_instance(&name, driver).await.unwrap();
             let all = self.instances().list(&ListParams::default()).await.unwrap();

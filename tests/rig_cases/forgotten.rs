@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use moor::api::instance::UNDO_FORGOTTEN;
 use moor::api::names::agent_lease_name;
-use moor::api::names::instance_name;
+use moor::api::names::{DriverOn, instance_name};
 use moor::api::{Attachment, PluginInstance};
 use moor::csi::Rpc;
 use moor::heartbeat::Forgotten;
@@ -72,7 +72,7 @@ fn make_unreadable(rig: &Rig) {
 async fn a_mount_is_reported_for_as_long_as_its_agent_lives(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
     let (path, _) = forget(&rig, || make_unreadable(&rig)).await;
-    let name = instance_name(THERE, DRIVER);
+    let name = instance_name(DriverOn { driver: DRIVER, node: THERE });
     let reported = || {
         let all = cluster.instances.state();
         let instance = all.into_iter().find(|i| i.metadata.name.as_ref() == Some(&name))?;
@@ -114,7 +114,7 @@ async fn a_file_that_says_nothing_holds_up_its_node_until_it_is_dismissed(cluste
 
     rig.make_volume(&volume("asked")).await;
     rig.make_claim(&volume_claim("asked", "asked", THERE)).await;
-    let instance = instance_name(THERE, DRIVER);
+    let instance = instance_name(DriverOn { driver: DRIVER, node: THERE });
     let order = format!("plugininstance {instance} {UNDO_FORGOTTEN}={uid}");
     rig.until_says("asked", "Forgotten", &[THERE, "its Attachment, which is gone", &order]).await;
     assert_eq!(rig.count("asked", Rpc::NodeStageVolume), 0);
@@ -146,7 +146,7 @@ async fn a_file_that_says_nothing_holds_up_its_node_until_it_is_dismissed(cluste
 async fn a_report_without_its_plugin_is_not_healthy(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options { supervised: false, ..Options::default() }).await;
     forget(&rig, || make_unreadable(&rig)).await;
-    let name = instance_name(THERE, DRIVER);
+    let name = instance_name(DriverOn { driver: DRIVER, node: THERE });
     let status = || {
         let all = cluster.instances.state();
         all.into_iter().find(|i| i.metadata.name.as_ref() == Some(&name))?.status.clone()

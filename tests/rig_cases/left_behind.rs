@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, ResourceExt as _};
 use moor::api::PluginInstance;
 use moor::api::conditions::UNDONE;
 use moor::api::instance::FORCE_UNDO;
-use moor::api::names::instance_name;
+use moor::api::names::{DriverOn, instance_name};
 use moor::csi::Rpc;
 use serde_json::json;
 
@@ -21,7 +21,7 @@ const NODE: &str = "node-2";
 
 /// Its UID, and what it says of what is to be undone.
 fn instance(cluster: &Cluster) -> Option<(String, Condition)> {
-    let name = instance_name(NODE, DRIVER);
+    let name = instance_name(DriverOn { driver: DRIVER, node: NODE });
     let found = cluster.instances.state().into_iter().find(|i| i.name_any() == name)?;
     let mut said = found.status.as_ref()?.conditions.iter();
     Some((found.uid()?, said.find(|condition| condition.type_ == UNDONE)?.clone()))
@@ -55,7 +55,10 @@ async fn what_waits_is_told_again_and_forced_without_a_driver(cluster: Arc<Clust
     let order = format!("{FORCE_UNDO}={attachment}");
     let first = until_it_waits(&cluster, "", &order).await;
 
-    let (name, instances) = (instance_name(NODE, DRIVER), Api::<PluginInstance>::all(cluster.admin.clone()));
+    let (name, instances) = (
+        instance_name(DriverOn { driver: DRIVER, node: NODE }),
+        Api::<PluginInstance>::all(cluster.admin.clone()),
+    );
     instances.delete(&name, &DeleteParams::default()).await.unwrap();
     let second = until_it_waits(&cluster, &first, &order).await;
     rig.delete_plugin().await;

@@ -9,7 +9,11 @@ use std::sync::Arc;
 use crate::cases;
 use crate::rig::{CONTROLLER, Case, Cluster, Entry, Options, Rig, registered, volume, volume_claim};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use moor::api::{ClaimState, PluginInstance, conditions::SILENT, names::instance_name};
+use moor::api::{
+    ClaimState, PluginInstance,
+    conditions::SILENT,
+    names::{DriverOn, instance_name},
+};
 use moor::csi::Rpc;
 use serde_json::json;
 
@@ -41,7 +45,10 @@ async fn until_clean(rig: &Rig, node: &str) {
 /// Garbage collection takes the PluginInstance of a Node that is gone.
 async fn collect_instance(rig: &Rig, node: &str) {
     let instances: Api<PluginInstance> = Api::all(rig.cluster.admin.clone());
-    instances.delete(&instance_name(node, crate::rig::fake::DRIVER), &DeleteParams::default()).await.unwrap();
+    instances
+        .delete(&instance_name(DriverOn { driver: crate::rig::fake::DRIVER, node }), &DeleteParams::default())
+        .await
+        .unwrap();
 }
 
 async fn is_lost(rig: &Rig, claim: &str) -> bool {

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use moor::api::conditions::READY;
 use moor::api::instance::{FORCE_UNDO, Service, UNDO_FORGOTTEN};
-use moor::api::names::instance_name;
+use moor::api::names::{DriverOn, instance_name};
 use moor::api::{PluginInstance, PluginInstanceStatus};
 use moor::csi::Rpc;
 use serde_json::json;
@@ -184,7 +184,7 @@ async fn an_order_does_not_put_away_what_can_be_undone(cluster: Arc<Cluster>) {
     rig.delete_claim("c").await;
     let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
     let order = json!({"metadata": {"annotations": {UNDO_FORGOTTEN: uid, FORCE_UNDO: uid}}});
-    let name = instance_name(NODE, DRIVER);
+    let name = instance_name(DriverOn { driver: DRIVER, node: NODE });
     instances.patch(&name, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
     rig.run(NODE);
     rig.until_told("c", READY, "False", REASON).await;

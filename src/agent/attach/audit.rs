@@ -18,7 +18,7 @@ use crate::agent::calls::attempt::NotDone;
 use crate::agent::calls::failure::Failure;
 use crate::agent::context::Agent;
 use crate::api::conditions::whole_second;
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 use crate::api::{Attachment, VolumeHandle};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::drift;
@@ -128,7 +128,7 @@ async fn own_handles(agent: &Agent, driver: &str) -> Result<HashMap<String, Own>
 
 /// Whether the calls of a VolumeHandle are made by its driver's instance on this node.
 fn is_own(agent: &Agent, handle: &VolumeHandle) -> bool {
-    let instance = instance_name(&agent.node_name, &handle.spec.driver_name);
+    let instance = instance_name(DriverOn { driver: &handle.spec.driver_name, node: &agent.node_name });
     handle.metadata.deletion_timestamp.is_none()
         && handle.spec.controller.as_ref().is_some_and(|c| c.instance == instance)
 }

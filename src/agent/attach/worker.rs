@@ -17,7 +17,7 @@ use crate::agent::calls::status::went;
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::conditions::{Desired, Reason};
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 use crate::api::{Attachment, AttachmentState, AttachmentStatus, VolumeHandle};
 use crate::attachment::controller_side::{self, ControllerStep, HandleRead};
 use crate::attachment::{AttachmentSeen, HandleSeen, same_node_id};
@@ -71,7 +71,8 @@ fn line(agent: &Agent, handle: &str) -> Vec<Arc<Attachment>> {
 async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, NotDone> {
     let term = agent.renewal.term();
     let seen = AttachmentSeen::of(attachment);
-    let instance = instance_name(&agent.node_name, &attachment.spec.fixed.driver_name);
+    let instance =
+        instance_name(DriverOn { driver: &attachment.spec.fixed.driver_name, node: &agent.node_name });
     if controller_side::plan(&seen, &instance, &HandleRead::Unread) == ControllerStep::Idle {
         return Ok(Outcome::Idle);
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::agent::records::store::RecordError;
 use crate::api::conditions::{CallFailure, Reason};
 use crate::api::instance::MAX_STAGED;
+use crate::api::names::DriverOn;
 use crate::attachment::AttachmentSeen;
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::ApiError;
@@ -41,14 +42,6 @@ impl fmt::Display for Fence {
             }
         })
     }
-}
-
-/// A driver on a node.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "the fields are the names of the two")]
-pub struct DriverOn<'a> {
-    pub driver: &'a str,
-    pub node: &'a str,
 }
 
 /// A failed step.

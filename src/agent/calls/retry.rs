@@ -17,10 +17,10 @@ use crate::csi::{Rpc, Service};
 use crate::k8s::backoff::Backoff;
 
 /// The waits after an infeasible call.
-const SLOW: Backoff = Backoff::new(Duration::from_secs(75), Duration::from_secs(300));
+const SLOW: Backoff = Backoff { first: Duration::from_secs(75), max: Duration::from_secs(300) };
 
 /// The waits where only a look is repeated.
-const STEADY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
+const STEADY: Backoff = Backoff { first: Duration::from_secs(1), max: Duration::from_secs(15) };
 
 /// What a failure was about. Another call or another generation of the object is another step, tried at once: so
 /// closing interrupts the backoff of attaching, and a status write of our own interrupts nothing.
@@ -177,7 +177,7 @@ impl Retries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::calls::failure::DriverOn;
+    use crate::api::names::DriverOn;
 
     const AT: DriverOn<'_> = DriverOn { driver: "d", node: "n" };
 

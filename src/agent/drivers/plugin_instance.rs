@@ -17,7 +17,7 @@ use crate::agent::records::state_disk;
 use crate::agent::restore::forgotten::{self, OfDriver};
 use crate::api::conditions::{self, Desired, Reason, UNDONE};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 use crate::api::plugin::Plugin;
 use crate::k8s::node::LeanNode;
 use crate::k8s::{ApiError, Next};
@@ -42,8 +42,8 @@ pub async fn work(agent: Arc<Agent>, driver: String) -> Next {
 }
 
 async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
-    let name = instance_name(&agent.node_name, driver);
-    let observed = agent.caches.instances.get("", &name);
+    let name = instance_name(DriverOn { driver, node: &agent.node_name });
+    let observed = agent.caches.instances.get(&name);
     let of_driver = || OfDriver::seen(&agent.records, &agent.retries, driver);
     let Some(plugin) = agent.caches.plugin_of(driver) else {
         if let Some(observed) = &observed {
@@ -227,7 +227,7 @@ fn object(agent: &Agent, spec: PluginInstanceSpec) -> PluginInstance {
         ..OwnerReference::default()
     };
     let metadata = ObjectMeta {
-        name: Some(instance_name(&agent.node_name, &spec.driver_name)),
+        name: Some(instance_name(DriverOn { driver: &spec.driver_name, node: &agent.node_name })),
         owner_references: Some(vec![node]),
         ..ObjectMeta::default()
     };

@@ -18,7 +18,7 @@ const STARTING: Duration = Duration::from_secs(5);
 /// Time between probes of a healthy one.
 const HEALTHY: Duration = Duration::from_secs(30);
 /// Time between attempts to connect.
-const CONNECT: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
+const CONNECT: Backoff = Backoff { first: Duration::from_millis(250), max: Duration::from_secs(10) };
 
 /// Shortest life of a connection after which the next one is made at once.
 const SHORT: Duration = Duration::from_secs(1);

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use super::pass::Pass;
 use super::view::View;
 use crate::agent::calls::attempt::NotDone;
-use crate::agent::calls::failure::{DriverOn, Failure};
+use crate::agent::calls::failure::Failure;
 use crate::agent::restore::forgotten::{forced, orders};
 use crate::api::instance::{FORCE_UNDO, UNDO_FORGOTTEN};
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 use crate::api::{AttachmentUid, PluginInstance};
 use crate::attachment::record::{Forgotten, Lapse, Record};
 use crate::csi::Service;
@@ -88,13 +88,13 @@ impl Pass {
 
     /// The PluginInstance of a driver on this node.
     pub(super) fn instance(&self, driver: &str) -> Option<Arc<PluginInstance>> {
-        self.agent.caches.instances.get("", &instance_name(&self.agent.node_name, driver))
+        self.agent.caches.instances.get(&instance_name(DriverOn { driver, node: &self.agent.node_name }))
     }
 }
 
 /// The order that undoes by force.
 pub(super) fn way_of_force(record: &Record, node: &str) -> String {
-    let instance = instance_name(node, &record.driver_name);
+    let instance = instance_name(DriverOn { driver: &record.driver_name, node });
     format!("`kubectl annotate --overwrite plugininstance {instance} {FORCE_UNDO}={}`", record.attachment_uid)
 }
 
@@ -117,7 +117,7 @@ pub(super) fn ways_out(record: &Record, node: &str) -> String {
     format!(
         "it is undone by a reboot of the node, or by the order \
          `kubectl annotate --overwrite plugininstance {} {UNDO_FORGOTTEN}={}`",
-        instance_name(node, &record.driver_name),
+        instance_name(DriverOn { driver: &record.driver_name, node }),
         record.attachment_uid
     )
 }
@@ -136,7 +136,7 @@ pub(super) fn beside_unreadable(at: DriverOn<'_>, uid: &AttachmentUid, named: bo
          be left there; a version of moor that can read it undoes that, or see to it that nothing of it is mounted there, as \
          after a reboot of the node, and dismiss the file by \
          `kubectl annotate --overwrite plugininstance {} {UNDO_FORGOTTEN}={uid}`",
-        instance_name(node, driver)
+        instance_name(DriverOn { driver, node })
     )
 }
 
@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn what_waits_says_by_which_order_it_does_not() {
         let record = stored("uid-1").record;
-        let order = format!("{} {FORCE_UNDO}=uid-1`", instance_name("node-1", "driver"));
+        let order =
+            format!("{} {FORCE_UNDO}=uid-1`", instance_name(DriverOn { driver: "driver", node: "node-1" }));
         let once = with_order("no plugin answers".to_owned(), &record, "node-1");
         assert!(once.starts_with("no plugin answers; ") && once.contains(&order), "{once}");
         assert_eq!(with_order(once.clone(), &record, "node-1"), once, "said once");
@@ -157,7 +158,10 @@ mod tests {
 
     #[test]
     fn a_claim_beside_a_file_that_nobody_can_read_says_what_to_do() {
-        let order = format!("plugininstance {} {UNDO_FORGOTTEN}=uid-1`", instance_name("node-1", "driver"));
+        let order = format!(
+            "plugininstance {} {UNDO_FORGOTTEN}=uid-1`",
+            instance_name(DriverOn { driver: "driver", node: "node-1" })
+        );
         let at = DriverOn { driver: "driver", node: "node-1" };
         for (named, word) in [(true, "names this volume"), (false, "its Attachment, which is gone")] {
             let told = beside_unreadable(at, &"uid-1".into(), named);

@@ -33,7 +33,7 @@ use crate::csi::{Deadlines, Rpc};
 use crate::heartbeat::lease::DURATION;
 use crate::heartbeat::{History, Renewal};
 use crate::k8s::Writer;
-use crate::k8s::events::Recorder;
+use crate::k8s::events::{Recorder, Role};
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::scripted_tests::{Answer, Scripted};
 use crate::metrics::Metrics;
@@ -67,7 +67,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         caches,
         registry: Registry::new(events.plugin_dir.clone(), Deadlines::default(), events.clone()),
         records: events.records.clone(),
-        recorder: Recorder::new(client.clone(), "agent", "node-1"),
+        recorder: Recorder::new(client.clone(), Role::Agent, "node-1"),
         leases: ApiLeases::new(Api::<Lease>::namespaced(client.clone(), "moor-system"), writer.clone()),
         writer,
         metrics,

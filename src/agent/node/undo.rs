@@ -330,8 +330,8 @@ fn is_abandoned(view: &View, stored: &Stored) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::calls::failure::DriverOn;
     use crate::agent::records::store::tests::stored;
+    use crate::api::names::DriverOn;
 
     /// A driver that was uninstalled, or that fails for ever, would keep the volume from going for ever.
     #[test]

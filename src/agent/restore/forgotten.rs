@@ -15,7 +15,7 @@ use crate::api::instance::{
     FORCE_UNDO, ForgottenMount, MAX_CLAIMS, MAX_FORGOTTEN, MAX_FORGOTTEN_HANDLES, PluginInstanceStatus,
     UNDO_FORGOTTEN,
 };
-use crate::api::names::{agent_lease_name, instance_name};
+use crate::api::names::{DriverOn, agent_lease_name, instance_name};
 use crate::attachment::record::Lapse;
 use crate::heartbeat::Forgotten as Handles;
 use crate::k8s::{ApiError, read};
@@ -191,7 +191,10 @@ impl Agent {
         let drivers: BTreeSet<_> =
             self.records.forgotten().into_iter().map(|stored| stored.record.driver_name).collect();
         for driver in drivers {
-            let instance = self.caches.instances.get("", &instance_name(&self.node_name, &driver));
+            let instance = self
+                .caches
+                .instances
+                .get(&instance_name(DriverOn { driver: &driver, node: &self.node_name }));
             // Without Plugin or instance only the Lease says it, and that is what waits here.
             let (Some(_), Some(instance)) = (self.caches.plugin_of(&driver), instance) else { continue };
             let report = || OfDriver::seen(&self.records, &self.retries, &driver).reported;

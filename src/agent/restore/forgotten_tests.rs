@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::agent::calls::failure::{DriverOn, Failure};
+use crate::agent::calls::failure::Failure;
 use crate::agent::calls::retry::Step;
 use crate::agent::records::store::tests::stored;
 use crate::api::instance::{MAX_FORGOTTEN, MAX_STAGED};

@@ -268,7 +268,7 @@ fn take_in(status: &mut VolumeStatus, created: wire::Volume) {
 /// UID of the Plugin that has the Volume's name for it now.
 async fn plugin_uid(agent: &Agent, volume: &Volume) -> Option<String> {
     let name = &volume.spec.plugin_name;
-    if let Some(plugin) = agent.caches.plugins.get("", name) {
+    if let Some(plugin) = agent.caches.plugins.get(name) {
         return plugin.metadata.uid.clone();
     }
     agent.get_live::<Plugin>(name).await.ok().flatten()?.metadata.uid

@@ -13,7 +13,7 @@ use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{Desired, Reason};
-use crate::api::names::instance_name;
+use crate::api::names::{DriverOn, instance_name};
 use crate::api::volume::VolumeStatus;
 use crate::api::{Volume, VolumeHandle, VolumeState, lock};
 use crate::csi::{CallError, Meaning, Rpc};
@@ -102,7 +102,8 @@ impl Pass<'_> {
     /// The live reads of [`calls::standing`].
     async fn look(&self, volume: &Volume) -> Result<(Standing, Option<Arc<Volume>>), ApiError> {
         let id = calls::id_to_delete(self.call, volume);
-        let computed = id.map(|id| lock::handle_name(self.due.driver, id));
+        let computed =
+            id.map(|id| lock::handle_name(lock::DriverVolume { driver: self.due.driver, handle: id }));
         let name = match self.call {
             VolumeCall::Create | VolumeCall::Validate => None,
             // The name of the driver may be another one since.
@@ -266,7 +267,7 @@ async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(
 /// gone (rule R9).
 fn driver(agent: &Agent, volume: &Volume) -> String {
     let assigned = volume.caller().cloned().unwrap_or_default();
-    let plugin = agent.caches.plugins.get("", &volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
+    let plugin = agent.caches.plugins.get(&volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
     driver_of(assigned, agent.registry.drivers().into_iter().chain(plugin))
 }
 
@@ -274,7 +275,8 @@ fn driver(agent: &Agent, volume: &Volume) -> String {
 /// another driver, and that one is asked for nothing: no driver has the name of an instance, so the call fails and
 /// says so.
 fn driver_of(assigned: ControllerRef, known: impl Iterator<Item = String>) -> String {
-    let mut known = known.filter(|driver| instance_name(&assigned.agent, driver) == assigned.instance);
+    let mut known =
+        known.filter(|driver| instance_name(DriverOn { driver, node: &assigned.agent }) == assigned.instance);
     known.next().unwrap_or(assigned.instance)
 }
 
@@ -286,7 +288,7 @@ mod tests {
     #[test]
     fn another_driver_than_the_assigned_instance_has_is_not_asked() {
         let known = || ["d1", "d2"].map(str::to_owned).into_iter();
-        let instance = instance_name("node-1", "d1");
+        let instance = instance_name(DriverOn { driver: "d1", node: "node-1" });
         let assigned = || ControllerRef { agent: "node-1".into(), instance: instance.clone() };
         assert_eq!(driver_of(assigned(), known()), "d1");
         assert_eq!(driver_of(assigned(), known().skip(1)), instance);

@@ -106,11 +106,21 @@ pub enum ElectionEnd {
     StartAnew,
 }
 
-/// A candidate for one Lease.
+/// A process that wants to lead.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The Lease whose holder leads.
+    pub lease: String,
+    /// The process's name, which must be unique among processes that run at the same time. A Pod's name is: the process
+    /// that a restarted container runs takes over its predecessor's Lease at once, which is right, since the kubelet has
+    /// seen that one end.
+    pub identity: String,
+}
+
+/// The part that one candidate has in an election.
 pub struct Election<L> {
     leases: L,
-    name: String,
-    identity: String,
+    candidate: Candidate,
     timing: Timing,
     handover: Arc<dyn Handover>,
     observed: Option<Observed>,
@@ -135,19 +145,15 @@ struct Observed {
 }
 
 impl<L: Leases> Election<L> {
-    /// A candidate named `identity` for the Lease `name`. The identity must be unique among processes
-    /// that run at the same time. A Pod's name is: the process that a restarted container runs takes
-    /// over its predecessor's Lease at once, which is right, since the kubelet has seen that one end.
+    /// An election in which this process is the candidate.
     pub fn new(
         leases: L,
-        name: &str,
-        identity: &str,
+        candidate: Candidate,
         timing: Timing,
         handover: Arc<dyn Handover>,
     ) -> (Self, Leadership) {
         let (until, receiver) = watch::channel(None);
-        let (name, identity) = (name.into(), identity.into());
-        let election = Self { leases, name, identity, timing, handover, observed: None, newest: 0, until };
+        let election = Self { leases, candidate, timing, handover, observed: None, newest: 0, until };
         (election, Leadership { until: receiver })
     }
 
@@ -169,7 +175,7 @@ impl<L: Leases> Election<L> {
     /// Returns when the Lease is lost, or must not be taken.
     async fn lead(&mut self) -> ElectionEnd {
         let Some(mut renewed) = self.acquire().await else { return ElectionEnd::StartAnew };
-        info!(lease = self.name, identity = self.identity, "leading");
+        info!(lease = self.candidate.lease, identity = self.candidate.identity, "leading");
         loop {
             let deadline = renewed + self.timing.renew_deadline;
             self.until.send_replace(Some(deadline));
@@ -187,8 +193,8 @@ impl<L: Leases> Election<L> {
                 Ok(Ok(Attempt::Held(renewed))) => return Some(renewed),
                 Ok(Ok(Attempt::NotOurs)) => {}
                 Ok(Ok(Attempt::StartAnew)) => return None,
-                Ok(Err(error)) => warn!(lease = self.name, "candidate: {error}"),
-                Err(_) => warn!(lease = self.name, "candidate: no answer"),
+                Ok(Err(error)) => warn!(lease = self.candidate.lease, "candidate: {error}"),
+                Err(_) => warn!(lease = self.candidate.lease, "candidate: no answer"),
             }
             let jitter = rand::rng().random_range(1.0..2.2);
             sleep(self.timing.retry.mul_f64(jitter)).await;
@@ -206,14 +212,14 @@ impl<L: Leases> Election<L> {
                 Ok(Ok(Attempt::StartAnew)) => return Err(ElectionEnd::StartAnew),
                 Ok(Ok(Attempt::NotOurs)) => {
                     let other = self.observed.as_ref().map_or("", |observed| holder(&observed.lease));
-                    warn!(lease = self.name, other, "another has taken the Lease");
+                    warn!(lease = self.candidate.lease, other, "another has taken the Lease");
                     return Err(ElectionEnd::Lost);
                 }
-                Ok(Err(error)) => warn!(lease = self.name, "renewal: {error}"),
-                Err(_) => warn!(lease = self.name, "renewal: no answer"),
+                Ok(Err(error)) => warn!(lease = self.candidate.lease, "renewal: {error}"),
+                Err(_) => warn!(lease = self.candidate.lease, "renewal: no answer"),
             }
             if Instant::now() >= deadline {
-                warn!(lease = self.name, "not renewed in {:?}", self.timing.renew_deadline);
+                warn!(lease = self.candidate.lease, "not renewed in {:?}", self.timing.renew_deadline);
                 return Err(ElectionEnd::Lost);
             }
         }
@@ -226,13 +232,13 @@ impl<L: Leases> Election<L> {
             match self.write(mine).await {
                 Ok(renewed) => return Ok(Attempt::Held(renewed)),
                 // Our idea of the Lease is old, or its answer was lost: read it and try once more.
-                Err(error) => info!(lease = self.name, "renewal without reading first: {error}"),
+                Err(error) => info!(lease = self.candidate.lease, "renewal without reading first: {error}"),
             }
         }
-        let Some(lease) = self.leases.get(&self.name).await? else { return self.create().await };
+        let Some(lease) = self.leases.get(&self.candidate.lease).await? else { return self.create().await };
         let leading = self.until.borrow().is_some();
         if version(&lease.metadata) < self.newest {
-            error!(lease = self.name, "older than it was before: etcd was restored");
+            error!(lease = self.candidate.lease, "older than it was before: etcd was restored");
             return Ok(Attempt::StartAnew);
         }
         self.newest = version(&lease.metadata);
@@ -244,7 +250,10 @@ impl<L: Leases> Election<L> {
             return Ok(Attempt::NotOurs);
         }
         if !leading && !self.handover.knows(&lease) {
-            info!(lease = self.name, "the last leader has left word of what is only known from a start on");
+            info!(
+                lease = self.candidate.lease,
+                "the last leader has left word of what is only known from a start on"
+            );
             return Ok(Attempt::StartAnew);
         }
         match self.write(lease).await {
@@ -257,11 +266,11 @@ impl<L: Leases> Election<L> {
 
     async fn create(&mut self) -> Result<Attempt, ApiError> {
         if self.newest > 0 {
-            error!(lease = self.name, "gone: it was deleted, or etcd was restored");
+            error!(lease = self.candidate.lease, "gone: it was deleted, or etcd was restored");
             return Ok(Attempt::StartAnew);
         }
         let sent = Instant::now();
-        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        let metadata = ObjectMeta { name: Some(self.candidate.lease.clone()), ..ObjectMeta::default() };
         let mut lease = Lease { metadata, spec: Some(self.spec(None)) };
         self.handover.tell(&mut lease);
         match self.leases.create(&lease).await? {
@@ -290,10 +299,11 @@ impl<L: Leases> Election<L> {
 
     fn spec(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
         let now = wall_clock();
-        let mine = before.is_some_and(|spec| spec.holder_identity.as_deref() == Some(&self.identity));
+        let mine =
+            before.is_some_and(|spec| spec.holder_identity.as_deref() == Some(&self.candidate.identity));
         let transitions = before.and_then(|spec| spec.lease_transitions);
         LeaseSpec {
-            holder_identity: Some(self.identity.clone()),
+            holder_identity: Some(self.candidate.identity.clone()),
             lease_duration_seconds: i32::try_from(self.timing.lease.as_secs()).ok(),
             acquire_time: before
                 .filter(|_| mine)
@@ -310,7 +320,7 @@ impl<L: Leases> Election<L> {
     }
 
     fn is_ours(&self, lease: &Lease) -> bool {
-        holder(lease) == self.identity
+        holder(lease) == self.candidate.identity
     }
 
     /// Whether the observed Lease was not changed for as long as its holder said, on our clock.
@@ -329,15 +339,17 @@ impl<L: Leases> Election<L> {
         }
         let deadline = Instant::now() + self.timing.retry;
         match timeout_at(deadline, self.give_up()).await {
-            Ok(Ok(())) => info!(lease = self.name, "given up"),
-            Ok(Err(error)) => warn!(lease = self.name, "could not be given up: {error}"),
-            Err(_) => warn!(lease = self.name, "could not be given up in {:?}", self.timing.retry),
+            Ok(Ok(())) => info!(lease = self.candidate.lease, "given up"),
+            Ok(Err(error)) => warn!(lease = self.candidate.lease, "could not be given up: {error}"),
+            Err(_) => warn!(lease = self.candidate.lease, "could not be given up in {:?}", self.timing.retry),
         }
     }
 
     async fn give_up(&self) -> Result<(), ApiError> {
         // Read first: shutdown may have cut off a renewal whose answer would have told its version.
-        let Some(mut lease) = self.leases.get(&self.name).await?.filter(|lease| self.is_ours(lease)) else {
+        let Some(mut lease) =
+            self.leases.get(&self.candidate.lease).await?.filter(|lease| self.is_ours(lease))
+        else {
             return Ok(());
         };
         lease.metadata.managed_fields = None;

@@ -29,7 +29,7 @@ impl Handover for Told {
     }
 }
 
-struct Candidate {
+struct Started {
     told: Arc<Told>,
     leases: FakeLeases,
     leadership: Leadership,
@@ -37,15 +37,15 @@ struct Candidate {
     running: JoinHandle<ElectionEnd>,
 }
 
-fn candidate(leases: FakeLeases, identity: &str) -> Candidate {
+fn candidate(leases: FakeLeases, identity: &str) -> Started {
     let told: Arc<Told> = Arc::default();
-    let (election, leadership) =
-        Election::new(leases.clone(), "moor", identity, Timing::default(), told.clone());
+    let of = super::Candidate { lease: "moor".into(), identity: identity.into() };
+    let (election, leadership) = Election::new(leases.clone(), of, Timing::default(), told.clone());
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(election.run(async {
         let _ = stopped.await;
     }));
-    Candidate { told, leases, leadership, stop, running }
+    Started { told, leases, leadership, stop, running }
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,7 +192,7 @@ async fn a_restarted_process_of_the_same_pod_leads_at_once() {
 #[tokio::test(start_paused = true)]
 async fn only_one_of_many_candidates_wins() {
     let leases = FakeLeases::new();
-    let candidates: Vec<Candidate> = (0..5).map(|n| candidate(leases.other(), &format!("c{n}"))).collect();
+    let candidates: Vec<Started> = (0..5).map(|n| candidate(leases.other(), &format!("c{n}"))).collect();
     for _ in 0..600 {
         sleep(Duration::from_millis(100)).await;
         assert!(candidates.iter().filter(|candidate| candidate.leadership.is_leading()).count() <= 1);
@@ -219,8 +219,7 @@ async fn shutdown_shows_at_once() {
 #[tokio::test(start_paused = true)]
 async fn whatever_the_weather_there_are_never_two_leaders() {
     let leases = FakeLeases::new();
-    let mut candidates: Vec<Candidate> =
-        (0..3).map(|n| candidate(leases.other(), &format!("c{n}"))).collect();
+    let mut candidates: Vec<Started> = (0..3).map(|n| candidate(leases.other(), &format!("c{n}"))).collect();
     let (mut led, mut changes, mut last) = (0_u32, 0, None);
     for step in 0..15_000_u32 {
         sleep(Duration::from_millis(100)).await;

@@ -12,7 +12,7 @@ use kube::Api;
 
 use super::{ApiError, Created, Writer, read, store};
 
-pub(crate) use election::{Election, ElectionEnd, Handover, Leadership};
+pub(crate) use election::{Candidate, Election, ElectionEnd, Handover, Leadership};
 
 /// The requests that Leases need; a trait, so that tests can lose, delay and reorder them.
 pub trait Leases: Send + Sync {

@@ -6,7 +6,7 @@ use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::admission::{Seen, Verdict, admit, is_exclusive, shares_node};
 use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 
-use super::super::fixtures::{self, DRIVER, VOLUME_ID, grant, node};
+use super::super::fixtures::{self, DRIVER_VOLUME, grant, node};
 
 pub const HERE: &str = "node-1";
 pub const THERE: &str = "node-2";
@@ -92,7 +92,7 @@ impl World {
         driver: Driver,
     ) {
         self.attachments.push(AttachmentSeen {
-            name: lock::attachment_name(DRIVER, VOLUME_ID, mode, node),
+            name: lock::attachment_name(DRIVER_VOLUME, mode, node),
             node: node.into(),
             node_uid: node.into(),
             node_id: node.into(),

@@ -64,7 +64,14 @@ fn nothing_is_granted_or_deleted_before_reports_have_ended() {
 fn a_writer_comes_after_the_one_before_it_has_let_go() {
     let mode = AccessMode::MultiNodeSingleWriter;
     let on = AttachmentSeen { volume_uid: "v".into(), mode, ..attachment() };
-    let on = AttachmentSeen { name: moor::api::lock::attachment_name(DRIVER, "vol-1", mode, &on.node), ..on };
+    let on = AttachmentSeen {
+        name: moor::api::lock::attachment_name(
+            moor::api::lock::DriverVolume { driver: DRIVER, handle: "vol-1" },
+            mode,
+            &on.node,
+        ),
+        ..on
+    };
     let of = |claim: &str, attachment: &str| WriterRef {
         claim: format!("default/{claim}"),
         claim_uid: claim.into(),
@@ -199,8 +206,7 @@ fn what_no_call_cuts_off_is_freed_while_its_node_is_out() {
 fn storage_is_locked_when_no_persistent_volume_names_it_and_behind_what_is_attached() {
     let made = Observed { volume: Some(kept(VolumeState::Created)), handle: None, ..open() };
     let mut looked = Looked::default();
-    let names =
-        Look::PersistentVolumes(DriverVolume { driver: DRIVER.into(), volume_handle: "vol-1".into() });
+    let names = Look::PersistentVolumes(CsiSource { driver: DRIVER.into(), volume_handle: "vol-1".into() });
     assert_eq!(asks(&made, &looked), names);
     looked.named_by = Some(Some(in_persistent_volume()));
     assert_eq!(step(&made, &looked), LeaderStep::Rest);

@@ -16,7 +16,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::fixtures::{DRIVER, VOLUME_ID};
+use crate::fixtures::{DRIVER, DRIVER_VOLUME, VOLUME_ID};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 const CLAIMS: [&str; 4] = ["a", "b", "c", "d"];
@@ -68,7 +68,7 @@ pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
             assignment: assigned.map(|(uid, node)| Assignment {
                 // Of this handle or of another one.
                 attachment: if held {
-                    moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, node)
+                    moor::api::lock::attachment_name(DRIVER_VOLUME, mode, node)
                 } else {
                     "h".into()
                 },
@@ -98,7 +98,7 @@ prop_compose! {
         state in select(STATES.to_vec()),
     ) -> AttachmentSeen {
         AttachmentSeen {
-            name: moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, node),
+            name: moor::api::lock::attachment_name(DRIVER_VOLUME, mode, node),
             uid: uid.into(),
             deleted,
             namespace: "default".into(),
@@ -348,7 +348,7 @@ prop_compose! {
                     attachment.attachment_mode = AttachmentMode::FileSystem;
                     attachment.epoch = handle.epoch;
                     attachment.name =
-                        moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, &attachment.node);
+                        moor::api::lock::attachment_name(DRIVER_VOLUME, mode, &attachment.node);
                 }
             }
         }
@@ -361,7 +361,7 @@ prop_compose! {
                 claim.state = if claim.uses().is_none() { ClaimState::Pending } else { claim.state };
                 // The mode is part of the name: a claim never changes it, so its grant goes with it.
                 if let Some(grant) = claim.assignment.as_mut().filter(|grant| grant.attachment != "h") {
-                    grant.attachment = moor::api::lock::attachment_name(DRIVER, VOLUME_ID, mode, &grant.node_name);
+                    grant.attachment = moor::api::lock::attachment_name(DRIVER_VOLUME, mode, &grant.node_name);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use moor::api::{AccessMode, lock, names};
 
 use super::state::{Actor, Kind};
-use crate::fixtures::{DRIVER, VOLUME_ID};
+use crate::fixtures::{DRIVER, DRIVER_VOLUME};
 
 /// Most claims of a run.
 pub const CLAIMS: usize = 3;
@@ -200,7 +200,7 @@ pub struct Names(pub [String; 1 + NODES]);
 
 impl Names {
     pub fn new() -> Self {
-        let of = |mode, node| lock::attachment_name(DRIVER, VOLUME_ID, mode, node);
+        let of = |mode, node| lock::attachment_name(DRIVER_VOLUME, mode, node);
         Self([
             of(AccessMode::SingleNodeWriter, node_name(0)),
             of(AccessMode::MultiNodeReader, node_name(0)),
@@ -229,8 +229,9 @@ pub fn node_name(n: u8) -> &'static str {
 
 /// The name of a PluginInstance, which is made of its driver's.
 pub fn instance_name(i: u8) -> &'static str {
-    static NAMES: LazyLock<[String; NODES]> =
-        LazyLock::new(|| [0, 1].map(|i| names::instance_name(node_name(i), DRIVER)));
+    static NAMES: LazyLock<[String; NODES]> = LazyLock::new(|| {
+        [0, 1].map(|i| names::instance_name(names::DriverOn { driver: DRIVER, node: node_name(i) }))
+    });
     &NAMES[usize::from(i)]
 }
 

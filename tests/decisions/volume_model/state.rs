@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use moor::api::attachment::ControllerRef;
 use moor::api::attachment::VolumeRef;
-use moor::api::names::instance_name;
+use moor::api::names::{DriverOn, instance_name};
 use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
 use moor::api::{FINALIZER, Volume, VolumeHandle, VolumeState};
 use moor::attachment::HandleSeen;
@@ -199,7 +199,7 @@ pub fn node(agent: u8) -> &'static str {
 /// The name of a PluginInstance, which is made of its driver's.
 pub fn instance(agent: u8) -> &'static str {
     static NAMES: LazyLock<[String; AGENTS]> =
-        LazyLock::new(|| [0, 1].map(|agent| instance_name(node(agent), DRIVER)));
+        LazyLock::new(|| [0, 1].map(|agent| instance_name(DriverOn { driver: DRIVER, node: node(agent) })));
     &NAMES[usize::from(agent)]
 }
 

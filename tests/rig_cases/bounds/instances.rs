@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use moor::api::names::instance_name;
+use moor::api::names::{DriverOn, instance_name};
 use moor::api::{Plugin, PluginInstance};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ async fn make_instance(cluster: &Cluster, node: &Node, driver: &str) {
         "nodeUID": node.metadata.uid, "socketPath": "/none",
     });
     let labels = json!({"far": "yes"});
-    let metadata = json!({"name": instance_name(name, driver), "labels": labels});
+    let metadata = json!({"name": instance_name(DriverOn { driver, node: name }), "labels": labels});
     let instance = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
     let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
     instances.create(&PostParams::default(), &instance).await.unwrap();
@@ -54,7 +54,7 @@ async fn make_node(cluster: &Cluster, number: usize) {
 async fn say_of(cluster: &Cluster, node: &str, driver: &str, status: Value) {
     let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
     let patch = Patch::Merge(json!({"status": status}));
-    let name = instance_name(node, driver);
+    let name = instance_name(DriverOn { driver, node });
     instances.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::{Api, Error};
-use moor::api::names::{agent_lease_name, instance_name};
+use moor::api::names::{DriverOn, agent_lease_name, instance_name};
 use moor::api::{Plugin, PluginInstance};
 use serde_json::json;
 
@@ -29,11 +29,14 @@ pub(super) async fn a_node_cannot_take_the_name_of_another(cluster: Arc<Cluster>
     let nodes = vec![("worker", true)];
     let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
     let rogue = rig.rogue("worker").await;
-    let neighbours = instance_name("worker-2", DRIVER);
+    let neighbours = instance_name(DriverOn { driver: DRIVER, node: "worker-2" });
     for name in [&*neighbours, "worker-evil", "worker.evil", "worker-0123456789abc"] {
         assert!(is_refused(&rogue.make_instance(name, DRIVER).await), "it has made {name}");
     }
-    rogue.make_instance(&instance_name("worker", "other.driver"), "other.driver").await.unwrap();
+    rogue
+        .make_instance(&instance_name(DriverOn { driver: "other.driver", node: "worker" }), "other.driver")
+        .await
+        .unwrap();
     rig.add_node("worker-2", false).await;
     rig.until_served("worker-2").await;
     assert!(is_refused(&rogue.say(&neighbours, json!({"healthy": false})).await), "it writes for worker-2");
@@ -45,10 +48,15 @@ pub(super) async fn the_longest_names_of_nodes_are_told_apart(cluster: Arc<Clust
     for length in [240, 241, 242, 243, 244] {
         let node = "n".repeat(length);
         let rogue = rig.rogue_alone(&node).await;
-        rogue.make_instance(&instance_name(&node, DRIVER), DRIVER).await.unwrap();
+        rogue.make_instance(&instance_name(DriverOn { driver: DRIVER, node: &node }), DRIVER).await.unwrap();
         rogue.make_lease(&agent_lease_name(&node)).await.unwrap();
         let other = format!("m{}", "n".repeat(length - 1));
-        for name in [&*instance_name(&other, DRIVER), "n", &"n".repeat(210), &("n".repeat(252) + "z")] {
+        for name in [
+            &*instance_name(DriverOn { driver: DRIVER, node: &other }),
+            "n",
+            &"n".repeat(210),
+            &("n".repeat(252) + "z"),
+        ] {
             assert!(is_refused(&rogue.make_instance(name, DRIVER).await), "{length}: it has made {name}");
         }
         for name in [&*agent_lease_name(&other), "moor-agent-n", &format!("moor-agent-{}-x", "n".repeat(210))]
@@ -118,6 +126,14 @@ pub(super) async fn labels_say_where_controller_calls_are_made(cluster: Arc<Clus
     rig.label_node(HONEST, LABEL, None).await;
     rig.until_out_of_order(&[HONEST, "spec.controllerNodes"]).await;
     let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
-    assert!(instances.get(&instance_name(HONEST, DRIVER)).await.unwrap().status.unwrap().controller);
+    assert!(
+        instances
+            .get(&instance_name(DriverOn { driver: DRIVER, node: HONEST }))
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .controller
+    );
     rig.remove(&["placed"], &["placed"]).await;
 }

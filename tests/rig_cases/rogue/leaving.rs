@@ -6,7 +6,7 @@ use std::time::Instant;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::DeleteParams;
-use moor::api::names::{agent_lease_name, instance_name};
+use moor::api::names::{DriverOn, agent_lease_name, instance_name};
 use moor::api::{PluginInstance, lock};
 use serde_json::json;
 
@@ -26,10 +26,14 @@ pub(super) async fn a_report_holds_up_what_it_names_until_its_node_is_off(cluste
     rig.kill(ROGUE);
     let rogue = rig.rogue(ROGUE).await;
     let mut all: Vec<_> = (0..255).map(|n| forgotten(&format!("no-volume-{n}"))).collect();
-    all.push(forgotten(&lock::handle_name(DRIVER, "vol-described")));
-    let named = lock::handle_name(DRIVER, "vol-named");
+    all.push(forgotten(&lock::handle_name(lock::DriverVolume { driver: DRIVER, handle: "vol-described" })));
+    let named = lock::handle_name(lock::DriverVolume { driver: DRIVER, handle: "vol-named" });
     rogue.say_of_driver(json!({"forgotten": all, "forgottenHandles": [named]})).await;
-    rig.until_out_of_order(&[&instance_name(ROGUE, DRIVER), "does not account for"]).await;
+    rig.until_out_of_order(&[
+        &instance_name(DriverOn { driver: DRIVER, node: ROGUE }),
+        "does not account for",
+    ])
+    .await;
 
     for name in ["other", "described", "named"] {
         rig.make_volume(&volume(name)).await;
@@ -66,7 +70,10 @@ pub(super) async fn the_lease_of_a_node_that_is_gone_goes_with_the_last_object_t
     rig.delete_node(ROGUE).await;
     // As garbage collection does, which is not here.
     let instances: Api<PluginInstance> = Api::all(cluster.admin.clone());
-    instances.delete(&instance_name(ROGUE, DRIVER), &DeleteParams::default()).await.unwrap();
+    instances
+        .delete(&instance_name(DriverOn { driver: DRIVER, node: ROGUE }), &DeleteParams::default())
+        .await
+        .unwrap();
     until_gone(&leases, &agent_lease_name(ROGUE)).await;
     assert!(leases.get_opt(&agent_lease_name(HERE)).await.unwrap().is_some());
 

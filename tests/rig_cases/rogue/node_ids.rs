@@ -62,7 +62,11 @@ pub(super) async fn nothing_is_detached_under_a_mount_of_the_same_node_id(cluste
 
     let attachments: Api<Attachment> = Api::all(cluster.admin.clone());
     let first = rig.read_attachment_of("shared").await;
-    let name = lock::attachment_name(DRIVER, &first.spec.volume_handle, mode, SECOND);
+    let name = lock::attachment_name(
+        lock::DriverVolume { driver: DRIVER, handle: &first.spec.volume_handle },
+        mode,
+        SECOND,
+    );
     let mut twin = first.clone();
     twin.metadata = kube::api::ObjectMeta {
         name: Some(name.clone()),
