@@ -125,10 +125,9 @@ impl LeaseObserver {
         agents.nodes.insert(node_uid, Seen { renewed, spec: lease.spec.clone(), boot_id, at: now });
     }
 
-    /// For how long the Lease of this name (see [`agent_lease_name`]) has been expired, whoever
-    /// held it; None while it is fresh, or not yet watched for long enough. A Lease never seen expires
-    /// from the first question on. A stalled watch looks like an expired Lease: before anything is
-    /// taken from the agent, [`LeaseObserver::refresh`] first.
+    /// For how long the Lease of this name (see [`agent_lease_name`]) has been expired, whoever held it; None while it is
+    /// fresh, or not yet watched for long enough. A Lease never seen expires from the first question on. A stalled watch
+    /// looks like an expired Lease: [`LeaseObserver::refresh`] comes before anything is taken from the agent.
     #[must_use]
     pub fn expired_for(&self, lease: &str) -> Option<Duration> {
         self.expired(lease, None)
@@ -141,8 +140,8 @@ impl LeaseObserver {
         self.expired(&agent.lease, Some(&agent.node_uid))
     }
 
-    /// The agents under the name of this one whose Leases are fresh, without itself, in the order of their UIDs. One that was not yet seen to renew its Lease is among them: a leader that has just started does not know that
-    /// it is silent.
+    /// The agents under the name of this one whose Leases are fresh, without itself, in the order of their UIDs. One that
+    /// was not yet seen to renew its Lease is among them: a leader that has just started does not know that it is silent.
     #[must_use]
     pub fn heard_beside(&self, agent: &AgentOnNode) -> Vec<HeardAgent> {
         let now = Instant::now();

@@ -148,8 +148,8 @@ impl Usage {
     }
 }
 
-/// Refuses a file system that several nodes have and one writes. ext4 and xfs belong to one kernel at a time: a second node that mounts what a first one writes sees damage, and makes
-/// more of it.
+/// Refuses a file system that several nodes have and one writes. ext4 and xfs belong to one kernel at a time: a
+/// second node that mounts what a first one writes sees damage, and makes more of it.
 fn check_mode_of_mount(mode: Mode, field: &'static str) -> Result<(), Error> {
     if matches!(mode, Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter) {
         let reason = "a file system of this driver is not for several nodes of which one writes: use block, or \

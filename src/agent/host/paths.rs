@@ -121,7 +121,8 @@ impl HostPath {
         self.0.to_string_lossy().into_owned()
     }
 
-    /// The same place for a plugin, as an argument of CSI calls. The same text today: plugins mount kubelet's directory at its own path.
+    /// The same place for a plugin, as an argument of CSI calls. The same text today: plugins mount kubelet's directory at
+    /// its own path.
     #[must_use]
     pub fn seen_by_plugin(&self) -> String {
         self.text()
