@@ -322,6 +322,7 @@ fn come_back(s: &mut State, n: u8) {
         // Its Node is in service again, which its agent does not look at.
         return;
     }
+    // What a pass has read before the silence counts no more (rule R2).
     give_up(s, n);
     wake(s, Actor::Node(n));
     wake(s, Actor::Controller(n));
