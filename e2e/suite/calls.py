@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+WHO = "GetPluginInfo"
 CREATE, DELETE = "CreateVolume", "DeleteVolume"
 ATTACH, DETACH = "ControllerPublishVolume", "ControllerUnpublishVolume"
 STAGE, UNSTAGE = "NodeStageVolume", "NodeUnstageVolume"

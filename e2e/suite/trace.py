@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, Call
+from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, WHO, Call
 
 # The strict driver's words for "out of order" and "not the same arguments".
 REFUSALS = frozenset({"FailedPrecondition", "AlreadyExists", "InvalidArgument", "NotFound", "OutOfRange"})
@@ -76,6 +76,7 @@ class _Place:
 class _Checker:
     def __init__(self, kills: Sequence[Kill], tolerated: Collection[str]) -> None:
         self.kills = kills
+        self.last_words: dict[Kill, int] = {}
         self.tolerated = tolerated
         self.violations: list[str] = []
         self.places: dict[tuple[str, str], _Place] = {}
@@ -84,6 +85,7 @@ class _Checker:
         self.of_nodes = [kill for kill in kills if kill.role in (REBOOT, LOST)]
 
     def run(self, calls: Sequence[Call]) -> None:
+        self.last_words = {kill: _last_words(kill, calls) for kill in self.kills}
         begun = [(call.seq, True, call) for call in calls]
         ended = [(call.end_seq, False, call) for call in calls if call.end_seq is not None]
         for _, begins, call in sorted(begun + ended, key=lambda event: event[0]):
@@ -119,7 +121,11 @@ class _Checker:
                     place.lost = place.attached.state != NO or not place.clean
 
     def _killed(self, role: str, node: str, since: int, until: int) -> bool:
-        return any(kill.role == role and kill.node == node and since <= kill.at <= until for kill in self.kills)
+        mine = (kill for kill in self.kills if (kill.role, kill.node) == (role, node))
+        return any(self._within(kill, since, until) for kill in mine)
+
+    def _within(self, kill: Kill, since: int, until: int) -> bool:
+        return kill.at <= until and since <= self.last_words[kill]
 
     def _orphaned(self, call: Call, until: int) -> bool:
         """Whether its caller, the agent beside the driver, has been killed meanwhile."""
@@ -128,7 +134,7 @@ class _Checker:
     def _may_repeat(self, call: Call, last: Call | None) -> bool:
         """A repeated success is forgiven when something was killed since the first began."""
         since = 0 if last is None else last.at
-        return any(since <= kill.at <= call.at for kill in self.kills)
+        return any(self._within(kill, since, call.at) for kill in self.kills)
 
     # Begin and end.
 
@@ -277,6 +283,18 @@ class _Checker:
                 self.violations.append(f"{volume} on {node} is left staged ({place.staged.state})")
             if place.attached.state != NO:
                 self.violations.append(f"{volume} on {node} is left attached ({place.attached.state})")
+
+
+def _last_words(kill: Kill, calls: Sequence[Call]) -> int:
+    """When a call of a killed process may have begun at the latest.
+
+    What a killed agent had sent its driver reads when it gets around to it. The next agent asks the driver who it is
+    before all else, so what begins before that question is not its own.
+    """
+    if kill.role != "agent":
+        return kill.at
+    asked = (call.at for call in calls if (call.rpc, call.server) == (WHO, kill.node) and call.at >= kill.at)
+    return min(asked, default=kill.at)
 
 
 def _succeed(step: _Step, call: Call, state: str) -> None:

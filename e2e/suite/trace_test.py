@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import unittest
 
-from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, Call, mutating, parse
+from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, WHO, Call
 from .trace import LOST, REBOOT, Kill, check
 
 T1, T2 = "/target/1", "/target/2"
@@ -359,6 +358,19 @@ class TraceTest(unittest.TestCase):
         self.trace.kill("agent", "node-2")
         self.bad("had succeeded, and nothing was killed since", finished=False)
 
+    def test_the_last_words_of_a_killed_agent(self) -> None:
+        self.trace.kill("agent", "node-2")
+        self.trace.run(ATTACH)
+        self.trace.call(WHO, server="node-2", volume="")
+        self.trace.run(ATTACH, DETACH)
+        self.good()
+
+    def test_the_first_words_of_the_next_agent(self) -> None:
+        self.trace.kill("agent", "node-2")
+        self.trace.call(WHO, server="node-2", volume="")
+        self.trace.run(ATTACH, ATTACH)
+        self.bad("had succeeded, and nothing was killed since", finished=False)
+
     def test_undo_of_nothing(self) -> None:
         self.trace.run(ATTACH, STAGE, UNPUBLISH)
         self.bad("undoes what was never done", finished=False)
@@ -378,15 +390,3 @@ class TraceTest(unittest.TestCase):
     def test_a_call_that_never_ended(self) -> None:
         self.trace.begin(ATTACH)
         self.bad("never ended")
-
-
-class ParseTest(unittest.TestCase):
-    def test_lines_become_calls(self) -> None:
-        start = {"seq": 1, "call": 1, "phase": "start", "at": 5, "server": "node-1", "rpc": STAGE, "volume": "v"}
-        probe = {"seq": 2, "call": 2, "phase": "start", "at": 6, "server": "node-1", "rpc": "Probe"}
-        end = {**start, "seq": 3, "phase": "end", "at": 9, "code": "Ok", "millis": 4}
-        lines = [json.dumps(entry) + "\n" for entry in (start, probe, end)]
-        stage, other = parse([*lines, '{"seq": 4, "cal'])
-        self.assertEqual((stage.seq, stage.end_seq, stage.code, stage.place), (1, 3, "Ok", "node-1"))
-        self.assertIsNone(other.end_seq)
-        self.assertEqual(mutating([stage, other]), [stage])
