@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 
 harness = $(PYTHON) -m e2e.cluster
 
-.PHONY: help up down install image demo check rig test sweep lag soak print-bin
+.PHONY: help up down install image demo check rig test suite sweep lag soak print-bin
 
 help:
 	@echo 'make demo       start a cluster, install moor, and show what it does (first run: about 20 min, then 1)'
@@ -19,6 +19,7 @@ help:
 	@echo 'make down       remove the test cluster and all traces of it'
 	@echo 'make check      format, lints, unit tests, model, chart: the fast loop, without a cluster'
 	@echo 'make rig        real moor processes on a real API server: crash sweep, fault matrix, node loss and more'
+	@echo 'make suite      the cases on a real cluster'
 	@echo 'make test       everything, the cluster suite included; of what sweeps a space a short form'
 	@echo 'make sweep      the whole sweeps, every rig case under lagging watches, a long soak: some hours'
 	@echo 'make soak       random work and crashes on a test cluster; SEED=number MINUTES=10'
@@ -78,11 +79,14 @@ rig:
 $(rigs:%=rig-%): rig-%:
 	MOOR_RIG=$(EXTENT) $(CARGO) test --locked --test rig -- $(call rig_cases,$*)
 
-# The slow programs first, so that a fresh machine shows at once what takes its time.
+# The slow programs first, so that a fresh machine shows at once what takes its time. The rig and the suite mostly wait, so
+# they run side by side; each ends with a summary of its own.
 test:
 	@$(harness) parts
 	$(MAKE) --no-print-directory check
-	$(MAKE) --no-print-directory rig
+	@$(MAKE) --no-print-directory -j2 rig suite
+
+suite:
 	@if [ -e e2e/suite/__main__.py ]; then $(PYTHON) -m e2e.suite; else echo 'e2e/suite is not there yet: no cluster suite was run'; fi
 
 # Every case of the rig under each rule. A case that fails leans on chance, or has found something.
