@@ -80,9 +80,10 @@ $(rigs:%=rig-%): rig-%:
 	MOOR_RIG=$(EXTENT) $(CARGO) test --locked --test rig -- $(call rig_cases,$*)
 
 # The slow programs first, so that a fresh machine shows at once what takes its time. The rig and the suite mostly wait, so
-# they run side by side; each ends with a summary of its own.
+# they run side by side when nothing is left to be built; each ends with a summary of its own.
 test:
 	@$(harness) parts
+	@$(harness) image
 	$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory -j2 rig suite
 
