@@ -19,6 +19,7 @@ from .processes import Component, Process, Record, all_pids, kill_all, same_name
 
 CONTAINERD = "containerd"
 KUBELET = "kubelet"
+_KUBELET_PORT = 10250
 
 
 class Node:
@@ -165,6 +166,20 @@ class Node:
             time.sleep(0.1)
 
     def start_kubelet(self) -> None:
+        """Starts it anew where it ends before it serves, as a service manager would.
+
+        containerd answers a moment before its half for kubelet does, and kubelet does not wait for that.
+        """
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline:
+            self._launch_kubelet()
+            process = self.daemon(KUBELET)
+            if process is not None and process.listens(_KUBELET_PORT):
+                return
+            time.sleep(0.05)
+        self._must_live(KUBELET)
+
+    def _launch_kubelet(self) -> None:
         identity = node_identity(self.name, self.address)
         self.start_daemon(
             KUBELET,

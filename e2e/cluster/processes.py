@@ -20,6 +20,10 @@ from .messages import Problem
 from .paths import LOGS, PROCESSES
 
 
+# The state of a listening socket in /proc/PID/net/tcp.
+_LISTEN = "0A"
+
+
 @dataclass(frozen=True)
 class Process:
     """One process for its lifetime."""
@@ -36,6 +40,15 @@ class Process:
     def alive(self) -> bool:
         fields = _stat(self.pid)
         return fields is not None and int(fields[19]) == self.started and fields[0] not in "ZX"
+
+    def listens(self, port: int) -> bool:
+        """Whether somebody in its network namespace listens on a TCP port."""
+        for table in ("tcp", "tcp6"):
+            with contextlib.suppress(OSError):
+                lines = Path(f"/proc/{self.pid}/net/{table}").read_text().splitlines()[1:]
+                if any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == _LISTEN for line in lines):
+                    return True
+        return False
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self.alive:
