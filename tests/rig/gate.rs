@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// One write or call: the `ordinal`-th (from 0) of its kind by this process since the gate was armed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +33,7 @@ struct Trap {
     side: Side,
     seen: usize,
     hit: Option<oneshot::Sender<()>>,
+    released: Arc<Notify>,
 }
 
 /// Cheap to clone; all clones are one gate.
@@ -40,16 +41,25 @@ struct Trap {
 pub struct Gate(Arc<Mutex<Option<Trap>>>);
 
 impl Gate {
-    /// Sets the trap. The receiver hears when the point is reached; the request that reached it then waits for ever, so
-    /// its process has to be killed.
+    /// Sets the trap. The receiver hears when the point is reached; the request that reached it then waits until it is
+    /// [released](Self::release), or for ever.
     pub fn arm(&self, point: Point, side: Side) -> oneshot::Receiver<()> {
         let (hit, heard) = oneshot::channel();
-        *self.0.lock().unwrap() = Some(Trap { point, side, seen: 0, hit: Some(hit) });
+        *self.0.lock().unwrap() =
+            Some(Trap { point, side, seen: 0, hit: Some(hit), released: Arc::default() });
         heard
     }
 
+    /// Nothing is stopped any more. What was stopped stays so: its process is killed.
     pub fn disarm(&self) {
         *self.0.lock().unwrap() = None;
+    }
+
+    /// Nothing is stopped any more, and what was stopped goes on.
+    pub fn release(&self) {
+        if let Some(trap) = self.0.lock().unwrap().take() {
+            trap.released.notify_one();
+        }
     }
 
     /// A write or call arrives. Says at which side of it to stop, if at all.
@@ -65,9 +75,15 @@ impl Gate {
         if stop != Some(here) {
             return;
         }
-        if let Some(hit) = self.0.lock().unwrap().as_mut().and_then(|trap| trap.hit.take()) {
-            let _ = hit.send(());
+        let released = self.0.lock().unwrap().as_mut().map(|trap| {
+            if let Some(hit) = trap.hit.take() {
+                let _ = hit.send(());
+            }
+            Arc::clone(&trap.released)
+        });
+        match released {
+            Some(released) => released.notified().await,
+            None => std::future::pending().await,
         }
-        std::future::pending::<()>().await;
     }
 }

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::cases;
-use crate::rig::{Case, Cluster, Entry, Fault, Journal, LOOK, Options, PATIENCE, Rig, registered, volume};
+use crate::rig::{
+    Case, Cluster, Entry, Fault, Journal, LOOK, Options, PATIENCE, Point, Rig, Side, registered, volume,
+};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
@@ -40,16 +42,15 @@ impl Rig {
 
     /// An agent stops, its Lease expires, and when it goes on it has seen no Volume change meanwhile.
     ///
-    /// It stops between two attempts at the Volume, of which it makes some that fail. The Lease of a rig ends much sooner
-    /// than the agent knows, so one that was stopped in the middle would go on rightly with what it had just read.
+    /// It stops between two attempts at the Volume, of which it makes some that fail: it has written the failure and has
+    /// not heard of that. The Lease of a rig ends much sooner than the agent knows, so one that was stopped in the middle
+    /// of an attempt would go on rightly with what it had just read.
     async fn cut_off(&self, agent: &str, volume: &str) {
         self.stall(agent, "volumes");
-        let since = self.journal.now();
-        let failed = || {
-            let mut calls = self.calls_by(agent, since, volume).into_iter();
-            calls.any(|call| call.ended.is_some()).then_some(())
-        };
-        self.cluster.until(&format!("{agent} has failed again"), failed, || self.story(volume)).await;
+        let point = Point { actor: agent.to_owned(), label: "PATCH volumes/status".to_owned(), ordinal: 0 };
+        let hit = self.gate.arm(point, Side::After);
+        let hit = tokio::time::timeout(PATIENCE, hit).await;
+        hit.unwrap_or_else(|_| panic!("{agent} has failed again: {}", self.story(volume))).unwrap();
         self.freeze(agent);
         self.expire_lease(agent).await;
     }
@@ -59,6 +60,7 @@ impl Rig {
     async fn bring_back(&self, agent: &str, volume: &str) -> usize {
         let since = self.journal.now();
         self.thaw(agent);
+        self.gate.release();
         let tried = || {
             let called = !self.calls_by(agent, since, volume).is_empty();
             (called || self.journal.has_read(since, agent, "volumes", volume)).then_some(())
