@@ -5,9 +5,9 @@ use super::driver::{Call, Context, check_volume_id};
 use super::error::Error;
 use super::fence;
 use super::holding;
+use super::record;
 use super::state::{LockedVolume, NodeKey, NodeRecord, VolumeDir, VolumeId, read_json, write_json};
 use super::usage::{Mode, Terms, Usage};
-use super::volume;
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::sizes;
 
@@ -81,7 +81,7 @@ pub(super) fn publish(
     check_volume_id(&request.volume_id)?;
     sizes::node_id(&request.node_id)?;
     let usage = Usage::require(request.volume_capability.as_ref())?;
-    let volume = volume::open(call, &request.volume_id, &request.volume_context)?;
+    let volume = record::open(call, &request.volume_id, &request.volume_context)?;
     let limit = find_node(call, &request.node_id)?;
     let mut table = load(&volume)?;
     let wanted = Attachment {
@@ -162,7 +162,7 @@ pub(super) fn unpublish(
         sizes::node_id(&request.node_id)?;
     }
     let Some(volume) = call.lock_if_known(&request.volume_id)? else { return done };
-    if volume::load(&volume)?.is_none() {
+    if record::load(&volume)?.is_none() {
         return done;
     }
     let mut table = load(&volume)?;

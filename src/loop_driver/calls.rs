@@ -64,6 +64,8 @@ recorded! {
     ControllerUnpublishVolumeRequest { volume_id => volume, node_id => node }
     ValidateVolumeCapabilitiesRequest { volume_id => volume }
     ListVolumesRequest {}
+    GetCapacityRequest {}
+    ControllerExpandVolumeRequest { volume_id => volume }
     ControllerGetCapabilitiesRequest {}
     NodeStageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
     NodeUnstageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
@@ -71,6 +73,10 @@ recorded! {
         volume_id => volume, staging_target_path => staging_path, target_path => target_path, readonly => readonly
     }
     NodeUnpublishVolumeRequest { volume_id => volume, target_path => target_path }
+    NodeExpandVolumeRequest {
+        volume_id => volume, staging_target_path => staging_path, volume_path => target_path
+    }
+    NodeGetVolumeStatsRequest { volume_id => volume, volume_path => target_path }
     NodeGetCapabilitiesRequest {}
     NodeGetInfoRequest {}
 }

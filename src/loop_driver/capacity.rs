@@ -9,19 +9,20 @@ const DEFAULT_BYTES: i64 = 1 << 30;
 pub(super) const LEAST_BYTES: i64 = 8 << 20;
 /// The largest volume: below the largest file of ext4 (16 TiB), as the state directory may be on another file system.
 pub(super) const MOST_BYTES: i64 = 8 << 40;
-/// The unit of sizes, in bytes: a loop device drops what does not fill a sector.
-const SECTOR: i64 = 512;
+/// The unit of sizes, in bytes, as storage has one: a size that is asked for is rounded up to it. A loop device drops what
+/// does not fill a sector, of which this is a multiple.
+const UNIT: i64 = 1 << 20;
 
-/// The size for a new volume: what is required, or the default, raised to `least` and to whole sectors.
+/// The size for a new volume: what is required, or the default, raised to `least` and to whole units.
 pub(super) fn choose(range: Option<&CapacityRange>, least: i64) -> Result<i64, Error> {
     let (required, limit) = bounds(range)?;
     let most = limit.map_or(MOST_BYTES, |limit| limit.min(MOST_BYTES));
     let wanted = required.unwrap_or_else(|| DEFAULT_BYTES.min(most)).max(least);
     // The sizes are compared first, so that rounding up cannot overflow.
-    let size = if wanted > most { wanted } else { (wanted + SECTOR - 1) / SECTOR * SECTOR };
+    let size = if wanted > most { wanted } else { (wanted + UNIT - 1) / UNIT * UNIT };
     if size > most {
         return Err(Error::OutOfRange(format!(
-            "needs {size} bytes (whole sectors, at least {least}), and at most {most} are allowed"
+            "needs {size} bytes (whole MiB, at least {least}), and at most {most} are allowed"
         )));
     }
     Ok(size)
@@ -60,7 +61,7 @@ mod tests {
         let size = |required, limit| choose(Some(&range(required, limit)), LEAST_BYTES);
         assert_eq!(choose(None, LEAST_BYTES).unwrap(), DEFAULT_BYTES);
         assert_eq!(size(64 << 20, 0).unwrap(), 64 << 20);
-        assert_eq!(size((64 << 20) + 1, 0).unwrap(), (64 << 20) + SECTOR);
+        assert_eq!(size((64 << 20) + 1, 0).unwrap(), (64 << 20) + UNIT);
         assert_eq!(size(1, 0).unwrap(), LEAST_BYTES);
         assert_eq!(size(0, 20 << 20).unwrap(), 20 << 20);
         assert_eq!(size(MOST_BYTES, 0).unwrap(), MOST_BYTES);

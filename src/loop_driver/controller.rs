@@ -5,24 +5,28 @@ use tonic::{Request, async_trait};
 use super::calls::Recorded;
 use super::driver::{Answer, Call, Service};
 use super::error::Error;
-use super::{attach, volume};
+use super::{attach, expand, room, volume};
 use crate::csi::proto::csi::v1::controller_server::Controller;
 use crate::csi::proto::csi::v1::controller_service_capability::rpc::Type as RpcType;
 use crate::csi::proto::csi::v1::controller_service_capability::{Rpc, Type};
 use crate::csi::proto::csi::v1::{
-    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
-    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
+    ControllerServiceCapability, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
+    GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
     ValidateVolumeCapabilitiesResponse,
 };
 
-const CAPABILITIES: [RpcType; 6] = [
+const CAPABILITIES: [RpcType; 9] = [
     RpcType::CreateDeleteVolume,
     RpcType::PublishUnpublishVolume,
     RpcType::ListVolumes,
     RpcType::ListVolumesPublishedNodes,
     RpcType::PublishReadonly,
+    RpcType::GetCapacity,
+    RpcType::CloneVolume,
+    RpcType::ExpandVolume,
     RpcType::SingleNodeMultiWriter,
 ];
 
@@ -74,6 +78,17 @@ impl Controller for Service {
 
     async fn list_volumes(&self, request: Request<ListVolumesRequest>) -> Answer<ListVolumesResponse> {
         self.control(request, volume::list).await
+    }
+
+    async fn get_capacity(&self, request: Request<GetCapacityRequest>) -> Answer<GetCapacityResponse> {
+        self.control(request, room::get_capacity).await
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<ControllerExpandVolumeRequest>,
+    ) -> Answer<ControllerExpandVolumeResponse> {
+        self.control(request, expand::expand).await
     }
 
     /// Says what the driver as a whole can. Every process answers that, one for its node alone too: csi-sanity asks a

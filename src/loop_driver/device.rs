@@ -183,6 +183,12 @@ impl<'a> LoopDevices<'a> {
         })
     }
 
+    /// Gives a device the size that its file has now.
+    pub(super) fn resize(&self, device: &LoopDevice) -> Result<(), Error> {
+        let path = device.path.to_string_lossy();
+        run(&self.volume.lock, "losetup", &["--set-capacity", &path])?.success().map(drop)
+    }
+
     /// Detaches a device, and says whether it is really gone. When it is not, something still has the device open or
     /// mounted: it then goes by itself at the last close (the kernel calls that autoclear), and until then is `closing`.
     pub(super) fn detach(&self, device: &LoopDevice) -> Result<bool, Error> {

@@ -85,6 +85,9 @@ fn check_arguments(args: &LoopDriverArgs) -> Result<(), Error> {
     if args.max_volumes_per_node < 0 {
         return wrong("max-volumes-per-node", "must not be negative");
     }
+    if args.capacity_bytes < 0 {
+        return wrong("capacity-bytes", "must not be negative");
+    }
     Ok(())
 }
 
@@ -179,7 +182,7 @@ pub(super) fn check_machine() -> Result<(), Error> {
         )));
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    for program in ["losetup", "blkid", "mount", "mkfs.ext4", "e2fsck", "cp"] {
+    for program in ["losetup", "blkid", "mount", "mkfs.ext4", "e2fsck", "resize2fs", "cp"] {
         if !std::env::split_paths(&paths).any(|dir| dir.join(program).exists()) {
             return Err(Error::Lacking(format!("the program {program}")));
         }

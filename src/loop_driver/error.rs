@@ -28,6 +28,14 @@ pub enum Error {
     /// No volume has this id.
     #[error("there is no volume {0:?}")]
     NoVolume(String),
+    /// The volume is not at this path of the node.
+    #[error("volume {volume:?} is neither staged nor published at {}", path.display())]
+    NotThere {
+        /// The volume's id.
+        volume: String,
+        /// The path.
+        path: PathBuf,
+    },
     /// No node has registered under this id.
     #[error("there is no node {0:?}")]
     NoNode(String),
@@ -145,7 +153,7 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Missing(_) | Self::Size(_) | Self::Invalid { .. } => Code::InvalidArgument,
-            Self::NoVolume(_) | Self::NoNode(_) => Code::NotFound,
+            Self::NoVolume(_) | Self::NoNode(_) | Self::NotThere { .. } => Code::NotFound,
             Self::Different(_) => Code::AlreadyExists,
             Self::OutOfRange(_) => Code::OutOfRange,
             Self::AttachedElsewhere { .. } | Self::OutOfOrder(_) | Self::Lacking(_) | Self::Unfit { .. } => {

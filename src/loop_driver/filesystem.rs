@@ -50,6 +50,14 @@ impl FileSystem {
         }
     }
 
+    /// The option without which a copy of the file system is not mounted beside it: a copy has the same UUID.
+    fn beside_its_copy(self) -> Option<&'static str> {
+        match self {
+            Self::Ext4 => None,
+            Self::Xfs => Some("nouuid"),
+        }
+    }
+
     /// The option for a read-only mount whose journal cannot be replayed.
     fn without_journal(self) -> &'static str {
         match self {
@@ -149,6 +157,34 @@ pub(super) fn replay_journal(lock: &Lock, data: &Path, kind: FileSystem) -> Resu
     Err(checked.into_error())
 }
 
+/// Has a mounted file system fill its device.
+pub(super) fn grow(lock: &Lock, device: &LoopDevice, point: &Path, kind: FileSystem) -> Result<(), Error> {
+    let (device, point) = (device.path.as_os_str(), point.as_os_str());
+    match kind {
+        FileSystem::Ext4 => run(lock, "resize2fs", &[device])?,
+        FileSystem::Xfs => run(lock, "xfs_growfs", &["-d".as_ref(), point])?,
+    }
+    .success()
+    .map(drop)
+}
+
+/// Has an ext4 file system fill its data file, which no device has open. This needs no right to resize what is mounted, and
+/// no mount that its journal would refuse. xfs grows when it is mounted only.
+pub(super) fn grow_unmounted(lock: &Lock, data: &Path, kind: FileSystem) -> Result<bool, Error> {
+    if kind != FileSystem::Ext4 {
+        return Ok(false);
+    }
+    let path = data.to_string_lossy();
+    // resize2fs wants to know that the file system is whole.
+    let checked = run(lock, "e2fsck", &["-f", "-p", &path])?;
+    if !checked.code().is_some_and(|code| E2FSCK_FINE.contains(&code)) {
+        return Err(checked.into_error());
+    }
+    run(lock, "resize2fs", &[&*path])?.success()?;
+    File::open(data).and_then(|file| file.sync_all()).map_err(Error::io("sync", data))?;
+    Ok(true)
+}
+
 /// Mounts a device. Mount flags may hold credentials, so with any given the program's own words are left out of errors.
 pub(super) fn mount(
     lock: &Lock,
@@ -159,7 +195,7 @@ pub(super) fn mount(
     read_only: bool,
 ) -> Result<(), Error> {
     let try_with = |more: &[&str]| {
-        let flags = flags.iter().map(String::as_str);
+        let flags = flags.iter().map(String::as_str).chain(kind.beside_its_copy());
         let options = flags.chain(more.iter().copied()).collect::<Vec<_>>().join(",");
         let mut arguments = vec!["--types".as_ref(), kind.name().as_ref()];
         if !options.is_empty() {

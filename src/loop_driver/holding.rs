@@ -95,6 +95,18 @@ pub(super) fn load(call: &Call<'_>, volume: &VolumeDir) -> Result<Option<Holding
     read_json(&file(call, volume))
 }
 
+/// What this node holds of a volume that is staged or published at a path, and the path. One that cannot be a path of this
+/// driver's is none at which the volume is.
+pub(super) fn at(call: &Call<'_>, volume: &VolumeDir, path: &str) -> Result<(Holding, PathBuf), Error> {
+    let missing = || Error::NotThere { volume: volume.id.as_str().to_owned(), path: path.into() };
+    let path = mounts::resolve("volume_path", path).map_err(|_| missing())?;
+    let is_here = |held: &Holding| held.staging_path == path || held.targets.contains_key(&path);
+    match load(call, volume)?.filter(is_here) {
+        Some(held) => Ok((held, path)),
+        None => Err(missing()),
+    }
+}
+
 pub(super) fn save(call: &Call<'_>, volume: &VolumeDir, holding: &Holding) -> Result<(), Error> {
     let path = file(call, volume);
     if let Some(dir) = path.parent() {

@@ -5,7 +5,8 @@ use tonic::{Request, async_trait};
 use super::driver::{Answer, Service, check_machine};
 use crate::csi::proto::csi::v1::identity_server::Identity;
 use crate::csi::proto::csi::v1::plugin_capability::service::Type as ServiceType;
-use crate::csi::proto::csi::v1::plugin_capability::{Service as ServiceCapability, Type};
+use crate::csi::proto::csi::v1::plugin_capability::volume_expansion::Type as ExpansionType;
+use crate::csi::proto::csi::v1::plugin_capability::{Service as ServiceCapability, Type, VolumeExpansion};
 use crate::csi::proto::csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     PluginCapability, ProbeRequest, ProbeResponse,
@@ -31,11 +32,12 @@ impl Identity for Service {
         self.call(request, |call, _| {
             let constrained =
                 (!call.driver.args.shared).then_some(ServiceType::VolumeAccessibilityConstraints);
-            let capability = |service: ServiceType| PluginCapability {
-                r#type: Some(Type::Service(ServiceCapability { r#type: service.into() })),
-            };
-            let capabilities =
-                [ServiceType::ControllerService].into_iter().chain(constrained).map(capability).collect();
+            let services = [ServiceType::ControllerService].into_iter().chain(constrained);
+            let services =
+                services.map(|service| Type::Service(ServiceCapability { r#type: service.into() }));
+            let expansion = Type::VolumeExpansion(VolumeExpansion { r#type: ExpansionType::Online.into() });
+            let capability = |r#type| PluginCapability { r#type: Some(r#type) };
+            let capabilities = services.chain([expansion]).map(capability).collect();
             Ok(GetPluginCapabilitiesResponse { capabilities })
         })
         .await

@@ -9,6 +9,7 @@
 //!
 //! Limits, on purpose:
 //! - A call without capacity_range makes a volume of 1 GiB, which as a sparse file costs nothing until it is written.
+//! - A volume that a node may write to is not copied: CreateVolume with it as a source waits for NodeUnstageVolume.
 //! - A read-only block target has a loop device of its own, which refuses writes. It shares the data file but not the
 //!   writable device's block cache: a reader sees what a writer has flushed, and what the reader has cached may be old.
 //! - A fenced node that still runs gets I/O errors, because its data file is frozen and replaced by a copy. That needs a
@@ -23,9 +24,11 @@ mod attachments;
 mod calls;
 mod capacity;
 mod controller;
+mod copy;
 mod device;
 mod driver;
 mod error;
+mod expand;
 mod faults;
 mod fence;
 mod filesystem;
@@ -36,9 +39,12 @@ mod mounts;
 mod node;
 mod program;
 mod publish;
+mod record;
+mod room;
 mod serve;
 mod stage;
 mod state;
+mod stats;
 mod topology;
 mod usage;
 mod volume;

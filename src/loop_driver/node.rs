@@ -3,18 +3,24 @@
 use tonic::{Request, async_trait};
 
 use super::driver::{Answer, Service};
-use super::{publish, stage};
+use super::{expand, publish, stage, stats};
 use crate::csi::proto::csi::v1::node_server::Node;
 use crate::csi::proto::csi::v1::node_service_capability::rpc::Type as RpcType;
 use crate::csi::proto::csi::v1::node_service_capability::{Rpc, Type};
 use crate::csi::proto::csi::v1::{
-    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
-    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability,
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
     NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
 
-const CAPABILITIES: [RpcType; 2] = [RpcType::StageUnstageVolume, RpcType::SingleNodeMultiWriter];
+const CAPABILITIES: [RpcType; 4] = [
+    RpcType::StageUnstageVolume,
+    RpcType::SingleNodeMultiWriter,
+    RpcType::ExpandVolume,
+    RpcType::GetVolumeStats,
+];
 
 #[async_trait]
 impl Node for Service {
@@ -44,6 +50,20 @@ impl Node for Service {
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Answer<NodeUnpublishVolumeResponse> {
         self.call(request, publish::unpublish).await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<NodeExpandVolumeRequest>,
+    ) -> Answer<NodeExpandVolumeResponse> {
+        self.call(request, expand::node_expand).await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Answer<NodeGetVolumeStatsResponse> {
+        self.call(request, stats::stats).await
     }
 
     async fn node_get_capabilities(

@@ -11,10 +11,10 @@ use super::driver::{Call, check_volume_id};
 use super::error::Error;
 use super::holding::{self, Holding, Target};
 use super::mounts;
+use super::record;
 use super::stage;
 use super::state::{LockedVolume, VolumeDir, VolumeId};
 use super::usage::{Access, Usage};
-use super::volume;
 use crate::csi::proto::csi::v1 as wire;
 use crate::mount_table::Mount;
 
@@ -27,7 +27,7 @@ pub(super) fn publish(
     let target = mounts::resolve("target_path", &request.target_path)?;
     let usage = Usage::require(request.volume_capability.as_ref())?;
     let staging = mounts::resolve("staging_target_path", &request.staging_target_path)?;
-    let volume = volume::open(call, &request.volume_id, &request.volume_context)?;
+    let volume = record::open(call, &request.volume_id, &request.volume_context)?;
     let attachment = attach::prove(call, &volume, &request.publish_context, usage.terms)?;
     let readonly = request.readonly || usage.says_read_only() || !attachment.is_writable();
     let mut held = staged(call, &volume, &attachment.token, &staging)?;

@@ -6,12 +6,13 @@ use super::attach;
 use super::device::{Inode, LoopDevice, LoopDevices};
 use super::driver::{Call, check_volume_id};
 use super::error::Error;
+use super::expand;
 use super::filesystem::{self, Content, FileSystem};
 use super::holding::{self, Holding};
 use super::mounts;
+use super::record;
 use super::state::{LockedVolume, remove_file};
 use super::usage::{Access, Usage};
-use super::volume;
 use crate::csi::proto::csi::v1 as wire;
 
 /// NodeStageVolume.
@@ -22,7 +23,7 @@ pub(super) fn stage(
     check_volume_id(&request.volume_id)?;
     let staging = mounts::resolve("staging_target_path", &request.staging_target_path)?;
     let usage = Usage::require(request.volume_capability.as_ref())?;
-    let volume = volume::open(call, &request.volume_id, &request.volume_context)?;
+    let volume = record::open(call, &request.volume_id, &request.volume_context)?;
     let attachment = attach::prove(call, &volume, &request.publish_context, usage.terms)?;
     // A link to a directory will not do: the mount would not be found at this path again.
     if !fs::symlink_metadata(&staging).is_ok_and(|found| found.is_dir()) {
@@ -69,7 +70,8 @@ fn set_up(call: &Call<'_>, volume: &LockedVolume, held: &Holding, usage: &Usage)
             // The volume is formatted before the device is set up; so where there is a device, that is done.
             let kind = prepare(call, volume, held, asked)?;
             let device = device_for(call, volume, held)?;
-            mount(call, volume, held, &device, kind, usage)
+            mount(call, volume, held, &device, kind, usage)?;
+            expand::catch_up(call, volume, held, &device)
         }
     }
 }
@@ -171,6 +173,7 @@ fn prepare(
         }
         (Content::Known(kind), _) => {
             replay(volume, held, kind)?;
+            expand::catch_up_unmounted(call, volume, held, kind)?;
             Ok(kind)
         }
         (Content::Foreign(found), _) => Err(unfit(format!("it holds {found}, which is not formatted over"))),

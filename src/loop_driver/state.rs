@@ -6,6 +6,7 @@
 //! volumes/<id>/dev.*              hard links to data, one per loop device: the name says whose the device is
 //! volumes/<id>/attachments.json   on which nodes it is
 //! volumes/<id>/formatting         a mkfs has begun and may not have ended
+//! volumes/<id>/grow               the content has become larger, and its file system may not have
 //! nodes/<node>/node.json          the node's registration
 //! nodes/<node>/volumes/<id>.json  what the node has staged and published
 //! locks/  faults/  calls.jsonl
@@ -175,6 +176,10 @@ impl VolumeDir {
 
     pub(super) fn attachments(&self) -> PathBuf {
         self.path.join("attachments.json")
+    }
+
+    pub(super) fn grow(&self) -> PathBuf {
+        self.path.join("grow")
     }
 
     pub(super) fn formatting(&self) -> PathBuf {

@@ -14,7 +14,7 @@ impl Driver {
     }
 
     /// Whether this node is within `wanted`.
-    fn is_within(&self, wanted: &Topology) -> bool {
+    pub(super) fn is_within(&self, wanted: &Topology) -> bool {
         self.own_topology().is_none_or(|own| matches(&own, wanted))
     }
 

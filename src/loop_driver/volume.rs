@@ -1,72 +1,24 @@
 //! CreateVolume, DeleteVolume, ListVolumes and ValidateVolumeCapabilities.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 use super::attachments::{self, Attachments};
 use super::capacity;
-use super::driver::{Call, Context, check_volume_id};
+use super::copy;
+use super::driver::{Call, check_volume_id};
 use super::error::Error;
 use super::fence;
-use super::state::{
-    LockedVolume, VolumeDir, VolumeId, make_dir, read_json, remove_file, sync_parent, write_json,
-};
+use super::record::{VolumeRecord, find, load};
+use super::room;
+use super::state::{VolumeDir, VolumeId, make_dir, remove_file, sync_parent, write_json};
 use super::usage::{Access, Usage};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::list_volumes_response::{Entry, VolumeStatus};
 use crate::csi::proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use crate::csi::sizes;
-
-/// The key in the volume context that tells a volume from another one of the same id: ids come from names, so a volume
-/// that was deleted and made again has the id that it had before.
-const INCARNATION: &str = "incarnation";
-
-/// The content of `volume.json`: a volume that exists.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct VolumeRecord {
-    name: String,
-    pub(super) capacity_bytes: i64,
-    parameters: BTreeMap<String, String>,
-    incarnation: String,
-}
-
-impl VolumeRecord {
-    fn context(&self) -> Context {
-        Context::from([(INCARNATION.to_owned(), self.incarnation.clone())])
-    }
-
-    /// Checks that the context is this volume's; otherwise the caller has another volume in mind. An empty context is what
-    /// a volume has that was registered by its id alone.
-    pub(super) fn check_context(&self, context: &Context) -> Result<(), Error> {
-        if context.is_empty() || context == &self.context() {
-            return Ok(());
-        }
-        Err(Error::invalid("volume_context", "is not the one that CreateVolume returned for this volume"))
-    }
-}
-
-/// The volume's record, or `None` when the volume does not exist (any more, or yet).
-pub(super) fn load(volume: &VolumeDir) -> Result<Option<VolumeRecord>, Error> {
-    read_json(&volume.record())
-}
-
-/// Takes the lock of a volume, and checks that it exists and is the one that the caller has in mind.
-pub(super) fn open(call: &Call<'_>, volume_id: &str, context: &Context) -> Result<LockedVolume, Error> {
-    let volume = call.lock(volume_id)?;
-    find(&volume)?.check_context(context)?;
-    Ok(volume)
-}
-
-/// The volume's record, or NOT_FOUND.
-fn find(volume: &VolumeDir) -> Result<VolumeRecord, Error> {
-    load(volume)?.ok_or_else(|| Error::NoVolume(volume.id.as_str().to_owned()))
-}
 
 fn describe(call: &Call<'_>, volume: &VolumeDir, record: &VolumeRecord) -> wire::Volume {
     wire::Volume {
@@ -74,7 +26,7 @@ fn describe(call: &Call<'_>, volume: &VolumeDir, record: &VolumeRecord) -> wire:
         volume_id: volume.id.as_str().to_owned(),
         volume_context: record.context(),
         accessible_topology: call.driver.own_topology().into_iter().collect(),
-        ..wire::Volume::default()
+        content_source: record.content_source(),
     }
 }
 
@@ -85,40 +37,43 @@ pub(super) fn create(
 ) -> Result<wire::CreateVolumeResponse, Error> {
     sizes::name("name", &request.name)?;
     let usages = Usage::require_all(&request.volume_capabilities)?;
-    if request.volume_content_source.is_some() {
-        return Err(Error::invalid("volume_content_source", "this driver makes empty volumes only"));
-    }
+    let source = copy::source_of(request.volume_content_source.as_ref())?;
     if !request.mutable_parameters.is_empty() {
         return Err(Error::invalid("mutable_parameters", "this driver has none"));
     }
     let range = request.capacity_range.as_ref();
-    let size = capacity::choose(range, least_bytes(&usages));
     let volume = call.state().lock_volume(VolumeId::of_name(&request.name))?;
     if let Some(found) = load(&volume)? {
-        if found.parameters != request.parameters || !capacity::fits(range, found.capacity_bytes)? {
+        let is_same = found.parameters == request.parameters
+            && found.source.as_deref() == source.as_ref().map(VolumeId::as_str);
+        if !is_same || !capacity::fits(range, found.capacity_bytes)? {
             return Err(Error::Different(format!(
-                "a volume named {:?} exists with {} bytes or other parameters",
+                "a volume named {:?} exists with {} bytes, other parameters or another source",
                 request.name, found.capacity_bytes
             )));
         }
         return Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &found)) });
     }
-    let capacity_bytes = size?;
+    let source = source.map(|id| copy::open(call, &id)).transpose()?;
+    let least = source.as_ref().map_or(0, |(_, bytes)| *bytes).max(least_bytes(&usages));
+    let capacity_bytes = capacity::choose(range, least)?;
     call.driver.check_topology(request.accessibility_requirements.as_ref())?;
-    if capacity_bytes > available_bytes(call)? {
-        return Err(Error::Exhausted(format!("there is no room for {capacity_bytes} bytes")));
-    }
+    room::check(call, capacity_bytes)?;
     let record = VolumeRecord {
         name: request.name.clone(),
         capacity_bytes,
         parameters: request.parameters.clone(),
         incarnation: attachments::token(),
+        source: source.as_ref().map(|(source, _)| source.id.as_str().to_owned()),
     };
     // Without volume.json there is no volume: what is there was being made or deleted when the driver was killed, and in
     // the latter case holds somebody's data.
     clear(&volume)?;
     make_dir(&volume.path)?;
-    make_data(&volume.data(), capacity_bytes)?;
+    match &source {
+        Some((source, _)) => copy::copy(call, source, &volume, capacity_bytes)?,
+        None => make_data(&volume.data(), capacity_bytes)?,
+    }
     call.step("data")?;
     write_json(&volume.record(), &record)?;
     Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &record)) })
@@ -206,13 +161,6 @@ pub(super) fn list(
         });
     }
     Ok(page)
-}
-
-/// How many bytes could be written right now. Volumes are sparse, so this is no promise to any of them.
-fn available_bytes(call: &Call<'_>) -> Result<i64, Error> {
-    let root = call.state().root();
-    let found = rustix::fs::statvfs(root).map_err(Error::io("measure", root))?;
-    Ok(i64::try_from(found.f_bavail.saturating_mul(found.f_frsize)).unwrap_or(i64::MAX))
 }
 
 /// ValidateVolumeCapabilities.

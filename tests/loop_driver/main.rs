@@ -4,6 +4,7 @@
 
 mod bench;
 mod fencing;
+mod larger;
 mod order;
 mod recovery;
 mod use_of_volumes;
