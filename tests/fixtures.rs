@@ -120,6 +120,7 @@ pub fn node(name: &str) -> NodeSeen {
         unclean: false,
         twin: None,
         has_room: true,
+        retires: false,
         load: 0,
     }
 }

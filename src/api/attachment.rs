@@ -151,6 +151,10 @@ pub struct Fixed {
     /// The driver takes SINGLE_NODE_MULTI_WRITER, so SingleNodeWriter is sent as that.
     #[serde(default)]
     pub single_node_multi_writer: bool,
+    /// When no claim uses it any more it stays attached for a while, for a claim that comes back to the node: the node then
+    /// does not say NodeDetached before it is closed.
+    #[serde(default)]
+    pub lingers: bool,
 }
 
 /// Names of Secrets in the Volume's namespace, one per kind of call. Only their names are ever stored.

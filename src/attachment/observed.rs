@@ -44,6 +44,8 @@ pub struct AttachmentSeen {
     pub read_only: bool,
     /// Only one claim at a time may have a target.
     pub exclusive: bool,
+    /// When nobody uses it any more it is left attached for a while.
+    pub lingers: bool,
     /// State of the Attachment.
     pub state: AttachmentState,
     /// Whether the node was declared lost, so that its part of the undo is skipped.
@@ -73,6 +75,7 @@ impl AttachmentSeen {
             stage: spec.fixed.stage,
             read_only: spec.fixed.read_only,
             exclusive: spec.fixed.exclusive,
+            lingers: spec.fixed.lingers,
             state: attachment.status.as_ref().map_or_else(Default::default, |s| s.state),
             lost: spec.lost.is_some(),
         }
@@ -85,6 +88,13 @@ impl AttachmentSeen {
             && !self.lost
             && (self.state == AttachmentState::Attached
                 || (!self.attach && self.state == AttachmentState::Taken))
+    }
+
+    /// Whether the Attachment may stay as it is while nobody uses it (ADR 27): it was made for that, it is attached, which is
+    /// what whoever comes back is spared, and nobody closes it.
+    #[must_use]
+    pub fn may_linger(&self) -> bool {
+        self.lingers && self.attach && self.is_usable()
     }
 
     /// Whether nothing new is made on the Attachment: it is closing, its node is lost, or its node has undone its part.

@@ -142,6 +142,9 @@ pub struct NodeSeen {
     pub twin: Option<String>,
     /// The driver's limit of volumes is not reached.
     pub has_room: bool,
+    /// Whether the node takes no new Pods: it is cordoned, or its kubelet says that it is not Ready, as one does that shuts
+    /// down.
+    pub retires: bool,
     /// Attachments of this driver on it, for spreading.
     pub load: usize,
 }

@@ -26,6 +26,10 @@ pub struct ControllerArgs {
     /// How many Volumes and Plugins are worked on at once.
     #[arg(long, env = "MOOR_WORKERS", default_value = "32")]
     pub workers: NonZeroUsize,
+    /// Seconds for which a volume that no claim uses any more stays attached to its node, so that a claim which comes back
+    /// there finds it attached. Whoever wants the volume otherwise does not wait for it. 0: it is detached at once.
+    #[arg(long, env = "MOOR_LINGER", default_value = "10")]
+    pub linger: u32,
     /// How long each CSI call may take.
     #[command(flatten)]
     pub calls: CallArgs,

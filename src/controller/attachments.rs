@@ -24,7 +24,7 @@ pub(crate) async fn create(
     (name, node): (&str, &str),
     locked: &mut Option<Locked>,
 ) -> Result<bool, ApiError> {
-    let Some(spec) = attachment_spec(seen, claim, node) else { return Ok(false) };
+    let Some(spec) = attachment_spec(seen, claim, node, ctx.linger.is_on()) else { return Ok(false) };
     let limit = seen.node_instance(node).and_then(|i| i.status.as_ref()).map_or(0, |s| s.max_volumes);
     let place = Place { driver: spec.fixed.driver_name.clone(), node: node.to_owned() };
     if limit > 0 && locked.as_ref().is_none_or(|locked| locked.place != place) {
@@ -53,7 +53,12 @@ pub(crate) async fn create(
 
 /// Everything the Attachment's life needs, copied from where it is now. `None` while an instance it
 /// depends on has not said what it can do (trap B20).
-fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<AttachmentSpec> {
+fn attachment_spec(
+    seen: &Observed,
+    claim: &VolumeClaim,
+    node: &str,
+    lingers: bool,
+) -> Option<AttachmentSpec> {
     let (volume, handle, plugin) = (seen.volume.as_ref()?, seen.handle.as_ref()?, seen.plugin.as_ref()?);
     let on_node = seen.node_instance(node).filter(|i| i.spec.driver_name == handle.spec.driver_name)?;
     let node_status = on_node.status.as_ref()?;
@@ -94,6 +99,8 @@ fn attachment_spec(seen: &Observed, claim: &VolumeClaim, node: &str) -> Option<A
             stage: node_status.capabilities.node_has("STAGE_UNSTAGE_VOLUME"),
             exclusive: is_exclusive(mode, shares_node),
             single_node_multi_writer,
+            // Without ControllerPublishVolume there is nothing that a claim which comes back would be spared.
+            lingers: attach && lingers,
         },
         lost: None,
     })

@@ -60,6 +60,11 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
             }
         }
     }
+    let retires = |n: &Arc<LeanNode>| n.retires();
+    if before.map(retires) != after.map(retires) {
+        // Nothing lingers there.
+        known.linger.on(Some(name)).into_iter().for_each(|volume| known.queue.add(Key::Volume(volume)));
+    }
     let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
     if before.map(facts) != after.map(facts) {
         add_attached(known, name);

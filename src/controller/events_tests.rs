@@ -18,7 +18,7 @@ use crate::claim::reason::Waiting;
 use crate::k8s::Next;
 
 fn nothing() -> Arc<Known> {
-    Arc::new(Known::new("moor-system".into(), Duration::from_secs(60)))
+    Arc::new(Known::new("moor-system".into(), Duration::from_secs(60), Duration::ZERO))
 }
 
 /// Also a Volume that is not there yet (trap L18, T67).

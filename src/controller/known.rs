@@ -13,6 +13,7 @@ use super::caution::Caution;
 use super::gone::GoneObserver;
 use super::instances::InstancesByPlugin;
 use super::key::{Key, Place};
+use super::linger::Linger;
 use super::room::Room;
 use super::unsettled::Unsettled;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -37,6 +38,7 @@ pub(crate) struct Known {
     pub(crate) caution: Arc<Caution>,
     pub(crate) room: Room,
     pub(crate) unsettled: Unsettled,
+    pub(crate) linger: Linger,
     pub(crate) by_plugin: InstancesByPlugin,
     pub(crate) gone: GoneObserver,
     /// Namespace of the agents' Leases.
@@ -47,7 +49,7 @@ pub(crate) struct Known {
 
 impl Known {
     /// Nothing is known yet.
-    pub(crate) fn new(namespace: String, longest_call: Duration) -> Self {
+    pub(crate) fn new(namespace: String, longest_call: Duration, lingers: Duration) -> Self {
         Self {
             queue: Arc::default(),
             plugins: Arc::new(Cache::new(&["plugins"])),
@@ -63,6 +65,7 @@ impl Known {
             caution: Arc::default(),
             room: Room::default(),
             unsettled: Unsettled::default(),
+            linger: Linger::new(lingers),
             by_plugin: InstancesByPlugin::default(),
             gone: GoneObserver::default(),
             namespace,

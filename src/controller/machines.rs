@@ -55,7 +55,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_node_calls_itself_is_remembered_as_long_as_something_speaks_of_it() {
-        let known = Arc::new(Known::new("moor-system".into(), Duration::ZERO));
+        let known = Arc::new(Known::new("moor-system".into(), Duration::ZERO, Duration::ZERO));
         events::connect(&known);
         let mut node: LeanNode = serde_json::from_str(r#"{"metadata": {}}"#).unwrap();
         node.metadata.name = Some(NODE.into());

@@ -25,6 +25,7 @@ mod handles;
 mod instances;
 mod key;
 mod known;
+mod linger;
 mod looks;
 mod losses;
 mod machines;
@@ -41,6 +42,7 @@ mod role;
 mod room;
 mod unreadable;
 mod unsettled;
+mod unused;
 mod volumes;
 
 pub use args::ControllerArgs;

@@ -10,7 +10,9 @@ use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
 use super::key::{Place, VolumeKey};
 use super::known::Known;
+use super::linger::Lingering;
 use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};
+use super::unused;
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::names::agent_lease_name;
 use crate::api::plugin::Roles;
@@ -71,6 +73,8 @@ pub(crate) struct Observed {
     pub(crate) nodes: Vec<NodeSeen>,
     /// Mounts of the handle that nodes report and no Attachment stands for.
     pub(crate) forgotten: Vec<ForgottenSeen>,
+    /// The Attachments that nobody uses.
+    pub(crate) lingering: Lingering,
     /// Whether etcd may have been restored.
     pub(crate) cautious: bool,
     /// The driver of the instance that makes the Volume's own calls, if it is known.
@@ -134,6 +138,7 @@ impl Observed {
             ended_reports: !self.ended.is_empty(),
             volume_not_allowed: self.refused.volume.as_ref(),
             claims_not_allowed: &self.refused.claims,
+            unused: &self.lingering.unused,
             cautious: self.cautious,
             looked,
         }
@@ -226,19 +231,22 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let rejected = volume.as_deref().and_then(|v| rejected_name(v, driver_of_calls.as_deref()?));
     let reported = handle_name.as_ref().or(rejected.as_ref());
     let reported = reported.map(|name| reports(known, &instances, name)).unwrap_or_default();
+    let attachments_seen: Vec<_> = attachments.iter().map(|a| AttachmentSeen::of(a)).collect();
+    let nodes = nodes(
+        known,
+        volume.as_deref(),
+        (&driver, handle_name.as_deref()),
+        &instances,
+        wanted.as_ref(),
+        &locks,
+    );
     Observed {
+        lingering: unused::observe(known, key, (&attachments_seen, &claims_seen), &nodes),
         cautious: known.caution.is_on(),
         driver_of_calls,
         key: key.clone(),
         refused: refused(known, &key.namespace, plugin.as_deref(), volume.as_deref(), &claims),
-        nodes: nodes(
-            known,
-            volume.as_deref(),
-            (&driver, handle_name.as_deref()),
-            &instances,
-            wanted.as_ref(),
-            &locks,
-        ),
+        nodes,
         controllers: controllers(known, &instances, &controlling, &named, is_assigned),
         forgotten: reported.mounts.into_values().collect(),
         ended: reported.ended,
@@ -254,7 +262,7 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
         handle_name,
         claims_seen,
         claims,
-        attachments_seen: attachments.iter().map(|a| AttachmentSeen::of(a)).collect(),
+        attachments_seen,
         nodes_of: attachments
             .iter()
             .filter(|a| a.spec.lost.is_some() || is_silent(known, a))
@@ -364,6 +372,7 @@ fn nodes(
                 unclean: handle_name.is_some_and(|name| is_unclean(known, i, name)),
                 twin: twin.map(str::to_owned),
                 has_room: has_room(status.max_volumes, load),
+                retires: known.nodes.get(node).is_some_and(|n| n.retires()),
                 load,
             }
         })

@@ -38,14 +38,17 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                 let (key, plugin) = (Key::Volume(volume.clone()), waits_for_instances(&seen, &verdicts));
                 let begins = ctx.unsettled.mark(&key, plugin.as_deref());
                 if ctx.room.wait(&key, &seen.claims_seen, &verdicts) || begins {
+                    make_room(ctx, &key);
                     // What it waits for may have come while it was looked at.
                     continue;
                 }
                 drift::report(ctx, &seen).await;
                 let recheck = waits_for_others(&seen).then_some(RECHECK);
+                let recheck = recheck.into_iter().chain(seen.lingering.ends).min();
                 return match record::waiting(ctx, &seen, &verdicts).await {
                     Next::Done => recheck.map_or(Next::Done, Next::After),
-                    next @ (Next::Again | Next::After(_) | Next::Retry) => next,
+                    Next::After(later) => Next::After(recheck.map_or(later, |recheck| recheck.min(later))),
+                    next @ (Next::Again | Next::Retry) => next,
                 };
             }
             Err(ApiError::Conflict(request)) => {
@@ -59,6 +62,15 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
         }
     }
     Next::Again
+}
+
+/// Has the Volumes looked at that linger where a claim of this one waits for room.
+fn make_room(ctx: &Context, key: &Key) {
+    for node in ctx.room.sought_by(key) {
+        for volume in ctx.linger.on(node.as_deref()) {
+            ctx.queue.add(Key::Volume(volume));
+        }
+    }
 }
 
 /// Plans, looks live for as long as the plan asks for it, and does what is due. Returns whether anything has changed: then

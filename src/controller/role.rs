@@ -63,7 +63,8 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     let lease_api = ApiLeases::new(Api::namespaced(client.clone(), &args.namespace), writer.clone());
     let identity = args.identity();
     let recorder = Recorder::new(client.clone(), Role::Controller, &identity);
-    let known = Arc::new(Known::new(args.namespace.clone(), args.calls.deadlines().longest()));
+    let lingers = Duration::from_secs(args.linger.into());
+    let known = Arc::new(Known::new(args.namespace.clone(), args.calls.deadlines().longest(), lingers));
     events::connect(&known);
     let candidate = Candidate { lease: args.lease_name.clone(), identity };
     let (election, leadership) =

@@ -20,6 +20,8 @@ type Wanted = BTreeSet<Option<String>>;
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     waiting: Mutex<HashMap<Key, Wanted>>,
+    /// Of those who wait, for which nodes because of the nodes alone.
+    seeking: Mutex<HashMap<Key, Wanted>>,
     mutexes: Mutex<HashMap<Place, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -30,15 +32,14 @@ impl Room {
         let nodes: HashMap<&ClaimUid, Option<&String>> =
             claims.iter().map(|c| (&c.uid, c.node.as_ref())).collect();
         let named = |uid: &ClaimUid| nodes.get(uid).copied().flatten().cloned();
-        let waits = verdicts.iter().filter(|(_, verdict)| waits_for_a_node(verdict));
-        let wanted: Wanted = waits.map(|(uid, _)| named(uid)).collect();
-        let mut waiting = self.waiting.lock();
-        if wanted.is_empty() {
-            waiting.remove(key);
-            return false;
-        }
-        let before = waiting.insert(key.clone(), wanted.clone());
-        before.as_ref() != Some(&wanted)
+        let of = |waits: fn(&Verdict) -> bool| -> Wanted {
+            let those = verdicts.iter().filter(|(_, verdict)| waits(verdict));
+            those.map(|(uid, _)| named(uid)).collect()
+        };
+        let (wanted, sought) = (of(waits_for_a_node), of(seeks_a_node));
+        let seeks_else = remember(&mut self.seeking.lock(), key, sought);
+        let waits_else = remember(&mut self.waiting.lock(), key, wanted);
+        seeks_else || waits_else
     }
 
     /// The Volumes with claims that wait for this node or for any.
@@ -46,6 +47,17 @@ impl Room {
         let waiting = self.waiting.lock();
         let meant = |wanted: &Option<String>| wanted.as_deref().is_none_or(|name| name == node);
         waiting.iter().filter(|(_, wanted)| wanted.iter().any(meant)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Whether a claim waits for nothing but this node, or any.
+    pub(crate) fn is_sought(&self, node: &str) -> bool {
+        let meant = |wanted: &Option<String>| wanted.as_deref().is_none_or(|name| name == node);
+        self.seeking.lock().values().any(|wanted| wanted.iter().any(meant))
+    }
+
+    /// The nodes for which claims of this Volume wait and for nothing else; None for any.
+    pub(crate) fn sought_by(&self, key: &Key) -> Wanted {
+        self.seeking.lock().get(key).cloned().unwrap_or_default()
     }
 
     /// The Volumes with claims that wait for whatever node.
@@ -74,11 +86,29 @@ pub(crate) struct Locked {
     _guard: OwnedMutexGuard<()>,
 }
 
+/// Writes down what is wanted for a Volume. True if it is something, and something else than before.
+fn remember(all: &mut HashMap<Key, Wanted>, key: &Key, wanted: Wanted) -> bool {
+    if wanted.is_empty() {
+        all.remove(key);
+        return false;
+    }
+    let is_news = all.get(key) != Some(&wanted);
+    if is_news {
+        all.insert(key.clone(), wanted);
+    }
+    is_news
+}
+
 /// Whether a change of a node can end this wait, or the wait of claims behind it in line.
 fn waits_for_a_node(verdict: &Verdict) -> bool {
     let Verdict::Wait(why) = verdict else { return false };
     why.is_for_the_volume()
         || matches!(why, Waiting::NodeNotUsable { .. } | Waiting::NoNode | Waiting::PluginNotReady { .. })
+}
+
+/// Whether no node can take the claim, or not the one that it names: perhaps only for want of room there.
+fn seeks_a_node(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Wait(Waiting::NodeNotUsable { .. } | Waiting::NoNode))
 }
 
 #[cfg(test)]
@@ -95,6 +125,25 @@ mod tests {
         claim.metadata.uid = Some("claim".into());
         claim.spec.node_name = node.map(str::to_owned);
         room.wait(key, &[ClaimSeen::of(&claim)], &[("claim".into(), Verdict::Wait(why))])
+    }
+
+    /// What is full may be so only for what lingers there.
+    #[test]
+    fn who_waits_for_a_node_alone_seeks_it() {
+        let room = Room::default();
+        let (named, any) = (key_of("ns", "named"), key_of("ns", "any"));
+        waits(&room, &named, Some("node-1"), Waiting::Held(Holder::default()));
+        assert!(!room.is_sought("node-1") && room.sought_by(&named).is_empty(), "it waits for the volume");
+        assert!(waits(&room, &named, Some("node-1"), full("node-1")), "what lingers there is looked at");
+        assert!(!waits(&room, &named, Some("node-1"), full("node-1")), "once");
+        assert!(room.is_sought("node-1") && !room.is_sought("node-2"));
+        assert_eq!(room.sought_by(&named), [Some("node-1".to_owned())].into());
+        waits(&room, &any, None, Waiting::NoNode);
+        assert!(room.is_sought("node-2"));
+        for key in [&named, &any] {
+            room.wait(key, &[], &[]);
+        }
+        assert!(!room.is_sought("node-1") && room.sought_by(&any).is_empty());
     }
 
     fn place(driver: &str, node: &str) -> Place {

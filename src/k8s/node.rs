@@ -5,10 +5,14 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::Resource;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// The taint by which a person or a cloud says that a machine is off and will not write any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// The condition by which kubelet says that it takes Pods. It withdraws it when its machine begins to shut down, before it
+/// ends the first Pod.
+const READY: &str = "Ready";
 
 /// What moor reads of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
@@ -26,12 +30,31 @@ pub struct LeanNode {
 struct Spec {
     #[serde(default)]
     taints: Vec<Taint>,
+    #[serde(default)]
+    unschedulable: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {
     node_info: Option<Info>,
+    #[serde(default, deserialize_with = "ready_alone")]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+/// Keeps of a Node's conditions the one that is read.
+fn ready_alone<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Condition>, D::Error> {
+    let mut all = Option::<Vec<Condition>>::deserialize(from)?.unwrap_or_default();
+    all.retain(|condition| condition.type_ == READY);
+    all.shrink_to_fit();
+    Ok(all)
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -52,6 +75,13 @@ impl LeanNode {
     #[must_use]
     pub fn is_out_of_service(&self) -> bool {
         self.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
+    }
+
+    /// Whether no Pods come to the Node any more: it is cordoned, as for a drain, or its kubelet says that it is not Ready,
+    /// or nobody knows. Of one that no kubelet speaks for nothing is said.
+    #[must_use]
+    pub fn retires(&self) -> bool {
+        self.spec.unschedulable || self.status.conditions.iter().any(|ready| ready.status != "True")
     }
 
     /// The boot id that the Node's kubelet reports; empty if it has not reported one yet.
@@ -80,9 +110,24 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_cordoned_or_not_ready_retires() {
+        let node = |unschedulable: bool, ready: &str| -> LeanNode {
+            let conditions =
+                json!([{ "type": "DiskPressure", "status": "False" }, { "type": "Ready", "status": ready }]);
+            let spec = json!({ "unschedulable": unschedulable });
+            let status = json!({ "conditions": conditions });
+            serde_json::from_value(json!({ "metadata": {}, "spec": spec, "status": status })).unwrap()
+        };
+        assert!(!node(false, "True").retires());
+        assert!(node(true, "True").retires());
+        assert!(node(false, "False").retires() && node(false, "Unknown").retires());
+    }
+
+    #[test]
     fn a_node_that_was_just_made_is_in_service() {
         let node: LeanNode =
             serde_json::from_value(json!({ "metadata": { "name": "n" }, "spec": {} })).unwrap();
         assert_eq!((node.uid(), node.boot_id(), node.is_out_of_service()), ("", "", false));
+        assert!(!node.retires());
     }
 }

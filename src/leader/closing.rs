@@ -1,12 +1,13 @@
 //! The leader's steps about what is leaving: Attachments that nobody uses, claims that are deleted, and the
 //! controller instance that makes their calls meanwhile.
 
+use super::linger;
 use super::look::Look;
 use super::scene::Scene;
 use super::step::LeaderStep;
 use crate::api::ClaimUid;
 use crate::attachment::AttachmentSeen;
-use crate::attachment::closing::{self, ClosingStep};
+use crate::attachment::closing::{self, ClosingStep, Unused};
 use crate::attachment::controller_side::is_misplaced;
 use crate::attachment::loss;
 use crate::claim::ClaimSeen;
@@ -17,7 +18,9 @@ use crate::claim::writer::retire;
 /// The first Attachment that is to be closed or freed.
 pub(super) fn attachments(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Option<LeaderStep> {
     scene.attachments.iter().find_map(|attachment| {
-        match closing::plan(attachment, scene.claims, scene.cautious)? {
+        let remembered = scene.unused.get(&attachment.uid).copied().unwrap_or_default();
+        let unused = Unused { lingers: remembered.lingers && linger::stays(scene, attachment), ..remembered };
+        match closing::plan(attachment, scene.claims, scene.cautious, unused)? {
             // About to be joined: closing it would only make the claim come back.
             ClosingStep::Close | ClosingStep::CloseIfUnused if is_joined(attachment, verdicts) => None,
             ClosingStep::Close => Some(close(attachment)),

@@ -14,6 +14,7 @@
 
 mod closing;
 mod grants;
+mod linger;
 mod look;
 mod lost;
 mod plan;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::look::{Look, Looked};
 use crate::api::{AttachmentUid, ClaimUid, Volume};
+use crate::attachment::closing::Unused;
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, Verdict, VolumeSeen, admission};
@@ -48,6 +49,8 @@ pub struct Scene<'a> {
     pub volume_not_allowed: Option<&'a NotAllowed>,
     /// UIDs of claims that ask for what their namespace may not, and have not been granted before.
     pub claims_not_allowed: &'a [(ClaimUid, NotAllowed)],
+    /// What is remembered of the Attachments that nobody uses, by UID.
+    pub unused: &'a BTreeMap<AttachmentUid, Unused>,
     /// etcd may have been restored (rule R7): what is not in the caches may have been.
     pub cautious: bool,
     /// What was read live after all of this was seen.

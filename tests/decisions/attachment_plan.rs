@@ -2,7 +2,7 @@
 
 use moor::api::attachment::ControllerRef;
 use moor::api::{AccessMode, AttachmentState, ClaimState};
-use moor::attachment::closing::{self, ClosingStep};
+use moor::attachment::closing::{self, ClosingStep, Unused};
 use moor::attachment::controller_side::{ControllerStep, HandleRead, is_misplaced, plan};
 use moor::attachment::observed::{Standing, standing};
 use moor::attachment::{AttachmentSeen, HandleSeen};
@@ -164,7 +164,11 @@ fn the_lock_is_free_when_both_sides_are_undone() {
                 NodeDetached => (!attach).then_some(ClosingStep::Free),
                 Taken | Attached => (lost && !attach).then_some(ClosingStep::FreeIfStillOut),
             };
-            assert_eq!(closing::plan(&seen, &[], false), step, "{state:?} attach={attach} lost={lost}");
+            assert_eq!(
+                closing::plan(&seen, &[], false, Unused::default()),
+                step,
+                "{state:?} attach={attach} lost={lost}"
+            );
         }
     }
 }
@@ -178,22 +182,34 @@ fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
     let another = granted("a", &fixtures::attachment("another"));
     for state in [Taken, Attached] {
         let open = attachment(state);
-        assert_eq!(closing::plan(&open, std::slice::from_ref(&user), false), None, "{state:?}");
-        assert_eq!(closing::plan(&open, &[gone.clone(), user.clone()], false), None, "{state:?}");
+        assert_eq!(
+            closing::plan(&open, std::slice::from_ref(&user), false, Unused::default()),
+            None,
+            "{state:?}"
+        );
+        assert_eq!(
+            closing::plan(&open, &[gone.clone(), user.clone()], false, Unused::default()),
+            None,
+            "{state:?}"
+        );
         for left in [&gone, &gave_back] {
             assert_eq!(
-                closing::plan(&open, std::slice::from_ref(left), false),
+                closing::plan(&open, std::slice::from_ref(left), false, Unused::default()),
                 Some(ClosingStep::Close),
                 "{left:?}"
             );
         }
         // That nobody has used it is what a cache says that is behind.
         for unknown in [&[][..], std::slice::from_ref(&another), std::slice::from_ref(&waits)] {
-            assert_eq!(closing::plan(&open, unknown, false), Some(ClosingStep::CloseIfUnused), "{unknown:?}");
+            assert_eq!(
+                closing::plan(&open, unknown, false, Unused::default()),
+                Some(ClosingStep::CloseIfUnused),
+                "{unknown:?}"
+            );
         }
         let lost = AttachmentSeen { lost: true, ..open };
         assert_eq!(
-            closing::plan(&lost, std::slice::from_ref(&user), false),
+            closing::plan(&lost, std::slice::from_ref(&user), false, Unused::default()),
             Some(ClosingStep::Close),
             "{state:?}"
         );
@@ -201,7 +217,7 @@ fn an_attachment_closes_when_nobody_uses_it_or_it_cannot_be_used() {
     for state in [NodeDetached, ControllerDetached] {
         let left = attachment(state);
         assert_eq!(
-            closing::plan(&left, std::slice::from_ref(&user), false),
+            closing::plan(&left, std::slice::from_ref(&user), false, Unused::default()),
             Some(ClosingStep::Close),
             "{state:?}"
         );
@@ -216,13 +232,13 @@ fn an_unused_attachment_is_not_closed_where_etcd_may_have_been_restored() {
     for state in [Taken, Attached] {
         let open = attachment(state);
         for claims in [&[][..], std::slice::from_ref(&gone)] {
-            assert_eq!(closing::plan(&open, claims, true), None, "{state:?} {claims:?}");
+            assert_eq!(closing::plan(&open, claims, true, Unused::default()), None, "{state:?} {claims:?}");
         }
         let lost = AttachmentSeen { lost: true, ..open };
-        assert_eq!(closing::plan(&lost, &[], true), Some(ClosingStep::Close), "{state:?}");
+        assert_eq!(closing::plan(&lost, &[], true, Unused::default()), Some(ClosingStep::Close), "{state:?}");
     }
     let left = attachment(NodeDetached);
-    assert_eq!(closing::plan(&left, &[], true), Some(ClosingStep::Close));
+    assert_eq!(closing::plan(&left, &[], true, Unused::default()), Some(ClosingStep::Close));
     let undone = AttachmentSeen { deleted: true, ..attachment(ControllerDetached) };
-    assert_eq!(closing::plan(&undone, &[], true), Some(ClosingStep::Free));
+    assert_eq!(closing::plan(&undone, &[], true, Unused::default()), Some(ClosingStep::Free));
 }

@@ -15,6 +15,7 @@ use moor::volume::{InstanceSeen, VolumeWaiting};
 use super::fixtures::{self, DRIVER};
 use super::observed::Observed;
 
+mod linger;
 mod live_looks;
 mod properties;
 

@@ -38,6 +38,7 @@ pub mod driver;
 pub mod harm;
 pub mod leader;
 mod limits;
+mod lingers;
 mod modes;
 pub mod node;
 pub mod report;

@@ -2,6 +2,7 @@
 
 mod guards;
 mod in_use;
+mod linger;
 
 use moor::api::{AttachmentState, ClaimState};
 use moor::attachment::node_side::{LiveAttachment, NodeStep, Seen, plan};

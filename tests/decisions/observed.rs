@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use moor::api::plugin::Balancing;
 use moor::api::{AttachmentUid, Volume};
+use moor::attachment::closing::Unused;
 use moor::attachment::loss::NodeFacts;
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
@@ -31,6 +32,7 @@ pub struct Observed {
     pub nodes: Vec<NodeSeen>,
     pub forgotten: Vec<ForgottenSeen>,
     pub ended_reports: bool,
+    pub unused: BTreeMap<AttachmentUid, Unused>,
     pub cautious: bool,
 }
 
@@ -53,6 +55,7 @@ impl Default for Observed {
             nodes: Vec::new(),
             forgotten: Vec::new(),
             ended_reports: false,
+            unused: BTreeMap::new(),
             cautious: false,
         }
     }
@@ -92,6 +95,7 @@ impl Observed {
             ended_reports: self.ended_reports,
             volume_not_allowed: None,
             claims_not_allowed: &[],
+            unused: &self.unused,
             cautious: self.cautious,
             looked,
         }

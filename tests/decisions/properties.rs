@@ -11,7 +11,7 @@ use moor::api::capability::VolumeUse;
 use moor::api::claim::VolumeClaimStatus;
 use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::AttachmentSeen;
-use moor::attachment::closing::{self, ClosingStep};
+use moor::attachment::closing::{self, ClosingStep, Unused};
 use moor::attachment::controller_side::{self, ControllerStep, HandleRead};
 use moor::attachment::observed::{Standing, is_mine, standing};
 use moor::attachment::record::Record;
@@ -166,9 +166,17 @@ proptest! {
         attachment in attachment("u1"),
         claims in claims(),
         cautious in any::<bool>(),
+        (lingers, was_used) in any::<(bool, bool)>(),
     ) {
-        let step = closing::plan(&attachment, &claims, cautious);
-        prop_assert_eq!(&step, &closing::plan(&attachment, &claims, cautious));
+        let unused = Unused { lingers, was_used };
+        let step = closing::plan(&attachment, &claims, cautious, unused);
+        prop_assert_eq!(&step, &closing::plan(&attachment, &claims, cautious, unused));
+        // To linger takes one step away, and changes no other.
+        let at_once = closing::plan(&attachment, &claims, cautious, Unused { lingers: false, was_used });
+        if step != at_once {
+            prop_assert!(lingers && step.is_none() && !attachment.is_leaving());
+            prop_assert!(matches!(at_once, Some(ClosingStep::Close | ClosingStep::CloseIfUnused)));
+        }
         match step {
             Some(ClosingStep::Free) => {
                 prop_assert!(attachment.deleted && attachment.is_undone());
@@ -186,7 +194,7 @@ proptest! {
                 prop_assert!(leaving || !used);
                 // Who left is known, or is looked for.
                 let of_it = |c: &ClaimSeen| c.assignment.as_ref().is_some_and(|a| a.attachment_uid == "u1");
-                let known = leaving || claims.iter().any(of_it);
+                let known = leaving || was_used || claims.iter().any(of_it);
                 prop_assert_eq!(close == ClosingStep::Close, known);
             }
             None => {}

@@ -7,6 +7,7 @@ use super::step::{LiveAttachment, NodeStep, Seen};
 use crate::api::{AttachmentState, AttachmentUid, ClaimState, ClaimUid};
 use crate::attachment::observed::AttachmentSeen;
 use crate::attachment::record::{Done, Lapse, Record};
+use crate::claim::ClaimSeen;
 
 /// What became of an object that a live GET did not find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,17 +40,27 @@ pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
             return Some(step);
         }
     }
-    // A deleted claim with nothing on this node, while others stay: only its own state is left to write.
+    // A deleted claim with nothing on this node, whose Attachment stays: only its own state is left to write.
     seen.claims
         .iter()
         .find(|c| {
             c.deleted
                 && !matches!(c.state, ClaimState::NodeDetached | ClaimState::Lost)
-                && c.uses().is_some_and(|uid| {
-                    seen.record(uid).is_none_or(|r| !r.has_of(&c.uid)) && seen.wanted_on(uid)
-                })
+                && c.uses().is_some_and(|uid| has_left(seen, c, uid))
         })
         .map(|c| NodeStep::ReportClaimDetached { claim: c.uid.clone() })
+}
+
+/// Whether a claim has nothing on this node any more, and nothing else will say so: others stay, or the Attachment lingers
+/// with nothing of it here.
+fn has_left(seen: &Seen, claim: &ClaimSeen, attachment: &AttachmentUid) -> bool {
+    let record = seen.record(attachment);
+    let others_stay = || seen.wanted_on(attachment) && record.is_none_or(|r| !r.has_of(&claim.uid));
+    let lingers = || {
+        let is_open = seen.attachment(attachment).is_some_and(AttachmentSeen::may_linger);
+        is_open && record.is_none_or(|r| !r.has_traces())
+    };
+    others_stay() || lingers()
 }
 
 /// Whether a step asks the driver to undo something.
@@ -142,8 +153,7 @@ fn account(seen: &Seen, record: &Record, gone: bool) -> Option<NodeStep> {
         Fate::Forgotten => Some(NodeStep::MarkForgotten { attachment, why: Lapse::WentBack }),
         Fate::Deleted => {
             // The lock was taken away under a claim. Its mount stays, and nobody else may have the volume meanwhile.
-            let in_use =
-                |c: &crate::claim::ClaimSeen| seen.wants(c, &attachment) && seen.is_mounted(record, &c.uid);
+            let in_use = |c: &ClaimSeen| seen.wants(c, &attachment) && seen.is_mounted(record, &c.uid);
             let removed = seen.claims.iter().any(in_use);
             removed.then_some(NodeStep::MarkForgotten { attachment, why: Lapse::LockRemoved })
         }
@@ -220,6 +230,8 @@ fn leave(seen: &Seen, record: &Record, ordered: bool) -> Option<NodeStep> {
         return (free && !seen.backs_off(uid)).then(|| NodeStep::Unstage { attachment: uid.clone() });
     }
     match seen.attachment(uid) {
+        // Nobody has closed it: whoever comes back to this node joins it. What was said could not be taken back.
+        Some(a) if a.may_linger() => None,
         Some(a) if a.state < AttachmentState::NodeDetached && is_awaited(a) => {
             may_hand_on(seen, a).then(|| NodeStep::ReportDetached { attachment: uid.clone() })
         }

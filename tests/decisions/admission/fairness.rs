@@ -4,7 +4,7 @@ use moor::api::capability::VolumeUse;
 use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, AttachmentUid, ClaimState, ClaimUid};
 use moor::attachment::AttachmentSeen;
-use moor::attachment::closing::{self, ClosingStep};
+use moor::attachment::closing::{self, ClosingStep, Unused};
 use moor::claim::ClaimSeen;
 use moor::claim::admission::{Grant, Verdict};
 use moor::claim::writer::retire;
@@ -147,7 +147,7 @@ impl Run {
             };
             let claims = self.world.claims.clone();
             let closes = |a: &AttachmentSeen| {
-                let step = closing::plan(a, &claims, false);
+                let step = closing::plan(a, &claims, false, Unused::default());
                 matches!(step, Some(ClosingStep::Close | ClosingStep::CloseIfUnused))
             };
             let all = self.world.attachments.iter_mut();

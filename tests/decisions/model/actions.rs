@@ -35,6 +35,8 @@ pub enum What {
     LateCall(usize, bool),
     Crash(Actor),
     CatchUp(Actor, Kind),
+    /// Nobody has used an Attachment for as long as it lingers.
+    LingerEnds(Uid),
     /// Something makes an agent look again at a cache that is behind.
     LookAgain(Actor),
     /// What a node's agent had put off is due again.

@@ -94,7 +94,7 @@ prop_compose! {
         (mode, attachment_mode) in (mode(), attachment_mode()),
         (epoch, controller) in (1..4_i64, controller()),
         (attach, stage, read_only, exclusive) in any::<(bool, bool, bool, bool)>(),
-        (deleted, lost) in any::<(bool, bool)>(),
+        (deleted, lost, lingers) in any::<(bool, bool, bool)>(),
         state in select(STATES.to_vec()),
     ) -> AttachmentSeen {
         AttachmentSeen {
@@ -115,6 +115,7 @@ prop_compose! {
             stage,
             read_only,
             exclusive,
+            lingers,
             state,
             lost,
         }
@@ -177,20 +178,27 @@ prop_compose! {
 
 fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
     let each = NODES.map(|name| {
-        of((any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), any::<bool>(), 0..3_usize)).prop_map(
-            move |n| {
-                n.map(|(healthy, reachable, unclean, has_room, load)| NodeSeen {
-                    name: name.into(),
-                    uid: name.into(),
-                    healthy,
-                    reachable,
-                    unclean,
-                    twin: None,
-                    has_room,
-                    load,
-                })
-            },
-        )
+        of((
+            any::<bool>(),
+            any::<bool>(),
+            prop::bool::weighted(0.1),
+            any::<bool>(),
+            prop::bool::weighted(0.1),
+            0..3_usize,
+        ))
+        .prop_map(move |n| {
+            n.map(|(healthy, reachable, unclean, has_room, retires, load)| NodeSeen {
+                name: name.into(),
+                uid: name.into(),
+                healthy,
+                reachable,
+                unclean,
+                twin: None,
+                has_room,
+                retires,
+                load,
+            })
+        })
     });
     each.prop_map(|all| all.into_iter().flatten().collect())
 }

@@ -10,7 +10,7 @@ use moor::api::{AttachmentState, ClaimState};
 use super::actions::{End, What};
 use super::config::{Budget, CLAIMS, Config, NODES, Volumes, node_ids};
 use super::harm::Harm;
-use super::state::{Actor, Claim, Rec, State};
+use super::state::{Actor, Att, Claim, Rec, State};
 use super::system::System;
 use crate::hashing::Folding;
 
@@ -47,10 +47,15 @@ pub fn run(system: &System, state: &State) -> Result<(), BadEnd> {
         passed.push(print);
         match next(system, &state, true) {
             Some((what, new)) => {
+                let waits =
+                    matches!(what, What::LingerEnds(_)).then(|| bad_rest(&system.config, &state, true));
+                if let Some(why) = waits.flatten() {
+                    return Err((done, format!("{why}, while an Attachment lingers: {state:#?}"), None));
+                }
                 done.push(what);
                 state = new;
             }
-            None => match bad_rest(&system.config, &state) {
+            None => match bad_rest(&system.config, &state, false) {
                 Some(why) => return Err((done, format!("{why}: {state:#?}"), None)),
                 None => break,
             },
@@ -95,6 +100,8 @@ fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
         system.controller_actions(state, n, &mut all);
         system.node_actions(state, n, &mut all);
     }
+    // Last: whoever waits does not wait for that.
+    all.extend(system.lingers_end(state));
     all.into_iter().find_map(|what| {
         let mut new = state.clone();
         system.step(&mut new, &what);
@@ -103,8 +110,13 @@ fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
     })
 }
 
-/// Why a state of rest is not what the claims ask for.
-fn bad_rest(config: &Config, s: &State) -> Option<String> {
+fn is_attached(att: &Att) -> bool {
+    att.state == AttachmentState::Attached
+}
+
+/// Why a state of rest is not what the claims ask for. While Attachments linger nobody may be waiting for that to end.
+fn bad_rest(config: &Config, s: &State, lingers: bool) -> Option<String> {
+    let may_stay = |uid: u8| lingers && s.is_unused(uid) && s.att(uid).is_some_and(is_attached);
     if s.claims.iter().flatten().any(|c| c.deleted) {
         return Some("a deleted claim stays".into());
     }
@@ -142,7 +154,7 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
         served.push(c);
     }
     let is = |what: &Vec<u8>| !what.is_empty();
-    if s.truth.attached.map(|a| a.is_some()) != attached {
+    if s.truth.attached.map(|a| a.is_some_and(|(uid, _)| !may_stay(uid))) != attached {
         return Some("attached where no claim is".into());
     }
     if s.truth.staged.each_ref().map(is) != staged {
@@ -169,11 +181,9 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
             return Some("a claim waits for nobody".into());
         }
     }
-    let used = s
-        .atts
-        .iter()
-        .filter(|a| s.claims.iter().flatten().any(|c| c.assigned.is_some_and(|(u, _)| u == a.uid)));
-    if used.count() != s.atts.len() {
+    let uses = |a: &Att, c: &Claim| c.assigned.is_some_and(|(u, _)| u == a.uid);
+    let is_used = |a: &Att| s.claims.iter().flatten().any(|c| uses(a, c));
+    if !s.atts.iter().all(|a| is_used(a) || may_stay(a.uid)) {
         return Some("an Attachment that nobody uses stays".into());
     }
     let records = s.nodes.iter().flat_map(|n| &n.records);
@@ -187,7 +197,8 @@ fn bad_rest(config: &Config, s: &State) -> Option<String> {
     {
         return Some("the handle stays closed".into());
     }
-    if s.volumes.iter().flatten().any(|v| v.deleted) && s.atts.is_empty() && served.is_empty() {
+    let is_free = s.atts.iter().all(|a| may_stay(a.uid)) && served.is_empty();
+    if s.volumes.iter().flatten().any(|v| v.deleted) && is_free {
         return Some("a deleted Volume stays".into());
     }
     let busy = s.calls.iter().any(|c| c.by != Actor::Backend);

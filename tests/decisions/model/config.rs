@@ -156,6 +156,8 @@ pub struct Config {
     pub leaves: Option<u8>,
     /// Claims that their users never delete.
     pub kept: &'static [u8],
+    /// An Attachment that nobody uses stays attached for a while.
+    pub lingers: bool,
 }
 
 impl Config {
@@ -181,6 +183,7 @@ impl Config {
             volumes: Volumes::Stays,
             leaves: None,
             kept: &[],
+            lingers: false,
         }
     }
 

@@ -28,6 +28,8 @@ pub struct LeaderView {
     pub volumes: [Option<Vol>; 2],
     /// By node: the Attachment of a mount that it reports as forgotten.
     pub forgotten: [Option<Uid>; NODES],
+    /// Attachments whose time to linger is over.
+    pub lingered: Vec<Uid>,
     /// By node: its Lease says that it has mounts of Attachments that are gone or lost.
     pub unclean: [bool; NODES],
 }
@@ -71,6 +73,7 @@ pub fn view(state: &State, who: Actor) -> LeaderView {
         nodes: state.nodes_of(who),
         volumes: state.volumes,
         forgotten: state.nodes.each_ref().map(|n| n.records.iter().find(|r| r.forgotten).map(|r| r.uid)),
+        lingered: state.lingered.clone(),
         unclean: state.nodes.each_ref().map(|n| n.records.iter().any(|r| is_left_over(state, r))),
     }
 }

@@ -2,6 +2,7 @@
 
 use moor::api::AttachmentMode;
 use moor::api::capability::VolumeUse;
+use moor::attachment::closing::Unused;
 use moor::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use moor::leader::{CallerNow, Look, Looked};
@@ -37,9 +38,19 @@ pub fn observed(config: &Config, view: &LeaderView, name: &Name) -> Observed {
         nodes_of: own.iter().map(|a| (uid_name(a.uid).into(), node_facts(view, a))).collect(),
         locks: view.atts.iter().map(|a| att_seen(config, a)).collect(),
         nodes: node_ids().map(|n| node_seen(view, n)).collect(),
+        unused: own
+            .iter()
+            .filter(|_| config.lingers)
+            .map(|a| (uid_name(a.uid).into(), unused(view, a)))
+            .collect(),
         forgotten: (0..).zip(view.forgotten).filter_map(reported).collect(),
         ..Observed::default()
     }
+}
+
+/// A leader that has seen claims leave closes without another look at them, which is bolder than one that has just begun.
+fn unused(view: &LeaderView, att: &Att) -> Unused {
+    Unused { lingers: !view.lingered.contains(&att.uid), was_used: true }
 }
 
 /// Answers a look as the world is now.

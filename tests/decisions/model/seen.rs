@@ -112,6 +112,7 @@ pub fn att_seen(config: &Config, att: &Att) -> AttachmentSeen {
         attach: config.attach,
         stage: config.stage,
         exclusive: is_exclusive(att.mode, config.shares_node),
+        lingers: config.lingers,
         state: att.state,
         lost: att.lost,
         ..fixtures::attachment(&uid_name(att.uid))

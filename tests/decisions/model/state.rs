@@ -249,6 +249,8 @@ pub struct State {
     pub sick: Option<u8>,
     /// The same in every state of a run.
     pub habits: Habits,
+    /// Attachments that nobody uses any more, and whose time to linger is over.
+    pub lingered: Vec<Uid>,
     /// The second Volume of the name was made.
     pub made_again: bool,
     /// A claim was removed by hand.
@@ -293,6 +295,7 @@ impl State {
             truth: Truth::default(),
             sick: config.sick,
             habits: config.habits,
+            lingered: Vec::new(),
             made_again: false,
             forced: false,
             budget: config.budget,
@@ -334,6 +337,14 @@ impl State {
 
     pub fn att(&self, uid: Uid) -> Option<&Att> {
         self.atts.iter().find(|a| a.uid == uid)
+    }
+
+    /// Whether nobody has closed the Attachment, and no claim that stays uses it.
+    pub fn is_unused(&self, uid: Uid) -> bool {
+        let uses = |c: &Claim| {
+            !c.deleted && c.yielded != Some(uid) && c.assigned.is_some_and(|(assigned, _)| assigned == uid)
+        };
+        self.att(uid).is_some_and(|a| !a.deleted) && !self.claims.iter().flatten().any(uses)
     }
 
     /// The call that an agent waits for.

@@ -61,6 +61,10 @@ impl System {
                 s.frozen.retain(|(w, k, _)| (w, k) != (who, kind));
                 wake(s, *who);
             }
+            What::LingerEnds(uid) => {
+                s.lingered.push(*uid);
+                s.lingered.sort_unstable();
+            }
             What::LookAgain(who) => wake(s, *who),
             What::RetryDue(n) => {
                 let me = &mut s.nodes[usize::from(*n)];
@@ -162,6 +166,8 @@ impl System {
         };
         let cut: Vec<u8> = truth.cut.iter().copied().filter(left).collect();
         s.truth.cut = cut;
+        let lingered: Vec<u8> = s.lingered.iter().copied().filter(|uid| s.is_unused(*uid)).collect();
+        s.lingered = lingered;
         leader::drop_refused(s);
         s.frozen.sort_by_key(|(who, kind, _)| (*who, *kind));
         for n in node_ids() {

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use stateright::{Model, Property};
 
+use moor::api::AttachmentState;
 use moor::attachment::controller_side::ControllerStep;
 
 use super::actions::{Action, End, What, acts, writes};
@@ -42,7 +43,18 @@ impl System {
     }
 
     pub fn leader_steps(&self, state: &State, l: u8) -> Vec<LeaderDoes> {
-        let view = leader::view(state, Actor::Leader(l));
+        self.planned(leader::view(state, Actor::Leader(l)))
+    }
+
+    /// The same of an old leader for which the time of every Attachment that it knows to be unused was over long ago: each
+    /// leader counts for itself.
+    fn impatient_steps(&self, state: &State, l: u8) -> Vec<LeaderDoes> {
+        let mut view = leader::view(state, Actor::Leader(l));
+        view.lingered = view.atts.iter().map(|a| a.uid).collect();
+        if self.config.lingers { self.planned(view) } else { Vec::new() }
+    }
+
+    fn planned(&self, view: LeaderView) -> Vec<LeaderDoes> {
         self.leaders.get(view, |view| leader::plans(&self.config, view))
     }
 
@@ -80,6 +92,18 @@ impl System {
                 actions.push(What::Controller(i, *att, step));
             }
         }
+    }
+
+    /// The time for which an unused Attachment lingers ends, at any moment. It is asked about only while that decides
+    /// something: it is attached.
+    pub fn lingers_end(&self, s: &State) -> Vec<What> {
+        let lingers = |a: &&Att| {
+            self.config.lingers
+                && a.state == AttachmentState::Attached
+                && s.is_unused(a.uid)
+                && !s.lingered.contains(&a.uid)
+        };
+        s.atts.iter().filter(lingers).map(|a| What::LingerEnds(a.uid)).collect()
     }
 
     /// The step of node `n`, and the retry of one that failed, if it holds its mutex or something changed.
@@ -236,11 +260,15 @@ impl Model for System {
                 // What looks lead to goes by all that is seen.
                 let differs =
                     |step: &LeaderDoes| matches!(step, LeaderDoes::Look(_)) || !fresh.contains(step);
-                let old = self.leader_steps(s, l).into_iter().filter(differs);
-                all.extend(old.map(|step| What::Leader(l, step)));
+                let mut old = self.leader_steps(s, l);
+                let impatient = self.impatient_steps(s, l).into_iter();
+                let also: Vec<_> = impatient.filter(|step| !old.contains(step)).collect();
+                old.extend(also);
+                all.extend(old.into_iter().filter(differs).map(|step| What::Leader(l, step)));
             }
         }
         all.extend(fresh.into_iter().map(|step| What::Leader(0, step)));
+        all.extend(self.lingers_end(s));
         if s.budget.again > 0 && s.claims == [None; CLAIMS] {
             all.push(What::MakeAgain);
         }

@@ -4,6 +4,7 @@ use moor::api::{AttachmentState, ClaimState};
 use moor::attachment::AttachmentSeen;
 use moor::attachment::node_side::{self, LiveAttachment, NodeStep};
 use moor::attachment::record::{Done, Record};
+use moor::claim::ClaimSeen;
 use proptest::prelude::*;
 
 use crate::model::arbitrary::node_seen;
@@ -105,6 +106,7 @@ proptest! {
                 let freshest = freshest(&seen, attachment);
                 prop_assert!(record(attachment).is_some() || !seen.unreadable.contains(attachment));
                 prop_assert!(freshest.is_none_or(|a| a.state < AttachmentState::NodeDetached));
+                prop_assert!(!freshest.is_some_and(AttachmentSeen::may_linger), "said of what may be joined");
                 if freshest.is_some_and(|a| a.attach) {
                     let mut others = seen.records.iter().filter(|r| &r.attachment_uid != attachment);
                     prop_assert!(others.all(clean), "handed on over traces of the handle");
@@ -118,6 +120,9 @@ proptest! {
                 prop_assert!(claim.deleted);
                 let target = claim.uses().and_then(|uid| record(uid)).is_some_and(|r| r.has_of(uid));
                 prop_assert!(!target, "reported as detached with a target");
+                let stays = |c: &ClaimSeen| !c.deleted && c.state != ClaimState::Lost && c.uses() == claim.uses();
+                let traces = claim.uses().and_then(|uid| record(uid)).is_some_and(Record::has_traces);
+                prop_assert!(!traces || seen.claims.iter().any(stays), "the last claim is told while it is staged");
             }
             NodeStep::Yield { claim: uid, attachment } => {
                 let target = record(attachment).is_some_and(|r| r.has_of(uid));
