@@ -80,6 +80,8 @@ pub struct Options {
     pub audit_interval: u64,
     /// How many volumes of the driver a node takes; 0 is no limit.
     pub max_volumes: i64,
+    /// `--linger` of the controller, in seconds; 0 is not at all.
+    pub linger: u32,
     /// The driver attaches: it has ControllerPublishVolume.
     pub attach: bool,
 }
@@ -93,6 +95,7 @@ impl Default for Options {
             supervised: true,
             audit_interval: 0,
             max_volumes: 0,
+            linger: 0,
             attach: true,
         }
     }
@@ -108,6 +111,7 @@ pub struct Rig {
     directory: PathBuf,
     longest_call: u64,
     audit_interval: u64,
+    linger: u32,
     kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
     upstreams: Mutex<BTreeMap<String, tokio::sync::watch::Sender<Upstream>>>,
     processes: Mutex<BTreeMap<String, Moor>>,
@@ -132,6 +136,7 @@ impl Rig {
             directory,
             longest_call: options.longest_call,
             audit_interval: options.audit_interval,
+            linger: options.linger,
             kubeconfigs: Mutex::default(),
             upstreams: Mutex::default(),
             processes: Mutex::default(),
@@ -186,6 +191,7 @@ impl Rig {
             "--admin-address=127.0.0.1:0",
             &format!("--namespace={NAMESPACE}"),
             &format!("--longest-call={}", self.longest_call),
+            &format!("--linger={}", self.linger),
         ]
         .map(str::to_owned)
         .into()

@@ -50,6 +50,12 @@ impl Rig {
         }
     }
 
+    /// Cordons a node, or takes that back.
+    pub async fn cordon(&self, node: &str, cordoned: bool) {
+        let patch = Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
+        self.node_api().patch(node, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     /// Gives the Node a label, or takes it off.
     pub async fn label_node(&self, node: &str, key: &str, value: Option<&str>) {
         let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));

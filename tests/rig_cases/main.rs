@@ -27,6 +27,7 @@ mod forgotten;
 mod leases_apart;
 mod leaving;
 mod left_behind;
+mod linger;
 mod node_loss;
 mod read_only;
 mod restored;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         leaving::CASES,
         left_behind::CASES,
         leases_apart::CASES,
+        linger::CASES,
         node_loss::CASES,
         read_only::CASES,
         rogue::CASES,
