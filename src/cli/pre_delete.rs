@@ -1,19 +1,29 @@
 //! `moor pre-delete`: what the chart asks before it is uninstalled.
 //!
 //! Without agents nothing is unmounted any more: Pods would keep their volumes, and nobody could delete a
-//! claim. So uninstalling stops here while claims are granted.
+//! claim. So uninstalling stops here while claims are granted. What they have just left is still attached for a while
+//! (ADR 27), and without the controller would stay so: that is waited for.
 
-use kube::{Api, Client, ResourceExt};
+use std::time::Duration;
+
+use kube::{Api, Client, Resource, ResourceExt};
 use thiserror::Error;
 
 use super::PreDeleteArgs;
 use crate::{
-    api::{VolumeClaim, conditions::first_few},
-    k8s::{ApiError, read::list_live},
+    api::{Attachment, VolumeClaim, conditions::first_few},
+    k8s::{
+        ApiError,
+        read::{Readable, list_live},
+    },
 };
 
 /// How many claims are named.
 const NAMED: usize = 10;
+
+/// How often it is looked again whether volumes are still attached, and the time between: less than the hook may take.
+const LOOKS: usize = 60;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why the chart must not be uninstalled.
 #[derive(Debug, Error)]
@@ -21,6 +31,9 @@ pub enum PreDeleteError {
     /// The claims could not be listed.
     #[error("cannot tell whether volumes are mounted: {0}")]
     List(#[source] ApiError),
+    /// No claim is granted, and volumes are attached.
+    #[error("{0}")]
+    Attached(String),
     /// Some claims are granted.
     #[error("{0}")]
     Granted(String),
@@ -28,23 +41,48 @@ pub enum PreDeleteError {
 
 /// Returns what is to be printed if the chart may be uninstalled.
 pub async fn run(client: Client, args: &PreDeleteArgs) -> Result<String, PreDeleteError> {
-    let claims = match list_live(&Api::<VolumeClaim>::all(client), None).await {
-        Ok(claims) => claims,
-        // Without the definition there are no claims.
-        Err(ApiError::Other { source, .. }) if matches!(&*source, kube::Error::Api(s) if s.code == 404) => {
-            Vec::new()
+    for _ in 1..LOOKS {
+        match look(&client, args).await {
+            Err(PreDeleteError::Attached(_)) => tokio::time::sleep(PAUSE).await,
+            judged => return judged,
         }
-        Err(error) => return Err(PreDeleteError::List(error)),
-    };
-    judge(&claims, args.keep_mounts)
+    }
+    look(&client, args).await
 }
 
-fn judge(claims: &[VolumeClaim], keep_mounts: bool) -> Result<String, PreDeleteError> {
+async fn look(client: &Client, args: &PreDeleteArgs) -> Result<String, PreDeleteError> {
+    // The claims last: one that was granted meanwhile has an Attachment that the first list may not have.
+    let attachments: Vec<Attachment> = list(client).await?;
+    judge(&list(client).await?, &attachments, args.keep_mounts)
+}
+
+async fn list<K>(client: &Client) -> Result<Vec<K>, PreDeleteError>
+where
+    K: Readable + Resource<DynamicType = ()>,
+{
+    match list_live(&Api::<K>::all(client.clone()), None).await {
+        Ok(all) => Ok(all),
+        // Without the definition there are none.
+        Err(ApiError::Other { source, .. }) if matches!(&*source, kube::Error::Api(s) if s.code == 404) => {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(PreDeleteError::List(error)),
+    }
+}
+
+fn judge(
+    claims: &[VolumeClaim],
+    attachments: &[Attachment],
+    keep_mounts: bool,
+) -> Result<String, PreDeleteError> {
     let mut granted: Vec<String> = claims.iter().filter_map(place).collect();
     granted.sort_unstable();
     let count = granted.len();
-    if count == 0 {
+    if count == 0 && attachments.is_empty() {
         return Ok("no claims are granted".into());
+    }
+    if count == 0 {
+        return attached(attachments, keep_mounts);
     }
     let verb = if count == 1 { "claim is" } else { "claims are" };
     let mut message = format!("{count} {verb} still granted: {}", first_few(granted, NAMED));
@@ -57,6 +95,24 @@ fn judge(claims: &[VolumeClaim], keep_mounts: bool) -> Result<String, PreDeleteE
          `helm rollback` it to its last revision)",
     );
     Err(PreDeleteError::Granted(message))
+}
+
+fn attached(attachments: &[Attachment], keep_mounts: bool) -> Result<String, PreDeleteError> {
+    let place = |a: &Attachment| {
+        let of = &a.spec.volume;
+        format!("{}/{} on node {}", of.namespace, of.name, a.spec.node_name)
+    };
+    let count = attachments.len();
+    let are = if count == 1 { "volume is" } else { "volumes are" };
+    let named = first_few(attachments.iter().map(place), NAMED);
+    let message = format!("no claims are granted, and {count} {are} still attached: {named}");
+    if keep_mounts {
+        return Ok(message);
+    }
+    Err(PreDeleteError::Attached(format!(
+        "{message}; uninstall again when `kubectl get attachments` shows none, or leave them attached with \
+         `helm uninstall --no-hooks` (after `helm rollback` to the last revision the release goes on)"
+    )))
 }
 
 fn place(claim: &VolumeClaim) -> Option<String> {
@@ -79,14 +135,14 @@ mod tests {
 
     #[test]
     fn claims_that_only_wait_do_not_matter() {
-        assert!(judge(&[claim("a", None)], false).is_ok());
-        assert!(judge(&[], false).is_ok());
+        assert!(judge(&[claim("a", None)], &[], false).is_ok());
+        assert!(judge(&[], &[], false).is_ok());
     }
 
     #[test]
     fn the_first_ten_are_named_and_the_rest_counted() {
         let claims: Vec<_> = (0..12).rev().map(|n| claim(&format!("c{n:02}"), Some("n1"))).collect();
-        let text = judge(&claims, false).unwrap_err().to_string();
+        let text = judge(&claims, &[], false).unwrap_err().to_string();
         assert!(
             text.starts_with("12 claims are still granted: shop/c00 on node n1, shop/c01 on node n1"),
             "{text}"
@@ -97,9 +153,20 @@ mod tests {
         );
     }
 
+    /// The last claim has left it a moment ago.
+    #[test]
+    fn what_lingers_is_waited_for() {
+        let mut lingers = Attachment::new("a", crate::api::attachment::AttachmentSpec::default());
+        lingers.spec.node_name = "n1".into();
+        (lingers.spec.volume.namespace, lingers.spec.volume.name) = ("shop".into(), "data".into());
+        let text = judge(&[], std::slice::from_ref(&lingers), false).unwrap_err().to_string();
+        assert!(text.contains("1 volume is still attached: shop/data on node n1; uninstall again"), "{text}");
+        assert!(judge(&[], &[lingers], true).is_ok());
+    }
+
     #[test]
     fn mounts_may_be_kept_on_purpose() {
-        let text = judge(&[claim("a", Some("n1")), claim("b", None)], true).unwrap();
+        let text = judge(&[claim("a", Some("n1")), claim("b", None)], &[], true).unwrap();
         assert_eq!(text, "1 claim is still granted: shop/a on node n1; their volumes stay mounted");
     }
 }
