@@ -50,14 +50,15 @@ class Tour:
         target = self._target(FIRST)
         self.on_node(first, f"echo '{WORDS}' > {target}/hello && sync && findmnt {target}")
 
-        tell("The claim is deleted. Watch the attachment go, step by step: off the node, then off the driver")
-        with self._watch_attachments():
-            self.kubectl("delete", f"volumeclaim/{FIRST}", "--timeout=60s")
+        tell("The claim is deleted. For some seconds the volume stays attached, for a claim that comes back to this node")
+        self.kubectl("delete", f"volumeclaim/{FIRST}", "--timeout=60s")
         self.on_node(first, f"findmnt {target} || echo 'nothing is mounted there now'")
+        self.kubectl("get", "attachments")
 
-        tell(f"The same volume, now on {second}")
-        self._apply("claim-node-2.yaml")
-        self._await_ready(SECOND)
+        tell(f"The same volume, now on {second}, which does not wait for that. Watch the attachment go off the driver, and come")
+        with self._watch_attachments():
+            self._apply("claim-node-2.yaml")
+            self._await_ready(SECOND)
         read = self.on_node(second, f"cat {self._target(SECOND)}/hello")
         if read.strip() != WORDS:
             raise Problem(f"expected to read {WORDS!r} on {second}, and read {read.strip()!r}")
@@ -150,7 +151,7 @@ class Tour:
         lines = watch.stdout
         printing = threading.Thread(target=lambda: [print(line, end="", flush=True) for line in lines])
         printing.start()
-        # Its first line shows the state before anything is deleted.
+        # Its first line shows the state before anything changes.
         time.sleep(0.7)
         try:
             yield

@@ -22,7 +22,9 @@ from .runner import Tally
 from .scenarios import in_order
 
 LOCK = Path("/run/moor-e2e-suite.lock")
-_SETTINGS = ["--set", "loopDriver.recordCalls=true"]
+# Nothing lingers: nearly every scenario ends with what it used being detached, and would wait for that to be seen. What
+# lingering changes is in cases of its own (tests/rig_cases/linger.rs), where no second passes.
+_SETTINGS = ["--set", "loopDriver.recordCalls=true", "--set", "controller.lingerSeconds=0"]
 
 
 def main() -> int:
