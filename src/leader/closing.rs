@@ -1,6 +1,8 @@
 //! The leader's steps about what is leaving: Attachments that nobody uses, claims that are deleted, and the
 //! controller instance that makes their calls meanwhile.
 
+use std::cell::LazyCell;
+
 use super::linger;
 use super::look::Look;
 use super::scene::Scene;
@@ -17,9 +19,12 @@ use crate::claim::writer::retire;
 
 /// The first Attachment that is to be closed or freed.
 pub(super) fn attachments(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Option<LeaderStep> {
+    // The same for all of them, and they may be as many as there are nodes.
+    let wanted = LazyCell::new(|| linger::is_wanted_otherwise(scene));
     scene.attachments.iter().find_map(|attachment| {
         let remembered = scene.unused.get(&attachment.uid).copied().unwrap_or_default();
-        let unused = Unused { lingers: remembered.lingers && linger::stays(scene, attachment), ..remembered };
+        let lingers = remembered.lingers && linger::may_stay(scene, attachment) && !*wanted;
+        let unused = Unused { lingers, ..remembered };
         match closing::plan(attachment, scene.claims, scene.cautious, unused)? {
             // About to be joined: closing it would only make the claim come back.
             ClosingStep::Close | ClosingStep::CloseIfUnused if is_joined(attachment, verdicts) => None,

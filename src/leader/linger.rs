@@ -6,13 +6,12 @@ use crate::claim::ClaimSeen;
 use crate::claim::admission::{self, Grant, Verdict};
 
 /// Whether anything is gained by leaving an Attachment attached that was used a moment ago: a claim that came back to its
-/// node could join it, and nobody wants the volume otherwise.
-pub(super) fn stays(scene: &Scene<'_>, attachment: &AttachmentSeen) -> bool {
+/// node could join it. Whether nobody wants the volume otherwise is another question ([`is_wanted_otherwise`]).
+pub(super) fn may_stay(scene: &Scene<'_>, attachment: &AttachmentSeen) -> bool {
     attachment.may_linger()
         && is_open(scene, attachment)
         && is_node_kept(scene, attachment)
         && !is_forced(scene, attachment)
-        && !is_wanted_otherwise(scene)
 }
 
 /// Whether the volume can still be granted on this Attachment: the Volume that it was made for is in use, and its
@@ -48,7 +47,7 @@ fn is_forced(scene: &Scene<'_>, attachment: &AttachmentSeen) -> bool {
 
 /// Whether a claim waits that cannot join what is attached, now or when the claims that leave have left: it names another
 /// node, another mode, or was given back.
-fn is_wanted_otherwise(scene: &Scene<'_>) -> bool {
+pub(super) fn is_wanted_otherwise(scene: &Scene<'_>) -> bool {
     let staying: Vec<ClaimSeen> = scene.claims.iter().filter(|claim| !claim.deleted).cloned().collect();
     let then = admission::Seen { claims: &staying, ..scene.admission() };
     admission::admit(&then).iter().any(|(_, verdict)| match verdict {
