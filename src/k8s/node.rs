@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 /// The taint by which a person or a cloud says that a machine is off and will not write any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// The condition by which kubelet says that it takes Pods. It withdraws it when its machine begins to shut down, before it
-/// ends the first Pod.
+/// The condition by which kubelet says that it takes Pods. It withdraws it as its machine begins to shut down and it
+/// begins to end the Pods (kubernetes `pkg/kubelet/nodeshutdown`).
 const READY: &str = "Ready";
 
 /// What moor reads of a Node.
