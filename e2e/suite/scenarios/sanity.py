@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster import parts
@@ -19,6 +20,7 @@ from ..world import Failed, World, expect
 
 # A mount namespace of its own: what a failed run leaves mounted goes with it.
 _PRIVATE = ["unshare", "--mount", "--propagation=private", "--"]
+_CONNECTING = "STEP: connecting to CSI driver"
 _SUMMARY = re.compile(r"^(Ran .*|.*\d+ Passed.*)$", re.MULTILINE)
 
 
@@ -31,18 +33,10 @@ def csi_sanity(world: World) -> None:
 def _run(*, shared: bool) -> str:
     folder = Path(tempfile.mkdtemp(prefix="moor-sanity-"))
     try:
-        with _driver(folder, shared=shared) as socket:
-            command = [
-                parts.program("csi-sanity"), "--ginkgo.no-color", "--ginkgo.timeout=100s",
-                "--csi.endpoint", f"unix://{socket}",
-                "--csi.stagingdir", folder / "stage", "--csi.mountdir", folder / "mount",
-                "--csi.testvolumesize", "104857600",
-            ]  # fmt: skip
-            enter = ["nsenter", "--target", _pid_in(folder), "--mount", "--"]
-            words = [str(word) for word in (*enter, *command)]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=115, check=False)
-        summary = " / ".join(line.strip() for line in _SUMMARY.findall(done.stdout))
-        expect(done.returncode == 0, f"csi-sanity failed: {summary}\n{_failures(done.stdout)}")
+        with _driver(folder, shared=shared) as driver:
+            done = _sanity(folder, driver)
+        summary = " / ".join(line.strip() for line in _SUMMARY.findall(done.output))
+        expect(done.code == 0, f"csi-sanity failed: {summary}\n{_failures(done.output)}")
         expect(re.search(r"\b0 Failed\b", summary), f"csi-sanity does not say 0 Failed: {summary}")
         volumes = list((folder / "state" / "volumes").glob("*"))
         expect(not volumes, f"csi-sanity left volumes behind: {volumes}")
@@ -51,27 +45,74 @@ def _run(*, shared: bool) -> str:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@dataclass(frozen=True)
+class _Done:
+    code: int
+    output: str
+
+
+def _sanity(folder: Path, driver: _Driver) -> _Done:
+    """Runs csi-sanity, and the driver once csi-sanity is connecting.
+
+    It waits for its connection to change until that is ready. One that is ready before it begins to wait, as on a busy
+    machine 4 of 532 were, never changes any more, and a minute later it gives up (csi-test v5.4.0, utils.Connect).
+    """
+    command = [
+        parts.program("csi-sanity"), "--ginkgo.no-color", "--ginkgo.v", "--ginkgo.timeout=100s",
+        "--csi.endpoint", f"unix://{driver.socket}",
+        "--csi.stagingdir", folder / "stage", "--csi.mountdir", folder / "mount",
+        "--csi.testvolumesize", "104857600",
+    ]  # fmt: skip
+    words = [str(word) for word in ("nsenter", "--target", driver.process.pid, "--mount", "--", *command)]
+    output = folder / "sanity.log"
+    with output.open("wb") as log:
+        sanity = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        _await("csi-sanity to connect", sanity, output, lambda: _CONNECTING in output.read_text(errors="replace"))
+        driver.begin()
+        code = sanity.wait(timeout=115)
+    finally:
+        if sanity.poll() is None:
+            sanity.kill()
+            sanity.wait(timeout=15)
+    return _Done(code, output.read_text(errors="replace"))
+
+
+@dataclass(frozen=True)
+class _Driver:
+    """A loop driver of its own, beside those of the cluster, that begins when it is told."""
+
+    process: subprocess.Popen[bytes]
+    socket: Path
+    log: Path
+
+    def begin(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        _await("the loop driver to serve", self.process, self.log, self.socket.exists)
+
+
 @contextmanager
-def _driver(folder: Path, *, shared: bool) -> Iterator[Path]:
-    """A loop driver of its own, beside those of the cluster."""
+def _driver(folder: Path, *, shared: bool) -> Iterator[_Driver]:
     socket = folder / "csi.sock"
     command = [
-        *_PRIVATE, parts.program("moor"), "loop-driver",
+        # It is in its namespace before it begins, so that csi-sanity can be there too.
+        *_PRIVATE, "sh", "-c", 'cat; exec "$@"', "sh",
+        parts.program("moor"), "loop-driver",
         f"--endpoint=unix://{socket}", "--node-id=sanity", f"--state-dir={folder / 'state'}",
     ]  # fmt: skip
     if shared:
         command.append("--shared")
+    words = [str(word) for word in command]
     with (folder / "log").open("wb") as log:
-        driver = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    (folder / "pid").write_text(str(driver.pid))
+        driver = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 15
-        while not socket.exists():
-            if driver.poll() is not None or time.monotonic() > deadline:
-                raise Failed(f"the loop driver did not start:\n{tail((folder / 'log').read_text())}")
-            time.sleep(0.05)
-        yield socket
+        namespace = Path(f"/proc/{driver.pid}/ns/mnt")
+        _await("a namespace", driver, folder / "log", lambda: not namespace.samefile("/proc/self/ns/mnt"))
+        yield _Driver(driver, socket, folder / "log")
     finally:
+        if driver.stdin is not None:
+            driver.stdin.close()
         driver.terminate()
         try:
             driver.wait(timeout=15)
@@ -80,9 +121,12 @@ def _driver(folder: Path, *, shared: bool) -> Iterator[Path]:
             driver.wait(timeout=15)
 
 
-def _pid_in(folder: Path) -> str:
-    """The driver's pid: unshare becomes the driver, so it is the same."""
-    return (folder / "pid").read_text()
+def _await(what: str, process: subprocess.Popen[bytes], log: Path, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 15
+    while not holds():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise Failed(f"waited in vain for {what}:\n{tail(log.read_text(errors='replace'))}")
+        time.sleep(0.02)
 
 
 def _failures(output: str) -> str:
