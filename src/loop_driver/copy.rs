@@ -1,11 +1,13 @@
 //! A new volume with the content of another one.
 
 use std::fs::File;
+use std::path::Path;
 
-use super::device::{Inode, LoopDevices};
+use super::device::{DeviceName, LoopDevices};
 use super::driver::Call;
 use super::error::Error;
 use super::expand;
+use super::lock::Lock;
 use super::program::run;
 use super::record;
 use super::state::{LockedVolume, VolumeId, remove_file, sync_parent};
@@ -37,18 +39,21 @@ pub(super) fn copy(
     bytes: i64,
 ) -> Result<(), Error> {
     refuse_in_use(source)?;
-    let (from, to) = (source.data(), volume.data());
-    let (from_text, to_text) = (from.to_string_lossy(), to.to_string_lossy());
-    remove_file(&to)?;
-    let arguments = ["--reflink=auto", "--sparse=always", "--preserve=mode", "--", &from_text, &to_text];
-    run(&volume.lock, "cp", &arguments)?.success()?;
-    File::open(&to).and_then(|file| file.sync_all()).map_err(Error::io("sync", &to))?;
+    let to = volume.data();
+    copy_file(&volume.lock, &source.data(), &to)?;
     sync_parent(&to)?;
     call.step("copied")?;
-    if expand::size_of(&to)? < bytes.unsigned_abs() {
-        expand::resize(call, volume, bytes)?;
-    }
-    Ok(())
+    // Also where it is no larger: the source may have grown, and its file system not yet.
+    expand::resize(call, volume, bytes)
+}
+
+/// Makes a file that is a copy of a data file, in place of one that an interrupted call has left.
+pub(super) fn copy_file(lock: &Lock, from: &Path, to: &Path) -> Result<(), Error> {
+    remove_file(to)?;
+    let (from, to_text) = (from.to_string_lossy(), to.to_string_lossy());
+    run(lock, "cp", &["--reflink=auto", "--sparse=always", "--preserve=mode", "--", &from, &to_text])?
+        .success()?;
+    File::open(to).and_then(|file| file.sync_all()).map_err(Error::io("sync", to))
 }
 
 fn refuse_in_use(source: &LockedVolume) -> Result<(), Error> {
@@ -56,11 +61,9 @@ fn refuse_in_use(source: &LockedVolume) -> Result<(), Error> {
         let reason = "its file system is being made";
         return Err(Error::OutOfOrder(format!("volume {:?} cannot be copied: {reason}", source.id)));
     }
-    let inode = Inode::of(&source.data())?;
-    let devices = LoopDevices::open(source)?;
-    let writes = |name: &super::device::DeviceName| name.writable;
-    let mut held = devices.list()?.into_iter().filter(|device| device.holds(inode));
-    match held.find_map(|device| device.name_for(&source.id).filter(writes)) {
+    let writes = |name: &DeviceName| name.writable;
+    let mut devices = LoopDevices::open(source)?.on(&source.data())?.into_iter();
+    match devices.find_map(|device| device.name_for(&source.id).filter(writes)) {
         Some(name) => Err(Error::OutOfOrder(format!(
             "volume {:?} is in use on node {:?}, so a copy would be of no one moment: NodeUnstageVolume comes first",
             source.id, name.node
@@ -69,9 +72,11 @@ fn refuse_in_use(source: &LockedVolume) -> Result<(), Error> {
     }
 }
 
-/// The source of a volume that is to be made, locked, with the bytes that it has.
+/// The source of a volume that is to be made, locked, with the bytes of its content: more than it says to have, while it is
+/// enlarged.
 pub(super) fn open(call: &Call<'_>, id: &VolumeId) -> Result<(LockedVolume, i64), Error> {
     let source = call.lock(id.as_str())?;
-    let bytes = record::find(&source)?.capacity_bytes;
-    Ok((source, bytes))
+    record::find(&source)?;
+    let bytes = source.data_bytes()?;
+    Ok((source, i64::try_from(bytes).unwrap_or(i64::MAX)))
 }

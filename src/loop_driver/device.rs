@@ -110,7 +110,7 @@ impl LoopDevice {
     }
 
     /// Whether the device's content is this very file.
-    pub(super) fn holds(&self, inode: Inode) -> bool {
+    fn holds(&self, inode: Inode) -> bool {
         self.inode == Some(inode)
     }
 
@@ -148,6 +148,14 @@ impl<'a> LoopDevices<'a> {
         let listed =
             run(&self.volume.lock, "losetup", &["--list", "--json", "--output", columns])?.success()?;
         parse_list(&listed.stdout)
+    }
+
+    /// The devices whose content is this very file, whoever has set them up.
+    pub(super) fn on(&self, file: &Path) -> Result<Vec<LoopDevice>, Error> {
+        let inode = Inode::of(file)?;
+        let mut found = self.list()?;
+        found.retain(|device| device.holds(inode));
+        Ok(found)
     }
 
     /// The device that is set up on `link`, if there is one that may be used.

@@ -3,11 +3,10 @@
 //! The file `grow` exists from before the data file grows until its file system fills it: so whoever stages the volume
 //! next finishes what nobody did while it was in use.
 
-use std::fs::{self, File};
-use std::path::Path;
+use std::fs::File;
 
 use super::capacity;
-use super::device::{Inode, LoopDevice, LoopDevices};
+use super::device::{LoopDevice, LoopDevices};
 use super::driver::{Call, check_volume_id};
 use super::error::Error;
 use super::filesystem::{self, Content, FileSystem};
@@ -123,8 +122,7 @@ pub(super) fn catch_up_unmounted(
         return Ok(());
     }
     let data = volume.data();
-    let inode = Inode::of(&data)?;
-    if LoopDevices::open(volume)?.list()?.iter().any(|device| device.holds(inode)) {
+    if !LoopDevices::open(volume)?.on(&data)?.is_empty() {
         return Ok(());
     }
     if filesystem::grow_unmounted(&volume.lock, &data, kind)? {
@@ -152,9 +150,4 @@ fn settle(volume: &LockedVolume) -> Result<(), Error> {
     }
     remove_file(&grow)?;
     sync_parent(&grow)
-}
-
-/// The size of a volume's data file, in bytes.
-pub(super) fn size_of(data: &Path) -> Result<u64, Error> {
-    Ok(fs::metadata(data).map_err(Error::io("look at", data))?.len())
 }

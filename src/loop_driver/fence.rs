@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use super::attachments::Attachments;
-use super::device::{DeviceName, Inode, LoopDevices};
+use super::copy;
+use super::device::{DeviceName, LoopDevices};
 use super::driver::Call;
 use super::error::Error;
-use super::program::run;
 use super::state::{LockedVolume, NodeKey, VolumeDir, file_names, remove_file, sync_parent};
 
 /// Detaches every device of the volume that belongs to no attachment in `keep`. Returns the node of a device that takes
@@ -23,10 +23,9 @@ pub(super) fn sweep(volume: &LockedVolume, keep: &Attachments) -> Result<Option<
     let data = volume.data();
     // A renewal that was interrupted has left its copy.
     remove_file(&copy_of(&data))?;
-    let inode = Inode::of(&data)?;
     let mut ghost = None;
     let devices = LoopDevices::open(volume)?;
-    for device in devices.list()?.iter().filter(|device| device.holds(inode)) {
+    for device in &devices.on(&data)? {
         // A device that does not bear our kind of name was set up by hand, for a look at the data.
         let Some(name) = device.name_for(&volume.id).filter(|name| !is_kept(name, keep)) else { continue };
         if !devices.detach(device)? && name.writable {
@@ -69,11 +68,7 @@ pub(super) fn renew(call: &Call<'_>, volume: &LockedVolume) -> Result<(), Error>
     tracing::warn!(volume = ?volume.id, "a fenced node still has the device open: its file is frozen and replaced");
     set_immutable(&data, true)?;
     call.step("frozen")?;
-    remove_file(&copy)?;
-    let (from, to) = (data.to_string_lossy(), copy.to_string_lossy());
-    run(&volume.lock, "cp", &["--reflink=auto", "--sparse=always", "--preserve=mode", "--", &from, &to])?
-        .success()?;
-    File::open(&copy).and_then(|file| file.sync_all()).map_err(Error::io("sync", &copy))?;
+    copy::copy_file(&volume.lock, &data, &copy)?;
     call.step("copied")?;
     // An immutable file cannot be replaced. What the ghost writes from here on is in no copy.
     set_immutable(&data, false)?;

@@ -149,8 +149,12 @@ pub(super) fn replay_journal(lock: &Lock, data: &Path, kind: FileSystem) -> Resu
     if kind != FileSystem::Ext4 {
         return Ok(());
     }
-    let path = data.to_string_lossy();
-    let checked = run(lock, "e2fsck", &["-p", "-E", "journal_only", &path])?;
+    check(lock, &["-p", "-E", "journal_only", &data.to_string_lossy()])
+}
+
+/// Runs e2fsck, which has to find or leave an ext4 file system whole.
+fn check(lock: &Lock, arguments: &[&str]) -> Result<(), Error> {
+    let checked = run(lock, "e2fsck", arguments)?;
     if checked.code().is_some_and(|code| E2FSCK_FINE.contains(&code)) {
         return Ok(());
     }
@@ -176,10 +180,7 @@ pub(super) fn grow_unmounted(lock: &Lock, data: &Path, kind: FileSystem) -> Resu
     }
     let path = data.to_string_lossy();
     // resize2fs wants to know that the file system is whole.
-    let checked = run(lock, "e2fsck", &["-f", "-p", &path])?;
-    if !checked.code().is_some_and(|code| E2FSCK_FINE.contains(&code)) {
-        return Err(checked.into_error());
-    }
+    check(lock, &["-f", "-p", &path])?;
     run(lock, "resize2fs", &[&*path])?.success()?;
     File::open(data).and_then(|file| file.sync_all()).map_err(Error::io("sync", data))?;
     Ok(true)

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::attach;
-use super::device::{Inode, LoopDevice, LoopDevices};
+use super::device::{LoopDevice, LoopDevices};
 use super::driver::{Call, check_volume_id};
 use super::error::Error;
 use super::expand;
@@ -158,7 +158,7 @@ fn prepare(
     match (content, asked) {
         (Content::Blank, asked) => {
             let kind = asked.unwrap_or(FileSystem::Ext4);
-            let size = fs::metadata(&data).map_err(Error::io("look at", &data))?.len();
+            let size = volume.data_bytes()?;
             if size < kind.least_bytes().unsigned_abs() {
                 let least = kind.least_bytes();
                 return Err(unfit(format!("{} needs {least} bytes, and it has {size}", kind.name())));
@@ -186,9 +186,7 @@ fn replay(volume: &LockedVolume, held: &Holding, kind: FileSystem) -> Result<(),
         return Ok(());
     }
     let data = volume.data();
-    let inode = Inode::of(&data)?;
-    let devices = LoopDevices::open(volume)?;
-    if devices.list()?.iter().any(|device| device.holds(inode)) {
+    if !LoopDevices::open(volume)?.on(&data)?.is_empty() {
         return Ok(());
     }
     filesystem::replay_journal(&volume.lock, &data, kind)

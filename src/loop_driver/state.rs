@@ -174,6 +174,12 @@ impl VolumeDir {
         self.path.join("data")
     }
 
+    /// The size of the data file, in bytes.
+    pub(super) fn data_bytes(&self) -> Result<u64, Error> {
+        let data = self.data();
+        Ok(fs::metadata(&data).map_err(Error::io("look at", &data))?.len())
+    }
+
     pub(super) fn attachments(&self) -> PathBuf {
         self.path.join("attachments.json")
     }

@@ -236,6 +236,28 @@ async fn a_copy_has_the_files_and_goes_its_own_way_beside_its_source() {
 }
 
 #[tokio::test]
+async fn a_copy_of_a_volume_that_grew_while_nobody_had_it_has_the_room() {
+    for fs_type in ["ext4", "xfs"] {
+        let bench = Bench::new();
+        let driver = bench.start("node-1", &[], false).await;
+        let capability = mount(Mode::SingleNodeWriter, fs_type);
+        let mut volume = Volume::create(&bench, &driver, "node-1", capability).await;
+        volume.bring_up(&driver).await;
+        let before = size_at(&volume.target("a"));
+        volume.take_down(&driver).await;
+        enlarge(&volume, &driver, 640 * MIB).await.unwrap();
+        let mut copied = copy(&volume, &driver, 640 * MIB).await.unwrap();
+        copied.bring_up(&driver).await;
+        assert!(size_at(&copied.target("a")) > before + 250 * MIB, "{fs_type}");
+        copied.take_down(&driver).await;
+        for one in [&copied, &volume] {
+            one.delete(&driver).await.unwrap();
+        }
+        bench.assert_clean();
+    }
+}
+
+#[tokio::test]
 async fn a_copy_that_was_cut_short_is_made_again() {
     let bench = Bench::new();
     let driver = bench.start("node-1", &[], false).await;
