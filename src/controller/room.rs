@@ -45,14 +45,12 @@ impl Room {
     /// The Volumes with claims that wait for this node or for any.
     pub(crate) fn waiting_for(&self, node: &str) -> Vec<Key> {
         let waiting = self.waiting.lock();
-        let meant = |wanted: &Option<String>| wanted.as_deref().is_none_or(|name| name == node);
-        waiting.iter().filter(|(_, wanted)| wanted.iter().any(meant)).map(|(key, _)| key.clone()).collect()
+        waiting.iter().filter(|(_, wanted)| has(wanted, node)).map(|(key, _)| key.clone()).collect()
     }
 
     /// Whether a claim waits for nothing but this node, or any.
     pub(crate) fn is_sought(&self, node: &str) -> bool {
-        let meant = |wanted: &Option<String>| wanted.as_deref().is_none_or(|name| name == node);
-        self.seeking.lock().values().any(|wanted| wanted.iter().any(meant))
+        self.seeking.lock().values().any(|wanted| has(wanted, node))
     }
 
     /// The nodes for which claims of this Volume wait and for nothing else; None for any.
@@ -84,6 +82,11 @@ impl Room {
 pub(crate) struct Locked {
     pub(crate) place: Place,
     _guard: OwnedMutexGuard<()>,
+}
+
+/// Whether a node is among those that are wanted, or any is.
+fn has(wanted: &Wanted, node: &str) -> bool {
+    wanted.iter().any(|wanted| wanted.as_deref().is_none_or(|name| name == node))
 }
 
 /// Writes down what is wanted for a Volume. True if it is something, and something else than before.

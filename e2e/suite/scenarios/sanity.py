@@ -35,8 +35,8 @@ def _run(*, shared: bool) -> str:
     try:
         with _driver(folder, shared=shared) as driver:
             done = _sanity(folder, driver)
-        summary = " / ".join(line.strip() for line in _SUMMARY.findall(done.output))
-        expect(done.code == 0, f"csi-sanity failed: {summary}\n{_failures(done.output)}")
+        summary = " / ".join(line.strip() for line in _SUMMARY.findall(done.stdout))
+        expect(done.returncode == 0, f"csi-sanity failed: {summary}\n{_failures(done.stdout)}")
         expect(re.search(r"\b0 Failed\b", summary), f"csi-sanity does not say 0 Failed: {summary}")
         volumes = list((folder / "state" / "volumes").glob("*"))
         expect(not volumes, f"csi-sanity left volumes behind: {volumes}")
@@ -45,13 +45,7 @@ def _run(*, shared: bool) -> str:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class _Done:
-    code: int
-    output: str
-
-
-def _sanity(folder: Path, driver: _Driver) -> _Done:
+def _sanity(folder: Path, driver: _Driver) -> subprocess.CompletedProcess[str]:
     """Runs csi-sanity, and the driver once csi-sanity is connecting.
 
     It waits for its connection to change until that is ready. One that is ready before it begins to wait, as on a busy
@@ -75,7 +69,7 @@ def _sanity(folder: Path, driver: _Driver) -> _Done:
         if sanity.poll() is None:
             sanity.kill()
             sanity.wait(timeout=15)
-    return _Done(code, output.read_text(errors="replace"))
+    return subprocess.CompletedProcess(words, code, output.read_text(errors="replace"))
 
 
 @dataclass(frozen=True)
