@@ -26,6 +26,7 @@ pub mod metrics;
 mod mount_table;
 pub mod plugin;
 pub mod shutdown;
+mod socket;
 pub mod telemetry;
 pub mod volume;
 

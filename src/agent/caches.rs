@@ -33,11 +33,16 @@ impl Caches {
         let assigned =
             |c: &VolumeClaim| c.spec.assignment.iter().map(|a| a.attachment_uid.to_string()).collect();
         let handle = |attachment: &Attachment| vec![attachment.spec.fixed.handle_name.clone()];
-        let claims = Cache::new(&["node"]).with_index(BY_ATTACHMENT, assigned).with_index(BY_HANDLE, named);
+        // A Pod's claim waits on its node before it is assigned, and kubelet with it.
+        let claims = Cache::new(&["node", "named node"])
+            .with_index(BY_ATTACHMENT, assigned)
+            .with_index(BY_HANDLE, named);
         // Two watches of one kind feed one cache: the same Attachment may be in both (trap B25).
         let attachments = Cache::new(&["node", "controller"]).with_index(BY_HANDLE, handle);
         let claim_is_of = |claim: &VolumeClaim, node: &str| {
-            claim.spec.assignment.as_ref().is_some_and(|assignment| assignment.node_name == node)
+            let assigned =
+                claim.spec.assignment.as_ref().is_some_and(|assignment| assignment.node_name == node);
+            assigned || claim.spec.node_name.as_deref() == Some(node)
         };
         let attachment_is_of = |attachment: &Attachment, node: &str| {
             let spec = &attachment.spec;
@@ -63,6 +68,7 @@ impl Caches {
         let field = |path: &str| Some(format!("{path}={node}"));
         let mut set = JoinSet::new();
         set.spawn(watch(Api::all(client()), field("spec.assignment.nodeName"), self.claims.clone(), 0));
+        set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.claims.clone(), 1));
         set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.attachments.clone(), 0));
         set.spawn(watch(Api::all(client()), field("spec.controller.agent"), self.attachments.clone(), 1));
         set.spawn(watch(

@@ -20,6 +20,8 @@ use super::drivers::registry::Registry;
 use super::host::mount_namespace::MountNamespace;
 use super::host::paths::Paths;
 use super::host::targets::Targets;
+use super::kubelet::asked::Asked;
+use super::kubelet::served::Served;
 use super::lost_mounts::LostMounts;
 use super::queues::Queues;
 use super::records::store::Records;
@@ -46,6 +48,8 @@ pub(super) struct Agent {
     pub boot_id: String,
     pub pod_uid: Option<String>,
     pub plugin_dir: PathBuf,
+    /// Namespace of moor's own objects.
+    pub namespace: String,
     pub paths: Paths,
     pub targets: Targets,
     pub node_mounts: MountNamespace,
@@ -63,6 +67,8 @@ pub(super) struct Agent {
     pub history: Arc<History>,
     pub settling: Settling,
     pub lost: Arc<LostMounts>,
+    pub asked: Arc<Asked>,
+    pub served: Served,
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
     pub audits: Audits,
@@ -74,7 +80,12 @@ pub(super) struct Agent {
 impl Agent {
     /// Whether a CSI call may be started: not while ending, and not on the word of an old Lease (rule R2).
     pub fn may_call(&self) -> bool {
-        !self.stopping.load(Ordering::Relaxed) && self.renewal.may_call()
+        !self.is_stopping() && self.renewal.may_call()
+    }
+
+    /// Whether this process is ending, so that no call is started any more.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// As [`Self::may_call`], and it is known whether this driver's service runs here: right after a start that takes a

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::caches::{BY_ATTACHMENT, Caches};
 use super::calls::retry::Retries;
 use super::drivers::registry::Surroundings;
+use super::kubelet::asked::Asked;
 use super::lost_mounts::LostMounts;
 use super::queues::Queues;
 use super::records::store::Records;
@@ -19,7 +20,8 @@ use super::restore::forgotten;
 use crate::api::claim::Assignment;
 use crate::api::conditions::Reason;
 use crate::api::{
-    Attachment, AttachmentState, AttachmentUid, ClaimState, Volume, VolumeClaim, VolumeState, VolumeStatus,
+    Attachment, AttachmentState, AttachmentUid, ClaimState, ClaimUid, Volume, VolumeClaim, VolumeState,
+    VolumeStatus,
 };
 use crate::k8s::Cache;
 use crate::metrics::Metrics;
@@ -38,6 +40,7 @@ pub(crate) struct Events {
     pub retries: Arc<Retries>,
     pub queues: Arc<Queues>,
     pub lost: Arc<LostMounts>,
+    pub asked: Arc<Asked>,
     pub metrics: Metrics,
     /// Time to the first audit of a driver that answers; zero is never.
     pub audit_interval: Duration,
@@ -48,6 +51,9 @@ impl Events {
     pub fn listen(self: &Arc<Self>) {
         let me = self.clone();
         self.caches.claims.on_change(move |old, new| {
+            if let Some(claim) = new.or(old).filter(|claim| claim.spec.pod.is_some()) {
+                me.asked.wake(&ClaimUid::of(&claim.metadata));
+            }
             if differs(old, new, of_claim) {
                 for claim in [old, new].into_iter().flatten() {
                     me.claim(claim);
@@ -97,6 +103,7 @@ impl Events {
         self.caches.plugins.on_change(move |old, new| {
             for plugin in [old, new].into_iter().flatten() {
                 me.queues.instances.add(plugin.driver_name().to_owned());
+                me.queues.kubelet.add(plugin.driver_name().to_owned());
             }
         });
         let me = self.clone();
@@ -224,6 +231,7 @@ impl Surroundings for Events {
 
     fn changed(&self, driver: &str, serving: bool) {
         self.queues.instances.add_after(driver.to_owned(), SETTLE);
+        self.queues.kubelet.add_after(driver.to_owned(), SETTLE);
         if serving {
             self.audit(driver, self.audit_interval);
             for uid in self.retries.plugin_is_back(driver) {

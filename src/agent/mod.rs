@@ -29,6 +29,7 @@ mod events;
 mod failed_at;
 mod health;
 mod host;
+mod kubelet;
 mod leftovers;
 mod lost_mounts;
 mod node;

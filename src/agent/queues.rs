@@ -16,6 +16,10 @@ pub(crate) struct Queues {
     pub volumes: Arc<Queue<String>>,
     /// PluginInstances, by driver name.
     pub instances: Arc<Queue<String>>,
+    /// What kubelet is served, by driver name.
+    pub kubelet: Arc<Queue<String>>,
+    /// Claims that kubelet has unpublished, by name: they are deleted.
+    pub releases: Arc<Queue<String>>,
     /// Audits of what a driver lists as attached, by driver name.
     pub audits: Arc<Queue<String>>,
 }

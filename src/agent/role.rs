@@ -23,6 +23,8 @@ use super::host::machine::{self, NodeLock};
 use super::host::mount_namespace::MountNamespace;
 use super::host::paths::Paths;
 use super::host::targets::Targets;
+use super::kubelet;
+use super::kubelet::served::Served;
 use super::leftovers::LeaseWord;
 use super::queues::Queues;
 use super::records::store::{RecordError, Records};
@@ -120,6 +122,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         retries: Arc::default(),
         queues: queues.clone(),
         lost: Arc::default(),
+        asked: Arc::default(),
         metrics: metrics.clone(),
         audit_interval: Duration::from_secs(args.audit_interval),
     });
@@ -130,6 +133,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         boot_id,
         pod_uid: args.pod_uid.clone(),
         plugin_dir: args.plugin_dir(),
+        namespace: args.namespace.clone(),
         node_mounts: MountNamespace::of(args.node_mount_namespace.clone()),
         paths,
         targets,
@@ -147,6 +151,8 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         history,
         settling: Settling::default(),
         lost: events.lost.clone(),
+        asked: events.asked.clone(),
+        served: Served::below(&args.kubelet_dir),
         went_back: Notify::new(),
         audits: Audits::new(events.audit_interval),
         stopping: AtomicBool::new(false),
@@ -186,6 +192,7 @@ async fn live(
     };
     if synced {
         beside.spawn(agent.registry.clone().run());
+        beside.spawn(kubelet::sweep::run(agent.clone()));
         workers_of(agent, &workers_shutdown, &mut workers);
         events.wake_records();
         let outcome = tokio::select! {
@@ -260,6 +267,12 @@ fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     run.spawn(&queues.instances, 4, plugin_instance::work);
     // One at a time, and no part of what has to turn: the listing of a large driver takes as long as it takes.
     run.spawn(&queues.audits, 1, audit::work);
+    run.spawn(&queues.kubelet, 4, kubelet::serve::work);
+    run.spawn(&queues.releases, WORKERS, kubelet::releases::work);
+    // Also names whose Plugin went while the agent was away.
+    for driver in agent.served.drivers() {
+        queues.kubelet.add(driver);
+    }
 }
 
 /// The workers of all queues.

@@ -157,6 +157,14 @@ pub struct Fixed {
     pub lingers: bool,
 }
 
+impl Attachment {
+    /// Whether it is granted: it is not closing, and its node is not lost.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        self.metadata.deletion_timestamp.is_none() && self.spec.lost.is_none()
+    }
+}
+
 /// Names of Secrets in the Volume's namespace, one per kind of call. Only their names are ever stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -26,6 +26,7 @@ use super::uid::AttachmentUid;
     doc = "One consumer's use of one Volume on one node.",
     selectable = ".spec.assignment.nodeName",
     selectable = ".spec.volumeName",
+    selectable = ".spec.nodeName",
     printcolumn = r#"{"name":"Volume","type":"string","jsonPath":".spec.volumeName"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
     printcolumn = r#"{"name":"Node","type":"string","jsonPath":".spec.assignment.nodeName"}"#,
@@ -45,7 +46,9 @@ use super::uid::AttachmentUid;
     validation = Rule::new("self.spec.readOnly == oldSelf.spec.readOnly && self.spec.accessMode == oldSelf.spec.accessMode && self.spec.attachmentMode == oldSelf.spec.attachmentMode").message("spec.readOnly, spec.accessMode and spec.attachmentMode are immutable: delete this claim and create another").field_path(".spec"),
     validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: delete this claim and create another").field_path(".spec.mountOptions"),
     validation = Rule::new("!(self.spec.attachmentMode == 'BlockDevice' && has(self.spec.mountOptions))").message("spec.mountOptions cannot be used with attachmentMode BlockDevice, nothing is mounted: remove mountOptions or use FileSystem").field_path(".spec.mountOptions"),
-    validation = Rule::new("!(self.spec.accessMode in ['SingleNodeReader', 'MultiNodeReader']) || self.spec.readOnly").message("this accessMode only reads: set spec.readOnly to true or choose a writer mode").field_path(".spec.readOnly"),
+    validation = Rule::new("has(self.spec.pod) || !(self.spec.accessMode in ['SingleNodeReader', 'MultiNodeReader']) || self.spec.readOnly").message("this accessMode only reads: set spec.readOnly to true or choose a writer mode").field_path(".spec.readOnly"),
+    validation = Rule::new("has(self.spec.pod) == has(oldSelf.spec.pod) && (!has(self.spec.pod) || self.spec.pod == oldSelf.spec.pod)").message("spec.pod is immutable: it says for which Pod a node's agent has made this claim").field_path(".spec.pod"),
+    validation = Rule::new("!has(self.spec.pod) || has(self.spec.nodeName)").message("a claim of a Pod needs spec.nodeName: such claims are made by the agent of the Pod's node").field_path(".spec.nodeName"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || (has(self.spec.assignment) && (self.spec.assignment == oldSelf.spec.assignment || (has(oldSelf.status) && has(oldSelf.status.yielded) && oldSelf.status.yielded == oldSelf.spec.assignment.attachmentUID)))").message("spec.assignment is written by the moor controller, and changes only after the node gave the Attachment back (status.yielded): leave it as it is, or delete this claim").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.status) || !(oldSelf.status.state in ['NodeDetached', 'Lost']) || (has(self.status) && self.status.state == oldSelf.status.state)").message("status.state NodeDetached and Lost are final").field_path(".status.state")
@@ -71,6 +74,10 @@ pub struct VolumeClaimSpec {
     /// Flags for this claim's own mount (NodePublishVolume). How the volume is staged is up to its Volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<ClaimMountOptions>,
+    /// Written by a node's agent: the Pod for which kubelet asks for the volume. Such a claim is granted after the controller
+    /// has seen that the Pod is there and uses the volume, is made while kubelet waits for it, and goes when kubelet says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodUse>,
     /// Set on a deleted claim to undo it by force: an order to a live agent to unmount even while busy,
     /// and a hand-over to the controller where the agent is gone. End whatever uses the volume on the node first: after
     /// that only the driver keeps it from writing beside the next one, if it can.
@@ -79,6 +86,28 @@ pub struct VolumeClaimSpec {
     /// Written by the moor controller: the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignment: Option<Assignment>,
+}
+
+/// A Pod's use of a volume, as kubelet asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodUse {
+    /// Namespace of the Pod.
+    #[schemars(schema_with = "super::schema::object_name")]
+    pub namespace: String,
+    /// Name of the Pod.
+    #[schemars(schema_with = "super::schema::object_name")]
+    pub name: String,
+    /// UID of the Pod.
+    #[schemars(length(min = 1, max = 63))]
+    pub uid: String,
+    /// Name of the PersistentVolume that the Pod's claim is bound to.
+    #[schemars(schema_with = "super::schema::object_name")]
+    pub persistent_volume: String,
+    /// The group that the driver is to give the volume to, where kubelet leaves that to the driver (CSI VOLUME_MOUNT_GROUP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub volume_mount_group: Option<String>,
 }
 
 /// Mount options that belong to one claim. Debug never shows the flags.

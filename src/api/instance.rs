@@ -111,6 +111,9 @@ pub struct PluginInstanceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::handle_names")]
     pub forgotten_handles: Vec<String>,
+    /// How kubelet is served on the node; absent where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<KubeletStatus>,
     /// Why it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
@@ -150,6 +153,22 @@ impl PluginInstanceStatus {
     pub fn is_healthy_for_any(&self) -> bool {
         self.healthy || self.services.iter().any(|s| s.healthy)
     }
+}
+
+/// How a kubelet is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeletStatus {
+    /// The name by which kubelet knows the driver.
+    #[schemars(length(max = 63))]
+    pub driver_name: String,
+    /// Whether kubelet calls moor for volumes of that name.
+    #[serde(default)]
+    pub registered: bool,
+    /// Why it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub message: Option<String>,
 }
 
 /// A service for which a driver may have a process of its own.

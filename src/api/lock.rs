@@ -44,6 +44,23 @@ pub fn attachment_name(volume: DriverVolume<'_>, mode: AccessMode, node: &str) -
     }
 }
 
+/// Name of the socket on which kubelet is served a driver.
+#[must_use]
+pub fn socket_name(driver: &str) -> String {
+    let mut name = name_of("kubelet-socket", &[driver]);
+    name.truncate(16);
+    name
+}
+
+/// What tells the claims of one Pod apart: the driver as kubelet knows it, the volume, and the path at which kubelet wants
+/// it. 80 bits in 16 characters.
+#[must_use]
+pub fn pod_claim_hash(driver: &str, handle: &str, target: &str) -> String {
+    let mut name = name_of("pod-claim", &[driver, handle, target]);
+    name.truncate(16);
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ pub mod claim;
 pub mod conditions;
 pub mod handle;
 pub mod instance;
+pub mod kubernetes;
 pub mod lock;
 pub mod names;
 pub mod plugin;

@@ -52,6 +52,12 @@ pub fn agent_of_lease(name: &str) -> Option<&str> {
     name.strip_prefix(AGENTS).filter(|_| name.len() < LONGEST)
 }
 
+/// Name of the Volume that the controller makes of a PersistentVolume when a Pod first asks for it.
+#[must_use]
+pub fn imported_volume(handle_name: &str) -> String {
+    format!("pv-{handle_name}")
+}
+
 /// The names of nodes are ASCII.
 fn beginning(name: &str, most: usize) -> String {
     name.chars().take(most).collect()

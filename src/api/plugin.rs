@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::allow::Allow;
 use super::instance::Capabilities;
+use super::kubernetes::Kubernetes;
 
 /// A CSI driver that moor may use. Agents find its sockets by the name the driver gives itself.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +75,9 @@ pub struct PluginSpec {
     /// parameterise, none may register.
     #[serde(default)]
     pub allow: Allow,
+    /// How the driver's volumes are served to Pods.
+    #[serde(default)]
+    pub kubernetes: Kubernetes,
 }
 
 fn default_health_timeout() -> i64 {
@@ -168,6 +172,14 @@ impl Plugin {
     #[must_use]
     pub fn driver_name(&self) -> &str {
         self.spec.driver_name.as_deref().or(self.metadata.name.as_deref()).unwrap_or_default()
+    }
+
+    /// The name by which kubelets know the driver; None if its volumes are not served to Pods.
+    #[must_use]
+    pub fn kubelet_name(&self) -> Option<&str> {
+        let kubernetes = &self.spec.kubernetes;
+        let served = kubernetes.enabled && self.spec.roles != Roles::Controller;
+        served.then(|| kubernetes.driver_name.as_deref().unwrap_or_else(|| self.driver_name()))
     }
 
     /// What orders Plugins by age. Of several with one driver name the oldest has the driver: a younger one that takes the

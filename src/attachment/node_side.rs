@@ -48,7 +48,8 @@ fn give_back(seen: &Seen) -> Option<NodeStep> {
 
 /// Brings claims to Ready.
 fn make(seen: &Seen) -> Option<NodeStep> {
-    let mut claims: Vec<&ClaimSeen> = seen.claims.iter().filter(|c| !c.deleted).collect();
+    let mut claims: Vec<&ClaimSeen> =
+        seen.claims.iter().filter(|c| !c.deleted && !seen.released.contains(&c.uid)).collect();
     claims.sort_by_key(|c| (c.created, c.name.clone()));
     claims.into_iter().find_map(|claim| {
         let uid = claim.uses()?;
@@ -65,10 +66,17 @@ fn make(seen: &Seen) -> Option<NodeStep> {
             (false, true) => {
                 Some(NodeStep::ReportReady { claim: claim.uid.clone(), attachment: uid.to_owned() })
             }
-            (false, false) if attachment.is_usable() => first_call(seen, claim, attachment),
+            (false, false) if attachment.is_usable() && is_asked(seen, claim) => {
+                first_call(seen, claim, attachment)
+            }
             (true, true) | (false, false) => None,
         }
     })
+}
+
+/// Whether somebody waits for the claim's mount: kubelet for a Pod's, the user for any other.
+fn is_asked(seen: &Seen, claim: &ClaimSeen) -> bool {
+    !claim.of_pod || seen.asked.contains(&claim.uid)
 }
 
 /// The checks that stand before the first call for a claim, then the call.

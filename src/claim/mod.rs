@@ -12,6 +12,7 @@
 
 pub mod admission;
 pub mod ended;
+pub mod entitled;
 pub mod leaving;
 pub mod line;
 pub mod loss;

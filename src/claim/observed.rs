@@ -38,6 +38,8 @@ pub struct ClaimSeen {
     pub assignment: Option<Assignment>,
     /// UID of the Attachment its node gave back.
     pub yielded: Option<AttachmentUid>,
+    /// Whether it is a Pod's: it has spec.pod.
+    pub of_pod: bool,
 }
 
 impl ClaimSeen {
@@ -66,6 +68,7 @@ impl ClaimSeen {
             state: status.map(|s| s.state).unwrap_or_default(),
             assignment: claim.spec.assignment.clone(),
             yielded: status.and_then(|s| s.yielded.clone()),
+            of_pod: claim.spec.pod.is_some(),
         }
     }
 

@@ -13,7 +13,7 @@ pub struct Deadlines {
     pub identity: Duration,
     /// NodeGetInfo, for which cloud drivers ask their metadata service. 15 s.
     pub node_info: Duration,
-    /// ValidateVolumeCapabilities. 30 s.
+    /// ValidateVolumeCapabilities and NodeGetVolumeStats. 30 s.
     pub question: Duration,
     /// One page of ListVolumes. 1 min.
     pub list: Duration,
@@ -85,7 +85,7 @@ impl Deadlines {
             | Rpc::ControllerGetCapabilities
             | Rpc::NodeGetCapabilities => self.identity,
             Rpc::NodeGetInfo => self.node_info,
-            Rpc::ValidateVolumeCapabilities => self.question,
+            Rpc::ValidateVolumeCapabilities | Rpc::NodeGetVolumeStats => self.question,
             Rpc::ListVolumes => self.list,
             Rpc::CreateVolume | Rpc::DeleteVolume => self.volume,
             Rpc::ControllerPublishVolume | Rpc::ControllerUnpublishVolume => self.controller_publish,

@@ -29,6 +29,18 @@ impl Plugin {
         node_info(answer)
     }
 
+    /// NodeGetVolumeStats (needs GET_VOLUME_STATS).
+    pub async fn node_get_volume_stats(
+        &self,
+        request: wire::NodeGetVolumeStatsRequest,
+    ) -> Result<wire::NodeGetVolumeStatsResponse, CallError> {
+        sizes::id("volume_id", &request.volume_id)
+            .and_then(|()| sizes::path("volume_path", &request.volume_path))
+            .and_then(|()| sizes::optional_path("staging_target_path", &request.staging_target_path))
+            .map_err(|error| CallError::argument(Rpc::NodeGetVolumeStats, &error))?;
+        self.call(&request.volume_id, &Scrub::nothing(), &request).await
+    }
+
     /// NodeStageVolume (needs STAGE_UNSTAGE_VOLUME). Repeated with the same arguments it is success again.
     pub async fn node_stage_volume(&self, request: wire::NodeStageVolumeRequest) -> Result<(), CallError> {
         sizes::id("volume_id", &request.volume_id)

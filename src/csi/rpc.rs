@@ -44,7 +44,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 16] = [$(Self::$name),+];
+            pub const ALL: [Self; 17] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -100,6 +100,8 @@ rpcs! {
     NodeGetCapabilities: Node Question, NodeGetCapabilitiesRequest -> NodeGetCapabilitiesResponse;
     /// Node: its id, limit and topology.
     NodeGetInfo: Node Question, NodeGetInfoRequest -> NodeGetInfoResponse;
+    /// Node: how full a volume is.
+    NodeGetVolumeStats: Node Question, NodeGetVolumeStatsRequest -> NodeGetVolumeStatsResponse;
     /// Node: make a volume ready once per node.
     NodeStageVolume: Node Change, NodeStageVolumeRequest -> NodeStageVolumeResponse;
     /// Node: inverse of NodeStageVolume.

@@ -28,6 +28,8 @@ words! {
         EventType::Warning => {
             /// A CSI call failed for the first time. The object's status says how it goes on.
             CallFailed,
+            /// A Pod waits for its volume. The note says who holds it or what its driver says.
+            WaitsForVolume,
             /// A node was declared lost, and its attachments are undone without it.
             NodeLost,
             /// Something was undone by force, as somebody ordered.

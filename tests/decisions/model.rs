@@ -18,7 +18,7 @@
 //!
 //! A reply comes once, late, or never: gRPC and HTTP match it to its call, and a write that was sent twice is refused by
 //! its resourceVersion. What the model leaves out: CreateVolume and DeleteVolume and a watch of Volumes that is behind
-//! (those are in `volume_model.rs`; here Volumes are registered), a lost node that has the only instance, Pods.
+//! (those are in `volume_model.rs`; here Volumes are registered), a lost node that has the only instance.
 
 #![allow(
     clippy::print_stdout,
@@ -41,6 +41,7 @@ mod limits;
 mod lingers;
 mod modes;
 pub mod node;
+pub mod pods;
 pub mod report;
 pub mod scene;
 pub mod seen;

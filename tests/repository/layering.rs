@@ -31,7 +31,7 @@ const IMPURE: [&str; 15] = [
 ];
 
 /// (module, crate paths that it must not name). Only the binary and the command line name the roles.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     (
         "api",
         &["claim", "attachment", "volume", "plugin", "csi", "k8s", "controller", "agent", "cli", "metrics"],
@@ -73,6 +73,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ),
     ("disk", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("mount_table", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
+    ("socket", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("metrics", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("admin", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("telemetry", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),

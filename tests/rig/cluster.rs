@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -145,6 +146,7 @@ impl Cluster {
         remove(&Api::<VolumeHandle>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<PluginInstance>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Plugin>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        remove(&Api::<CSIDriver>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Node>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         let leases: Api<Lease> = Api::namespaced(admin.clone(), NAMESPACE);
         remove(&leases, |_| leases.clone()).await;

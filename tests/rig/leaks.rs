@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use moor::api::{Attachment, VolumeHandle};
+use moor::api::{Attachment, Volume, VolumeClaim, VolumeHandle};
 use serde::de::DeserializeOwned;
 
 use super::{LOOK, PATIENCE, Rig};
@@ -22,7 +22,8 @@ impl Rig {
         leaks.extend(attachments.iter().map(|a| format!("Attachment {}", a.name_any())));
         // A VolumeHandle belongs to its Volume.
         let handles: Vec<VolumeHandle> = all(Api::all(admin())).await;
-        let volumes: Vec<_> = all(self.volume_api()).await.iter().filter_map(ResourceExt::uid).collect();
+        let volumes: Vec<Volume> = all(Api::all(admin())).await;
+        let volumes: Vec<_> = volumes.iter().filter_map(ResourceExt::uid).collect();
         let orphans = handles.iter().filter(|handle| !volumes.contains(&handle.spec.volume.uid));
         leaks.extend(orphans.map(|handle| format!("VolumeHandle {}", handle.name_any())));
         for node in self.nodes.lock().unwrap().iter() {

@@ -5,7 +5,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Error};
 use moor::api::names::{DriverOn, instance_name};
-use moor::api::{PluginInstance, Volume};
+use moor::api::{PluginInstance, Volume, VolumeClaim};
 use serde_json::{Value, json};
 
 use super::fake::DRIVER;
@@ -111,6 +111,11 @@ impl Rogue {
             self.instances().delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
         }
         panic!("no UID comes first");
+    }
+
+    /// The claims of a namespace, by its token.
+    pub fn claims(&self, namespace: &str) -> Api<VolumeClaim> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
     fn instances(&self) -> Api<PluginInstance> {

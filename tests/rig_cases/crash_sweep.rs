@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::cases;
 use crate::rig::{Case, Cluster, Entry, Journal, Options, Point, Rig, Side, say};
-use ways::{WAYS, Way};
+use ways::WAYS;
+pub use ways::Way;
 
 /// Runs without a crash from which the points come.
 const CLEAN: usize = 3;
@@ -31,7 +32,8 @@ async fn every_crash_point_in_company(cluster: Arc<Cluster>) {
     sweep(&cluster, &WAYS[2..]).await;
 }
 
-async fn sweep(cluster: &Arc<Cluster>, ways: &[Way]) {
+/// Goes each way with every crash on it.
+pub async fn sweep(cluster: &Arc<Cluster>, ways: &[Way]) {
     let rig = Rig::start(cluster, Options::default()).await;
     let (mut taken, mut missed, mut failed) = (0, 0, Vec::new());
     for way in ways {

@@ -24,6 +24,7 @@ mod drift;
 mod events;
 mod fault_matrix;
 mod forgotten;
+mod kubelet;
 mod leases_apart;
 mod leaving;
 mod left_behind;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         events::CASES,
         fault_matrix::CASES,
         forgotten::CASES,
+        kubelet::CASES,
         leaving::CASES,
         left_behind::CASES,
         leases_apart::CASES,

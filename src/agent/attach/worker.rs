@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::audit;
 use crate::agent::caches::BY_HANDLE;
 use crate::agent::calls::arguments;
-use crate::agent::calls::attempt::{Counted, Due, Means, NotDone};
+use crate::agent::calls::attempt::{Counted, Due, Means, NotDone, Word};
 use crate::agent::calls::failure::Failure;
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::calls::retry::Step;
@@ -103,7 +103,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     }
     let fixed = &attachment.spec.fixed;
     let key = Parked::Handle(fixed.handle_name.clone());
-    let due = Due { agent, rpc, driver: &fixed.driver_name, key, term };
+    let due = Due { agent, rpc, driver: &fixed.driver_name, key, word: Word::Term(term) };
     let _turn = due.turn().await?;
     let namespace = &attachment.spec.volume.namespace;
     let means = due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;

@@ -99,8 +99,19 @@ pub(crate) struct Due<'a> {
     pub driver: &'a str,
     /// The pass that makes it, to be woken when it could not have its turn.
     pub key: Parked,
-    /// The term of the Lease in which everything was read live that the call goes by; None if that was in none.
-    pub term: Option<Term>,
+    /// What it is made on.
+    pub word: Word,
+}
+
+/// On whose word a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The API server's: the term of the Lease in which everything was read live that the call goes by; None if that was
+    /// in none.
+    Term(Option<Term>),
+    /// kubelet's, that the Pod is done with its target. Of a volume that is staged NodeUnpublishVolume takes a bind mount
+    /// off and nothing else, so that it is right wherever the volume is by now (the exception of rule R2).
+    Kubelet,
 }
 
 /// The process that a call goes to, and what it takes along.
@@ -127,14 +138,17 @@ impl<'a> Due<'a> {
         Ok(turn)
     }
 
-    /// Whether it may be started now, by the agent's Lease, and by what was read in the same term of it (rule R2).
+    /// Whether it may be started now, by the agent's Lease, and by what was read in the same term of it; or by kubelet's
+    /// word, which is good for one call alone (rule R2).
     pub fn may_call(&self) -> Result<(), NotDone> {
-        let is_of_now = self.term == self.agent.renewal.term();
-        if is_of_now && self.agent.may_call_driver(self.driver, self.rpc.service()) {
-            Ok(())
-        } else {
-            Err(NotDone::NotNow)
-        }
+        let may = match self.word {
+            Word::Term(term) => {
+                let is_of_now = term == self.agent.renewal.term();
+                is_of_now && self.agent.may_call_driver(self.driver, self.rpc.service())
+            }
+            Word::Kubelet => self.rpc == Rpc::NodeUnpublishVolume && !self.agent.is_stopping(),
+        };
+        if may { Ok(()) } else { Err(NotDone::NotNow) }
     }
 
     /// The process and the secrets, which may take their time. An undo goes without a Secret that is gone (rule R12).

@@ -281,7 +281,8 @@ fn reason(rpc: Rpc) -> Reason {
         | Rpc::ControllerGetCapabilities
         | Rpc::ListVolumes
         | Rpc::NodeGetCapabilities
-        | Rpc::NodeGetInfo => Reason::CallFailed,
+        | Rpc::NodeGetInfo
+        | Rpc::NodeGetVolumeStats => Reason::CallFailed,
     }
 }
 

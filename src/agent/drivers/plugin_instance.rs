@@ -13,6 +13,7 @@ use kube::ResourceExt as _;
 
 use super::services::{self, Processes};
 use crate::agent::context::Agent;
+use crate::agent::kubelet;
 use crate::agent::records::state_disk;
 use crate::agent::restore::forgotten::{self, OfDriver};
 use crate::api::conditions::{self, Desired, Reason, UNDONE};
@@ -249,6 +250,7 @@ fn status(
         state_disk::report(&mut status, &spec.socket_path, problem);
     }
     status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
+    status.kubelet = kubelet::serve::status(agent, &spec.driver_name);
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
     status.observed_generation = observed.metadata.generation;

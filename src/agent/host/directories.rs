@@ -47,8 +47,16 @@ pub async fn make_folder(path: &HostPath) -> Result<(), HostError> {
     bounded(path, |path| make(path, OPEN)).await
 }
 
-/// Makes the parent of a target and keeps it closed (CSI NodePublishVolume: the plugin makes the target).
-pub async fn make_parent(target: &HostPath) -> Result<(), HostError> {
+/// Makes the parent of a target and keeps it closed (CSI NodePublishVolume: the plugin makes the target). That of a Pod's
+/// target is kubelet's: made again after kubelet has removed it, it would stay for ever.
+pub async fn make_parent(paths: &Paths, target: &HostPath) -> Result<(), HostError> {
+    if !paths.owns(target) {
+        let is_there = |target: &Path| {
+            let missing = || HostError::NoParent(parent(target).to_owned());
+            if parent(target).is_dir() { Ok(()) } else { Err(missing()) }
+        };
+        return bounded(target, is_there).await;
+    }
     let work = |target: &Path| {
         make(parent(target), CLOSED)?;
         set_mode(parent(target), CLOSED)
@@ -57,12 +65,18 @@ pub async fn make_parent(target: &HostPath) -> Result<(), HostError> {
 }
 
 /// Lets consumers through to a target on which something is mounted.
-pub async fn open_parent(target: &HostPath) -> Result<(), HostError> {
+pub async fn open_parent(paths: &Paths, target: &HostPath) -> Result<(), HostError> {
+    if !paths.owns(target) {
+        return Ok(());
+    }
     bounded(target, |target| set_mode(parent(target), OPEN)).await
 }
 
 /// Closes the way to a target on which nothing is mounted any more. No parent is success.
-pub async fn close_parent(target: &HostPath) -> Result<(), HostError> {
+pub async fn close_parent(paths: &Paths, target: &HostPath) -> Result<(), HostError> {
+    if !paths.owns(target) {
+        return Ok(());
+    }
     match bounded(target, |target| set_mode(parent(target), CLOSED)).await {
         Err(HostError::Mode(failed)) if failed.source.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -188,13 +202,13 @@ mod tests {
     fn a_target_has_only_its_parent_made_and_closed() {
         let (_dir, paths) = setup();
         let target = paths.target("c").unwrap();
-        wait(make_parent(&target)).unwrap();
+        wait(make_parent(&paths, &target)).unwrap();
         let parent = target.as_path().parent().unwrap();
         assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o777, CLOSED);
         assert!(!target.as_path().exists());
-        wait(open_parent(&target)).unwrap();
+        wait(open_parent(&paths, &target)).unwrap();
         assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o777, OPEN);
-        wait(make_parent(&target)).unwrap();
+        wait(make_parent(&paths, &target)).unwrap();
         assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o777, CLOSED);
     }
 
@@ -202,7 +216,7 @@ mod tests {
     fn removal_takes_empty_directories_and_empty_files_only() {
         let (_dir, paths) = setup();
         let target = paths.target("c").unwrap();
-        wait(make_parent(&target)).unwrap();
+        wait(make_parent(&paths, &target)).unwrap();
         fs::create_dir(target.as_path()).unwrap();
         fs::write(target.as_path().join("data"), "x").unwrap();
         assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Content);
@@ -211,7 +225,7 @@ mod tests {
         assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Nothing);
         assert!(!target.as_path().parent().unwrap().exists());
         assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Nothing);
-        wait(make_parent(&target)).unwrap();
+        wait(make_parent(&paths, &target)).unwrap();
         fs::write(target.as_path(), "").unwrap();
         assert_eq!(wait(remove_target(&paths, &target)).unwrap(), Left::Nothing);
     }
@@ -229,7 +243,7 @@ mod tests {
             mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), None).unwrap();
             let (staging, target) = (paths.staging("a").unwrap(), paths.target("c").unwrap());
             wait(make_staging(&staging)).unwrap();
-            wait(make_parent(&target)).unwrap();
+            wait(make_parent(&paths, &target)).unwrap();
             fs::create_dir(target.as_path()).unwrap();
             mount_remount(dir.path(), MountFlags::RDONLY, "").unwrap();
             assert_eq!(wait(remove_staging(&paths, &staging)).unwrap(), Left::Empty);
@@ -248,6 +262,16 @@ mod tests {
         fs::create_dir(other.as_path()).unwrap();
         assert_eq!(wait(remove_staging(&paths, &other)).unwrap(), Left::Nothing);
         assert!(other.as_path().exists());
+        let target = HostPath::recorded(other.as_path().join("uid/mount").to_str().unwrap());
+        assert!(matches!(wait(make_parent(&paths, &target)), Err(HostError::NoParent(_))));
+        let above = other.as_path().join("uid");
+        fs::create_dir(&above).unwrap();
+        let mode = || fs::metadata(&above).unwrap().permissions().mode();
+        let before = mode();
+        wait(make_parent(&paths, &target)).unwrap();
+        wait(open_parent(&paths, &target)).unwrap();
+        wait(close_parent(&paths, &target)).unwrap();
+        assert_eq!(mode(), before);
     }
 
     /// As when kubelet's disk hangs: a task that waits for it would keep the Lease from being renewed.

@@ -21,6 +21,9 @@ pub enum HostError {
     /// A directory of moor's own cannot be made.
     #[error("make the directory {0}")]
     Make(FailedAt),
+    /// The parent of a target is kubelet's to make, and is not there.
+    #[error("{0} is not there, in which kubelet wants the volume: the Pod may be gone")]
+    NoParent(PathBuf),
     /// The mode of a directory of moor's own cannot be changed.
     #[error("change the mode of {0}")]
     Mode(FailedAt),
@@ -44,6 +47,9 @@ pub enum HostError {
     /// A path cannot be looked at.
     #[error("look what is mounted at {0}")]
     Look(FailedAt),
+    /// How full a volume is cannot be found out.
+    #[error("ask how full the volume at {0} is")]
+    Usage(FailedAt),
     /// The kernel did not answer in time.
     #[error("look what is mounted at {0}: no answer in {patience} s, the file system behind it may be dead", patience = PATIENCE.as_secs())]
     Hangs(PathBuf),

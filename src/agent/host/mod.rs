@@ -13,4 +13,5 @@ pub(super) mod old_read_only;
 pub(super) mod paths;
 pub(super) mod recent;
 pub(super) mod targets;
+pub(super) mod usage;
 pub(super) mod users;

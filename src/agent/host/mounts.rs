@@ -19,7 +19,7 @@ use crate::mount_table::{Mount, Table};
 
 pub(crate) const TABLE: &str = "/proc/self/mountinfo";
 /// A folder per block device, by its number.
-const DEVICES: &str = "/sys/dev/block";
+pub(super) const DEVICES: &str = "/sys/dev/block";
 
 /// Looks, at mounts whose file system may be dead.
 pub(super) static LOOKS: Bounded = Bounded::new(128);
@@ -108,6 +108,16 @@ async fn look_by(looks: &'static Bounded, path: &HostPath) -> Result<Option<Devi
         },
         answered => answered,
     }
+}
+
+/// Whether anything is mounted at `path` or below it, by the kernel's table.
+pub(crate) async fn is_mounted_within(path: &HostPath) -> Result<bool, HostError> {
+    let path = path.clone();
+    let read = move |_: &Path| {
+        let table = read_table(path.as_path())?;
+        Ok(table.all().iter().any(|mount| mount.point.starts_with(path.as_path())))
+    };
+    KERNEL.at(&HostPath::recorded(TABLE), read).await
 }
 
 /// Whether a raw device is at `path`. What cannot be looked at is a file system whose server is dead.

@@ -168,7 +168,7 @@ async fn remove_unmounted(paths: &Paths, target: &HostPath) -> Result<Option<Lef
     }
     let left = directories::remove_target(paths, target).await?;
     if left == Left::Content {
-        directories::close_parent(target).await?;
+        directories::close_parent(paths, target).await?;
     }
     Ok(Some(left))
 }

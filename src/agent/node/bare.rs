@@ -41,7 +41,7 @@ impl Pass {
         if let Some(note) = self.agent.targets.hidden(target).await {
             self.agent.recorder.tell(claim, EventReason::Orphan, "Publish", note);
         }
-        directories::make_parent(target).await
+        directories::make_parent(&self.agent.paths, target).await
     }
 
     /// Removes the target of a claim if there is one and nobody has anything mounted on it. A Pod that came in between
@@ -50,6 +50,10 @@ impl Pass {
         let Some(stored) = self.agent.records.get(uid) else { return };
         let Some(recorded) = stored.record.targets.get(claim) else { return };
         let target = HostPath::recorded(&recorded.path);
+        // kubelet starts no container before its call is answered, and removes what is its own.
+        if !self.agent.paths.owns(&target) {
+            return;
+        }
         match self.is_bare(&target, claim, &stored.record.driver_name).await {
             Ok(true) => {}
             Ok(false) => return,
@@ -86,12 +90,15 @@ impl Pass {
         target: &HostPath,
         view: &View,
     ) -> Result<(), HostError> {
+        if !self.agent.paths.owns(target) {
+            return Ok(());
+        }
         let is_held = self.is_held(claim, target).await.unwrap_or_else(|error| {
             tracing::warn!("{error}; {target} stays until it is known who uses what was mounted there");
             true
         });
         if is_held {
-            close(target).await;
+            self.close(target).await;
             return Ok(());
         }
         self.remove_target(claim, target, view).await
@@ -110,7 +117,7 @@ impl Pass {
     ) -> Result<(), HostError> {
         let left = directories::remove_target(&self.agent.paths, target).await?;
         if left != Left::Nothing {
-            close(target).await;
+            self.close(target).await;
         }
         if left == Left::Content {
             self.tell_content(claim, target, view);
@@ -128,8 +135,9 @@ impl Pass {
             self.agent.recorder.tell(claim, EventReason::Orphan, "Unpublish", note);
         }
     }
-}
 
-async fn close(target: &HostPath) {
-    directories::close_parent(target).await.unwrap_or_else(|error| tracing::warn!("{error}"));
+    async fn close(&self, target: &HostPath) {
+        let closed = directories::close_parent(&self.agent.paths, target).await;
+        closed.unwrap_or_else(|error| tracing::warn!("{error}"));
+    }
 }

@@ -6,17 +6,27 @@ use tokio::time::sleep;
 
 use super::pass::Pass;
 use super::report::{Wait, shows_own_failure};
-use crate::agent::calls::attempt::{Due, NotDone};
+use crate::agent::calls::attempt::{Due, NotDone, Word};
 use crate::agent::queues::Parked;
-use crate::api::VolumeClaim;
 use crate::api::conditions::{PATIENCE, Reason};
+use crate::api::{ClaimUid, VolumeClaim};
+use crate::attachment::node_side::Seen;
+use crate::attachment::record::Record;
 use crate::csi::{CallError, Rpc};
 
 impl Pass {
     /// A call of this pass.
     pub(super) fn due<'a>(&'a self, rpc: Rpc, driver: &'a str) -> Due<'a> {
         let key = Parked::Node(self.handle.clone());
-        Due { agent: &self.agent, rpc, driver, key, term: self.term }
+        Due { agent: &self.agent, rpc, driver, key, word: Word::Term(self.term) }
+    }
+
+    /// NodeUnpublishVolume of a claim's target. Where the volume is staged, and kubelet has said that the Pod is done with
+    /// the target, that is enough (rule R2); what a driver mounts without staging is the volume itself.
+    pub(super) fn due_unpublish<'a>(&'a self, claim: &ClaimUid, record: &'a Record, seen: &Seen) -> Due<'a> {
+        let due = self.due(Rpc::NodeUnpublishVolume, &record.driver_name);
+        let is_enough = record.stage && seen.released.contains(claim);
+        if is_enough { Due { word: Word::Kubelet, ..due } } else { due }
     }
 
     /// Makes a call that is due, if one may be started still: what came before it, a Secret, the disk with the records, may

@@ -11,6 +11,7 @@ use crate::agent::host::imprint;
 use crate::agent::host::mount_flags::{self, Wanted};
 use crate::agent::host::mounts::{self, Device};
 use crate::agent::host::paths::HostPath;
+use crate::agent::kubelet::asked::Call;
 use crate::agent::records::store::Stored;
 use crate::api::conditions::Reason;
 use crate::api::instance::MAX_STAGED;
@@ -27,10 +28,17 @@ impl Pass {
         let (namespace, driver) = (&attachment.spec.volume.namespace, &fixed.driver_name);
         let due = self.due(RPC, driver);
         let _turn = due.turn().await?;
-        let Means { serving, secrets, .. } =
-            due.means(namespace, fixed.secrets.node_stage.as_deref()).await?;
+        let asked = asked_on(uid, view);
+        // kubelet reads the Secret once; an agent that was started since then reads it itself, if it may.
+        let given = asked.and_then(|call| call.stage_secrets.clone());
+        let secret = fixed.secrets.node_stage.as_deref().filter(|_| given.is_none());
+        let Means { serving, secrets, .. } = due.means(namespace, secret).await?;
+        let secrets = given.unwrap_or(secrets);
 
-        let before = self.record(&attachment, view)?;
+        let mut before = self.record(&attachment, view)?;
+        if before.record.staged == Done::No && before.record.targets.is_empty() {
+            before.record.staging_path = self.staging_of(uid, asked)?.text();
+        }
         let staging = HostPath::recorded(&before.record.staging_path);
         let mut stored = before.clone();
         stored.record.staged = Done::Maybe;
@@ -83,12 +91,14 @@ impl Pass {
         let (namespace, driver) = (&attachment.spec.volume.namespace, &fixed.driver_name);
         let due = self.due(RPC, driver);
         let _turn = due.turn().await?;
-        let Means { serving, secrets, .. } =
-            due.means(namespace, fixed.secrets.node_publish.as_deref()).await?;
+        let asked = view.asked.get(&ClaimUid::of(&claim.metadata)).cloned();
+        let secret = fixed.secrets.node_publish.as_deref().filter(|_| asked.is_none());
+        let Means { serving, secrets, .. } = due.means(namespace, secret).await?;
+        let secrets = asked.as_ref().map_or(secrets, |call| call.publish_secrets.clone());
 
         let before = self.record(attachment, view)?;
         let mut stored = before.clone();
-        let target = self.add_target(&mut stored, claim)?;
+        let target = self.add_target(&mut stored, claim, asked.as_deref())?;
         if stored.record.targets.values().any(|target| target.covered) {
             // The driver is to find what it has mounted.
             self.uncover(&mut stored, false).await.map_err(|error| in_use(RPC, &error))?;
@@ -100,7 +110,8 @@ impl Pass {
         self.make_place(&target, claim).await?;
 
         let staging = HostPath::recorded(&stored.record.staging_path);
-        let args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
+        let mut args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
+        args.request.volume_context.extend(asked.iter().flat_map(|call| call.context.clone()));
         let call = serving.plugin.node_publish_volume(args);
         if let Err(error) = self.call(&due, call, std::slice::from_ref(claim), Reason::Publishing).await? {
             if never_sent(&error) && !before.record.targets.contains_key(&ClaimUid::of(&claim.metadata)) {
@@ -125,7 +136,7 @@ impl Pass {
         }
         // A look that failed is not made up for: by then a user can have it.
         stored.unused = false;
-        directories::open_parent(&target).await?;
+        directories::open_parent(&self.agent.paths, &target).await?;
         if let Some(recorded) = stored.record.targets.get_mut(&ClaimUid::of(&claim.metadata)) {
             recorded.published = Done::Yes;
             recorded.device = Some(device.text().to_owned());
@@ -146,6 +157,15 @@ impl Pass {
             return Err(Failure::too_many_volumes(Rpc::NodeStageVolume, self.agent.driver_here(driver)));
         }
         Ok(Stored { unused: true, ..self.new_record(attachment)? })
+    }
+
+    /// Where an Attachment is staged that is not yet: where kubelet wants it, which waits until nothing is staged there any
+    /// more, or at a path of its own.
+    fn staging_of(&self, uid: &AttachmentUid, asked: Option<&Call>) -> Result<HostPath, Failure> {
+        match asked.and_then(|call| call.staging.clone()) {
+            Some(of_kubelet) => Ok(of_kubelet),
+            None => self.agent.paths.staging(uid).map_err(|error| path_failure(&error)),
+        }
     }
 
     pub(super) fn new_record(&self, attachment: &Attachment) -> Result<Stored, Failure> {
@@ -177,14 +197,22 @@ impl Pass {
     }
 
     /// Puts a claim's target into the record as one that may be published, and returns its path.
-    pub(super) fn add_target(&self, stored: &mut Stored, claim: &VolumeClaim) -> Result<HostPath, Failure> {
+    pub(super) fn add_target(
+        &self,
+        stored: &mut Stored,
+        claim: &VolumeClaim,
+        asked: Option<&Call>,
+    ) -> Result<HostPath, Failure> {
         let uid = ClaimUid::of(&claim.metadata);
         if let Some(target) = stored.record.targets.get_mut(&uid) {
             target.published = Done::Maybe;
             self.know(&mut target.revision, claim);
             return Ok(HostPath::recorded(&target.path));
         }
-        let path = self.agent.paths.target(&uid).map_err(|error| path_failure(&error))?;
+        let path = match asked {
+            Some(call) => call.target.clone(),
+            None => self.agent.paths.target(&uid).map_err(|error| path_failure(&error))?,
+        };
         self.add_target_at(stored, claim, &path);
         Ok(path)
     }
@@ -201,6 +229,12 @@ impl Pass {
         self.know(&mut target.revision, claim);
         stored.record.targets.insert(ClaimUid::of(&claim.metadata), target);
     }
+}
+
+/// kubelet's call for one of the claims that wait for an Attachment. All have the same staging path.
+fn asked_on<'a>(attachment: &AttachmentUid, view: &'a View) -> Option<&'a Call> {
+    let mut claims = view.seen.claims.iter().filter(|claim| claim.uses() == Some(attachment));
+    claims.find_map(|claim| view.asked.get(&claim.uid)).map(|call| &**call)
 }
 
 /// What is known after a failed NodeStageVolume: a final answer means that there is nothing to

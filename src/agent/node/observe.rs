@@ -27,6 +27,8 @@ impl Pass {
     /// Looks. What the mounts contradict in a record is corrected first.
     pub(super) async fn observe(&self) -> Result<View, HostError> {
         let agent = &*self.agent;
+        // First: what comes to be while it looks is of the next look.
+        let names = agent.asked.released_of(&self.handle);
         let attachments = self.attachments();
         let (mut stored, mounted) = self.records(agent).await?;
         // Also of one that was just found gone: its claims have to give it back.
@@ -47,7 +49,9 @@ impl Pass {
         let gone = self.live_claims.iter().filter(|(_, found)| found.is_none());
         let unreadable = agent.records.unreadable();
         let live = sorted(live, |(uid, _)| uid.clone());
-        let mut view = View { seen: Seen::default(), claims, attachments, stored };
+        let calls = claims.keys().filter_map(|uid| Some((uid.clone(), agent.asked.call(uid)?)));
+        let asked = calls.collect();
+        let mut view = View { seen: Seen::default(), claims, attachments, stored, asked };
         let is_here = |file: &&Unreadable| self.may_be_here(file, &view.attachments);
         let unrecorded = self.unrecorded(&view).await?;
         view.seen = Seen {
@@ -69,8 +73,14 @@ impl Pass {
                 .filter(is_here)
                 .map(|file| file.attachment_uid.clone())
                 .collect(),
+            asked: sorted(view.asked.keys().cloned(), ClaimUid::clone),
+            released: released(&names, &view),
             backing_off: Vec::new(),
         };
+        for name in names.iter().filter(|name| !view.has_target_of(name)) {
+            // From now on no step of this worker publishes it, and none has.
+            agent.asked.undone(name);
+        }
         Ok(view)
     }
 
@@ -138,7 +148,8 @@ impl Pass {
             view.stored.values().any(|s| s.record.targets.contains_key(&ClaimUid::of(&claim.metadata)))
         };
         let targets = users.into_iter().filter(|c| !is_recorded(c)).map(|c| target_of(paths, c));
-        std::iter::once(paths.staging(of)).chain(targets).flatten().collect()
+        let of_kubelet = self.staging_of_kubelet(attachment, view).map(Ok);
+        std::iter::once(paths.staging(of)).chain(of_kubelet).chain(targets).flatten().collect()
     }
 
     /// What the records speak of and the API server has not shown since its history went back.
@@ -248,6 +259,16 @@ fn insert_newer<U: Clone + Eq + Hash, K: Resource>(found: &mut HashMap<U, Arc<K>
     if version(&**live) > cached {
         found.insert(uid.clone(), live.clone());
     }
+}
+
+/// Pods' claims that kubelet has unpublished, also those of which only a record is left.
+fn released(names: &BTreeSet<String>, view: &View) -> Vec<ClaimUid> {
+    let claims =
+        view.claims.iter().map(|(uid, claim)| (uid, claim.metadata.name.as_deref().unwrap_or_default()));
+    let recorded =
+        view.stored.values().flat_map(|s| s.record.targets.iter().map(|(uid, t)| (uid, t.name.as_str())));
+    let all = claims.chain(recorded).filter(|(_, name)| names.contains(*name));
+    all.map(|(uid, _)| uid.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn sorted<T, K: Ord>(items: impl Iterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<T> {

@@ -54,7 +54,8 @@ impl Pass {
         if let Some(mut stored) = view.stored.values().find(|s| s.record.targets.contains_key(&uid)).cloned()
         {
             if let Some(target) = stored.record.targets.get(&uid) {
-                let closed = directories::close_parent(&HostPath::recorded(&target.path)).await;
+                let closed =
+                    directories::close_parent(&self.agent.paths, &HostPath::recorded(&target.path)).await;
                 closed.unwrap_or_else(|error| tracing::warn!("{error}"));
             }
             // What took this mount may have taken the staging too. The other targets are looked at one by one.

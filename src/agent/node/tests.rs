@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::pass::Pass;
 use crate::agent::attach::audits::Audits;
 use crate::agent::caches::Caches;
-use crate::agent::calls::attempt::NotDone;
+use crate::agent::calls::attempt::{Due, NotDone, Word};
 use crate::agent::calls::budgets::Budgets;
 use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Registry;
@@ -24,11 +24,14 @@ use crate::agent::host::error::HostError;
 use crate::agent::host::mount_namespace::MountNamespace;
 use crate::agent::host::paths::Paths;
 use crate::agent::host::targets::Targets;
+use crate::agent::kubelet::served::Served;
 use crate::agent::queues::Queues;
 use crate::agent::records::store::Records;
 use crate::agent::restore::settling::Settling;
-use crate::api::VolumeClaim;
 use crate::api::conditions::Reason;
+use crate::api::{ClaimUid, VolumeClaim};
+use crate::attachment::node_side::Seen;
+use crate::attachment::record::Record;
 use crate::csi::{Deadlines, Rpc};
 use crate::heartbeat::lease::DURATION;
 use crate::heartbeat::{History, Renewal};
@@ -51,6 +54,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         retries: Arc::default(),
         queues: queues.clone(),
         lost: Arc::default(),
+        asked: Arc::default(),
         metrics: metrics.clone(),
         audit_interval: Duration::ZERO,
     });
@@ -78,6 +82,9 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         history: Arc::new(History::kept_in(&directory.join("lease"))),
         settling: Settling::default(),
         lost: events.lost.clone(),
+        asked: Arc::default(),
+        served: Served::below(directory),
+        namespace: "moor-system".into(),
         went_back: Notify::new(),
         audits: Audits::new(Duration::ZERO),
         stopping: AtomicBool::new(false),
@@ -186,4 +193,25 @@ async fn a_claim_says_that_its_mounts_cannot_be_looked_at() {
     for word in ["NodePathFailed", "/k/staging/a", "node-1", "restart moor's agent"] {
         assert!(said.contains(word), "{word}: {said}");
     }
+}
+
+/// The exception of rule R2: only a bind mount goes, whoever has the volume by now.
+#[tokio::test]
+async fn kubelets_word_is_good_for_one_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, client) = Scripted::start(Vec::new()).await;
+    let pass = pass(dir.path(), client, Renewal::of(None)).await;
+    let mut record = Record { stage: true, driver_name: "driver".into(), ..Record::default() };
+    let claim = ClaimUid::from("c");
+    let (waits, released) = (Seen::default(), Seen { released: vec![claim.clone()], ..Seen::default() });
+    let may = |record: &Record, seen: &Seen| pass.due_unpublish(&claim, record, seen).may_call().is_ok();
+    assert!(!may(&record, &waits), "the API server's word is old");
+    assert!(may(&record, &released));
+    record.stage = false;
+    assert!(!may(&record, &released), "without staging it is the volume itself");
+    let due = pass.due(Rpc::NodeUnstageVolume, "driver");
+    assert!(Due { word: Word::Kubelet, ..due }.may_call().is_err());
+    record.stage = true;
+    pass.agent.stopping.store(true, Ordering::Relaxed);
+    assert!(!may(&record, &released), "the process is ending");
 }

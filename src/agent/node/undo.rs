@@ -38,7 +38,8 @@ impl Pass {
         // A record that says Yes or Maybe already means that the undo is due, and whoever asked for it (deletion, giving
         // back, Lost) cannot take that back. So nothing is written before the call but what can only be seen before it.
         if recorded.published != Done::No {
-            let _turn = self.due(RPC, &driver).turn().await?;
+            let told = stored.record.clone();
+            let _turn = self.due_unpublish(claim, &told, &view.seen).turn().await?;
             let ordered = view.claims.get(claim).filter(|c| c.spec.force_detach);
             let by_order = ordered.is_some() || self.is_forced(&stored.record);
             let forced = by_order || is_abandoned(view, &stored);
@@ -215,11 +216,11 @@ impl Pass {
         claim: &ClaimUid,
         view: &View,
     ) -> Result<Result<(), Failure>, NotDone> {
+        let due = self.due_unpublish(claim, record, &view.seen);
         let claim = view.claims.get(claim);
         let attachment = view.attachments.get(&record.attachment_uid);
         let hidden = arguments::flags_to_hide(attachment.map(Arc::as_ref), claim.map(Arc::as_ref));
         let args = arguments::node_unpublish(record, target, hidden);
-        let due = self.due(Rpc::NodeUnpublishVolume, &record.driver_name);
         let waiting: Vec<_> = claim.cloned().into_iter().collect();
         let call = plugin.node_unpublish_volume(args);
         let called = self.call(&due, call, &waiting, Reason::Unpublishing).await?;

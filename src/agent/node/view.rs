@@ -7,6 +7,7 @@ use kube::Resource;
 
 use crate::agent::calls::failure::Failure;
 use crate::agent::host::paths::PathError;
+use crate::agent::kubelet::asked::Call;
 use crate::agent::records::store::Stored;
 use crate::api::{Attachment, AttachmentUid, ClaimUid, VolumeClaim};
 use crate::attachment::node_side::{NodeStep, Seen};
@@ -18,6 +19,9 @@ pub(super) struct View {
     pub claims: HashMap<ClaimUid, Arc<VolumeClaim>>,
     pub attachments: HashMap<AttachmentUid, Arc<Attachment>>,
     pub stored: HashMap<AttachmentUid, Stored>,
+    /// kubelet's calls that were in flight at the beginning of the look, and no later ones: a step is done with the call
+    /// that it was planned for.
+    pub asked: HashMap<ClaimUid, Arc<Call>>,
 }
 
 pub(super) fn path_failure(error: &PathError) -> Failure {
@@ -70,6 +74,11 @@ fn call_of(step: &NodeStep) -> Option<(&AttachmentUid, Option<&ClaimUid>, Rpc)> 
 }
 
 impl View {
+    /// Whether a claim of this name has, or may have, a target here.
+    pub fn has_target_of(&self, claim_name: &str) -> bool {
+        self.stored.values().any(|s| s.record.targets.values().any(|target| target.name == claim_name))
+    }
+
     /// metadata.generation of the claim or the Attachment that a call is about; 0 for one that is gone.
     pub fn generation(&self, step: &NodeStep) -> i64 {
         let generation = match call_of(step) {

@@ -49,6 +49,9 @@ pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
         live_handle: None,
         revision: None,
     };
+    // Between two looks and their steps nobody else calls the driver for this volume.
+    let agent = pass.agent.clone();
+    let _lane = agent.asked.lane(&pass.handle).await;
     if let Err(error) = pass.agent.records.catch_up(&pass.handle).await {
         tracing::debug!("{error}");
     }

@@ -22,8 +22,10 @@ pub use super::files::{RecordError, Unreadable};
 use super::state_disk::StateDisk;
 pub use super::stored::Stored;
 use crate::agent::failed_at::failed_at;
+use crate::agent::host::paths::HostPath;
 use crate::agent::restore::doubts::Doubts;
 use crate::api::AttachmentUid;
+use crate::attachment::record::TargetRecord;
 use crate::disk;
 
 /// Records that are written at a time.
@@ -146,6 +148,17 @@ impl Records {
         let mut found: Vec<_> = self.known.lock().values().filter(|stored| is_one(stored)).cloned().collect();
         found.sort_by(|one, other| one.record.attachment_uid.cmp(&other.record.attachment_uid));
         found
+    }
+
+    /// The record with a target at this path, and the target.
+    #[must_use]
+    pub fn at(&self, path: &HostPath) -> Option<(Stored, TargetRecord)> {
+        let known = self.known.lock();
+        let text = path.text();
+        known.values().find_map(|stored| {
+            let target = stored.record.targets.values().find(|target| target.path == text)?;
+            Some((stored.clone(), target.clone()))
+        })
     }
 
     /// Names of the VolumeHandles that have a record.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
-use crate::agent::calls::attempt::{Counted, Due, NotDone};
+use crate::agent::calls::attempt::{Counted, Due, NotDone, Word};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{waits, went};
@@ -34,7 +34,7 @@ pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
         rpc: rpc_of(call),
         driver: &driver,
         key: Parked::Volume(uid),
-        term: agent.renewal.term(),
+        word: Word::Term(agent.renewal.term()),
     };
     let pass = Pass { call, due };
     match pass.attempt(&volume).await {

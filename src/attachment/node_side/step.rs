@@ -98,6 +98,11 @@ pub struct Seen {
     /// UIDs of Attachments, of whichever volume, whose file cannot be read as a record and names this VolumeHandle, or
     /// may be of it because nothing says of which it is.
     pub unreadable_here: Vec<AttachmentUid>,
+    /// UIDs of Pods' claims for which kubelet waits at this moment: nothing is made for another one. Its path and its
+    /// Secrets come with kubelet's call, and who has not asked is not known to undo it.
+    pub asked: Vec<ClaimUid>,
+    /// UIDs of Pods' claims that kubelet has unpublished: whatever the API server says of them, they are undone.
+    pub released: Vec<ClaimUid>,
     /// UIDs of claims and Attachments whose next call failed and is not due yet. It is left out, so that
     /// it holds up nobody else on the handle.
     pub backing_off: Vec<String>,
@@ -121,9 +126,10 @@ impl Seen {
         self.records.iter().find(|r| r.attachment_uid == *uid)
     }
 
-    /// Whether a claim still wants its target: it exists, is not deleted and has not given it back.
+    /// Whether a claim still wants its target: it exists, is not deleted or released and has not given it back.
     pub(super) fn wants(&self, claim: &ClaimSeen, attachment: &AttachmentUid) -> bool {
         !claim.deleted
+            && !self.released.contains(&claim.uid)
             && claim.state != ClaimState::Lost
             && claim.uses() == Some(attachment)
             && !self.gone_claims.contains(&claim.uid)

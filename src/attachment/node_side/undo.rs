@@ -169,7 +169,8 @@ fn undo_target(
 ) -> Option<NodeStep> {
     let uid = &record.attachment_uid;
     let unpublish = || NodeStep::Unpublish { claim: claim_uid.clone(), attachment: uid.clone() };
-    if ordered {
+    // kubelet's word is enough for its own paths, also while the API server is away.
+    if ordered || seen.released.contains(claim_uid) {
         return Some(unpublish());
     }
     // A target that is not there when its Attachment closes never will be: without this the claim

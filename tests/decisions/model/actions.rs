@@ -3,6 +3,7 @@
 use moor::attachment::controller_side::ControllerStep;
 
 use super::leader::LeaderDoes;
+use super::pods::KubeletDoes;
 use super::seen::NodeDoes;
 use super::state::{Actor, Att, Kind, Uid};
 
@@ -22,6 +23,7 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     DeleteClaim(u8),
+    Kubelet(u8, KubeletDoes),
     RemoveClaimByForce(u8),
     Leader(u8, LeaderDoes),
     /// A write that a leader's looks have allowed.
@@ -85,6 +87,7 @@ pub fn acts(what: &What) -> Option<Actor> {
 pub fn writes(what: &What) -> bool {
     match what {
         What::DeleteClaim(_)
+        | What::Kubelet(_, KubeletDoes::DeleteClaim)
         | What::RemoveClaimByForce(_)
         | What::Leader(..)
         | What::DeleteVolume(_)

@@ -46,40 +46,43 @@ fn controller() -> impl Strategy<Value = Option<ControllerRef>> {
 }
 
 pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
-    let meta = (0..3_i64, any::<bool>(), any::<bool>(), of(select(NODES.to_vec())), any::<bool>());
+    let meta = (0..3_i64, any::<bool>(), any::<bool>(), of(select(NODES.to_vec())), any::<(bool, bool)>());
     let state = (mode(), attachment_mode(), select(CLAIM_STATES.to_vec()));
     let grant = (of((select(UIDS.to_vec()), select(NODES.to_vec()))), of(select(UIDS.to_vec())));
-    (meta, state, grant).prop_map(move |((created, deleted, held, node, read_only), state, grant)| {
-        let (mode, attachment_mode, state) = state;
-        let (assigned, yielded) = grant;
-        ClaimSeen {
-            namespace: "default".into(),
-            name: uid.into(),
-            uid: uid.into(),
-            created,
-            deleted,
-            held,
-            force: false,
-            node: node.map(Into::into),
-            read_only,
-            mode,
-            attachment_mode,
-            state,
-            assignment: assigned.map(|(uid, node)| Assignment {
-                // Of this handle or of another one.
-                attachment: if held {
-                    moor::api::lock::attachment_name(DRIVER_VOLUME, mode, node)
-                } else {
-                    "h".into()
-                },
-                attachment_uid: uid.into(),
-                handle_name: "handle".into(),
-                node_name: node.into(),
-                node_uid: node.into(),
-            }),
-            yielded: yielded.map(Into::into),
-        }
-    })
+    (meta, state, grant).prop_map(
+        move |((created, deleted, held, node, (read_only, of_pod)), state, grant)| {
+            let (mode, attachment_mode, state) = state;
+            let (assigned, yielded) = grant;
+            ClaimSeen {
+                namespace: "default".into(),
+                name: uid.into(),
+                uid: uid.into(),
+                created,
+                deleted,
+                held,
+                force: false,
+                node: node.map(Into::into),
+                read_only,
+                mode,
+                attachment_mode,
+                state,
+                assignment: assigned.map(|(uid, node)| Assignment {
+                    // Of this handle or of another one.
+                    attachment: if held {
+                        moor::api::lock::attachment_name(DRIVER_VOLUME, mode, node)
+                    } else {
+                        "h".into()
+                    },
+                    attachment_uid: uid.into(),
+                    handle_name: "handle".into(),
+                    node_name: node.into(),
+                    node_uid: node.into(),
+                }),
+                yielded: yielded.map(Into::into),
+                of_pod,
+            }
+        },
+    )
 }
 
 pub fn claims() -> impl Strategy<Value = Vec<ClaimSeen>> {
@@ -290,6 +293,7 @@ prop_compose! {
         (claims, attachments, records) in (claims(), attachments(), records()),
         (live_attachments, live_handle) in (live(), of((select(CLAIMS.to_vec()), of(handle())))),
         (gone_claims, mounted, backing_off) in (some_claims(), some_claims(), some_claims()),
+        (asked, released) in (some_claims(), some_claims()),
         (doubted, revision, orders) in (some_uids(), of(0..3_u64), some_uids()),
         (unreadable, unreadable_here) in (some_uids(), some_uids()),
     ) -> node_side::Seen {
@@ -308,6 +312,8 @@ prop_compose! {
             orders,
             unreadable,
             unreadable_here,
+            asked,
+            released,
             backing_off,
         }
     }

@@ -94,6 +94,7 @@ fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
     if let Some(n) = state.sick.filter(|_| heals) {
         all.push(What::Heal(n));
     }
+    super::pods::actions(&system.config, state, false, &mut all);
     all.extend((0..state.pending.len()).map(What::Finish));
     all.extend(system.leader_steps(state, 0).into_iter().map(|step| What::Leader(0, step)));
     for n in node_ids() {

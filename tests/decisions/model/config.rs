@@ -158,6 +158,10 @@ pub struct Config {
     pub kept: &'static [u8],
     /// An Attachment that nobody uses stays attached for a while.
     pub lingers: bool,
+    /// The claims are Pods'.
+    pub pods: bool,
+    /// Nobody deletes a claim but who answers kubelet.
+    pub by_kubelet_alone: bool,
 }
 
 impl Config {
@@ -184,6 +188,8 @@ impl Config {
             leaves: None,
             kept: &[],
             lingers: false,
+            pods: false,
+            by_kubelet_alone: false,
         }
     }
 

@@ -5,6 +5,7 @@ use moor::claim::admission::is_exclusive;
 
 use super::config::Config;
 use super::harm::Harm;
+use super::pods::Kubelet;
 use super::state::{Call, Rpc, State};
 
 /// The call takes effect. A caller that is still there made it now, so its order is checked; a call that
@@ -38,7 +39,8 @@ pub fn effect(config: &Config, state: &mut State, call: &Call) {
         Rpc::Unpublish => {
             let wanted = state.claims[c].is_some_and(|k| !k.deleted && k.state == ClaimState::Ready);
             let this_boot = state.claims[c].is_some_and(|k| k.boot == state.nodes[n].boot);
-            (wanted && this_boot && !cut && truth.published[n][c] == Some(uid))
+            let is_let_go = matches!(state.kubelet[c], Kubelet::Leaves | Kubelet::Gone);
+            (wanted && this_boot && !cut && !is_let_go && truth.published[n][c] == Some(uid))
                 .then_some(Harm::UnmountedWhileReady)
         }
     };

@@ -23,6 +23,8 @@ pub enum Harm {
     SwitchedWhileAttached,
     ReadInCircles,
     HandleGoneInUse,
+    ServedUnmounted,
+    LeftMounted,
 }
 
 impl Harm {
@@ -48,6 +50,12 @@ impl Harm {
             Self::StateWentBack => "an Attachment's state never goes back",
             Self::SwitchedWhileAttached => "a mode switch ends only when nothing older is attached",
             Self::HandleGoneInUse => "a VolumeHandle is gone or another's only when nothing is attached",
+            Self::ServedUnmounted => {
+                "kubelet is answered that a volume is published only while it is mounted"
+            }
+            Self::LeftMounted => {
+                "kubelet is answered that a volume is unpublished only when it is not mounted"
+            }
             Self::ReadInCircles => "no live read repeats itself for ever",
         }
     }

@@ -35,6 +35,7 @@ pub fn view(state: &State, n: u8) -> NodeView {
         mounted,
         claims_back_off: me.claims_back_off,
         att_backs_off: me.att_backs_off,
+        kubelet: me.kubelet,
     }
 }
 

@@ -17,6 +17,7 @@ use moor::claim::ClaimSeen;
 use moor::claim::admission::is_exclusive;
 
 use super::config::{CLAIMS, Config, Names, claim_ids, claim_name, instance_name, node_name};
+use super::pods::Asked;
 use super::state::{Att, Claim, Handle, Lock, Pass, Rec, Uid};
 use crate::fixtures::{self, NAMESPACE};
 use crate::hashing::HashMap;
@@ -94,6 +95,7 @@ pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {
             node_uid: node_name(node).into(),
         }),
         yielded: claim.yielded.map(|uid| uid_name(uid).into()),
+        of_pod: config.pods,
         ..fixtures::claim(claim_name(c))
     }
 }
@@ -190,6 +192,7 @@ pub struct NodeView {
     pub mounted: [bool; CLAIMS],
     pub claims_back_off: [bool; CLAIMS],
     pub att_backs_off: Option<Uid>,
+    pub kubelet: Asked,
 }
 
 /// A [`NodeStep`] in the model's words.
@@ -242,6 +245,8 @@ pub fn node_plan(config: &Config, view: &NodeView) -> NodeDoes {
         orders: Vec::new(),
         unreadable: Vec::new(),
         unreadable_here: Vec::new(),
+        asked: named(&view.kubelet.asked),
+        released: named(&view.kubelet.released),
         backing_off: named(&view.claims_back_off)
             .into_iter()
             .map(|claim| claim.to_string())

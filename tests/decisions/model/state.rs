@@ -11,6 +11,7 @@ use moor::attachment::record::Done;
 use super::config::{Budget, CLAIMS, Habits, NODES, Volumes};
 use super::harm::Harm;
 use super::leader::LeaderDoes;
+use super::pods::{Asked, Kubelet};
 
 /// UID of an Attachment. The smallest that nothing refers to is given next, so there is no end of them.
 pub type Uid = u8;
@@ -150,6 +151,8 @@ pub struct NodeAgent {
     pub claims_back_off: [bool; CLAIMS],
     /// The Attachment whose call failed and is not due yet.
     pub att_backs_off: Option<Uid>,
+    /// kubelet's calls that it has taken in.
+    pub kubelet: Asked,
 }
 
 /// A controller instance and the agent beside it.
@@ -245,6 +248,8 @@ pub struct State {
     pub controllers: [ControllerAgent; NODES],
     pub calls: Vec<Call>,
     pub truth: Truth,
+    /// What kubelet is at, where the claims are Pods'.
+    pub kubelet: [Kubelet; CLAIMS],
     /// The node whose plugin is not healthy.
     pub sick: Option<u8>,
     /// The same in every state of a run.
@@ -293,6 +298,7 @@ impl State {
             controllers: [controller; NODES],
             calls: Vec::new(),
             truth: Truth::default(),
+            kubelet: Default::default(),
             sick: config.sick,
             habits: config.habits,
             lingered: Vec::new(),

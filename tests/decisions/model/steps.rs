@@ -9,13 +9,14 @@ use super::node::give_up;
 use super::seen::NodeDoes;
 use super::state::{Actor, Claim, Handle, Kind, Machine, State, Vol};
 use super::system::System;
-use super::{controller, driver, leader, node};
+use super::{controller, driver, leader, node, pods};
 
 impl System {
     /// The step alone, without its effect on caches.
     pub fn step(&self, s: &mut State, what: &What) {
         match what {
             What::DeleteClaim(c) => s.delete_claim(*c),
+            What::Kubelet(c, step) => pods::act(&self.config, s, *c, *step),
             What::RemoveClaimByForce(c) => {
                 s.budget.force -= 1;
                 s.forced = true;
@@ -81,8 +82,13 @@ impl System {
             What::Reboot(n) => {
                 s.budget.reboot -= 1;
                 boot(s, *n);
+                pods::boot(&self.config, s, *n);
             }
             What::Aborted(Actor::Leader(_) | Actor::Backend) => unreachable!("they make no calls"),
+            What::GoAway(n, true) => {
+                by_hand(s, what);
+                pods::boot(&self.config, s, *n);
+            }
             outside => by_hand(s, outside),
         }
     }
@@ -349,6 +355,7 @@ fn restart(s: &mut State, who: Actor) {
         Actor::Node(n) => {
             let me = &mut s.nodes[usize::from(n)];
             (me.pass, me.claims_back_off, me.att_backs_off) = (None, [false; CLAIMS], None);
+            pods::forget(s, n);
         }
         Actor::Controller(i) => {
             let me = &mut s.controllers[usize::from(i)];

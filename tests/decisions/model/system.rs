@@ -110,7 +110,7 @@ impl System {
     pub fn node_actions(&self, state: &State, n: u8, actions: &mut Vec<What>) {
         let (who, me) = (Actor::Node(n), &state.nodes[usize::from(n)]);
         let machine = &state.machines[usize::from(n)];
-        if machine.away {
+        if machine.away && (machine.off || me.kubelet.is_empty()) {
             return;
         }
         if me.att_backs_off.is_some() || me.claims_back_off != [false; CLAIMS] {
@@ -120,6 +120,10 @@ impl System {
             return;
         }
         let step = self.node_step(node::view(state, n));
+        let is_let_go = matches!(step, NodeDoes::Unpublish(c, _) if me.kubelet.released[usize::from(c)]);
+        if machine.away && !is_let_go && step != NodeDoes::Idle {
+            return;
+        }
         let calls = matches!(
             step,
             NodeDoes::Stage(_) | NodeDoes::Unstage(_) | NodeDoes::Publish(..) | NodeDoes::Unpublish(..)
@@ -208,7 +212,8 @@ impl System {
             let me = &s.controllers[usize::from(n)];
             let remembers = |who| s.waits(who) || s.frozen.iter().any(|(w, ..)| *w == who);
             if budget.crash > 0 {
-                if s.nodes[usize::from(n)].pass.is_some() || remembers(node) {
+                let agent = &s.nodes[usize::from(n)];
+                if agent.pass.is_some() || !agent.kubelet.is_empty() || remembers(node) {
                     actions.push(What::Crash(node));
                 }
                 if me.read.is_some() || remembers(controller) {
@@ -249,10 +254,12 @@ impl Model for System {
         }
         let mut all = Vec::new();
         for c in claim_ids() {
-            if s.claims[usize::from(c)].is_some_and(|k| !k.deleted) && !self.config.kept.contains(&c) {
+            let is_kept = self.config.kept.contains(&c) || self.config.by_kubelet_alone;
+            if s.claims[usize::from(c)].is_some_and(|k| !k.deleted) && !is_kept {
                 all.push(What::DeleteClaim(c));
             }
         }
+        super::pods::actions(&self.config, s, true, &mut all);
         super::volumes::users(&self.config, s, &mut all);
         let fresh = self.leader_steps(s, 0);
         for l in [1, 2] {

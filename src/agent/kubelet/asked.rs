@@ -1,0 +1,189 @@
+//! What kubelet has asked for and waits for: its calls in flight, and what it said when it had a volume staged.
+//!
+//! Nothing is made for a Pod's claim unless kubelet asks for it at this moment: only then is it known that kubelet will
+//! also undo it, and only its call has the path and the Secrets (docs/adr/0028).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedMutexGuard};
+
+use super::super::host::paths::HostPath;
+use crate::api::ClaimUid;
+use crate::csi::Secrets;
+
+/// kubelet's calls.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// Calls to publish, by UID of the claim, which was seen to be there when the call came.
+    calls: Mutex<HashMap<ClaimUid, Arc<Call>>>,
+    /// Claims that kubelet has unpublished and that are not deleted yet, by name.
+    released: Mutex<HashMap<String, Released>>,
+    staged: Mutex<HashMap<Place, Secrets>>,
+    /// Of calls for one target, by name of the claim.
+    turns: Turns,
+    /// Of calls to the driver for one volume, by name of the VolumeHandle.
+    lanes: Turns,
+}
+
+/// One at a time, by name.
+#[derive(Debug, Default)]
+struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    async fn of(&self, name: &str) -> OwnedMutexGuard<()> {
+        let turn = self.0.lock().entry(name.to_owned()).or_default().clone();
+        let guard = turn.lock_owned().await;
+        // Who waits, or has one, has a share in it too.
+        self.0.lock().retain(|other, turn| other == name || Arc::strong_count(turn) > 1);
+        guard
+    }
+}
+
+/// A claim that kubelet has unpublished.
+#[derive(Debug)]
+pub(crate) struct Released {
+    /// Name of the VolumeHandle, whose worker undoes it; empty of a claim that was never granted.
+    pub handle: String,
+    /// Nothing of it is on the node any more.
+    undone: bool,
+}
+
+/// A volume as kubelet names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    driver: String,
+    volume_id: String,
+}
+
+/// A NodePublishVolume of kubelet's that has not been answered.
+pub(crate) struct Call {
+    /// Name of the claim.
+    pub claim_name: String,
+    /// Where kubelet wants the volume.
+    pub target: HostPath,
+    /// Where kubelet wants it staged; nothing if kubelet does not stage.
+    pub staging: Option<HostPath>,
+    /// The Secret for NodePublishVolume, as kubelet read it.
+    pub publish_secrets: Secrets,
+    /// The Secret for NodeStageVolume, as kubelet read it; nothing if the call came to another process of the agent.
+    pub stage_secrets: Option<Secrets>,
+    /// What goes into the driver's volume_context: tokens, and facts about the Pod where the Plugin passes them on.
+    pub context: BTreeMap<String, String>,
+    /// Told when the claim has changed.
+    pub changed: Notify,
+}
+
+/// A call for as long as kubelet waits for it.
+#[derive(Debug)]
+pub(crate) struct InFlight<'a> {
+    asked: &'a Asked,
+    claim: ClaimUid,
+    pub call: Arc<Call>,
+}
+
+impl Asked {
+    /// Takes in what kubelet said in NodeStageVolume.
+    pub fn stage(&self, driver: &str, volume_id: &str, secrets: Secrets) {
+        self.staged.lock().insert(Place::of(driver, volume_id), secrets);
+    }
+
+    /// The Secrets of kubelet's NodeStageVolume, if it came to this process.
+    pub fn stage_secrets(&self, driver: &str, volume_id: &str) -> Option<Secrets> {
+        self.staged.lock().get(&Place::of(driver, volume_id)).cloned()
+    }
+
+    /// kubelet wants the volume no longer staged.
+    pub fn unstage(&self, driver: &str, volume_id: &str) {
+        self.staged.lock().remove(&Place::of(driver, volume_id));
+    }
+
+    /// The turn of one call for a target: of several for one path the next one waits.
+    pub async fn turn(&self, claim: &str) -> OwnedMutexGuard<()> {
+        self.turns.of(claim).await
+    }
+
+    /// The right to call the driver for a volume: of its worker, for a pass, or of one who undoes what no record speaks of.
+    pub async fn lane(&self, handle: &str) -> OwnedMutexGuard<()> {
+        self.lanes.of(handle).await
+    }
+
+    /// Puts a call in flight.
+    pub fn begin(&self, claim: ClaimUid, call: Call) -> InFlight<'_> {
+        let call = Arc::new(call);
+        self.calls.lock().insert(claim.clone(), call.clone());
+        InFlight { asked: self, claim, call }
+    }
+
+    /// The call for a claim, if kubelet waits for one.
+    pub fn call(&self, claim: &ClaimUid) -> Option<Arc<Call>> {
+        self.calls.lock().get(claim).cloned()
+    }
+
+    /// Takes in that kubelet wants a claim of this VolumeHandle undone.
+    pub fn release(&self, claim_name: &str, handle: &str) {
+        let released = Released { handle: handle.to_owned(), undone: false };
+        self.released.lock().insert(claim_name.to_owned(), released);
+        let calls = self.calls.lock();
+        for call in calls.values().filter(|call| call.claim_name == claim_name) {
+            call.changed.notify_one();
+        }
+    }
+
+    /// Whether kubelet wants the claim of this name undone.
+    pub fn is_released(&self, claim_name: &str) -> bool {
+        self.released.lock().contains_key(claim_name)
+    }
+
+    /// Whether nothing is on the node of a claim that kubelet wants undone.
+    pub fn is_undone(&self, claim_name: &str) -> bool {
+        self.released.lock().get(claim_name).is_some_and(|released| released.undone)
+    }
+
+    /// Names of the claims of a VolumeHandle that kubelet wants undone.
+    pub fn released_of(&self, handle: &str) -> BTreeSet<String> {
+        let released = self.released.lock();
+        released.iter().filter(|(_, one)| one.handle == handle).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The worker of the VolumeHandle has taken in that this claim is released, and has nothing of it.
+    pub fn undone(&self, claim_name: &str) {
+        if let Some(released) = self.released.lock().get_mut(claim_name) {
+            released.undone = true;
+        }
+    }
+
+    /// The claim of this name is deleted, so that the API server says it too.
+    pub fn deleted(&self, claim_name: &str) -> Option<Released> {
+        self.released.lock().remove(claim_name)
+    }
+
+    /// Tells a call that its claim has changed.
+    pub fn wake(&self, claim: &ClaimUid) {
+        if let Some(call) = self.call(claim) {
+            call.changed.notify_one();
+        }
+    }
+}
+
+impl fmt::Debug for Call {
+    /// Its context has tokens of the Pod.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { claim_name, target, .. } = self;
+        f.debug_struct("Call").field("claim_name", claim_name).field("target", target).finish_non_exhaustive()
+    }
+}
+
+impl Place {
+    fn of(driver: &str, volume_id: &str) -> Self {
+        Self { driver: driver.to_owned(), volume_id: volume_id.to_owned() }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.asked.calls.lock().remove(&self.claim);
+    }
+}

@@ -1,0 +1,285 @@
+//! kubelet's NodePublishVolume: a claim for the Pod, and the wait until it is mounted.
+//!
+//! The call waits for as long as kubelet does. After an error kubelet waits itself, up to two minutes and longer each
+//! time, so a hand-over that ends meanwhile would be noticed late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::ObjectMeta;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::answer::{FinalCode, NoClaim, Unanswered};
+use super::asked::{Call, InFlight};
+use super::driver::{Driver, Wish};
+use crate::agent::host::mounts;
+use crate::agent::host::paths::HostPath;
+use crate::api::conditions::Reason;
+use crate::api::{ClaimState, ClaimUid, FINALIZER, VolumeClaim, VolumeHandle, names};
+use crate::attachment::record::Done;
+use crate::csi::Secrets;
+use crate::csi::proto::csi::v1 as wire;
+use crate::k8s::events::EventReason;
+use crate::k8s::{ApiError, Named, read};
+
+/// Time that is kept back from kubelet's deadline, so that kubelet hears why.
+const IN_TIME: Duration = Duration::from_secs(5);
+/// kubelet's own deadline for a call (kubernetes `csi_plugin.go`, `csiTimeout`), where it sends none.
+const LONGEST: Duration = Duration::from_secs(120);
+/// Pause between looks at a claim of an earlier call that is being undone.
+const LOOK: Duration = Duration::from_millis(250);
+/// After this long the Pod is told what it waits for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// When a call of kubelet's is to be answered at the latest.
+pub(super) fn answer_by(timeout: Option<Duration>) -> Instant {
+    Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST).saturating_sub(IN_TIME)
+}
+
+impl Driver {
+    /// Publishes a volume for a Pod, by way of a VolumeClaim.
+    pub async fn publish(
+        &self,
+        request: wire::NodePublishVolumeRequest,
+        by: Instant,
+    ) -> Result<(), Unanswered> {
+        let wish = self.wish(&request)?;
+        let asked = &self.agent.asked;
+        let turn = timeout_at(by, asked.turn(&wish.claim_name)).await;
+        let _turn = turn.map_err(|_| Unanswered::Again("another call for this target is running".into()))?;
+        if self.is_published(&wish).await {
+            return Ok(());
+        }
+        if !self.agent.may_call() {
+            let node = &self.agent.node_name;
+            let why = format!(
+                "moor's agent on node {node} has not reached the API server for too long, and grants nothing by itself"
+            );
+            return Err(Unanswered::Again(why));
+        }
+        // A write that is under way when the time is up may be made all the same: the next call finds its claim.
+        let claim = timeout_at(by, self.claim(&wish, &request.volume_id)).await;
+        let claim = claim.map_err(|_| {
+            let name = &wish.claim_name;
+            Unanswered::Again(format!(
+                "VolumeClaim {name} was not made in time; an earlier one may still be undone"
+            ))
+        })??;
+        let call = Call {
+            claim_name: wish.claim_name.clone(),
+            target: wish.target.path.clone(),
+            staging: Some(request.staging_target_path)
+                .filter(|path| !path.is_empty())
+                .map(|path| HostPath::recorded(&path)),
+            stage_secrets: asked.stage_secrets(&self.kubelet_name, &request.volume_id),
+            publish_secrets: Secrets::from(request.secrets),
+            context: wish.context.clone(),
+            changed: tokio::sync::Notify::new(),
+        };
+        let in_flight = asked.begin(ClaimUid::of(&claim.metadata), call);
+        self.agent.queues.nodes.add(self.handle_name(&request.volume_id));
+        self.wait(&in_flight, &wish, &claim, by).await
+    }
+
+    /// Whether the volume was published at this path in this boot, for a claim of this very name, and is mounted: then
+    /// nobody has to be asked. Its Attachment is not on its way out; one that a restored etcd has forgotten is kept.
+    async fn is_published(&self, wish: &Wish) -> bool {
+        let agent = &self.agent;
+        let Some((stored, target)) = agent.records.at(&wish.target.path) else { return false };
+        let attachment = agent.caches.attachments.by_uid(&stored.record.attachment_uid);
+        let stands = attachment.map_or(stored.record.is_kept(), |attachment| attachment.stands());
+        let is_done = target.published == Done::Yes && stored.record.boot_id == agent.boot_id;
+        let is_it = target.name == wish.claim_name;
+        if !stands || !is_done || !is_it || agent.asked.is_released(&wish.claim_name) {
+            return false;
+        }
+        let seen = mounts::look(&wish.target.path).await;
+        seen.is_ok_and(|seen| seen.is_some_and(|device| Some(device.text()) == target.device.as_deref()))
+    }
+
+    /// Makes the claim, or finds the one of an earlier call.
+    async fn claim(&self, wish: &Wish, volume_id: &str) -> Result<Arc<VolumeClaim>, Unanswered> {
+        let handle_name = self.handle_name(volume_id);
+        let agent = &self.agent;
+        let handle =
+            agent.get_live::<VolumeHandle>(&handle_name).await.map_err(|error| not_reached(&error))?;
+        let (namespace, volume_name) = match handle {
+            Some(handle) => (handle.spec.volume.namespace, handle.spec.volume.name),
+            // The controller makes the Volume of the PersistentVolume when a claim asks for it.
+            None => (agent.namespace.clone(), names::imported_volume(&handle_name)),
+        };
+        let mut spec = wish.spec.clone();
+        spec.volume_name = volume_name;
+        let claim = VolumeClaim {
+            metadata: ObjectMeta {
+                name: Some(wish.claim_name.clone()),
+                namespace: Some(namespace.clone()),
+                finalizers: Some(vec![FINALIZER.to_owned()]),
+                ..ObjectMeta::default()
+            },
+            spec,
+            status: None,
+        };
+        loop {
+            if agent.asked.is_released(&wish.claim_name) {
+                // kubelet has given up what an earlier call was for, and the API server does not know it yet.
+                sleep(LOOK).await;
+                continue;
+            }
+            let is_new = agent
+                .writer
+                .create_in(&agent.caches.claims, &claim)
+                .await
+                .map_err(|error| not_reached(&error))?;
+            // What was made or read just now is in the cache, and what was there before may be too.
+            let named = Named { namespace: &namespace, name: &wish.claim_name };
+            match agent.caches.claims.get_in(named) {
+                Some(found) if found.metadata.deletion_timestamp.is_none() => {
+                    if !is_new && !is_same(&found, &claim) {
+                        return Err(Unanswered::Again(format!(
+                            "VolumeClaim {namespace}/{} is there and asks for something else: delete it",
+                            wish.claim_name
+                        )));
+                    }
+                    return Ok(found);
+                }
+                // That of an earlier call, which is being undone; or gone by now.
+                Some(_) | None => sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// Waits until the claim is mounted, or will not be.
+    async fn wait(
+        &self,
+        in_flight: &InFlight<'_>,
+        wish: &Wish,
+        claim: &VolumeClaim,
+        by: Instant,
+    ) -> Result<(), Unanswered> {
+        let uid = ClaimUid::of(&claim.metadata);
+        let told_at = Instant::now() + PATIENCE;
+        let mut told = false;
+        loop {
+            if self.agent.asked.is_released(&wish.claim_name) {
+                let why = format!("kubelet has given {} up meanwhile", wish.target.path);
+                return Err(Unanswered::TakenBack(why));
+            }
+            // It was in the cache when the call began.
+            let now = self.agent.caches.claims.by_uid(&uid);
+            let Some(seen) = now.as_deref().filter(|now| now.metadata.deletion_timestamp.is_none()) else {
+                return Err(Unanswered::TakenBack(format!("VolumeClaim {} was deleted", wish.claim_name)));
+            };
+            let state = seen.status.as_ref().map(|status| status.state).unwrap_or_default();
+            match state {
+                ClaimState::Ready if self.is_published(wish).await => return Ok(()),
+                ClaimState::Lost | ClaimState::NodeDetached => {
+                    self.end(seen).await;
+                    return Err(Unanswered::TakenBack(format!("VolumeClaim {} has ended", wish.claim_name)));
+                }
+                ClaimState::Ready | ClaimState::Pending | ClaimState::Taken => {}
+            }
+            if let Some(why) = not_entitled(seen) {
+                return Err(self.take_back(seen, why, by).await);
+            }
+            let words = waits_for(seen);
+            if !told
+                && Instant::now() >= told_at
+                && let Some(words) = &words
+            {
+                told = true;
+                self.tell_pod(seen, words);
+            }
+            let next = if told { by } else { by.min(told_at.max(Instant::now() + LOOK)) };
+            if Instant::now() >= by {
+                let words = words.unwrap_or_else(|| "it is being mounted".into());
+                return Err(Unanswered::Again(format!("waits for the volume: {words}")));
+            }
+            tokio::select! {
+                () = in_flight.call.changed.notified() => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Deletes a claim that its Pod may not have. Only when it is gone kubelet is told so for good.
+    async fn take_back(&self, claim: &VolumeClaim, why: String, by: Instant) -> Unanswered {
+        match timeout_at(by, self.until_gone(claim)).await {
+            Ok(Ok(gone)) => Unanswered::last_word(gone, FinalCode::PermissionDenied, why),
+            Ok(Err(error)) => {
+                Unanswered::Again(format!("{why}; and its VolumeClaim is there still: {error}"))
+            }
+            Err(_) => Unanswered::Again(format!("{why}; and its VolumeClaim is there still")),
+        }
+    }
+
+    /// Deletes a claim and waits until it is gone.
+    async fn until_gone(&self, claim: &VolumeClaim) -> Result<NoClaim, ApiError> {
+        let agent = &self.agent;
+        agent.writer.delete_in(&agent.caches.claims, claim).await?;
+        let api = agent.writer.api::<VolumeClaim>(claim.metadata.namespace.as_deref().unwrap_or_default());
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        loop {
+            let found = read::get_live(&api, name).await?;
+            if let Some(gone) = NoClaim::in_place_of(&ClaimUid::of(&claim.metadata), found.as_ref()) {
+                return Ok(gone);
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Deletes a claim that has ended, so that kubelet's next call makes another one.
+    async fn end(&self, claim: &VolumeClaim) {
+        if let Err(error) = self.agent.writer.delete_in(&self.agent.caches.claims, claim).await {
+            tracing::warn!("{error}; the next call of kubelet's tries again");
+        }
+    }
+
+    /// Says on the Pod what it waits for.
+    fn tell_pod(&self, claim: &VolumeClaim, words: &str) {
+        let Some(pod) = &claim.spec.pod else { return };
+        let about = k8s_openapi::api::core::v1::Pod {
+            metadata: ObjectMeta {
+                name: Some(pod.name.clone()),
+                namespace: Some(pod.namespace.clone()),
+                uid: Some(pod.uid.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Default::default()
+        };
+        let note = format!("PersistentVolume {}: {words}", pod.persistent_volume);
+        self.agent.recorder.tell(&Arc::new(about), EventReason::WaitsForVolume, "Mount", note);
+    }
+}
+
+/// Whether a claim that has the name asks for the same.
+fn is_same(found: &VolumeClaim, wanted: &VolumeClaim) -> bool {
+    let (found, wanted) = (&found.spec, &wanted.spec);
+    found.pod == wanted.pod && found.volume_name == wanted.volume_name && found.node_name == wanted.node_name
+}
+
+/// Why the controller does not grant the Pod the volume, if it has said so.
+fn not_entitled(claim: &VolumeClaim) -> Option<String> {
+    let conditions = &claim.status.as_ref()?.conditions;
+    let refusal = Reason::PodNotEntitled;
+    let refused = conditions.iter().find(|c| c.reason == refusal.as_str())?;
+    Some(refused.message.clone())
+}
+
+/// What the claim waits for, in its own words.
+fn waits_for(claim: &VolumeClaim) -> Option<String> {
+    let ready =
+        claim.status.as_ref()?.conditions.iter().find(|c| c.type_ == crate::api::conditions::READY)?;
+    (ready.status != "True").then(|| ready.message.clone())
+}
+
+/// The API server's words about a claim that it does not take may hold mount flags, which may be secret.
+#[allow(clippy::wildcard_enum_match_arm, reason = "of the others the words are said as they are")]
+fn not_reached(error: &ApiError) -> Unanswered {
+    Unanswered::Again(match error {
+        ApiError::Invalid { request, message: _ } => format!(
+            "{request}: the API server does not take it; look at accessModes and mountOptions of the PersistentVolume"
+        ),
+        other => other.to_string(),
+    })
+}

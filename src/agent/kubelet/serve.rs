@@ -1,0 +1,164 @@
+//! Which drivers kubelet is served, and how that is said on the PluginInstance.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::Api;
+use tonic::transport::Server;
+
+use super::driver::Driver;
+use super::facts::{Facts, Registered, Told};
+use super::served::Served;
+use crate::agent::context::Agent;
+use crate::agent::host::paths::HostPath;
+use crate::api::instance::KubeletStatus;
+use crate::attachment::record::Done;
+use crate::csi::Service;
+use crate::csi::proto::csi::v1::identity_server::IdentityServer;
+use crate::csi::proto::csi::v1::node_server::NodeServer;
+use crate::csi::proto::registration::v1::registration_server::RegistrationServer;
+use crate::k8s::{Next, read};
+
+/// Time between looks at what tells nobody when it changes: a CSIDriver object that is not as kubelet has to find it, the
+/// volumes of Pods whose Plugin is gone, and kubelet's own folder after a link was taken away.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Serves kubelet what it is to be served of one driver, and ends what it is not.
+pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
+    let plugin = agent.caches.plugin_of(&driver);
+    let wanted = plugin.as_ref().and_then(|plugin| plugin.kubelet_name());
+    let mut looks_again = false;
+    for facts in agent.served.of(&driver).into_iter().filter(|facts| Some(facts.name()) != wanted) {
+        // Without its driver kubelet could not give up what Pods have (rule R12).
+        let done = if has_pods(&agent, &driver) {
+            looks_again = true;
+            serve(&agent, &facts).await
+        } else {
+            at_disk(&agent, &facts, Served::end).await
+        };
+        if let Err(error) = done {
+            return failed(&facts, &error);
+        }
+    }
+    if let Some(name) = wanted {
+        let facts = agent.served.facts(name, &driver);
+        match serve_wanted(&agent, &facts).await {
+            Ok(Settled::Yes) => {}
+            Ok(Settled::NotYet) => looks_again = true,
+            Err(error) => return failed(&facts, &error),
+        }
+    }
+    if looks_again { Next::After(LOOK) } else { Next::Done }
+}
+
+/// Whether a driver name is served as it is to be, as far as nobody would tell when it can be.
+enum Settled {
+    Yes,
+    NotYet,
+}
+
+async fn serve_wanted(agent: &Arc<Agent>, facts: &Facts) -> io::Result<Settled> {
+    let serving = agent.registry.client_for(facts.driver(), Service::Node);
+    let is_linked = agent.served.is_linked(facts.name());
+    if !is_linked {
+        // kubelet asks the driver's node id at once, and takes a driver without one for broken.
+        if serving.is_none() {
+            return Ok(Settled::Yes);
+        }
+        // The controller makes it, or says on the Plugin why not. Before that kubelet would wait for VolumeAttachments.
+        if !attaches_itself(agent, facts.name()).await {
+            return Ok(Settled::NotYet);
+        }
+    }
+    serve(agent, facts).await?;
+    let info = serving.and_then(|serving| serving.fingerprint.node_info.clone());
+    let outdated = info.zip(facts.told()).is_some_and(|(info, told)| Told::of(&info) != told);
+    if is_linked && outdated {
+        // What kubelet has written into the CSINode object can only be replaced by another registration.
+        tracing::info!(
+            name = facts.name(),
+            "the driver says something else of the node; kubelet is to ask again"
+        );
+        at_disk(agent, facts, Served::unlink).await?;
+        facts.forgotten().await?;
+        agent.queues.instances.add(facts.driver().to_owned());
+        return Ok(Settled::NotYet);
+    }
+    facts.keep().await?;
+    at_disk(agent, facts, Served::link).await?;
+    Ok(Settled::Yes)
+}
+
+/// Answers at the socket of a driver name.
+async fn serve(agent: &Arc<Agent>, facts: &Facts) -> io::Result<()> {
+    if agent.served.is_running(facts.name()) {
+        return Ok(());
+    }
+    let driver = Driver {
+        agent: agent.clone(),
+        kubelet_name: facts.name().to_owned(),
+        name: facts.driver().to_owned(),
+        facts: facts.clone(),
+    };
+    let router = Server::builder()
+        .add_service(RegistrationServer::new(driver.clone()))
+        .add_service(IdentityServer::new(driver.clone()))
+        .add_service(NodeServer::new(driver));
+    at_disk(agent, facts, move |served, name| served.serve(name, router)).await
+}
+
+/// Works at kubelet's folders, whose disk may be slow.
+async fn at_disk(
+    agent: &Arc<Agent>,
+    facts: &Facts,
+    work: impl FnOnce(&Served, &str) -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let (agent, name) = (agent.clone(), facts.name().to_owned());
+    let done = tokio::task::spawn_blocking(move || work(&agent.served, &name));
+    done.await.unwrap_or_else(|ended| Err(ended.into()))
+}
+
+fn failed(facts: &Facts, error: &io::Error) -> Next {
+    tracing::warn!(name = facts.name(), "what kubelet is served cannot be changed: {error}");
+    Next::Retry
+}
+
+/// Whether kubelet has, or may have, volumes of a driver mounted for Pods.
+fn has_pods(agent: &Agent, driver: &str) -> bool {
+    let mut found = false;
+    let is_kubelets = |path: &str| !agent.paths.owns(&HostPath::recorded(path));
+    agent.records.visit(driver, |stored| {
+        let record = &stored.record;
+        found |= record.targets.values().any(|target| is_kubelets(&target.path))
+            || record.staged != Done::No && is_kubelets(&record.staging_path);
+    });
+    found
+}
+
+/// Whether the CSIDriver object lets kubelet mount without a VolumeAttachment.
+async fn attaches_itself(agent: &Agent, name: &str) -> bool {
+    let found = read::get_live(&Api::<CSIDriver>::all(agent.client.clone()), name).await;
+    match found {
+        Ok(found) => found.is_some_and(|found| found.spec.attach_required == Some(false)),
+        Err(error) => {
+            tracing::warn!("{error}");
+            false
+        }
+    }
+}
+
+/// What a PluginInstance says of kubelet; nothing where kubelet is not served.
+pub(crate) fn status(agent: &Agent, driver: &str) -> Option<KubeletStatus> {
+    let plugin = agent.caches.plugin_of(driver);
+    let wanted = plugin.as_ref().and_then(|plugin| plugin.kubelet_name());
+    let all = agent.served.of(driver);
+    let facts = all.iter().find(|facts| Some(facts.name()) == wanted).or(all.first())?;
+    let (registered, message) = match facts.registered() {
+        Registered::Yes => (true, None),
+        Registered::NotYet => (false, Some("kubelet has not asked yet".to_owned())),
+        Registered::Refused(why) => (false, Some(why)),
+    };
+    Some(KubeletStatus { driver_name: facts.name().to_owned(), registered, message })
+}

@@ -1,0 +1,179 @@
+//! kubelet's NodeUnpublishVolume and NodeUnstageVolume: answered from the node's records and mounts, also while the API
+//! server is away.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::answer::Unanswered;
+use super::driver::Driver;
+use super::target::Target;
+use crate::agent::calls::attempt::{Due, Word};
+use crate::agent::host::mounts;
+use crate::agent::host::paths::HostPath;
+use crate::agent::queues::Parked;
+use crate::agent::records::store::Stored;
+use crate::api::VolumeClaim;
+use crate::attachment::record::Done;
+use crate::csi::proto::csi::v1 as wire;
+use crate::csi::{CallError, FollowUp, Plugin, Rpc};
+
+/// Pause between looks at the records; the worker's next step may take any time.
+const LOOK: Duration = Duration::from_millis(20);
+/// Longest pause between two looks.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
+
+impl Driver {
+    /// Unmounts what a Pod had. The claim is deleted after the answer: until it is gone the Attachment stays the lock.
+    pub async fn unpublish(
+        &self,
+        request: wire::NodeUnpublishVolumeRequest,
+        by: Instant,
+    ) -> Result<(), Unanswered> {
+        let target = self.target(&request.volume_id, &request.target_path)?;
+        let name = target.claim_name(&self.kubelet_name, &request.volume_id);
+        let asked = &self.agent.asked;
+        let handle = self.handle_name(&request.volume_id);
+        // A call to publish that waits still ends by it, and makes no claim any more.
+        asked.release(&name, &handle);
+        let turn = timeout_at(by, asked.turn(&name)).await;
+        let _turn = turn.map_err(|_| Unanswered::Again("another call for this target is running".into()))?;
+        self.agent.queues.nodes.add(handle.clone());
+        let mut pause = LOOK;
+        // The worker of the volume looks through its records once more, after whatever it was at.
+        while !asked.is_undone(&name) {
+            if Instant::now() + pause > by {
+                return Err(Unanswered::Again(self.still_there(&target, &name)));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_LOOK);
+        }
+        let cleared = timeout_at(by, self.clear_foreign(&request, &target.path, &handle)).await;
+        cleared.map_err(|_| Unanswered::Again(format!("{} is being unmounted", target.path)))??;
+        self.agent.queues.releases.add(name);
+        Ok(())
+    }
+
+    /// Why a target is not unmounted yet: what its claim says, or what the last call came to.
+    fn still_there(&self, target: &Target, claim_name: &str) -> String {
+        let is_it = |claim: &VolumeClaim| claim.metadata.name.as_deref() == Some(claim_name);
+        let claims = self.agent.caches.claims.all();
+        let claim = claims.iter().find(|claim| is_it(claim));
+        let words = claim.and_then(|claim| Some(claim.status.as_ref()?.last_error.as_ref()?.message.clone()));
+        words.unwrap_or_else(|| format!("{} is being unmounted", target.path))
+    }
+
+    /// What is mounted and in no record: another CSI client made it, or the records were lost. The driver is asked to
+    /// unmount it.
+    async fn clear_foreign(
+        &self,
+        request: &wire::NodeUnpublishVolumeRequest,
+        path: &HostPath,
+        handle: &str,
+    ) -> Result<(), Unanswered> {
+        if !is_mounted(path).await? {
+            return Ok(());
+        }
+        let _lane = self.agent.asked.lane(handle).await;
+        tracing::warn!(%path, driver = self.name, "kubelet gives up a mount that is in no record; the driver unmounts it");
+        // Whether it was staged is not known, and what else it is than a bind mount.
+        let undo = FollowUp { request: request.clone(), earlier_flags: Vec::new() };
+        self.undo(Rpc::NodeUnpublishVolume, handle, |plugin| async move {
+            plugin.node_unpublish_volume(undo).await
+        })
+        .await?;
+        if is_mounted(path).await? {
+            return Err(Unanswered::Again(format!(
+                "the driver says that {path} is unmounted, and it is not"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Answers when nothing is staged at kubelet's path any more. Staging ends when no claim of the node needs it.
+    pub async fn unstage(
+        &self,
+        request: wire::NodeUnstageVolumeRequest,
+        by: Instant,
+    ) -> Result<(), Unanswered> {
+        let path = HostPath::recorded(&request.staging_target_path);
+        self.agent.asked.unstage(&self.kubelet_name, &request.volume_id);
+        let handle = self.handle_name(&request.volume_id);
+        let mut pause = LOOK;
+        while self.agent.records.of_handle(&handle).iter().any(|stored| stored.is_staged_at(&path)) {
+            if Instant::now() + pause > by {
+                return Err(Unanswered::Again(format!(
+                    "{path} is staged: a claim on this node needs it, or its undoing has failed or waits for the API server"
+                )));
+            }
+            self.agent.queues.nodes.add(handle.clone());
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_LOOK);
+        }
+        let cleared = timeout_at(by, self.unstage_foreign(&request, &path, &handle)).await;
+        cleared.map_err(|_| Unanswered::Again(format!("{path} is being unmounted")))?
+    }
+
+    /// What is staged at kubelet's path and in no record. kubelet removes the path with all that is in it.
+    async fn unstage_foreign(
+        &self,
+        request: &wire::NodeUnstageVolumeRequest,
+        path: &HostPath,
+        handle: &str,
+    ) -> Result<(), Unanswered> {
+        if !is_mounted_within(path).await? {
+            return Ok(());
+        }
+        let _lane = self.agent.asked.lane(handle).await;
+        // A driver that goes by the volume id would take the device from under it.
+        if self.agent.records.of_handle(handle).iter().any(|stored| stored.record.has_traces()) {
+            let why = format!(
+                "{path} is mounted, is in no record, and the volume is in use on this node by others"
+            );
+            return Err(Unanswered::Again(why));
+        }
+        tracing::warn!(%path, driver = self.name, "kubelet gives up a staged volume that is in no record; the driver unstages it");
+        let undo = FollowUp { request: request.clone(), earlier_flags: Vec::new() };
+        self.undo(
+            Rpc::NodeUnstageVolume,
+            handle,
+            |plugin| async move { plugin.node_unstage_volume(undo).await },
+        )
+        .await?;
+        if is_mounted_within(path).await? {
+            return Err(Unanswered::Again(format!("the driver says that {path} is unstaged, and it is not")));
+        }
+        Ok(())
+    }
+
+    /// Has the driver undo what is in no record. The volume may be elsewhere by now, so the Lease has to be fresh (rule R2).
+    async fn undo<F>(&self, rpc: Rpc, handle: &str, call: impl FnOnce(Plugin) -> F) -> Result<(), Unanswered>
+    where
+        F: Future<Output = Result<(), CallError>>,
+    {
+        let again = |why: String| Unanswered::Again(why);
+        let agent = &*self.agent;
+        let word = Word::Term(agent.renewal.term());
+        let due = Due { agent, rpc, driver: &self.name, key: Parked::Node(handle.to_owned()), word };
+        let _turn = due.turn().await.map_err(|error| again(error.to_string()))?;
+        let serving = agent.serving(rpc, &self.name).map_err(|failure| again(failure.to_string()))?;
+        due.call(call(serving.plugin)).await.map_err(|error| again(error.to_string()))
+    }
+}
+
+impl Stored {
+    /// Whether something is, or may be, staged at this path.
+    fn is_staged_at(&self, path: &HostPath) -> bool {
+        let record = &self.record;
+        record.staging_path == path.text() && (record.staged != Done::No || !record.targets.is_empty())
+    }
+}
+
+async fn is_mounted(path: &HostPath) -> Result<bool, Unanswered> {
+    let seen = mounts::look(path).await.map_err(|error| Unanswered::Again(error.to_string()))?;
+    Ok(seen.is_some())
+}
+
+async fn is_mounted_within(path: &HostPath) -> Result<bool, Unanswered> {
+    mounts::is_mounted_within(path).await.map_err(|error| Unanswered::Again(error.to_string()))
+}

@@ -1,0 +1,364 @@
+//! kubelet, as far as it calls CSI drivers: finds the sockets in its folder, registers them, and makes the calls of
+//! kubernetes `pkg/volume/csi` with the deadlines, paths and directories that it uses.
+
+use std::error::Error as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Error};
+use moor::api::{Volume, VolumeClaim, VolumeState};
+use moor::csi::proto::csi::v1 as wire;
+use moor::csi::proto::csi::v1::node_client::NodeClient;
+use moor::csi::proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
+use moor::csi::proto::registration::v1::registration_client::RegistrationClient;
+use moor::csi::proto::registration::v1::{InfoRequest, PluginInfo, RegistrationStatus};
+use serde_json::json;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+use super::cluster::missing_is_fine;
+use super::fake::DRIVER;
+use super::{LOOK, NAMESPACE, PATIENCE, Rig, volume};
+
+/// kubelet's own deadline for a call (`csiTimeout`).
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Its first wait after a call that failed.
+const BACKOFF: Duration = Duration::from_millis(500);
+
+/// The kubelet of a node.
+#[derive(Clone)]
+pub struct Kubelet {
+    directory: PathBuf,
+    /// Deadline of its calls.
+    timeout: Duration,
+}
+
+/// Whether kubelet takes a code for the last word, and forgets a volume that was not mounted (`isFinalError`).
+pub fn is_final(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Unavailable
+            | Code::ResourceExhausted
+            | Code::Aborted
+    )
+}
+
+impl Rig {
+    /// The kubelet of a node, which has registered the driver.
+    pub async fn kubelet(&self, node: &str) -> Kubelet {
+        self.make_csi_driver().await;
+        let kubelet = Kubelet { directory: self.kubelet_dir(node), timeout: TIMEOUT };
+        fs::create_dir_all(kubelet.directory.join("pods")).unwrap();
+        let link = || kubelet.link();
+        self.cluster.until(&format!("there is a socket for the kubelet of {node}"), link, String::new).await;
+        if !self.is_registered(node) {
+            kubelet.register(true, "").await;
+        }
+        let registered = || self.is_registered(node).then_some(());
+        let what = format!("the agent on {node} says that it is registered");
+        self.cluster.until(&what, registered, || format!("{:?}", self.kubelet_status(node))).await;
+        kubelet
+    }
+
+    /// What the PluginInstance of a node says of its kubelet.
+    pub fn kubelet_status(&self, node: &str) -> Option<moor::api::instance::KubeletStatus> {
+        let all = self.cluster.instances.state();
+        let instance = all.into_iter().find(|i| i.spec.node_name == node && i.spec.driver_name == DRIVER)?;
+        instance.status.as_ref()?.kubelet.clone()
+    }
+
+    fn is_registered(&self, node: &str) -> bool {
+        self.kubelet_status(node).is_some_and(|status| status.registered)
+    }
+
+    /// Makes the CSIDriver object, if nobody has yet.
+    pub async fn make_csi_driver(&self) {
+        let all: Api<CSIDriver> = Api::all(self.cluster.admin.clone());
+        let spec = json!({"attachRequired": false, "podInfoOnMount": true});
+        let object = serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": spec})).unwrap();
+        match all.create(&PostParams::default(), &object).await {
+            Ok(_) => {}
+            Err(Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Makes a Volume in moor's own namespace, where those of PersistentVolumes are, and waits until it is Ready.
+    pub async fn make_volume_for_pods(&self, key: &str) {
+        let api = self.volumes_for_pods();
+        let mut made: Volume = volume(key);
+        made.metadata.namespace = Some(NAMESPACE.to_owned());
+        api.create(&PostParams::default(), &made).await.unwrap();
+        self.poll(&format!("Volume {key} is Ready"), || async {
+            let state = api.get(key).await.unwrap().status.map(|status| status.state);
+            state == Some(VolumeState::Ready)
+        })
+        .await;
+    }
+
+    /// Waits until no claim of a Pod is left, deletes a Volume of [`Self::make_volume_for_pods`], and waits until nothing
+    /// is left of anything.
+    pub async fn remove_for_pods(&self, key: &str) {
+        self.remove_all_for_pods(&[key]).await;
+    }
+
+    /// As [`Self::remove_for_pods`], of several.
+    pub async fn remove_all_for_pods(&self, keys: &[&str]) {
+        self.until_no_pod_claims().await;
+        let api = self.volumes_for_pods();
+        for key in keys {
+            missing_is_fine(api.delete(key, &DeleteParams::default()).await.map(drop));
+        }
+        let gone = || async {
+            let left = api.list(&ListParams::default()).await.unwrap();
+            left.items.is_empty()
+        };
+        self.poll("the Volumes are gone", gone).await;
+        self.assert_nothing_left().await;
+    }
+
+    /// Waits until no claim of a Pod is left.
+    pub async fn until_no_pod_claims(&self) {
+        self.poll("no claim of a Pod is left", || async { self.pod_claims().await.is_empty() }).await;
+    }
+
+    /// All claims of Pods, read live.
+    pub async fn pod_claims(&self) -> Vec<VolumeClaim> {
+        self.claims_for_pods().list(&ListParams::default()).await.unwrap().items
+    }
+
+    pub fn claims_for_pods(&self) -> Api<VolumeClaim> {
+        Api::namespaced(self.cluster.admin.clone(), NAMESPACE)
+    }
+
+    fn volumes_for_pods(&self) -> Api<Volume> {
+        Api::namespaced(self.cluster.admin.clone(), NAMESPACE)
+    }
+
+    /// Asks until the answer is yes.
+    pub async fn poll<F: Future<Output = bool>>(&self, what: &str, mut is: impl FnMut() -> F) {
+        let end = Instant::now() + PATIENCE;
+        while !is().await {
+            assert!(Instant::now() < end, "never happened: {what}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// From now on a process reaches no API server.
+    pub fn take_the_api_server_from(&self, actor: &str) {
+        // Nobody listens there.
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        self.lead(actor, &kube::Client::try_from(config).unwrap());
+    }
+
+    /// The end of [`Self::take_the_api_server_from`].
+    pub fn give_the_api_server_back_to(&self, actor: &str) {
+        self.lead(actor, &self.cluster.admin);
+    }
+}
+
+impl Kubelet {
+    /// The link, or socket, in kubelet's folder of plugins.
+    pub fn link(&self) -> Option<PathBuf> {
+        let found = fs::read_dir(self.directory.join("plugins_registry")).into_iter().flatten().flatten();
+        found.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "sock"))
+    }
+
+    /// The same, with another deadline of its calls. What waits is answered 5 s before it.
+    pub fn within(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
+    }
+
+    async fn connect(&self) -> Result<Channel, Status> {
+        let link = self.link().ok_or_else(|| Status::unavailable("the driver is not registered"))?;
+        let endpoint = Endpoint::from_shared(format!("unix://{}", link.display())).unwrap();
+        endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    /// The handshake, at the end of which kubelet says whether it takes the driver. Returns what was learnt of it.
+    pub async fn register(&self, taken: bool, why: &str) -> (PluginInfo, wire::NodeGetInfoResponse) {
+        let channel = self.connect().await.unwrap();
+        let mut registration = RegistrationClient::new(channel.clone());
+        let info = registration.get_info(InfoRequest {}).await.unwrap().into_inner();
+        assert_eq!((info.r#type.as_str(), info.name.as_str()), ("CSIPlugin", DRIVER));
+        assert_eq!(info.supported_versions, ["1.0.0"]);
+        let request = self.request(wire::NodeGetInfoRequest {});
+        let node = NodeClient::new(channel).node_get_info(request).await.unwrap().into_inner();
+        let said = RegistrationStatus { plugin_registered: taken, error: why.to_owned() };
+        registration.notify_registration_status(said).await.unwrap();
+        (info, node)
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        request
+    }
+
+    /// A client over a connection of its own, as for each of kubelet's calls.
+    pub async fn node(&self) -> Result<NodeClient<Channel>, Status> {
+        Ok(NodeClient::new(self.connect().await?))
+    }
+
+    /// Folder of a Pod.
+    pub fn pod_dir(&self, pod: &str) -> PathBuf {
+        self.directory.join("pods").join(pod)
+    }
+
+    /// Where a Pod has a volume.
+    pub fn target(&self, pod: &str, key: &str) -> PathBuf {
+        self.pod_dir(pod).join("volumes/kubernetes.io~csi").join(format!("pv-{key}")).join("mount")
+    }
+
+    /// Where a volume is staged.
+    pub fn staging(&self, key: &str) -> PathBuf {
+        // kubelet has a hash of the handle here.
+        self.directory.join("plugins/kubernetes.io/csi").join(DRIVER).join(key).join("globalmount")
+    }
+
+    /// NodeStageVolume.
+    pub async fn stage(&self, key: &str) -> Result<(), Status> {
+        fs::create_dir_all(self.staging(key)).unwrap();
+        let request = wire::NodeStageVolumeRequest {
+            volume_id: format!("vol-{key}"),
+            staging_target_path: text(&self.staging(key)),
+            volume_capability: Some(capability()),
+            ..Default::default()
+        };
+        self.node().await?.node_stage_volume(self.request(request)).await.map(drop).map_err(as_kubelets)
+    }
+
+    /// The request of NodePublishVolume.
+    pub fn publication(&self, pod: &str, key: &str) -> wire::NodePublishVolumeRequest {
+        let said =
+            [("pod.name", pod), ("pod.namespace", "default"), ("pod.uid", pod), ("ephemeral", "false")];
+        let context = said.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()));
+        wire::NodePublishVolumeRequest {
+            volume_id: format!("vol-{key}"),
+            staging_target_path: text(&self.staging(key)),
+            target_path: text(&self.target(pod, key)),
+            volume_capability: Some(capability()),
+            volume_context: context.into(),
+            ..Default::default()
+        }
+    }
+
+    /// NodePublishVolume.
+    pub async fn publish(&self, pod: &str, key: &str) -> Result<(), Status> {
+        let target = self.target(pod, key);
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        let answer = self.send(self.publication(pod, key)).await;
+        if answer.as_ref().is_err_and(|status| is_final(status.code())) {
+            remove(&target);
+        }
+        answer
+    }
+
+    /// NodePublishVolume with any request.
+    pub async fn send(&self, request: wire::NodePublishVolumeRequest) -> Result<(), Status> {
+        self.node().await?.node_publish_volume(self.request(request)).await.map(drop).map_err(as_kubelets)
+    }
+
+    /// NodeUnpublishVolume, after which kubelet removes what it has made.
+    pub async fn unpublish(&self, pod: &str, key: &str) -> Result<(), Status> {
+        let target = self.target(pod, key);
+        let (volume_id, target_path) = (format!("vol-{key}"), text(&target));
+        let request = wire::NodeUnpublishVolumeRequest { volume_id, target_path };
+        self.node().await?.node_unpublish_volume(self.request(request)).await.map_err(as_kubelets)?;
+        remove(&target);
+        remove(target.parent().unwrap());
+        Ok(())
+    }
+
+    /// NodeUnstageVolume, after which kubelet removes what it has made.
+    pub async fn unstage(&self, key: &str) -> Result<(), Status> {
+        let staging = self.staging(key);
+        let (volume_id, staging_target_path) = (format!("vol-{key}"), text(&staging));
+        let request = wire::NodeUnstageVolumeRequest { volume_id, staging_target_path };
+        self.node().await?.node_unstage_volume(self.request(request)).await.map_err(as_kubelets)?;
+        remove(&staging);
+        Ok(())
+    }
+
+    /// NodeGetVolumeStats.
+    pub async fn stats(&self, key: &str, path: &Path) -> Result<wire::NodeGetVolumeStatsResponse, Status> {
+        let (volume_id, volume_path) = (format!("vol-{key}"), text(path));
+        let request = wire::NodeGetVolumeStatsRequest { volume_id, volume_path, ..Default::default() };
+        let answer = self.node().await?.node_get_volume_stats(self.request(request)).await;
+        answer.map(tonic::Response::into_inner)
+    }
+
+    /// A Pod starts: kubelet calls until the volume is mounted.
+    pub async fn mount(&self, pod: &str, key: &str) -> PathBuf {
+        repeat(&format!("Pod {pod} has {key}"), || async {
+            self.stage(key).await?;
+            self.publish(pod, key).await
+        })
+        .await;
+        self.target(pod, key)
+    }
+
+    /// A Pod ends: kubelet calls until the volume is not mounted, and removes the Pod's folder.
+    pub async fn unmount(&self, pod: &str, key: &str) {
+        repeat(&format!("Pod {pod} has given {key} up"), || self.unpublish(pod, key)).await;
+        self.forget(pod);
+    }
+
+    /// Nobody on the node has the volume any more: kubelet calls until it is not staged.
+    pub async fn give_up(&self, key: &str) {
+        repeat(&format!("{key} is not staged"), || self.unstage(key)).await;
+    }
+
+    /// Removes the folder of a Pod that is gone, in which nothing is mounted.
+    pub fn forget(&self, pod: &str) {
+        let folder = self.pod_dir(pod);
+        let volumes = folder.join("volumes/kubernetes.io~csi");
+        for left in fs::read_dir(&volumes).into_iter().flatten().flatten() {
+            remove(&left.path().join("mount"));
+            remove(&left.path());
+        }
+        for part in [volumes, folder.join("volumes"), folder] {
+            remove(&part);
+        }
+    }
+}
+
+/// As kubelet does: after an error that is none of the last word it calls again.
+async fn repeat<F: Future<Output = Result<(), Status>>>(what: &str, mut call: impl FnMut() -> F) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let Err(status) = call().await else { return };
+        assert!(!is_final(status.code()), "{what}: {status}");
+        assert!(Instant::now() < end, "never happened: {what}; the last answer is {status}");
+        tokio::time::sleep(BACKOFF).await;
+    }
+}
+
+/// Of a connection that breaks kubelet's own client says that the driver is unavailable; this one says this and that.
+fn as_kubelets(status: Status) -> Status {
+    if status.source().is_some() { Status::unavailable(status.message()) } else { status }
+}
+
+/// kubelet's `removeMountDir`: an empty directory, and no more.
+fn remove(path: &Path) {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{}: {error}", path.display()),
+        Ok(()) | Err(_) => {}
+    }
+}
+
+fn capability() -> wire::VolumeCapability {
+    wire::VolumeCapability {
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeMultiWriter.into() }),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}

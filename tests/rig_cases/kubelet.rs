@@ -1,0 +1,37 @@
+//! Pods' volumes, as kubelet asks for them: what it is served, what it is answered, and what is left.
+
+mod away;
+mod crashes;
+mod forged;
+mod left;
+mod plain;
+mod waits;
+
+use crate::cases;
+use crate::rig::Case;
+
+/// The node of the Pods. Another one attaches.
+const NODE: &str = "node-2";
+
+/// The cases of this module.
+pub const CASES: &[Case] = cases![
+    plain::a_pod_gets_its_volume_and_leaves_nothing,
+    plain::two_pods_on_one_node_share_what_is_staged,
+    plain::a_kubelet_that_starts_anew_costs_nothing,
+    plain::the_link_outlives_the_agent,
+    plain::kubelet_is_asked_anew_when_the_driver_says_something_else_of_the_node,
+    plain::a_refused_registration_is_told,
+    plain::wrong_requests_make_no_claim,
+    plain::how_full_a_volume_is,
+    waits::staging_ends_with_the_last_pod,
+    waits::a_claim_that_is_deleted_ends_the_call,
+    waits::giving_up_ends_the_call_that_waits,
+    waits::a_stage_beyond_the_deadline_is_repeated_as_it_was,
+    waits::no_last_word_while_there_is_a_claim,
+    away::a_pod_leaves_while_the_api_server_is_away,
+    left::a_mount_in_no_record_is_unmounted_by_its_driver,
+    left::what_kubelet_has_forgotten_is_swept,
+    left::what_the_agent_has_forgotten_is_swept,
+    forged::an_agent_makes_claims_of_pods_on_its_own_node_alone,
+    crashes::every_crash_point_of_a_pod,
+];

@@ -1,0 +1,143 @@
+//! Calls of kubelet's that wait, and how they end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use moor::csi::Rpc;
+use tonic::Code;
+
+use super::NODE;
+use crate::rig::{Cluster, Fault, Kubelet, Options, Rig, is_final};
+
+/// Pods are called what their UIDs are.
+async fn staging(rig: &Rig) {
+    let is = || (rig.count("data", Rpc::NodeStageVolume) > 0).then_some(());
+    rig.cluster.until("the volume is being staged", is, || rig.story("data")).await;
+}
+
+async fn gone(rig: &Rig, kubelet: &Kubelet, pods: &[&str]) {
+    for pod in pods {
+        kubelet.unmount(pod, "data").await;
+    }
+    kubelet.give_up("data").await;
+    rig.remove_for_pods("data").await;
+}
+
+/// kubelet removes what is at the path when it is told that nothing is.
+pub(super) async fn staging_ends_with_the_last_pod(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    kubelet.mount("pod-a", "data").await;
+    // Its answer comes 5 s before this.
+    let hasty = kubelet.within(Duration::from_secs(7));
+    let status = hasty.unstage("data").await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_eq!(rig.count("data", Rpc::NodeUnstageVolume), 0);
+
+    rig.fake.hold("data", Rpc::NodeUnstageVolume);
+    kubelet.unmount("pod-a", "data").await;
+    let ending = tokio::spawn({
+        let kubelet = kubelet.clone();
+        async move { kubelet.unstage("data").await }
+    });
+    let called = || (rig.count("data", Rpc::NodeUnstageVolume) == 1).then_some(());
+    cluster.until("the volume is being unstaged", called, || rig.story("data")).await;
+    assert!(!ending.is_finished(), "answered while it is staged");
+    rig.fake.let_go("data", Rpc::NodeUnstageVolume);
+    ending.await.unwrap().unwrap();
+    assert!(rig.fake.backend().volumes["data"].staged.is_empty());
+    rig.remove_for_pods("data").await;
+}
+
+pub(super) async fn a_claim_that_is_deleted_ends_the_call(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    rig.fake.hold("data", Rpc::NodeStageVolume);
+    kubelet.stage("data").await.unwrap();
+    let waiting = tokio::spawn({
+        let kubelet = kubelet.clone();
+        async move { kubelet.publish("pod-a", "data").await }
+    });
+    staging(&rig).await;
+    let claims = rig.pod_claims().await;
+    let name = claims[0].metadata.name.as_deref().unwrap();
+    rig.claims_for_pods().delete(name, &DeleteParams::default()).await.unwrap();
+    let status = waiting.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Aborted, "{status}");
+    rig.fake.let_go("data", Rpc::NodeStageVolume);
+    gone(&rig, &kubelet, &["pod-a"]).await;
+}
+
+/// As from a kubelet that was started anew in between.
+pub(super) async fn giving_up_ends_the_call_that_waits(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    rig.fake.hold("data", Rpc::NodeStageVolume);
+    kubelet.stage("data").await.unwrap();
+    let waiting = tokio::spawn({
+        let kubelet = kubelet.clone();
+        async move { kubelet.publish("pod-a", "data").await }
+    });
+    staging(&rig).await;
+    let ending = tokio::spawn({
+        let kubelet = kubelet.clone();
+        async move { kubelet.unmount("pod-a", "data").await }
+    });
+    let status = waiting.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Aborted, "{status}");
+    rig.fake.let_go("data", Rpc::NodeStageVolume);
+    ending.await.unwrap();
+    assert_eq!(rig.count("data", Rpc::NodePublishVolume), 0, "published for nobody");
+    gone(&rig, &kubelet, &[]).await;
+}
+
+/// kubelet's 2 minutes end, and the driver is still at it.
+pub(super) async fn a_stage_beyond_the_deadline_is_repeated_as_it_was(cluster: Arc<Cluster>) {
+    let options = Options { longest_call: 3, ..Options::default() };
+    let rig = Rig::start(&cluster, options).await;
+    let kubelet = rig.kubelet(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    rig.fake.fail("data", Rpc::NodeStageVolume, Fault::HangAfter);
+    let hasty = kubelet.within(Duration::from_secs(7));
+    hasty.stage("data").await.unwrap();
+    let status = hasty.publish("pod-a", "data").await.unwrap_err();
+    assert!(!is_final(status.code()), "{status}");
+    assert!(rig.count("data", Rpc::NodeStageVolume) > 0);
+    rig.fake.heal("data", Rpc::NodeStageVolume);
+    kubelet.mount("pod-a", "data").await;
+    let stages = rig.journal.calls_of("data").into_iter().filter_map(|entry| entry.call().cloned());
+    let mut stages: Vec<_> =
+        stages.filter(|call| call.rpc == Rpc::NodeStageVolume).map(|call| call.arguments).collect();
+    assert!(stages.len() > 1, "it was not repeated");
+    stages.dedup();
+    assert_eq!(stages.len(), 1, "repeated with other arguments");
+    gone(&rig, &kubelet, &["pod-a"]).await;
+}
+
+/// After such a word kubelet never calls NodeUnpublishVolume, whatever there is.
+pub(super) async fn no_last_word_while_there_is_a_claim(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    let hasty = kubelet.within(Duration::from_secs(8));
+    for rpc in [Rpc::NodeStageVolume, Rpc::NodePublishVolume] {
+        for code in [Code::InvalidArgument, Code::FailedPrecondition, Code::Internal, Code::NotFound] {
+            rig.fake.fail("data", rpc, Fault::CodeBefore(code));
+            hasty.stage("data").await.unwrap();
+            let status = hasty.publish("pod-a", "data").await.unwrap_err();
+            assert!(!is_final(status.code()), "{rpc} {code:?}: {status}");
+        }
+        rig.fake.heal("data", rpc);
+    }
+    // What is wrong with the request itself is no last word either by now.
+    assert_eq!(rig.pod_claims().await.len(), 1);
+    let mut unnamed = kubelet.publication("pod-a", "data");
+    unnamed.volume_context.clear();
+    let status = kubelet.send(unnamed).await.unwrap_err();
+    assert!(!is_final(status.code()), "{status}");
+    gone(&rig, &kubelet, &["pod-a"]).await;
+}
