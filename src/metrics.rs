@@ -115,6 +115,9 @@ metrics! {
     claims: Family<StateLabels, Gauge> = Family::default(),
     /// Objects that the leader cannot read; each has an Event.
     unreadable_objects: Family<KindLabels, Gauge> = Family::default(),
+    /// Plugins whose volumes Pods cannot use, because of another's CSIDriver object or of another socket at a kubelet; the
+    /// condition PodsServed says which.
+    plugins_kept_from_pods: Gauge = Gauge::default(),
     /// Passes and watches of sockets that panicked; each is a bug.
     panics: Counter = Counter::default(),
     /// 1 on the controller that leads.

@@ -107,6 +107,8 @@ pub fn volume() -> VolumeSeen {
         uses: vec![VolumeUse::default()],
         unprepared: None,
         attaches_read_only: false,
+        read_only: false,
+        tolerates_second_target: None,
     }
 }
 

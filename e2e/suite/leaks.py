@@ -15,6 +15,8 @@ from .objects import collection
 
 # Below a node's kubelet directory: where the agent stages and publishes.
 OURS = Path("plugins/kubernetes.io/csi/moor.dev")
+# Where kubelet wants volumes staged and published, of any CSI driver.
+_CSI, _OF_PODS = Path("plugins/kubernetes.io/csi"), "kubernetes.io~csi"
 _KINDS = ("VolumeClaim", "Volume", "Attachment", "VolumeHandle")
 
 
@@ -37,7 +39,8 @@ def objects(cluster: Cluster) -> set[str]:
             name = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
             # No state: what an earlier scenario left may change it meanwhile.
             found.add(f"{kind} {name}")
-    return found
+    volumes = cluster.api.get("/api/v1/persistentvolumes")["items"]
+    return found | {f"PersistentVolume {item['metadata']['name']}" for item in volumes}
 
 
 def _on_node(node: Node) -> set[str]:
@@ -61,7 +64,9 @@ def mounts(mountinfo: Iterable[str], kubelet: Path) -> set[str]:
     points = [mount_point(line) for line in mountinfo]
     # The folder of all targets is no target: it stays mounted for as long as the agent runs.
     points = [point for point in points if Path(point) != kubelet / OURS / "targets"]
-    return {f"mount {point}" for point in points if Path(point).is_relative_to(kubelet / OURS)}
+    of_csi = {point for point in points if Path(point).is_relative_to(kubelet / _CSI)}
+    of_pods = {point for point in points if Path(point).is_relative_to(kubelet) and _OF_PODS in Path(point).parts}
+    return {f"mount {point}" for point in of_csi | of_pods}
 
 
 def directories(kubelet: Path, kinds: tuple[str, ...] = ("staging", "claims")) -> set[str]:

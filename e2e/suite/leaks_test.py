@@ -32,6 +32,12 @@ class LeaksTest(unittest.TestCase):
             {f"mount /var/lib/kubelet/{OURS}/staging/u"},
         )
 
+    def test_mounts_that_kubelet_asked_for(self) -> None:
+        staged = "40 22 7:0 / /var/lib/kubelet/plugins/kubernetes.io/csi/d/h/globalmount rw shared:5 - ext4 /dev/loop0 rw"
+        published = "41 22 7:0 / /var/lib/kubelet/pods/p/volumes/kubernetes.io~csi/v/mount rw shared:5 - ext4 /dev/loop0 rw"
+        found = mounts([_ROOT, staged, published], Path("/var/lib/kubelet"))
+        self.assertEqual(found, {f"mount {mount_point(line)}" for line in (staged, published)})
+
     def test_mount_points_are_unescaped(self) -> None:
         self.assertEqual(mount_point(r"40 22 7:0 / /a\040b\134c rw - ext4 /dev/loop0 rw"), r"/a b\c")
 

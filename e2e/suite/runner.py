@@ -15,6 +15,7 @@ from e2e.cluster import ApiError, Cluster, Problem
 
 from . import leaks, report, trace
 from .registry import Scenario
+from .workloads import Workloads
 from .world import Failed, World
 
 _HERE = Path(__file__).parent
@@ -97,7 +98,8 @@ def _look_behind(world: World, scenario: Scenario, before: set[str]) -> list[str
 
 
 def _remove_objects(world: World) -> None:
-    """Claims first: a Volume goes only when nobody uses it."""
+    """Claims first: a Volume goes only when nobody uses it. Those of Pods go with their Pods."""
+    Workloads(world).remove_all()
     for kind in ("VolumeClaim", "Volume"):
         world.remove(kind, *(str(item["metadata"]["name"]) for item in world.every(kind)), timeout=45)
 

@@ -140,7 +140,7 @@ impl Agent {
             .ok_or_else(|| Failure::plugin_not_running(rpc, self.driver_here(driver)))
     }
 
-    /// The secrets of a call. Live, and not kept. An undo call whose Secret is gone is made without (rule R12), and says so in
+    /// The secrets of a call for a Volume of this namespace. Live, and not kept. An undo call whose Secret is gone is made without (rule R12), and says so in
     /// words.
     pub async fn secrets(
         &self,
@@ -149,6 +149,7 @@ impl Agent {
         name: Option<&str>,
     ) -> Result<(Secrets, Option<String>), Failure> {
         let Some(name) = name else { return Ok((Secrets::none(), None)) };
+        let Named { namespace, name } = secret_of(namespace, name, &self.namespace);
         let undoes = rpc.is_inverse();
         match secrets::fetch(&self.client, Named { namespace, name }).await {
             Ok(data) => Ok((Secrets::from(data.reveal()), None)),
@@ -194,5 +195,31 @@ impl Agent {
             self.registry.poke(driver);
         }
         result
+    }
+}
+
+/// The Secret that a Volume of `namespace` names. Those that moor keeps for PersistentVolumes, in its own namespace, name
+/// what administrators have given these, which may be anywhere. Nobody else reaches beyond his own namespace: there a slash
+/// is no part of a name.
+fn secret_of<'a>(namespace: &'a str, name: &'a str, own: &str) -> Named<'a> {
+    match name.split_once('/') {
+        Some((namespace_of_secret, name)) if namespace == own => {
+            Named { namespace: namespace_of_secret, name }
+        }
+        Some(_) | None => Named { namespace, name },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_moors_own_volumes_name_secrets_of_other_namespaces() {
+        let of = |namespace, name| secret_of(namespace, name, "moor").to_string();
+        assert_eq!(of("moor", "team/key"), "team/key");
+        assert_eq!((of("moor", "key"), of("team", "key")), ("moor/key".into(), "team/key".into()));
+        // It is asked for under that name, which no Secret has.
+        assert_eq!(of("team", "moor/key"), "team/moor/key");
     }
 }

@@ -131,9 +131,13 @@ pub struct Fixed {
     /// Attach read-only; only where the driver has PUBLISH_READONLY.
     #[serde(default)]
     pub read_only: bool,
-    /// How the volume is staged.
+    /// How the volume is staged. Of an Attachment that was made for a Pod the flags are those that kubelet gave for it.
     #[serde(default)]
     pub mount_options: MountOptions,
+    /// The group that the driver gives the volume to, where kubelet leaves that to the driver (CSI VOLUME_MOUNT_GROUP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub volume_mount_group: Option<String>,
     /// Context from the volume's creation, opaque.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
@@ -165,25 +169,26 @@ impl Attachment {
     }
 }
 
-/// Names of Secrets in the Volume's namespace, one per kind of call. Only their names are ever stored.
+/// Names of Secrets in the Volume's namespace, one per kind of call. Only their names are ever stored. Those of Volumes that
+/// moor keeps for PersistentVolumes, in its own namespace, may be of any namespace: namespace/name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretRefs {
     /// Secret for CreateVolume, DeleteVolume and ValidateVolumeCapabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::object_name")]
+    #[schemars(schema_with = "super::schema::secret_name")]
     pub controller: Option<String>,
     /// Secret for ControllerPublishVolume and ControllerUnpublishVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::object_name")]
+    #[schemars(schema_with = "super::schema::secret_name")]
     pub controller_publish: Option<String>,
     /// Secret for NodeStageVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::object_name")]
+    #[schemars(schema_with = "super::schema::secret_name")]
     pub node_stage: Option<String>,
     /// Secret for NodePublishVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::object_name")]
+    #[schemars(schema_with = "super::schema::secret_name")]
     pub node_publish: Option<String>,
 }
 

@@ -25,6 +25,9 @@ pub const DRIFTED: &str = "Drifted";
 /// The condition of a Plugin that says which of its instances do not count as they say, and which hold up others.
 pub const IN_ORDER: &str = "InstancesInOrder";
 
+/// The condition of a Plugin that says whether kubelets come to moor for its driver's volumes.
+pub const PODS: &str = "PodsServed";
+
 /// The condition of a PluginInstance that says what waits to be undone on its node and has no claim to say so.
 pub const UNDONE: &str = "Undone";
 

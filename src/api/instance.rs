@@ -165,7 +165,7 @@ pub struct KubeletStatus {
     /// Whether kubelet calls moor for volumes of that name.
     #[serde(default)]
     pub registered: bool,
-    /// Why it does not.
+    /// Why it does not, in its own words; absent as long as it has not decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub message: Option<String>,

@@ -16,6 +16,9 @@ const DRIVER: usize = 12;
 /// What the names of the agents' Leases begin with.
 pub const AGENTS: &str = "moor-agent-";
 
+/// What the names of Volumes begin with that are made of PersistentVolumes.
+const IMPORTED: &str = "pv-";
+
 /// A driver on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverOn<'a> {
@@ -55,7 +58,13 @@ pub fn agent_of_lease(name: &str) -> Option<&str> {
 /// Name of the Volume that the controller makes of a PersistentVolume when a Pod first asks for it.
 #[must_use]
 pub fn imported_volume(handle_name: &str) -> String {
-    format!("pv-{handle_name}")
+    format!("{IMPORTED}{handle_name}")
+}
+
+/// The name of the VolumeHandle of a Volume that has such a name; None of any other.
+#[must_use]
+pub fn handle_of_import(volume: &str) -> Option<&str> {
+    volume.strip_prefix(IMPORTED).filter(|handle| handle.len() == HASH)
 }
 
 /// The names of nodes are ASCII.

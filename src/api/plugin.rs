@@ -29,6 +29,7 @@ use super::kubernetes::Kubernetes;
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Controllers","type":"string","jsonPath":".status.controllers"}"#,
     printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
+    printcolumn = r#"{"name":"Pods","type":"string","jsonPath":".status.conditions[?(@.type==\"PodsServed\")].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
     validation = Rule::new("has(self.spec.driverName) == has(oldSelf.spec.driverName) && (!has(self.spec.driverName) || self.spec.driverName == oldSelf.spec.driverName)").message("spec.driverName is immutable: create another Plugin for another driver").field_path(".spec.driverName"),
@@ -67,10 +68,11 @@ pub struct PluginSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_nodes: Option<ControllerNodes>,
     /// The driver accepts a second target of a SingleNodeWriter volume on one node although it does not
-    /// list SINGLE_NODE_MULTI_WRITER. Without this, the second claim waits (CSI NodePublishVolume).
+    /// list SINGLE_NODE_MULTI_WRITER (CSI NodePublishVolume). Where it is false a second claim waits. Unset: Pods share a
+    /// volume on their node, as they do without moor, and every other second claim waits.
     /// Counts only for Attachments that are made after it was set.
-    #[serde(default)]
-    pub tolerates_second_target: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerates_second_target: Option<bool>,
     /// Which namespaces may create, register and parameterise volumes of this driver. Unset: all may create and
     /// parameterise, none may register.
     #[serde(default)]

@@ -2,7 +2,7 @@
 //!
 //! docs/reference.md is made from these sentences.
 
-use super::conditions::{DRIFTED, IN_ORDER, READY, SILENT, UNDONE};
+use super::conditions::{DRIFTED, IN_ORDER, PODS, READY, SILENT, UNDONE};
 
 /// Declares an enum of words whose doc sentences are also data. Variants stand in groups, and `group` gives the group's
 /// value. The printed word is the variant's name, or what is given after `=`.
@@ -328,6 +328,24 @@ words! {
             SharedNodeID = "SameNodeID",
             /// A node reports mounts that no Attachment accounts for. See status.forgotten of the PluginInstance.
             ForgottenMounts = "Forgotten",
+        }
+        Place { kinds: "Plugin", condition: PODS, status: true } => {
+            /// The CSIDriver object is as kubelets need it, and no kubelet has refused moor.
+            PodsServed = "Served",
+        }
+        Place { kinds: "Plugin", condition: PODS, status: false } => {
+            /// spec.kubernetes.enabled is false, or spec.roles leaves out the Node service: Pods' volumes of the driver are
+            /// not moor's.
+            PodsNotServed = "NotServed",
+            /// An older Plugin has the driver, or the name by which kubelets would know it. Delete one of the two, or change
+            /// spec.kubernetes.driverName.
+            PodsServedByOther = "DuplicateDriver",
+            /// A CSIDriver object of the driver's name says that volumes have to be attached by VolumeAttachments, which
+            /// nobody serves. The message has the commands that end it.
+            CSIDriverConflict,
+            /// A kubelet has another socket under the driver's name. End the driver's registrar on the nodes that the
+            /// message names.
+            KubeletNameTaken,
         }
         Place { kinds: "PluginInstance", condition: UNDONE, status: true } => {
             /// Nothing waits to be undone of which no claim tells.

@@ -43,6 +43,16 @@ pub fn object_name(_: &mut SchemaGenerator) -> Schema {
                         digit at both ends" }] })
 }
 
+/// The name of a Secret, or namespace/name.
+#[must_use]
+pub fn secret_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 317,
+        "x-kubernetes-validations": [{
+            "rule": "self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
+            "message": "must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or a digit at \
+                        both ends" }] })
+}
+
 /// Names of namespaces, or `*`.
 #[must_use]
 pub fn namespace_names(_: &mut SchemaGenerator) -> Schema {

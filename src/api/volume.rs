@@ -47,6 +47,7 @@ use super::conditions::CallFailure;
     validation = Rule::new("has(self.spec.topology) == has(oldSelf.spec.topology) && (!has(self.spec.topology) || self.spec.topology == oldSelf.spec.topology)").message("spec.topology is immutable").field_path(".spec.topology"),
     validation = Rule::new("self.spec.capabilities == oldSelf.spec.capabilities").message("spec.capabilities is immutable: create another Volume").field_path(".spec.capabilities"),
     validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: staging is repeated with identical arguments").field_path(".spec.mountOptions"),
+    validation = Rule::new("(has(self.spec.readOnly) && self.spec.readOnly) == (has(oldSelf.spec.readOnly) && oldSelf.spec.readOnly)").message("spec.readOnly is immutable: create another Volume").field_path(".spec.readOnly"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secrets) || !(has(self.spec.secrets.controller) || has(self.spec.secrets.controllerPublish) || has(self.spec.secrets.nodeStage) || has(self.spec.secrets.nodePublish)) || (has(oldSelf.spec.secrets) && (has(oldSelf.spec.secrets.controller) || has(oldSelf.spec.secrets.controllerPublish) || has(oldSelf.spec.secrets.nodeStage) || has(oldSelf.spec.secrets.nodePublish)))").message("spec.secrets cannot be added to a Volume that has been granted without: create another Volume with them").field_path(".spec.secrets"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || has(self.spec.assignment)").message("spec.assignment is the controller's and cannot be taken away: keep it when replacing the object, or use kubectl apply").field_path(".spec.assignment")
@@ -83,6 +84,9 @@ pub struct VolumeSpec {
     /// How the volume is staged; claims share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<MountOptions>,
+    /// Attach the volume without the right to write, where the driver can do that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
     /// Secrets in this namespace for the driver's calls. They may be changed, and not be added once the Volume is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretRefs>,
@@ -152,6 +156,8 @@ pub enum VolumeOperation {
     Create,
     /// ValidateVolumeCapabilities.
     Validate,
+    /// Nothing is called: Kubernetes has taken the volume by a PersistentVolume, and no answer could take it away again.
+    Adopt,
     /// DeleteVolume.
     Delete,
 }

@@ -14,4 +14,4 @@ pub mod observed;
 pub mod record;
 pub mod same_node_id;
 
-pub use observed::{AttachmentSeen, HandleSeen};
+pub use observed::{AttachmentSeen, HandleSeen, StagedAs};

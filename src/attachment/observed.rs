@@ -6,6 +6,22 @@ use crate::api::{
     AccessMode, Attachment, AttachmentMode, AttachmentState, AttachmentUid, ClaimUid, VolumeHandle,
 };
 
+/// With what a volume is staged beyond what its Volume says: what kubelet gives for a Pod. Debug never shows the flags.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct StagedAs {
+    /// Mount flags.
+    pub flags: Vec<String>,
+    /// The group that the driver gives the volume to.
+    pub group: Option<String>,
+}
+
+impl std::fmt::Debug for StagedAs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let flags = format!("[{} redacted]", self.flags.len());
+        f.debug_struct("StagedAs").field("flags", &flags).field("group", &self.group).finish()
+    }
+}
+
 /// An Attachment as a decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttachmentSeen {
@@ -46,6 +62,10 @@ pub struct AttachmentSeen {
     pub exclusive: bool,
     /// When nobody uses it any more it is left attached for a while.
     pub lingers: bool,
+    /// The driver takes SINGLE_NODE_MULTI_WRITER.
+    pub multi_writer: bool,
+    /// With what the volume is staged.
+    pub staged_as: StagedAs,
     /// State of the Attachment.
     pub state: AttachmentState,
     /// Whether the node was declared lost, so that its part of the undo is skipped.
@@ -76,6 +96,11 @@ impl AttachmentSeen {
             read_only: spec.fixed.read_only,
             exclusive: spec.fixed.exclusive,
             lingers: spec.fixed.lingers,
+            multi_writer: spec.fixed.single_node_multi_writer,
+            staged_as: StagedAs {
+                flags: spec.fixed.mount_options.mount_flags.clone(),
+                group: spec.fixed.volume_mount_group.clone(),
+            },
             state: attachment.status.as_ref().map_or_else(Default::default, |s| s.state),
             lost: spec.lost.is_some(),
         }

@@ -175,6 +175,10 @@ fn usable_volume<'a>(
     claim: &ClaimSeen,
 ) -> Result<(&'a VolumeSeen, &'a HandleSeen), Waiting> {
     let name = || seen.volume_name.to_owned();
+    // Before what can be mended: it stays so, whatever becomes of the Volume.
+    if let Some(why) = claim.not_entitled.clone() {
+        return Err(Waiting::NotEntitled { why });
+    }
     let Some(volume) = seen.volume else { return Err(Waiting::VolumeNotFound { volume: name() }) };
     if volume.deleted {
         return Err(Waiting::VolumeDeleted { volume: name() });
@@ -238,14 +242,22 @@ fn join(
         && existing.attachment_mode == claim.attachment_mode
         && existing.epoch == handle.epoch
         && existing.volume_uid == volume.uid;
-    let users = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).count();
-    let may_write = claim.read_only || !existing.read_only;
+    let users: Vec<&ClaimSeen> = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).collect();
+    let may_write = claim.read_only || volume.read_only || !existing.read_only;
     // What its node gave back stays given back: an assignment to it would change nothing.
     let refused = claim.yielded.as_ref() == Some(&existing.uid);
     if existing.is_leaving() || !agrees || !may_write || refused {
         return Err(Waiting::Held(holder_of(seen, existing, claim)));
     }
-    if users > 0 && existing.exclusive {
+    // kubelet has a volume staged once for all Pods of a node, in the way of the first. What nobody uses is made anew.
+    if claim.of_pod && users.is_empty() && claim.staged_as != existing.staged_as {
+        return Err(Waiting::Held(holder_of(seen, existing, claim)));
+    }
+    // Where the Plugin says nothing Pods share their node, and nobody else shares it with them.
+    let mixed =
+        volume.tolerates_second_target.is_none() && users.iter().any(|user| user.of_pod != claim.of_pod);
+    let shares = shares_node(claim.mode, existing.multi_writer, !mixed);
+    if !users.is_empty() && (existing.exclusive || is_exclusive(claim.mode, shares)) {
         let holder = holder_of(seen, existing, claim);
         let by_mode = claim.mode.is_single_claim();
         return Err(if by_mode { Waiting::Held(holder) } else { Waiting::OneTarget(holder) });
@@ -334,8 +346,9 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
         seen.claims.iter().filter(|c| c.uid != asking.uid && c.uses() == Some(&attachment.uid)).collect();
     on_it.sort_by_key(|c| (c.deleted, c.created, c.name.clone()));
     match on_it.first() {
-        Some(claim) => Holder { who: claim.key(), node: attachment.node.clone(), state: claim.state_word() },
+        Some(claim) => Holder::of(claim, &attachment.node),
         None => Holder {
+            pod: None,
             who: format!("Attachment/{}", attachment.name),
             node: attachment.node.clone(),
             state: if attachment.is_leaving() { "leaving".into() } else { format!("{:?}", attachment.state) },

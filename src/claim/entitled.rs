@@ -3,6 +3,8 @@
 //! An agent makes claims for the Pods of its node, and whoever has an agent's token can make any. So what such a claim says
 //! is compared with the Pod, the PersistentVolume and the PersistentVolumeClaim as they are now, before it is granted.
 
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume as PodVolume};
+
 use crate::api::claim::PodUse;
 
 /// A Pod as far as it matters here.
@@ -23,10 +25,10 @@ pub struct PodSeen {
 /// A PersistentVolume as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PersistentVolumeSeen {
-    /// Name of the driver in its CSI source.
+    /// Name of the driver in its CSI source; empty if it has none.
     pub driver: String,
-    /// The volume in its CSI source.
-    pub volume_handle: String,
+    /// Name of the VolumeHandle of its volume; None where no Plugin serves its driver to Pods.
+    pub handle_name: Option<String>,
     /// The PersistentVolumeClaim that it is bound to: namespace, name and UID.
     pub bound_to: Option<ClaimRef>,
 }
@@ -47,10 +49,67 @@ pub struct ClaimRef {
 pub struct PersistentVolumeClaimSeen {
     /// UID of the PersistentVolumeClaim.
     pub uid: String,
-    /// Name of the PersistentVolume that it is bound to.
+    /// Name of the PersistentVolume that it is bound to; empty before that.
     pub volume: String,
     /// UID of the Pod that controls it, if one does.
     pub pod_uid: Option<String>,
+}
+
+impl PodSeen {
+    /// Reduces a Pod.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let spec = pod.spec.as_ref();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let volumes = || spec.and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
+        // The name that kube-controller-manager gives the claim of a generic ephemeral volume.
+        let of_ephemeral = |v: &PodVolume| v.ephemeral.as_ref().map(|_| format!("{name}-{}", v.name));
+        let ephemeral: Vec<String> = volumes().filter_map(of_ephemeral).collect();
+        let named = volumes().filter_map(|v| Some(v.persistent_volume_claim.as_ref()?.claim_name.clone()));
+        Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            node: spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+            ended: pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")),
+            claims: named.chain(ephemeral.iter().cloned()).collect(),
+            ephemeral,
+        }
+    }
+}
+
+impl PersistentVolumeSeen {
+    /// Reduces a PersistentVolume. `handle_name` says the name of the VolumeHandle of a volume, by the driver's name as
+    /// kubelets know it and the volume's id.
+    #[must_use]
+    pub fn of(volume: &PersistentVolume, handle_name: impl Fn(&str, &str) -> Option<String>) -> Self {
+        let spec = volume.spec.as_ref();
+        let csi = spec.and_then(|spec| spec.csi.as_ref());
+        let bound = spec.and_then(|spec| spec.claim_ref.as_ref());
+        Self {
+            driver: csi.map(|csi| csi.driver.clone()).unwrap_or_default(),
+            handle_name: csi.and_then(|csi| handle_name(&csi.driver, &csi.volume_handle)),
+            bound_to: bound.and_then(|to| {
+                let (namespace, name) = (to.namespace.clone()?, to.name.clone()?);
+                Some(ClaimRef { namespace, name, uid: to.uid.clone()? })
+            }),
+        }
+    }
+}
+
+impl PersistentVolumeClaimSeen {
+    /// Reduces a PersistentVolumeClaim.
+    #[must_use]
+    pub fn of(claim: &PersistentVolumeClaim) -> Self {
+        let bound = claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"));
+        let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone());
+        let owners = claim.metadata.owner_references.iter().flatten();
+        let mut controllers = owners.filter(|owner| owner.kind == "Pod" && owner.controller == Some(true));
+        Self {
+            uid: claim.metadata.uid.clone().unwrap_or_default(),
+            volume: volume.filter(|_| bound).unwrap_or_default(),
+            pod_uid: controllers.next().map(|owner| owner.uid.clone()),
+        }
+    }
 }
 
 /// What live reads found, each None where there is no such object.
@@ -71,6 +130,14 @@ pub struct Asked<'a> {
     pub pod: &'a PodUse,
     /// The node of the agent.
     pub node: &'a str,
+    /// Namespace of the claim and of its Volume.
+    pub namespace: &'a str,
+    /// moor's own namespace, where the Volumes of PersistentVolumes are.
+    pub own_namespace: &'a str,
+    /// The Volume that the claim names.
+    pub volume: &'a str,
+    /// Name of the VolumeHandle of that Volume, or of the one that it is to be made for; None if neither is known.
+    pub handle_name: Option<&'a str>,
 }
 
 /// The answer about one claim of a Pod.
@@ -87,7 +154,7 @@ pub enum Entitled {
 /// Compares what an agent asks for with what there is.
 #[must_use]
 pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
-    let Asked { pod: wanted, node } = asked;
+    let Asked { pod: wanted, node, .. } = asked;
     let Some(pod) = found.pod.as_ref().filter(|pod| pod.uid == wanted.uid && !pod.ended) else {
         return Entitled::PodGone;
     };
@@ -95,6 +162,13 @@ pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
     let no = |why: String| Entitled::No(format!("Pod {namespace}/{name} {why}"));
     if pod.node != node {
         return no(format!("is not on node {node}"));
+    }
+    if asked.namespace != asked.own_namespace {
+        return no(format!(
+            "asks for Volume {}/{}, which somebody has made for the volume of PersistentVolume {volume}: Pods use only \
+             Volumes that moor keeps for PersistentVolumes, in namespace {}",
+            asked.namespace, asked.volume, asked.own_namespace
+        ));
     }
     let Some(bound_to) = found.volume.as_ref().and_then(|volume| volume.bound_to.as_ref()) else {
         return no(format!("asks for PersistentVolume {volume}, which is not there or not bound"));
@@ -116,7 +190,20 @@ pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
     if pod.ephemeral.contains(&bound_to.name) && claim.pod_uid.as_ref() != Some(&wanted.uid) {
         return no(format!("does not own PersistentVolumeClaim {namespace}/{}", bound_to.name));
     }
-    Entitled::Yes
+    let (driver, handle_name) =
+        found.volume.as_ref().map(|v| (v.driver.as_str(), v.handle_name.as_deref())).unwrap_or_default();
+    match handle_name {
+        None => no(format!(
+            "asks for PersistentVolume {volume}, which is not of a driver that a Plugin serves to Pods ({})",
+            if driver.is_empty() { "it has no CSI source" } else { driver }
+        )),
+        // Else a Pod that has one volume would open every other one.
+        Some(name) if asked.handle_name != Some(name) => no(format!(
+            "asks for PersistentVolume {volume}, which stands for another volume of driver {driver} than Volume {} does",
+            asked.volume
+        )),
+        Some(_) => Entitled::Yes,
+    }
 }
 
 #[cfg(test)]
@@ -142,7 +229,11 @@ mod tests {
                 claims: vec!["other".into(), "data".into()],
                 ..PodSeen::default()
             }),
-            volume: Some(PersistentVolumeSeen { bound_to: Some(claim), ..PersistentVolumeSeen::default() }),
+            volume: Some(PersistentVolumeSeen {
+                driver: "d".into(),
+                handle_name: Some("handle".into()),
+                bound_to: Some(claim),
+            }),
             claim: Some(PersistentVolumeClaimSeen {
                 uid: "pvc-uid".into(),
                 volume: "pv".into(),
@@ -154,7 +245,18 @@ mod tests {
     fn judged(change: impl FnOnce(&mut Found)) -> Entitled {
         let mut found = found();
         change(&mut found);
-        judge(Asked { pod: &wanted(), node: "node-1" }, &found)
+        judge(asked(&wanted()), &found)
+    }
+
+    fn asked(pod: &PodUse) -> Asked<'_> {
+        Asked {
+            pod,
+            node: "node-1",
+            namespace: "moor",
+            own_namespace: "moor",
+            volume: "pv-handle",
+            handle_name: Some("handle"),
+        }
     }
 
     fn refused(change: impl FnOnce(&mut Found)) -> String {
@@ -207,6 +309,23 @@ mod tests {
                 refused(|f| f.pod.as_mut().unwrap().ephemeral = vec!["data".into()]),
                 "does not own PersistentVolumeClaim ns/data",
             ),
+            (
+                refused(|f| f.volume.as_mut().unwrap().handle_name = Some("other".into())),
+                "another volume of driver d",
+            ),
+            (
+                refused(|f| f.volume.as_mut().unwrap().handle_name = None),
+                "not of a driver that a Plugin serves to Pods (d)",
+            ),
+            (
+                refused(|f| {
+                    f.volume = Some(PersistentVolumeSeen {
+                        bound_to: Some(bound(f)),
+                        ..PersistentVolumeSeen::default()
+                    });
+                }),
+                "it has no CSI source",
+            ),
         ] {
             assert!(why.contains(word) && why.contains("Pod ns/pod"), "{why}");
         }
@@ -219,5 +338,49 @@ mod tests {
             f.claim.as_mut().unwrap().pod_uid = Some("pod-uid".into());
         });
         assert_eq!(judged, Entitled::Yes);
+    }
+
+    /// A claim somewhere else than where moor keeps Volumes for PersistentVolumes, and one whose Volume is of no handle.
+    #[test]
+    fn only_volumes_of_persistent_volumes_are_for_pods() {
+        let wanted = wanted();
+        let elsewhere = Asked { namespace: "team", volume: "data", ..asked(&wanted) };
+        let Entitled::No(why) = judge(elsewhere, &found()) else { panic!("a Volume of namespace team") };
+        assert!(why.contains("Volume team/data") && why.contains("in namespace moor"), "{why}");
+        let unknown = Asked { handle_name: None, ..asked(&wanted) };
+        assert!(matches!(judge(unknown, &found()), Entitled::No(_)));
+    }
+
+    #[test]
+    fn objects_are_read_as_kubernetes_writes_them() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "web-0", "uid": "u" },
+            "spec": { "nodeName": "n", "containers": [], "volumes": [
+                { "name": "data", "persistentVolumeClaim": { "claimName": "data-web-0" } },
+                { "name": "scratch", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } },
+                { "name": "none", "emptyDir": {} }] },
+            "status": { "phase": "Running" },
+        }))
+        .unwrap();
+        let seen = PodSeen::of(&pod);
+        assert_eq!(seen.claims, ["data-web-0", "web-0-scratch"]);
+        assert_eq!((seen.ephemeral.as_slice(), seen.ended), (&["web-0-scratch".to_owned()][..], false));
+        for phase in ["Succeeded", "Failed"] {
+            let mut ended = pod.clone();
+            ended.status.as_mut().unwrap().phase = Some(phase.into());
+            assert!(PodSeen::of(&ended).ended);
+        }
+        let claim = |phase: &str| -> PersistentVolumeClaim {
+            serde_json::from_value(serde_json::json!({
+                "metadata": { "name": "c", "uid": "u", "ownerReferences": [
+                    { "apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "other" },
+                    { "apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "own", "controller": true }] },
+                "spec": { "volumeName": "pv" }, "status": { "phase": phase },
+            }))
+            .unwrap()
+        };
+        assert_eq!(PersistentVolumeClaimSeen::of(&claim("Pending")).volume, "", "it is not bound yet");
+        let bound = PersistentVolumeClaimSeen::of(&claim("Bound"));
+        assert_eq!((bound.volume.as_str(), bound.pod_uid.as_deref()), ("pv", Some("own")));
     }
 }

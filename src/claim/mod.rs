@@ -23,5 +23,6 @@ mod without_lock;
 pub mod writer;
 
 pub use admission::{Grant, Verdict, admit};
+pub use entitled::Entitled;
 pub use observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 pub use reason::{Holder, Waiting};

@@ -2,9 +2,10 @@
 
 use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
+use crate::api::conditions::{READY, Reason};
 use crate::api::volume::Segments;
 use crate::api::{AccessMode, AttachmentMode, AttachmentUid, ClaimState, ClaimUid, VolumeClaim};
-use crate::attachment::{AttachmentSeen, HandleSeen};
+use crate::attachment::{AttachmentSeen, HandleSeen, StagedAs};
 use crate::plugin::allow::NotAllowed;
 
 /// A claim as a decision sees it.
@@ -40,6 +41,12 @@ pub struct ClaimSeen {
     pub yielded: Option<AttachmentUid>,
     /// Whether it is a Pod's: it has spec.pod.
     pub of_pod: bool,
+    /// That Pod, as namespace/name.
+    pub pod: Option<String>,
+    /// With what a Pod's volume is to be staged, where nobody has staged it.
+    pub staged_as: StagedAs,
+    /// Why its Pod may not have the volume, as the claim says.
+    pub not_entitled: Option<String>,
 }
 
 impl ClaimSeen {
@@ -69,6 +76,12 @@ impl ClaimSeen {
             assignment: claim.spec.assignment.clone(),
             yielded: status.and_then(|s| s.yielded.clone()),
             of_pod: claim.spec.pod.is_some(),
+            pod: claim.spec.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),
+            staged_as: StagedAs {
+                flags: claim.spec.mount_options.as_ref().map(|o| o.mount_flags.clone()).unwrap_or_default(),
+                group: claim.spec.pod.as_ref().and_then(|pod| pod.volume_mount_group.clone()),
+            },
+            not_entitled: said_of_pod(claim),
         }
     }
 
@@ -106,6 +119,15 @@ impl ClaimSeen {
     }
 }
 
+/// Why the Pod of a claim may not have the volume, if that was said. Until it is granted only the controller writes what a
+/// claim says.
+fn said_of_pod(claim: &VolumeClaim) -> Option<String> {
+    let said = claim.status.iter().flat_map(|status| &status.conditions);
+    let mut said = said.filter(|_| claim.spec.pod.is_some() && claim.spec.assignment.is_none());
+    let refused = said.find(|c| c.type_ == READY && c.reason == Reason::PodNotEntitled.as_str())?;
+    Some(refused.message.clone())
+}
+
 /// The Volume as admission sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeSeen {
@@ -125,6 +147,10 @@ pub struct VolumeSeen {
     pub unprepared: Option<String>,
     /// Its driver attaches read-only where it is asked to: PUBLISH_READONLY.
     pub attaches_read_only: bool,
+    /// Whether it is never attached otherwise, whatever its claims do.
+    pub read_only: bool,
+    /// What its Plugin says of second targets on a node.
+    pub tolerates_second_target: Option<bool>,
 }
 
 /// A node that could take the volume.

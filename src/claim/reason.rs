@@ -1,6 +1,6 @@
 //! Why a claim waits, in words that name what is missing and what to do.
 
-use super::observed::{ForgottenSeen, Mount};
+use super::observed::{ClaimSeen, ForgottenSeen, Mount};
 use crate::api::conditions::Reason;
 use crate::api::instance::UNDO_FORGOTTEN;
 use crate::plugin::allow::NotAllowed;
@@ -10,15 +10,29 @@ use crate::plugin::allow::NotAllowed;
 pub struct Holder {
     /// A claim as namespace/name, or `Attachment/name` where no claim is known.
     pub who: String,
+    /// The Pod that such a claim was made for, as namespace/name.
+    pub pod: Option<String>,
     /// Node on which the volume is held.
     pub node: String,
     /// State of the holder; empty where that is not told.
     pub state: String,
 }
 
+impl Holder {
+    /// A claim that is in another one's way, on this node.
+    pub(super) fn of(claim: &ClaimSeen, node: &str) -> Self {
+        let (who, pod, state) = (claim.key(), claim.pod.clone(), claim.state_word());
+        Self { who, pod, node: node.to_owned(), state }
+    }
+}
+
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} on node {}", self.who, self.node)?;
+        write!(f, "{}", self.who)?;
+        if let Some(pod) = &self.pod {
+            write!(f, ", for Pod {pod},")?;
+        }
+        write!(f, " on node {}", self.node)?;
         if self.state.is_empty() { Ok(()) } else { write!(f, " ({})", self.state) }
     }
 }
@@ -50,6 +64,11 @@ pub enum Waiting {
     },
     /// Its namespace may not have what it asks for.
     NotAllowed(NotAllowed),
+    /// The Pod that it was made for has no right to the volume.
+    NotEntitled {
+        /// Why not.
+        why: String,
+    },
     /// The named node cannot take it.
     NodeNotUsable {
         /// Name of the node.
@@ -141,6 +160,7 @@ impl Waiting {
             Self::VolumeDeleted { .. } => Reason::VolumeDeleted,
             Self::UseNotListed { .. } => Reason::UseNotListed,
             Self::NotAllowed(_) => Reason::NotAllowed,
+            Self::NotEntitled { .. } => Reason::PodNotEntitled,
             Self::NodeNotUsable { .. } => Reason::NodeNotUsable,
             Self::NoNode => Reason::NoNode,
             Self::PluginNotReady { .. } => Reason::PluginNotReady,
@@ -171,7 +191,7 @@ impl Waiting {
             ),
             Self::NotAllowed(lack) => lack.message(),
             Self::NodeNotUsable { node, why } => format!("node {node}: {why}"),
-            Self::PluginNotReady { why } => why.clone(),
+            Self::PluginNotReady { why } | Self::NotEntitled { why } => why.clone(),
             Self::NoNode => "no node has a healthy node plugin, room, and a way to reach the volume".into(),
             Self::Held(holder) => {
                 format!("the volume is held by {holder}; it is granted to this claim when that is gone")
@@ -206,6 +226,7 @@ impl Waiting {
             | Self::VolumeDeleted { .. }
             | Self::UseNotListed { .. }
             | Self::NotAllowed(_)
+            | Self::NotEntitled { .. }
             | Self::NodeNotUsable { .. }
             | Self::NoNode
             | Self::PluginNotReady { .. }

@@ -38,5 +38,5 @@ pub(super) fn is_granted_on(claim: &ClaimSeen, node: &str) -> bool {
 pub(super) fn keeps_off(user: Option<&&ClaimSeen>) -> Result<(), Waiting> {
     let Some(user) = user else { return Ok(()) };
     let node = user.assignment.as_ref().map(|a| a.node_name.clone()).unwrap_or_default();
-    Err(Waiting::Held(Holder { who: user.key(), node, state: user.state_word() }))
+    Err(Waiting::Held(Holder::of(user, &node)))
 }

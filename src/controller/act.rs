@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::observe::Observed;
 use super::room::Locked;
-use super::{attachments, claims, handles, losses, volumes};
+use super::{attachments, claims, handles, losses, pods, volumes};
 use crate::k8s::ApiError;
 use crate::leader::LeaderStep;
 
@@ -43,6 +43,9 @@ async fn write(
         LeaderStep::MoveAttachment { attachment } => {
             attachments::move_to(ctx, seen.attachment(attachment)?, handle?.spec.controller.as_ref()?).await
         }
+        LeaderStep::DeleteClaim { claim } => pods::delete(ctx, seen.claim(claim)?).await,
+        LeaderStep::RefuseClaim { claim, why } => pods::refuse(ctx, seen.claim(claim)?, why.clone()).await,
+        LeaderStep::ImportVolume { claim } => pods::import(ctx, seen, seen.claim(claim)?).await,
         LeaderStep::CreateAttachment { claim, name, node } => {
             attachments::create(ctx, seen, seen.claim(claim)?, (name, node), locked).await
         }

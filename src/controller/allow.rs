@@ -15,22 +15,25 @@ pub(crate) struct Refused {
     pub(crate) claims: Vec<(ClaimUid, NotAllowed)>,
 }
 
+/// A Volume that moor keeps for PersistentVolumes says what administrators have written there, and a Pod's claim what kubelet
+/// has read there (`is_kept`).
 pub(crate) fn refused(
     known: &Known,
     namespace: &str,
     plugin: Option<&Plugin>,
     volume: Option<&Volume>,
     claims: &[Arc<VolumeClaim>],
+    is_kept: bool,
 ) -> Refused {
     // Without its labels as long as it has not been seen: then only its name counts, and its coming is an event.
     let seen = known.namespaces.get(namespace);
     let labels = seen.and_then(|n| n.metadata.labels.clone()).unwrap_or_default();
     let namespace = NamespaceSeen { name: namespace.to_owned(), labels };
-    let new = claims.iter().filter(|c| c.spec.assignment.is_none());
+    let new = claims.iter().filter(|c| c.spec.assignment.is_none() && c.spec.pod.is_none());
     // Without its Volume nothing is granted.
     let name = volume.map(|v| v.spec.plugin_name.as_str());
     Refused {
-        volume: volume.and_then(|v| allow::volume(plugin, &namespace, v)),
+        volume: volume.filter(|_| !is_kept).and_then(|v| allow::volume(plugin, &namespace, v)),
         claims: new
             .filter_map(|c| Some((ClaimUid::of(&c.metadata), allow::claim(plugin, name?, &namespace, c)?)))
             .collect(),

@@ -2,14 +2,14 @@
 
 use kube::api::ObjectMeta;
 
+use super::capabilities::{PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of};
 use super::context::Context;
 use super::key::Place;
-use super::observe::{
-    Observed, PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of,
-};
+use super::observe::Observed;
 use super::room::Locked;
 use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
-use crate::api::{Attachment, FINALIZER, VolumeClaim};
+use crate::api::capability::MountOptions;
+use crate::api::{Attachment, FINALIZER, Volume, VolumeClaim};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
 use crate::k8s::ApiError;
@@ -73,7 +73,8 @@ fn attachment_spec(
     let single_node_multi_writer =
         on_node_multi_writer && (!attach || controller_has(SINGLE_NODE_MULTI_WRITER));
     let mode = claim.spec.access_mode;
-    let shares_node = shares_node(mode, single_node_multi_writer, plugin.spec.tolerates_second_target);
+    let tolerates = plugin.spec.tolerates_second_target.unwrap_or(claim.spec.pod.is_some());
+    let shares_node = shares_node(mode, single_node_multi_writer, tolerates);
     let status = volume.status.as_ref()?;
     Some(AttachmentSpec {
         volume: volume.reference(),
@@ -91,8 +92,10 @@ fn attachment_spec(
             node_id: node_status.node_id.clone(),
             boot_id: node_status.boot_id.clone(),
             attachment_mode: claim.spec.attachment_mode,
-            read_only: attaches_read_only(&ClaimSeen::of(claim)) && controller_has(PUBLISH_READONLY),
-            mount_options: volume.spec.mount_options.clone().unwrap_or_default(),
+            read_only: (volume.spec.read_only || attaches_read_only(&ClaimSeen::of(claim)))
+                && controller_has(PUBLISH_READONLY),
+            mount_options: staged_with(volume, claim),
+            volume_mount_group: claim.spec.pod.as_ref().and_then(|pod| pod.volume_mount_group.clone()),
             volume_context: status.volume_context.clone(),
             secrets: volume.spec.secrets.clone().unwrap_or_default(),
             attach,
@@ -104,6 +107,17 @@ fn attachment_spec(
         },
         lost: None,
     })
+}
+
+/// How the volume is staged. What kubelet asks for a Pod with is more than what the PersistentVolume says: it adds the
+/// context of SELinux.
+fn staged_with(volume: &Volume, claim: &VolumeClaim) -> MountOptions {
+    let of_volume = volume.spec.mount_options.clone().unwrap_or_default();
+    if claim.spec.pod.is_none() {
+        return of_volume;
+    }
+    let of_claim = claim.spec.mount_options.clone().unwrap_or_default();
+    MountOptions { mount_flags: of_claim.mount_flags, ..of_volume }
 }
 
 /// Deletes an Attachment that nobody uses. Its finalizer keeps it until all is undone.

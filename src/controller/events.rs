@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::storage::v1::CSIDriver;
 
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME_HANDLE, node_of_lease};
 use super::key::Key;
 use super::known::Known;
 use super::{concern, forgotten, machines};
-use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::{AgentOnNode, Leftovers};
 use crate::k8s::Cache;
 use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
 use crate::plugin::change::Change;
+use crate::plugin::csi_driver::plugin_of;
 use crate::volume::handle_of;
 
 /// An object before or after an event; None where it was not there.
@@ -30,6 +32,7 @@ pub(crate) fn connect(known: &Arc<Known>) {
     on(known, &known.attachments, attachment_changed);
     on(known, &known.nodes, node_changed);
     on(known, &known.namespaces, namespace_changed);
+    on(known, &known.csi_drivers, csi_driver_changed);
     on(known, &known.lease_cache, lease_changed);
 }
 
@@ -101,14 +104,33 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
     // A status write of our own changes nothing for Volumes, nor for Plugins of the same driver.
     if before.map(|b| (&b.spec, &b.metadata.uid)) != after.map(|a| (&a.spec, &a.metadata.uid)) {
         let drivers: Vec<&str> = before.into_iter().chain(after).map(|p| p.driver_name()).collect();
-        for other in known.plugins.all().iter().filter(|other| drivers.contains(&other.driver_name())) {
-            let other = other.metadata.name.as_deref().unwrap_or_default();
-            concern::wake_all_of(known, other);
-            known.queue.sweep(Key::Plugin(other.to_owned()));
+        let at_kubelets: Vec<&str> =
+            before.into_iter().chain(after).filter_map(|p| p.kubelet_name()).collect();
+        for other in known.plugins.all() {
+            let other_name = other.metadata.name.clone().unwrap_or_default();
+            if drivers.contains(&other.driver_name()) {
+                concern::wake_all_of(known, &other_name);
+            } else if !other.kubelet_name().is_some_and(|name| at_kubelets.contains(&name)) {
+                continue;
+            }
+            known.queue.sweep(Key::Plugin(other_name));
         }
         concern::wake_all_of(known, name);
     }
     known.queue.sweep(Key::Plugin(name.to_owned()));
+}
+
+/// Somebody has made, changed or deleted the CSIDriver object of a Plugin, which kubelets heed at once.
+fn csi_driver_changed(known: &Known, before: State<'_, CSIDriver>, after: State<'_, CSIDriver>) {
+    for object in before.into_iter().chain(after) {
+        if let Some(plugin) = plugin_of(object) {
+            known.queue.add(Key::Plugin(plugin.to_owned()));
+        }
+        let name = object.metadata.name.as_deref();
+        for plugin in known.plugins.all().iter().filter(|plugin| plugin.kubelet_name() == name) {
+            known.queue.add(Key::Plugin(plugin.metadata.name.clone().unwrap_or_default()));
+        }
+    }
 }
 
 /// What a Plugin allows depends on the labels of a Namespace.
@@ -191,6 +213,9 @@ fn volume_changed(known: &Known, before: State<'_, Volume>, after: State<'_, Vol
 /// A claim asks for a pass over the Volume that it names, whether that exists or not.
 fn claim_changed(known: &Known, before: State<'_, VolumeClaim>, after: State<'_, VolumeClaim>) {
     if let Some(claim) = after.or(before) {
+        if after.is_none_or(|after| after.spec.assignment.is_some()) {
+            known.pods.forget(&ClaimUid::of(&claim.metadata));
+        }
         known.queue.add(Key::of_claim(claim));
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::storage::v1::CSIDriver;
 
 use super::caches::{self, BY_PLACE};
 use super::caution::Caution;
@@ -14,6 +15,7 @@ use super::gone::GoneObserver;
 use super::instances::InstancesByPlugin;
 use super::key::{Key, Place};
 use super::linger::Linger;
+use super::pod_looks::PodLooks;
 use super::room::Room;
 use super::unsettled::Unsettled;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -33,6 +35,7 @@ pub(crate) struct Known {
     pub(crate) nodes: Arc<Cache<LeanNode>>,
     /// The Namespaces, for their labels.
     pub(crate) namespaces: Arc<Cache<Namespace>>,
+    pub(crate) csi_drivers: Arc<Cache<CSIDriver>>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
     pub(crate) leases: LeaseObserver,
     pub(crate) caution: Arc<Caution>,
@@ -41,6 +44,7 @@ pub(crate) struct Known {
     pub(crate) linger: Linger,
     pub(crate) by_plugin: InstancesByPlugin,
     pub(crate) gone: GoneObserver,
+    pub(crate) pods: PodLooks,
     /// Namespace of the agents' Leases.
     pub(crate) namespace: String,
     /// Longest time that one CSI call may take (rule R2).
@@ -60,6 +64,7 @@ impl Known {
             attachments: Arc::new(caches::attachment_cache()),
             nodes: Arc::new(Cache::new(&["nodes"])),
             namespaces: Arc::new(Cache::new(&["namespaces"])),
+            csi_drivers: Arc::new(Cache::new(&["csidrivers"])),
             lease_cache: Arc::new(caches::lease_cache()),
             leases: LeaseObserver::default(),
             caution: Arc::default(),
@@ -68,6 +73,7 @@ impl Known {
             linger: Linger::new(lingers),
             by_plugin: InstancesByPlugin::default(),
             gone: GoneObserver::default(),
+            pods: PodLooks::default(),
             namespace,
             longest_call,
         }
@@ -83,6 +89,7 @@ impl Known {
         self.attachments.synced().await;
         self.nodes.synced().await;
         self.namespaces.synced().await;
+        self.csi_drivers.synced().await;
         // What has not been listed would look like an agent that has no Lease.
         self.lease_cache.synced().await;
     }

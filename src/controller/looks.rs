@@ -3,9 +3,9 @@
 use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
-use super::forgotten;
 use super::nodes::node_facts;
 use super::observe::Observed;
+use super::{forgotten, pods};
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentUid, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -87,6 +87,13 @@ pub(crate) async fn answer(
         }
         Look::EndedReports => {
             looked.reports_have_ended = Some(forgotten::have_ended(ctx, &seen.ended).await?);
+            Ok(false)
+        }
+        Look::Pod { claim } => {
+            let Some(object) = seen.claim(claim) else { return Ok(true) };
+            let entitled = pods::look(ctx, seen, object).await?;
+            ctx.pods.found(claim, seen.asked_handle(), &entitled);
+            looked.pods.insert(claim.clone(), entitled);
             Ok(false)
         }
         Look::Handle { name } => {

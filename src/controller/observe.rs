@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::allow::{Refused, refused};
 use super::caches::{BY_HANDLE, BY_OWNER, BY_VOLUME};
+use super::capabilities::{PUBLISH_UNPUBLISH, attaches_read_only, capabilities_of, unprepared};
 use super::controller_instances::controllers;
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
@@ -13,9 +14,8 @@ use super::known::Known;
 use super::linger::Lingering;
 use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};
 use super::unused;
-use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
-use crate::api::names::agent_lease_name;
-use crate::api::plugin::Roles;
+use crate::api::instance::{PluginInstanceStatus, Service};
+use crate::api::names::{agent_lease_name, handle_of_import};
 use crate::api::{
     Attachment, AttachmentUid, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle,
     VolumeState, lock,
@@ -24,19 +24,12 @@ use crate::attachment::loss::NodeFacts;
 use crate::attachment::same_node_id::attached_as;
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
-use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
+use crate::claim::{ClaimSeen, Entitled, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::heartbeat::Leftovers;
 use crate::k8s::Named;
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
 use crate::volume::{InstanceSeen, PluginSeen, driver_of_calls, handle_of};
-
-/// The capability that lets a driver take several targets of one volume on a node.
-pub(crate) const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
-/// The capability of a driver that attaches.
-pub(crate) const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
-/// The capability of a driver that attaches read-only where it is asked to.
-pub(crate) const PUBLISH_READONLY: &str = "PUBLISH_READONLY";
 
 /// One Volume with all that hangs on it.
 pub(crate) struct Observed {
@@ -81,11 +74,23 @@ pub(crate) struct Observed {
     pub(crate) driver_of_calls: Option<String>,
     /// What the Volume and its claims ask for and their namespace may not have.
     pub(crate) refused: Refused,
+    /// What was found of the Pods of waiting claims.
+    pub(crate) pods: BTreeMap<ClaimUid, Entitled>,
+    /// The name of the driver at kubelets, if moor keeps the Volume for PersistentVolumes of that name.
+    pub(crate) kept_as: Option<String>,
     /// Agents that report a mount of the handle from a node that is gone or off, as far as the caches know.
     pub(crate) ended: BTreeSet<Reporter>,
 }
 
 impl Observed {
+    /// Name of the VolumeHandle that a claim asks for: the Volume's, or the one that it is to be made for.
+    pub(crate) fn asked_handle(&self) -> Option<&str> {
+        match &self.volume {
+            Some(_) => self.handle_name.as_deref(),
+            None => handle_of_import(&self.key.name),
+        }
+    }
+
     /// The claim with this UID.
     pub(crate) fn claim(&self, uid: &ClaimUid) -> Option<&Arc<VolumeClaim>> {
         self.claims.iter().find(|c| c.metadata.uid.as_deref() == Some(&**uid))
@@ -139,6 +144,8 @@ impl Observed {
             volume_not_allowed: self.refused.volume.as_ref(),
             claims_not_allowed: &self.refused.claims,
             unused: &self.lingering.unused,
+            pods: &self.pods,
+            kept_as: self.kept_as.as_deref(),
             cautious: self.cautious,
             looked,
         }
@@ -223,6 +230,8 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
         uses: v.spec.capabilities.clone(),
         unprepared: unprepared(&v.spec.plugin_name, plugin.as_deref(), handle.as_deref(), &instances),
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
+        read_only: v.spec.read_only,
+        tolerates_second_target: plugin.as_ref().and_then(|p| p.spec.tolerates_second_target),
     });
     let caller = of_volume.and_then(|c| known.instances.get(&c.instance));
     let drivers =
@@ -231,21 +240,26 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let rejected = volume.as_deref().and_then(|v| rejected_name(v, driver_of_calls.as_deref()?));
     let reported = handle_name.as_ref().or(rejected.as_ref());
     let reported = reported.map(|name| reports(known, &instances, name)).unwrap_or_default();
+    let kept_as = kept_as(known, key, plugin.as_deref(), handle_name.as_deref());
+    let asked = if volume.is_some() { handle_name.as_deref() } else { handle_of_import(&key.name) };
     let attachments_seen: Vec<_> = attachments.iter().map(|a| AttachmentSeen::of(a)).collect();
-    let nodes = nodes(
-        known,
-        volume.as_deref(),
-        (&driver, handle_name.as_deref()),
-        &instances,
-        wanted.as_ref(),
-        &locks,
-    );
+    let storage = (driver.as_str(), handle_name.as_deref());
+    let nodes = nodes(known, volume.as_deref(), storage, &instances, wanted.as_ref(), &locks);
     Observed {
         lingering: unused::observe(known, key, (&attachments_seen, &claims_seen), &nodes),
+        pods: known.pods.known(&claims_seen, asked),
         cautious: known.caution.is_on(),
         driver_of_calls,
         key: key.clone(),
-        refused: refused(known, &key.namespace, plugin.as_deref(), volume.as_deref(), &claims),
+        refused: refused(
+            known,
+            &key.namespace,
+            plugin.as_deref(),
+            volume.as_deref(),
+            &claims,
+            kept_as.is_some(),
+        ),
+        kept_as,
         nodes,
         controllers: controllers(known, &instances, &controlling, &named, is_assigned),
         forgotten: reported.mounts.into_values().collect(),
@@ -273,67 +287,22 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     }
 }
 
+/// The name of the driver at kubelets, for a Volume that moor has made of a PersistentVolume: in its own namespace, where
+/// nobody else makes one of that name.
+fn kept_as(
+    known: &Known,
+    key: &VolumeKey,
+    plugin: Option<&Plugin>,
+    handle_name: Option<&str>,
+) -> Option<String> {
+    let is_import = key.namespace == known.namespace && handle_of_import(&key.name)? == handle_name?;
+    plugin?.kubelet_name().filter(|_| is_import).map(str::to_owned)
+}
+
 /// The name of a VolumeHandle of what CreateVolume made and nobody can use: by that it would be reported as mounted, and
 /// deleted.
 fn rejected_name(volume: &Volume, driver: &str) -> Option<String> {
     Some(lock::handle_name(lock::DriverVolume { driver, handle: &volume.rejected()?.volume_handle }))
-}
-
-/// Why no Attachment can be made yet: something that it would have to copy is not known, and whether the driver
-/// attaches is not to be guessed (trap B20).
-fn unprepared(
-    plugin_name: &str,
-    plugin: Option<&Plugin>,
-    handle: Option<&VolumeHandle>,
-    instances: &Instances,
-) -> Option<String> {
-    let Some(plugin) = plugin else {
-        return Some(format!(
-            "Plugin {plugin_name} does not exist, and without it nothing is attached; create it again"
-        ));
-    };
-    let controller = handle?.spec.controller.as_ref()?;
-    let instance = instances.named(&controller.instance);
-    let known = instance.and_then(|i| capabilities_of(i));
-    // Of two processes nothing is said of the one that is left out, which is not to be taken for one that does not attach.
-    let attaches = |c: &Capabilities| c.controller.is_empty() || c.controller_has(PUBLISH_UNPUBLISH);
-    if plugin.spec.roles == Roles::Node && known.is_none_or(attaches) {
-        return Some(format!(
-            "spec.roles of Plugin {plugin_name} is Node, which leaves out the Controller service that the volume is \
-             attached by; set it to All, or delete this claim"
-        ));
-    }
-    known.is_none().then(|| {
-        let (name, node) = (&controller.instance, &controller.agent);
-        if instance.and_then(|i| i.status.as_ref()).is_some_and(PluginInstanceStatus::has_no_controller) {
-            return format!(
-                "PluginInstance {name} on node {node}, which makes the volume's controller calls, runs its driver without \
-                 the Controller service; start it there with that service, or have it run on another node, to which the \
-                 calls then move"
-            );
-        }
-        format!(
-            "PluginInstance {name} on node {node} has not said what its driver can do; see `kubectl get plugininstances`"
-        )
-    })
-}
-
-/// Whether Attachments that only read are made so: as the instance of the handle's calls has said, which is also what they
-/// copy. What it said once still holds, whoever is healthy; what it has not said yet may be so.
-fn attaches_read_only(handle: Option<&VolumeHandle>, instances: &Instances) -> bool {
-    let Some(controller) = handle.and_then(|h| h.spec.controller.as_ref()) else { return false };
-    let said = instances.named(&controller.instance).and_then(|i| capabilities_of(i));
-    said.is_none_or(|capabilities| capabilities.controller_has(PUBLISH_READONLY))
-}
-
-/// What the driver behind a controller instance can do, once it has said so. Of one that was started anew without its
-/// Controller service nothing is said: that it names no capability of the service does not mean that it attaches nothing.
-pub(crate) fn capabilities_of(instance: &PluginInstance) -> Option<&Capabilities> {
-    let said = |status: &&PluginInstanceStatus| {
-        !status.capabilities.controller.is_empty()
-            || (status.is_healthy_for(Service::Controller) && !status.has_no_controller())
-    };
-    instance.status.as_ref().filter(said).map(|status| &status.capabilities)
 }
 
 /// The nodes that admission asks about: where the volume is and those that waiting claims name. None where a claim waits
@@ -386,7 +355,3 @@ fn is_unclean(known: &Known, instance: &PluginInstance, handle_name: &str) -> bo
         .get_in(Named { namespace: &known.namespace, name: &agent_lease_name(&instance.spec.agent) });
     lease.is_some_and(|lease| Leftovers::said_in(&lease).cover(handle_name))
 }
-
-#[cfg(test)]
-#[path = "observe_tests.rs"]
-mod tests;

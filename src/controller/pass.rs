@@ -43,8 +43,9 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                     continue;
                 }
                 drift::report(ctx, &seen).await;
-                let recheck = waits_for_others(&seen).then_some(RECHECK);
-                let recheck = recheck.into_iter().chain(seen.lingering.ends).min();
+                let others = waits_for_others(&seen).then_some(RECHECK);
+                let recheck = others.into_iter().chain(seen.lingering.ends);
+                let recheck = recheck.chain(ctx.pods.next(&seen.claims_seen)).min();
                 return match record::waiting(ctx, &seen, &verdicts).await {
                     Next::Done => recheck.map_or(Next::Done, Next::After),
                     Next::After(later) => Next::After(recheck.map_or(later, |recheck| recheck.min(later))),
@@ -85,7 +86,10 @@ async fn step(
     loop {
         let plan = plan(&seen.scene(&looked), verdicts);
         // Whoever else waits for room there need not wait for anything but the grant.
-        if !matches!(plan.step, LeaderStep::CreateAttachment { .. } | LeaderStep::Look(Look::EndedReports)) {
+        if !matches!(
+            plan.step,
+            LeaderStep::CreateAttachment { .. } | LeaderStep::Look(Look::EndedReports | Look::Pod { .. })
+        ) {
             *mutex = None;
         }
         if let LeaderStep::Look(look) = &plan.step {

@@ -4,22 +4,34 @@ use jiff::Timestamp;
 
 use super::caches::BY_PLUGIN;
 use super::context::Context;
+use super::csi_drivers;
 use super::nodes::is_in_service;
 use super::observe::is_selected;
 use crate::api::PluginInstance;
 use crate::api::conditions;
 use crate::k8s::{ApiError, Next};
-use crate::plugin::{aggregate, in_order, older};
+use crate::plugin::{aggregate, in_order, older, pods_served};
 
 /// Brings a Plugin's status up to date; writes only what differs.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
-    let Some(plugin) = ctx.plugins.get(name) else { return Next::Done };
+    let plugin = ctx.plugins.get(name);
+    let conflict = match csi_drivers::settle(ctx, name, plugin.as_deref()).await {
+        Ok(conflict) => conflict,
+        Err(ApiError::Conflict(_)) => return Next::Again,
+        Err(error) => {
+            tracing::warn!(plugin = name, %error, "cannot settle its CSIDriver");
+            return Next::Retry;
+        }
+    };
+    let Some(plugin) = plugin else { return Next::Done };
     let instances = ctx.instances.by_index(BY_PLUGIN, name);
-    let older = older(&plugin, &ctx.plugins.all());
+    let all = ctx.plugins.all();
+    let older = older(&plugin, &all);
     let selected = |i: &PluginInstance| is_selected(ctx, &plugin, i);
     let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref(), selected);
     let in_order = in_order(&plugin, &instances, selected, |i| is_in_service(ctx, i));
-    for desired in [ready, in_order] {
+    let pods = pods_served(&plugin, &all, &instances, conflict);
+    for desired in [ready, in_order, pods] {
         conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());
     }
     match ctx.writer.update_status(&ctx.plugins, &plugin, &status).await {

@@ -29,6 +29,7 @@ use crate::k8s::watch::{WentBack, watch};
 use crate::k8s::{Next, Writer, queue};
 use crate::metrics::{Metrics, PassLabels, QueueLabels, StateLabels};
 use crate::plugin::change::Change;
+use crate::plugin::is_kept_from_pods;
 use crate::shutdown::Shutdown;
 
 /// Why the controller ended.
@@ -143,6 +144,7 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.attachments), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.nodes), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.namespaces), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.csi_drivers), 0));
     all.spawn(watch(Api::namespaced(client(), namespace), None, leases, 0));
     all
 }
@@ -300,6 +302,8 @@ fn count(ctx: &Context) {
     use ClaimState::{Lost, NodeDetached, Pending, Ready, Taken};
     let depth = i64::try_from(ctx.queue.len()).unwrap_or(i64::MAX);
     ctx.metrics.queue_depth.get_or_create(&QueueLabels { queue: "volumes" }).set(depth);
+    let kept_from_pods = ctx.plugins.all().iter().filter(|plugin| is_kept_from_pods(plugin)).count();
+    ctx.metrics.plugins_kept_from_pods.set(i64::try_from(kept_from_pods).unwrap_or(i64::MAX));
     let mut states = HashMap::new();
     for claim in ctx.claims.all() {
         let state = claim.status.as_ref().map(|s| s.state).unwrap_or_default();

@@ -112,6 +112,16 @@ pub fn to_proto(
     }
 }
 
+/// The capability for a group that the driver gives the volume to (the node capability VOLUME_MOUNT_GROUP). A raw device has
+/// none.
+#[must_use]
+pub fn for_group(mut capability: wire::VolumeCapability, group: &str) -> wire::VolumeCapability {
+    if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
+        group.clone_into(&mut mount.volume_mount_group);
+    }
+    capability
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! The leader's steps towards what admission has granted, one write at a time.
 
 use super::look::Look;
+use super::pods::may_have;
 use super::scene::Scene;
 use super::step::LeaderStep;
 use crate::api::ClaimUid;
@@ -13,6 +14,11 @@ pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Optio
         Verdict::Grant(grant) => Some((claim, grant)),
         Verdict::Wait(_) => None,
     })?;
+    match scene.claims.iter().find(|c| c.uid == *claim).map(|claim| may_have(scene, claim)) {
+        Some(Err(look)) => return Some(LeaderStep::Look(look)),
+        Some(Ok(false)) | None => return None,
+        Some(Ok(true)) => {}
+    }
     match scene.reports_have_ended() {
         Err(look) => return Some(LeaderStep::Look(look)),
         Ok(false) => return None,

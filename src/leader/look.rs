@@ -6,7 +6,7 @@ use crate::api::attachment::ControllerRef;
 use crate::api::{AttachmentUid, ClaimUid};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
-use crate::claim::ClaimSeen;
+use crate::claim::{ClaimSeen, Entitled};
 use crate::volume::persistent_volume::{CsiSource, Naming};
 
 /// One live read.
@@ -44,6 +44,11 @@ pub enum Look {
     PersistentVolumes(CsiSource),
     /// GET the Nodes and Leases of all who reported a mount from a node that is gone or off.
     EndedReports,
+    /// GET the Pod of this claim, and its PersistentVolume with the PersistentVolumeClaim that it is bound to.
+    Pod {
+        /// UID of the claim.
+        claim: ClaimUid,
+    },
     /// GET the VolumeHandle of this name.
     Handle {
         /// Its name.
@@ -83,6 +88,8 @@ pub struct Looked {
     pub named_by: Option<Option<Naming>>,
     /// Answer to [`Look::EndedReports`]: whether all reports have ended.
     pub reports_have_ended: Option<bool>,
+    /// Answers to [`Look::Pod`], by UID of the claim.
+    pub pods: BTreeMap<ClaimUid, Entitled>,
     /// Answers to [`Look::Handle`]: UID of the Volume that owns the VolumeHandle, by name.
     pub owners: BTreeMap<String, Option<String>>,
 }

@@ -18,6 +18,7 @@ mod linger;
 mod look;
 mod lost;
 mod plan;
+mod pods;
 mod release;
 mod scene;
 mod step;

@@ -2,7 +2,7 @@
 
 use super::scene::Scene;
 use super::step::LeaderStep;
-use super::{closing, grants, lost, volume};
+use super::{closing, grants, lost, pods, volume};
 use crate::api::ClaimUid;
 use crate::claim::Verdict;
 use crate::volume::VolumeWaiting;
@@ -24,6 +24,7 @@ pub fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Plan {
     let step = lost::plan(scene)
         .or_else(|| closing::attachments(scene, verdicts))
         .or_else(|| closing::claims(scene))
+        .or_else(|| pods::plan(scene))
         .or_else(|| volume::mend(scene))
         .or_else(|| volume.step())
         .or_else(|| closing::misplaced(scene))

@@ -7,7 +7,7 @@ use crate::api::{AttachmentUid, ClaimUid, Volume};
 use crate::attachment::closing::Unused;
 use crate::attachment::loss::NodeFacts;
 use crate::attachment::{AttachmentSeen, HandleSeen};
-use crate::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, Verdict, VolumeSeen, admission};
+use crate::claim::{ClaimSeen, Entitled, ForgottenSeen, Mount, NodeSeen, Verdict, VolumeSeen, admission};
 use crate::plugin::allow::NotAllowed;
 use crate::volume::PluginSeen;
 use crate::volume::persistent_volume::CsiSource;
@@ -51,6 +51,10 @@ pub struct Scene<'a> {
     pub claims_not_allowed: &'a [(ClaimUid, NotAllowed)],
     /// What is remembered of the Attachments that nobody uses, by UID.
     pub unused: &'a BTreeMap<AttachmentUid, Unused>,
+    /// What live reads found a moment ago about the Pods of waiting claims, by UID of the claim.
+    pub pods: &'a BTreeMap<ClaimUid, Entitled>,
+    /// The name by which kubelets know the driver, if moor keeps this Volume for PersistentVolumes of that name.
+    pub kept_as: Option<&'a str>,
     /// etcd may have been restored (rule R7): what is not in the caches may have been.
     pub cautious: bool,
     /// What was read live after all of this was seen.
@@ -77,6 +81,11 @@ impl<'a> Scene<'a> {
             forgotten: self.forgotten,
             not_allowed: self.claims_not_allowed,
         }
+    }
+
+    /// Whether the Pod of a claim may have the volume, if somebody has looked.
+    pub(super) fn entitled(&self, claim: &ClaimSeen) -> Option<&'a Entitled> {
+        self.looked.pods.get(&claim.uid).or_else(|| self.pods.get(&claim.uid))
     }
 
     /// The VolumeHandle, if this very Volume owns it.

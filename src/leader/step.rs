@@ -56,6 +56,23 @@ pub enum LeaderStep {
         /// UID of the claim.
         claim: ClaimUid,
     },
+    /// Delete a claim whose Pod is gone, and that was never granted.
+    DeleteClaim {
+        /// UID of the claim.
+        claim: ClaimUid,
+    },
+    /// Write on a claim that its Pod may not have the volume.
+    RefuseClaim {
+        /// UID of the claim.
+        claim: ClaimUid,
+        /// Why not.
+        why: String,
+    },
+    /// Create the Volume of the PersistentVolume that a claim names.
+    ImportVolume {
+        /// UID of the claim.
+        claim: ClaimUid,
+    },
     /// Create an Attachment: the compare-and-swap that grants.
     CreateAttachment {
         /// UID of the claim that it is made for.

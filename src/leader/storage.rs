@@ -20,7 +20,7 @@ pub(super) fn make_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     let Some((volume, id)) = scene.volume.and_then(|volume| Some((volume, handle_of(volume)?))) else {
         return Ok(Due::Nothing);
     };
-    if let Some(named) = named_by(scene, volume, scene.of_driver(id))? {
+    if let Some(named) = kept_off_by(scene, volume, scene.of_driver(id))? {
         return keep_off(scene, volume, named);
     }
     // Attachments that outlived an earlier VolumeHandle still lock the storage: it starts closed behind them, with the
@@ -43,7 +43,7 @@ pub(super) fn contest_handle(scene: &Scene<'_>) -> Result<Due, Look> {
     if let Some(to) = heir_without_volume(scene) {
         return move_handle(scene, to);
     }
-    if let Some(named) = named_by(scene, volume, scene.of_driver(&handle.volume_handle))? {
+    if let Some(named) = kept_off_by(scene, volume, scene.of_driver(&handle.volume_handle))? {
         return keep_off(scene, volume, named);
     }
     if !handle.closing {
@@ -102,6 +102,12 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
         Some(named) => keep_off(scene, volume, named),
         None => Ok(Due::Step(LeaderStep::AllowDeletion(true))),
     }
+}
+
+/// As [`named_by`], for who is to lock the storage. A Volume that moor keeps for PersistentVolumes is theirs: all that name
+/// it share it. What they name under another name of the driver than kubelets come to moor with is somebody else's.
+fn kept_off_by<'a>(scene: &Scene<'a>, volume: &Volume, of: CsiSource) -> Result<Option<&'a Naming>, Look> {
+    if scene.kept_as == Some(of.driver.as_str()) { Ok(None) } else { named_by(scene, volume, of) }
 }
 
 /// The PersistentVolume that keeps this Volume off its storage. One that only may stand for the same does so for a handle

@@ -1,6 +1,7 @@
 //! The Volume and its VolumeHandle: what [`crate::volume::plan`] finds due, after the live reads that it asks for.
 
 use super::look::Look;
+use super::pods::may_have;
 use super::release::{free, give_up, remove_handle};
 use super::scene::Scene;
 use super::step::{Due, LeaderStep};
@@ -43,7 +44,11 @@ fn due(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> VolumeStep {
     let wanted_mode = if scene.handle.is_some_and(|handle| handle.closing) {
         admission::wanted_mode(&scene.admission())
     } else {
-        verdicts.iter().find_map(|(_, verdict)| match verdict {
+        // Nor does a claim whose Pod nobody has looked at yet end what others use.
+        let may = |uid: &ClaimUid| {
+            scene.claims.iter().any(|claim| claim.uid == *uid && may_have(scene, claim) == Ok(true))
+        };
+        verdicts.iter().filter(|(uid, _)| may(uid)).find_map(|(_, verdict)| match verdict {
             Verdict::Grant(Grant::SwitchMode { mode }) => Some(*mode),
             Verdict::Grant(_) | Verdict::Wait(_) => None,
         })
@@ -54,6 +59,7 @@ fn due(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> VolumeStep {
         plugin: scene.plugin,
         not_allowed: scene.volume_not_allowed.cloned(),
         same_driver: is_of_driver(volume, scene.driver),
+        adopts: scene.kept_as.is_some(),
         handle: scene.handle,
         in_use_by: scene.in_use_by(),
         wanted_mode,

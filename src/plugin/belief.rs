@@ -5,10 +5,19 @@
 //! is asked about, and whether its controller calls are wanted is up to the Plugin.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::api::names::{DriverOn, instance_name};
 use crate::api::plugin::ControllerNodes;
 use crate::api::{Plugin, PluginInstance};
+
+/// The name of an older Plugin that names the same driver, and so has it.
+#[must_use]
+pub fn older(plugin: &Plugin, all: &[Arc<Plugin>]) -> Option<String> {
+    let same = all.iter().filter(|p| p.driver_name() == plugin.driver_name());
+    let oldest = same.min_by_key(|p| p.age())?;
+    oldest.metadata.name.clone().filter(|_| oldest.age() < plugin.age())
+}
 
 /// Whether a PluginInstance counts: it has the name that the agent of its node gives to the instance of this driver.
 /// Any other counts nowhere: one node has one, and what is known of it cannot be split or doubled.

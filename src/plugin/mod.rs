@@ -7,25 +7,20 @@
 pub mod allow;
 mod belief;
 pub mod change;
+pub mod csi_driver;
 mod in_order;
+mod pods;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub use belief::{counts, may_control, twins};
+pub use belief::{counts, may_control, older, twins};
 pub use in_order::in_order;
+pub use pods::{is_kept_from_pods, pods_served, served_as};
 
 use crate::api::conditions::{Desired, Reason};
 use crate::api::instance::{Capabilities, Service};
 use crate::api::{Plugin, PluginInstance, PluginInstanceStatus, PluginStatus};
-
-/// The name of an older Plugin that names the same driver, and so has it.
-#[must_use]
-pub fn older(plugin: &Plugin, all: &[Arc<Plugin>]) -> Option<String> {
-    let same = all.iter().filter(|p| p.driver_name() == plugin.driver_name());
-    let oldest = same.min_by_key(|p| p.age())?;
-    oldest.metadata.name.clone().filter(|_| oldest.age() < plugin.age())
-}
 
 /// What a Plugin's status should say, without conditions, and its Ready condition. `older` is the Plugin that has its
 /// driver, `selected` what [`may_control`] says of the nodes of its instances.

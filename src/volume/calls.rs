@@ -50,7 +50,8 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
         (VolumeOperation::Create, VolumeState::Pending) => VolumeCall::Create,
         (VolumeOperation::Validate, VolumeState::Pending) if !deleted => VolumeCall::Validate,
         (VolumeOperation::Delete, VolumeState::Created | VolumeState::Ready) => VolumeCall::Delete,
-        (
+        (VolumeOperation::Adopt, _)
+        | (
             VolumeOperation::Create | VolumeOperation::Validate,
             VolumeState::Pending | VolumeState::Created | VolumeState::Ready | VolumeState::Deleted,
         )

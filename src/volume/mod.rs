@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod calls;
+pub mod import;
 pub mod instance;
 pub mod persistent_volume;
 pub mod plan;

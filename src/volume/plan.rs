@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Pending --Assign--> (agent: Create | Validate) --> Created --MakeHandle, ReportReady--> Ready
+//! Pending --Assign Adopt, MakeHandle, ReportReady--> Ready: a PersistentVolume has it, and nothing is called
 //! deleted: wait for Attachments --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
@@ -31,6 +32,8 @@ pub struct Seen<'a> {
     /// The instance that its own calls are assigned to is of the driver that would be asked now. It is not where the Plugin
     /// was made anew for another one, which knows other volumes by the same handles.
     pub same_driver: bool,
+    /// moor keeps the Volume for PersistentVolumes: by them Kubernetes has taken it, and no answer of the driver changes that.
+    pub adopts: bool,
     /// Its VolumeHandle, by the handle that status or spec names.
     pub handle: Option<&'a HandleSeen>,
     /// What still uses the volume: a claim or an Attachment, in words.
@@ -145,6 +148,7 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
             first_assignment(seen)
         }
         VolumeState::Pending if current.is_none() => handle_or_ready(seen),
+        VolumeState::Pending if assignment.operation == VolumeOperation::Adopt => handle_or_ready(seen),
         VolumeState::Pending => open_call(seen, assignment.operation, moved),
         VolumeState::Created => handle_or_ready(seen),
         VolumeState::Ready => open_handle(seen),
@@ -166,10 +170,9 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
         // A driver without Controller service: nothing can be created or validated, registering is all.
         return match (registers, seen.plugin.any_healthy) {
             (_, false) => VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs: "known" }),
-            (true, true) => VolumeStep::Assign(VolumeAssignment {
-                operation: VolumeOperation::Validate,
-                controller: None,
-            }),
+            (true, true) => {
+                VolumeStep::Assign(VolumeAssignment { operation: taken_by(seen), controller: None })
+            }
             (false, true) => VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin }),
         };
     }
@@ -180,8 +183,13 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
     if !registers && !seen.plugin.can_create {
         return VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin });
     }
-    let operation = if registers { VolumeOperation::Validate } else { VolumeOperation::Create };
+    let operation = if registers { taken_by(seen) } else { VolumeOperation::Create };
     VolumeStep::Assign(VolumeAssignment { operation, controller: Some(chosen) })
+}
+
+/// How a volume is taken that exists.
+fn taken_by(seen: &Seen<'_>) -> VolumeOperation {
+    if seen.adopts { VolumeOperation::Adopt } else { VolumeOperation::Validate }
 }
 
 /// The driver has the volume: its VolumeHandle comes before Ready.
@@ -310,7 +318,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         }
         // Made but not locked yet: without the lock another Volume could be using the same storage.
         (
-            Some(VolumeOperation::Create | VolumeOperation::Validate),
+            Some(VolumeOperation::Create | VolumeOperation::Validate | VolumeOperation::Adopt),
             VolumeState::Created | VolumeState::Ready,
         ) if storage_goes && (seen.handle.is_none() || !seen.same_driver) => {
             lock(seen, VolumeStep::MakeHandle)
@@ -325,10 +333,13 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         // The driver has nothing of it, or what it has stays or is another's.
         (None, _)
         | (
-            Some(VolumeOperation::Create | VolumeOperation::Validate),
+            Some(VolumeOperation::Create | VolumeOperation::Validate | VolumeOperation::Adopt),
             VolumeState::Created | VolumeState::Ready,
         )
-        | (Some(VolumeOperation::Validate | VolumeOperation::Delete), VolumeState::Pending)
+        | (
+            Some(VolumeOperation::Validate | VolumeOperation::Adopt | VolumeOperation::Delete),
+            VolumeState::Pending,
+        )
         | (Some(_), VolumeState::Deleted) => VolumeStep::FreeVolume,
     }
 }

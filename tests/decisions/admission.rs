@@ -4,6 +4,7 @@ mod fairness;
 mod forgotten;
 mod guards;
 mod line;
+mod pods;
 mod scene;
 mod table;
 mod without_lock;

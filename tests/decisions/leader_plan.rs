@@ -17,6 +17,7 @@ use super::observed::Observed;
 
 mod linger;
 mod live_looks;
+mod pods;
 mod properties;
 
 fn caller(agent: &str) -> ControllerRef {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use moor::api::plugin::Balancing;
-use moor::api::{AttachmentUid, Volume};
+use moor::api::{AttachmentUid, ClaimUid, Volume};
 use moor::attachment::closing::Unused;
 use moor::attachment::loss::NodeFacts;
 use moor::attachment::{AttachmentSeen, HandleSeen};
-use moor::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
+use moor::claim::{ClaimSeen, Entitled, ForgottenSeen, NodeSeen, VolumeSeen};
 use moor::leader::{Looked, Plan, Scene, plan};
 use moor::volume::{InstanceSeen, PluginSeen, driver_of_calls};
 
@@ -34,6 +34,8 @@ pub struct Observed {
     pub ended_reports: bool,
     pub unused: BTreeMap<AttachmentUid, Unused>,
     pub cautious: bool,
+    pub pods: BTreeMap<ClaimUid, Entitled>,
+    pub kept_as: Option<&'static str>,
 }
 
 impl Default for Observed {
@@ -57,6 +59,8 @@ impl Default for Observed {
             ended_reports: false,
             unused: BTreeMap::new(),
             cautious: false,
+            pods: BTreeMap::new(),
+            kept_as: None,
         }
     }
 }
@@ -97,6 +101,8 @@ impl Observed {
             claims_not_allowed: &[],
             unused: &self.unused,
             cautious: self.cautious,
+            pods: &self.pods,
+            kept_as: self.kept_as,
             looked,
         }
     }

@@ -34,6 +34,7 @@ struct Row {
     older_plugin: Option<&'static str>,
     not_allowed: Option<NotAllowed>,
     same_driver: bool,
+    adopts: bool,
     controllers: Vec<InstanceSeen>,
     names_controllers: bool,
     can_create: bool,
@@ -58,6 +59,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         older_plugin: None,
         not_allowed: None,
         same_driver: true,
+        adopts: false,
         controllers: vec![instance(&c1(), true, false)],
         names_controllers: false,
         can_create: true,
@@ -109,6 +111,7 @@ impl Row {
             },
             not_allowed: self.not_allowed.clone(),
             same_driver: self.same_driver,
+            adopts: self.adopts,
             handle: self.handle.as_ref(),
             in_use_by: self.in_use_by.clone(),
             wanted_mode: self.wanted_mode,
@@ -124,7 +127,7 @@ fn open_with(first: &ControllerRef) -> VolumeStep {
     VolumeStep::FinishClosing { mode: AccessMode::SingleNodeWriter, first_controller: Some(first.clone()) }
 }
 
-use VolumeOperation::{Create, Delete, Validate};
+use VolumeOperation::{Adopt, Create, Delete, Validate};
 use VolumeState::{Created, Deleted, Pending, Ready};
 
 #[test]
@@ -162,6 +165,27 @@ fn a_volume_that_is_not_allowed_is_not_assigned_and_one_that_was_stays() {
     let mut made = self::row(Created, Some(Create));
     made.not_allowed = Some(lack(Right::Create));
     assert_eq!(made.plan(), VolumeStep::MakeHandle);
+}
+
+/// Kubernetes has taken it, and no answer could take it away again.
+#[test]
+fn a_volume_of_a_persistent_volume_is_taken_without_a_call() {
+    let mut row = row(Pending, None).registered();
+    row.adopts = true;
+    let to = VolumeAssignment { operation: Adopt, controller: Some(c1()) };
+    assert_eq!(row.plan(), VolumeStep::Assign(to));
+    let mut taken = self::row(Pending, Some(Adopt)).registered();
+    assert_eq!(taken.plan(), VolumeStep::MakeHandle);
+    taken = taken.handle("v-uid", false);
+    assert_eq!(taken.plan(), VolumeStep::ReportReady);
+    let another = self::row(Pending, Some(Adopt)).registered().handle("other", false);
+    assert_eq!(another.plan(), VolumeStep::ContestHandle);
+    // Deleted before it was taken, and after: its storage stays.
+    assert_eq!(self::row(Pending, Some(Adopt)).registered().deleted().plan(), VolumeStep::FreeVolume);
+    let mut leaves = self::row(Ready, Some(Adopt)).registered().handle("v-uid", true).deleted();
+    assert_eq!(leaves.plan(), VolumeStep::RemoveHandle);
+    leaves.handle = None;
+    assert_eq!(leaves.plan(), VolumeStep::FreeVolume);
 }
 
 #[test]

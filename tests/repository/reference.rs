@@ -68,6 +68,7 @@ fn served() -> String {
         passes,
         claims,
         unreadable_objects,
+        plugins_kept_from_pods: _,
         panics: _,
         leading: _,
         folders_unanswered: _,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store, store};
@@ -137,6 +137,16 @@ impl Cluster {
         found.await.unwrap_or_else(|_| panic!("never happened: {what}; instead:\n{}", shows()))
     }
 
+    /// Removes all Pods, PersistentVolumeClaims and PersistentVolumes, finalizers or not.
+    pub async fn remove_pods_and_their_volumes(&self) {
+        let admin = &self.admin;
+        remove(&Api::<PersistentVolume>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        let pods = |ns: &str| Api::<Pod>::namespaced(admin.clone(), ns);
+        remove(&Api::<Pod>::all(admin.clone()), pods).await;
+        let claims = |ns: &str| Api::<PersistentVolumeClaim>::namespaced(admin.clone(), ns);
+        remove(&Api::<PersistentVolumeClaim>::all(admin.clone()), claims).await;
+    }
+
     /// Removes everything of moor that a case has left, finalizers or not, and its Nodes.
     pub async fn wipe(&self) {
         let admin = &self.admin;
@@ -146,8 +156,9 @@ impl Cluster {
         remove(&Api::<VolumeHandle>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<PluginInstance>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Plugin>::all(admin.clone()), |_| Api::all(admin.clone())).await;
-        remove(&Api::<CSIDriver>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Node>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        remove(&Api::<CSIDriver>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        self.remove_pods_and_their_volumes().await;
         let leases: Api<Lease> = Api::namespaced(admin.clone(), NAMESPACE);
         remove(&leases, |_| leases.clone()).await;
         // Cases give the same names to their own objects.
@@ -205,7 +216,9 @@ where
         let freed = serde_json::json!({"metadata": {"finalizers": null}});
         let result = one.patch(&name, &PatchParams::default(), &Patch::Merge(freed)).await;
         missing_is_fine(result.map(drop));
-        missing_is_fine(one.delete(&name, &DeleteParams::default()).await.map(drop));
+        // No kubelet is there to say that a Pod has ended.
+        let at_once = DeleteParams::default().grace_period(0);
+        missing_is_fine(one.delete(&name, &at_once).await.map(drop));
     }
 }
 

@@ -1,9 +1,11 @@
 //! kubelet, as far as it calls CSI drivers: finds the sockets in its folder, registers them, and makes the calls of
 //! kubernetes `pkg/volume/csi` with the deadlines, paths and directories that it uses.
 
+use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::storage::v1::CSIDriver;
@@ -21,7 +23,7 @@ use tonic::{Code, Request, Status};
 
 use super::cluster::missing_is_fine;
 use super::fake::DRIVER;
-use super::{LOOK, NAMESPACE, PATIENCE, Rig, volume};
+use super::{Cluster, LOOK, NAMESPACE, PATIENCE, Rig, SPACE, volume};
 
 /// kubelet's own deadline for a call (`csiTimeout`).
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -31,7 +33,11 @@ const BACKOFF: Duration = Duration::from_millis(500);
 /// The kubelet of a node.
 #[derive(Clone)]
 pub struct Kubelet {
+    cluster: Arc<Cluster>,
+    node: String,
     directory: PathBuf,
+    /// UIDs of the Pods that it has, by name.
+    pods: Arc<Mutex<BTreeMap<String, String>>>,
     /// Deadline of its calls.
     timeout: Duration,
 }
@@ -52,7 +58,13 @@ impl Rig {
     /// The kubelet of a node, which has registered the driver.
     pub async fn kubelet(&self, node: &str) -> Kubelet {
         self.make_csi_driver().await;
-        let kubelet = Kubelet { directory: self.kubelet_dir(node), timeout: TIMEOUT };
+        let kubelet = Kubelet {
+            cluster: self.cluster.clone(),
+            node: node.to_owned(),
+            directory: self.kubelet_dir(node),
+            pods: Arc::default(),
+            timeout: TIMEOUT,
+        };
         fs::create_dir_all(kubelet.directory.join("pods")).unwrap();
         let link = || kubelet.link();
         self.cluster.until(&format!("there is a socket for the kubelet of {node}"), link, String::new).await;
@@ -110,6 +122,8 @@ impl Rig {
     /// As [`Self::remove_for_pods`], of several.
     pub async fn remove_all_for_pods(&self, keys: &[&str]) {
         self.until_no_pod_claims().await;
+        // Storage that a PersistentVolume names is not deleted.
+        self.cluster.remove_pods_and_their_volumes().await;
         let api = self.volumes_for_pods();
         for key in keys {
             missing_is_fine(api.delete(key, &DeleteParams::default()).await.map(drop));
@@ -205,9 +219,32 @@ impl Kubelet {
         Ok(NodeClient::new(self.connect().await?))
     }
 
+    /// Has a Pod with a volume of this key come to the node, unless it is there: with the PersistentVolume and what is bound
+    /// to it.
+    async fn take(&self, pod: &str, key: &str) {
+        if self.pods.lock().unwrap().contains_key(pod) {
+            return;
+        }
+        self.cluster
+            .bind_once(
+                &format!("pv-{key}"),
+                key,
+                &json!({"driver": DRIVER, "volumeHandle": format!("vol-{key}")}),
+            )
+            .await;
+        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": key}}]);
+        let made = self.cluster.make_pod(pod, &self.node, &volumes).await;
+        self.pods.lock().unwrap().insert(pod.to_owned(), made.metadata.uid.unwrap());
+    }
+
+    /// UID of a Pod; its name for one that is not on the node.
+    pub fn uid(&self, pod: &str) -> String {
+        self.pods.lock().unwrap().get(pod).cloned().unwrap_or_else(|| pod.to_owned())
+    }
+
     /// Folder of a Pod.
     pub fn pod_dir(&self, pod: &str) -> PathBuf {
-        self.directory.join("pods").join(pod)
+        self.directory.join("pods").join(self.uid(pod))
     }
 
     /// Where a Pod has a volume.
@@ -235,8 +272,9 @@ impl Kubelet {
 
     /// The request of NodePublishVolume.
     pub fn publication(&self, pod: &str, key: &str) -> wire::NodePublishVolumeRequest {
+        let uid = self.uid(pod);
         let said =
-            [("pod.name", pod), ("pod.namespace", "default"), ("pod.uid", pod), ("ephemeral", "false")];
+            [("pod.name", pod), ("pod.namespace", SPACE), ("pod.uid", uid.as_str()), ("ephemeral", "false")];
         let context = said.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()));
         wire::NodePublishVolumeRequest {
             volume_id: format!("vol-{key}"),
@@ -250,6 +288,7 @@ impl Kubelet {
 
     /// NodePublishVolume.
     pub async fn publish(&self, pod: &str, key: &str) -> Result<(), Status> {
+        self.take(pod, key).await;
         let target = self.target(pod, key);
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         let answer = self.send(self.publication(pod, key)).await;

@@ -34,6 +34,7 @@ mod metrics;
 mod namespaces;
 mod nodes;
 mod objects;
+mod pods;
 mod process;
 mod proxy;
 mod rogue;

@@ -30,6 +30,7 @@ mod leaving;
 mod left_behind;
 mod linger;
 mod node_loss;
+mod pod_claims;
 mod read_only;
 mod restored;
 mod rogue;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         leases_apart::CASES,
         linger::CASES,
         node_loss::CASES,
+        pod_claims::CASES,
         read_only::CASES,
         rogue::CASES,
         state_disk::CASES,

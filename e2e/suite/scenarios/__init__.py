@@ -15,6 +15,7 @@ _MODULES = (
     "cost",
     "adoption",
     "mount_library",
+    "pods",
     "secrecy",
     "namespaces",
     "forgery",

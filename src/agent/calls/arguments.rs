@@ -7,7 +7,7 @@ use crate::api::claim::VolumeClaim;
 use crate::api::quantity::{self, QuantityError};
 use crate::api::{AccessMode, Attachment, AttachmentMode, Volume};
 use crate::attachment::record::Record;
-use crate::csi::capability::{SingleNode, to_proto};
+use crate::csi::capability::{SingleNode, for_group, to_proto};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{FollowUp, Secrets};
 use crate::volume::calls::{VolumeCall, id_to_delete};
@@ -29,13 +29,23 @@ pub enum ArgumentError {
     NoHandle,
 }
 
-/// How an Attachment's volume is used, for every call but NodePublishVolume.
-fn capability(attachment: &Attachment, flags: &[String]) -> wire::VolumeCapability {
+/// How an Attachment's volume is used, with these flags and for this group.
+fn capability(attachment: &Attachment, flags: &[String], group: Option<&str>) -> wire::VolumeCapability {
     let fixed = &attachment.spec.fixed;
     let modes =
         if fixed.single_node_multi_writer { SingleNode::SingleAndMulti } else { SingleNode::WriterOnly };
     let fs_type = fixed.mount_options.fs_type.as_deref();
-    to_proto(attachment.spec.access_mode, fixed.attachment_mode, fs_type, flags, modes)
+    let capability = to_proto(attachment.spec.access_mode, fixed.attachment_mode, fs_type, flags, modes);
+    match group {
+        Some(group) => for_group(capability, group),
+        None => capability,
+    }
+}
+
+/// How it is used in every call but NodePublishVolume.
+fn shared_capability(attachment: &Attachment) -> wire::VolumeCapability {
+    let fixed = &attachment.spec.fixed;
+    capability(attachment, &fixed.mount_options.mount_flags, fixed.volume_mount_group.as_deref())
 }
 
 /// ControllerPublishVolume for an Attachment.
@@ -45,7 +55,7 @@ pub fn controller_publish(attachment: &Attachment, secrets: Secrets) -> wire::Co
     wire::ControllerPublishVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
         node_id: fixed.node_id.clone(),
-        volume_capability: Some(capability(attachment, &fixed.mount_options.mount_flags)),
+        volume_capability: Some(shared_capability(attachment)),
         readonly: fixed.read_only,
         secrets: secrets.into_field(),
         volume_context: fixed.volume_context.clone(),
@@ -78,7 +88,7 @@ pub fn node_stage(
         volume_id: attachment.spec.volume_handle.clone(),
         publish_context: publish_context(attachment),
         staging_target_path: staging.seen_by_plugin(),
-        volume_capability: Some(capability(attachment, &fixed.mount_options.mount_flags)),
+        volume_capability: Some(shared_capability(attachment)),
         secrets: secrets.into_field(),
         volume_context: fixed.volume_context.clone(),
     }
@@ -102,13 +112,18 @@ pub fn node_publish(
     secrets: Secrets,
 ) -> FollowUp<wire::NodePublishVolumeRequest> {
     let fixed = &attachment.spec.fixed;
+    // A Pod's own, also beside Pods of other groups.
+    let group = match &claim.spec.pod {
+        Some(pod) => pod.volume_mount_group.as_deref(),
+        None => fixed.volume_mount_group.as_deref(),
+    };
     let request = wire::NodePublishVolumeRequest {
         volume_id: attachment.spec.volume_handle.clone(),
         publish_context: publish_context(attachment),
         // Empty if the driver does not stage.
         staging_target_path: if fixed.stage { staging.seen_by_plugin() } else { String::new() },
         target_path: target.seen_by_plugin(),
-        volume_capability: Some(capability(attachment, publish_flags(attachment, claim))),
+        volume_capability: Some(capability(attachment, publish_flags(attachment, claim), group)),
         readonly: claim.spec.read_only,
         secrets: secrets.into_field(),
         volume_context: fixed.volume_context.clone(),

@@ -52,6 +52,30 @@ fn attaching_and_staging_say_what_the_attachment_fixed() {
     assert_eq!(stage, node_stage(&attachment, &HostPath::recorded("/s"), Secrets::none()));
 }
 
+/// A volume is staged for the Pod that came first, and published for each with its own group.
+#[test]
+fn the_driver_gives_the_volume_to_the_group_of_a_pod() {
+    let group = |capability: Option<&wire::VolumeCapability>| match &capability.unwrap().access_type {
+        Some(AccessType::Mount(mount)) => mount.volume_mount_group.clone(),
+        _ => panic!("no file system"),
+    };
+    let (mut attachment, path) = (attachment(), HostPath::recorded("/p"));
+    let none = Secrets::none;
+    assert_eq!(group(node_stage(&attachment, &path, none()).volume_capability.as_ref()), "");
+    attachment.spec.fixed.volume_mount_group = Some("2000".into());
+    assert_eq!(group(node_stage(&attachment, &path, none()).volume_capability.as_ref()), "2000");
+    let published = |claim: &VolumeClaim| {
+        group(node_publish(&attachment, claim, &path, &path, none()).request.volume_capability.as_ref())
+    };
+    let mut of_pod = claim();
+    for own in [Some("3000"), None] {
+        let volume_mount_group = own.map(Into::into);
+        of_pod.spec.pod = Some(crate::api::claim::PodUse { volume_mount_group, ..Default::default() });
+        assert_eq!(published(&of_pod), own.unwrap_or_default());
+    }
+    assert_eq!(published(&claim()), "2000", "a user's claim has none of its own");
+}
+
 fn record() -> Record {
     let mut stored = crate::agent::records::store::tests::stored("a");
     stored.record.volume_handle = "vol".into();

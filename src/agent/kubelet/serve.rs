@@ -157,7 +157,7 @@ pub(crate) fn status(agent: &Agent, driver: &str) -> Option<KubeletStatus> {
     let facts = all.iter().find(|facts| Some(facts.name()) == wanted).or(all.first())?;
     let (registered, message) = match facts.registered() {
         Registered::Yes => (true, None),
-        Registered::NotYet => (false, Some("kubelet has not asked yet".to_owned())),
+        Registered::NotYet => (false, None),
         Registered::Refused(why) => (false, Some(why)),
     };
     Some(KubeletStatus { driver_name: facts.name().to_owned(), registered, message })

@@ -165,8 +165,11 @@ impl Served {
         self.kubelet_dir.join(SOCKETS).join(format!("{}.{extension}", lock::socket_name(name)))
     }
 
+    /// The `@` is for the HTTP server here. When kubelet registers a plugin it takes the path for the name of the host that
+    /// it calls, with `%2F` for each slash (grpc-go, `encodeAuthority`), and the name of a host has no percent sign: the
+    /// request would be refused before it is read. What stands before an `@` is no part of that name.
     fn link_of(&self, name: &str) -> PathBuf {
-        self.kubelet_dir.join(REGISTRY).join(format!("moor-{name}.sock"))
+        self.kubelet_dir.join(REGISTRY).join(format!("moor@{name}.sock"))
     }
 }
 

@@ -16,7 +16,7 @@ fn kept(state: VolumeState) -> Volume {
 }
 
 /// A Volume that is Ready and open, at an instance that works.
-fn open() -> Observed {
+pub fn open() -> Observed {
     Observed {
         volume: Some(kept(VolumeState::Ready)),
         volume_seen: Some(VolumeSeen { uid: "v".into(), ..fixtures::volume() }),

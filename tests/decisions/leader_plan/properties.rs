@@ -12,7 +12,7 @@ use super::super::model::arbitrary::{Scene, attachments, claims, scene};
 use super::{Observed, caller, instance, leaving, lock};
 use moor::api::VolumeState;
 use moor::api::volume::VolumeOperation;
-use moor::claim::ClaimSeen;
+use moor::claim::{ClaimSeen, Entitled};
 
 /// More looks than one step can need.
 const MOST_LOOKS: usize = 16;
@@ -53,6 +53,7 @@ struct Answers {
     locks: Vec<moor::attachment::AttachmentSeen>,
     exists: bool,
     caller: CallerNow,
+    entitled: Entitled,
 }
 
 prop_compose! {
@@ -62,8 +63,9 @@ prop_compose! {
         locks in attachments().boxed(),
         exists in any::<bool>(),
         caller in select(vec![CallerNow::MayCall, CallerNow::CutOff, CallerNow::Left]),
+        entitled in select(vec![Entitled::Yes, Entitled::PodGone, Entitled::No("no".into())]),
     ) -> Answers {
-        Answers { node, claims, locks, exists, caller }
+        Answers { node, claims, locks, exists, caller, entitled }
     }
 }
 
@@ -128,6 +130,7 @@ fn answer(answers: &Answers, look: Look, looked: &mut Looked) -> bool {
         Look::Owner => looked.owner_exists.replace(answers.exists).is_none(),
         Look::PersistentVolumes(_) => looked.named_by.replace(None).is_none(),
         Look::EndedReports => looked.reports_have_ended.replace(answers.exists).is_none(),
+        Look::Pod { claim } => looked.pods.insert(claim, answers.entitled.clone()).is_none(),
         Look::Handle { name } => {
             let owner = answers.exists.then(|| "volume".to_owned());
             looked.owners.insert(name, owner).is_none()
@@ -189,9 +192,18 @@ proptest! {
                 prop_assert!(observed.claims.iter().any(|c| c.uid == claim && c.deleted && c.held));
             }
             LeaderStep::CreateAttachment { claim, .. } | LeaderStep::AssignClaim { claim, .. } | LeaderStep::NameWriter { claim, .. } => {
-                prop_assert!(observed.claims.iter().any(|c| c.uid == claim && c.wants_grant()));
+                let granted = observed.claims.iter().find(|c| c.uid == claim && c.wants_grant());
+                prop_assert!(granted.is_some_and(|c| !c.of_pod || looked.pods.get(&claim) == Some(&Entitled::Yes)));
                 prop_assert!(!observed.ended_reports || looked.reports_have_ended == Some(true));
             }
+            LeaderStep::DeleteClaim { claim } => {
+                let ended = observed.claims.iter().find(|c| c.uid == claim && c.of_pod && c.assignment.is_none());
+                prop_assert!(ended.is_some() && looked.pods.get(&claim) == Some(&Entitled::PodGone));
+            }
+            LeaderStep::RefuseClaim { claim, why } => {
+                prop_assert_eq!(looked.pods.get(&claim), Some(&Entitled::No(why)));
+            }
+            LeaderStep::ImportVolume { .. } => prop_assert!(false, "its name is no import's"),
             LeaderStep::MoveHandle(to) => {
                 prop_assert!(to == caller("node-2") && dead(&caller("node-1").instance), "{:?}", looked.callers);
             }

@@ -10,7 +10,7 @@ use moor::api::handle::{Writer, WriterRef};
 use moor::api::{AccessMode, AttachmentMode, AttachmentState, AttachmentUid, ClaimState, ClaimUid};
 use moor::attachment::node_side::{self, LiveAttachment};
 use moor::attachment::record::{Done, Forgotten, Imprint, Lapse, Left, Record, TargetRecord};
-use moor::attachment::{AttachmentSeen, HandleSeen};
+use moor::attachment::{AttachmentSeen, HandleSeen, StagedAs};
 use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use proptest::option::of;
 use proptest::prelude::*;
@@ -80,9 +80,16 @@ pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
                 }),
                 yielded: yielded.map(Into::into),
                 of_pod,
+                pod: of_pod.then(|| "ns/pod".into()),
+                staged_as: staged_as(created == 1),
+                not_entitled: (of_pod && created == 2 && held).then(|| "not entitled".into()),
             }
         },
     )
+}
+
+fn staged_as(flagged: bool) -> StagedAs {
+    StagedAs { flags: flagged.then(|| "noatime".into()).into_iter().collect(), group: None }
 }
 
 pub fn claims() -> impl Strategy<Value = Vec<ClaimSeen>> {
@@ -119,6 +126,8 @@ prop_compose! {
             read_only,
             exclusive,
             lingers,
+            multi_writer: epoch == 2,
+            staged_as: staged_as(epoch == 3),
             state,
             lost,
         }
@@ -163,6 +172,7 @@ prop_compose! {
         (deleted, ready, prepared, attaches_read_only) in
             (prop::bool::weighted(0.1), prop::bool::weighted(0.9), prop::bool::weighted(0.9), any::<bool>()),
         uses in prop::collection::vec((mode(), attachment_mode()), 0..4),
+        (read_only, tolerates_second_target) in (prop::bool::weighted(0.1), of(any::<bool>())),
     ) -> VolumeSeen {
         let uses = uses.into_iter()
             .map(|(access_mode, attachment_mode)| VolumeUse { access_mode, attachment_mode });
@@ -175,6 +185,8 @@ prop_compose! {
             uses: uses.collect(),
             unprepared: (!prepared).then(|| "unprepared".into()),
             attaches_read_only,
+            read_only,
+            tolerates_second_target,
         }
     }
 }

@@ -58,6 +58,8 @@ pub enum LeaderDoes {
     /// The claim's node was lost.
     EndClaim(u8, Claim),
     Close(Uid),
+    /// The claim's Pod is gone.
+    DeleteClaim(u8),
     FreeAttachment(Att),
     FreeClaim(u8, Claim),
 }
@@ -141,6 +143,7 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
             let (c, seen) = claim(freed);
             LeaderDoes::FreeClaim(c, seen)
         }
+        LeaderStep::DeleteClaim { claim } => LeaderDoes::DeleteClaim(claim_of(claim)),
         LeaderStep::CreateAttachment { claim: first, name: lock, node } => {
             create(config, view, name, (claim_of(first), lock, node))
         }
@@ -172,6 +175,8 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
         LeaderStep::Rest
         | LeaderStep::Look(_)
         | LeaderStep::Abandon { .. }
+        | LeaderStep::RefuseClaim { .. }
+        | LeaderStep::ImportVolume { .. }
         | LeaderStep::AllowDeletion(_)
         | LeaderStep::RestoreStatus { .. }
         | LeaderStep::TellStorageLeft(_) => {
@@ -275,6 +280,7 @@ fn write(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
         LeaderDoes::Close(uid) => {
             state.delete_att(who, uid);
         }
+        LeaderDoes::DeleteClaim(c) => state.delete_claim(c),
         LeaderDoes::FreeAttachment(seen) => {
             state.free_att(who, &seen);
         }

@@ -4,7 +4,7 @@ use moor::api::AttachmentMode;
 use moor::api::capability::VolumeUse;
 use moor::attachment::closing::Unused;
 use moor::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
-use moor::claim::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
+use moor::claim::{ClaimSeen, Entitled, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use moor::leader::{CallerNow, Look, Looked};
 use moor::volume::InstanceSeen;
 
@@ -12,6 +12,7 @@ use super::super::fixtures;
 use super::super::observed::Observed;
 use super::config::{Config, NODES, instance_name, node_ids, node_name};
 use super::leader::{LeaderView, view};
+use super::pods::Kubelet;
 use super::seen::{NAMES, att_seen, claim_of, claim_seen, controller_ref, handle_seen};
 use super::seen::{node_uid, uid_name, uid_of, volume_uid};
 use super::state::{Actor, Att, State, Uid};
@@ -91,6 +92,11 @@ pub fn answer(config: &Config, state: &State, seen: &LeaderView, look: Look, loo
         // No stock stack is here.
         Look::PersistentVolumes(_) => looked.named_by = Some(None),
         Look::EndedReports => looked.reports_have_ended = Some(true),
+        Look::Pod { claim } => {
+            let gone =
+                matches!(state.kubelet[usize::from(claim_of(&claim))], Kubelet::Leaves | Kubelet::Gone);
+            looked.pods.insert(claim, if gone { Entitled::PodGone } else { Entitled::Yes });
+        }
         Look::Handle { name } => {
             let owner = state.handle.there.then(|| volume_uid(state.handle.owner));
             looked.owners.insert(name, owner);

@@ -73,8 +73,9 @@ proptest! {
                 let record = |uid: &str| record(uid).unwrap();
                 let recorded = &record(attachment).targets[uid];
                 let lost = freshest(&seen, attachment).is_some_and(|a| a.lost);
-                let ordered =
-                    record(attachment).forgotten.is_some() && seen.orders.contains(attachment);
+                // kubelet's word is an order about its own paths.
+                let ordered = seen.released.contains(uid)
+                    || record(attachment).forgotten.is_some() && seen.orders.contains(attachment);
                 let told = claim(uid).is_some_and(|c| c.deleted || c.state == ClaimState::Lost);
                 let absent = claim(uid).is_none_or(|c| c.uses() != Some(attachment));
                 prop_assert!(claim(uid).is_some() || seen.gone_claims.contains(uid) || ordered);

@@ -51,6 +51,7 @@ fn answer(state: &State, look: Look, looked: &mut Looked) {
         | Look::Users { .. }
         | Look::Attachment { .. }
         | Look::Claim { .. }
+        | Look::Pod { .. }
         | Look::EndedReports => unreachable!("{look:?}: there are no Attachments and no claims"),
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn what_kubelet_has_forgotten_is_swept(cluster: Arc<Cluster>) {
     kubelet.forget("pod-a");
     // That of the Pod that is there stays.
     rig.poll("the claim goes", || async { rig.pod_claims().await.len() == 1 }).await;
-    assert!(rig.pod_claims().await[0].spec.pod.as_ref().is_some_and(|pod| pod.uid == "pod-b"));
+    assert!(rig.pod_claims().await[0].spec.pod.as_ref().is_some_and(|pod| pod.name == "pod-b"));
     kubelet.unmount("pod-b", "other").await;
     for key in ["data", "other"] {
         kubelet.give_up(key).await;

@@ -1,4 +1,6 @@
-//! What is collected from the caches for one Volume.
+//! What an Attachment has to know of its driver.
+
+use std::sync::Arc;
 
 use super::*;
 use crate::api::attachment::ControllerRef;

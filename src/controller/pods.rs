@@ -1,0 +1,111 @@
+//! Claims that nodes' agents make for Pods: the live reads by which they are judged, and the Volumes that are made for them.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::Api;
+
+use super::claims;
+use super::context::Context;
+use super::known::Known;
+use super::observe::Observed;
+use crate::api::claim::PodUse;
+use crate::api::conditions::{Desired, Reason};
+use crate::api::lock::{self, DriverVolume};
+use crate::api::{ClaimUid, VolumeClaim, names};
+use crate::claim::Entitled;
+use crate::claim::entitled::{Asked, Found, PersistentVolumeClaimSeen, PersistentVolumeSeen, PodSeen, judge};
+use crate::k8s::ApiError;
+use crate::k8s::read::get_live;
+use crate::plugin::served_as;
+use crate::volume::import::{Place, volume_of};
+
+/// Looks whether the Pod of a claim is there and may have the volume.
+pub(crate) async fn look(ctx: &Context, seen: &Observed, claim: &VolumeClaim) -> Result<Entitled, ApiError> {
+    let (Some(pod), Some(node)) = (&claim.spec.pod, &claim.spec.node_name) else {
+        return Ok(Entitled::No("the claim says neither for which Pod it is nor on which node".into()));
+    };
+    let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &pod.namespace);
+    let (found, (volume, bound)) = tokio::try_join!(get_live(&pods, &pod.name), bound(ctx, pod))?;
+    let found = Found { pod: found.as_ref().map(PodSeen::of), volume, claim: bound };
+    let asked = Asked {
+        pod,
+        node,
+        namespace: &seen.key.namespace,
+        own_namespace: &ctx.namespace,
+        volume: &seen.key.name,
+        handle_name: seen.asked_handle(),
+    };
+    Ok(judge(asked, &found))
+}
+
+/// The PersistentVolume of a claim and the PersistentVolumeClaim that it is bound to.
+async fn bound(
+    ctx: &Context,
+    pod: &PodUse,
+) -> Result<(Option<PersistentVolumeSeen>, Option<PersistentVolumeClaimSeen>), ApiError> {
+    let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
+    let Some(volume) = get_live(&volumes, &pod.persistent_volume).await? else { return Ok((None, None)) };
+    let volume = PersistentVolumeSeen::of(&volume, |driver, id| handle_name(ctx, driver, id));
+    let Some(to) = &volume.bound_to else { return Ok((Some(volume), None)) };
+    let bound: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &to.namespace);
+    let bound = get_live(&bound, &to.name).await?;
+    Ok((Some(volume), bound.as_ref().map(PersistentVolumeClaimSeen::of)))
+}
+
+/// Name of the VolumeHandle of a volume, by the name under which kubelets know its driver.
+fn handle_name(known: &Known, kubelet_name: &str, id: &str) -> Option<String> {
+    let all = known.plugins.all();
+    let driver = served_as(kubelet_name, &all)?.driver_name();
+    Some(lock::handle_name(DriverVolume { driver, handle: id }))
+}
+
+/// Makes the Volume of the PersistentVolume that a claim names.
+pub(crate) async fn import(ctx: &Context, seen: &Observed, claim: &VolumeClaim) -> Result<bool, ApiError> {
+    let Some(pod) = &claim.spec.pod else { return Ok(false) };
+    let name = &pod.persistent_volume;
+    let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
+    // It may have changed since it was looked at, and is then looked at anew.
+    let Some(found) = get_live(&volumes, name).await? else { return Ok(look_anew(ctx, claim)) };
+    let csi = found.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+    let all = ctx.plugins.all();
+    let plugin = csi.and_then(|csi| Some((csi, served_as(&csi.driver, &all)?)));
+    let Some((csi, plugin)) = plugin else { return Ok(look_anew(ctx, claim)) };
+    let of = DriverVolume { driver: plugin.driver_name(), handle: &csi.volume_handle };
+    let handle_name = lock::handle_name(of);
+    if names::imported_volume(&handle_name) != seen.key.name {
+        return Ok(look_anew(ctx, claim));
+    }
+    let plugin = plugin.metadata.name.as_deref().unwrap_or_default();
+    let place = Place { namespace: &ctx.namespace, plugin, handle_name: &handle_name };
+    let Some(volume) = volume_of(&found, place) else { return Ok(look_anew(ctx, claim)) };
+    match ctx.writer.create_in(&ctx.volumes, &volume).await {
+        Ok(is_new) => {
+            if is_new {
+                tracing::info!(persistent_volume = name, volume = seen.key.name, "taken up");
+            }
+            Ok(true)
+        }
+        Err(error @ ApiError::Invalid { .. }) => {
+            refuse(ctx, claim, format!("PersistentVolume {name} cannot be taken up: {error}")).await
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// What was found does not hold any more.
+fn look_anew(ctx: &Context, claim: &VolumeClaim) -> bool {
+    ctx.pods.forget(&ClaimUid::of(&claim.metadata));
+    true
+}
+
+/// Says on a claim that its Pod may not have the volume. Its agent deletes it.
+pub(crate) async fn refuse(ctx: &Context, claim: &VolumeClaim, why: String) -> Result<bool, ApiError> {
+    tracing::warn!(claim = claim.metadata.name, "not granted: {why}");
+    claims::say(ctx, claim, &Desired::new(Reason::PodNotEntitled, why), |_| {}).await
+}
+
+/// Deletes a claim whose Pod is gone: kubelet's call for it ends.
+pub(crate) async fn delete(ctx: &Context, claim: &VolumeClaim) -> Result<bool, ApiError> {
+    ctx.writer.delete_in(&ctx.claims, claim).await?;
+    tracing::info!(claim = claim.metadata.name, "deleted: its Pod is gone");
+    Ok(true)
+}

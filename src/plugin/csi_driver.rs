@@ -1,0 +1,248 @@
+//! The CSIDriver object of a Plugin, which tells kubelets and the scheduler how its volumes are served to Pods.
+//!
+//! kubelet calls moor for a volume only if the object says that nothing has to be attached by a VolumeAttachment: moor
+//! attaches in kubelet's own call. That cannot be changed in an object that is there, and who has made it otherwise may have
+//! an external-attacher at work. So such an object is told of, and replaced only if the Plugin says so.
+
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, TokenRequest};
+use kube::api::ObjectMeta;
+
+use crate::api::Plugin;
+use crate::api::kubernetes::FsGroupPolicy;
+
+/// The label of a CSIDriver that moor has made: the name of the Plugin.
+pub const PLUGIN: &str = "moor.dev/plugin";
+
+/// Volumes that live longer than a Pod. Kubernetes' own word.
+const PERSISTENT: &str = "Persistent";
+
+/// What is to be done about one CSIDriver object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CsiDriverStep {
+    /// Nothing: it is as it should be, or not moor's.
+    Nothing,
+    /// Create it.
+    Create(Box<CSIDriver>),
+    /// Write it as this.
+    Correct(Box<CSIDriver>),
+    /// Delete it; the next look creates it anew.
+    Delete,
+    /// It is another one's and stays, in words.
+    Conflict(String),
+}
+
+/// Plans for the CSIDriver object of this name. `plugin` is the Plugin that is served to Pods under it, if one is.
+#[must_use]
+pub fn plan(name: &str, plugin: Option<&Plugin>, found: Option<&CSIDriver>) -> CsiDriverStep {
+    match (plugin, found) {
+        (None, Some(found)) if is_ours(found) => CsiDriverStep::Delete,
+        (None, _) => CsiDriverStep::Nothing,
+        (Some(plugin), None) => CsiDriverStep::Create(Box::new(new_of(name, plugin))),
+        (Some(_), Some(found)) if found.metadata.deletion_timestamp.is_some() => CsiDriverStep::Nothing,
+        (Some(plugin), Some(found)) => match contradiction(name, plugin, found) {
+            Some(_) if plugin.spec.kubernetes.csi_driver.replace => CsiDriverStep::Delete,
+            Some(words) => CsiDriverStep::Conflict(words),
+            None => correct(plugin, found),
+        },
+    }
+}
+
+/// Whether moor has made the object.
+#[must_use]
+pub fn is_ours(found: &CSIDriver) -> bool {
+    plugin_of(found).is_some()
+}
+
+/// The Plugin that the object was made for, if moor has made it.
+#[must_use]
+pub fn plugin_of(found: &CSIDriver) -> Option<&str> {
+    found.metadata.labels.as_ref()?.get(PLUGIN).map(String::as_str)
+}
+
+/// What an object that is there says otherwise than moor needs it and can never be changed, with what ends it.
+fn contradiction(name: &str, plugin: &Plugin, found: &CSIDriver) -> Option<String> {
+    let attaches = found.spec.attach_required != Some(false);
+    // Without the field it is Persistent alone.
+    let modes = found.spec.volume_lifecycle_modes.as_deref().unwrap_or_default();
+    let serves = modes.is_empty() || modes.iter().any(|mode| mode == PERSISTENT);
+    let what = match (attaches, serves) {
+        (true, _) => {
+            "attachRequired true, so kubelets wait for VolumeAttachments, which moor does not serve, and new Pods that use the \
+             driver do not start"
+        }
+        (false, false) => {
+            "volumeLifecycleModes without Persistent, so kubelets take no PersistentVolume of the driver"
+        }
+        (false, true) => return None,
+    };
+    let plugin = plugin.metadata.name.as_deref().unwrap_or_default();
+    let patch = r#"{"spec":{"kubernetes":{"csiDriver":{"replace":true}}}}"#;
+    Some(format!(
+        "CSIDriver {name}, which moor has not made, says {what}. It cannot be changed, only made anew: end the driver's \
+         external-attacher, then either `kubectl delete csidriver {name}`, and moor makes its own, or, to have it replaced \
+         whenever it comes back, `kubectl patch plugin {plugin} --type merge -p '{patch}'`"
+    ))
+}
+
+/// Puts right what can be changed. Who has made the object keeps it.
+fn correct(plugin: &Plugin, found: &CSIDriver) -> CsiDriverStep {
+    let wanted = spec_of(plugin);
+    let mut corrected = found.clone();
+    let spec = &mut corrected.spec;
+    spec.pod_info_on_mount = wanted.pod_info_on_mount;
+    spec.fs_group_policy.clone_from(&wanted.fs_group_policy);
+    spec.se_linux_mount = wanted.se_linux_mount;
+    spec.requires_republish = wanted.requires_republish;
+    spec.storage_capacity = wanted.storage_capacity;
+    // The API server keeps no empty list.
+    let tokens = |spec: &CSIDriverSpec| spec.token_requests.clone().unwrap_or_default();
+    if tokens(&wanted) != tokens(spec) {
+        spec.token_requests = wanted.token_requests;
+    }
+    if is_ours(found) {
+        corrected.metadata.labels.get_or_insert_default().extend(labels_of(plugin));
+    }
+    if corrected == *found { CsiDriverStep::Nothing } else { CsiDriverStep::Correct(Box::new(corrected)) }
+}
+
+fn labels_of(plugin: &Plugin) -> [(String, String); 2] {
+    let name = plugin.metadata.name.clone().unwrap_or_default();
+    [(PLUGIN.to_owned(), name), ("app.kubernetes.io/managed-by".to_owned(), "moor".to_owned())]
+}
+
+fn new_of(name: &str, plugin: &Plugin) -> CSIDriver {
+    CSIDriver {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels_of(plugin).into()),
+            ..ObjectMeta::default()
+        },
+        spec: spec_of(plugin),
+    }
+}
+
+/// As moor needs it, and as the Plugin says.
+fn spec_of(plugin: &Plugin) -> CSIDriverSpec {
+    let said = &plugin.spec.kubernetes.csi_driver;
+    let policy = match said.fs_group_policy {
+        FsGroupPolicy::ReadWriteOnceWithFSType => "ReadWriteOnceWithFSType",
+        FsGroupPolicy::File => "File",
+        FsGroupPolicy::None => "None",
+    };
+    let tokens: Vec<TokenRequest> = said
+        .token_requests
+        .iter()
+        .map(|t| TokenRequest { audience: t.audience.clone(), expiration_seconds: t.expiration_seconds })
+        .collect();
+    CSIDriverSpec {
+        attach_required: Some(false),
+        pod_info_on_mount: Some(true),
+        volume_lifecycle_modes: Some(vec![PERSISTENT.to_owned()]),
+        fs_group_policy: Some(policy.to_owned()),
+        se_linux_mount: Some(said.se_linux_mount),
+        requires_republish: Some(said.requires_republish),
+        token_requests: (!tokens.is_empty()).then_some(tokens),
+        // With true the scheduler places no Pod before it finds CSIStorageCapacity objects, and moor makes none.
+        storage_capacity: Some(false),
+        ..CSIDriverSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::kubernetes;
+    use crate::api::plugin::PluginSpec;
+
+    const NAME: &str = "driver.example.com";
+
+    fn plugin(change: impl FnOnce(&mut kubernetes::CsiDriver)) -> Plugin {
+        let mut plugin = Plugin::new("p", PluginSpec::default());
+        change(&mut plugin.spec.kubernetes.csi_driver);
+        plugin
+    }
+
+    fn made(plugin: &Plugin) -> CSIDriver {
+        match plan(NAME, Some(plugin), None) {
+            CsiDriverStep::Create(made) => *made,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As somebody else makes one, with what the API server adds.
+    fn foreign(attach_required: bool) -> CSIDriver {
+        let mut found = made(&plugin(|_| {}));
+        found.metadata.labels = None;
+        found.spec.attach_required = Some(attach_required);
+        found
+    }
+
+    #[test]
+    fn it_says_what_moor_needs_and_what_the_plugin_says() {
+        let token = kubernetes::TokenRequest { audience: "vault".into(), expiration_seconds: Some(600) };
+        let plugin = plugin(|said| {
+            (said.fs_group_policy, said.requires_republish) = (FsGroupPolicy::File, true);
+            said.token_requests = vec![token];
+        });
+        let made = made(&plugin);
+        assert_eq!((made.spec.attach_required, made.spec.pod_info_on_mount), (Some(false), Some(true)));
+        assert_eq!(made.spec.fs_group_policy.as_deref(), Some("File"));
+        assert_eq!((made.spec.requires_republish, made.spec.storage_capacity), (Some(true), Some(false)));
+        assert_eq!(made.spec.token_requests.as_ref().unwrap()[0].audience, "vault");
+        assert!(is_ours(&made) && plugin_of(&made) == Some("p"));
+        assert_eq!(plan(NAME, Some(&plugin), Some(&made)), CsiDriverStep::Nothing);
+    }
+
+    #[test]
+    fn what_can_be_changed_is_put_right_whoever_has_made_it() {
+        let plugin = plugin(|_| {});
+        let mut found = foreign(false);
+        found.spec.pod_info_on_mount = Some(false);
+        found.spec.storage_capacity = Some(true);
+        found.spec.token_requests = Some(vec![TokenRequest::default()]);
+        let CsiDriverStep::Correct(corrected) = plan(NAME, Some(&plugin), Some(&found)) else {
+            panic!("nothing is put right");
+        };
+        assert_eq!(corrected.spec.pod_info_on_mount, Some(true));
+        assert_eq!((corrected.spec.storage_capacity, &corrected.spec.token_requests), (Some(false), &None));
+        assert!(!is_ours(&corrected), "its maker keeps it");
+        assert_eq!(plan(NAME, Some(&plugin), Some(&corrected)), CsiDriverStep::Nothing);
+        let mut of_another = made(&plugin);
+        of_another.metadata.labels.as_mut().unwrap().insert(PLUGIN.into(), "before".into());
+        let CsiDriverStep::Correct(taken) = plan(NAME, Some(&plugin), Some(&of_another)) else {
+            panic!("that of an earlier Plugin is not taken over");
+        };
+        assert_eq!(plugin_of(&taken), Some("p"));
+    }
+
+    #[test]
+    fn what_cannot_be_changed_is_told_or_replaced() {
+        let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&foreign(true))) else {
+            panic!("it is not told");
+        };
+        for part in [
+            "attachRequired true",
+            "`kubectl delete csidriver driver.example.com`",
+            "`kubectl patch plugin p ",
+        ] {
+            assert!(words.contains(part), "{words}");
+        }
+        let replaces = plugin(|said| said.replace = true);
+        assert_eq!(plan(NAME, Some(&replaces), Some(&foreign(true))), CsiDriverStep::Delete);
+        let mut ephemeral = foreign(false);
+        ephemeral.spec.volume_lifecycle_modes = Some(vec!["Ephemeral".into()]);
+        let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&ephemeral)) else {
+            panic!("it is not told");
+        };
+        assert!(words.contains("volumeLifecycleModes"), "{words}");
+        let unset = CSIDriver { spec: CSIDriverSpec::default(), ..foreign(true) };
+        assert!(matches!(plan(NAME, Some(&plugin(|_| {})), Some(&unset)), CsiDriverStep::Conflict(_)));
+    }
+
+    #[test]
+    fn only_its_own_goes_with_the_plugin() {
+        assert_eq!(plan(NAME, None, Some(&made(&plugin(|_| {})))), CsiDriverStep::Delete);
+        assert_eq!(plan(NAME, None, Some(&foreign(false))), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, None, None), CsiDriverStep::Nothing);
+    }
+}

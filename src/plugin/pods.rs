@@ -1,0 +1,170 @@
+//! Whether a Plugin's volumes are served to Pods, in words for its PodsServed condition.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::belief::{counts, older};
+use crate::api::conditions::{Desired, PODS, Reason, first_few};
+use crate::api::{Plugin, PluginInstance};
+
+/// Most nodes that are named; there may be any number.
+const MOST: usize = 4;
+
+/// The Plugin that is served to Pods under this name: of several the oldest, if it has its driver at all.
+#[must_use]
+pub fn served_as<'a>(name: &str, all: &'a [Arc<Plugin>]) -> Option<&'a Arc<Plugin>> {
+    let named = all.iter().filter(|plugin| plugin.kubelet_name() == Some(name));
+    named.min_by_key(|plugin| plugin.age()).filter(|plugin| older(plugin, all).is_none())
+}
+
+/// What the Plugin says of its volumes and Pods. `conflict` is what keeps its CSIDriver object from being as it should.
+#[must_use]
+pub fn pods_served(
+    plugin: &Plugin,
+    all: &[Arc<Plugin>],
+    instances: &[Arc<PluginInstance>],
+    conflict: Option<String>,
+) -> Desired {
+    let Some(name) = plugin.kubelet_name() else {
+        let why = "spec.kubernetes.enabled is false, or spec.roles leaves the Node service out";
+        return Desired::new(Reason::PodsNotServed, why);
+    };
+    let own = plugin.metadata.name.as_deref();
+    let serves = served_as(name, all).and_then(|plugin| plugin.metadata.name.as_deref());
+    if serves != own {
+        let named = all.iter().filter(|plugin| plugin.kubelet_name() == Some(name));
+        let oldest =
+            named.min_by_key(|plugin| plugin.age()).filter(|plugin| plugin.metadata.name.as_deref() != own);
+        let other = oldest.and_then(|plugin| plugin.metadata.name.clone()).or_else(|| older(plugin, all));
+        let message = format!(
+            "Plugin {} is older and has the driver, or its name at kubelets, {name}; delete one of the two, or change \
+             spec.kubernetes.driverName of one",
+            other.unwrap_or_default()
+        );
+        return Desired::new(Reason::PodsServedByOther, message);
+    }
+    if let Some(conflict) = conflict {
+        return Desired::new(Reason::CSIDriverConflict, conflict);
+    }
+    match refused(plugin, name, instances) {
+        Some((nodes, why)) => Desired::new(
+            Reason::KubeletNameTaken,
+            format!(
+                "on node {nodes} kubelet does not take moor's socket for driver {name}: {why}; end the driver's \
+                 node-driver-registrar there, or set spec.kubernetes.driverName to a name of its own"
+            ),
+        ),
+        None => Desired::new(Reason::PodsServed, format!("Pods use its volumes by CSIDriver {name}")),
+    }
+}
+
+/// Whether the Plugin says that Pods do not get its volumes, though it is to serve them.
+#[must_use]
+pub fn is_kept_from_pods(plugin: &Plugin) -> bool {
+    let kept = [Reason::CSIDriverConflict, Reason::KubeletNameTaken].map(Reason::as_str);
+    let mut said = plugin.status.iter().flat_map(|status| &status.conditions);
+    said.any(|said| said.type_ == PODS && kept.contains(&said.reason.as_str()))
+}
+
+/// The nodes whose kubelets have refused moor's socket, a few by name, and the words of the first.
+fn refused(plugin: &Plugin, name: &str, instances: &[Arc<PluginInstance>]) -> Option<(String, String)> {
+    let counted = instances.iter().filter(|instance| counts(instance, plugin.driver_name()));
+    let refused: BTreeSet<(&str, &str)> = counted
+        .filter_map(|instance| {
+            let kubelet = instance.status.as_ref()?.kubelet.as_ref()?;
+            let message = kubelet.message.as_deref().filter(|_| !kubelet.registered)?;
+            (kubelet.driver_name == name).then_some((instance.spec.node_name.as_str(), message))
+        })
+        .collect();
+    let (_, why) = refused.first()?;
+    Some((first_few(refused.iter().map(|(node, _)| *node), MOST), (*why).to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::api::instance::{KubeletStatus, PluginInstanceSpec, PluginInstanceStatus};
+    use crate::api::names::{DriverOn, instance_name};
+    use crate::api::plugin::PluginSpec;
+
+    fn plugin(name: &str, second: i64, change: impl FnOnce(&mut PluginSpec)) -> Arc<Plugin> {
+        let mut plugin = Plugin::new(name, PluginSpec::default());
+        plugin.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
+        change(&mut plugin.spec);
+        Arc::new(plugin)
+    }
+
+    fn instance(node: &str, kubelet: Option<(bool, Option<&str>)>) -> Arc<PluginInstance> {
+        let spec = PluginInstanceSpec {
+            driver_name: "p".into(),
+            node_name: node.into(),
+            agent: node.into(),
+            ..PluginInstanceSpec::default()
+        };
+        let mut instance = PluginInstance::new(&instance_name(DriverOn { driver: "p", node }), spec);
+        let kubelet = kubelet.map(|(registered, message)| KubeletStatus {
+            driver_name: "p".into(),
+            registered,
+            message: message.map(Into::into),
+        });
+        instance.status = Some(PluginInstanceStatus { kubelet, ..PluginInstanceStatus::default() });
+        Arc::new(instance)
+    }
+
+    #[test]
+    fn of_plugins_with_one_name_at_kubelets_the_oldest_has_it() {
+        let alias = |spec: &mut PluginSpec| spec.kubernetes.driver_name = Some("first".into());
+        let all = [plugin("first", 1, |_| {}), plugin("second", 2, alias), plugin("third", 3, |_| {})];
+        let name = |of: &str| served_as(of, &all).and_then(|p| p.metadata.name.clone());
+        assert_eq!(
+            (name("first"), name("third"), name("second")),
+            (Some("first".into()), Some("third".into()), None)
+        );
+        let said = pods_served(&all[1], &all, &[], None);
+        assert!(
+            said.reason == Reason::PodsServedByOther && said.message.contains("Plugin first"),
+            "{said:?}"
+        );
+        // The younger one has the driver of an older one that does not serve Pods: it has it under no name.
+        let off = |spec: &mut PluginSpec| spec.kubernetes.enabled = false;
+        let same = |spec: &mut PluginSpec| spec.driver_name = Some("first".into());
+        let all = [plugin("first", 1, off), plugin("second", 2, same)];
+        assert_eq!(served_as("first", &all), None);
+        assert_eq!(pods_served(&all[0], &all, &[], None).reason, Reason::PodsNotServed);
+        let said = pods_served(&all[1], &all, &[], None);
+        assert!(
+            said.reason == Reason::PodsServedByOther && said.message.contains("Plugin first"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn kubelets_that_refuse_are_named_and_not_all_of_them() {
+        let all = [plugin("p", 1, |_| {})];
+        let said = |instances: &[_], conflict: Option<&str>| {
+            pods_served(&all[0], &all, instances, conflict.map(Into::into))
+        };
+        let well =
+            [instance("a", None), instance("b", Some((true, None))), instance("c", Some((false, None)))];
+        assert_eq!(said(&well, None).reason, Reason::PodsServed, "nobody has refused yet");
+        let refused: Vec<_> =
+            (0..9).map(|n| instance(&format!("n{n}"), Some((false, Some("taken"))))).collect();
+        let taken = said(&refused, None);
+        assert_eq!(taken.reason, Reason::KubeletNameTaken);
+        assert!(
+            taken.message.contains("n0, n1, n2, n3 and 5 more") && taken.message.contains("taken"),
+            "{taken:?}"
+        );
+        assert_eq!(said(&refused, Some("other")), Desired::new(Reason::CSIDriverConflict, "other"));
+        let says = |said: &Desired| {
+            let mut plugin = Plugin::clone(&all[0]);
+            let conditions = &mut plugin.status.get_or_insert_default().conditions;
+            crate::api::conditions::set(conditions, said, None, Timestamp::UNIX_EPOCH);
+            is_kept_from_pods(&plugin)
+        };
+        assert!(says(&taken) && says(&said(&well, Some("other"))) && !says(&said(&well, None)));
+    }
+}

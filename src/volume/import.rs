@@ -1,0 +1,143 @@
+//! The Volume that moor makes of a PersistentVolume.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
+use kube::api::ObjectMeta;
+
+use crate::api::attachment::SecretRefs;
+use crate::api::capability::{AccessMode, AttachmentMode, MountOptions, VolumeUse};
+use crate::api::volume::{DeletionPolicy, VolumeSpec};
+use crate::api::{Volume, names};
+
+/// Where the Volume is to be, and of whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// moor's own namespace.
+    pub namespace: &'a str,
+    /// The Plugin that serves the driver.
+    pub plugin: &'a str,
+    /// Name of the VolumeHandle of what the PersistentVolume stands for.
+    pub handle_name: &'a str,
+}
+
+/// The Volume of a PersistentVolume, as it is now: what is changed in the PersistentVolume later, or said otherwise by another
+/// one of the same storage, changes nothing here. None if it has no CSI source.
+///
+/// Its storage stays when it is deleted, and nothing is asked of the driver: whoever has bound the PersistentVolume has taken
+/// it as it is.
+#[must_use]
+pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volume> {
+    let spec = persistent.spec.as_ref()?;
+    let csi = spec.csi.as_ref()?;
+    let is_block = spec.volume_mode.as_deref() == Some("Block");
+    let mut fs_type = csi.fs_type.clone().filter(|fs_type| !fs_type.is_empty());
+    let mut mount_flags = spec.mount_options.clone().unwrap_or_default();
+    if is_block {
+        (fs_type, mount_flags) = (None, Vec::new());
+    }
+    let has_options = fs_type.is_some() || !mount_flags.is_empty();
+    let secrets = SecretRefs {
+        controller: None,
+        controller_publish: secret(csi.controller_publish_secret_ref.as_ref()),
+        node_stage: secret(csi.node_stage_secret_ref.as_ref()),
+        node_publish: secret(csi.node_publish_secret_ref.as_ref()),
+    };
+    Some(Volume {
+        metadata: ObjectMeta {
+            name: Some(names::imported_volume(place.handle_name)),
+            namespace: Some(place.namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: VolumeSpec {
+            plugin_name: place.plugin.to_owned(),
+            volume_handle: Some(csi.volume_handle.clone()),
+            volume_context: csi.volume_attributes.clone().unwrap_or_default(),
+            capabilities: uses(spec.access_modes.iter().flatten(), is_block),
+            mount_options: has_options.then_some(MountOptions { fs_type, mount_flags }),
+            read_only: csi.read_only == Some(true),
+            secrets: (!secrets.is_empty()).then_some(secrets),
+            deletion_policy: Some(DeletionPolicy::Retain),
+            ..VolumeSpec::default()
+        },
+        status: None,
+    })
+}
+
+/// What kubelet may ask for. Of a mode that this version does not know it asks for nothing.
+fn uses<'a>(modes: impl Iterator<Item = &'a String>, is_block: bool) -> Vec<VolumeUse> {
+    let attachment_mode = if is_block { AttachmentMode::BlockDevice } else { AttachmentMode::FileSystem };
+    let known: BTreeSet<AccessMode> = modes.filter_map(|mode| access_mode(mode)).collect();
+    known.into_iter().map(|access_mode| VolumeUse { access_mode, attachment_mode }).collect()
+}
+
+/// A PersistentVolume's access mode, as kubelet says it to the driver's socket.
+fn access_mode(mode: &str) -> Option<AccessMode> {
+    match mode {
+        "ReadWriteOnce" => Some(AccessMode::SingleNodeWriter),
+        "ReadWriteOncePod" => Some(AccessMode::SingleNodeSingleWriter),
+        "ReadOnlyMany" => Some(AccessMode::MultiNodeReader),
+        "ReadWriteMany" => Some(AccessMode::MultiNodeMultiWriter),
+        _ => None,
+    }
+}
+
+fn secret(named: Option<&SecretReference>) -> Option<String> {
+    let SecretReference { name, namespace } = named?;
+    Some(format!("{}/{}", namespace.as_deref()?, name.as_deref()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn imported(change: impl FnOnce(&mut Value)) -> Volume {
+        let mut spec = json!({
+            "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteOnce"], "capacity": { "storage": "1Gi" },
+            "persistentVolumeReclaimPolicy": "Delete", "mountOptions": ["noatime"],
+            "csi": { "driver": "d", "volumeHandle": "vol-1", "fsType": "xfs", "volumeAttributes": { "a": "b" },
+                     "nodeStageSecretRef": { "name": "key", "namespace": "team" } },
+        });
+        change(&mut spec);
+        let object = json!({ "metadata": { "name": "pv" }, "spec": spec });
+        let place = Place { namespace: "moor", plugin: "p", handle_name: "h" };
+        volume_of(&serde_json::from_value(object).unwrap(), place).unwrap()
+    }
+
+    #[test]
+    fn it_has_what_the_calls_need_and_leaves_the_storage() {
+        let volume = imported(|_| {});
+        assert_eq!(volume.metadata.name.as_deref(), Some("pv-h"));
+        let spec = volume.spec;
+        assert_eq!((spec.volume_handle.as_deref(), spec.plugin_name.as_str()), (Some("vol-1"), "p"));
+        assert_eq!(spec.deletion_policy, Some(DeletionPolicy::Retain), "whatever the reclaim policy");
+        let options = spec.mount_options.unwrap();
+        assert_eq!(
+            (options.fs_type.as_deref(), options.mount_flags),
+            (Some("xfs"), vec!["noatime".to_owned()])
+        );
+        assert_eq!(spec.volume_context["a"], "b");
+        assert_eq!(spec.secrets.unwrap().node_stage.as_deref(), Some("team/key"));
+        let modes: Vec<_> = spec.capabilities.iter().map(|u| u.access_mode).collect();
+        assert_eq!(modes, [AccessMode::SingleNodeWriter, AccessMode::MultiNodeReader]);
+        assert!(!spec.read_only);
+    }
+
+    #[test]
+    fn a_raw_device_has_no_file_system_and_no_flags() {
+        let volume = imported(|spec| spec["volumeMode"] = "Block".into());
+        assert!(volume.spec.mount_options.is_none());
+        assert!(volume.spec.capabilities.iter().all(|u| u.attachment_mode == AttachmentMode::BlockDevice));
+    }
+
+    #[test]
+    fn one_that_is_only_read_is_attached_so() {
+        let volume = imported(|spec| {
+            spec["csi"]["readOnly"] = true.into();
+            spec["csi"]["nodeStageSecretRef"] = json!({ "name": "key" });
+        });
+        assert!(volume.spec.read_only && volume.spec.secrets.is_none(), "a Secret of no namespace is none");
+    }
+}

@@ -1,0 +1,131 @@
+//! Claims of Pods: what is looked at before anything is done for one.
+
+use moor::api::{AccessMode, ClaimUid};
+use moor::claim::{ClaimSeen, Entitled, VolumeSeen};
+
+use super::live_looks::open;
+use super::*;
+use crate::fixtures::{claim, grant, node};
+
+fn of_pod(uid: &str) -> ClaimSeen {
+    ClaimSeen { of_pod: true, node: Some("node-1".into()), ..claim(uid) }
+}
+
+fn said(uid: &str, entitled: Entitled) -> Looked {
+    Looked { pods: [(ClaimUid::from(uid), entitled)].into(), ..Looked::default() }
+}
+
+fn look(uid: &str) -> Look {
+    Look::Pod { claim: uid.into() }
+}
+
+#[test]
+fn nothing_is_granted_for_a_pod_that_nobody_has_looked_at() {
+    let mut observed = Observed { claims: vec![of_pod("a")], ..open() };
+    assert_eq!(asks(&observed, &Looked::default()), look("a"));
+    let grants = |step| matches!(step, LeaderStep::CreateAttachment { .. });
+    assert!(grants(step(&observed, &said("a", Entitled::Yes))));
+    let refuses = LeaderStep::RefuseClaim { claim: "a".into(), why: "no".into() };
+    assert_eq!(step(&observed, &said("a", Entitled::No("no".into()))), refuses);
+    let deletes = LeaderStep::DeleteClaim { claim: "a".into() };
+    assert_eq!(step(&observed, &said("a", Entitled::PodGone)), deletes);
+    // What was found a moment ago counts as well, until it is looked at again.
+    observed.pods.insert("a".into(), Entitled::Yes);
+    assert!(grants(step(&observed, &Looked::default())));
+    // One that was granted before is not deleted: its node has more to undo. It is granted again after a look.
+    let before = grant(&fixtures::attachment("before"));
+    let yielded =
+        ClaimSeen { yielded: Some("before".into()), assignment: Some(before), held: true, ..of_pod("a") };
+    let observed = Observed { claims: vec![yielded], ..open() };
+    assert_eq!(asks(&observed, &Looked::default()), look("a"));
+    assert_eq!(step(&observed, &said("a", Entitled::PodGone)), LeaderStep::Rest);
+}
+
+#[test]
+fn a_refused_claim_holds_nobody_up_and_ends_with_its_pod() {
+    let refused = ClaimSeen { not_entitled: Some("no".into()), ..of_pod("a") };
+    let mut observed = Observed { claims: vec![refused, claim("b")], ..open() };
+    assert_eq!(asks(&observed, &Looked::default()), look("a"), "its Pod may be gone");
+    observed.pods.insert("a".into(), Entitled::No("no".into()));
+    let done = step(&observed, &Looked::default());
+    assert!(matches!(&done, LeaderStep::CreateAttachment { claim, .. } if *claim == "b"), "{done:?}");
+    // It stays refused, whatever a later look finds: its agent makes another one.
+    observed.claims.truncate(1);
+    assert_eq!(step(&observed, &said("a", Entitled::Yes)), LeaderStep::Rest);
+    assert_eq!(step(&observed, &said("a", Entitled::PodGone)), LeaderStep::DeleteClaim { claim: "a".into() });
+}
+
+/// Whoever uses the volume would be waited for, and nobody new would be let in.
+#[test]
+fn no_claim_that_lies_switches_the_mode() {
+    let uses = [AccessMode::SingleNodeWriter, AccessMode::MultiNodeMultiWriter]
+        .map(|access_mode| moor::api::capability::VolumeUse { access_mode, ..Default::default() });
+    let shared = ClaimSeen { mode: AccessMode::MultiNodeMultiWriter, ..of_pod("a") };
+    let mut observed = Observed {
+        claims: vec![shared],
+        volume_seen: Some(VolumeSeen { uid: "v".into(), uses: uses.into(), ..fixtures::volume() }),
+        ..open()
+    };
+    assert_eq!(asks(&observed, &Looked::default()), look("a"));
+    assert_eq!(step(&observed, &said("a", Entitled::Yes)), LeaderStep::BeginClosing);
+    // More lies than are looked at in one pass, of which the first were refused before.
+    let lies = (0..20).map(|n| ClaimSeen {
+        mode: AccessMode::MultiNodeMultiWriter,
+        not_entitled: (n < 16).then(|| "no".into()),
+        ..of_pod(&format!("c{n:02}"))
+    });
+    observed.claims = lies.collect();
+    let mut looked = Looked::default();
+    let done = loop {
+        match step(&observed, &looked) {
+            LeaderStep::Look(Look::Pod { claim }) => {
+                looked.pods.insert(claim, Entitled::No("no".into()));
+            }
+            other => break other,
+        }
+    };
+    let refuses = LeaderStep::RefuseClaim { claim: "c16".into(), why: "no".into() };
+    assert_eq!((done, looked.pods.len()), (refuses, 17), "the others' turn comes with the next pass");
+}
+
+/// The name says of which VolumeHandle, and only a Pod that may have the volume brings it.
+#[test]
+fn the_volume_of_a_persistent_volume_comes_with_the_first_pod() {
+    let observed = Observed { claims: vec![of_pod("a")], nodes: vec![node("node-1")], ..Observed::default() };
+    let named = |name: &str, looked: &Looked| {
+        let mut scene = observed.scene(looked);
+        scene.name = name;
+        moor::leader::plan(&scene, &scene.verdicts()).step
+    };
+    let import = format!("pv-{}", "0".repeat(52));
+    assert_eq!(named(&import, &Looked::default()), LeaderStep::Look(look("a")));
+    let yes = said("a", Entitled::Yes);
+    assert_eq!(named(&import, &yes), LeaderStep::ImportVolume { claim: "a".into() });
+    assert_eq!(named("data", &yes), LeaderStep::Rest, "somebody else makes a Volume of this name");
+}
+
+/// Kubernetes' own stack has what a PersistentVolume names, unless that is served by moor.
+#[test]
+fn a_kept_volume_is_not_kept_off_by_its_own_persistent_volume() {
+    let mut volume = leaving(VolumeOperation::Adopt, "node-1", VolumeState::Pending);
+    volume.metadata.deletion_timestamp = None;
+    volume.spec.volume_handle = Some("vol-1".into());
+    let observed = Observed {
+        volume: Some(volume),
+        instances: vec![instance("node-1", false)],
+        kept_as: Some(DRIVER),
+        ..Observed::default()
+    };
+    let looked = Looked { locks: Some(Vec::new()), ..Looked::default() };
+    assert!(
+        matches!(step(&observed, &looked), LeaderStep::CreateHandle { .. }),
+        "nothing else is looked for"
+    );
+    // Under another name at kubelets: one of the driver's own name is another installation's.
+    let trial = Observed { kept_as: Some("trial.example.com"), ..observed };
+    assert!(matches!(asks(&trial, &looked), Look::PersistentVolumes(_)));
+    let taken = Naming { name: "theirs".into(), field: "csi", certain: true };
+    let looked = Looked { named_by: Some(Some(taken)), ..looked };
+    let waits = trial.plan(&looked).volume_waits;
+    assert!(matches!(waits, Some(VolumeWaiting::HandleInPersistentVolume { .. })), "{waits:?}");
+}

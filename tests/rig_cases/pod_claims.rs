@@ -1,0 +1,21 @@
+//! What the controller does about the volumes of Pods: claims that nodes' agents make for them, Volumes of PersistentVolumes,
+//! and CSIDriver objects. No kubelet is here: the claims are made as an agent makes them.
+
+mod csi_driver;
+mod forgeries;
+mod granted;
+mod objects;
+
+use crate::cases;
+use crate::rig::Case;
+
+/// The cases of this module.
+pub const CASES: &[Case] = cases![
+    granted::a_pod_gets_the_volume_of_a_persistent_volume,
+    granted::two_pods_of_a_node_share_what_others_wait_for,
+    granted::a_claim_goes_with_the_pod_that_it_waits_for,
+    granted::the_first_persistent_volume_of_a_handle_stands,
+    forgeries::a_claim_that_lies_about_a_pod_is_never_granted,
+    csi_driver::a_plugin_has_a_csi_driver_that_stays_as_it_should_be,
+    csi_driver::one_that_says_attach_is_told_of_and_replaced_only_by_order,
+];

@@ -1,0 +1,117 @@
+//! The CSIDriver object of a Plugin.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use moor::api::Plugin;
+use moor::api::conditions::PODS;
+use moor::csi::Rpc;
+use serde_json::json;
+
+use crate::rig::fake::DRIVER;
+use crate::rig::{Cluster, LOOK, Options, PATIENCE, Rig};
+
+fn all(cluster: &Cluster) -> Api<CSIDriver> {
+    Api::all(cluster.admin.clone())
+}
+
+/// Waits until the CSIDriver of this name is so, or is not there.
+async fn until(
+    cluster: &Cluster,
+    name: &str,
+    is_so: impl Fn(Option<&CSIDriver>) -> bool,
+) -> Option<CSIDriver> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let found = all(cluster).get_opt(name).await.unwrap();
+        if is_so(found.as_ref()) {
+            return found;
+        }
+        assert!(Instant::now() < end, "it never is: {found:?}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Waits until the Plugin says this of Pods. Returns the message.
+async fn until_plugin_says(cluster: &Cluster, reason: &str) -> String {
+    let plugins: Api<Plugin> = Api::all(cluster.admin.clone());
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let conditions = plugins.get(DRIVER).await.unwrap().status.unwrap_or_default().conditions;
+        let found = conditions.into_iter().find(|c| c.type_ == PODS);
+        if let Some(found) = found.as_ref().filter(|c| c.reason == reason) {
+            return found.message.clone();
+        }
+        assert!(Instant::now() < end, "the Plugin never says {reason}: {found:?}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Made with the Plugin, put right when somebody changes or deletes it, and gone with the Plugin.
+pub(super) async fn a_plugin_has_a_csi_driver_that_stays_as_it_should_be(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let made = until(&cluster, DRIVER, |found| found.is_some()).await.unwrap();
+    assert_eq!((made.spec.attach_required, made.spec.pod_info_on_mount), (Some(false), Some(true)));
+    assert_eq!(made.spec.fs_group_policy.as_deref(), Some("ReadWriteOnceWithFSType"));
+    until_plugin_says(&cluster, "Served").await;
+
+    let patch = |spec| Patch::Merge(json!({"spec": spec}));
+    let by_hand = patch(json!({"podInfoOnMount": false, "storageCapacity": true}));
+    all(&cluster).patch(DRIVER, &PatchParams::default(), &by_hand).await.unwrap();
+    let is_right = |found: Option<&CSIDriver>| {
+        found
+            .is_some_and(|d| (d.spec.pod_info_on_mount, d.spec.storage_capacity) == (Some(true), Some(false)))
+    };
+    until(&cluster, DRIVER, is_right).await;
+    rig.patch_plugin(json!({"kubernetes": {"csiDriver": {"fsGroupPolicy": "None"}}})).await;
+    until(&cluster, DRIVER, |d| d.is_some_and(|d| d.spec.fs_group_policy.as_deref() == Some("None"))).await;
+
+    let before = made.metadata.uid;
+    all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
+    until(&cluster, DRIVER, |found| found.is_some_and(|d| d.metadata.uid != before)).await;
+
+    // Another name, and then none.
+    rig.patch_plugin(json!({"kubernetes": {"driverName": "trial.example.com"}})).await;
+    until(&cluster, "trial.example.com", |found| found.is_some()).await;
+    until(&cluster, DRIVER, |found| found.is_none()).await;
+    rig.patch_plugin(json!({"kubernetes": {"enabled": false}})).await;
+    until(&cluster, "trial.example.com", |found| found.is_none()).await;
+    until_plugin_says(&cluster, "NotServed").await;
+    rig.patch_plugin(json!({"kubernetes": null})).await;
+    until(&cluster, DRIVER, |found| found.is_some()).await;
+    rig.delete_plugin().await;
+    until(&cluster, DRIVER, |found| found.is_none()).await;
+    assert_eq!(rig.journal.since(0, |e| e.call().is_some_and(|c| c.rpc == Rpc::CreateVolume)).len(), 0);
+}
+
+/// That of the driver's own installation, whose external-attacher may be at work.
+pub(super) async fn one_that_says_attach_is_told_of_and_replaced_only_by_order(cluster: Arc<Cluster>) {
+    let foreign = || -> CSIDriver {
+        serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": {"attachRequired": true}}))
+            .unwrap()
+    };
+    let made = all(&cluster).create(&PostParams::default(), &foreign()).await.unwrap();
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let said = until_plugin_says(&cluster, "CSIDriverConflict").await;
+    for part in ["kubectl delete csidriver", "kubectl patch plugin", "external-attacher"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(all(&cluster).get(DRIVER).await.unwrap().metadata.uid, made.metadata.uid, "it is not touched");
+
+    // By one of the two commands, and by the other one when it has come back.
+    all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
+    until_plugin_says(&cluster, "Served").await;
+    let replaced = || async {
+        all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
+        // Whoever is first has the name.
+        all(&cluster).create(&PostParams::default(), &foreign()).await.is_ok()
+    };
+    while !replaced().await {}
+    until_plugin_says(&cluster, "CSIDriverConflict").await;
+    rig.patch_plugin(json!({"kubernetes": {"csiDriver": {"replace": true}}})).await;
+    until(&cluster, DRIVER, |d| d.is_some_and(|d| d.spec.attach_required == Some(false))).await;
+    until_plugin_says(&cluster, "Served").await;
+}
