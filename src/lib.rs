@@ -4,8 +4,8 @@
 //! acts. They meet only in the API server. `ARCHITECTURE.md` is the map.
 //!
 //! ```text
-//! api  <-  claim, attachment, volume, plugin  <-  leader  <-  controller  ->  heartbeat, k8s
-//!                                             <-  agent  ->  csi, heartbeat, k8s
+//! api  <-  claim, attachment, volume, plugin, provision  <-  leader  <-  controller  ->  heartbeat, k8s
+//!                                                        <-  agent  ->  csi, heartbeat, k8s
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -25,6 +25,7 @@ pub mod loop_driver;
 pub mod metrics;
 mod mount_table;
 pub mod plugin;
+pub mod provision;
 pub mod shutdown;
 mod socket;
 pub mod telemetry;

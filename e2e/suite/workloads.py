@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from e2e.cluster import Node, Problem
+from e2e.cluster import ApiError, Node, Problem
 
 from .objects import PLUGIN, Object
 from .pods import AGENT
 from .world import Failed, World, expect
 
 _CORE = "/api/v1"
+_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+# Whose a StorageClass is: it has no namespace.
+_LABEL = "moor.dev/scenario"
 # Where the volume is in a Pod.
 MOUNT, DEVICE = "/data", "/dev/data"
 
@@ -23,38 +26,52 @@ class Workloads:
 
     # Objects.
 
-    def static_volume(self, name: str, handle: str, *, block: bool = False, mode: str = "ReadWriteOnce") -> None:
-        """A PersistentVolume for storage that exists, and the claim that is bound to it."""
-        volume_mode = "Block" if block else "Filesystem"
-        source: Object = {"driver": PLUGIN, "volumeHandle": handle}
-        if not block:
-            source["fsType"] = "ext4"
-        common = {"accessModes": [mode], "volumeMode": volume_mode, "storageClassName": ""}
-        volume = {
-            "metadata": {"name": self._volume_name(name)},
-            "spec": {
-                **common,
-                "capacity": {"storage": "64Mi"},
-                "persistentVolumeReclaimPolicy": "Retain",
-                "csi": source,
-                "claimRef": {"namespace": self._namespace, "name": name},
-            },
+    def storage_class(self, *, late: bool = False, **fields: object) -> str:
+        """The StorageClass of the scenario, which names the loop driver and nothing more. Returns its name."""
+        name = f"{self._namespace}-late" if late else self._namespace
+        item = {
+            "metadata": {"name": name, "labels": {_LABEL: self._namespace}},
+            "provisioner": PLUGIN,
+            # By default kubelet gives only a volume whose file system is named to a Pod's fsGroup.
+            "parameters": {"csi.storage.k8s.io/fstype": "ext4"},
+            "volumeBindingMode": "WaitForFirstConsumer" if late else "Immediate",
+            **fields,
         }
-        claim = {
-            "metadata": {"name": name},
-            "spec": {
-                **common,
-                "volumeName": self._volume_name(name),
-                "resources": {"requests": {"storage": "64Mi"}},
-            },
+        try:
+            self._api.post(_CLASSES, item)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        return name
+
+    def claim(
+        self, name: str = "data", *, late: bool = False, block: bool = False, mode: str = "ReadWriteOnce", size: str = "64Mi"
+    ) -> None:
+        """A PersistentVolumeClaim; one that waits for no Pod is bound afterwards."""
+        spec = {
+            "accessModes": [mode],
+            "volumeMode": "Block" if block else "Filesystem",
+            "storageClassName": self.storage_class(late=late),
+            "resources": {"requests": {"storage": size}},
         }
-        self._api.post(f"{_CORE}/persistentvolumes", volume)
-        self._api.post(self._path("persistentvolumeclaims"), claim)
-        self._world.cluster.wait_for(
-            f"the claim {name} to be bound",
-            lambda: self._get("persistentvolumeclaims", name)["status"]["phase"] == "Bound",
-            30,
-        )
+        self._api.post(self._path("persistentvolumeclaims"), {"metadata": {"name": name}, "spec": spec})
+        if not late:
+            self.await_bound(name)
+
+    def await_bound(self, name: str, timeout: float = 30) -> Object:
+        """The PersistentVolume that a claim is bound to."""
+        try:
+            self._world.cluster.wait_for(
+                f"the claim {name} to be bound",
+                lambda: self._get("persistentvolumeclaims", name)["status"]["phase"] == "Bound",
+                timeout,
+            )
+        except Problem as problem:
+            told = self._world.cluster.kubectl("describe", "pvc", name, "-n", self._namespace, check=False).stdout
+            raise Failed(f"{problem.what}:\n{told}") from None
+        volume = self._get("persistentvolumeclaims", name)["spec"]["volumeName"]
+        found: Object = self._api.get(f"{_CORE}/persistentvolumes/{volume}")
+        return found
 
     def pod(self, name: str, claim: str, node: Node | None = None, **fields: object) -> None:
         """A Pod that uses a claim and waits; `fields` go into its spec."""
@@ -95,16 +112,23 @@ class Workloads:
         for name in names:
             self.await_pod_gone(name)
 
+    def remove_claims(self, *names: str) -> None:
+        """Deletes claims and waits until their PersistentVolumes have gone too."""
+        bound = {self._get("persistentvolumeclaims", name)["spec"].get("volumeName") for name in names}
+        for name in names:
+            self._api.delete(self._path("persistentvolumeclaims", name))
+        self._world.cluster.wait_for("the claims to go", lambda: not set(names) & set(self._names("persistentvolumeclaims")), 60)
+        self._world.cluster.wait_for("their volumes to go", lambda: not bound & self._volumes(), 60)
+
     def remove_all(self) -> None:
         """What the scenario has left, in the order in which Kubernetes lets it go."""
         self.remove_pods(*self._names("pods"))
-        claims = self._names("persistentvolumeclaims")
-        for name in claims:
-            self._api.delete(self._path("persistentvolumeclaims", name))
-        for item in self._api.get(f"{_CORE}/persistentvolumes")["items"]:
-            if item["spec"].get("claimRef", {}).get("namespace") == self._namespace:
-                self._api.delete(f"{_CORE}/persistentvolumes/{item['metadata']['name']}")
-        self._world.cluster.wait_for("the claims to go", lambda: not self._names("persistentvolumeclaims"), 60)
+        self.remove_claims(*self._names("persistentvolumeclaims"))
+        for item in self._api.get(f"{_CLASSES}?labelSelector={_LABEL}={self._namespace}")["items"]:
+            self._api.delete(f"{_CLASSES}/{item['metadata']['name']}")
+
+    def _volumes(self) -> set[str]:
+        return {str(item["metadata"]["name"]) for item in self._api.get(f"{_CORE}/persistentvolumes")["items"]}
 
     # Waiting.
 
@@ -156,13 +180,10 @@ class Workloads:
     def uid(self, pod: str) -> str:
         return str(self._get("pods", pod)["metadata"]["uid"])
 
-    def claim_of(self, pod: str) -> Object:
-        """The VolumeClaim that the agent has made for a Pod."""
-        uid = self.uid(pod)
+    def claims_of(self, uid: str) -> list[str]:
+        """Names of the VolumeClaims that an agent has made for the Pod with this UID."""
         every = self._api.get("/apis/moor.dev/v1alpha1/volumeclaims")["items"]
-        found = [item for item in every if item["spec"].get("pod", {}).get("uid") == uid]
-        expect(len(found) == 1, f"{len(found)} VolumeClaims for Pod {pod}")
-        return dict(found[0])
+        return [str(item["metadata"]["name"]) for item in every if item["spec"].get("pod", {}).get("uid") == uid]
 
     def _image(self) -> str:
         """Any image that is on the nodes and has a shell."""
@@ -170,9 +191,6 @@ class Workloads:
         return str(agent["spec"]["containers"][0]["image"])
 
     # Paths.
-
-    def _volume_name(self, claim: str) -> str:
-        return f"{self._namespace}-{claim}"
 
     def _names(self, kind: str) -> list[str]:
         return [str(item["metadata"]["name"]) for item in self._api.get(self._path(kind))["items"]]

@@ -21,6 +21,14 @@ pub struct Kubernetes {
     /// Hand what kubelet says of the Pod on to the driver, in the volume context of NodePublishVolume.
     #[serde(default)]
     pub pass_pod_info: bool,
+    /// Tell the driver in CreateVolume's parameters for which PersistentVolumeClaim it makes a volume
+    /// (csi.storage.k8s.io/pvc/name, pvc/namespace and pv/name).
+    #[serde(default)]
+    pub extra_create_metadata: bool,
+    /// A volume that waits for its first consumer is made where that one's node is, and nowhere else. Otherwise the driver
+    /// is told of other places too, and that this one is the best.
+    #[serde(default)]
+    pub strict_topology: bool,
     /// What the CSIDriver object says.
     #[serde(default)]
     pub csi_driver: CsiDriver,
@@ -28,7 +36,14 @@ pub struct Kubernetes {
 
 impl Default for Kubernetes {
     fn default() -> Self {
-        Self { enabled: true, driver_name: None, pass_pod_info: false, csi_driver: CsiDriver::default() }
+        Self {
+            enabled: true,
+            driver_name: None,
+            pass_pod_info: false,
+            extra_create_metadata: false,
+            strict_topology: false,
+            csi_driver: CsiDriver::default(),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ pub mod kubernetes;
 pub mod lock;
 pub mod names;
 pub mod plugin;
+pub mod provision;
 pub mod quantity;
 pub mod reason;
 pub mod schema;

@@ -2,7 +2,7 @@
 //!
 //! docs/reference.md is made from these sentences.
 
-use super::conditions::{DRIFTED, IN_ORDER, PODS, READY, SILENT, UNDONE};
+use super::conditions::{DRIFTED, IN_ORDER, PERSISTENT_VOLUME, PODS, READY, SILENT, UNDONE};
 
 /// Declares an enum of words whose doc sentences are also data. Variants stand in groups, and `group` gives the group's
 /// value. The printed word is the variant's name, or what is given after `=`.
@@ -311,6 +311,16 @@ words! {
         Place { kinds: "Volume", condition: DRIFTED, status: false } => {
             /// The driver lists the volume where moor has attached it.
             InStep,
+        }
+        Place { kinds: "Volume", condition: PERSISTENT_VOLUME, status: true } => {
+            /// The PersistentVolume is there that was made of the volume.
+            PersistentVolumeMade,
+        }
+        Place { kinds: "Volume", condition: PERSISTENT_VOLUME, status: false } => {
+            /// The PersistentVolume that was made of the volume was removed by force. The storage and all that uses it
+            /// stay. Create the PersistentVolume again, or delete the Volume, with spec.deletionPolicy Delete if the
+            /// storage is to go too.
+            PersistentVolumeGone,
         }
         Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
             /// Every PluginInstance counts for what it says.

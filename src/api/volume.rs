@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::attachment::{ControllerRef, SecretRefs, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 use super::conditions::CallFailure;
+use super::provision::Provision;
 
 /// A volume of a CSI driver: one to be created (`capacity`) or one that exists (`volumeHandle`).
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -33,9 +34,10 @@ use super::conditions::CallFailure;
     printcolumn = r#"{"name":"Handle","type":"string","jsonPath":".status.volumeHandle"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"PVC","type":"string","jsonPath":".spec.persistentVolume.claim.name","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
     validation = Rule::new("has(self.spec.volumeHandle) != has(self.spec.capacity)").message("set exactly one of spec.capacity (to create a volume) and spec.volumeHandle (to register one that exists)").field_path(".spec"),
-    validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit))").message("spec.parameters, spec.topology and spec.capacityLimit are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
+    validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.mutableParameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit) && !has(self.spec.createName) && !has(self.spec.persistentVolume))").message("spec.parameters, spec.mutableParameters, spec.topology, spec.capacityLimit, spec.createName and spec.persistentVolume are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
     validation = Rule::new("!has(self.spec.volumeContext) || has(self.spec.volumeHandle)").message("spec.volumeContext is for registering an existing volume; a created one gets it from its driver").field_path(".spec.volumeContext"),
     validation = Rule::new("!has(self.spec.capacityLimit) || !has(self.spec.capacity) || quantity(string(self.spec.capacity)).compareTo(quantity(string(self.spec.capacityLimit))) <= 0").message("spec.capacityLimit must not be below spec.capacity").field_path(".spec.capacityLimit"),
     validation = Rule::new("!has(self.spec.mountOptions) || self.spec.capabilities.exists(c, c.attachmentMode == 'FileSystem')").message("spec.mountOptions needs a capability with attachmentMode FileSystem: add one or remove mountOptions").field_path(".spec.mountOptions"),
@@ -43,6 +45,9 @@ use super::conditions::CallFailure;
     validation = Rule::new("has(self.spec.volumeHandle) == has(oldSelf.spec.volumeHandle) && (!has(self.spec.volumeHandle) || self.spec.volumeHandle == oldSelf.spec.volumeHandle)").message("spec.volumeHandle is immutable: create another Volume").field_path(".spec.volumeHandle"),
     validation = Rule::new("has(self.spec.capacity) == has(oldSelf.spec.capacity) && (!has(self.spec.capacity) || string(self.spec.capacity) == string(oldSelf.spec.capacity)) && has(self.spec.capacityLimit) == has(oldSelf.spec.capacityLimit) && (!has(self.spec.capacityLimit) || string(self.spec.capacityLimit) == string(oldSelf.spec.capacityLimit))").message("spec.capacity and spec.capacityLimit are immutable").field_path(".spec.capacity"),
     validation = Rule::new("has(self.spec.parameters) == has(oldSelf.spec.parameters) && (!has(self.spec.parameters) || self.spec.parameters == oldSelf.spec.parameters)").message("spec.parameters is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.parameters"),
+    validation = Rule::new("has(self.spec.mutableParameters) == has(oldSelf.spec.mutableParameters) && (!has(self.spec.mutableParameters) || self.spec.mutableParameters == oldSelf.spec.mutableParameters)").message("spec.mutableParameters is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.mutableParameters"),
+    validation = Rule::new("has(self.spec.createName) == has(oldSelf.spec.createName) && (!has(self.spec.createName) || self.spec.createName == oldSelf.spec.createName)").message("spec.createName is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.createName"),
+    validation = Rule::new("has(self.spec.persistentVolume) == has(oldSelf.spec.persistentVolume) && (!has(self.spec.persistentVolume) || self.spec.persistentVolume == oldSelf.spec.persistentVolume)").message("spec.persistentVolume is immutable: it says what was asked for").field_path(".spec.persistentVolume"),
     validation = Rule::new("has(self.spec.volumeContext) == has(oldSelf.spec.volumeContext) && (!has(self.spec.volumeContext) || self.spec.volumeContext == oldSelf.spec.volumeContext)").message("spec.volumeContext is immutable").field_path(".spec.volumeContext"),
     validation = Rule::new("has(self.spec.topology) == has(oldSelf.spec.topology) && (!has(self.spec.topology) || self.spec.topology == oldSelf.spec.topology)").message("spec.topology is immutable").field_path(".spec.topology"),
     validation = Rule::new("self.spec.capabilities == oldSelf.spec.capabilities").message("spec.capabilities is immutable: create another Volume").field_path(".spec.capabilities"),
@@ -73,6 +78,15 @@ pub struct VolumeSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
     pub parameters: BTreeMap<String, String>,
+    /// Create: the parameters that may be changed later (CSI mutable_parameters), from a VolumeAttributesClass.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub mutable_parameters: BTreeMap<String, String>,
+    /// Create: the name that CreateVolume is called with, by which a driver recognises a call that is repeated. Absent: one
+    /// that no other Volume has. Written by the moor controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub create_name: Option<String>,
     /// Register: the volume's context as its driver gave it at creation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
@@ -97,6 +111,9 @@ pub struct VolumeSpec {
     /// Unset: Delete for a created volume, Retain for a registered one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
+    /// Written by the moor controller: the PersistentVolume that is made of the volume, and for whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume: Option<Provision>,
     /// Written by the moor controller: who makes this volume's own calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignment: Option<VolumeAssignment>,
@@ -106,17 +123,20 @@ fn default_capabilities() -> Vec<VolumeUse> {
     vec![VolumeUse::default()]
 }
 
+/// Most places that a Volume asks for, of each kind.
+pub const MAX_PLACES: usize = 64;
+
 /// Where a volume must or should be reachable from (CSI TopologyRequirement).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyRequest {
     /// It must be reachable from at least one of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 64))]
     pub required: Vec<Segments>,
     /// It should be reachable from these, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 64))]
     pub preferred: Vec<Segments>,
 }
 
@@ -208,6 +228,10 @@ pub struct VolumeStatus {
     /// Where it can be reached from; empty means everywhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accessible_topology: Vec<Segments>,
+    /// Name of the PersistentVolume that was made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub persistent_volume: Option<String>,
     /// UID of the Plugin with which it was made or validated: of another one NOT_FOUND does not mean deleted.
     #[serde(rename = "pluginUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]

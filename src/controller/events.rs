@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::storage::v1::CSIDriver;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME_HANDLE, node_of_lease};
 use super::key::Key;
 use super::known::Known;
-use super::{concern, forgotten, machines};
+use super::{concern, forgotten, machines, provision_events as provision};
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::{AgentOnNode, Leftovers};
 use crate::k8s::Cache;
@@ -17,6 +17,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
 use crate::plugin::change::Change;
 use crate::plugin::csi_driver::plugin_of;
+use crate::provision::{WatchedClaim, WatchedPersistentVolume};
 use crate::volume::handle_of;
 
 /// An object before or after an event; None where it was not there.
@@ -33,6 +34,9 @@ pub(crate) fn connect(known: &Arc<Known>) {
     on(known, &known.nodes, node_changed);
     on(known, &known.namespaces, namespace_changed);
     on(known, &known.csi_drivers, csi_driver_changed);
+    on(known, &known.pvcs, pvc_changed);
+    on(known, &known.pvs, pv_changed);
+    on(known, &known.classes, class_changed);
     on(known, &known.lease_cache, lease_changed);
 }
 
@@ -51,6 +55,9 @@ fn on<K: Cached>(known: &Arc<Known>, cache: &Cache<K>, heed: fn(&Known, State<'_
 fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, LeanNode>) {
     let Some(node) = after.or(before) else { return };
     let name = node.metadata.name.as_deref().unwrap_or_default();
+    if after.is_none() {
+        provision::node_gone(known, name);
+    }
     let marks = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.metadata.labels.clone());
     if before.map(marks) != after.map(marks) {
         // Where controller calls are made may go by labels, of the Node that an instance names by its UID. This can
@@ -91,6 +98,7 @@ fn instance_changed(known: &Known, before: State<'_, PluginInstance>, after: Sta
     }
     known.gone.changed(before, after);
     known.by_plugin.changed(&instance.spec.plugin_name);
+    provision::instance_changed(known, before.map(Arc::as_ref), after.map(Arc::as_ref));
     concern::wake(known, instance, Change::between(before.map(Arc::as_ref), after.map(Arc::as_ref)));
     known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
 }
@@ -116,6 +124,7 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
             known.queue.sweep(Key::Plugin(other_name));
         }
         concern::wake_all_of(known, name);
+        before.into_iter().chain(after).for_each(|plugin| provision::plugin_changed(known, plugin));
     }
     known.queue.sweep(Key::Plugin(name.to_owned()));
 }
@@ -207,6 +216,29 @@ fn volume_changed(known: &Known, before: State<'_, Volume>, after: State<'_, Vol
     }
     if let Some(volume) = after.or(before) {
         known.queue.add(Key::of(volume));
+        provision::volume_changed(known, volume);
+    }
+}
+
+fn pvc_changed(known: &Known, before: State<'_, WatchedClaim>, after: State<'_, WatchedClaim>) {
+    if let Some(claim) = after.or(before) {
+        provision::claim_changed(known, claim);
+    }
+}
+
+fn pv_changed(
+    known: &Known,
+    before: State<'_, WatchedPersistentVolume>,
+    after: State<'_, WatchedPersistentVolume>,
+) {
+    if let Some(volume) = after.or(before) {
+        provision::persistent_volume_changed(known, volume);
+    }
+}
+
+fn class_changed(known: &Known, before: State<'_, StorageClass>, after: State<'_, StorageClass>) {
+    if let Some(class) = after.or(before) {
+        provision::class_changed(known, class);
     }
 }
 

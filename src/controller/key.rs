@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::api::attachment::VolumeRef;
+use crate::api::provision::ProvisionedFor;
 use crate::api::{Volume, VolumeClaim};
 
 /// What a pass is about.
@@ -12,6 +13,10 @@ pub(crate) enum Key {
     Volume(VolumeKey),
     /// A Plugin's status.
     Plugin(String),
+    /// A PersistentVolumeClaim that is or was to be provisioned.
+    Provision(ProvisionedFor),
+    /// A PersistentVolume that ends; its name.
+    PersistentVolume(String),
 }
 
 /// A Volume by its names. It may not exist.
@@ -27,6 +32,8 @@ impl Key {
         match self {
             Self::Volume(_) => "Volume",
             Self::Plugin(_) => "Plugin",
+            Self::Provision(_) => "PersistentVolumeClaim",
+            Self::PersistentVolume(_) => "PersistentVolume",
         }
     }
 

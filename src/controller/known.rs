@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::storage::v1::CSIDriver;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 
 use super::caches::{self, BY_PLACE};
 use super::caution::Caution;
@@ -16,12 +16,14 @@ use super::instances::InstancesByPlugin;
 use super::key::{Key, Place};
 use super::linger::Linger;
 use super::pod_looks::PodLooks;
+use super::provisioning::Provisioning;
 use super::room::Room;
 use super::unsettled::Unsettled;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::{AgentOnNode, LeaseObserver};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
+use crate::provision::{WatchedClaim, WatchedPersistentVolume};
 
 /// Caches, queue and observers.
 pub(crate) struct Known {
@@ -36,10 +38,16 @@ pub(crate) struct Known {
     /// The Namespaces, for their labels.
     pub(crate) namespaces: Arc<Cache<Namespace>>,
     pub(crate) csi_drivers: Arc<Cache<CSIDriver>>,
+    /// PersistentVolumeClaims that wait for a provisioner, whosever that is. No others.
+    pub(crate) pvcs: Arc<Cache<WatchedClaim>>,
+    /// PersistentVolumes with a CSI driver that nobody claims any more or somebody deletes. No others.
+    pub(crate) pvs: Arc<Cache<WatchedPersistentVolume>>,
+    pub(crate) classes: Arc<Cache<StorageClass>>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
     pub(crate) leases: LeaseObserver,
     pub(crate) caution: Arc<Caution>,
     pub(crate) room: Room,
+    pub(crate) provisioning: Provisioning,
     pub(crate) unsettled: Unsettled,
     pub(crate) linger: Linger,
     pub(crate) by_plugin: InstancesByPlugin,
@@ -65,10 +73,14 @@ impl Known {
             nodes: Arc::new(Cache::new(&["nodes"])),
             namespaces: Arc::new(Cache::new(&["namespaces"])),
             csi_drivers: Arc::new(Cache::new(&["csidrivers"])),
+            pvcs: Arc::new(Cache::new(&["persistentvolumeclaims"]).that_keeps(WatchedClaim::awaits)),
+            pvs: Arc::new(Cache::new(&["persistentvolumes"]).that_keeps(WatchedPersistentVolume::ends)),
+            classes: Arc::new(Cache::new(&["storageclasses"]).without_annotations()),
             lease_cache: Arc::new(caches::lease_cache()),
             leases: LeaseObserver::default(),
             caution: Arc::default(),
             room: Room::default(),
+            provisioning: Provisioning::default(),
             unsettled: Unsettled::default(),
             linger: Linger::new(lingers),
             by_plugin: InstancesByPlugin::default(),
@@ -90,6 +102,9 @@ impl Known {
         self.nodes.synced().await;
         self.namespaces.synced().await;
         self.csi_drivers.synced().await;
+        self.pvcs.synced().await;
+        self.pvs.synced().await;
+        self.classes.synced().await;
         // What has not been listed would look like an agent that has no Lease.
         self.lease_cache.synced().await;
     }

@@ -82,7 +82,15 @@ pub(crate) async fn answer(
             Ok(false)
         }
         Look::PersistentVolumes(volume) => {
-            looked.named_by = Some(ctx.persistent_volumes.naming(volume).await?);
+            let own = seen.volume.as_ref().and_then(|v| v.spec.persistent_volume.as_ref());
+            let own = own.filter(|_| seen.key.namespace == ctx.namespace).map(|own| own.name.as_str());
+            let deleted = seen.volume.as_ref().is_some_and(|v| v.metadata.deletion_timestamp.is_some());
+            looked.named_by = Some(match own {
+                // Whether another one has the storage was looked for when the last one ended, which is still there.
+                Some(_) if deleted => None,
+                // What was made of the Volume itself is no other orchestrator's.
+                own => ctx.persistent_volumes.naming(volume, own).await?,
+            });
             Ok(false)
         }
         Look::EndedReports => {

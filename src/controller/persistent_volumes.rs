@@ -22,14 +22,27 @@ const REMEMBERED: usize = 4096;
 /// What a reading found about one volume, or why it failed.
 type Answer = Result<Option<Naming>, Arc<ApiError>>;
 
+/// What is asked: which PersistentVolume stands for a volume, one excepted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Question {
+    source: CsiSource,
+    except: Option<String>,
+}
+
+impl Question {
+    fn answered_by(&self, one: &LeanPersistentVolume) -> Option<Naming> {
+        one.names(&self.source).filter(|naming| self.except.as_ref() != Some(&naming.name))
+    }
+}
+
 /// Reads the PersistentVolumes, one reading at a time.
 pub(crate) struct PersistentVolumes {
     api: Api<LeanPersistentVolume>,
-    asked: Mutex<Vec<(CsiSource, oneshot::Sender<Answer>)>>,
+    asked: Mutex<Vec<(Question, oneshot::Sender<Answer>)>>,
     turn: tokio::sync::Mutex<()>,
     /// Names of those that certainly stood for a volume when they were last read. One that only may would hide another
     /// that certainly does and was made since.
-    last: Mutex<HashMap<CsiSource, String>>,
+    last: Mutex<HashMap<Question, String>>,
 }
 
 impl PersistentVolumes {
@@ -42,8 +55,17 @@ impl PersistentVolumes {
         }
     }
 
-    /// The PersistentVolume that stands for this volume, as etcd has it now. Where several do, one that certainly does.
-    pub(crate) async fn naming(&self, wanted: &CsiSource) -> Result<Option<Naming>, ApiError> {
+    /// The PersistentVolume that stands for this volume, other than the one of this name, as etcd has it now. Where several
+    /// do, one that certainly does.
+    pub(crate) async fn naming(
+        &self,
+        wanted: &CsiSource,
+        except: Option<&str>,
+    ) -> Result<Option<Naming>, ApiError> {
+        self.answer(&Question { source: wanted.clone(), except: except.map(str::to_owned) }).await
+    }
+
+    async fn answer(&self, wanted: &Question) -> Result<Option<Naming>, ApiError> {
         if let Some(naming) = self.still_naming(wanted).await? {
             return Ok(Some(naming));
         }
@@ -55,7 +77,7 @@ impl PersistentVolumes {
             return answer.map_err(ApiError::Shared);
         }
         let asked = std::mem::take(&mut *self.asked.lock());
-        let all: HashSet<&CsiSource> = asked.iter().map(|(wanted, _)| wanted).chain([wanted]).collect();
+        let all: HashSet<&Question> = asked.iter().map(|(wanted, _)| wanted).chain([wanted]).collect();
         match self.read(&all).await {
             Ok(found) => {
                 let answer = found.get(wanted).cloned();
@@ -79,13 +101,13 @@ impl PersistentVolumes {
     }
 
     /// The PersistentVolume that certainly stood for the volume the last time, if it still does.
-    async fn still_naming(&self, wanted: &CsiSource) -> Result<Option<Naming>, ApiError> {
+    async fn still_naming(&self, wanted: &Question) -> Result<Option<Naming>, ApiError> {
         let Some(name) = self.last.lock().get(wanted).cloned() else { return Ok(None) };
         let live = get_live(&self.api, &name).await?;
-        Ok(live.and_then(|live| live.names(wanted)).filter(|naming| naming.certain))
+        Ok(live.and_then(|live| wanted.answered_by(&live)).filter(|naming| naming.certain))
     }
 
-    fn remember(&self, wanted: &CsiSource, naming: Option<&Naming>) {
+    fn remember(&self, wanted: &Question, naming: Option<&Naming>) {
         let mut last = self.last.lock();
         match naming.filter(|naming| naming.certain) {
             None => drop(last.remove(wanted)),
@@ -98,15 +120,15 @@ impl PersistentVolumes {
         }
     }
 
-    async fn read(&self, all: &HashSet<&CsiSource>) -> Result<HashMap<CsiSource, Naming>, ApiError> {
-        let mut found: HashMap<CsiSource, Naming> = HashMap::new();
+    async fn read(&self, all: &HashSet<&Question>) -> Result<HashMap<Question, Naming>, ApiError> {
+        let mut found: HashMap<Question, Naming> = HashMap::new();
         look_through(&self.api, |page: Vec<LeanPersistentVolume>| {
             for one in &page {
                 for wanted in all {
                     if found.get(*wanted).is_some_and(|naming| naming.certain) {
                         continue;
                     }
-                    if let Some(naming) = one.names(wanted) {
+                    if let Some(naming) = wanted.answered_by(one) {
                         found.insert((*wanted).clone(), naming);
                     }
                 }

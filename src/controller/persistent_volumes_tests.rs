@@ -31,7 +31,7 @@ fn volume(driver: &str, handle: &str) -> CsiSource {
 }
 
 async fn name_of(all: &PersistentVolumes, handle: &str) -> Option<String> {
-    all.naming(&volume("d", handle)).await.unwrap().map(|naming| naming.name)
+    all.naming(&volume("d", handle), None).await.unwrap().map(|naming| naming.name)
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn one_that_only_may_stand_for_it_hides_none_that_certainly_does() {
     let answers = vec![page(&[in_tree()], ""), page(&[in_tree(), csi.clone()], ""), Answer::Json(csi)];
     let (_server, all) = start(answers).await;
     let found = async || {
-        all.naming(&volume(DRIVER, HANDLE)).await.unwrap().map(|naming| (naming.name, naming.certain))
+        all.naming(&volume(DRIVER, HANDLE), None).await.unwrap().map(|naming| (naming.name, naming.certain))
     };
     assert_eq!(found().await, Some(("a".into(), false)));
     for _ in ["read again", "remembered"] {
@@ -115,7 +115,7 @@ async fn one_that_is_not_certain_any_more_is_not_answered_from_memory() {
     let answers = vec![page(&[csi("a")], ""), Answer::Json(in_tree()), page(&[in_tree(), csi("b")], "")];
     let (_server, all) = start(answers).await;
     for name in ["a", "b"] {
-        assert_eq!(all.naming(&volume(driver, handle)).await.unwrap().unwrap().name, name);
+        assert_eq!(all.naming(&volume(driver, handle), None).await.unwrap().unwrap().name, name);
     }
 }
 
@@ -124,7 +124,7 @@ async fn a_failure_is_told_to_all_who_waited() {
     let (server, all) = start(vec![page(&[], ""), Answer::Error(500, "InternalError")]).await;
     let results = join_all((0..10).map(|n| {
         let (all, handle) = (&all, format!("{n}"));
-        async move { all.naming(&volume("d", &handle)).await.is_err() }
+        async move { all.naming(&volume("d", &handle), None).await.is_err() }
     }))
     .await;
     assert_eq!((results.iter().filter(|failed| **failed).count(), asked(&server).len()), (9, 2));

@@ -16,7 +16,7 @@ use super::key::Key;
 use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
-use super::{agent_leases, events, forgotten, losses, nodes, pass, plugins};
+use super::{agent_leases, events, forgotten, losses, nodes, pass, plugins, provision, reclaim};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
@@ -145,6 +145,9 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.nodes), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.namespaces), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.csi_drivers), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvcs), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvs), 0));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.classes), 0));
     all.spawn(watch(Api::namespaced(client(), namespace), None, leases, 0));
     all
 }
@@ -179,6 +182,7 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     let mut beside = JoinSet::new();
     beside.spawn(listen(Arc::clone(ctx)));
     beside.spawn(agent_leases::remove(Arc::clone(ctx)));
+    beside.spawn(reclaim::look_for_missing(Arc::clone(ctx)));
     queue::run(Arc::clone(&ctx.queue), workers, worker, ctx.metrics.panics.clone(), ended).await;
     drop(beside);
     ctx.metrics.leading.set(0);
@@ -188,6 +192,8 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
     match &key {
         Key::Volume(volume) => pass::run(&ctx, volume).await,
         Key::Plugin(name) => plugins::run(&ctx, name).await,
+        Key::Provision(claim) => provision::run(&ctx, claim).await,
+        Key::PersistentVolume(name) => reclaim::run(&ctx, name).await,
     }
 }
 

@@ -35,6 +35,7 @@ pub struct Cache<K> {
     selection: Option<(String, HasValue<K>)>,
     listed: watch::Sender<usize>,
     keeps_annotations: bool,
+    keeps: fn(&K) -> bool,
 }
 
 struct Source {
@@ -65,6 +66,7 @@ impl<K: Cached> Cache<K> {
             selection: None,
             listed: watch::Sender::new(0),
             keeps_annotations: true,
+            keeps: |_| true,
         }
     }
 
@@ -79,6 +81,13 @@ impl<K: Cached> Cache<K> {
     #[must_use]
     pub fn without_annotations(self) -> Self {
         Self { keeps_annotations: false, ..self }
+    }
+
+    /// Keeps only objects that are so, of a kind of which there are very many that nobody asks about. One that becomes
+    /// otherwise leaves. The watches deliver all of them: nothing else may be concluded from an absence here.
+    #[must_use]
+    pub fn that_keeps(self, keeps: fn(&K) -> bool) -> Self {
+        Self { keeps, ..self }
     }
 
     /// Adds an index. `keys` says under which keys an object is found.
@@ -183,6 +192,13 @@ impl<K: Cached> Cache<K> {
     pub(super) fn put(&self, mut object: K, origin: Origin) {
         self.strip(object.meta_mut());
         self.unreadable.lock().read(object.meta());
+        if !(self.keeps)(&object) {
+            let is_known = object.meta().uid.as_deref().is_some_and(|uid| self.by_uid(uid).is_some());
+            if let (true, Origin::Stream(stream)) = (is_known, origin) {
+                self.leave(object.meta(), stream);
+            }
+            return;
+        }
         let changes = self.store.write().put(object, origin);
         self.notify(changes);
     }

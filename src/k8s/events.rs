@@ -24,12 +24,20 @@ words! {
         EventType::Normal => {
             /// A claim is mounted.
             Mounted,
+            /// The PersistentVolume of a PersistentVolumeClaim was made.
+            ProvisioningSucceeded,
         }
         EventType::Warning => {
             /// A CSI call failed for the first time. The object's status says how it goes on.
             CallFailed,
             /// A Pod waits for its volume. The note says who holds it or what its driver says.
             WaitsForVolume,
+            /// A PersistentVolumeClaim cannot be provisioned now. The note says why, in the driver's words where it is the
+            /// driver. It is tried again.
+            ProvisioningFailed,
+            /// The storage of a PersistentVolume that nobody claims any more cannot be deleted now. The note says why. It is
+            /// tried again.
+            VolumeFailedDelete,
             /// A node was declared lost, and its attachments are undone without it.
             NodeLost,
             /// Something was undone by force, as somebody ordered.

@@ -121,6 +121,14 @@ pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volum
         .find_map(|(_, right, field)| lacks(plugin, name, namespace, right, field))
 }
 
+/// What a PersistentVolumeClaim asks for and its namespace may not: that a volume is made. Whatever else is asked for in its
+/// name its StorageClass says, which is an administrator's word.
+#[must_use]
+pub fn provision(plugin: &Plugin, namespace: &NamespaceSeen) -> Option<NotAllowed> {
+    let name = plugin.metadata.name.as_deref().unwrap_or_default();
+    lacks(Some(plugin), name, namespace, Right::Create, "spec.storageClassName")
+}
+
 /// What a claim of a Volume of the Plugin `name` asks for and its namespace may not. Counts only while nothing is granted.
 #[must_use]
 pub fn claim(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::CSIDriver;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -150,6 +150,8 @@ impl Cluster {
     /// Removes everything of moor that a case has left, finalizers or not, and its Nodes.
     pub async fn wipe(&self) {
         let admin = &self.admin;
+        self.remove_pods_and_their_volumes().await;
+        remove(&Api::<StorageClass>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Volume>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
         remove(&Api::<VolumeClaim>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
         remove(&Api::<Attachment>::all(admin.clone()), |_| Api::all(admin.clone())).await;
@@ -158,7 +160,6 @@ impl Cluster {
         remove(&Api::<Plugin>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Node>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<CSIDriver>::all(admin.clone()), |_| Api::all(admin.clone())).await;
-        self.remove_pods_and_their_volumes().await;
         let leases: Api<Lease> = Api::namespaced(admin.clone(), NAMESPACE);
         remove(&leases, |_| leases.clone()).await;
         // Cases give the same names to their own objects.

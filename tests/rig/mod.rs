@@ -14,6 +14,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(unused_imports, reason = "the same")]
 
+mod binder;
 mod chart;
 mod cluster;
 mod conditions;
@@ -48,6 +49,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+pub use binder::Binder;
 pub use cluster::{Cluster, LOOK, PATIENCE};
 pub use consumer::Consumer;
 pub use dead_mounts::DeadMount;
@@ -87,6 +89,8 @@ pub struct Options {
     pub linger: u32,
     /// The driver attaches: it has ControllerPublishVolume.
     pub attach: bool,
+    /// The driver says where its nodes are, each in a zone of its name, and makes a volume in the first that is asked for.
+    pub topology: bool,
 }
 
 impl Default for Options {
@@ -100,6 +104,7 @@ impl Default for Options {
             max_volumes: 0,
             linger: 0,
             attach: true,
+            topology: false,
         }
     }
 }

@@ -164,7 +164,8 @@ impl Rig {
         self.until_gone(&format!("Volume {name} is gone"), name, &self.volume_api(), seen).await;
     }
 
-    async fn until_gone<K>(&self, what: &str, name: &str, api: &Api<K>, is_seen: impl Fn() -> bool)
+    /// Waits until an object of this name is gone. `is_seen` says whether a watch still has it.
+    pub async fn until_gone<K>(&self, what: &str, name: &str, api: &Api<K>, is_seen: impl Fn() -> bool)
     where
         K: Clone + Debug + DeserializeOwned,
     {

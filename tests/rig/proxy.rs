@@ -21,7 +21,14 @@ use super::lag;
 use super::stall::Stalls;
 
 /// The kinds whose writes belong to a claim's path. Leases and reports about drivers have a time of their own.
-pub const ON_THE_PATH: [&str; 4] = ["volumes", "volumeclaims", "volumehandles", "attachments"];
+pub const ON_THE_PATH: [&str; 6] = [
+    "volumes",
+    "volumeclaims",
+    "volumehandles",
+    "attachments",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+];
 
 /// The door of one process to the API server.
 struct Door {

@@ -31,6 +31,7 @@ mod left_behind;
 mod linger;
 mod node_loss;
 mod pod_claims;
+mod provision;
 mod read_only;
 mod restored;
 mod rogue;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         linger::CASES,
         node_loss::CASES,
         pod_claims::CASES,
+        provision::CASES,
         read_only::CASES,
         rogue::CASES,
         state_disk::CASES,

@@ -13,24 +13,22 @@ from e2e.cluster.node_config import PRIVATE
 
 from .. import audit, leaks
 from ..calls import DETACH, PUBLISH, STAGE, UNPUBLISH, mutating
-from ..objects import use
 from ..pods import AGENT
 from ..registry import scenario
 from ..workloads import DEVICE, MOUNT, Workloads
 from ..world import World, expect
 
 
-def _volume_for(world: World, name: str = "data", *, block: bool = False) -> Workloads:
-    """Storage, and the PersistentVolume and claim that name it."""
-    world.ready_volume(name, capabilities=[use(), use(block=True)])
-    workloads = Workloads(world)
-    workloads.static_volume(name, world.handle(name), block=block)
-    return workloads
+def _claim_for(world: World, *, block: bool = False) -> Workloads:
+    """A claim that is bound to a volume, which moor has made."""
+    work = Workloads(world)
+    work.claim(block=block)
+    return work
 
 
 @scenario("a Pod uses a PersistentVolume, its data moves to the other node with it, and nothing is left", limit=180)
 def pods_move(world: World) -> None:
-    work = _volume_for(world)
+    work = _claim_for(world)
     work.running_pod("first", "data", world.first, securityContext={"fsGroup": 2000})
     work.write("first", "from the first node")
     owner = work.run("first", f"stat -c %g {MOUNT}/file").strip()
@@ -44,7 +42,7 @@ def pods_move(world: World) -> None:
 
 @scenario("two Pods of one node share a ReadWriteOnce volume; one of another node waits, is told why, and gets it")
 def pods_share(world: World) -> None:
-    work = _volume_for(world)
+    work = _claim_for(world)
     work.running_pod("first", "data", world.first)
     work.running_pod("beside", "data", world.first)
     work.write("first", "shared")
@@ -62,7 +60,7 @@ def pods_share(world: World) -> None:
 
 @scenario("a Pod has a PersistentVolume as a device", limit=150)
 def pods_block(world: World) -> None:
-    work = _volume_for(world, block=True)
+    work = _claim_for(world, block=True)
     work.running_pod("raw", "data", world.first)
     work.run("raw", f"echo words | dd of={DEVICE} conv=fsync 2>/dev/null")
     work.remove_pods("raw")
@@ -74,7 +72,7 @@ def pods_block(world: World) -> None:
 
 @scenario("kubelet and agent restart under a running Pod: no CSI call, no API write, the CSINode stays", limit=180)
 def pods_restarts(world: World) -> None:
-    work = _volume_for(world)
+    work = _claim_for(world)
     work.running_pod("pod", "data", world.first)
     work.write("pod", "before")
     calls, log, node = world.driver.last(), audit.position(world.cluster), _csi_node(world)
@@ -94,13 +92,13 @@ def pods_restarts(world: World) -> None:
 
 @scenario("a Pod ends while the API server is away, and its claim goes when the server is back", limit=240)
 def pods_end_alone(world: World) -> None:
-    work = _volume_for(world)
+    work = _claim_for(world)
     work.pod("pod", "data", world.first, terminationGracePeriodSeconds=8, containers=[work.container(_SLOW_TO_END)])
     work.await_running("pod")
     uid = work.uid("pod")
     mounted = _mounts_of(world.first, uid)
     expect(len(mounted) == 1, f"the Pod's volume is mounted at {mounted}")
-    claim = work.claim_of("pod")
+    expect(len(work.claims_of(uid)) == 1, f"the Pod has the claims {work.claims_of(uid)}")
     work.delete_pod("pod")
     # From here on kubelet knows that the Pod is to end.
     world.cluster.wait_for("the Pod to hear of its end", lambda: world.first.path(f"{mounted[0]}/told").exists(), 30)
@@ -113,7 +111,7 @@ def pods_end_alone(world: World) -> None:
         server.start()
         world.cluster.wait_api_ready()
     work.await_pod_gone("pod", 90)
-    world.await_gone("VolumeClaim", str(claim["metadata"]["name"]), 90)
+    world.cluster.wait_for("the Pod's claim to go", lambda: not work.claims_of(uid), 90)
 
 
 # It says that it has heard SIGTERM, and goes on for a while.

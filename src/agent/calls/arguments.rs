@@ -159,7 +159,13 @@ pub fn node_unstage(record: &Record, earlier_flags: Vec<String>) -> FollowUp<wir
     FollowUp { request: wire::NodeUnstageVolumeRequest { volume_id, staging_target_path }, earlier_flags }
 }
 
-/// CreateVolume for a Volume. Its name is its UID, so that a repetition is recognised by the driver.
+/// The name by which the driver recognises a repetition: what the Volume says, else its UID.
+fn create_name(volume: &Volume) -> String {
+    let own = || format!("moor-{}", volume.metadata.uid.as_deref().unwrap_or_default());
+    volume.spec.create_name.clone().unwrap_or_else(own)
+}
+
+/// CreateVolume for a Volume.
 pub fn create_volume(
     volume: &Volume,
     secrets: Secrets,
@@ -184,11 +190,12 @@ pub fn create_volume(
             preferred: segments(&request.preferred),
         });
     Ok(wire::CreateVolumeRequest {
-        name: format!("moor-{}", volume.metadata.uid.as_deref().unwrap_or_default()),
+        name: create_name(volume),
         // Without a size no range, rather than one of zeroes: that is the driver's own choice.
         capacity_range: (range.required_bytes > 0 || range.limit_bytes > 0).then_some(range),
         volume_capabilities: uses(volume, modes),
         parameters: spec.parameters.clone(),
+        mutable_parameters: spec.mutable_parameters.clone(),
         secrets: secrets.into_field(),
         accessibility_requirements,
         ..wire::CreateVolumeRequest::default()

@@ -52,6 +52,10 @@ pub struct Backend {
     pub(super) max_volumes: i64,
     /// It has ControllerPublishVolume.
     pub attach: bool,
+    /// Its nodes are in zones.
+    pub(super) topology: bool,
+    /// Zones that have no room.
+    pub full: BTreeSet<String>,
     /// By key.
     pub volumes: BTreeMap<String, Stored>,
     /// What callers did that CSI forbids: key and words.
@@ -79,6 +83,8 @@ impl Backend {
             directory,
             max_volumes: options.max_volumes,
             attach: options.attach,
+            topology: options.topology,
+            full: BTreeSet::new(),
             volumes: BTreeMap::new(),
             violations: Vec::new(),
             lost: BTreeSet::new(),

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::backend::Stored;
 use super::identity::controller_capabilities;
-use super::{About, Place, key_of};
+use super::{About, Place, ZONE, key_of};
 
 type Answer<A> = Result<Response<A>, Status>;
 
@@ -28,7 +28,11 @@ impl Controller for Place {
         let request = request.into_inner();
         let key = request.parameters.get("key").unwrap_or(&request.name).clone();
         let about = About { rpc: Rpc::CreateVolume, key: key.clone(), arguments: request.encode_to_vec() };
+        let wanted = request.accessibility_requirements.as_ref().and_then(|r| r.preferred.first()).cloned();
         self.answer(about, |backend, _, arguments| {
+            if wanted.as_ref().is_some_and(|wanted| backend.full.contains(&wanted.segments[ZONE])) {
+                return Err(Status::resource_exhausted("this zone is full"));
+            }
             backend.create(&key, arguments)?;
             let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
             let answers = backend.answers.get(&key).cloned().unwrap_or_default();
@@ -38,6 +42,7 @@ impl Controller for Place {
                 volume_id: backend.id(&key),
                 capacity_bytes: answers.capacity_bytes.unwrap_or(asked),
                 volume_context,
+                accessible_topology: wanted.iter().cloned().collect(),
                 ..Default::default()
             };
             Ok(wire::CreateVolumeResponse { volume: Some(volume) })

@@ -28,7 +28,10 @@ impl Identity for Place {
         use wire::plugin_capability::{Service, Type, service};
         let service = Service { r#type: service::Type::ControllerService.into() };
         let capability = wire::PluginCapability { r#type: Some(Type::Service(service)) };
-        let capabilities = self.controller.then_some(capability).into_iter().collect();
+        let places = Service { r#type: service::Type::VolumeAccessibilityConstraints.into() };
+        let places = wire::PluginCapability { r#type: Some(Type::Service(places)) };
+        let places = self.fake.backend().topology.then_some(places);
+        let capabilities = self.controller.then_some(capability).into_iter().chain(places).collect();
         Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
     }
 

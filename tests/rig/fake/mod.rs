@@ -37,6 +37,9 @@ use backend::Backend;
 /// The name that the driver gives itself.
 pub const DRIVER: &str = "fake.moor.dev";
 
+/// By which the driver says where a node is.
+pub const ZONE: &str = "topology.fake.moor.dev/zone";
+
 /// How a call goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {

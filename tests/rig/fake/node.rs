@@ -9,7 +9,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::identity::node_capabilities;
-use super::{About, Place, key_of};
+use super::{About, Place, ZONE, key_of};
 
 type Answer<A> = Result<Response<A>, Status>;
 
@@ -25,7 +25,9 @@ impl Node for Place {
     async fn node_get_info(&self, _: Request<wire::NodeGetInfoRequest>) -> Answer<wire::NodeGetInfoResponse> {
         let max_volumes_per_node = self.fake.backend().max_volumes;
         let node_id = self.fake.backend().node_ids.get(&self.node).unwrap_or(&self.node).clone();
-        Ok(Response::new(wire::NodeGetInfoResponse { node_id, max_volumes_per_node, ..Default::default() }))
+        let segments = [(ZONE.to_owned(), self.node.clone())].into();
+        let accessible_topology = self.fake.backend().topology.then_some(wire::Topology { segments });
+        Ok(Response::new(wire::NodeGetInfoResponse { node_id, max_volumes_per_node, accessible_topology }))
     }
 
     async fn node_stage_volume(

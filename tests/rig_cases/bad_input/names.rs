@@ -15,6 +15,7 @@ use crate::rig::{Cluster, Options, Rig, registered, volume, volume_claim};
 type Row = (Value, &'static [&'static str]);
 
 const NAME: &str = "must be the name of an object";
+const SECRET: &str = "must be the name of a Secret";
 
 async fn refuses<K>(api: &Api<K>, whole: &K, rows: &[Row])
 where
@@ -39,13 +40,14 @@ where
 pub async fn names_that_no_object_has_are_refused(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let secret = |kind: &str, name: &str| json!({ "secrets": { kind: name } });
-    let created: [Row; 11] = [
-        (secret("controller", "s-create?a=b"), &["spec.secrets.controller", NAME]),
-        (secret("controllerPublish", "../../other/secrets/s"), &["spec.secrets.controllerPublish", NAME]),
-        (secret("nodeStage", "Upper"), &["spec.secrets.nodeStage", NAME, "lower case"]),
+    let created: [Row; 12] = [
+        (secret("controller", "s-create?a=b"), &["spec.secrets.controller", SECRET]),
+        (secret("controllerPublish", "../../other/secrets/s"), &["spec.secrets.controllerPublish", SECRET]),
+        (secret("nodeStage", "Upper"), &["spec.secrets.nodeStage", SECRET, "lower case"]),
         (secret("nodePublish", ""), &["spec.secrets.nodePublish", "at least 1 chars"]),
-        (secret("nodePublish", "a..b"), &["spec.secrets.nodePublish", NAME]),
-        (secret("nodePublish", "a\n"), &["spec.secrets.nodePublish", NAME]),
+        (secret("nodePublish", "a..b"), &["spec.secrets.nodePublish", SECRET]),
+        (secret("nodePublish", "a\n"), &["spec.secrets.nodePublish", SECRET]),
+        (secret("nodePublish", "a/b/c"), &["spec.secrets.nodePublish", SECRET]),
         (json!({ "pluginName": "a/b" }), &["spec.pluginName", NAME]),
         (json!({ "pluginName": "-a" }), &["spec.pluginName", NAME]),
         (json!({ "capacity": "100m" }), &["spec.capacity", "at least one byte"]),

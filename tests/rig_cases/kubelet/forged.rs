@@ -9,7 +9,7 @@ use moor::api::{FINALIZER, VolumeClaim};
 use serde_json::{Value, json};
 
 use super::NODE;
-use crate::rig::{Cluster, NAMESPACE, Options, Rig, SPACE};
+use crate::rig::{CONTROLLER, Cluster, NAMESPACE, Options, Rig, SPACE};
 
 /// The name of a right claim.
 const NAME: &str = "pod-uid-a-0123456789abcdef";
@@ -105,6 +105,8 @@ pub(super) async fn an_agent_makes_claims_of_pods_on_its_own_node_alone(cluster:
         "spec.pod is written by moor's agents",
     );
 
+    // The controller deletes the claim of a Pod that is not there, and is not to be the first.
+    rig.stop(CONTROLLER).await;
     ours.create(&make, &right).await.unwrap();
     refused(
         "another node deletes it",
@@ -123,5 +125,6 @@ pub(super) async fn an_agent_makes_claims_of_pods_on_its_own_node_alone(cluster:
     );
     ours.delete(NAME, &DeleteParams::default()).await.unwrap();
     all.delete("native", &DeleteParams::default()).await.unwrap();
+    rig.run(CONTROLLER);
     rig.assert_nothing_left().await;
 }

@@ -123,8 +123,7 @@ impl Rig {
 
     /// Waits until a claim in moor's own namespace is gone.
     pub async fn until_kept_claim_gone(&self, claim: &str) {
-        let look = || self.kept_claim(claim).is_none().then_some(());
-        let shows = || format!("{:?}", self.kept_claim(claim));
-        self.cluster.until(&format!("claim {claim} is gone"), look, shows).await;
+        let seen = || self.kept_claim(claim).is_some();
+        self.until_gone(&format!("claim {claim} is gone"), claim, &self.kept_claims(), seen).await;
     }
 }

@@ -1,0 +1,77 @@
+//! Which passes over PersistentVolumeClaims and PersistentVolumes an event asks for.
+
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use super::key::Key;
+use super::known::Known;
+use crate::api::{Plugin, PluginInstance, Volume};
+use crate::provision::{WatchedClaim, WatchedPersistentVolume};
+
+/// A claim begins to wait for its provisioner, changes, is bound or goes.
+pub(crate) fn claim_changed(known: &Known, claim: &WatchedClaim) {
+    known.queue.add(Key::Provision(claim.named()));
+}
+
+/// Nobody claims a PersistentVolume any more, or somebody deletes it, or it is gone.
+pub(crate) fn persistent_volume_changed(known: &Known, volume: &WatchedPersistentVolume) {
+    known.queue.add(Key::PersistentVolume(volume.metadata.name.clone().unwrap_or_default()));
+}
+
+/// Whoever asked for a Volume looks at it again, and who waits for its end.
+pub(crate) fn volume_changed(known: &Known, volume: &Volume) {
+    if volume.metadata.namespace.as_deref() != Some(&known.namespace) {
+        return;
+    }
+    if let Some(provision) = &volume.spec.persistent_volume {
+        known.queue.add(Key::Provision(provision.claim.clone()));
+    }
+    let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+    for name in known.provisioning.waiting_for(uid) {
+        known.queue.add(Key::PersistentVolume(name));
+    }
+}
+
+/// Claims wait for their StorageClass, or for it to be changed.
+pub(crate) fn class_changed(known: &Known, class: &StorageClass) {
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    add_claims(known, |claim| claim.class_name() == name);
+}
+
+/// A Plugin begins to serve a driver's name, or does so otherwise.
+pub(crate) fn plugin_changed(known: &Known, plugin: &Plugin) {
+    let Some(name) = plugin.kubelet_name() else { return };
+    add_claims(known, |claim| claim.provisioner() == Some(name));
+    for volume in known.pvs.all().iter().filter(|volume| volume.driver() == name) {
+        persistent_volume_changed(known, volume);
+    }
+}
+
+/// A driver comes to a node, or says otherwise where that is.
+pub(crate) fn instance_changed(
+    known: &Known,
+    before: Option<&PluginInstance>,
+    after: Option<&PluginInstance>,
+) {
+    let place = |instance: &PluginInstance| {
+        let status = instance.status.clone().unwrap_or_default();
+        (status.node, status.healthy, status.topology, status.capabilities)
+    };
+    if before.map(place) == after.map(place) {
+        return;
+    }
+    let plugin = after.or(before).and_then(|instance| known.plugins.get(&instance.spec.plugin_name));
+    if let Some(name) = plugin.as_ref().and_then(|plugin| plugin.kubelet_name()) {
+        add_claims(known, |claim| claim.provisioner() == Some(name));
+    }
+}
+
+/// A Node has gone, and may be the one that the scheduler has chosen for a claim.
+pub(crate) fn node_gone(known: &Known, name: &str) {
+    add_claims(known, |claim| claim.selected_node() == Some(name));
+}
+
+fn add_claims(known: &Known, which: impl Fn(&WatchedClaim) -> bool) {
+    for claim in known.pvcs.all().iter().filter(|claim| which(claim)) {
+        claim_changed(known, claim);
+    }
+}

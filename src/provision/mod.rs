@@ -1,0 +1,24 @@
+//! Decisions about PersistentVolumeClaims that moor provisions and PersistentVolumes that it reclaims.
+//!
+//! Pure: data in, data out. The storage itself is a Volume's, with the machine that every Volume has; here is decided when
+//! one is made, what PersistentVolume is made of it, and when both go.
+// A variant that is new has to be decided about wherever one is.
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
+mod annotations;
+mod parameters;
+mod persistent_volume;
+mod progress;
+mod reclaim;
+mod request;
+mod topology;
+mod watched;
+
+pub use annotations::{PROVISIONED_BY, SELECTED_NODE, provisioner, selected_node};
+pub use parameters::{ClassSecrets, ParameterError, Resolved, resolve};
+pub use persistent_volume::{FINALIZER, Match, compare, persistent_volume};
+pub use progress::{ClaimNow, PersistentVolumeNow, Step, plan};
+pub use reclaim::{Ends, Reclaim, VolumeNow, reclaim};
+pub use request::{Asked, Refusal, Request, Served, Waiting, request};
+pub use topology::{NoPlace, Place, immediate, late};
+pub use watched::{WatchedClaim, WatchedPersistentVolume};

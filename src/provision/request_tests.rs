@@ -1,0 +1,243 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const DRIVER: &str = "d.example.com";
+
+fn claim(annotations: Value, spec: Value) -> PersistentVolumeClaim {
+    let mut all = json!({ "volume.kubernetes.io/storage-provisioner": DRIVER });
+    merge(&mut all, annotations);
+    let mut whole = json!({ "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeMode": "Filesystem",
+        "resources": { "requests": { "storage": "1Gi" } } });
+    merge(&mut whole, spec);
+    let metadata = json!({ "name": "data", "namespace": "ns", "uid": "1-2", "annotations": all });
+    serde_json::from_value(json!({ "metadata": metadata, "spec": whole })).unwrap()
+}
+
+fn class(more: Value) -> StorageClass {
+    let mut whole = json!({ "metadata": { "name": "fast" }, "provisioner": DRIVER });
+    merge(&mut whole, more);
+    serde_json::from_value(whole).unwrap()
+}
+
+fn merge(into: &mut Value, more: Value) {
+    let Value::Object(more) = more else { return };
+    into.as_object_mut().unwrap().extend(more);
+}
+
+fn served(places: &[Place]) -> Served<'_> {
+    Served {
+        plugin: "plugin",
+        name: DRIVER,
+        places,
+        has_topology: !places.is_empty(),
+        modifies: false,
+        extra_create_metadata: false,
+        strict_topology: false,
+    }
+}
+
+fn asked<'a>(claim: &'a PersistentVolumeClaim, class: &'a StorageClass) -> Asked<'a> {
+    Asked {
+        claim,
+        class: Some(class),
+        attributes: None,
+        driver: Some(served(&[])),
+        node_exists: true,
+        namespace: "moor",
+    }
+}
+
+fn decide(annotations: Value, spec: Value, more: Value) -> Request {
+    request(&asked(&claim(annotations, spec), &class(more)))
+}
+
+fn made(request: Request) -> Volume {
+    match request {
+        Request::Make(volume) => *volume,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_claim_of_somebody_else_is_left_alone() {
+    let late = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
+    let populated =
+        json!({ "dataSourceRef": { "apiGroup": "hello.example.com", "kind": "Hello", "name": "h" } });
+    for (what, request) in [
+        (
+            "another provisioner",
+            decide(json!({ "volume.kubernetes.io/storage-provisioner": "other" }), json!({}), json!({})),
+        ),
+        (
+            "nobody asked",
+            decide(json!({ "volume.kubernetes.io/storage-provisioner": "" }), json!({}), json!({})),
+        ),
+        ("another's class", decide(json!({}), json!({}), json!({ "provisioner": "other" }))),
+        ("bound", decide(json!({}), json!({ "volumeName": "pv" }), json!({}))),
+        ("no node chosen", decide(json!({}), json!({}), late)),
+        ("a populator's", decide(json!({}), populated, json!({}))),
+    ] {
+        assert_eq!(request, Request::NotOurs, "{what}");
+    }
+    let (claim, class) = (claim(json!({}), json!({})), class(json!({})));
+    let unserved = Asked { driver: None, ..asked(&claim, &class) };
+    assert_eq!(request(&unserved), Request::NotOurs);
+    let mut deleted = claim.clone();
+    deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2025-01-01T00:00:00Z")).unwrap();
+    assert_eq!(request(&asked(&deleted, &class)), Request::NotOurs);
+}
+
+#[test]
+fn the_volume_says_all_that_the_persistent_volume_needs() {
+    let parameters = json!({ "type": "ssd", "csi.storage.k8s.io/fstype": "xfs",
+        "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "infra",
+        "csi.storage.k8s.io/node-expand-secret-name": "${pvc.name}",
+        "csi.storage.k8s.io/node-expand-secret-namespace": "${pvc.namespace}" });
+    let more = json!({ "parameters": parameters, "reclaimPolicy": "Retain", "mountOptions": ["noatime"] });
+    let volume = made(decide(json!({}), json!({ "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] }), more));
+    let meta = (volume.metadata.namespace.as_deref(), volume.metadata.name.as_deref());
+    assert_eq!(meta, (Some("moor"), Some("pvc-1-2")));
+    let spec = &volume.spec;
+    assert_eq!((spec.plugin_name.as_str(), spec.create_name.as_deref()), ("plugin", Some("pvc-1-2")));
+    assert_eq!(spec.capacity, Some(Quantity("1Gi".into())));
+    assert_eq!(spec.parameters, BTreeMap::from([("type".to_owned(), "ssd".to_owned())]));
+    assert_eq!(spec.deletion_policy, Some(DeletionPolicy::Retain), "deleted by hand it leaves the storage");
+    let modes: Vec<_> = spec.capabilities.iter().map(|c| c.access_mode).collect();
+    assert_eq!(modes, [AccessMode::SingleNodeWriter, AccessMode::MultiNodeReader]);
+    let options = spec.mount_options.as_ref().unwrap();
+    assert_eq!(
+        (options.fs_type.as_deref(), options.mount_flags.as_slice()),
+        (Some("xfs"), &["noatime".to_owned()][..])
+    );
+    assert_eq!(spec.secrets.as_ref().unwrap().controller.as_deref(), Some("infra/s"));
+    let provision = spec.persistent_volume.as_ref().unwrap();
+    assert_eq!(
+        provision.claim,
+        ProvisionedFor { namespace: "ns".into(), name: "data".into(), uid: "1-2".into() }
+    );
+    assert_eq!((provision.name.as_str(), provision.driver_name.as_str()), ("pvc-1-2", DRIVER));
+    assert_eq!(
+        (provision.storage_class_name.as_str(), provision.reclaim_policy),
+        ("fast", ReclaimPolicy::Retain)
+    );
+    assert_eq!(provision.access_modes, ["ReadWriteOnce", "ReadOnlyMany"]);
+    assert_eq!(provision.node_expand_secret.as_deref(), Some("ns/data"));
+    assert_eq!((provision.selected_node.as_deref(), provision.in_places), (None, false));
+}
+
+#[test]
+fn a_raw_device_has_no_file_system() {
+    let more = json!({ "parameters": { "fstype": "ext4" }, "mountOptions": ["noatime"] });
+    let volume = made(decide(json!({}), json!({ "volumeMode": "Block" }), more));
+    assert_eq!(volume.spec.capabilities[0].attachment_mode, AttachmentMode::BlockDevice);
+    assert_eq!(volume.spec.mount_options, None);
+}
+
+#[test]
+fn the_driver_is_told_for_whom_only_if_its_plugin_says_so() {
+    let (claim, class) = (claim(json!({}), json!({})), class(json!({})));
+    let told = Served { extra_create_metadata: true, ..served(&[]) };
+    let parameters = |asked| made(request(&asked)).spec.parameters;
+    assert!(parameters(asked(&claim, &class)).is_empty());
+    let parameters = parameters(Asked { driver: Some(told), ..asked(&claim, &class) });
+    let said: Vec<_> = parameters.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let expected = [
+        ("csi.storage.k8s.io/pv/name", "pvc-1-2"),
+        ("csi.storage.k8s.io/pvc/name", "data"),
+        ("csi.storage.k8s.io/pvc/namespace", "ns"),
+    ];
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_volume_that_waits_for_its_consumer_is_made_where_that_one_is() {
+    let place = |node: &str| Place {
+        node: node.to_owned(),
+        healthy: true,
+        segments: BTreeMap::from([("host".to_owned(), node.to_owned())]),
+    };
+    let places = [place("a"), place("b")];
+    let late = class(json!({ "volumeBindingMode": "WaitForFirstConsumer" }));
+    let chosen = claim(json!({ "volume.kubernetes.io/selected-node": "b" }), json!({}));
+    let in_places = Asked { driver: Some(served(&places)), ..asked(&chosen, &late) };
+    let volume = made(request(&in_places));
+    assert_eq!(volume.spec.topology.unwrap().preferred[0].segments, places[1].segments);
+    let provision = volume.spec.persistent_volume.unwrap();
+    assert_eq!((provision.selected_node.as_deref(), provision.in_places), (Some("b"), true));
+    let gone = Asked { node_exists: false, ..in_places.clone() };
+    assert_eq!(request(&gone), Request::Unselect);
+    let unknown = claim(json!({ "volume.kubernetes.io/selected-node": "c" }), json!({}));
+    let unknown = Asked { claim: &unknown, ..in_places };
+    assert!(matches!(request(&unknown), Request::Wait(Waiting::NoPlace(NoPlace::Unknown { .. }))));
+    // A node on a claim that does not wait for one means nothing.
+    let volume = made(request(&asked(&chosen, &class(json!({})))));
+    assert_eq!(volume.spec.persistent_volume.unwrap().selected_node, None);
+}
+
+#[test]
+fn bad_input_is_refused_in_words_that_name_the_field() {
+    let same = json!({});
+    let parameters = |of: Value| json!({ "parameters": of });
+    for (spec, more, words) in [
+        (json!({ "selector": {} }), same.clone(), "spec.selector"),
+        (
+            json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "other" } }),
+            same.clone(),
+            "spec.dataSource",
+        ),
+        (
+            json!({ "dataSource": { "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" } }),
+            same.clone(),
+            "VolumeSnapshot",
+        ),
+        (json!({ "accessModes": ["Sometimes"] }), same.clone(), "Sometimes"),
+        (json!({ "accessModes": [] }), same.clone(), "spec.accessModes"),
+        (json!({ "resources": {} }), same.clone(), "spec.resources.requests.storage: it is not given"),
+        (json!({ "resources": { "requests": { "storage": "0" } } }), same.clone(), "at least one byte"),
+        (json!({ "resources": { "requests": { "storage": "99999Ei" } } }), same.clone(), "too large"),
+        (
+            same.clone(),
+            parameters(json!({ "csi.storage.k8s.io/typo": "x" })),
+            "StorageClass fast: parameters: csi.storage",
+        ),
+        (same.clone(), parameters(json!({ "fstype": "a", "csi.storage.k8s.io/fstype": "a" })), "keep one"),
+        (same.clone(), parameters(json!({ "csi.storage.k8s.io/secret-name": "a" })), "secret-namespace"),
+        (same.clone(), json!({ "reclaimPolicy": "Recycle" }), "reclaimPolicy Recycle"),
+    ] {
+        match decide(json!({}), spec, more) {
+            Request::Refuse(refusal) => assert!(refusal.to_string().contains(words), "{refusal}"),
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_yet_is_waited_for_by_its_name() {
+    let (claim, class) = (claim(json!({}), json!({})), class(json!({})));
+    let without = Asked { class: None, ..asked(&claim, &class) };
+    assert!(matches!(request(&without), Request::Wait(w) if w.to_string().contains("\"fast\"")));
+}
+
+#[test]
+fn a_volume_attributes_class_has_to_be_of_the_driver() {
+    let named = claim(json!({}), json!({ "volumeAttributesClassName": "gold" }));
+    let class = class(json!({}));
+    let attributes = |driver: &str| -> VolumeAttributesClass {
+        serde_json::from_value(json!({ "metadata": { "name": "gold" }, "driverName": driver,
+            "parameters": { "iops": "9" } }))
+        .unwrap()
+    };
+    let (own, other) = (attributes(DRIVER), attributes("other"));
+    let of = |attributes, modifies| {
+        let driver = Some(Served { modifies, ..served(&[]) });
+        request(&Asked { attributes, driver, ..asked(&named, &class) })
+    };
+    assert_eq!(of(None, true), Request::Wait(Waiting::NoAttributes("gold".into())));
+    assert!(matches!(of(Some(&other), true), Request::Refuse(Refusal::AttributesOfAnother { .. })));
+    assert_eq!(of(Some(&own), false), Request::Refuse(Refusal::NoModify));
+    let volume = made(of(Some(&own), true));
+    assert_eq!(volume.spec.mutable_parameters, BTreeMap::from([("iops".to_owned(), "9".to_owned())]));
+    let provision = volume.spec.persistent_volume.unwrap();
+    assert_eq!(provision.volume_attributes_class_name.as_deref(), Some("gold"));
+}

@@ -1,0 +1,101 @@
+//! Where a volume that is to be made must and should be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::TopologySelectorTerm;
+
+use crate::api::volume::{MAX_PLACES, Segments, TopologyRequest};
+
+/// A node that runs the driver, and where the driver says that it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The node.
+    pub node: String,
+    /// New work may be given to the driver there.
+    pub healthy: bool,
+    /// Where it is, in the driver's own terms.
+    pub segments: BTreeMap<String, String>,
+}
+
+/// Why there is no place for a volume now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPlace {
+    /// The driver does not say where the node is.
+    #[error(
+        "the driver does not say yet where node {node} is, which the scheduler has chosen: see status.topology of the \
+         PluginInstances"
+    )]
+    Unknown {
+        /// The node.
+        node: String,
+    },
+    /// No node runs the driver.
+    #[error("no healthy driver says where its node is: see status.topology of the PluginInstances")]
+    NoDriver,
+    /// No node that runs the driver is where the class wants volumes.
+    #[error("allowedTopologies of the StorageClass: no node that runs the driver is in any of these places")]
+    NotAllowed,
+}
+
+/// The places for a volume whose first consumer runs on `node`: that node's own first, then others of the same kind.
+pub fn late(
+    places: &[Place],
+    node: &str,
+    allowed: &[TopologySelectorTerm],
+    strict: bool,
+) -> Result<TopologyRequest, NoPlace> {
+    let own = places.iter().find(|place| place.node == node && !place.segments.is_empty());
+    let own = own.ok_or_else(|| NoPlace::Unknown { node: node.to_owned() })?;
+    if strict {
+        return Ok(request([own.segments.clone()]));
+    }
+    let alike = |place: &&Place| place.healthy && place.segments.keys().eq(own.segments.keys());
+    let others = places.iter().filter(alike).map(|place| &place.segments);
+    let mut all: BTreeSet<_> = others.filter(|segments| is_allowed(segments, allowed)).collect();
+    all.insert(&own.segments);
+    let (before, after): (Vec<_>, Vec<_>) = all.into_iter().partition(|segments| *segments < &own.segments);
+    Ok(request(after.into_iter().chain(before).cloned()))
+}
+
+/// The places for a volume whose consumers nobody knows yet: all, each claim beginning at another one.
+pub fn immediate(
+    places: &[Place],
+    allowed: &[TopologySelectorTerm],
+    claim_uid: &str,
+) -> Result<TopologyRequest, NoPlace> {
+    let healthy = places.iter().filter(|place| place.healthy && !place.segments.is_empty());
+    let all: BTreeSet<_> = healthy.map(|place| &place.segments).collect();
+    if all.is_empty() {
+        return Err(NoPlace::NoDriver);
+    }
+    let mut all: Vec<_> = all.into_iter().filter(|segments| is_allowed(segments, allowed)).cloned().collect();
+    let count = u64::try_from(all.len()).unwrap_or(1);
+    let start = hash(claim_uid).checked_rem(count).ok_or(NoPlace::NotAllowed)?;
+    all.rotate_left(usize::try_from(start).unwrap_or_default());
+    Ok(request(all))
+}
+
+/// Whether one of the terms has a value of the place for each of its keys. No terms allow every place.
+fn is_allowed(segments: &BTreeMap<String, String>, allowed: &[TopologySelectorTerm]) -> bool {
+    let fits = |term: &TopologySelectorTerm| {
+        let mut wanted = term.match_label_expressions.iter().flatten();
+        wanted.all(|wanted| segments.get(&wanted.key).is_some_and(|value| wanted.values.contains(value)))
+    };
+    allowed.is_empty() || allowed.iter().any(fits)
+}
+
+/// The same places are all that may be, and the order in which they should. Of very many the first.
+fn request(places: impl IntoIterator<Item = BTreeMap<String, String>>) -> TopologyRequest {
+    let places: Vec<_> = places.into_iter().take(MAX_PLACES).map(|segments| Segments { segments }).collect();
+    TopologyRequest { required: places.clone(), preferred: places }
+}
+
+/// FNV-1a: the same for every leader, and spread evenly.
+fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+#[path = "topology_tests.rs"]
+mod tests;

@@ -1,0 +1,95 @@
+use k8s_openapi::api::core::v1::TopologySelectorLabelRequirement;
+
+use super::*;
+
+fn segments(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+    of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn place(node: &str, healthy: bool, of: &[(&str, &str)]) -> Place {
+    Place { node: node.to_owned(), healthy, segments: segments(of) }
+}
+
+fn zones() -> Vec<Place> {
+    vec![
+        place("a1", true, &[("zone", "a")]),
+        place("a2", true, &[("zone", "a")]),
+        place("b", true, &[("zone", "b")]),
+        place("c", true, &[("zone", "c")]),
+        place("sick", false, &[("zone", "d")]),
+        place("rack", true, &[("zone", "e"), ("rack", "1")]),
+        place("nowhere", true, &[]),
+    ]
+}
+
+fn term(of: &[(&str, &[&str])]) -> TopologySelectorTerm {
+    let wanted = of.iter().map(|(key, values)| TopologySelectorLabelRequirement {
+        key: (*key).to_owned(),
+        values: values.iter().map(|v| (*v).to_owned()).collect(),
+    });
+    TopologySelectorTerm { match_label_expressions: Some(wanted.collect()) }
+}
+
+fn said(request: &TopologyRequest) -> Vec<&str> {
+    assert_eq!(request.required, request.preferred);
+    request.required.iter().map(|place| place.segments["zone"].as_str()).collect()
+}
+
+#[test]
+fn the_chosen_nodes_place_comes_first() {
+    let places = zones();
+    for (node, allowed, strict, expected) in [
+        ("b", vec![], false, vec!["b", "c", "a"]),
+        ("a2", vec![], false, vec!["a", "b", "c"]),
+        ("b", vec![], true, vec!["b"]),
+        ("b", vec![term(&[("zone", &["a", "b"])])], false, vec!["b", "a"]),
+        // The scheduler has chosen it all the same.
+        ("b", vec![term(&[("zone", &["c"])])], false, vec!["b", "c"]),
+        ("sick", vec![], false, vec!["d", "a", "b", "c"]),
+        ("rack", vec![], false, vec!["e"]),
+    ] {
+        let request = late(&places, node, &allowed, strict).unwrap();
+        assert_eq!(said(&request), expected, "{node} {allowed:?} {strict}");
+    }
+}
+
+#[test]
+fn a_node_whose_place_is_not_known_is_waited_for() {
+    for node in ["nowhere", "unheard-of"] {
+        let none = late(&zones(), node, &[], false).unwrap_err();
+        assert_eq!(none, NoPlace::Unknown { node: node.to_owned() });
+        assert!(none.to_string().contains(node));
+    }
+}
+
+#[test]
+fn without_a_node_all_allowed_places_are_asked_for_and_claims_begin_at_different_ones() {
+    let places = zones();
+    let all = |allowed: &[TopologySelectorTerm], uid: &str| immediate(&places, allowed, uid);
+    let mut first = BTreeSet::new();
+    for n in 0..64 {
+        let request = all(&[], &format!("uid-{n}")).unwrap();
+        let mut zones = said(&request);
+        first.insert(zones[0].to_owned());
+        zones.sort_unstable();
+        assert_eq!(zones, ["a", "b", "c", "e"]);
+    }
+    assert_eq!(first.len(), 4, "each is the first one of some claim");
+    assert_eq!(all(&[], "u"), all(&[], "u"), "and always the same one of one claim");
+    let both = [term(&[("zone", &["a"])]), term(&[("zone", &["e"]), ("rack", &["1"])])];
+    let mut zones = all(&both, "u").unwrap();
+    zones.required.sort_by(|a, b| a.segments["zone"].cmp(&b.segments["zone"]));
+    zones.preferred.sort_by(|a, b| a.segments["zone"].cmp(&b.segments["zone"]));
+    assert_eq!(said(&zones), ["a", "e"]);
+    assert_eq!(all(&[term(&[("zone", &["a"]), ("rack", &["1"])])], "u"), Err(NoPlace::NotAllowed));
+    assert_eq!(immediate(&[], &[], "u"), Err(NoPlace::NoDriver));
+    assert_eq!(immediate(&places[4..5], &[], "u"), Err(NoPlace::NoDriver), "no healthy one");
+}
+
+#[test]
+fn of_very_many_places_as_many_are_asked_for_as_an_object_holds() {
+    let places: Vec<_> =
+        (0..500).map(|n| place(&format!("n{n}"), true, &[("zone", &n.to_string())])).collect();
+    let request = late(&places, "n300", &[], false).unwrap();
+    assert_eq!((request.required.len(), said(&request)[0]), (MAX_PLACES, "300"));
+}

@@ -1,0 +1,211 @@
+//! PersistentVolumeClaims and PersistentVolumes without their weight, as far as they say when one is to be looked at.
+//!
+//! There can be very many, and almost all of them are bound and need nothing. Whatever is decided is decided on one that was
+//! read live, whole.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+
+use super::annotations;
+use crate::api::provision::ProvisionedFor;
+
+/// What moor watches of a PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = "PersistentVolumeClaim")]
+pub struct WatchedClaim {
+    /// Names, UID, version, and the annotations that decide.
+    #[serde(deserialize_with = "with_decisive_annotations")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: ClaimSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimSpec {
+    #[serde(default)]
+    volume_name: String,
+    #[serde(default)]
+    storage_class_name: Option<String>,
+}
+
+impl WatchedClaim {
+    /// Whether somebody is to provision it.
+    #[must_use]
+    pub fn awaits(&self) -> bool {
+        self.spec.volume_name.is_empty() && self.provisioner().is_some()
+    }
+
+    /// Who is to provision it.
+    #[must_use]
+    pub fn provisioner(&self) -> Option<&str> {
+        annotations::provisioner(self.metadata.annotations.as_ref())
+    }
+
+    /// The node that the scheduler has chosen.
+    #[must_use]
+    pub fn selected_node(&self) -> Option<&str> {
+        annotations::selected_node(self.metadata.annotations.as_ref())
+    }
+
+    /// Name of its StorageClass.
+    #[must_use]
+    pub fn class_name(&self) -> &str {
+        let field = self.spec.storage_class_name.as_deref();
+        annotations::class_name(self.metadata.annotations.as_ref(), field)
+    }
+
+    /// Its names.
+    #[must_use]
+    pub fn named(&self) -> ProvisionedFor {
+        let meta = &self.metadata;
+        ProvisionedFor {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// What moor watches of a PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
+#[resource(inherit = "PersistentVolume")]
+pub struct WatchedPersistentVolume {
+    /// Name, UID and version.
+    #[serde(deserialize_with = "without_annotations")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: VolumeSpec,
+    #[serde(default)]
+    status: VolumeStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct VolumeSpec {
+    csi: Option<Source>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Source {
+    #[serde(default)]
+    driver: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct VolumeStatus {
+    #[serde(default)]
+    phase: String,
+}
+
+impl WatchedPersistentVolume {
+    /// Whether nobody claims it any more, or it is being deleted.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        let unclaimed = matches!(self.status.phase.as_str(), "Released" | "Failed");
+        self.spec.csi.is_some() && (unclaimed || self.metadata.deletion_timestamp.is_some())
+    }
+
+    /// Its driver.
+    #[must_use]
+    pub fn driver(&self) -> &str {
+        self.spec.csi.as_ref().map_or("", |source| &source.driver)
+    }
+}
+
+/// As much of metadata as a cache needs.
+fn lean(meta: ObjectMeta, annotations: Option<BTreeMap<String, String>>) -> ObjectMeta {
+    ObjectMeta {
+        name: meta.name,
+        namespace: meta.namespace,
+        uid: meta.uid,
+        resource_version: meta.resource_version,
+        deletion_timestamp: meta.deletion_timestamp,
+        // That there are any says that a deleted object stays.
+        finalizers: meta.finalizers,
+        annotations,
+        ..ObjectMeta::default()
+    }
+}
+
+fn with_decisive_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut meta = ObjectMeta::deserialize(deserializer)?;
+    let mut kept = meta.annotations.take().unwrap_or_default();
+    kept.retain(|key, _| annotations::decisive(key));
+    Ok(lean(meta, Some(kept).filter(|kept| !kept.is_empty())))
+}
+
+fn without_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    Ok(lean(ObjectMeta::deserialize(deserializer)?, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_awaits_its_provisioner_until_it_is_bound() {
+        let of = |annotations: serde_json::Value, volume: &str| -> WatchedClaim {
+            let metadata = json!({ "name": "c", "namespace": "n", "uid": "u", "annotations": annotations,
+                "labels": { "a": "b" } });
+            let spec =
+                json!({ "storageClassName": "s", "volumeName": volume, "accessModes": ["ReadWriteOnce"] });
+            serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+        };
+        let key = "volume.kubernetes.io/storage-provisioner";
+        let waiting = of(json!({ key: "d", SELECTED: "node", "mine": "x" }), "");
+        assert!(waiting.awaits() && waiting.metadata.labels.is_none());
+        assert_eq!(
+            (waiting.provisioner(), waiting.selected_node(), waiting.class_name()),
+            (Some("d"), Some("node"), "s")
+        );
+        assert_eq!(
+            waiting.metadata.annotations.as_ref().unwrap().len(),
+            2,
+            "only those that decide are kept"
+        );
+        assert!(!of(json!({ key: "d" }), "pv").awaits(), "it is bound");
+        assert!(!of(json!({}), "").awaits(), "nobody has been asked");
+        let beta = of(
+            json!({ "volume.beta.kubernetes.io/storage-provisioner": "d",
+            "volume.beta.kubernetes.io/storage-class": "old" }),
+            "",
+        );
+        assert_eq!((beta.provisioner(), beta.class_name()), (Some("d"), "old"));
+    }
+
+    const SELECTED: &str = super::annotations::SELECTED_NODE;
+
+    #[test]
+    fn a_persistent_volume_ends_when_nobody_claims_it_or_it_is_deleted() {
+        let of = |source: &str, phase: &str, deleted: bool| -> WatchedPersistentVolume {
+            let mut metadata = json!({ "name": "pv", "uid": "u", "annotations": { "a": "b" } });
+            if deleted {
+                metadata["deletionTimestamp"] = json!("2025-01-01T00:00:00Z");
+            }
+            let spec = json!({ source: { "driver": "d", "volumeHandle": "h" } });
+            serde_json::from_value(
+                json!({ "metadata": metadata, "spec": spec, "status": { "phase": phase } }),
+            )
+            .unwrap()
+        };
+        for (phase, deleted, ends) in [
+            ("Bound", false, false),
+            ("Available", false, false),
+            ("Pending", false, false),
+            ("Released", false, true),
+            ("Failed", false, true),
+            ("Bound", true, true),
+        ] {
+            assert_eq!(of("csi", phase, deleted).ends(), ends, "{phase} {deleted}");
+            assert!(!of("nfs", phase, deleted).ends(), "{phase} {deleted}");
+        }
+        assert!(of("csi", "Bound", false).metadata.annotations.is_none());
+        assert_eq!(of("csi", "Bound", false).driver(), "d");
+    }
+}
