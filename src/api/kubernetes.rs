@@ -68,8 +68,8 @@ pub struct CsiDriver {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub token_requests: Vec<TokenRequest>,
-    /// Delete a CSIDriver object of this name that somebody else has made with attachRequired true, and make another one.
-    /// End the driver's external-attacher first: what it has attached is not detached by this.
+    /// Delete a CSIDriver object of this name that somebody else has made, and make another one, however often it comes
+    /// back. End the driver's external-attacher first: what it has attached is not detached by this.
     #[serde(default)]
     pub replace: bool,
 }

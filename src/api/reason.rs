@@ -350,8 +350,8 @@ words! {
             /// An older Plugin has the driver, or the name by which kubelets would know it. Delete one of the two, or change
             /// spec.kubernetes.driverName.
             PodsServedByOther = "DuplicateDriver",
-            /// A CSIDriver object of the driver's name says that volumes have to be attached by VolumeAttachments, which
-            /// nobody serves. The message has the commands that end it.
+            /// The CSIDriver object of the driver's name was not made by moor: another installation of the driver has it.
+            /// Pods get none of moor's volumes under this name. The message has the commands that end it.
             CSIDriverConflict,
             /// A kubelet has another socket under the driver's name. End the driver's registrar on the nodes that the
             /// message names.

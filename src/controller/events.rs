@@ -136,6 +136,7 @@ fn csi_driver_changed(known: &Known, before: State<'_, CSIDriver>, after: State<
             known.queue.add(Key::Plugin(plugin.to_owned()));
         }
         let name = object.metadata.name.as_deref();
+        provision::name_changed(known, name.unwrap_or_default());
         for plugin in known.plugins.all().iter().filter(|plugin| plugin.kubelet_name() == name) {
             known.queue.add(Key::Plugin(plugin.metadata.name.clone().unwrap_or_default()));
         }

@@ -4,6 +4,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::key::Key;
 use super::known::Known;
+use crate::api::instance::Service;
 use crate::api::{Plugin, PluginInstance, Volume};
 use crate::provision::{WatchedClaim, WatchedPersistentVolume};
 
@@ -39,7 +40,13 @@ pub(crate) fn class_changed(known: &Known, class: &StorageClass) {
 
 /// A Plugin begins to serve a driver's name, or does so otherwise.
 pub(crate) fn plugin_changed(known: &Known, plugin: &Plugin) {
-    let Some(name) = plugin.kubelet_name() else { return };
+    if let Some(name) = plugin.kubelet_name() {
+        name_changed(known, name);
+    }
+}
+
+/// A name begins to be served, or ends, or is served otherwise.
+pub(crate) fn name_changed(known: &Known, name: &str) {
     add_claims(known, |claim| claim.provisioner() == Some(name));
     for volume in known.pvs.all().iter().filter(|volume| volume.driver() == name) {
         persistent_volume_changed(known, volume);
@@ -54,7 +61,8 @@ pub(crate) fn instance_changed(
 ) {
     let place = |instance: &PluginInstance| {
         let status = instance.status.clone().unwrap_or_default();
-        (status.node, status.healthy, status.topology, status.capabilities)
+        let healthy = (status.is_healthy_for(Service::Node), status.is_healthy_for_any());
+        (status.node, healthy, status.topology, status.capabilities)
     };
     if before.map(place) == after.map(place) {
         return;

@@ -7,14 +7,14 @@ use super::known::Known;
 use super::nodes::is_in_service;
 use crate::api::instance::Service;
 use crate::api::{Plugin, PluginInstance};
-use crate::plugin::{counts, served_as};
+use crate::plugin::{counts, csi_driver, served_as};
 use crate::provision::{Place, Served};
 
 /// A driver whose volumes moor serves to Pods.
 pub(crate) struct Driver {
     plugin: Arc<Plugin>,
     places: Vec<Place>,
-    has_topology: bool,
+    has_topology: Option<bool>,
     modifies: bool,
 }
 
@@ -34,8 +34,10 @@ impl Driver {
     }
 }
 
-/// The Plugin whose volumes have this driver name in PersistentVolumes. Of several the oldest has it.
+/// The Plugin whose volumes have this driver name in PersistentVolumes. Of several the oldest has it, and none while the
+/// CSIDriver object of the name is not moor's: then another installation of the driver provisions.
 pub(crate) fn plugin_of(known: &Known, name: &str) -> Option<Arc<Plugin>> {
+    known.csi_drivers.get(name).filter(|found| csi_driver::serves(found))?;
     served_as(name, &known.plugins.all()).cloned()
 }
 
@@ -45,10 +47,15 @@ pub(crate) fn driver(known: &Known, name: &str) -> Option<Driver> {
     let instances = known.instances.by_index(BY_PLUGIN, plugin.metadata.name.as_deref().unwrap_or_default());
     let counted: Vec<_> = instances.into_iter().filter(|i| counts(i, plugin.driver_name())).collect();
     let has = |has: &dyn Fn(&PluginInstance) -> bool| counted.iter().any(|instance| has(instance));
+    let is_known = has(&|i| {
+        let status = i.status.as_ref();
+        status.is_some_and(|status| !status.capabilities.plugin.is_empty() || status.is_healthy_for_any())
+    });
     let has_topology = has(&|i| {
         let plugin = i.status.as_ref().map(|status| &status.capabilities.plugin);
         plugin.is_some_and(|all| all.iter().any(|c| c == "VOLUME_ACCESSIBILITY_CONSTRAINTS"))
     });
+    let has_topology = is_known.then_some(has_topology);
     let modifies =
         has(&|i| i.status.as_ref().is_some_and(|status| status.capabilities.controller_has("MODIFY_VOLUME")));
     let places = counted.iter().filter_map(|instance| place(known, instance)).collect();

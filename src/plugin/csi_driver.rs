@@ -1,8 +1,8 @@
 //! The CSIDriver object of a Plugin, which tells kubelets and the scheduler how its volumes are served to Pods.
 //!
 //! kubelet calls moor for a volume only if the object says that nothing has to be attached by a VolumeAttachment: moor
-//! attaches in kubelet's own call. That cannot be changed in an object that is there, and who has made it otherwise may have
-//! an external-attacher at work. So such an object is told of, and replaced only if the Plugin says so.
+//! attaches in kubelet's own call. An object that somebody else has made is another installation's of the driver, whose
+//! provisioner and attacher may be at work. So moor serves a name only where the object is its own.
 
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, TokenRequest};
 use kube::api::ObjectMeta;
@@ -39,12 +39,20 @@ pub fn plan(name: &str, plugin: Option<&Plugin>, found: Option<&CSIDriver>) -> C
         (None, _) => CsiDriverStep::Nothing,
         (Some(plugin), None) => CsiDriverStep::Create(Box::new(new_of(name, plugin))),
         (Some(_), Some(found)) if found.metadata.deletion_timestamp.is_some() => CsiDriverStep::Nothing,
-        (Some(plugin), Some(found)) => match contradiction(name, plugin, found) {
-            Some(_) if plugin.spec.kubernetes.csi_driver.replace => CsiDriverStep::Delete,
-            Some(words) => CsiDriverStep::Conflict(words),
+        (Some(plugin), Some(found)) if is_ours(found) => match contradiction(found) {
+            // What says otherwise can never be changed.
+            Some(_) => CsiDriverStep::Delete,
             None => correct(plugin, found),
         },
+        (Some(plugin), Some(_)) if plugin.spec.kubernetes.csi_driver.replace => CsiDriverStep::Delete,
+        (Some(plugin), Some(found)) => CsiDriverStep::Conflict(conflict(name, plugin, found)),
     }
+}
+
+/// Whether kubelets and provisioning heed moor under the object's name.
+#[must_use]
+pub fn serves(found: &CSIDriver) -> bool {
+    is_ours(found) && contradiction(found).is_none() && found.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether moor has made the object.
@@ -59,32 +67,37 @@ pub fn plugin_of(found: &CSIDriver) -> Option<&str> {
     found.metadata.labels.as_ref()?.get(PLUGIN).map(String::as_str)
 }
 
-/// What an object that is there says otherwise than moor needs it and can never be changed, with what ends it.
-fn contradiction(name: &str, plugin: &Plugin, found: &CSIDriver) -> Option<String> {
+/// What an object says otherwise than moor needs it and can never be changed, and what follows from it.
+fn contradiction(found: &CSIDriver) -> Option<&'static str> {
     let attaches = found.spec.attach_required != Some(false);
     // Without the field it is Persistent alone.
     let modes = found.spec.volume_lifecycle_modes.as_deref().unwrap_or_default();
-    let serves = modes.is_empty() || modes.iter().any(|mode| mode == PERSISTENT);
-    let what = match (attaches, serves) {
-        (true, _) => {
-            "attachRequired true, so kubelets wait for VolumeAttachments, which moor does not serve, and new Pods that use the \
-             driver do not start"
-        }
-        (false, false) => {
-            "volumeLifecycleModes without Persistent, so kubelets take no PersistentVolume of the driver"
-        }
-        (false, true) => return None,
-    };
-    let plugin = plugin.metadata.name.as_deref().unwrap_or_default();
-    let patch = r#"{"spec":{"kubernetes":{"csiDriver":{"replace":true}}}}"#;
-    Some(format!(
-        "CSIDriver {name}, which moor has not made, says {what}. It cannot be changed, only made anew: end the driver's \
-         external-attacher, then either `kubectl delete csidriver {name}`, and moor makes its own, or, to have it replaced \
-         whenever it comes back, `kubectl patch plugin {plugin} --type merge -p '{patch}'`"
-    ))
+    let is_persistent = modes.is_empty() || modes.iter().any(|mode| mode == PERSISTENT);
+    match (attaches, is_persistent) {
+        (true, _) => Some(
+            "it says attachRequired true, so new Pods that use the driver wait for VolumeAttachments, which moor does not make; ",
+        ),
+        (false, false) => Some(
+            "it says volumeLifecycleModes without Persistent, so kubelets take no PersistentVolume of the driver; ",
+        ),
+        (false, true) => None,
+    }
 }
 
-/// Puts right what can be changed. Who has made the object keeps it.
+/// Whose the object is, in words, with what ends it.
+fn conflict(name: &str, plugin: &Plugin, found: &CSIDriver) -> String {
+    let plugin = plugin.metadata.name.as_deref().unwrap_or_default();
+    let what = contradiction(found).unwrap_or_default();
+    let patch = r#"{"spec":{"kubernetes":{"csiDriver":{"replace":true}}}}"#;
+    format!(
+        "moor has not made CSIDriver {name} and leaves it alone, so no Pod gets volumes of the driver from moor; {what}end the \
+         other installation (external-attacher, external-provisioner, node-driver-registrar), then either `kubectl delete \
+         csidriver {name}`, and moor makes its own, or, to have it replaced whenever it comes back, `kubectl patch plugin \
+         {plugin} --type merge -p '{patch}'`; to run beside the other one set spec.kubernetes.driverName to another name"
+    )
+}
+
+/// Puts right what can be changed in an object of moor's.
 fn correct(plugin: &Plugin, found: &CSIDriver) -> CsiDriverStep {
     let wanted = spec_of(plugin);
     let mut corrected = found.clone();
@@ -99,9 +112,7 @@ fn correct(plugin: &Plugin, found: &CSIDriver) -> CsiDriverStep {
     if tokens(&wanted) != tokens(spec) {
         spec.token_requests = wanted.token_requests;
     }
-    if is_ours(found) {
-        corrected.metadata.labels.get_or_insert_default().extend(labels_of(plugin));
-    }
+    corrected.metadata.labels.get_or_insert_default().extend(labels_of(plugin));
     if corrected == *found { CsiDriverStep::Nothing } else { CsiDriverStep::Correct(Box::new(corrected)) }
 }
 
@@ -194,9 +205,9 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_changed_is_put_right_whoever_has_made_it() {
+    fn what_can_be_changed_in_its_own_is_put_right() {
         let plugin = plugin(|_| {});
-        let mut found = foreign(false);
+        let mut found = made(&plugin);
         found.spec.pod_info_on_mount = Some(false);
         found.spec.storage_capacity = Some(true);
         found.spec.token_requests = Some(vec![TokenRequest::default()]);
@@ -205,38 +216,41 @@ mod tests {
         };
         assert_eq!(corrected.spec.pod_info_on_mount, Some(true));
         assert_eq!((corrected.spec.storage_capacity, &corrected.spec.token_requests), (Some(false), &None));
-        assert!(!is_ours(&corrected), "its maker keeps it");
         assert_eq!(plan(NAME, Some(&plugin), Some(&corrected)), CsiDriverStep::Nothing);
+        assert!(serves(&corrected));
         let mut of_another = made(&plugin);
         of_another.metadata.labels.as_mut().unwrap().insert(PLUGIN.into(), "before".into());
         let CsiDriverStep::Correct(taken) = plan(NAME, Some(&plugin), Some(&of_another)) else {
             panic!("that of an earlier Plugin is not taken over");
         };
         assert_eq!(plugin_of(&taken), Some("p"));
+        found.spec.attach_required = None;
+        assert_eq!(plan(NAME, Some(&plugin), Some(&found)), CsiDriverStep::Delete);
+        assert!(!serves(&found));
     }
 
     #[test]
-    fn what_cannot_be_changed_is_told_or_replaced() {
-        let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&foreign(true))) else {
-            panic!("it is not told");
-        };
-        for part in [
-            "attachRequired true",
-            "`kubectl delete csidriver driver.example.com`",
-            "`kubectl patch plugin p ",
-        ] {
-            assert!(words.contains(part), "{words}");
-        }
-        let replaces = plugin(|said| said.replace = true);
-        assert_eq!(plan(NAME, Some(&replaces), Some(&foreign(true))), CsiDriverStep::Delete);
+    fn that_of_somebody_else_is_told_or_replaced() {
         let mut ephemeral = foreign(false);
         ephemeral.spec.volume_lifecycle_modes = Some(vec!["Ephemeral".into()]);
-        let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&ephemeral)) else {
-            panic!("it is not told");
-        };
-        assert!(words.contains("volumeLifecycleModes"), "{words}");
         let unset = CSIDriver { spec: CSIDriverSpec::default(), ..foreign(true) };
-        assert!(matches!(plan(NAME, Some(&plugin(|_| {})), Some(&unset)), CsiDriverStep::Conflict(_)));
+        for (found, part) in [
+            (foreign(true), "attachRequired true"),
+            (unset, "attachRequired true"),
+            (ephemeral, "volumeLifecycleModes"),
+            // As moor wants it, and still not moor's to change or to serve by.
+            (foreign(false), "leaves it alone"),
+        ] {
+            let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&found)) else {
+                panic!("it is not told");
+            };
+            for part in [part, "`kubectl delete csidriver driver.example.com`", "`kubectl patch plugin p "] {
+                assert!(words.contains(part), "{words}");
+            }
+            let replaces = plugin(|said| said.replace = true);
+            assert_eq!(plan(NAME, Some(&replaces), Some(&found)), CsiDriverStep::Delete);
+            assert!(!serves(&found));
+        }
     }
 
     #[test]

@@ -58,12 +58,21 @@ pub fn pods_served(
     }
 }
 
+/// Whether the Plugin says that the CSIDriver object of its name is somebody else's.
+#[must_use]
+pub fn has_conflict(plugin: &Plugin) -> bool {
+    says(plugin, &[Reason::CSIDriverConflict])
+}
+
 /// Whether the Plugin says that Pods do not get its volumes, though it is to serve them.
 #[must_use]
 pub fn is_kept_from_pods(plugin: &Plugin) -> bool {
-    let kept = [Reason::CSIDriverConflict, Reason::KubeletNameTaken].map(Reason::as_str);
+    says(plugin, &[Reason::CSIDriverConflict, Reason::KubeletNameTaken])
+}
+
+fn says(plugin: &Plugin, reasons: &[Reason]) -> bool {
     let mut said = plugin.status.iter().flat_map(|status| &status.conditions);
-    said.any(|said| said.type_ == PODS && kept.contains(&said.reason.as_str()))
+    said.any(|said| said.type_ == PODS && reasons.iter().any(|reason| said.reason == reason.as_str()))
 }
 
 /// The nodes whose kubelets have refused moor's socket, a few by name, and the words of the first.

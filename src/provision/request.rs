@@ -43,8 +43,8 @@ pub struct Served<'a> {
     pub name: &'a str,
     /// The nodes that run it.
     pub places: &'a [Place],
-    /// It is told where volumes are to be (`VOLUME_ACCESSIBILITY_CONSTRAINTS`).
-    pub has_topology: bool,
+    /// It is told where volumes are to be (`VOLUME_ACCESSIBILITY_CONSTRAINTS`); None until it has said what it can.
+    pub has_topology: Option<bool>,
     /// It takes a VolumeAttributesClass's parameters (`MODIFY_VOLUME`).
     pub modifies: bool,
     /// It is told for which claim it makes a volume.
@@ -374,7 +374,8 @@ impl Wanted<'_> {
     }
 
     fn topology(&self, uid: &str) -> Result<Option<TopologyRequest>, NoPlace> {
-        if !self.driver.has_topology {
+        // What is made without a place stays where it is, so nothing is made before that is known.
+        if !self.driver.has_topology.ok_or(NoPlace::Unheard)? {
             return Ok(None);
         }
         let allowed = self.class.allowed_topologies.as_deref().unwrap_or_default();

@@ -30,7 +30,7 @@ fn served(places: &[Place]) -> Served<'_> {
         plugin: "plugin",
         name: DRIVER,
         places,
-        has_topology: !places.is_empty(),
+        has_topology: Some(!places.is_empty()),
         modifies: false,
         extra_create_metadata: false,
         strict_topology: false,
@@ -170,6 +170,12 @@ fn a_volume_that_waits_for_its_consumer_is_made_where_that_one_is() {
     let unknown = claim(json!({ "volume.kubernetes.io/selected-node": "c" }), json!({}));
     let unknown = Asked { claim: &unknown, ..in_places };
     assert!(matches!(request(&unknown), Request::Wait(Waiting::NoPlace(NoPlace::Unknown { .. }))));
+    // Nor is anything made by a driver that has not said whether it wants a place: it would stay where it is.
+    for unheard in [class(json!({})), late.clone()] {
+        let silent = Served { has_topology: None, ..served(&[]) };
+        let unheard = Asked { driver: Some(silent), ..asked(&chosen, &unheard) };
+        assert_eq!(request(&unheard), Request::Wait(Waiting::NoPlace(NoPlace::Unheard)));
+    }
     // A node on a claim that does not wait for one means nothing.
     let volume = made(request(&asked(&chosen, &class(json!({})))));
     assert_eq!(volume.spec.persistent_volume.unwrap().selected_node, None);

@@ -32,6 +32,9 @@ pub enum NoPlace {
     /// No node runs the driver.
     #[error("no healthy driver says where its node is: see status.topology of the PluginInstances")]
     NoDriver,
+    /// Nothing has been heard of the driver.
+    #[error("the driver has not said yet what it can: see `kubectl get plugininstances`")]
+    Unheard,
     /// No node that runs the driver is where the class wants volumes.
     #[error("allowedTopologies of the StorageClass: no node that runs the driver is in any of these places")]
     NotAllowed,

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::cases;
 use crate::rig::fake::DRIVER;
 use crate::rig::{Binder, Case, Cluster, Options, Rig};
-use objects::class;
+pub(crate) use objects::class;
 
 /// From the claim to its storage and back, with what the stock provisioner would have written in between.
 async fn a_claim_gets_its_volume_and_gives_it_back(cluster: Arc<Cluster>) {

@@ -5,14 +5,15 @@ use std::time::Instant;
 
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use moor::api::Plugin;
 use moor::api::conditions::PODS;
 use moor::csi::Rpc;
 use serde_json::json;
 
+use crate::provision::class;
 use crate::rig::fake::DRIVER;
-use crate::rig::{Cluster, LOOK, Options, PATIENCE, Rig};
+use crate::rig::{Binder, Cluster, LOOK, Options, PATIENCE, Rig, volume};
 
 fn all(cluster: &Cluster) -> Api<CSIDriver> {
     Api::all(cluster.admin.clone())
@@ -114,4 +115,38 @@ pub(super) async fn one_that_says_attach_is_told_of_and_replaced_only_by_order(c
     rig.patch_plugin(json!({"kubernetes": {"csiDriver": {"replace": true}}})).await;
     until(&cluster, DRIVER, |d| d.is_some_and(|d| d.spec.attach_required == Some(false))).await;
     until_plugin_says(&cluster, "Served").await;
+}
+
+/// Its external-provisioner makes the volumes: moor does not, and changes nothing of the object either, though that is almost
+/// as moor's own would be. When somebody takes it away, what waits is moor's.
+pub(super) async fn what_another_installation_serves_is_left_to_it(cluster: Arc<Cluster>) {
+    let theirs = json!({
+        "metadata": {"name": DRIVER},
+        "spec": {"attachRequired": false, "podInfoOnMount": true, "tokenRequests": [{"audience": "vault"}]},
+    });
+    let theirs: CSIDriver = serde_json::from_value(theirs).unwrap();
+    let before = all(&cluster).create(&PostParams::default(), &theirs).await.unwrap();
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let _binder = Binder::start(&cluster.admin);
+    let said = until_plugin_says(&cluster, "CSIDriverConflict").await;
+    assert!(said.contains("leaves it alone"), "{said}");
+    rig.make_class(&class("theirs", &json!({"parameters": {"key": "v"}}))).await;
+    rig.make_pvc("data", "theirs", json!({})).await;
+    rig.until_asked("data").await;
+    // Whoever comes later is served, so the claim has been looked at.
+    rig.make_volume(&volume("native")).await;
+    rig.until_volume_ready("native").await;
+    let made = rig.provisioned_api().list(&ListParams::default()).await.unwrap();
+    assert!(made.items.is_empty() && rig.events_of("data").await.is_empty(), "{made:?}");
+    let after = all(&cluster).get(DRIVER).await.unwrap();
+    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+
+    all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
+    rig.until_bound("data").await;
+    until_plugin_says(&cluster, "Served").await;
+    rig.delete_pvc("data").await;
+    rig.until_nothing_provisioned().await;
+    rig.delete_volume("native").await;
+    rig.until_volume_gone("native").await;
+    rig.assert_nothing_left().await;
 }
