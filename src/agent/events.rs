@@ -105,6 +105,12 @@ impl Events {
                 me.queues.instances.add(plugin.driver_name().to_owned());
                 me.queues.kubelet.add(plugin.driver_name().to_owned());
             }
+            // Of several with one name at kubelets the oldest has it, and then the next.
+            if new.is_none() || differs(old, new, |plugin| plugin.spec.kubernetes.clone()) {
+                for other in me.caches.plugins.all() {
+                    me.queues.kubelet.add(other.driver_name().to_owned());
+                }
+            }
         });
         let me = self.clone();
         self.caches.instances.on_change(move |old, new| {

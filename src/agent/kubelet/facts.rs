@@ -69,6 +69,8 @@ pub(crate) struct Facts {
     driver: String,
     path: PathBuf,
     kept: Arc<Mutex<Kept>>,
+    /// Held while the file is written, so that what is on disk is what was said last.
+    writing: Arc<Mutex<()>>,
 }
 
 impl Facts {
@@ -86,7 +88,13 @@ impl Facts {
 
     fn of(path: &Path, kept: Kept) -> Self {
         let (name, driver) = (kept.name.clone(), kept.driver.clone());
-        Self { name, driver, path: path.to_owned(), kept: Arc::new(Mutex::new(kept)) }
+        Self {
+            name,
+            driver,
+            path: path.to_owned(),
+            kept: Arc::new(Mutex::new(kept)),
+            writing: Arc::default(),
+        }
     }
 
     /// The name by which kubelet knows the driver.
@@ -130,15 +138,15 @@ impl Facts {
     async fn change(&self, change: impl FnOnce(&mut Kept) + Send + 'static) -> io::Result<()> {
         let me = self.clone();
         let work = move || {
-            // The lock is held while it is written, so that what is on disk is what was said last.
-            let mut kept = me.kept.lock();
-            let mut after = kept.clone();
+            let _writing = me.writing.lock();
+            let before = me.kept.lock().clone();
+            let mut after = before.clone();
             change(&mut after);
-            if after != *kept || !me.path.exists() {
+            if after != before || !me.path.exists() {
                 let text = serde_json::to_vec(&after)?;
                 disk::replace(&me.path, &text)?;
             }
-            *kept = after;
+            *me.kept.lock() = after;
             Ok(())
         };
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|ended| Err(ended.into()))

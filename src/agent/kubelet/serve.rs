@@ -13,6 +13,7 @@ use super::facts::{Facts, Registered, Told};
 use super::served::Served;
 use crate::agent::context::Agent;
 use crate::agent::host::paths::HostPath;
+use crate::api::Plugin;
 use crate::api::instance::KubeletStatus;
 use crate::attachment::record::Done;
 use crate::csi::Service;
@@ -20,6 +21,7 @@ use crate::csi::proto::csi::v1::identity_server::IdentityServer;
 use crate::csi::proto::csi::v1::node_server::NodeServer;
 use crate::csi::proto::registration::v1::registration_server::RegistrationServer;
 use crate::k8s::{Next, read};
+use crate::plugin::{csi_driver, has_conflict, served_as};
 
 /// Time between looks at what tells nobody when it changes: a CSIDriver object that is not as kubelet has to find it, the
 /// volumes of Pods whose Plugin is gone, and kubelet's own folder after a link was taken away.
@@ -27,7 +29,7 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Serves kubelet what it is to be served of one driver, and ends what it is not.
 pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
-    let plugin = agent.caches.plugin_of(&driver);
+    let plugin = served_plugin(&agent, &driver);
     let wanted = plugin.as_ref().and_then(|plugin| plugin.kubelet_name());
     let mut looks_again = false;
     for facts in agent.served.of(&driver).into_iter().filter(|facts| Some(facts.name()) != wanted) {
@@ -42,9 +44,13 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
             return failed(&facts, &error);
         }
     }
-    if let Some(name) = wanted {
+    if let Some((plugin, name)) = plugin.as_ref().zip(wanted) {
+        // kubelet gives up by this name what Pods have of a driver that had it before.
+        if agent.served.driver_of(name).is_some_and(|had| had != driver && has_pods(&agent, &had)) {
+            return Next::After(LOOK);
+        }
         let facts = agent.served.facts(name, &driver);
-        match serve_wanted(&agent, &facts).await {
+        match serve_wanted(&agent, plugin, &facts).await {
             Ok(Settled::Yes) => {}
             Ok(Settled::NotYet) => looks_again = true,
             Err(error) => return failed(&facts, &error),
@@ -59,16 +65,28 @@ enum Settled {
     NotYet,
 }
 
-async fn serve_wanted(agent: &Arc<Agent>, facts: &Facts) -> io::Result<Settled> {
+/// The Plugin of a driver, if it has its name at kubelets: of several with one name the oldest has it.
+fn served_plugin(agent: &Agent, driver: &str) -> Option<Arc<Plugin>> {
+    let plugin = agent.caches.plugin_of(driver)?;
+    let all = agent.caches.plugins.all();
+    let served = served_as(plugin.kubelet_name()?, &all)?;
+    (served.metadata.name == plugin.metadata.name).then_some(plugin)
+}
+
+async fn serve_wanted(agent: &Arc<Agent>, plugin: &Plugin, facts: &Facts) -> io::Result<Settled> {
     let serving = agent.registry.client_for(facts.driver(), Service::Node);
-    let is_linked = agent.served.is_linked(facts.name());
+    let is_linked = at_disk(agent, facts, |served, name| Ok(served.is_linked(name))).await?;
     if !is_linked {
         // kubelet asks the driver's node id at once, and takes a driver without one for broken.
         if serving.is_none() {
             return Ok(Settled::Yes);
         }
-        // The controller makes it, or says on the Plugin why not. Before that kubelet would wait for VolumeAttachments.
-        if !attaches_itself(agent, facts.name()).await {
+        // The controller makes the object, or says on the Plugin why not. Before that kubelet would wait for
+        // VolumeAttachments. When it says otherwise, that is an event.
+        if has_conflict(plugin) {
+            return Ok(Settled::Yes);
+        }
+        if !is_announced(agent, facts.name()).await {
             return Ok(Settled::NotYet);
         }
     }
@@ -110,11 +128,11 @@ async fn serve(agent: &Arc<Agent>, facts: &Facts) -> io::Result<()> {
 }
 
 /// Works at kubelet's folders, whose disk may be slow.
-async fn at_disk(
+async fn at_disk<T: Send + 'static>(
     agent: &Arc<Agent>,
     facts: &Facts,
-    work: impl FnOnce(&Served, &str) -> io::Result<()> + Send + 'static,
-) -> io::Result<()> {
+    work: impl FnOnce(&Served, &str) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     let (agent, name) = (agent.clone(), facts.name().to_owned());
     let done = tokio::task::spawn_blocking(move || work(&agent.served, &name));
     done.await.unwrap_or_else(|ended| Err(ended.into()))
@@ -137,11 +155,11 @@ fn has_pods(agent: &Agent, driver: &str) -> bool {
     found
 }
 
-/// Whether the CSIDriver object lets kubelet mount without a VolumeAttachment.
-async fn attaches_itself(agent: &Agent, name: &str) -> bool {
+/// Whether the CSIDriver object is moor's, and lets kubelet mount without a VolumeAttachment.
+async fn is_announced(agent: &Agent, name: &str) -> bool {
     let found = read::get_live(&Api::<CSIDriver>::all(agent.client.clone()), name).await;
     match found {
-        Ok(found) => found.is_some_and(|found| found.spec.attach_required == Some(false)),
+        Ok(found) => found.is_some_and(|found| csi_driver::serves(&found)),
         Err(error) => {
             tracing::warn!("{error}");
             false

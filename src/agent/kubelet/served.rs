@@ -76,13 +76,13 @@ impl Served {
     /// # Errors
     /// If the socket cannot be made, or nothing is known of the name.
     pub fn serve(&self, name: &str, router: Router) -> io::Result<()> {
-        let path = self.path_of(name, "sock");
-        let mut names = self.names.lock();
-        let one = names.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
-        if one.running.is_some() {
+        if self.is_running(name) {
             return Ok(());
         }
-        let (listener, socket) = socket::listen(&path)?;
+        // Not while the lock is held, which tasks of the runtime wait for. Nobody else serves the name meanwhile.
+        let (listener, socket) = socket::listen(&self.path_of(name, "sock"))?;
+        let mut names = self.names.lock();
+        let one = names.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
         let of = name.to_owned();
         let serving = async move {
             if let Err(error) = router.serve_with_incoming(UnixListenerStream::new(listener)).await {
@@ -147,6 +147,11 @@ impl Served {
         }
         self.names.lock().remove(name);
         Ok(())
+    }
+
+    /// The driver that is, or was, served under a name.
+    pub fn driver_of(&self, name: &str) -> Option<String> {
+        self.names.lock().get(name).map(|one| one.facts.driver().to_owned())
     }
 
     /// All drivers that are, or were, served under any name.
