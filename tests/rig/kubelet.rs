@@ -57,7 +57,6 @@ pub fn is_final(code: Code) -> bool {
 impl Rig {
     /// The kubelet of a node, which has registered the driver.
     pub async fn kubelet(&self, node: &str) -> Kubelet {
-        self.make_csi_driver().await;
         let kubelet = Kubelet {
             cluster: self.cluster.clone(),
             node: node.to_owned(),
@@ -86,18 +85,6 @@ impl Rig {
 
     fn is_registered(&self, node: &str) -> bool {
         self.kubelet_status(node).is_some_and(|status| status.registered)
-    }
-
-    /// Makes the CSIDriver object, if nobody has yet.
-    pub async fn make_csi_driver(&self) {
-        let all: Api<CSIDriver> = Api::all(self.cluster.admin.clone());
-        let spec = json!({"attachRequired": false, "podInfoOnMount": true});
-        let object = serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": spec})).unwrap();
-        match all.create(&PostParams::default(), &object).await {
-            Ok(_) => {}
-            Err(Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => panic!("{error}"),
-        }
     }
 
     /// Makes a Volume in moor's own namespace, where those of PersistentVolumes are, and waits until it is Ready.

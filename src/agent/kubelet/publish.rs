@@ -82,7 +82,8 @@ impl Driver {
     }
 
     /// Whether the volume was published at this path in this boot, for a claim of this very name, and is mounted: then
-    /// nobody has to be asked. Its Attachment is not on its way out; one that a restored etcd has forgotten is kept.
+    /// nobody has to be asked. Neither its claim nor its Attachment is on its way out; what a restored etcd has forgotten is
+    /// kept.
     async fn is_published(&self, wish: &Wish) -> bool {
         let agent = &self.agent;
         let Some((stored, target)) = agent.records.at(&wish.target.path) else { return false };
@@ -90,7 +91,9 @@ impl Driver {
         let stands = attachment.map_or(stored.record.is_kept(), |attachment| attachment.stands());
         let is_done = target.published == Done::Yes && stored.record.boot_id == agent.boot_id;
         let is_it = target.name == wish.claim_name;
-        if !stands || !is_done || !is_it || agent.asked.is_released(&wish.claim_name) {
+        let named = Named { namespace: &target.namespace, name: &target.name };
+        let ends = agent.caches.claims.get_in(named).is_some_and(|claim| has_ended(&claim));
+        if !stands || !is_done || !is_it || ends || agent.asked.is_released(&wish.claim_name) {
             return false;
         }
         let seen = mounts::look(&wish.target.path).await;
@@ -135,13 +138,12 @@ impl Driver {
             let named = Named { namespace: &namespace, name: &wish.claim_name };
             match agent.caches.claims.get_in(named) {
                 Some(found) if found.metadata.deletion_timestamp.is_none() => {
-                    if !is_new && !is_same(&found, &claim) {
-                        return Err(Unanswered::Again(format!(
-                            "VolumeClaim {namespace}/{} is there and asks for something else: delete it",
-                            wish.claim_name
-                        )));
+                    if is_new || is_same(&found, &claim) {
+                        return Ok(found);
                     }
-                    return Ok(found);
+                    // The volume has become another one since an earlier call: its Volume was made anew.
+                    self.end(&found).await;
+                    sleep(LOOK).await;
                 }
                 // That of an earlier call, which is being undone; or gone by now.
                 Some(_) | None => sleep(LOOK).await,
@@ -256,6 +258,13 @@ impl Driver {
 fn is_same(found: &VolumeClaim, wanted: &VolumeClaim) -> bool {
     let (found, wanted) = (&found.spec, &wanted.spec);
     found.pod == wanted.pod && found.volume_name == wanted.volume_name && found.node_name == wanted.node_name
+}
+
+/// Whether a claim is undone, or will be: what is mounted of it is there no longer soon.
+fn has_ended(claim: &VolumeClaim) -> bool {
+    let state = claim.status.as_ref().map(|status| status.state).unwrap_or_default();
+    claim.metadata.deletion_timestamp.is_some()
+        || matches!(state, ClaimState::Lost | ClaimState::NodeDetached)
 }
 
 /// Why the controller does not grant the Pod the volume, if it has said so.
