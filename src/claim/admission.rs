@@ -352,6 +352,7 @@ fn holder_of(seen: &Seen<'_>, attachment: &AttachmentSeen, asking: &ClaimSeen) -
             who: format!("Attachment/{}", attachment.name),
             node: attachment.node.clone(),
             state: if attachment.is_leaving() { "leaving".into() } else { format!("{:?}", attachment.state) },
+            silence: None,
         },
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
-use crate::api::conditions::{READY, Reason};
+use crate::api::conditions::{READY, Reason, SILENT};
 use crate::api::volume::Segments;
 use crate::api::{AccessMode, AttachmentMode, AttachmentUid, ClaimState, ClaimUid, VolumeClaim};
 use crate::attachment::{AttachmentSeen, HandleSeen, StagedAs};
@@ -47,6 +47,8 @@ pub struct ClaimSeen {
     pub staged_as: StagedAs,
     /// Why its Pod may not have the volume, as the claim says.
     pub not_entitled: Option<String>,
+    /// What its NodeSilent condition says: its node is not heard, and how the volume comes free all the same.
+    pub silence: Option<String>,
 }
 
 impl ClaimSeen {
@@ -82,6 +84,7 @@ impl ClaimSeen {
                 group: claim.spec.pod.as_ref().and_then(|pod| pod.volume_mount_group.clone()),
             },
             not_entitled: said_of_pod(claim),
+            silence: silence(claim),
         }
     }
 
@@ -117,6 +120,13 @@ impl ClaimSeen {
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+/// What the controller says of the silence of the claim's node.
+fn silence(claim: &VolumeClaim) -> Option<String> {
+    let conditions = &claim.status.as_ref()?.conditions;
+    let said = conditions.iter().find(|c| c.type_ == SILENT && c.status == "True")?;
+    Some(said.message.clone())
 }
 
 /// Why the Pod of a claim may not have the volume, if that was said. Until it is granted only the controller writes what a

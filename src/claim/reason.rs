@@ -16,13 +16,15 @@ pub struct Holder {
     pub node: String,
     /// State of the holder; empty where that is not told.
     pub state: String,
+    /// That its node is not heard, and what to do about it: who waits may not see the holder.
+    pub silence: Option<String>,
 }
 
 impl Holder {
     /// A claim that is in another one's way, on this node.
     pub(super) fn of(claim: &ClaimSeen, node: &str) -> Self {
         let (who, pod, state) = (claim.key(), claim.pod.clone(), claim.state_word());
-        Self { who, pod, node: node.to_owned(), state }
+        Self { who, pod, node: node.to_owned(), state, silence: claim.silence.clone() }
     }
 }
 
@@ -33,7 +35,10 @@ impl std::fmt::Display for Holder {
             write!(f, ", for Pod {pod},")?;
         }
         write!(f, " on node {}", self.node)?;
-        if self.state.is_empty() { Ok(()) } else { write!(f, " ({})", self.state) }
+        if !self.state.is_empty() {
+            write!(f, " ({})", self.state)?;
+        }
+        self.silence.as_ref().map_or(Ok(()), |silence| write!(f, ": {silence}"))
     }
 }
 

@@ -66,7 +66,13 @@ pub fn wait_for_writer(
         let of_it = claims.iter().find(|c| c.uid == writer.claim_uid);
         if let Some(lock) = lock.filter(|_| !has_let_go(writer, of_it, true)) {
             let (who, node) = (writer.claim.clone(), lock.node.clone());
-            return Err(Waiting::Held(Holder { who, pod: None, node, state: "removed".into() }));
+            return Err(Waiting::Held(Holder {
+                who,
+                pod: None,
+                node,
+                state: "removed".into(),
+                silence: None,
+            }));
         }
     }
     Ok(())

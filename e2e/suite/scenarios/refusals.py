@@ -63,7 +63,7 @@ REFUSED = (
     Refused(_volume(capabilities=[use("Everybody")]), ("spec.capabilities[0].accessMode", "SingleNodeWriter")),
     Refused(_volume(pluginName=None), ("spec.pluginName", "Required value")),
     Refused(_volume(pluginName=""), ("spec.pluginName", "at least 1 chars")),
-    Refused(_volume(secrets={"nodeStage": "s?a=b"}), ("spec.secrets.nodeStage", "name of an object", "lower case")),
+    Refused(_volume(secrets={"nodeStage": "s?a=b"}), ("spec.secrets.nodeStage", "name of a Secret", "lower case")),
     Refused(_volume(deletionPolicy="Burn"), ("spec.deletionPolicy", "Delete", "Retain")),
     Refused(_volume(assignment={"operation": "Create"}), ("spec.assignment", "moor controller")),
     Refused(_volume(capacty="1Gi"), ('unknown field "spec.capacty"',)),

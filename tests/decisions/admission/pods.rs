@@ -5,7 +5,7 @@ use moor::attachment::StagedAs;
 use moor::claim::Waiting;
 use moor::claim::admission::{Grant, Verdict};
 
-use super::scene::{Driver, HERE, World};
+use super::scene::{Driver, HERE, THERE, World};
 
 const SNW: AccessMode = AccessMode::SingleNodeWriter;
 
@@ -88,4 +88,19 @@ fn a_refused_claim_waits_for_nothing_and_nobody_waits_for_it() {
     let Verdict::Wait(why) = refused.verdict("refused") else { panic!("it is granted") };
     assert_eq!(why.message(), "Pod ns/a is not on node b", "as it was said");
     assert!(!why.holds_the_line() && joins(&refused.verdict("younger")));
+}
+
+/// Whoever waits may not see the holder's claim, which is in moor's namespace.
+#[test]
+fn who_waits_for_a_silent_node_is_told_the_ways_out() {
+    let mut world = world(true);
+    let holder = world.claims.iter_mut().find(|claim| claim.name == "holder").unwrap();
+    holder.silence = Some("nothing is heard: kubectl delete node there".into());
+    world.ask("asking", SNW, false, Some(THERE)).of_pod = true;
+    let Verdict::Wait(why) = world.verdict("asking") else { panic!("it is granted") };
+    let said = why.message();
+    assert!(
+        said.contains("holder") && said.ends_with(": nothing is heard: kubectl delete node there"),
+        "{said}"
+    );
 }

@@ -83,6 +83,7 @@ pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
                 pod: of_pod.then(|| "ns/pod".into()),
                 staged_as: staged_as(created == 1),
                 not_entitled: (of_pod && created == 2 && held).then(|| "not entitled".into()),
+                silence: None,
             }
         },
     )
