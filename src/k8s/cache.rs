@@ -84,7 +84,8 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Keeps only objects that are so, of a kind of which there are very many that nobody asks about. One that becomes
-    /// otherwise leaves. The watches deliver all of them: nothing else may be concluded from an absence here.
+    /// otherwise leaves. The watches deliver all of them, and the end of every one is told: nothing else may be concluded
+    /// from an absence here.
     #[must_use]
     pub fn that_keeps(self, keeps: fn(&K) -> bool) -> Self {
         Self { keeps, ..self }
@@ -207,6 +208,15 @@ impl<K: Cached> Cache<K> {
         self.unreadable.lock().remove(meta.uid.as_ref());
         let changes = self.store.write().leave(meta, stream);
         self.notify(changes);
+    }
+
+    /// As [`Self::leave`], with the object as it was in the end. Those who heed changes hear of its end also if it was none of
+    /// those that are kept.
+    pub(super) fn delete(&self, object: K, stream: u8) {
+        self.leave(object.meta(), stream);
+        if !(self.keeps)(&object) {
+            self.notify([Change { old: Some(Arc::new(object)), new: None }]);
+        }
     }
 
     /// A source has finished a LIST.

@@ -245,7 +245,10 @@ impl<K: Cached> Watch<K> {
                 }
                 WatchEvent::Deleted(object) => {
                     *last = (*last).max(version(object.meta()));
-                    self.cache.leave(object.meta(), self.source);
+                    match object.0 {
+                        Ok(object) => self.cache.delete(object, self.source),
+                        Err(invalid) => self.cache.leave(&invalid.metadata, self.source),
+                    }
                 }
                 WatchEvent::Bookmark(bookmark) => {
                     let version = bookmark.metadata.resource_version.parse().unwrap_or(0);

@@ -99,6 +99,24 @@ async fn what_nobody_reads_is_not_kept() {
 }
 
 #[tokio::test]
+async fn the_end_of_what_is_not_kept_is_told() {
+    let answers = vec![
+        list(20, "", &[object("a", 5)]),
+        Answer::Open(vec![event("MODIFIED", &object("a", 21)), event("DELETED", &object("a", 22))]),
+    ];
+    let (server, client) = Scripted::start(answers).await;
+    let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]).that_keeps(|_| false));
+    let told: Arc<parking_lot::Mutex<Vec<(bool, bool)>>> = Arc::default();
+    let heard = Arc::clone(&told);
+    cache.on_change(move |before, after| heard.lock().push((before.is_some(), after.is_some())));
+    let watching = tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0));
+    let fixture = Fixture { server, cache, watching };
+    fixture.until("its end is told", |_| !told.lock().is_empty()).await;
+    assert_eq!(*told.lock(), [(true, false)]);
+    assert!(fixture.names().is_empty());
+}
+
+#[tokio::test]
 async fn a_malformed_object_is_reported_and_stalls_nothing() {
     let mends = |name, version| event("MODIFIED", &object(name, version));
     let (_server, client) = Scripted::start(vec![
