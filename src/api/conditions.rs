@@ -22,7 +22,7 @@ pub const SILENT: &str = "NodeSilent";
 /// The condition of a Volume about whose attachments the storage says otherwise than moor's objects.
 pub const DRIFTED: &str = "Drifted";
 
-/// The condition of a Volume that says whether the PersistentVolume is there that was made of it.
+/// The condition of a Volume that says whether its PersistentVolume is there.
 pub const PERSISTENT_VOLUME: &str = "PersistentVolume";
 
 /// The condition of a Plugin that says which of its instances do not count as they say, and which hold up others.

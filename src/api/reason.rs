@@ -313,13 +313,13 @@ words! {
             InStep,
         }
         Place { kinds: "Volume", condition: PERSISTENT_VOLUME, status: true } => {
-            /// The PersistentVolume is there that was made of the volume.
+            /// The volume's PersistentVolume is there.
             PersistentVolumeMade,
         }
         Place { kinds: "Volume", condition: PERSISTENT_VOLUME, status: false } => {
-            /// The PersistentVolume that was made of the volume was removed by force. The storage and all that uses it
-            /// stay. Create the PersistentVolume again, or delete the Volume, with spec.deletionPolicy Delete if the
-            /// storage is to go too.
+            /// The volume's PersistentVolume was removed by force. The storage and all that uses it stay. Create the
+            /// PersistentVolume again, or delete the Volume, with spec.deletionPolicy Delete if the storage is to go
+            /// too.
             PersistentVolumeGone,
         }
         Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
@@ -342,6 +342,9 @@ words! {
         Place { kinds: "Plugin", condition: PODS, status: true } => {
             /// The CSIDriver object is as kubelets need it, and no kubelet has refused moor.
             PodsServed = "Served",
+            /// As Served, and another provisioner of the driver runs: it has made a PersistentVolume that moor was to make.
+            /// End the driver's external-provisioner.
+            OtherProvisioner,
         }
         Place { kinds: "Plugin", condition: PODS, status: false } => {
             /// spec.kubernetes.enabled is false, or spec.roles leaves out the Node service: Pods' volumes of the driver are

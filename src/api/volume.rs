@@ -114,6 +114,10 @@ pub struct VolumeSpec {
     /// Written by the moor controller: the PersistentVolume that is made of the volume, and for whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_volume: Option<Provision>,
+    /// Written by the moor controller: the PersistentVolume at whose end the storage is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub reclaimed_for: Option<String>,
     /// Written by the moor controller: who makes this volume's own calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignment: Option<VolumeAssignment>,

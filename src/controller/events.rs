@@ -235,6 +235,9 @@ fn pv_changed(
     if let Some(volume) = after.or(before) {
         provision::persistent_volume_changed(known, volume);
     }
+    if let (Some(left), None) = (before, after) {
+        provision::persistent_volume_left(known, left);
+    }
 }
 
 fn class_changed(known: &Known, before: State<'_, StorageClass>, after: State<'_, StorageClass>) {

@@ -17,6 +17,8 @@ pub(crate) enum Key {
     Provision(ProvisionedFor),
     /// A PersistentVolume that ends; its name.
     PersistentVolume(String),
+    /// A Volume that was made of a PersistentVolume, which may be gone; its name.
+    Import(String),
 }
 
 /// A Volume by its names. It may not exist.
@@ -34,6 +36,7 @@ impl Key {
             Self::Plugin(_) => "Plugin",
             Self::Provision(_) => "PersistentVolumeClaim",
             Self::PersistentVolume(_) => "PersistentVolume",
+            Self::Import(_) => "imported Volume",
         }
     }
 

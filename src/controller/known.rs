@@ -40,7 +40,8 @@ pub(crate) struct Known {
     pub(crate) csi_drivers: Arc<Cache<CSIDriver>>,
     /// PersistentVolumeClaims that wait for a provisioner, whosever that is. No others.
     pub(crate) pvcs: Arc<Cache<WatchedClaim>>,
-    /// PersistentVolumes with a CSI driver that nobody claims any more or somebody deletes. No others.
+    /// PersistentVolumes with a CSI driver that nobody claims any more or somebody deletes, and those of which nothing would
+    /// be kept then though their storage is to go. No others.
     pub(crate) pvs: Arc<Cache<WatchedPersistentVolume>>,
     pub(crate) classes: Arc<Cache<StorageClass>>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
@@ -74,7 +75,7 @@ impl Known {
             namespaces: Arc::new(Cache::new(&["namespaces"])),
             csi_drivers: Arc::new(Cache::new(&["csidrivers"])),
             pvcs: Arc::new(Cache::new(&["persistentvolumeclaims"]).that_keeps(WatchedClaim::awaits)),
-            pvs: Arc::new(Cache::new(&["persistentvolumes"]).that_keeps(WatchedPersistentVolume::ends)),
+            pvs: Arc::new(Cache::new(&["persistentvolumes"]).that_keeps(WatchedPersistentVolume::concerns)),
             classes: Arc::new(Cache::new(&["storageclasses"]).without_annotations()),
             lease_cache: Arc::new(caches::lease_cache()),
             leases: LeaseObserver::default(),

@@ -16,6 +16,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::read::{get_live, list_live};
 use crate::k8s::{ApiError, Cache};
 use crate::leader::{CallerNow, Look, Looked};
+use crate::volume::persistent_volume::{CsiSource, Naming};
 
 /// Takes an object that was read live into the cache, and says whether that is news to the cache.
 fn take_in<K: Cached>(cache: &Cache<K>, live: K) -> bool {
@@ -82,15 +83,7 @@ pub(crate) async fn answer(
             Ok(false)
         }
         Look::PersistentVolumes(volume) => {
-            let own = seen.volume.as_ref().and_then(|v| v.spec.persistent_volume.as_ref());
-            let own = own.filter(|_| seen.key.namespace == ctx.namespace).map(|own| own.name.as_str());
-            let deleted = seen.volume.as_ref().is_some_and(|v| v.metadata.deletion_timestamp.is_some());
-            looked.named_by = Some(match own {
-                // Whether another one has the storage was looked for when the last one ended, which is still there.
-                Some(_) if deleted => None,
-                // What was made of the Volume itself is no other orchestrator's.
-                own => ctx.persistent_volumes.naming(volume, own).await?,
-            });
+            looked.named_by = Some(naming(ctx, seen, volume).await?);
             Ok(false)
         }
         Look::EndedReports => {
@@ -109,6 +102,24 @@ pub(crate) async fn answer(
             looked.owners.insert(name.clone(), live.as_ref().map(|handle| handle.spec.volume.uid.clone()));
             Ok(live.is_some_and(|live| take_in(&ctx.handles, live)))
         }
+    }
+}
+
+/// The PersistentVolume that stands for a volume and is not the Volume's own: by the name of the driver, and by the name that
+/// kubelets know it by, where that is another one.
+async fn naming(ctx: &Context, seen: &Observed, of: &CsiSource) -> Result<Option<Naming>, ApiError> {
+    let volume = seen.volume.as_deref().filter(|_| seen.key.namespace == ctx.namespace);
+    // What was made of the Volume is no other orchestrator's, and what is reclaimed with it does not keep it.
+    let made = volume.and_then(|v| v.spec.persistent_volume.as_ref()).map(|made| made.name.as_str());
+    let own = volume.and_then(|v| v.spec.reclaimed_for.as_deref()).or(made);
+    let found = ctx.persistent_volumes.naming(of, own).await?;
+    // Those of that name are why moor keeps such a Volume, until it is deleted.
+    let is_for_them = seen.kept_as.is_some()
+        && seen.volume.as_ref().is_some_and(|volume| volume.metadata.deletion_timestamp.is_none());
+    let alias = seen.plugin.as_ref().and_then(|plugin| plugin.kubelet_name());
+    match alias.filter(|alias| found.is_none() && !is_for_them && *alias != of.driver) {
+        Some(alias) => ctx.persistent_volumes.naming(&of.as_driver(alias), own).await,
+        None => Ok(found),
     }
 }
 

@@ -24,6 +24,7 @@ mod events;
 mod forgotten;
 mod gone;
 mod handles;
+mod imports;
 mod instances;
 mod key;
 mod known;
@@ -31,6 +32,7 @@ mod linger;
 mod looks;
 mod losses;
 mod machines;
+mod missing;
 mod nodes;
 #[cfg(test)]
 mod objects_tests;

@@ -30,13 +30,15 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let selected = |i: &PluginInstance| is_selected(ctx, &plugin, i);
     let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref(), selected);
     let in_order = in_order(&plugin, &instances, selected, |i| is_in_service(ctx, i));
-    let pods = pods_served(&plugin, &all, &instances, conflict);
+    let by_another = ctx.provisioning.by_another(name);
+    let other_volume = by_another.as_ref().map(|(volume, _)| volume.as_str());
+    let pods = pods_served(&plugin, &all, &instances, conflict, other_volume);
     for desired in [ready, in_order, pods] {
         conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());
     }
     match ctx.writer.update_status(&ctx.plugins, &plugin, &status).await {
         // The newer object brings another pass.
-        Ok(_) | Err(ApiError::Conflict(_)) => Next::Done,
+        Ok(_) | Err(ApiError::Conflict(_)) => by_another.map_or(Next::Done, |(_, told)| Next::After(told)),
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot write status");
             Next::Retry

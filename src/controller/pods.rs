@@ -3,20 +3,19 @@
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 
-use super::claims;
 use super::context::Context;
 use super::known::Known;
 use super::observe::Observed;
+use super::{claims, imports};
 use crate::api::claim::PodUse;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::lock::{self, DriverVolume};
-use crate::api::{ClaimUid, VolumeClaim, names};
+use crate::api::{ClaimUid, VolumeClaim};
 use crate::claim::Entitled;
 use crate::claim::entitled::{Asked, Found, PersistentVolumeClaimSeen, PersistentVolumeSeen, PodSeen, judge};
 use crate::k8s::ApiError;
 use crate::k8s::read::get_live;
 use crate::plugin::served_as;
-use crate::volume::import::{Place, volume_of};
 
 /// Looks whether the Pod of a claim is there and may have the volume.
 pub(crate) async fn look(ctx: &Context, seen: &Observed, claim: &VolumeClaim) -> Result<Entitled, ApiError> {
@@ -65,18 +64,10 @@ pub(crate) async fn import(ctx: &Context, seen: &Observed, claim: &VolumeClaim) 
     let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
     // It may have changed since it was looked at, and is then looked at anew.
     let Some(found) = get_live(&volumes, name).await? else { return Ok(look_anew(ctx, claim)) };
-    let csi = found.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-    let all = ctx.plugins.all();
-    let plugin = csi.and_then(|csi| Some((csi, served_as(&csi.driver, &all)?)));
-    let Some((csi, plugin)) = plugin else { return Ok(look_anew(ctx, claim)) };
-    let of = DriverVolume { driver: plugin.driver_name(), handle: &csi.volume_handle };
-    let handle_name = lock::handle_name(of);
-    if names::imported_volume(&handle_name) != seen.key.name {
+    let volume = imports::volume_for(ctx, &found);
+    let Some(volume) = volume.filter(|volume| volume.metadata.name.as_deref() == Some(&seen.key.name)) else {
         return Ok(look_anew(ctx, claim));
-    }
-    let plugin = plugin.metadata.name.as_deref().unwrap_or_default();
-    let place = Place { namespace: &ctx.namespace, plugin, handle_name: &handle_name };
-    let Some(volume) = volume_of(&found, place) else { return Ok(look_anew(ctx, claim)) };
+    };
     match ctx.writer.create_in(&ctx.volumes, &volume).await {
         Ok(is_new) => {
             if is_new {

@@ -198,8 +198,12 @@ async fn go_on(
                 Err(error)
             }
         },
-        Step::Record => {
+        Step::Record { by_another } => {
             record(ctx, volume, &provision.name).await?;
+            if by_another {
+                ctx.provisioning.made_by_another(&volume.spec.plugin_name, &provision.name);
+                ctx.queue.sweep(Key::Plugin(volume.spec.plugin_name.clone()));
+            }
             if let Some(live) = &live {
                 let words = format!("made PersistentVolume {}", provision.name);
                 ctx.recorder.publish(live, EventReason::ProvisioningSucceeded, "Provision", &words).await;
@@ -227,7 +231,7 @@ async fn go_on(
 /// not repeated to find out.
 async fn abandon(ctx: &Context, volume: &Volume) -> Result<(), ApiError> {
     if !is_untouched(volume) {
-        return delete(ctx, volume, DeletionPolicy::Delete).await;
+        return delete(ctx, volume, DeletionPolicy::Delete, None).await;
     }
     let api: Api<Volume> = ctx.writer.api(&ctx.namespace);
     let name = volume.metadata.name.as_deref().unwrap_or_default();
@@ -260,13 +264,19 @@ fn is_untouched(volume: &Volume) -> bool {
         && status.is_none_or(|status| !status.may_exist && status.rejected.is_none())
 }
 
-/// Writes what is to become of a Volume's storage, and deletes the Volume.
-pub(crate) async fn delete(ctx: &Context, volume: &Volume, policy: DeletionPolicy) -> Result<(), ApiError> {
-    if volume.spec.deletion_policy != Some(policy) {
-        let mut after = volume.clone();
-        after.spec.deletion_policy = Some(policy);
-        ctx.writer.update(&ctx.volumes, volume, &after).await?;
+/// Writes what is to become of a Volume's storage and for which PersistentVolume's end, and deletes the Volume.
+pub(crate) async fn delete(
+    ctx: &Context,
+    volume: &Volume,
+    policy: DeletionPolicy,
+    reclaimed_for: Option<&str>,
+) -> Result<(), ApiError> {
+    let mut after = volume.clone();
+    after.spec.deletion_policy = Some(policy);
+    if let Some(name) = reclaimed_for {
+        after.spec.reclaimed_for = Some(name.to_owned());
     }
+    ctx.writer.update(&ctx.volumes, volume, &after).await?;
     if volume.metadata.deletion_timestamp.is_none() {
         ctx.writer.delete_in(&ctx.volumes, volume).await?;
         tracing::info!(volume = volume.metadata.name, ?policy, "deleted");

@@ -2,10 +2,12 @@
 
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use super::imports;
 use super::key::Key;
 use super::known::Known;
 use crate::api::instance::Service;
 use crate::api::{Plugin, PluginInstance, Volume};
+use crate::k8s::Named;
 use crate::provision::{WatchedClaim, WatchedPersistentVolume};
 
 /// A claim begins to wait for its provisioner, changes, is bound or goes.
@@ -18,12 +20,18 @@ pub(crate) fn persistent_volume_changed(known: &Known, volume: &WatchedPersisten
     known.queue.add(Key::PersistentVolume(volume.metadata.name.clone().unwrap_or_default()));
 }
 
+/// A PersistentVolume is gone, or in use again. The Volume that was made of it may be there for nobody.
+pub(crate) fn persistent_volume_left(known: &Known, volume: &WatchedPersistentVolume) {
+    let Some(name) = imports::name_for(known, volume.driver(), volume.volume_handle()) else { return };
+    if known.volumes.get_in(Named { namespace: &known.namespace, name: &name }).is_some() {
+        known.queue.add(Key::Import(name));
+    }
+}
+
 /// Whoever asked for a Volume looks at it again, and who waits for its end.
 pub(crate) fn volume_changed(known: &Known, volume: &Volume) {
-    if volume.metadata.namespace.as_deref() != Some(&known.namespace) {
-        return;
-    }
-    if let Some(provision) = &volume.spec.persistent_volume {
+    let is_own = volume.metadata.namespace.as_deref() == Some(&known.namespace);
+    if let Some(provision) = volume.spec.persistent_volume.as_ref().filter(|_| is_own) {
         known.queue.add(Key::Provision(provision.claim.clone()));
     }
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! What the leader remembers between passes over PersistentVolumeClaims and PersistentVolumes: what it has said about them,
-//! and which of these wait for a Volume. Nothing is decided on it.
+//! and which of these wait for a Volume. Nothing is decided on it, but that a
+//! deletion that this leader has ordered is not ordered once more.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -12,12 +13,21 @@ use super::key::Key;
 /// The same words are said again after this time, so that they are found while they are true.
 const AGAIN: Duration = Duration::from_secs(300);
 
+/// So long is told that another provisioner runs, after it was last seen to.
+const TOLD: Duration = Duration::from_secs(3600);
+
 /// What was said, and who waits.
 #[derive(Default)]
 pub(crate) struct Provisioning {
     told: Mutex<HashMap<Key, (String, Instant)>>,
     /// Passes by the UID of the Volume whose end they wait for.
     waiting: Mutex<HashMap<String, BTreeSet<String>>>,
+    /// UIDs of PersistentVolumes whose storage this leader has ordered to be deleted, by name.
+    ordered: Mutex<HashMap<String, String>>,
+    /// PersistentVolumes that another provisioner has made in moor's place, the last one of each Plugin.
+    by_others: Mutex<HashMap<String, (String, Instant)>>,
+    /// Which of several PersistentVolumes of one storage ends last is found out by one at a time.
+    pub(crate) last: tokio::sync::Mutex<()>,
 }
 
 impl Provisioning {
@@ -34,6 +44,39 @@ impl Provisioning {
     /// Nothing more is to be said about an object.
     pub(crate) fn forget(&self, key: &Key) {
         self.told.lock().remove(key);
+    }
+
+    /// The storage of this PersistentVolume is being deleted. Another leader orders it again, which a driver answers with OK.
+    pub(crate) fn ordered(&self, persistent_volume: &str, uid: &str) {
+        self.ordered.lock().insert(persistent_volume.to_owned(), uid.to_owned());
+    }
+
+    /// Whether this leader has ordered that the storage of this PersistentVolume be deleted.
+    pub(crate) fn has_ordered(&self, persistent_volume: &str, uid: &str) -> bool {
+        self.ordered.lock().get(persistent_volume).is_some_and(|ordered| ordered == uid)
+    }
+
+    /// The PersistentVolume of this name is gone, or in use again.
+    pub(crate) fn left(&self, persistent_volume: &str) {
+        self.ordered.lock().remove(persistent_volume);
+        self.forget(&Key::PersistentVolume(persistent_volume.to_owned()));
+    }
+
+    /// Another provisioner of this Plugin's driver has made a PersistentVolume that moor was to make.
+    pub(crate) fn made_by_another(&self, plugin: &str, persistent_volume: &str) {
+        self.by_others.lock().insert(plugin.to_owned(), (persistent_volume.to_owned(), Instant::now()));
+    }
+
+    /// The PersistentVolume that another provisioner of this Plugin's driver has made last, and how long that is still told.
+    pub(crate) fn by_another(&self, plugin: &str) -> Option<(String, Duration)> {
+        let mut all = self.by_others.lock();
+        let (name, at) = all.get(plugin)?;
+        let left = TOLD.saturating_sub(at.elapsed());
+        if left.is_zero() {
+            all.remove(plugin);
+            return None;
+        }
+        Some((name.clone(), left))
     }
 
     /// A PersistentVolume waits for this Volume to change.

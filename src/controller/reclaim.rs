@@ -1,34 +1,31 @@
 //! One pass over a PersistentVolume that nobody claims any more, that is being deleted, or that is gone.
 
-use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::Preconditions;
 use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
+use super::imports::say;
 use super::key::Key;
-use super::{provision, served};
-use crate::api::conditions::{self, Desired, PERSISTENT_VOLUME, Reason};
+use super::{imports, provision, served};
+use crate::api::conditions::{Desired, Reason};
 use crate::api::lock::{self, DriverVolume};
+use crate::api::volume::DeletionPolicy;
 use crate::api::{Volume, VolumeHandle};
 use crate::k8s::events::EventReason;
-use crate::k8s::read::{get_live, look_through};
+use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Named, Next};
-use crate::provision::{Ends, FINALIZER, Reclaim, VolumeNow, reclaim};
+use crate::provision::{Ends, FINALIZER, Reclaim, VolumeNow, is_to_be_held, reclaim};
 use crate::volume::handle_of;
-use crate::volume::persistent_volume::{CsiSource, LeanPersistentVolume};
+use crate::volume::persistent_volume::CsiSource;
 
 /// Time between looks at what no watch tells.
 const RECHECK: Duration = Duration::from_secs(30);
 /// More steps than a PersistentVolume can need at a time.
 const STEPS: usize = 16;
-/// Time between attempts to read all PersistentVolumes.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// Settles one PersistentVolume.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
@@ -63,35 +60,66 @@ async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
     let known = ctx.pvs.get(name);
     let concerns = known.is_some_and(|known| served::plugin_of(ctx, known.driver()).is_some());
     if !concerns && made_into(ctx, name).is_none() {
+        ctx.provisioning.left(name);
         return Ok(Some(Next::Done));
     }
     let Some(live) = get_live(&api::<PersistentVolume>(ctx), name).await? else {
-        ctx.provisioning.forget(&Key::PersistentVolume(name.to_owned()));
+        ctx.provisioning.left(name);
         return missing(ctx, name).await;
     };
     let served = |driver: &str| served::plugin_of(ctx, driver).is_some();
-    let Some(ends) = Ends::of(&live, served) else { return back(ctx, name).await };
-    let Some(source) = source(&live) else { return Ok(Some(Next::Done)) };
-    let found = found(ctx, &source).await?;
-    let now = match &found {
-        Found::Gone => VolumeNow::Gone,
-        Found::Removed => VolumeNow::Removed,
-        Found::There(volume) if volume.metadata.namespace.as_deref() == Some(&ctx.namespace) => {
-            VolumeNow::There(volume)
+    let Some(ends) = Ends::of(&live, served) else {
+        if is_to_be_held(&live, served) {
+            return hold(ctx, &live).await;
         }
-        Found::There(volume) => VolumeNow::OfUsers(volume),
+        return back(ctx, name).await;
     };
-    let mut step = reclaim(ends, now, false);
-    if matches!(step, Reclaim::DeleteVolume(_)) {
-        // As etcd has it now, and before anything is ordered.
-        let other = ctx.persistent_volumes.naming(&source, Some(name)).await?;
-        step = reclaim(ends, now, other.is_some_and(|other| other.certain));
+    let (Some(source), Some(uid)) = (source(&live), live.metadata.uid.as_deref()) else {
+        return Ok(Some(Next::Done));
+    };
+    let found = found(ctx, name, &source).await?;
+    let was_there = ends.made_here || ctx.provisioning.has_ordered(name, uid);
+    let now = found.seen(was_there);
+    let step = reclaim(name, ends, now, false);
+    let ending = Ending { live: &live, uid, found: &found };
+    if !matches!(step, Reclaim::DeleteVolume(_)) {
+        return act(ctx, ending, step).await;
     }
+    // As etcd has it now, and before anything is ordered.
+    let has_other = || async {
+        let other = ctx.persistent_volumes.naming(&source, Some(name)).await?;
+        Ok::<_, ApiError>(other.is_some_and(|other| other.certain))
+    };
+    if !has_other().await? {
+        return act(ctx, ending, step).await;
+    }
+    // Of several that end at once each would leave the storage to the others.
+    let _last = ctx.provisioning.last.lock().await;
+    let step = reclaim(name, ends, now, has_other().await?);
+    act(ctx, ending, step).await
+}
+
+/// A PersistentVolume that ends, with what has its storage.
+#[derive(Clone, Copy)]
+struct Ending<'a> {
+    live: &'a PersistentVolume,
+    uid: &'a str,
+    found: &'a Found,
+}
+
+async fn act(ctx: &Context, ending: Ending<'_>, step: Reclaim) -> Result<Option<Next>, ApiError> {
+    let Ending { live, uid, found } = ending;
+    let name = live.metadata.name.as_deref().unwrap_or_default();
     match step {
-        Reclaim::Nothing => Ok(Some(Next::Done)),
+        Reclaim::Hold => hold(ctx, live).await,
+        Reclaim::Import => import(ctx, live).await,
         Reclaim::DeleteVolume(policy) => {
-            if let Found::There(volume) = &found {
-                provision::delete(ctx, volume, policy).await?;
+            if let Found::There(volume, _) = found {
+                let is_for = Some(name).filter(|_| policy == DeletionPolicy::Delete);
+                provision::delete(ctx, volume, policy, is_for).await?;
+                if is_for.is_some() {
+                    ctx.provisioning.ordered(name, uid);
+                }
             }
             Ok(None)
         }
@@ -101,23 +129,62 @@ async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
             Ok(None)
         }
         Reclaim::Free => {
-            ctx.writer.remove_finalizer(&api(ctx), &live, FINALIZER).await?;
+            ctx.writer.remove_finalizer(&api(ctx), live, FINALIZER).await?;
             tracing::info!(persistent_volume = name, "reclaimed");
             Ok(Some(Next::Done))
         }
         Reclaim::Wait(words) => {
-            if let Found::There(volume) = &found {
+            if let Found::There(volume, _) = found {
                 ctx.provisioning.wait(volume.metadata.uid.as_deref().unwrap_or_default(), name);
+                if volume.spec.reclaimed_for.as_deref() == Some(name) {
+                    ctx.provisioning.ordered(name, uid);
+                }
+                if has_changed(ctx, volume) {
+                    return Ok(None);
+                }
             }
             if let Some(words) = words {
-                tell(ctx, &live, &words).await;
+                tell(ctx, live, &words).await;
             }
             Ok(Some(Next::After(RECHECK)))
         }
         Reclaim::Refuse(words) => {
-            tell(ctx, &live, &words).await;
+            if let Found::There(volume, _) = found {
+                ctx.provisioning.wait(volume.metadata.uid.as_deref().unwrap_or_default(), name);
+            }
+            tell(ctx, live, &words).await;
             Ok(Some(Next::After(RECHECK)))
         }
+    }
+}
+
+/// Whether the cache has the Volume otherwise, so that nobody wakes who began to wait for it only now.
+fn has_changed(ctx: &Context, volume: &Volume) -> bool {
+    let reference = volume.reference();
+    let now = ctx.volumes.get_in(Named { namespace: &reference.namespace, name: &reference.name });
+    now.and_then(|now| now.resource_version()) != volume.resource_version()
+}
+
+/// Keeps a PersistentVolume until its storage is gone.
+async fn hold(ctx: &Context, live: &PersistentVolume) -> Result<Option<Next>, ApiError> {
+    let mut held = live.clone();
+    held.finalizers_mut().push(FINALIZER.to_owned());
+    ctx.writer.merge(&api(ctx), live, &held).await?;
+    Ok(None)
+}
+
+/// Makes the Volume by which the storage of a PersistentVolume is deleted.
+async fn import(ctx: &Context, live: &PersistentVolume) -> Result<Option<Next>, ApiError> {
+    let Some(volume) = imports::volume_for(ctx, live) else { return Ok(Some(Next::Done)) };
+    match ctx.writer.create_in(&ctx.volumes, &volume).await {
+        Ok(_) => Ok(None),
+        Err(error) => match error.refusal() {
+            Some(refusal) => {
+                tell(ctx, live, &format!("its Volume: {refusal}")).await;
+                Ok(Some(Next::After(RECHECK)))
+            }
+            None => Err(error),
+        },
     }
 }
 
@@ -129,41 +196,87 @@ fn source(live: &PersistentVolume) -> Option<CsiSource> {
 /// Who has the storage.
 enum Found {
     Gone,
+    /// None, and the VolumeHandle is there that one had.
     Removed,
-    There(Arc<Volume>),
+    There(Arc<Volume>, Whose),
+}
+
+/// Whose Volume has the storage.
+#[derive(Clone, Copy)]
+enum Whose {
+    /// One that moor keeps for PersistentVolumes; whether an instance makes its controller calls.
+    Kept(bool),
+    /// One that is provisioned, for a PersistentVolume that is still to be made.
+    BeingMade,
+    Users,
+}
+
+impl Found {
+    /// As the decision sees it. `was_there` says that there has been a Volume with the storage.
+    fn seen(&self, was_there: bool) -> VolumeNow<'_> {
+        match self {
+            Self::Gone if was_there => VolumeNow::Gone,
+            Self::Gone | Self::Removed => VolumeNow::Absent,
+            Self::There(volume, Whose::Kept(callable)) => VolumeNow::Kept { volume, callable: *callable },
+            Self::There(_, Whose::BeingMade) => VolumeNow::BeingMade,
+            Self::There(volume, Whose::Users) => VolumeNow::OfUsers(volume),
+        }
+    }
 }
 
 /// The Volume that has the storage, by its VolumeHandle, and by live reads where there is none.
-async fn found(ctx: &Context, source: &CsiSource) -> Result<Found, ApiError> {
+async fn found(ctx: &Context, name: &str, source: &CsiSource) -> Result<Found, ApiError> {
     let plugin = served::plugin_of(ctx, &source.driver);
     let driver = plugin.as_ref().map_or(source.driver.as_str(), |plugin| plugin.driver_name());
     let handle_name = lock::handle_name(DriverVolume { driver, handle: &source.volume_handle });
-    let known = ctx.handles.get(&handle_name).and_then(|handle| {
+    let handle = ctx.handles.get(&handle_name);
+    let there = |volume: Arc<Volume>, handle: Option<&VolumeHandle>| {
+        let whose = whose(ctx, name, &volume, handle);
+        Found::There(volume, whose)
+    };
+    let known = handle.as_deref().and_then(|handle| {
         let owner = &handle.spec.volume;
         let volume = ctx.volumes.get_in(Named { namespace: &owner.namespace, name: &owner.name })?;
         (volume.metadata.uid.as_ref() == Some(&owner.uid)).then_some(volume)
     });
     if let Some(volume) = known {
-        return Ok(Found::There(volume));
+        return Ok(there(volume, handle.as_deref()));
     }
     let of_status = ctx.volumes.by_index(super::caches::BY_VOLUME_HANDLE, &source.volume_handle);
-    let is_its = |volume: &&Arc<Volume>| {
-        let plugin = plugin.as_ref().and_then(|plugin| plugin.metadata.name.as_ref());
-        plugin == Some(&volume.spec.plugin_name)
-            && volume.metadata.namespace.as_deref() == Some(&ctx.namespace)
-    };
-    if let Some(volume) = of_status.iter().find(is_its) {
-        return Ok(Found::There(Arc::clone(volume)));
+    let plugin = plugin.as_ref().and_then(|plugin| plugin.metadata.name.as_ref());
+    let of_status = of_status.into_iter().filter(|volume| plugin == Some(&volume.spec.plugin_name));
+    let mut kept = of_status.filter(|volume| !matches!(whose(ctx, name, volume, None), Whose::Users));
+    if let Some(volume) = kept.next() {
+        return Ok(there(volume, None));
     }
     let Some(handle) = get_live(&ctx.writer.api::<VolumeHandle>(""), &handle_name).await? else {
         return Ok(Found::Gone);
     };
-    let owner = handle.spec.volume;
+    let owner = &handle.spec.volume;
     let live = get_live(&ctx.writer.api::<Volume>(&owner.namespace), &owner.name).await?;
     match live.filter(|live| live.metadata.uid.as_ref() == Some(&owner.uid)) {
-        Some(live) => Ok(Found::There(Arc::new(live))),
+        Some(live) => {
+            ctx.volumes.apply(live.clone());
+            Ok(there(Arc::new(live), Some(&handle)))
+        }
         None => Ok(Found::Removed),
     }
+}
+
+/// Whose a Volume is, for the PersistentVolume `name`. Only what moor has made itself, in its own namespace, is its to
+/// delete; a PersistentVolume can be written with anybody's handle.
+fn whose(ctx: &Context, name: &str, volume: &Volume, handle: Option<&VolumeHandle>) -> Whose {
+    let is_own = volume.metadata.namespace.as_deref() == Some(&ctx.namespace);
+    let made = volume.spec.persistent_volume.as_ref().filter(|_| is_own);
+    let is_recorded = volume.status.as_ref().is_some_and(|status| status.persistent_volume.is_some());
+    if made.is_some_and(|made| made.name != name && !is_recorded) {
+        return Whose::BeingMade;
+    }
+    if made.is_none() && imports::source_of(ctx, volume).is_none() {
+        return Whose::Users;
+    }
+    let of_handle = handle.is_some_and(|handle| handle.spec.controller.is_some());
+    Whose::Kept(volume.caller().is_some() || of_handle)
 }
 
 async fn tell(ctx: &Context, live: &PersistentVolume, words: &str) {
@@ -197,7 +310,7 @@ async fn missing(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
         "PersistentVolume {name} was removed by force; the storage stays, and so does what uses it. Create that \
          PersistentVolume again, or delete this Volume, with spec.deletionPolicy Delete if the storage is to go"
     );
-    write(ctx, &volume, &Desired::new(Reason::PersistentVolumeGone, words)).await?;
+    say(ctx, &volume, &Desired::new(Reason::PersistentVolumeGone, words)).await?;
     Ok(Some(Next::After(RECHECK)))
 }
 
@@ -205,53 +318,7 @@ async fn missing(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
 async fn back(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
     if let Some(volume) = made_into(ctx, name) {
         let made = Desired::new(Reason::PersistentVolumeMade, format!("it is PersistentVolume {name}"));
-        write(ctx, &volume, &made).await?;
+        say(ctx, &volume, &made).await?;
     }
     Ok(Some(Next::Done))
-}
-
-async fn write(ctx: &Context, volume: &Volume, desired: &Desired) -> Result<bool, ApiError> {
-    let mut status = volume.status.clone().unwrap_or_default();
-    conditions::set(&mut status.conditions, desired, volume.metadata.generation, Timestamp::now());
-    ctx.writer.update_status(&ctx.volumes, volume, &status).await
-}
-
-/// Looks once for PersistentVolumes that were removed by force while nobody watched, and for those of which that was said
-/// and that may be there again.
-pub(crate) async fn look_for_missing(ctx: Arc<Context>) {
-    for volume in ctx.volumes.all() {
-        let Some(status) = &volume.status else { continue };
-        let said_gone = status.conditions.iter().any(|c| c.type_ == PERSISTENT_VOLUME && c.status == "False");
-        if let Some(name) = status.persistent_volume.as_ref().filter(|_| said_gone) {
-            ctx.queue.sweep(Key::PersistentVolume(name.clone()));
-        }
-    }
-    loop {
-        let mut missing: HashSet<String> = made(&ctx).collect();
-        if missing.is_empty() {
-            return;
-        }
-        let all = api::<LeanPersistentVolume>(&ctx);
-        let read = look_through(&all, |page| {
-            for name in page.iter().filter_map(|one| one.metadata.name.as_ref()) {
-                missing.remove(name);
-            }
-            ControlFlow::Continue(())
-        });
-        match read.await {
-            Ok(()) => {
-                for name in missing {
-                    ctx.queue.sweep(Key::PersistentVolume(name));
-                }
-                return;
-            }
-            Err(error) => tracing::warn!(%error, "PersistentVolumes cannot be read"),
-        }
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
-/// Names of all PersistentVolumes that were made here.
-fn made(ctx: &Context) -> impl Iterator<Item = String> {
-    ctx.volumes.all().into_iter().filter_map(|volume| volume.status.as_ref()?.persistent_volume.clone())
 }

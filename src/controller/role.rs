@@ -16,7 +16,9 @@ use super::key::Key;
 use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
-use super::{agent_leases, events, forgotten, losses, nodes, pass, plugins, provision, reclaim};
+use super::{
+    agent_leases, events, forgotten, imports, losses, missing, nodes, pass, plugins, provision, reclaim,
+};
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
@@ -182,7 +184,7 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     let mut beside = JoinSet::new();
     beside.spawn(listen(Arc::clone(ctx)));
     beside.spawn(agent_leases::remove(Arc::clone(ctx)));
-    beside.spawn(reclaim::look_for_missing(Arc::clone(ctx)));
+    beside.spawn(missing::look(Arc::clone(ctx)));
     queue::run(Arc::clone(&ctx.queue), workers, worker, ctx.metrics.panics.clone(), ended).await;
     drop(beside);
     ctx.metrics.leading.set(0);
@@ -194,6 +196,7 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
         Key::Plugin(name) => plugins::run(&ctx, name).await,
         Key::Provision(claim) => provision::run(&ctx, claim).await,
         Key::PersistentVolume(name) => reclaim::run(&ctx, name).await,
+        Key::Import(name) => imports::run(&ctx, name).await,
     }
 }
 

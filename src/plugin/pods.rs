@@ -17,13 +17,15 @@ pub fn served_as<'a>(name: &str, all: &'a [Arc<Plugin>]) -> Option<&'a Arc<Plugi
     named.min_by_key(|plugin| plugin.age()).filter(|plugin| older(plugin, all).is_none())
 }
 
-/// What the Plugin says of its volumes and Pods. `conflict` is what keeps its CSIDriver object from being as it should.
+/// What the Plugin says of its volumes and Pods. `conflict` is what keeps its CSIDriver object from being as it should,
+/// `by_another` a PersistentVolume that another provisioner of the driver has made in moor's place.
 #[must_use]
 pub fn pods_served(
     plugin: &Plugin,
     all: &[Arc<Plugin>],
     instances: &[Arc<PluginInstance>],
     conflict: Option<String>,
+    by_another: Option<&str>,
 ) -> Desired {
     let Some(name) = plugin.kubelet_name() else {
         let why = "spec.kubernetes.enabled is false, or spec.roles leaves the Node service out";
@@ -54,7 +56,21 @@ pub fn pods_served(
                  node-driver-registrar there, or set spec.kubernetes.driverName to a name of its own"
             ),
         ),
+        None => served(name, by_another),
+    }
+}
+
+fn served(name: &str, by_another: Option<&str>) -> Desired {
+    match by_another {
         None => Desired::new(Reason::PodsServed, format!("Pods use its volumes by CSIDriver {name}")),
+        Some(volume) => Desired::new(
+            Reason::OtherProvisioner,
+            format!(
+                "Pods use its volumes by CSIDriver {name}; another provisioner of that name has made PersistentVolume \
+                 {volume} in moor's place: end the driver's external-provisioner, which heeds none of \
+                 moor's Attachments when it deletes storage"
+            ),
+        ),
     }
 }
 
@@ -132,7 +148,7 @@ mod tests {
             (name("first"), name("third"), name("second")),
             (Some("first".into()), Some("third".into()), None)
         );
-        let said = pods_served(&all[1], &all, &[], None);
+        let said = pods_served(&all[1], &all, &[], None, None);
         assert!(
             said.reason == Reason::PodsServedByOther && said.message.contains("Plugin first"),
             "{said:?}"
@@ -142,8 +158,8 @@ mod tests {
         let same = |spec: &mut PluginSpec| spec.driver_name = Some("first".into());
         let all = [plugin("first", 1, off), plugin("second", 2, same)];
         assert_eq!(served_as("first", &all), None);
-        assert_eq!(pods_served(&all[0], &all, &[], None).reason, Reason::PodsNotServed);
-        let said = pods_served(&all[1], &all, &[], None);
+        assert_eq!(pods_served(&all[0], &all, &[], None, None).reason, Reason::PodsNotServed);
+        let said = pods_served(&all[1], &all, &[], None, None);
         assert!(
             said.reason == Reason::PodsServedByOther && said.message.contains("Plugin first"),
             "{said:?}"
@@ -154,11 +170,14 @@ mod tests {
     fn kubelets_that_refuse_are_named_and_not_all_of_them() {
         let all = [plugin("p", 1, |_| {})];
         let said = |instances: &[_], conflict: Option<&str>| {
-            pods_served(&all[0], &all, instances, conflict.map(Into::into))
+            pods_served(&all[0], &all, instances, conflict.map(Into::into), None)
         };
         let well =
             [instance("a", None), instance("b", Some((true, None))), instance("c", Some((false, None)))];
         assert_eq!(said(&well, None).reason, Reason::PodsServed, "nobody has refused yet");
+        let beside = pods_served(&all[0], &all, &well, None, Some("pvc-1"));
+        assert_eq!(beside.reason, Reason::OtherProvisioner);
+        assert!(beside.message.contains("pvc-1") && !is_kept_from_pods(&all[0]), "{beside:?}");
         let refused: Vec<_> =
             (0..9).map(|n| instance(&format!("n{n}"), Some((false, Some("taken"))))).collect();
         let taken = said(&refused, None);

@@ -15,6 +15,12 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// On a PersistentVolume: who made it, and so who deletes its storage.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
+/// On a PersistentVolume: name and namespace of the Secret of DeleteVolume, which is needed when the StorageClass may be gone.
+pub(super) const DELETION_SECRET: [&str; 2] = [
+    "volume.kubernetes.io/provisioner-deletion-secret-name",
+    "volume.kubernetes.io/provisioner-deletion-secret-namespace",
+];
+
 /// Annotations as objects have them.
 pub(super) type Annotations = BTreeMap<String, String>;
 
@@ -33,6 +39,13 @@ pub fn provisioner(annotations: Option<&Annotations>) -> Option<&str> {
 #[must_use]
 pub fn selected_node(annotations: Option<&Annotations>) -> Option<&str> {
     annotation(annotations, SELECTED_NODE)
+}
+
+/// The Secret of DeleteVolume that a PersistentVolume names, as namespace/name.
+#[must_use]
+pub fn deletion_secret(annotations: Option<&Annotations>) -> Option<String> {
+    let [name, namespace] = DELETION_SECRET.map(|key| annotation(annotations, key));
+    Some(format!("{}/{}", namespace?, name?))
 }
 
 /// The StorageClass of a PersistentVolumeClaim. The annotation counts before the field, as it does in Kubernetes.

@@ -14,11 +14,11 @@ mod request;
 mod topology;
 mod watched;
 
-pub use annotations::{PROVISIONED_BY, SELECTED_NODE, provisioner, selected_node};
+pub use annotations::{PROVISIONED_BY, SELECTED_NODE, deletion_secret, provisioner, selected_node};
 pub use parameters::{ClassSecrets, ParameterError, Resolved, resolve};
 pub use persistent_volume::{FINALIZER, Match, compare, persistent_volume};
 pub use progress::{ClaimNow, PersistentVolumeNow, Step, plan};
-pub use reclaim::{Ends, Reclaim, VolumeNow, reclaim};
+pub use reclaim::{Ends, Reclaim, VolumeNow, is_to_be_held, reclaim};
 pub use request::{Asked, Refusal, Request, Served, Waiting, request};
 pub use topology::{NoPlace, Place, immediate, late};
 pub use watched::{WatchedClaim, WatchedPersistentVolume};

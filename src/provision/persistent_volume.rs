@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::annotations::PROVISIONED_BY;
+use super::annotations::{DELETION_SECRET, PROVISIONED_BY};
 use crate::api::provision::Provision;
 use crate::api::quantity;
 use crate::api::volume::Segments;
@@ -21,11 +21,6 @@ use crate::volume::handle_of;
 pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// In the volume's attributes: by which provisioner it was made.
 pub(super) const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
-/// Secret of DeleteVolume, which is needed when the StorageClass may be gone.
-const DELETION_SECRET: [&str; 2] = [
-    "volume.kubernetes.io/provisioner-deletion-secret-name",
-    "volume.kubernetes.io/provisioner-deletion-secret-namespace",
-];
 /// Secret of ControllerModifyVolume.
 const MODIFY_SECRET: [&str; 2] = [
     "volume.kubernetes.io/controller-modify-secret-name",
@@ -82,7 +77,10 @@ pub fn persistent_volume(volume: &Volume) -> Option<PersistentVolume> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
     /// The one that is to be made: for the same claim, and with the same storage.
-    Own,
+    Own {
+        /// Another provisioner of the driver has made it, which should not run beside moor.
+        by_another: bool,
+    },
     /// Another one. In words, what is different.
     Other(String),
 }
@@ -100,7 +98,10 @@ pub fn compare(wanted: &PersistentVolume, found: &PersistentVolume) -> Match {
     if claim(wanted) != claim(found) {
         return Match::Other("its claimRef names another claim".to_owned());
     }
-    Match::Own
+    let identity = |pv: &PersistentVolume| {
+        pv.spec.as_ref()?.csi.as_ref()?.volume_attributes.as_ref()?.get(IDENTITY).cloned()
+    };
+    Match::Own { by_another: identity(wanted) != identity(found) }
 }
 
 /// What moor calls itself as the provisioner of a driver's volumes.

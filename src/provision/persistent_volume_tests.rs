@@ -106,7 +106,11 @@ fn one_for_another_claim_or_of_other_storage_is_not_it() {
     let mut other_claim = wanted.clone();
     other_claim.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some("2".into());
     let other_storage = persistent_volume(&volume(&json!({}), &json!({ "volumeHandle": "vol-2" }))).unwrap();
-    assert_eq!(compare(&wanted, &wanted.clone()), Match::Own);
+    assert_eq!(compare(&wanted, &wanted.clone()), Match::Own { by_another: false });
+    let mut stock = wanted.clone();
+    let attributes = stock.spec.as_mut().unwrap().csi.as_mut().unwrap().volume_attributes.as_mut().unwrap();
+    attributes.insert(IDENTITY.into(), "1700000000000-1-d.example.com".into());
+    assert_eq!(compare(&wanted, &stock), Match::Own { by_another: true });
     for (other, words) in [(other_claim, "claimRef"), (other_storage, "other storage")] {
         assert!(matches!(compare(&wanted, &other), Match::Other(said) if said.contains(words)), "{words}");
     }

@@ -47,7 +47,10 @@ pub enum Step {
     /// Make the PersistentVolume.
     Make(Box<PersistentVolume>),
     /// The PersistentVolume is there: write it on the Volume.
-    Record,
+    Record {
+        /// Another provisioner of the driver has made it.
+        by_another: bool,
+    },
     /// Take the chosen node off the claim, then delete the Volume: there is no room at that node, or the node is gone.
     Reschedule(String),
     /// Say what goes wrong.
@@ -105,7 +108,9 @@ fn ready(
         (PersistentVolumeNow::Unasked, _) => Step::Look,
         (PersistentVolumeNow::There(found), claim) => match (compare(&wanted, found), claim) {
             // Also where the claim is gone meanwhile: what becomes of it is up to the PersistentVolume from now on.
-            (Match::Own, ClaimNow::Gone | ClaimNow::There { .. }) => Step::Record,
+            (Match::Own { by_another }, ClaimNow::Gone | ClaimNow::There { .. }) => {
+                Step::Record { by_another }
+            }
             (Match::Other(_), ClaimNow::Gone) => Step::DeleteVolume,
             (Match::Other(what), ClaimNow::There { .. }) => {
                 Step::Tell(format!("PersistentVolume {name} exists, and {what}; delete it, or the claim"))

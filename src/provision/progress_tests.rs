@@ -99,7 +99,7 @@ fn a_ready_volume_becomes_the_persistent_volume_of_its_claim() {
     let absent = PersistentVolumeNow::Absent;
     for claim in [ClaimNow::Gone, there(None), there(Some("b")), bound("pvc-1")] {
         assert_eq!(plan(&ready, claim, UNASKED), Step::Look, "{claim:?}");
-        assert_eq!(plan(&ready, claim, own), Step::Record, "{claim:?}");
+        assert_eq!(plan(&ready, claim, own), Step::Record { by_another: false }, "{claim:?}");
     }
     for claim in [there(None), there(Some("b")), bound("pvc-1")] {
         assert_eq!(plan(&ready, claim, absent), Step::Make(Box::new(wanted.clone())), "{claim:?}");

@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-use super::annotations::{PROVISIONED_BY, annotation};
+use super::annotations::PROVISIONED_BY;
 use super::persistent_volume::{FINALIZER, IDENTITY, identity_of};
-use crate::api::Volume;
-use crate::api::provision::ReclaimPolicy;
+use crate::api::conditions::{READY, Reason};
+use crate::api::provision::{ReclaimPolicy, provisioned_name};
 use crate::api::volume::DeletionPolicy;
+use crate::api::{Volume, VolumeState};
 
 /// How a PersistentVolume that moor may reclaim ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,19 +16,28 @@ pub struct Ends {
     pub policy: ReclaimPolicy,
     /// Somebody deletes the PersistentVolume.
     pub deleted: bool,
-    /// moor has made it, so that there has been a Volume with its storage.
+    /// It has the finalizer that keeps it until its storage is gone.
+    pub held: bool,
+    /// moor has made it for the claim that it names, so that there has been a Volume with its storage.
     pub made_here: bool,
 }
 
 /// The Volume that has the storage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum VolumeNow<'a> {
-    /// There is none, by live reads, and no VolumeHandle.
+    /// There was one. It is gone, and has done with the storage what it was told to.
     Gone,
-    /// There is none, and the VolumeHandle is there that one had.
-    Removed,
-    /// It is there.
-    There(&'a Volume),
+    /// There is none, and moor has not done anything with the storage; or one was removed by force.
+    Absent,
+    /// moor keeps it for PersistentVolumes.
+    Kept {
+        /// The Volume.
+        volume: &'a Volume,
+        /// Some instance of the driver makes its controller calls.
+        callable: bool,
+    },
+    /// It is provisioned for a claim, whose PersistentVolume has not been made yet.
+    BeingMade,
     /// A Volume of somebody else than moor has the storage.
     OfUsers(&'a Volume),
 }
@@ -35,8 +45,10 @@ pub enum VolumeNow<'a> {
 /// One step. Every variant is at most one side effect, or two that may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reclaim {
-    /// Nothing: it is in use, it stays, or it is somebody else's.
-    Nothing,
+    /// Put the finalizer on: from now on the PersistentVolume is there until its storage is gone.
+    Hold,
+    /// Make the Volume of the PersistentVolume, by which its storage can be deleted.
+    Import,
     /// Write the policy on the Volume, and delete it.
     DeleteVolume(DeletionPolicy),
     /// Delete the PersistentVolume: its storage is gone, or others go on with it.
@@ -54,18 +66,15 @@ impl Ends {
     /// whether moor serves a driver of that name.
     #[must_use]
     pub fn of(volume: &PersistentVolume, served: impl Fn(&str) -> bool) -> Option<Self> {
+        let driver = driver_of(volume, served)?;
         let (meta, spec) = (&volume.metadata, volume.spec.as_ref()?);
-        let driver = &spec.csi.as_ref()?.driver;
-        if annotation(meta.annotations.as_ref(), PROVISIONED_BY) != Some(driver) || !served(driver) {
-            return None;
-        }
         let deleted = meta.deletion_timestamp.is_some();
-        let held = meta.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+        let held = is_held(volume);
         if deleted && !held {
             // Done, and others keep it.
             return None;
         }
-        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        let phase = phase(volume);
         let unclaimed = phase == "Released" || (deleted && matches!(phase, "Available" | "Failed"));
         let policy = match spec.persistent_volume_reclaim_policy.as_deref() {
             Some("Delete") => ReclaimPolicy::Delete,
@@ -74,67 +83,121 @@ impl Ends {
             Some(_) => return None,
         };
         let goes = unclaimed && (deleted || policy == ReclaimPolicy::Delete);
-        let identity = spec.csi.as_ref()?.volume_attributes.as_ref().and_then(|all| all.get(IDENTITY));
-        let made_here = identity.is_some_and(|identity| *identity == identity_of(driver));
-        goes.then_some(Self { policy, deleted, made_here })
+        let made_here = is_made_here(volume, driver);
+        goes.then_some(Self { policy, deleted, held, made_here })
     }
 }
 
-/// Plans the next step. `has_other` says that a further PersistentVolume stands for the same storage, which has to be
-/// looked for live before a Volume is deleted.
+/// Whether the PersistentVolume is in use, and its storage is to go with it: it must not be gone before.
 #[must_use]
-pub fn reclaim(ends: Ends, volume: VolumeNow<'_>, has_other: bool) -> Reclaim {
+pub fn is_to_be_held(volume: &PersistentVolume, served: impl Fn(&str) -> bool) -> bool {
+    let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    driver_of(volume, served).is_some()
+        && policy == Some("Delete")
+        && phase(volume) == "Bound"
+        && volume.metadata.deletion_timestamp.is_none()
+        && !is_held(volume)
+}
+
+/// The driver, if moor does for this PersistentVolume what the driver's provisioner would: also for one that somebody has
+/// written by hand, but not for one that names another provisioner.
+fn driver_of(volume: &PersistentVolume, served: impl Fn(&str) -> bool) -> Option<&str> {
+    let driver = volume.spec.as_ref()?.csi.as_ref()?.driver.as_str();
+    let by = volume.metadata.annotations.as_ref().and_then(|all| all.get(PROVISIONED_BY));
+    (by.is_none_or(|by| by == driver) && served(driver)).then_some(driver)
+}
+
+fn is_held(volume: &PersistentVolume) -> bool {
+    volume.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+fn phase(volume: &PersistentVolume) -> &str {
+    volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether moor has made the PersistentVolume for the claim that it names. A copy that somebody has made of one since, for
+/// another claim, says moor's name as well.
+fn is_made_here(volume: &PersistentVolume, driver: &str) -> bool {
+    let Some(spec) = &volume.spec else { return false };
+    let claim = spec.claim_ref.as_ref().and_then(|claim| claim.uid.as_deref());
+    let attributes = spec.csi.as_ref().and_then(|csi| csi.volume_attributes.as_ref());
+    let identity = attributes.and_then(|all| all.get(IDENTITY));
+    identity.is_some_and(|identity| *identity == identity_of(driver))
+        && claim.is_some_and(|uid| volume.metadata.name == Some(provisioned_name(uid)))
+}
+
+/// Plans the next step for the PersistentVolume `name`. `has_other` says that a further PersistentVolume stands for the same
+/// storage, which has to be looked for live before a Volume is deleted.
+#[must_use]
+pub fn reclaim(name: &str, ends: Ends, volume: VolumeNow<'_>, has_other: bool) -> Reclaim {
+    if !ends.held {
+        return Reclaim::Hold;
+    }
     let away = if ends.deleted { Reclaim::Free } else { Reclaim::DeletePersistentVolume };
     if has_other {
         // The last one decides.
         return away;
     }
-    let volume = match volume {
-        VolumeNow::Gone if ends.made_here || ends.policy == ReclaimPolicy::Retain => return away,
-        VolumeNow::Gone => {
-            return Reclaim::Refuse(
-                "another provisioner has made it, and no Volume has its storage: delete the storage by hand, and set \
-                 persistentVolumeReclaimPolicy to Retain"
-                    .to_owned(),
-            );
+    match (volume, ends.policy) {
+        (VolumeNow::Gone, _) | (VolumeNow::Absent | VolumeNow::OfUsers(_), ReclaimPolicy::Retain) => away,
+        (VolumeNow::Absent, ReclaimPolicy::Delete) => Reclaim::Import,
+        (VolumeNow::BeingMade, _) => Reclaim::Wait(None),
+        (VolumeNow::OfUsers(volume), ReclaimPolicy::Delete) => of_users(volume),
+        (VolumeNow::Kept { volume, .. }, ReclaimPolicy::Retain) => {
+            match (is_going(volume), volume.spec.deletion_policy) {
+                (true, Some(DeletionPolicy::Retain)) => away,
+                (true, Some(DeletionPolicy::Delete) | None) | (false, _) => {
+                    Reclaim::DeleteVolume(DeletionPolicy::Retain)
+                }
+            }
         }
-        VolumeNow::Removed if ends.policy == ReclaimPolicy::Retain => return away,
-        VolumeNow::Removed => {
-            return Reclaim::Refuse(
-                "the Volume that had its storage was removed by force, and its VolumeHandle is left: delete the storage by \
-                 hand, and set persistentVolumeReclaimPolicy to Retain"
-                    .to_owned(),
-            );
-        }
-        VolumeNow::OfUsers(volume) => return of_users(ends, volume, away),
-        VolumeNow::There(volume) => volume,
-    };
-    let going = volume.metadata.deletion_timestamp.is_some();
-    match (ends.policy, volume.spec.deletion_policy) {
-        (ReclaimPolicy::Retain, Some(DeletionPolicy::Retain)) if going => away,
-        (ReclaimPolicy::Retain, _) => Reclaim::DeleteVolume(DeletionPolicy::Retain),
-        (ReclaimPolicy::Delete, Some(DeletionPolicy::Delete)) if going => Reclaim::Wait(words(volume)),
-        (ReclaimPolicy::Delete, _) => Reclaim::DeleteVolume(DeletionPolicy::Delete),
+        (VolumeNow::Kept { volume, callable }, ReclaimPolicy::Delete) => delete(name, volume, callable),
     }
 }
 
-fn of_users(ends: Ends, volume: &Volume, away: Reclaim) -> Reclaim {
-    match ends.policy {
-        ReclaimPolicy::Retain => away,
-        ReclaimPolicy::Delete => {
-            let owner = volume.reference();
-            Reclaim::Refuse(format!(
-                "Volume {}/{} has the storage, and was not made for a PersistentVolume: delete that Volume, or set \
-                 persistentVolumeReclaimPolicy to Retain",
-                owner.namespace, owner.name
-            ))
-        }
+fn is_going(volume: &Volume) -> bool {
+    volume.metadata.deletion_timestamp.is_some()
+}
+
+/// Has the storage deleted by way of its Volume.
+fn delete(name: &str, volume: &Volume, callable: bool) -> Reclaim {
+    let spec = &volume.spec;
+    let is_ordered = spec.reclaimed_for.as_deref() == Some(name);
+    let is_import = spec.volume_handle.is_some();
+    match (is_going(volume), is_ordered && spec.deletion_policy == Some(DeletionPolicy::Delete)) {
+        (true, true) => Reclaim::Wait(goes_wrong(volume)),
+        // Somebody has deleted it, and it leaves the storage: another one is made after it.
+        (true, false) if is_import => Reclaim::Wait(goes_wrong(volume)),
+        // Without the lock nobody would be asked to delete anything.
+        (false, _) if is_import && volume.state() != VolumeState::Ready => Reclaim::Wait(goes_wrong(volume)),
+        (false, _) if is_import && !callable => Reclaim::Refuse(format!(
+            "no instance of Plugin {} serves the Controller service, so nobody can call DeleteVolume: start the driver with \
+             it, or delete the storage by hand and set persistentVolumeReclaimPolicy to Retain",
+            spec.plugin_name
+        )),
+        (true | false, _) => Reclaim::DeleteVolume(DeletionPolicy::Delete),
     }
 }
 
-fn words(volume: &Volume) -> Option<String> {
-    let error = volume.status.as_ref()?.last_error.as_ref()?;
-    Some(format!("{}: {}: {}", error.rpc, error.code, error.message))
+fn of_users(volume: &Volume) -> Reclaim {
+    let owner = volume.reference();
+    Reclaim::Refuse(format!(
+        "Volume {}/{} has the storage, and was not made for a PersistentVolume: delete that Volume, or set \
+         persistentVolumeReclaimPolicy to Retain",
+        owner.namespace, owner.name
+    ))
+}
+
+/// What somebody has to know: the driver's words, or what the Volume waits for.
+fn goes_wrong(volume: &Volume) -> Option<String> {
+    let status = volume.status.as_ref()?;
+    if let Some(error) = &status.last_error {
+        return Some(format!("{}: {}: {}", error.rpc, error.code, error.message));
+    }
+    let ready = status.conditions.iter().find(|c| c.type_ == READY && c.status != "True")?;
+    // That it is being detached is no failure.
+    let told = [Reason::AgentNotHeard, Reason::DuplicateHandle, Reason::NoInstance, Reason::PluginNotFound];
+    told.iter().any(|reason| reason.as_str() == ready.reason).then(|| ready.message.clone())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ const DRIVER: &str = "d.example.com";
 fn pv(more: &Value) -> PersistentVolume {
     let mut whole = json!({
         "metadata": { "name": "pvc-1", "annotations": { PROVISIONED_BY: DRIVER }, "finalizers": [FINALIZER] },
-        "spec": { "persistentVolumeReclaimPolicy": "Delete", "csi": { "driver": DRIVER, "volumeHandle": "vol-1",
+        "spec": { "persistentVolumeReclaimPolicy": "Delete", "claimRef": { "uid": "1" }, "csi": { "driver": DRIVER, "volumeHandle": "vol-1",
             "volumeAttributes": { IDENTITY: "moor-d.example.com" } } },
         "status": { "phase": "Released" },
     });
@@ -53,8 +53,8 @@ fn it_ends_when_nobody_claims_it_and_its_policy_or_somebody_says_so() {
 #[test]
 fn what_somebody_else_has_made_is_not_touched() {
     for more in [
-        json!({ "/metadata/annotations": {} }),
         json!({ "/metadata/annotations": { PROVISIONED_BY: "other" } }),
+        json!({ "/metadata/annotations": { PROVISIONED_BY: "" } }),
         json!({ "/spec/csi/driver": "other" }),
         json!({ "/spec/csi/driver": "other", "/metadata/annotations": { PROVISIONED_BY: "other" } }),
         json!({ "/spec/csi": null }),
@@ -65,67 +65,165 @@ fn what_somebody_else_has_made_is_not_touched() {
     assert!(Ends::of(&pv(&json!({})), |_| false).is_none());
 }
 
-fn volume(policy: &str, going: bool) -> Volume {
-    let mut metadata = json!({ "name": "pvc-1", "namespace": "moor", "uid": "v" });
-    if going {
-        metadata["deletionTimestamp"] = json!("2025-01-01T00:00:00Z");
+#[test]
+fn one_that_somebody_has_written_by_hand_ends_like_any_other() {
+    let more =
+        json!({ "/metadata/annotations": null, "/metadata/finalizers": null, "/metadata/name": "data" });
+    let ends = Ends::of(&pv(&more), |driver| driver == DRIVER).unwrap();
+    let expected = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: false, made_here: false };
+    assert_eq!(ends, expected);
+    // Somebody deletes it, and nothing has kept it: it is gone, and its storage stays.
+    let gone = json!({ "/metadata/finalizers": [], "/metadata/deletionTimestamp": "2025-01-01T00:00:00Z" });
+    assert!(Ends::of(&pv(&gone), |_| true).is_none());
+}
+
+/// Backups are restored with the attributes that moor has written, for claims that moor has not made them for.
+#[test]
+fn a_copy_of_what_moor_has_made_is_not_made_by_moor() {
+    let made_here = |more: &Value| Ends::of(&pv(more), |_| true).unwrap().made_here;
+    assert!(made_here(&json!({})));
+    for more in [
+        json!({ "/spec/claimRef": { "uid": "2" } }),
+        json!({ "/spec/claimRef": null }),
+        json!({ "/metadata/name": "copy" }),
+        json!({ "/spec/csi/volumeAttributes": { IDENTITY: "1700000000000-1-d.example.com" } }),
+        json!({ "/spec/csi/volumeAttributes": null }),
+    ] {
+        assert!(!made_here(&more), "{more}");
     }
-    let status = json!({ "lastError": { "rpc": "DeleteVolume", "code": "Internal", "message": "broken" } });
-    let spec = json!({ "pluginName": "p", "capacity": "1Gi", "deletionPolicy": policy });
-    serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap()
+}
+
+#[test]
+fn one_in_use_whose_storage_is_to_go_is_held() {
+    let is = |more: Value| {
+        let mut whole = json!({ "/status/phase": "Bound", "/metadata/finalizers": ["other"] });
+        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        is_to_be_held(&pv(&whole), |driver| driver == DRIVER)
+    };
+    assert!(is(json!({})) && is(json!({ "/metadata/annotations": null })));
+    for more in [
+        json!({ "/metadata/finalizers": [FINALIZER] }),
+        json!({ "/metadata/deletionTimestamp": "2025-01-01T00:00:00Z" }),
+        json!({ "/spec/persistentVolumeReclaimPolicy": "Retain" }),
+        json!({ "/status/phase": "Available" }),
+        json!({ "/spec/csi/driver": "other" }),
+        json!({ "/metadata/annotations": { PROVISIONED_BY: "other" } }),
+    ] {
+        assert!(!is(more.clone()), "{more}");
+    }
+}
+
+const NAME: &str = "pvc-1";
+
+fn volume(change: &Value) -> Volume {
+    let mut whole = json!({
+        "metadata": { "name": NAME, "namespace": "moor", "uid": "v" },
+        "spec": { "pluginName": "p", "capacity": "1Gi", "deletionPolicy": "Retain" },
+        "status": { "state": "Ready", "lastError": { "rpc": "DeleteVolume", "code": "Internal", "message": "broken" } },
+    });
+    for (path, value) in change.as_object().unwrap() {
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        whole.pointer_mut(parent).unwrap()[key] = value.clone();
+    }
+    serde_json::from_value(whole).unwrap()
+}
+
+/// A Volume with this policy, that is being deleted or not. One that goes with its storage does so for `NAME`.
+fn with(policy: &str, going: bool) -> Volume {
+    let mut change = json!({ "/spec/deletionPolicy": policy });
+    if going {
+        change["/metadata/deletionTimestamp"] = json!("2025-01-01T00:00:00Z");
+    }
+    if going && policy == "Delete" {
+        change["/spec/reclaimedFor"] = json!(NAME);
+    }
+    volume(&change)
+}
+
+fn kept(volume: &Volume) -> VolumeNow<'_> {
+    VolumeNow::Kept { volume, callable: true }
 }
 
 #[test]
 fn the_storage_goes_first_and_the_object_after_it() {
     use ReclaimPolicy::{Delete, Retain};
-    let (fresh, half, going) = (volume("Retain", false), volume("Delete", false), volume("Delete", true));
-    let kept = volume("Retain", true);
+    let (fresh, half, going) = (with("Retain", false), with("Delete", false), with("Delete", true));
+    let by_hand = with("Retain", true);
     let delete = || Reclaim::DeleteVolume(DeletionPolicy::Delete);
     let retain = || Reclaim::DeleteVolume(DeletionPolicy::Retain);
     let away = |deleted| if deleted { Reclaim::Free } else { Reclaim::DeletePersistentVolume };
     for deleted in [false, true] {
-        let of = |policy| Ends { policy, deleted, made_here: true };
+        let of = |policy| Ends { policy, deleted, held: true, made_here: true };
         for (policy, volume, has_other, expected) in [
-            (Delete, VolumeNow::There(&fresh), false, delete()),
-            (Delete, VolumeNow::There(&half), false, delete()),
-            (
-                Delete,
-                VolumeNow::There(&going),
-                false,
-                Reclaim::Wait(Some("DeleteVolume: Internal: broken".into())),
-            ),
+            (Delete, kept(&fresh), false, delete()),
+            (Delete, kept(&half), false, delete()),
+            (Delete, kept(&going), false, Reclaim::Wait(Some("DeleteVolume: Internal: broken".into()))),
             // Somebody deleted the Volume by hand, and it waits.
-            (Delete, VolumeNow::There(&kept), false, delete()),
+            (Delete, kept(&by_hand), false, delete()),
             (Delete, VolumeNow::Gone, false, away(deleted)),
+            // Nobody has taken the storage up yet.
+            (Delete, VolumeNow::Absent, false, Reclaim::Import),
+            (Delete, VolumeNow::BeingMade, false, Reclaim::Wait(None)),
+            (Retain, VolumeNow::BeingMade, false, Reclaim::Wait(None)),
             // The last one decides.
-            (Delete, VolumeNow::There(&fresh), true, away(deleted)),
-            (Retain, VolumeNow::There(&fresh), true, away(deleted)),
-            (Retain, VolumeNow::There(&fresh), false, retain()),
-            (Retain, VolumeNow::There(&half), false, retain()),
-            (Retain, VolumeNow::There(&kept), false, away(deleted)),
+            (Delete, kept(&fresh), true, away(deleted)),
+            (Retain, kept(&fresh), true, away(deleted)),
+            (Retain, kept(&fresh), false, retain()),
+            (Retain, kept(&half), false, retain()),
+            (Retain, kept(&by_hand), false, away(deleted)),
             (Retain, VolumeNow::Gone, false, away(deleted)),
-            (Retain, VolumeNow::Removed, false, away(deleted)),
+            (Retain, VolumeNow::Absent, false, away(deleted)),
             (Retain, VolumeNow::OfUsers(&fresh), false, away(deleted)),
         ] {
-            let found = reclaim(of(policy), volume, has_other);
+            let found = reclaim(NAME, of(policy), volume, has_other);
             assert_eq!(found, expected, "{policy:?} {volume:?} {has_other} {deleted}");
         }
     }
 }
 
-/// Nothing may be dropped of whose storage nobody knows that it is gone.
+/// Else two that end at once would both be gone before either has found out that it is the last.
 #[test]
-fn storage_that_nobody_has_deleted_keeps_its_persistent_volume() {
-    let fresh = volume("Retain", false);
-    for (made_here, volume, words) in [
-        (false, VolumeNow::Gone, "another provisioner"),
-        (true, VolumeNow::Removed, "removed by force"),
-        (true, VolumeNow::OfUsers(&fresh), "moor/pvc-1"),
-    ] {
-        let ends = Ends { policy: ReclaimPolicy::Delete, deleted: true, made_here };
-        assert!(
-            matches!(reclaim(ends, volume, false), Reclaim::Refuse(said) if said.contains(words)),
-            "{words}"
-        );
+fn it_is_held_before_anything_else() {
+    let fresh = with("Retain", false);
+    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: false, made_here: false };
+    for (volume, has_other) in [(kept(&fresh), false), (kept(&fresh), true), (VolumeNow::Absent, false)] {
+        assert_eq!(reclaim(NAME, ends, volume, has_other), Reclaim::Hold);
     }
+}
+
+/// DeleteVolume is ordered of what is locked, at somebody who can call it.
+#[test]
+fn an_imported_volume_is_ready_before_it_is_deleted() {
+    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: true, made_here: false };
+    let import = |change: Value| {
+        let mut whole =
+            json!({ "/spec/capacity": null, "/spec/volumeHandle": "vol-1", "/status/lastError": null });
+        whole.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        volume(&whole)
+    };
+    let of = |volume: &Volume, callable| reclaim(NAME, ends, VolumeNow::Kept { volume, callable }, false);
+    let ready = import(json!({}));
+    assert_eq!(of(&ready, true), Reclaim::DeleteVolume(DeletionPolicy::Delete));
+    assert!(matches!(of(&ready, false), Reclaim::Refuse(said) if said.contains("Controller service")));
+    assert_eq!(of(&import(json!({ "/status": null })), true), Reclaim::Wait(None));
+    // What keeps it from being taken up is said, and what comes by itself is not.
+    let waits = |reason: &str| {
+        let condition = json!({ "type": "Ready", "status": "False", "reason": reason, "message": "words",
+            "lastTransitionTime": "2025-01-01T00:00:00Z" });
+        of(&import(json!({ "/status": { "state": "Pending", "conditions": [condition] } })), true)
+    };
+    assert_eq!(waits("NoInstance"), Reclaim::Wait(Some("words".into())));
+    assert_eq!(waits("Creating"), Reclaim::Wait(None));
+    // Somebody has deleted it by hand, without its storage: that comes to an end first.
+    let going = import(json!({ "/metadata/deletionTimestamp": "2025-01-01T00:00:00Z" }));
+    assert_eq!(of(&going, true), Reclaim::Wait(None));
+}
+
+/// Whoever may write PersistentVolumes can write one with the handle of any Volume.
+#[test]
+fn the_volume_of_a_user_is_his_to_delete() {
+    let fresh = with("Retain", false);
+    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: true, held: true, made_here: true };
+    let said = reclaim(NAME, ends, VolumeNow::OfUsers(&fresh), false);
+    assert!(matches!(&said, Reclaim::Refuse(words) if words.contains("moor/pvc-1")), "{said:?}");
 }

@@ -11,6 +11,7 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
 use super::annotations;
+use super::persistent_volume::FINALIZER;
 use crate::api::provision::ProvisionedFor;
 
 /// What moor watches of a PersistentVolumeClaim.
@@ -85,14 +86,20 @@ pub struct WatchedPersistentVolume {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct VolumeSpec {
     csi: Option<Source>,
+    #[serde(default)]
+    persistent_volume_reclaim_policy: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Source {
     #[serde(default)]
     driver: String,
+    #[serde(default)]
+    volume_handle: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -109,10 +116,30 @@ impl WatchedPersistentVolume {
         self.spec.csi.is_some() && (unclaimed || self.metadata.deletion_timestamp.is_some())
     }
 
+    /// Whether its storage is to go when it does, and nothing keeps it until then.
+    #[must_use]
+    pub fn is_unheld(&self) -> bool {
+        let held = self.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+        let goes = self.spec.persistent_volume_reclaim_policy == "Delete";
+        self.spec.csi.is_some() && goes && !held && self.status.phase == "Bound"
+    }
+
+    /// Whether a provisioner may have something to do about it.
+    #[must_use]
+    pub fn concerns(&self) -> bool {
+        self.ends() || self.is_unheld()
+    }
+
     /// Its driver.
     #[must_use]
     pub fn driver(&self) -> &str {
         self.spec.csi.as_ref().map_or("", |source| &source.driver)
+    }
+
+    /// What its driver calls the volume.
+    #[must_use]
+    pub fn volume_handle(&self) -> &str {
+        self.spec.csi.as_ref().map_or("", |source| &source.volume_handle)
     }
 }
 
@@ -205,7 +232,32 @@ mod tests {
             assert_eq!(of("csi", phase, deleted).ends(), ends, "{phase} {deleted}");
             assert!(!of("nfs", phase, deleted).ends(), "{phase} {deleted}");
         }
-        assert!(of("csi", "Bound", false).metadata.annotations.is_none());
-        assert_eq!(of("csi", "Bound", false).driver(), "d");
+        let bound = of("csi", "Bound", false);
+        assert!(bound.metadata.annotations.is_none() && !bound.concerns());
+        assert_eq!((bound.driver(), bound.volume_handle()), ("d", "h"));
+    }
+
+    #[test]
+    fn one_whose_storage_is_to_go_is_to_be_held() {
+        let of = |source: &str, phase: &str, policy: &str, finalizer: &str| -> WatchedPersistentVolume {
+            let metadata = json!({ "name": "pv", "uid": "u", "finalizers": [finalizer] });
+            let spec = json!({ source: { "driver": "d" }, "persistentVolumeReclaimPolicy": policy });
+            serde_json::from_value(
+                json!({ "metadata": metadata, "spec": spec, "status": { "phase": phase } }),
+            )
+            .unwrap()
+        };
+        assert!(of("csi", "Bound", "Delete", "other").concerns());
+        for (source, phase, policy, finalizer) in [
+            ("nfs", "Bound", "Delete", "other"),
+            ("csi", "Available", "Delete", "other"),
+            ("csi", "Bound", "Retain", "other"),
+            ("csi", "Bound", "Delete", FINALIZER),
+        ] {
+            assert!(
+                !of(source, phase, policy, finalizer).concerns(),
+                "{source} {phase} {policy} {finalizer}"
+            );
+        }
     }
 }

@@ -19,12 +19,14 @@ pub struct Place<'a> {
     pub plugin: &'a str,
     /// Name of the VolumeHandle of what the PersistentVolume stands for.
     pub handle_name: &'a str,
+    /// The Secret of DeleteVolume, as namespace/name.
+    pub deletion_secret: Option<&'a str>,
 }
 
 /// The Volume of a PersistentVolume, as it is now: what is changed in the PersistentVolume later, or said otherwise by another
 /// one of the same storage, changes nothing here. None if it has no CSI source.
 ///
-/// Its storage stays when it is deleted, and nothing is asked of the driver: whoever has bound the PersistentVolume has taken
+/// Its storage stays when it is deleted, unless a PersistentVolume ends whose policy says otherwise, and nothing is asked of the driver: whoever has bound the PersistentVolume has taken
 /// it as it is.
 #[must_use]
 pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volume> {
@@ -38,7 +40,7 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
     }
     let has_options = fs_type.is_some() || !mount_flags.is_empty();
     let secrets = SecretRefs {
-        controller: None,
+        controller: place.deletion_secret.map(str::to_owned),
         controller_publish: secret(csi.controller_publish_secret_ref.as_ref()),
         node_stage: secret(csi.node_stage_secret_ref.as_ref()),
         node_publish: secret(csi.node_publish_secret_ref.as_ref()),
@@ -102,7 +104,8 @@ mod tests {
         });
         change(&mut spec);
         let object = json!({ "metadata": { "name": "pv" }, "spec": spec });
-        let place = Place { namespace: "moor", plugin: "p", handle_name: "h" };
+        let place =
+            Place { namespace: "moor", plugin: "p", handle_name: "h", deletion_secret: Some("keys/delete") };
         volume_of(&serde_json::from_value(object).unwrap(), place).unwrap()
     }
 
@@ -119,7 +122,11 @@ mod tests {
             (Some("xfs"), vec!["noatime".to_owned()])
         );
         assert_eq!(spec.volume_context["a"], "b");
-        assert_eq!(spec.secrets.unwrap().node_stage.as_deref(), Some("team/key"));
+        let secrets = spec.secrets.unwrap();
+        assert_eq!(
+            (secrets.node_stage.as_deref(), secrets.controller.as_deref()),
+            (Some("team/key"), Some("keys/delete"))
+        );
         let modes: Vec<_> = spec.capabilities.iter().map(|u| u.access_mode).collect();
         assert_eq!(modes, [AccessMode::SingleNodeWriter, AccessMode::MultiNodeReader]);
         assert!(!spec.read_only);
@@ -138,6 +145,7 @@ mod tests {
             spec["csi"]["readOnly"] = true.into();
             spec["csi"]["nodeStageSecretRef"] = json!({ "name": "key" });
         });
-        assert!(volume.spec.read_only && volume.spec.secrets.is_none(), "a Secret of no namespace is none");
+        let staged = volume.spec.secrets.and_then(|secrets| secrets.node_stage);
+        assert!(volume.spec.read_only && staged.is_none(), "a Secret of no namespace is none");
     }
 }

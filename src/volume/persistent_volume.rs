@@ -73,7 +73,21 @@ pub struct Naming {
 /// How an in-tree source compares with a handle of its CSI driver.
 type Compare = fn(&Source, &str) -> Option<bool>;
 
+impl CsiSource {
+    /// The volume that a driver of another name knows by the same id.
+    #[must_use]
+    pub fn as_driver(&self, name: &str) -> Self {
+        Self { driver: name.to_owned(), volume_handle: self.volume_handle.clone() }
+    }
+}
+
 impl LeanPersistentVolume {
+    /// The PersistentVolume's CSI source, if it has one.
+    #[must_use]
+    pub fn csi(&self) -> Option<&CsiSource> {
+        self.spec.csi.as_ref()
+    }
+
     /// Whether this PersistentVolume stands for this volume.
     #[must_use]
     pub fn names(&self, volume: &CsiSource) -> Option<Naming> {

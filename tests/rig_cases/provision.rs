@@ -5,6 +5,7 @@ mod crashes;
 mod objects;
 mod places;
 mod reclaim;
+mod static_volumes;
 
 use std::sync::Arc;
 
@@ -138,10 +139,18 @@ pub const CASES: &[Case] = cases![
     places::a_full_place_is_left_for_another,
     places::a_chosen_node_that_does_not_exist_is_taken_off,
     reclaim::the_policy_at_the_end_counts,
+    reclaim::a_policy_that_is_changed_after_the_claim_is_gone_counts,
     reclaim::the_last_of_two_decides,
     reclaim::one_that_is_removed_by_force_leaves_its_storage,
     reclaim::a_deletion_that_fails_is_told,
+    static_volumes::one_goes_as_its_policy_says,
+    static_volumes::one_of_the_stock_provisioner_is_reclaimed,
+    static_volumes::the_last_of_those_with_one_handle_decides,
+    static_volumes::a_foreign_handle_has_nothing_deleted,
+    static_volumes::a_name_of_its_own_at_kubelets_changes_nothing,
     bad_input::what_cannot_be_provisioned_says_so_and_makes_nothing,
+    bad_input::a_provisioner_beside_moor_is_told_of,
     bad_input::nobody_else_says_what_a_volume_is_provisioned_for,
     crashes::the_leader_may_die_at_every_write,
+    crashes::the_leader_may_die_at_every_write_about_a_static_volume,
 ];

@@ -105,7 +105,8 @@ pub(super) async fn a_claim_goes_with_the_pod_that_it_waits_for(cluster: Arc<Clu
     assert!(rig.kept_claim(&holds).is_some_and(|claim| claim.metadata.deletion_timestamp.is_none()));
 }
 
-/// What another PersistentVolume says of the same storage, or the first one later, changes nothing; nor does its end.
+/// What another PersistentVolume says of the same storage, or the first one later, changes nothing. When the last one is gone,
+/// what uses the volume keeps it.
 pub(super) async fn the_first_persistent_volume_of_a_handle_stands(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let first = rig.make_pod_volume("web", "node-1").await;
@@ -135,8 +136,24 @@ pub(super) async fn the_first_persistent_volume_of_a_handle_stands(cluster: Arc<
         all.patch(name, &PatchParams::default(), &free).await.unwrap();
         all.delete(name, &DeleteParams::default()).await.unwrap();
     }
+    // Somebody has taken away what Kubernetes keeps for as long as a Pod uses it: the volume stays, and says so.
+    let said = || {
+        let conditions = rig.kept(&first.handle)?.status.clone()?.conditions;
+        let said = conditions.into_iter().find(|c| c.type_ == "PersistentVolume" && c.status == "False")?;
+        (said.reason == "PersistentVolumeGone").then_some(())
+    };
+    let shows = || format!("{:?}", rig.kept(&first.handle));
+    cluster.until("the Volume says that its PersistentVolume is gone", said, shows).await;
     let still = rig.kept(&first.handle).unwrap();
     assert!(still.metadata.deletion_timestamp.is_none());
     assert_eq!(still.metadata.name, Some(kept_volume(&first.handle)));
     assert!(rig.kept_claim(&claim).unwrap().spec.assignment.is_some());
+    // When nobody uses it any more, it goes and leaves the storage.
+    for claim in [&claim, &holds] {
+        rig.kept_claims().delete(claim, &DeleteParams::default()).await.unwrap();
+        rig.until_kept_claim_gone(claim).await;
+    }
+    let gone = || rig.kept(&first.handle).is_none().then_some(());
+    cluster.until("the Volume is gone", gone, shows).await;
+    assert!(rig.fake.backend().volumes.contains_key("web") && rig.count("web", Rpc::DeleteVolume) == 0);
 }

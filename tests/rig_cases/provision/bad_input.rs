@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use kube::Api;
+use moor::api::Plugin;
 use moor::csi::Rpc;
 use serde_json::{Value, json};
-use tonic::Code;
 
 use super::objects::{class, list};
-use crate::rig::{Binder, Cluster, Fault, NAMESPACE, Options, Rig};
+use crate::rig::fake::DRIVER;
+use crate::rig::{Binder, Cluster, NAMESPACE, Options, Rig, SPACE};
 
 pub async fn what_cannot_be_provisioned_says_so_and_makes_nothing(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
@@ -52,13 +54,35 @@ pub async fn what_cannot_be_provisioned_says_so_and_makes_nothing(cluster: Arc<C
     assert!(list(&rig.provisioned_api()).await.is_empty() && list(&rig.pv_api()).await.is_empty());
     assert!(rig.journal.since(0, |e| e.call().is_some_and(|c| c.rpc == Rpc::CreateVolume)).is_empty());
 
-    // What only the driver knows is told in its words, and leaves nothing.
-    rig.fake.fail("block", Rpc::CreateVolume, Fault::CodeBefore(Code::InvalidArgument));
-    rig.make_class(&class("block", &parameters(json!({ "key": "block" })))).await;
-    rig.make_pvc("block", "block", json!({ "volumeMode": "Block" })).await;
-    rig.until_event("block", "ProvisioningFailed", "strike").await;
-    rig.delete_pvc("block").await;
+    rig.assert_nothing_left().await;
+}
+
+/// Row 18 of what goes wrong: both make it under one name, and it is made once.
+pub async fn a_provisioner_beside_moor_is_told_of(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let _binder = Binder::start(&cluster.admin);
+    rig.make_class(&class("fast", &json!({ "parameters": { "key": "v" } }))).await;
+    rig.fake.hold("v", Rpc::CreateVolume);
+    let uid = rig.make_pvc("data", "fast", json!({})).await;
+    rig.until_called("v", Rpc::CreateVolume).await;
+    let attributes =
+        json!({ "storage.kubernetes.io/csiProvisionerIdentity": format!("1700000000000-1-{DRIVER}") });
+    let csi = json!({ "driver": DRIVER, "volumeHandle": "vol-v", "volumeAttributes": attributes });
+    let to = json!({ "namespace": SPACE, "name": "data", "uid": uid });
+    rig.cluster.make_persistent_volume(&format!("pvc-{uid}"), &csi, &to).await;
+    rig.fake.let_go("v", Rpc::CreateVolume);
+    let plugins: Api<Plugin> = Api::all(cluster.admin.clone());
+    rig.until("the Plugin says that another provisioner runs", || async {
+        let conditions = plugins.get(DRIVER).await.unwrap().status?.conditions;
+        let said = conditions.into_iter().find(|c| c.reason == "OtherProvisioner")?;
+        (said.status == "True" && said.message.contains(&format!("PersistentVolume pvc-{uid}"))).then_some(())
+    })
+    .await;
+    rig.until_bound("data").await;
+    rig.set_reclaim_policy(&format!("pvc-{uid}"), "Delete").await;
+    rig.delete_pvc("data").await;
     rig.until_nothing_provisioned().await;
+    assert_eq!((rig.count("v", Rpc::CreateVolume), rig.count("v", Rpc::DeleteVolume)), (1, 1));
     rig.assert_nothing_left().await;
 }
 
@@ -74,7 +98,9 @@ pub async fn nobody_else_says_what_a_volume_is_provisioned_for(cluster: Arc<Clus
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let made = http::Request::post(path).header("content-type", "application/json");
     cluster.admin.request_text(made.body(grant.to_string().into_bytes()).unwrap()).await.unwrap();
-    for (field, value) in [("persistentVolume", provision), ("createName", json!("pvc-1"))] {
+    for (field, value) in
+        [("persistentVolume", provision), ("createName", json!("pvc-1")), ("reclaimedFor", json!("pv"))]
+    {
         let mut spec = json!({ "pluginName": "p", "capacity": "1Mi" });
         spec[field] = value;
         let volume = json!({ "apiVersion": "moor.dev/v1alpha1", "kind": "Volume", "metadata": { "name": "forged" },

@@ -10,11 +10,28 @@ use serde_json::json;
 use super::objects::class;
 use crate::rig::{Binder, CONTROLLER, Cluster, Options, Point, Rig, Side, is_whole, say};
 
+/// What comes and goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Course {
+    /// A claim, for which a volume is made.
+    Claim,
+    /// A PersistentVolume that somebody has written by hand, whose storage is to go with it.
+    Static,
+}
+
 pub async fn the_leader_may_die_at_every_write(cluster: Arc<Cluster>) {
+    sweep(cluster, Course::Claim).await;
+}
+
+pub async fn the_leader_may_die_at_every_write_about_a_static_volume(cluster: Arc<Cluster>) {
+    sweep(cluster, Course::Static).await;
+}
+
+async fn sweep(cluster: Arc<Cluster>, course: Course) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let _binder = Binder::start(&cluster.admin);
     let since = rig.journal.now();
-    go(&rig, "clean", true).await;
+    go(&rig, course, "clean", true).await;
     let mut ordinals: BTreeMap<String, usize> = BTreeMap::new();
     let mut points = Vec::new();
     let ours = |e: &crate::rig::Entry| {
@@ -33,7 +50,10 @@ pub async fn the_leader_may_die_at_every_write(cluster: Arc<Cluster>) {
     }
     let has = |label: &str| points.iter().any(|point| point.label == label);
     assert!(
-        has("POST persistentvolumes") && has("DELETE persistentvolumes") && has("POST volumes"),
+        (has("POST persistentvolumes") || course == Course::Static)
+            && has("DELETE persistentvolumes")
+            && has("POST volumes")
+            && has("DELETE volumes"),
         "{points:?}"
     );
     let mut missed = 0;
@@ -42,7 +62,7 @@ pub async fn the_leader_may_die_at_every_write(cluster: Arc<Cluster>) {
             let key = format!("crash-{number}-{}", if side == Side::Before { "before" } else { "after" });
             let hit = rig.gate.arm(point.clone(), side);
             let (walker, its) = (rig.clone(), key.clone());
-            let going = tokio::spawn(async move { go(&walker, &its, false).await });
+            let going = tokio::spawn(async move { go(&walker, course, &its, false).await });
             let reached = tokio::select! {
                 hit = hit => hit.is_ok(),
                 () = until_done(&going) => false,
@@ -69,18 +89,30 @@ async fn until_done(going: &tokio::task::JoinHandle<()>) {
     }
 }
 
-/// A claim from its making to its end. Whatever happens on the way: one volume is made, and none is left.
-async fn go(rig: &Arc<Rig>, key: &str, is_undisturbed: bool) {
+/// From the beginning to the end. Whatever happens on the way: no storage is left.
+async fn go(rig: &Arc<Rig>, course: Course, key: &str, is_undisturbed: bool) {
+    match course {
+        Course::Claim => go_with_a_claim(rig, key).await,
+        Course::Static => {
+            rig.make_static(key, "Delete").await;
+            rig.until_held(key).await;
+            rig.delete_pvc(key).await;
+        }
+    }
+    rig.until_nothing_provisioned().await;
+    assert!(!rig.fake.backend().volumes.contains_key(key), "the storage is left");
+    if is_undisturbed {
+        let made = usize::from(course == Course::Claim);
+        assert_eq!((rig.count(key, Rpc::CreateVolume), rig.count(key, Rpc::DeleteVolume)), (made, 1));
+    }
+    rig.until_nothing_left().await;
+}
+
+async fn go_with_a_claim(rig: &Arc<Rig>, key: &str) {
     rig.make_class(&class(key, &json!({ "parameters": { "key": key } }))).await;
     let uid = rig.make_pvc(key, key, json!({})).await;
     let bound = rig.until_bound(key).await;
     assert_eq!(bound.metadata.name, Some(format!("pvc-{uid}")));
     rig.delete_pvc(key).await;
-    rig.until_nothing_provisioned().await;
-    assert!(!rig.fake.backend().volumes.contains_key(key), "the storage is left");
-    if is_undisturbed {
-        assert_eq!((rig.count(key, Rpc::CreateVolume), rig.count(key, Rpc::DeleteVolume)), (1, 1));
-    }
-    rig.until_nothing_left().await;
     rig.delete_class(key).await;
 }

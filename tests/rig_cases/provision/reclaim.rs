@@ -11,29 +11,29 @@ use tonic::Code;
 use super::objects::class;
 use crate::rig::{Binder, Cluster, Fault, Options, Rig};
 
-async fn start(cluster: &Arc<Cluster>) -> (Arc<Rig>, Binder) {
+pub(super) async fn start(cluster: &Arc<Cluster>) -> (Arc<Rig>, Binder) {
     (Rig::start(cluster, Options::default()).await, Binder::start(&cluster.admin))
 }
 
 impl Rig {
     /// Has a volume made for a claim of this name, and returns the name of its PersistentVolume.
-    async fn provisioned(&self, name: &str, policy: &str) -> String {
+    pub(super) async fn provisioned(&self, name: &str, policy: &str) -> String {
         self.make_class(&class(name, &json!({ "parameters": { "key": name }, "reclaimPolicy": policy })))
             .await;
         self.make_pvc(name, name, json!({})).await;
         self.until_bound(name).await.metadata.name.unwrap()
     }
 
-    fn has_storage(&self, key: &str) -> bool {
+    pub(super) fn has_storage(&self, key: &str) -> bool {
         self.fake.backend().volumes.contains_key(key)
     }
 
-    async fn delete_pv(&self, name: &str) {
+    pub(super) async fn delete_pv(&self, name: &str) {
         self.pv_api().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// Waits until the Volume says this of its PersistentVolume.
-    async fn until_said(&self, volume: &str, status: &str, reason: &str) {
+    pub(super) async fn until_said(&self, volume: &str, status: &str, reason: &str) {
         self.until(&format!("Volume {volume} says {reason}"), || async {
             let found = self.provisioned_api().get(volume).await.unwrap();
             let conditions = found.status?.conditions;
@@ -66,6 +66,27 @@ pub async fn the_policy_at_the_end_counts(cluster: Arc<Cluster>) {
     rig.until_volume_of_claim_gone(gone.trim_start_matches("pvc-")).await;
     assert!(!rig.has_storage("gone") && rig.has_storage("spared"));
     assert_eq!(rig.count("kept", Rpc::DeleteVolume) + rig.count("spared", Rpc::DeleteVolume), 0);
+    rig.set_reclaim_policy(&spared, "Delete").await;
+    rig.until_nothing_provisioned().await;
+    assert!(!rig.has_storage("spared"));
+    rig.assert_nothing_left().await;
+}
+
+/// The policy is read when the storage is about to go.
+pub async fn a_policy_that_is_changed_after_the_claim_is_gone_counts(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let binder = Binder::start(&cluster.admin);
+    let spared = rig.provisioned("spared", "Delete").await;
+    drop(binder);
+    rig.delete_pvc("spared").await;
+    rig.set_reclaim_policy(&spared, "Retain").await;
+    let _binder = Binder::start(&cluster.admin);
+    rig.until_phase(&spared, "Released").await;
+    // Whoever comes after it has been looked at later.
+    let gone = rig.provisioned("gone", "Delete").await;
+    rig.delete_pvc("gone").await;
+    rig.until_volume_of_claim_gone(gone.trim_start_matches("pvc-")).await;
+    assert!(rig.has_storage("spared") && rig.count("spared", Rpc::DeleteVolume) == 0);
     rig.set_reclaim_policy(&spared, "Delete").await;
     rig.until_nothing_provisioned().await;
     assert!(!rig.has_storage("spared"));

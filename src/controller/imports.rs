@@ -1,0 +1,119 @@
+//! Volumes that are made of PersistentVolumes: how one is made, and how it goes when no PersistentVolume stands for its
+//! storage any more.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolume;
+
+use super::caches::BY_VOLUME;
+use super::context::Context;
+use super::key::VolumeKey;
+use super::known::Known;
+use super::{provision, served};
+use crate::api::conditions::{self, Desired, PERSISTENT_VOLUME, Reason};
+use crate::api::lock::{self, DriverVolume};
+use crate::api::volume::DeletionPolicy;
+use crate::api::{Volume, names};
+use crate::k8s::{ApiError, Named, Next};
+use crate::provision::deletion_secret;
+use crate::volume::import::{Place, volume_of};
+use crate::volume::persistent_volume::CsiSource;
+
+/// Time between looks while somebody uses what no PersistentVolume stands for.
+const RECHECK: Duration = Duration::from_secs(30);
+
+/// The Volume that is to be made of a PersistentVolume; None where no Plugin serves its driver.
+pub(crate) fn volume_for(known: &Known, persistent: &PersistentVolume) -> Option<Volume> {
+    let csi = persistent.spec.as_ref()?.csi.as_ref()?;
+    let plugin = served::plugin_of(known, &csi.driver)?;
+    let of = DriverVolume { driver: plugin.driver_name(), handle: &csi.volume_handle };
+    let secret = deletion_secret(persistent.metadata.annotations.as_ref());
+    let place = Place {
+        namespace: &known.namespace,
+        plugin: plugin.metadata.name.as_deref().unwrap_or_default(),
+        handle_name: &lock::handle_name(of),
+        deletion_secret: secret.as_deref(),
+    };
+    volume_of(persistent, place)
+}
+
+/// The name of the Volume that is or would be made of a PersistentVolume with this source.
+pub(crate) fn name_for(known: &Known, driver: &str, volume_handle: &str) -> Option<String> {
+    let plugin = served::plugin_of(known, driver)?;
+    let of = DriverVolume { driver: plugin.driver_name(), handle: volume_handle };
+    Some(names::imported_volume(&lock::handle_name(of)))
+}
+
+/// What a PersistentVolume says that stands for the storage of this Volume; None of a Volume that was made of none, or while
+/// its driver is not served.
+pub(crate) fn source_of(known: &Known, volume: &Volume) -> Option<CsiSource> {
+    let meta = &volume.metadata;
+    if meta.namespace.as_deref() != Some(&known.namespace) {
+        return None;
+    }
+    let handle = volume.spec.volume_handle.clone()?;
+    let plugin = known.plugins.get(&volume.spec.plugin_name)?;
+    let source = CsiSource { driver: plugin.kubelet_name()?.to_owned(), volume_handle: handle };
+    let name = name_for(known, &source.driver, &source.volume_handle);
+    (name.is_some() && name == meta.name).then_some(source)
+}
+
+/// Looks whether a PersistentVolume stands for the storage of this Volume. If none does the Volume goes, and leaves the
+/// storage; while somebody uses it, it says that.
+pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
+    if !ctx.leadership.is_leading() {
+        return Next::Done;
+    }
+    match look(ctx, name).await {
+        Ok(next) => next,
+        Err(ApiError::Conflict(_)) => Next::Again,
+        Err(error) => {
+            tracing::warn!(volume = name, %error, "cannot look for its PersistentVolume");
+            Next::Retry
+        }
+    }
+}
+
+async fn look(ctx: &Context, name: &str) -> Result<Next, ApiError> {
+    let found = ctx.volumes.get_in(Named { namespace: &ctx.namespace, name });
+    let Some(volume) = found.filter(|volume| volume.metadata.deletion_timestamp.is_none()) else {
+        return Ok(Next::Done);
+    };
+    let Some(source) = source_of(ctx, &volume) else { return Ok(Next::Done) };
+    if let Some(stands) = ctx.persistent_volumes.naming(&source, None).await? {
+        if says_gone(&volume) {
+            let words = format!("PersistentVolume {} stands for it", stands.name);
+            say(ctx, &volume, &Desired::new(Reason::PersistentVolumeMade, words)).await?;
+        }
+        return Ok(Next::Done);
+    }
+    if !is_used(ctx, name) {
+        provision::delete(ctx, &volume, DeletionPolicy::Retain, None).await?;
+        return Ok(Next::Done);
+    }
+    let words = "the PersistentVolume was removed while its volume is in use; the storage stays, and so does what uses it. \
+                 Create the PersistentVolume again, or end what uses the volume";
+    say(ctx, &volume, &Desired::new(Reason::PersistentVolumeGone, words)).await?;
+    Ok(Next::After(RECHECK))
+}
+
+/// Whether somebody has the volume or is about to. What is missed by that waits as a Volume that is deleted.
+fn is_used(known: &Known, name: &str) -> bool {
+    let key = VolumeKey { namespace: known.namespace.clone(), name: name.to_owned() }.to_string();
+    let granted = known.claims.by_index(BY_VOLUME, &key).iter().any(|claim| claim.spec.assignment.is_some());
+    granted || !known.attachments.by_index(BY_VOLUME, &key).is_empty()
+}
+
+/// Whether the Volume says that its PersistentVolume is gone.
+pub(crate) fn says_gone(volume: &Volume) -> bool {
+    let said = volume.status.iter().flat_map(|status| &status.conditions);
+    said.into_iter().any(|c| c.type_ == PERSISTENT_VOLUME && c.status == "False")
+}
+
+/// Writes on a Volume what has become of its PersistentVolume.
+pub(crate) async fn say(ctx: &Context, volume: &Volume, desired: &Desired) -> Result<bool, ApiError> {
+    let mut status = volume.status.clone().unwrap_or_default();
+    conditions::set(&mut status.conditions, desired, volume.metadata.generation, Timestamp::now());
+    ctx.writer.update_status(&ctx.volumes, volume, &status).await
+}
