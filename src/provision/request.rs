@@ -223,11 +223,16 @@ enum Source {
 fn source(spec: &PersistentVolumeClaimSpec) -> Source {
     let from = spec.data_source_ref.as_ref().map(|from| (from.api_group.as_deref(), &from.kind));
     let from = from.or_else(|| spec.data_source.as_ref().map(|from| (from.api_group.as_deref(), &from.kind)));
+    // Also of another namespace, which nobody has granted.
+    let elsewhere = spec.data_source_ref.as_ref().and_then(|from| from.namespace.as_deref());
+    let of = elsewhere.map(|namespace| format!(" of namespace {namespace}")).unwrap_or_default();
     match from {
         None => Source::None,
-        Some((None | Some(""), kind)) if kind == "PersistentVolumeClaim" => Source::Ours(kind.clone()),
+        Some((None | Some(""), kind)) if kind == "PersistentVolumeClaim" => {
+            Source::Ours(format!("{kind}{of}"))
+        }
         Some((Some("snapshot.storage.k8s.io"), kind)) if kind == "VolumeSnapshot" => {
-            Source::Ours(kind.clone())
+            Source::Ours(format!("{kind}{of}"))
         }
         Some(_) => Source::Others,
     }

@@ -197,6 +197,11 @@ fn bad_input_is_refused_in_words_that_name_the_field() {
             same.clone(),
             "VolumeSnapshot",
         ),
+        (
+            json!({ "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "data", "namespace": "theirs" } }),
+            same.clone(),
+            "PersistentVolumeClaim of namespace theirs",
+        ),
         (json!({ "accessModes": ["Sometimes"] }), same.clone(), "Sometimes"),
         (json!({ "accessModes": [] }), same.clone(), "spec.accessModes"),
         (json!({ "resources": {} }), same.clone(), "spec.resources.requests.storage: it is not given"),

@@ -187,7 +187,8 @@ impl Rig {
         assert!(before.is_none(), "{actor} runs already");
     }
 
-    fn logs(&self) -> PathBuf {
+    /// The folder of the logs of the processes.
+    pub fn logs(&self) -> PathBuf {
         self.cluster.directory.join("logs").join(self.directory.file_name().unwrap())
     }
 

@@ -5,6 +5,7 @@ mod crashes;
 mod objects;
 mod places;
 mod reclaim;
+mod secrets;
 mod static_volumes;
 
 use std::sync::Arc;
@@ -149,7 +150,12 @@ pub const CASES: &[Case] = cases![
     static_volumes::a_foreign_handle_has_nothing_deleted,
     static_volumes::a_name_of_its_own_at_kubelets_changes_nothing,
     bad_input::what_cannot_be_provisioned_says_so_and_makes_nothing,
+    bad_input::what_the_driver_refuses_is_told_in_its_words_and_leaves_nothing,
+    bad_input::a_claim_waits_for_its_class_and_says_so,
+    bad_input::what_another_namespace_has_is_not_copied,
+    bad_input::a_namespace_that_may_have_nothing_made_is_told,
     bad_input::a_provisioner_beside_moor_is_told_of,
+    secrets::those_of_a_class_reach_the_driver_and_nobody_else,
     bad_input::nobody_else_says_what_a_volume_is_provisioned_for,
     crashes::the_leader_may_die_at_every_write,
     crashes::the_leader_may_die_at_every_write_about_a_static_volume,

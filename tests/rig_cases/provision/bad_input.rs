@@ -5,11 +5,14 @@ use std::sync::Arc;
 use kube::Api;
 use moor::api::Plugin;
 use moor::csi::Rpc;
+use moor::csi::proto::csi::v1::CreateVolumeRequest;
+use prost::Message as _;
 use serde_json::{Value, json};
+use tonic::Code;
 
 use super::objects::{class, list};
 use crate::rig::fake::DRIVER;
-use crate::rig::{Binder, Cluster, NAMESPACE, Options, Rig, SPACE};
+use crate::rig::{Binder, Cluster, Fault, NAMESPACE, Options, Rig, SPACE};
 
 pub async fn what_cannot_be_provisioned_says_so_and_makes_nothing(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
@@ -55,6 +58,81 @@ pub async fn what_cannot_be_provisioned_says_so_and_makes_nothing(cluster: Arc<C
     assert!(rig.journal.since(0, |e| e.call().is_some_and(|c| c.rpc == Rpc::CreateVolume)).is_empty());
 
     rig.assert_nothing_left().await;
+}
+
+/// A mode, a size, and a copy that only the driver knows that it cannot make. Nobody has to clean up after it.
+pub async fn what_the_driver_refuses_is_told_in_its_words_and_leaves_nothing(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let _binder = Binder::start(&cluster.admin);
+    let table = [
+        ("block", Code::InvalidArgument, json!({ "volumeMode": "Block" })),
+        ("size", Code::OutOfRange, json!({ "resources": { "requests": { "storage": "7Ei" } } })),
+        ("full", Code::ResourceExhausted, json!({})),
+        ("modes", Code::InvalidArgument, json!({ "accessModes": ["ReadWriteMany", "ReadOnlyMany"] })),
+    ];
+    for (name, code, spec) in table.clone() {
+        rig.fake.fail(name, Rpc::CreateVolume, Fault::CodeBefore(code));
+        rig.make_class(&class(name, &json!({ "parameters": { "key": name } }))).await;
+        rig.make_pvc(name, name, spec).await;
+    }
+    for (name, code, _) in table.clone() {
+        rig.until_event(name, "ProvisioningFailed", &format!("CreateVolume: {code:?}")).await;
+        rig.until_event(name, "ProvisioningFailed", "strike").await;
+    }
+    assert!(list(&rig.pv_api()).await.is_empty());
+    // One whose driver thinks better of it needs nobody's help.
+    rig.fake.heal("full", Rpc::CreateVolume);
+    rig.until_bound("full").await;
+    for (name, ..) in table {
+        rig.delete_pvc(name).await;
+    }
+    rig.until_nothing_provisioned().await;
+    rig.assert_nothing_left().await;
+}
+
+/// Its provisioner was asked, and the class is gone before anything was made.
+pub async fn a_claim_waits_for_its_class_and_says_so(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let _binder = Binder::start(&cluster.admin);
+    let asked = json!({ "volume.kubernetes.io/storage-provisioner": DRIVER });
+    rig.make_annotated_pvc("data", "fast", asked).await;
+    rig.until_event("data", "ProvisioningFailed", "StorageClass \"fast\" does not exist").await;
+    assert!(list(&rig.provisioned_api()).await.is_empty());
+    rig.make_class(&class("fast", &json!({ "parameters": { "key": "v" } }))).await;
+    rig.until_bound("data").await;
+    rig.delete_pvc("data").await;
+    rig.until_nothing_provisioned().await;
+    rig.assert_nothing_left().await;
+}
+
+/// Of another namespace nothing is copied: the API server leaves it out where it does not know it, and moor refuses it where
+/// it does.
+pub async fn what_another_namespace_has_is_not_copied(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let _binder = Binder::start(&cluster.admin);
+    rig.make_class(&class("fast", &json!({ "parameters": { "key": "v" } }))).await;
+    let theirs = json!({ "kind": "PersistentVolumeClaim", "name": "precious", "namespace": "kube-system" });
+    rig.make_pvc("data", "fast", json!({ "dataSourceRef": theirs })).await;
+    match rig.read_pvc("data").await.spec.unwrap().data_source_ref {
+        None => {
+            rig.until_bound("data").await;
+            let calls = rig.journal.calls_of("v");
+            let created = CreateVolumeRequest::decode(calls[0].call().unwrap().arguments.as_slice()).unwrap();
+            assert!(created.volume_content_source.is_none(), "{created:?}");
+        }
+        Some(_) => rig.until_event("data", "ProvisioningFailed", "of namespace kube-system").await,
+    }
+}
+
+/// What a namespace may not, an administrator has said on the Plugin.
+pub async fn a_namespace_that_may_have_nothing_made_is_told(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let _binder = Binder::start(&cluster.admin);
+    rig.patch_plugin(json!({ "allow": { "create": { "namespaces": ["elsewhere"] } } })).await;
+    rig.make_class(&class("fast", &json!({ "parameters": { "key": "v" } }))).await;
+    rig.make_pvc("data", "fast", json!({})).await;
+    rig.until_event("data", "ProvisioningFailed", "spec.allow.create").await;
+    assert!(list(&rig.provisioned_api()).await.is_empty() && rig.count("v", Rpc::CreateVolume) == 0);
 }
 
 /// Row 18 of what goes wrong: both make it under one name, and it is made once.
