@@ -243,7 +243,9 @@ fn join(
         && existing.epoch == handle.epoch
         && existing.volume_uid == volume.uid;
     let users: Vec<&ClaimSeen> = seen.claims.iter().filter(|c| c.uses() == Some(&existing.uid)).collect();
-    let may_write = claim.read_only || volume.read_only || !existing.read_only;
+    // Where nobody writes kubelet says so only of Pods that say it themselves.
+    let only_reads = claim.read_only || claim.mode.is_reader_only();
+    let may_write = only_reads || volume.read_only || !existing.read_only;
     // What its node gave back stays given back: an assignment to it would change nothing.
     let refused = claim.yielded.as_ref() == Some(&existing.uid);
     if existing.is_leaving() || !agrees || !may_write || refused {

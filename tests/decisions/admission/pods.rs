@@ -78,6 +78,23 @@ fn a_volume_that_is_only_read_is_shared_by_who_does_not_say_so() {
     assert!(joins(&asks(read_only, true, flagged())));
 }
 
+/// kubelet says that a Pod only reads where the Pod says so, whatever the mode of its PersistentVolume.
+#[test]
+fn in_a_mode_in_which_nobody_writes_pods_share_what_is_attached_read_only() {
+    const ROX: AccessMode = AccessMode::MultiNodeReader;
+    for holds in [true, false] {
+        let mut world = World::idle(ROX);
+        world.attach("held", HERE, ROX, AttachmentMode::FileSystem, Driver::Tolerant);
+        world.attachments[0].read_only = true;
+        if holds {
+            world.hold("holder", "held", false).of_pod = true;
+        }
+        world.ask("asking", ROX, false, Some(HERE)).of_pod = true;
+        let verdict = world.verdict("asking");
+        assert!(joins(&verdict), "{verdict:?} where somebody holds it: {holds}");
+    }
+}
+
 #[test]
 fn a_refused_claim_waits_for_nothing_and_nobody_waits_for_it() {
     let mut refused = world(false);
