@@ -129,11 +129,13 @@ fn silence(claim: &VolumeClaim) -> Option<String> {
     Some(said.message.clone())
 }
 
-/// Why the Pod of a claim may not have the volume, if that was said. Until it is granted only the controller writes what a
-/// claim says.
+/// Why the Pod of a claim may not have the volume, if that was said. While it waits for a grant only the controller writes
+/// what a claim says.
 fn said_of_pod(claim: &VolumeClaim) -> Option<String> {
+    let given_back = claim.status.as_ref().and_then(|status| status.yielded.as_ref());
+    let is_granted = claim.spec.assignment.as_ref().is_some_and(|a| Some(&a.attachment_uid) != given_back);
     let said = claim.status.iter().flat_map(|status| &status.conditions);
-    let mut said = said.filter(|_| claim.spec.pod.is_some() && claim.spec.assignment.is_none());
+    let mut said = said.filter(|_| claim.spec.pod.is_some() && !is_granted);
     let refused = said.find(|c| c.type_ == READY && c.reason == Reason::PodNotEntitled.as_str())?;
     Some(refused.message.clone())
 }

@@ -61,7 +61,7 @@ impl PodLooks {
     /// When the first of the waiting claims is to be looked at again, if any waits whose Pod matters.
     pub(crate) fn next(&self, claims: &[ClaimSeen]) -> Option<Duration> {
         let (all, now) = (self.0.lock(), Instant::now());
-        let waiting = claims.iter().filter(|claim| waits(claim) && claim.assignment.is_none());
+        let waiting = claims.iter().filter(|claim| waits(claim));
         waiting.map(|c| all.get(&c.uid).map_or(Duration::ZERO, |f| f.again.duration_since(now))).min()
     }
 

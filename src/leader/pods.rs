@@ -22,9 +22,10 @@ pub(super) fn plan(scene: &Scene<'_>) -> Option<LeaderStep> {
     })
 }
 
-/// Whether the claim is a Pod's and was never granted. One that was granted once is its node's to give up.
+/// Whether the claim is a Pod's and waits for a grant: for its first one, or since its node gave that back, which has nothing
+/// of the claim then.
 fn waits(claim: &ClaimSeen) -> bool {
-    claim.of_pod && claim.wants_grant() && claim.assignment.is_none()
+    claim.of_pod && claim.wants_grant()
 }
 
 /// Ends what nobody waits for, and says what nobody may have.

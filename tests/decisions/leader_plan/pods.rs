@@ -1,7 +1,9 @@
 //! Claims of Pods: what is looked at before anything is done for one.
 
-use moor::api::{AccessMode, ClaimUid};
+use moor::api::conditions::{READY, Reason};
+use moor::api::{AccessMode, ClaimUid, VolumeClaim};
 use moor::claim::{ClaimSeen, Entitled, VolumeSeen};
+use serde_json::json;
 
 use super::live_looks::open;
 use super::*;
@@ -32,13 +34,50 @@ fn nothing_is_granted_for_a_pod_that_nobody_has_looked_at() {
     // What was found a moment ago counts as well, until it is looked at again.
     observed.pods.insert("a".into(), Entitled::Yes);
     assert!(grants(step(&observed, &Looked::default())));
-    // One that was granted before is not deleted: its node has more to undo. It is granted again after a look.
+}
+
+/// A claim whose node gave the Attachment back. Nothing of it is on the node, which says so by that.
+fn yielded(uid: &str) -> ClaimSeen {
     let before = grant(&fixtures::attachment("before"));
-    let yielded =
-        ClaimSeen { yielded: Some("before".into()), assignment: Some(before), held: true, ..of_pod("a") };
-    let observed = Observed { claims: vec![yielded], ..open() };
+    ClaimSeen { yielded: Some("before".into()), assignment: Some(before), held: true, ..of_pod(uid) }
+}
+
+/// It stands first in line, and whoever is behind it would wait for as long as nobody ends it.
+#[test]
+fn a_claim_that_was_given_back_holds_nobody_up_whose_pod_may_not_have_the_volume() {
+    let mut observed = Observed { claims: vec![yielded("a"), claim("b")], ..open() };
     assert_eq!(asks(&observed, &Looked::default()), look("a"));
-    assert_eq!(step(&observed, &said("a", Entitled::PodGone)), LeaderStep::Rest);
+    assert_eq!(step(&observed, &said("a", Entitled::PodGone)), LeaderStep::DeleteClaim { claim: "a".into() });
+    let refuses = LeaderStep::RefuseClaim { claim: "a".into(), why: "no".into() };
+    assert_eq!(step(&observed, &said("a", Entitled::No("no".into()))), refuses);
+    observed.claims[0].not_entitled = Some("no".into());
+    let done = step(&observed, &said("a", Entitled::No("no".into())));
+    assert!(matches!(&done, LeaderStep::CreateAttachment { claim, .. } if *claim == "b"), "{done:?}");
+}
+
+#[test]
+fn a_refusal_is_heard_of_whoever_waits() {
+    let refused = |uid: &str, yielded: Option<&str>| -> ClaimSeen {
+        let condition = json!({
+            "type": READY, "status": "False", "reason": Reason::PodNotEntitled.as_str(), "message": "no",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let mut object: VolumeClaim = serde_json::from_value(json!({
+            "metadata": { "name": uid, "uid": uid },
+            "spec": { "volumeName": "volume", "nodeName": "node-1", "pod": {
+                "namespace": "ns", "name": "pod", "uid": "pod", "persistentVolume": "pv" } },
+            "status": { "state": "Pending", "conditions": [condition] },
+        }))
+        .unwrap();
+        object.spec.assignment = yielded.map(|_| grant(&fixtures::attachment("before")));
+        object.status.as_mut().unwrap().yielded = yielded.filter(|uid| !uid.is_empty()).map(Into::into);
+        ClaimSeen::of(&object)
+    };
+    assert!(refused("a", None).not_entitled.is_some() && refused("a", Some("before")).not_entitled.is_some());
+    // While it is granted its node's agent writes what it says.
+    for other in ["", "another"] {
+        assert_eq!(refused("a", Some(other)).not_entitled, None);
+    }
 }
 
 #[test]

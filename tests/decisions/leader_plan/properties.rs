@@ -197,7 +197,7 @@ proptest! {
                 prop_assert!(!observed.ended_reports || looked.reports_have_ended == Some(true));
             }
             LeaderStep::DeleteClaim { claim } => {
-                let ended = observed.claims.iter().find(|c| c.uid == claim && c.of_pod && c.assignment.is_none());
+                let ended = observed.claims.iter().find(|c| c.uid == claim && c.of_pod && c.wants_grant());
                 prop_assert!(ended.is_some() && looked.pods.get(&claim) == Some(&Entitled::PodGone));
             }
             LeaderStep::RefuseClaim { claim, why } => {
