@@ -94,9 +94,9 @@ pub(crate) async fn refuse(ctx: &Context, claim: &VolumeClaim, why: String) -> R
     claims::say(ctx, claim, &Desired::new(Reason::PodNotEntitled, why), |_| {}).await
 }
 
-/// Deletes a claim whose Pod is gone: kubelet's call for it ends.
+/// Deletes a claim that has ended, or whose Pod is gone: kubelet's call for it ends.
 pub(crate) async fn delete(ctx: &Context, claim: &VolumeClaim) -> Result<bool, ApiError> {
     ctx.writer.delete_in(&ctx.claims, claim).await?;
-    tracing::info!(claim = claim.metadata.name, "deleted: its Pod is gone");
+    tracing::info!(claim = claim.metadata.name, "deleted: its Pod is gone, or it has ended");
     Ok(true)
 }

@@ -1,5 +1,5 @@
-//! The leader's steps about claims that nodes' agents make for Pods: whether the Pod is there and may have the volume, and
-//! the Volume that is made of its PersistentVolume.
+//! The leader's steps about claims that nodes' agents make for Pods: whether the Pod is there and may have the volume, the
+//! Volume that is made of its PersistentVolume, and the end of a claim that nobody else would delete.
 
 use super::look::Look;
 use super::scene::Scene;
@@ -11,21 +11,33 @@ use crate::claim::{ClaimSeen, Entitled};
 /// pass.
 const AT_A_TIME: usize = 16;
 
-/// The first thing that is due about the Pod of a waiting claim.
+/// The first thing that is due about the Pod of a claim.
 pub(super) fn plan(scene: &Scene<'_>) -> Option<LeaderStep> {
     let waiting = || scene.claims.iter().filter(|claim| waits(claim));
-    let told = |claim| told(scene, claim);
-    waiting().find_map(told).or_else(|| waiting().find_map(|claim| import(scene, claim))).or_else(|| {
-        let unknown = waiting().find(|claim| scene.entitled(claim).is_none())?;
-        let more = scene.looked.pods.len() < AT_A_TIME;
-        more.then(|| LeaderStep::Look(Look::Pod { claim: unknown.uid.clone() }))
-    })
+    let ended = || scene.claims.iter().find_map(end);
+    let told = || waiting().find_map(|claim| told(scene, claim));
+    let import = || waiting().find_map(|claim| import(scene, claim));
+    ended().or_else(told).or_else(import).or_else(|| look(scene, waiting()))
+}
+
+/// Looks at the first Pod that nobody has looked at.
+fn look<'a>(scene: &Scene<'_>, mut claims: impl Iterator<Item = &'a ClaimSeen>) -> Option<LeaderStep> {
+    let unknown = claims.find(|claim| scene.entitled(claim).is_none())?;
+    let more = scene.looked.pods.len() < AT_A_TIME;
+    more.then(|| LeaderStep::Look(Look::Pod { claim: unknown.uid.clone() }))
 }
 
 /// Whether the claim is a Pod's and waits for a grant: for its first one, or since its node gave that back, which has nothing
 /// of the claim then.
 fn waits(claim: &ClaimSeen) -> bool {
     claim.of_pod && claim.wants_grant()
+}
+
+/// Deletes a claim that has ended. The agent that made it may be gone with its node, and no other one may delete it; for as
+/// long as it is there it uses the volume.
+fn end(claim: &ClaimSeen) -> Option<LeaderStep> {
+    let has_ended = claim.of_pod && !claim.deleted && claim.state.is_final();
+    has_ended.then(|| LeaderStep::DeleteClaim { claim: claim.uid.clone() })
 }
 
 /// Ends what nobody waits for, and says what nobody may have.

@@ -14,6 +14,7 @@ pub const CASES: &[Case] = cases![
     granted::a_pod_gets_the_volume_of_a_persistent_volume,
     granted::two_pods_of_a_node_share_what_others_wait_for,
     granted::a_claim_goes_with_the_pod_that_it_waits_for,
+    granted::a_claim_goes_with_the_node_that_it_was_granted_on,
     granted::the_first_persistent_volume_of_a_handle_stands,
     forgeries::a_claim_that_lies_about_a_pod_is_never_granted,
     csi_driver::a_plugin_has_a_csi_driver_that_stays_as_it_should_be,

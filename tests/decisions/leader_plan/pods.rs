@@ -1,7 +1,7 @@
 //! Claims of Pods: what is looked at before anything is done for one.
 
 use moor::api::conditions::{READY, Reason};
-use moor::api::{AccessMode, ClaimUid, VolumeClaim};
+use moor::api::{AccessMode, ClaimState, ClaimUid, VolumeClaim};
 use moor::claim::{ClaimSeen, Entitled, VolumeSeen};
 use serde_json::json;
 
@@ -77,6 +77,29 @@ fn a_refusal_is_heard_of_whoever_waits() {
     // While it is granted its node's agent writes what it says.
     for other in ["", "another"] {
         assert_eq!(refused("a", Some(other)).not_entitled, None);
+    }
+}
+
+/// A claim that is granted.
+fn granted(state: ClaimState) -> Observed {
+    let on = attachment();
+    let claim = ClaimSeen { assignment: Some(grant(&on)), held: true, state, ..of_pod("a") };
+    Observed { claims: vec![claim], attachments: vec![on.clone()], locks: vec![on], ..open() }
+}
+
+/// The agent that made it is gone with the node, and no other one may delete it. For as long as it is there it uses the
+/// volume, which could never be deleted.
+#[test]
+fn a_pods_claim_that_has_ended_is_deleted() {
+    for state in [ClaimState::Lost, ClaimState::NodeDetached] {
+        let ended = granted(state);
+        assert_eq!(step(&ended, &Looked::default()), LeaderStep::DeleteClaim { claim: "a".into() });
+        let claim = |change: ClaimSeen| Observed { claims: vec![change], ..granted(state) };
+        let of_user = claim(ClaimSeen { of_pod: false, ..ended.claims[0].clone() });
+        assert_eq!(step(&of_user, &Looked::default()), LeaderStep::Rest, "its user is told");
+        let deleted = claim(ClaimSeen { deleted: true, ..ended.claims[0].clone() });
+        let done = step(&deleted, &Looked::default());
+        assert!(!matches!(done, LeaderStep::DeleteClaim { .. }), "{done:?}");
     }
 }
 

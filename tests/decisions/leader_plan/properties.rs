@@ -197,8 +197,9 @@ proptest! {
                 prop_assert!(!observed.ended_reports || looked.reports_have_ended == Some(true));
             }
             LeaderStep::DeleteClaim { claim } => {
-                let ended = observed.claims.iter().find(|c| c.uid == claim && c.of_pod && c.wants_grant());
-                prop_assert!(ended.is_some() && looked.pods.get(&claim) == Some(&Entitled::PodGone));
+                let deleted = observed.claims.iter().find(|c| c.uid == claim && c.of_pod && !c.deleted).unwrap();
+                let gone = looked.pods.get(&claim) == Some(&Entitled::PodGone);
+                prop_assert!(deleted.state.is_final() || (gone && deleted.wants_grant()));
             }
             LeaderStep::RefuseClaim { claim, why } => {
                 prop_assert_eq!(looked.pods.get(&claim), Some(&Entitled::No(why)));

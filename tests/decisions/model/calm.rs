@@ -121,6 +121,9 @@ fn bad_rest(config: &Config, s: &State, lingers: bool) -> Option<String> {
     if s.claims.iter().flatten().any(|c| c.deleted) {
         return Some("a deleted claim stays".into());
     }
+    if config.pods && s.claims.iter().flatten().any(|c| c.state.is_final()) {
+        return Some("a Pod's claim that has ended stays".into());
+    }
     let mut attached = [false; NODES];
     let mut staged = [false; NODES];
     let mut published = [[false; CLAIMS]; NODES];

@@ -105,6 +105,28 @@ pub(super) async fn a_claim_goes_with_the_pod_that_it_waits_for(cluster: Arc<Clu
     assert!(rig.kept_claim(&holds).is_some_and(|claim| claim.metadata.deletion_timestamp.is_none()));
 }
 
+/// The agent that made it is gone with the node, and with it the sweep that would find that its Pod is gone.
+pub(super) async fn a_claim_goes_with_the_node_that_it_was_granted_on(cluster: Arc<Cluster>) {
+    const LOST: &str = "node-2";
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let pod = rig.make_pod_volume("web", LOST).await;
+    let claim = rig.ask(&pod, |_| {}).await;
+    rig.until_granted(&claim).await;
+    rig.crash_node(LOST);
+    rig.fake.backend().lost.insert(LOST.to_owned());
+    rig.delete_node(LOST).await;
+    rig.expire_lease(LOST).await;
+    rig.until_kept_claim_gone(&claim).await;
+    // Nobody uses the Volume any more.
+    let (volumes, volume) = (rig.kept_volumes(), kept_volume(&pod.handle));
+    volumes.delete(&volume, &DeleteParams::default()).await.unwrap();
+    let gone = || async { volumes.get_opt(&volume).await.unwrap().is_none() };
+    rig.poll("the Volume is gone", gone).await;
+    rig.make_node(LOST).await;
+    rig.boot_node(LOST, false);
+    rig.until_served(LOST).await;
+}
+
 /// What another PersistentVolume says of the same storage, or the first one later, changes nothing. When the last one is gone,
 /// what uses the volume keeps it.
 pub(super) async fn the_first_persistent_volume_of_a_handle_stands(cluster: Arc<Cluster>) {

@@ -44,6 +44,10 @@ impl Rig {
         Api::namespaced(self.cluster.admin.clone(), NAMESPACE)
     }
 
+    pub fn kept_volumes(&self) -> Api<Volume> {
+        Api::namespaced(self.cluster.admin.clone(), NAMESPACE)
+    }
+
     /// Makes storage, a PersistentVolume of it, a PersistentVolumeClaim that is bound to it, and a Pod on a node that uses
     /// that.
     pub async fn make_pod_volume(&self, name: &str, node: &str) -> PodVolume {
