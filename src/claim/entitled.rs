@@ -151,13 +151,17 @@ pub enum Entitled {
     No(String),
 }
 
+/// The Pod that a claim was made for, if it is there and has not ended.
+#[must_use]
+pub fn living<'a>(wanted: &PodUse, found: Option<&'a PodSeen>) -> Option<&'a PodSeen> {
+    found.filter(|pod| pod.uid == wanted.uid && !pod.ended)
+}
+
 /// Compares what an agent asks for with what there is.
 #[must_use]
 pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
     let Asked { pod: wanted, node, .. } = asked;
-    let Some(pod) = found.pod.as_ref().filter(|pod| pod.uid == wanted.uid && !pod.ended) else {
-        return Entitled::PodGone;
-    };
+    let Some(pod) = living(wanted, found.pod.as_ref()) else { return Entitled::PodGone };
     let (namespace, name, volume) = (&wanted.namespace, &wanted.name, &wanted.persistent_volume);
     let no = |why: String| Entitled::No(format!("Pod {namespace}/{name} {why}"));
     if pod.node != node {

@@ -109,6 +109,14 @@ impl ClaimSeen {
         !self.deleted && self.uses().is_none() && !self.state.is_final()
     }
 
+    /// Whether anything is still to be done for the claim that only a Pod which is there can want: it is a Pod's, and waits
+    /// for its grant or for its mount. Of one that is mounted kubelet says when that is not needed any more.
+    #[must_use]
+    pub fn needs_pod(&self) -> bool {
+        let is_mounted = self.uses().is_some() && self.state == ClaimState::Ready;
+        self.of_pod && !self.deleted && !self.state.is_final() && !is_mounted
+    }
+
     /// Whether the claim writes in a mode that has one writer for all nodes, so that the VolumeHandle must name it.
     #[must_use]
     pub fn needs_writer_lock(&self) -> bool {

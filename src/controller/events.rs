@@ -11,6 +11,7 @@ use super::key::Key;
 use super::known::Known;
 use super::{concern, forgotten, machines, provision_events as provision};
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::claim::ClaimSeen;
 use crate::heartbeat::{AgentOnNode, Leftovers};
 use crate::k8s::Cache;
 use crate::k8s::cache::Cached;
@@ -249,7 +250,7 @@ fn class_changed(known: &Known, before: State<'_, StorageClass>, after: State<'_
 /// A claim asks for a pass over the Volume that it names, whether that exists or not.
 fn claim_changed(known: &Known, before: State<'_, VolumeClaim>, after: State<'_, VolumeClaim>) {
     if let Some(claim) = after.or(before) {
-        if after.is_none_or(|after| after.spec.assignment.is_some()) {
+        if after.is_none_or(|after| !ClaimSeen::of(after).needs_pod()) {
             known.pods.forget(&ClaimUid::of(&claim.metadata));
         }
         known.queue.add(Key::of_claim(claim));

@@ -91,9 +91,11 @@ pub(crate) async fn answer(
             Ok(false)
         }
         Look::Pod { claim } => {
-            let Some(object) = seen.claim(claim) else { return Ok(true) };
-            let entitled = pods::look(ctx, seen, object).await?;
-            ctx.pods.found(claim, seen.asked_handle(), &entitled);
+            let Some((of, object)) = seen.each_claim().find(|(of, _)| of.uid == *claim) else {
+                return Ok(true);
+            };
+            let entitled = pods::look(ctx, seen, (of, object)).await?;
+            ctx.pods.found(of, seen.asked_handle(), &entitled);
             looked.pods.insert(claim.clone(), entitled);
             Ok(false)
         }

@@ -74,7 +74,7 @@ pub(crate) struct Observed {
     pub(crate) driver_of_calls: Option<String>,
     /// What the Volume and its claims ask for and their namespace may not have.
     pub(crate) refused: Refused,
-    /// What was found of the Pods of waiting claims.
+    /// What was found of the Pods of claims that need one.
     pub(crate) pods: BTreeMap<ClaimUid, Entitled>,
     /// The name of the driver at kubelets, if moor keeps the Volume for PersistentVolumes of that name.
     pub(crate) kept_as: Option<String>,

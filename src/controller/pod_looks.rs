@@ -1,5 +1,5 @@
-//! What was found of the Pods of waiting claims, and when each is looked at again. No watch tells of Pods: there are many, and
-//! only those matter that wait for a volume.
+//! What was found of the Pods of claims that wait for a grant or a mount, and when each is looked at again. No watch tells of
+//! Pods: there are many, and only those matter that wait for a volume.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,31 +15,41 @@ const FIRST: Duration = Duration::from_secs(2);
 /// Longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What was found, by UID of the claim. In memory: a new leader looks at every waiting claim anyway.
+/// What was found, by UID of the claim. In memory: a new leader looks at every Pod that a claim needs anyway.
 #[derive(Debug, Default)]
 pub(crate) struct PodLooks(Mutex<HashMap<ClaimUid, Found>>);
 
 #[derive(Debug)]
 struct Found {
     entitled: Entitled,
+    /// Whether the claim was granted then: only the Pod itself was looked at.
+    granted: bool,
     /// The VolumeHandle of the Volume that the claim named then.
     handle_name: Option<String>,
     pause: Duration,
     again: Instant,
 }
 
+impl Found {
+    /// Whether it answers what matters of the claim now.
+    fn is_about(&self, claim: &ClaimSeen, handle_name: Option<&str>) -> bool {
+        claim.uses().is_some() || (!self.granted && self.handle_name.as_deref() == handle_name)
+    }
+}
+
 impl PodLooks {
     /// Takes in what a look has found.
-    pub(crate) fn found(&self, claim: &ClaimUid, handle_name: Option<&str>, entitled: &Entitled) {
+    pub(crate) fn found(&self, claim: &ClaimSeen, handle_name: Option<&str>, entitled: &Entitled) {
         let mut all = self.0.lock();
         if *entitled == Entitled::PodGone {
             // The claim goes; until it has, each pass looks anew.
-            all.remove(claim);
+            all.remove(&claim.uid);
             return;
         }
-        let pause = all.get(claim).map_or(FIRST, |before| LONGEST.min(before.pause * 2));
+        let pause = all.get(&claim.uid).map_or(FIRST, |before| LONGEST.min(before.pause * 2));
         let (entitled, handle_name) = (entitled.clone(), handle_name.map(str::to_owned));
-        all.insert(claim.clone(), Found { entitled, handle_name, pause, again: Instant::now() + pause });
+        let (granted, again) = (claim.uses().is_some(), Instant::now() + pause);
+        all.insert(claim.uid.clone(), Found { entitled, granted, handle_name, pause, again });
     }
 
     /// What is known of the Pods of these claims, as far as it is not to be looked at again.
@@ -49,20 +59,20 @@ impl PodLooks {
         handle_name: Option<&str>,
     ) -> BTreeMap<ClaimUid, Entitled> {
         let (all, now) = (self.0.lock(), Instant::now());
-        let waiting = claims.iter().filter(|claim| waits(claim));
-        let known = waiting.filter_map(|claim| {
+        let concerned = claims.iter().filter(|claim| claim.needs_pod());
+        let known = concerned.filter_map(|claim| {
             let found = all.get(&claim.uid)?;
-            let counts = now < found.again && found.handle_name.as_deref() == handle_name;
+            let counts = now < found.again && found.is_about(claim, handle_name);
             counts.then(|| (claim.uid.clone(), found.entitled.clone()))
         });
         known.collect()
     }
 
-    /// When the first of the waiting claims is to be looked at again, if any waits whose Pod matters.
+    /// When the first of the Pods that these claims need is to be looked at again.
     pub(crate) fn next(&self, claims: &[ClaimSeen]) -> Option<Duration> {
         let (all, now) = (self.0.lock(), Instant::now());
-        let waiting = claims.iter().filter(|claim| waits(claim));
-        waiting.map(|c| all.get(&c.uid).map_or(Duration::ZERO, |f| f.again.duration_since(now))).min()
+        let concerned = claims.iter().filter(|claim| claim.needs_pod());
+        concerned.map(|c| all.get(&c.uid).map_or(Duration::ZERO, |f| f.again.duration_since(now))).min()
     }
 
     /// Forgets a claim that is gone, or has what it asked for.
@@ -71,47 +81,72 @@ impl PodLooks {
     }
 }
 
-fn waits(claim: &ClaimSeen) -> bool {
-    claim.of_pod && claim.wants_grant()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ClaimState;
     use crate::fixtures;
 
     fn claim() -> ClaimSeen {
         ClaimSeen { of_pod: true, ..fixtures::claim("a") }
     }
 
+    fn granted(state: ClaimState) -> ClaimSeen {
+        let assignment = Some(fixtures::grant(&fixtures::attachment("att")));
+        ClaimSeen { assignment, held: true, state, ..claim() }
+    }
+
+    fn known(looks: &PodLooks, claim: &ClaimSeen, handle_name: Option<&str>) -> Option<Entitled> {
+        looks.known(std::slice::from_ref(claim), handle_name).remove(&claim.uid)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_pod_is_looked_at_again_while_its_claim_waits_and_less_and_less_often() {
-        let (looks, claims) = (PodLooks::default(), [claim()]);
-        assert_eq!(looks.next(&claims), Some(Duration::ZERO), "nobody has looked");
-        let mut pauses = Vec::new();
-        for _ in 0..5 {
-            looks.found(&"a".into(), Some("h"), &Entitled::Yes);
-            assert_eq!(looks.known(&claims, Some("h")).get(&"a".into()), Some(&Entitled::Yes));
-            let pause = looks.next(&claims).unwrap();
-            pauses.push(pause.as_secs());
-            tokio::time::advance(pause).await;
-            assert!(looks.known(&claims, Some("h")).is_empty(), "it is to be looked at again");
+        for claim in [claim(), granted(ClaimState::Taken)] {
+            let (looks, claims) = (PodLooks::default(), [claim.clone()]);
+            assert_eq!(looks.next(&claims), Some(Duration::ZERO), "nobody has looked");
+            let mut pauses = Vec::new();
+            for _ in 0..5 {
+                looks.found(&claim, Some("h"), &Entitled::Yes);
+                assert_eq!(known(&looks, &claim, Some("h")), Some(Entitled::Yes));
+                let pause = looks.next(&claims).unwrap();
+                pauses.push(pause.as_secs());
+                tokio::time::advance(pause).await;
+                assert_eq!(known(&looks, &claim, Some("h")), None, "it is to be looked at again");
+            }
+            assert_eq!(pauses, [2, 4, 8, 10, 10]);
+            assert_eq!(
+                looks.next(&[ClaimSeen { deleted: true, ..claim }]),
+                None,
+                "it does not wait any more"
+            );
         }
-        assert_eq!(pauses, [2, 4, 8, 10, 10]);
-        assert_eq!(looks.next(&[ClaimSeen { deleted: true, ..claim() }]), None, "it does not wait any more");
+        let looks = PodLooks::default();
         assert_eq!(looks.next(&[fixtures::claim("b")]), None, "it is no Pod's");
+        assert_eq!(looks.next(&[granted(ClaimState::Ready)]), None, "it is mounted");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_found_is_of_one_volume_and_of_a_pod_that_is_there() {
-        let (looks, claims) = (PodLooks::default(), [claim()]);
-        looks.found(&"a".into(), Some("h"), &Entitled::Yes);
-        assert!(looks.known(&claims, Some("other")).is_empty());
-        looks.found(&"a".into(), Some("h"), &Entitled::PodGone);
-        assert!(looks.known(&claims, Some("h")).is_empty());
-        assert_eq!(looks.next(&claims), Some(Duration::ZERO));
-        looks.found(&"a".into(), None, &Entitled::Yes);
-        looks.forget(&"a".into());
-        assert!(looks.known(&claims, None).is_empty());
+        let (looks, claim) = (PodLooks::default(), claim());
+        looks.found(&claim, Some("h"), &Entitled::Yes);
+        assert_eq!(known(&looks, &claim, Some("other")), None);
+        looks.found(&claim, Some("h"), &Entitled::PodGone);
+        assert_eq!(known(&looks, &claim, Some("h")), None);
+        assert_eq!(looks.next(std::slice::from_ref(&claim)), Some(Duration::ZERO));
+        looks.found(&claim, None, &Entitled::Yes);
+        looks.forget(&claim.uid);
+        assert_eq!(known(&looks, &claim, None), None);
+    }
+
+    /// Of a claim that is granted nobody looks whether its Pod may have the volume: for the next grant that is looked at.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_found_for_a_mount_grants_nothing() {
+        let (looks, taken) = (PodLooks::default(), granted(ClaimState::Taken));
+        looks.found(&claim(), Some("h"), &Entitled::Yes);
+        assert_eq!(known(&looks, &taken, Some("h")), Some(Entitled::Yes), "the Pod was there");
+        looks.found(&taken, Some("h"), &Entitled::Yes);
+        let given_back = ClaimSeen { yielded: Some("att".into()), ..taken };
+        assert_eq!(known(&looks, &given_back, Some("h")), None);
     }
 }

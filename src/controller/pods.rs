@@ -11,18 +11,29 @@ use crate::api::claim::PodUse;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::lock::{self, DriverVolume};
 use crate::api::{ClaimUid, VolumeClaim};
-use crate::claim::Entitled;
-use crate::claim::entitled::{Asked, Found, PersistentVolumeClaimSeen, PersistentVolumeSeen, PodSeen, judge};
+use crate::claim::entitled::{
+    Asked, Found, PersistentVolumeClaimSeen, PersistentVolumeSeen, PodSeen, judge, living,
+};
+use crate::claim::{ClaimSeen, Entitled};
 use crate::k8s::ApiError;
 use crate::k8s::read::get_live;
 use crate::plugin::served_as;
 
-/// Looks whether the Pod of a claim is there and may have the volume.
-pub(crate) async fn look(ctx: &Context, seen: &Observed, claim: &VolumeClaim) -> Result<Entitled, ApiError> {
+/// Looks whether the Pod of a claim is there and, before it is granted, whether it may have the volume. No grant is taken
+/// back, so that nothing else matters after it.
+pub(crate) async fn look(
+    ctx: &Context,
+    seen: &Observed,
+    (of, claim): (&ClaimSeen, &VolumeClaim),
+) -> Result<Entitled, ApiError> {
     let (Some(pod), Some(node)) = (&claim.spec.pod, &claim.spec.node_name) else {
         return Ok(Entitled::No("the claim says neither for which Pod it is nor on which node".into()));
     };
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &pod.namespace);
+    if of.uses().is_some() {
+        let found = get_live(&pods, &pod.name).await?.as_ref().map(PodSeen::of);
+        return Ok(living(pod, found.as_ref()).map_or(Entitled::PodGone, |_| Entitled::Yes));
+    }
     let (found, (volume, bound)) = tokio::try_join!(get_live(&pods, &pod.name), bound(ctx, pod))?;
     let found = Found { pod: found.as_ref().map(PodSeen::of), volume, claim: bound };
     let asked = Asked {
@@ -94,9 +105,10 @@ pub(crate) async fn refuse(ctx: &Context, claim: &VolumeClaim, why: String) -> R
     claims::say(ctx, claim, &Desired::new(Reason::PodNotEntitled, why), |_| {}).await
 }
 
-/// Deletes a claim that has ended, or whose Pod is gone: kubelet's call for it ends.
+/// Deletes a claim that has ended, or whose Pod is gone: kubelet's call for it ends. Not one that was mounted meanwhile:
+/// kubelet may have been told so, and have started what writes there, before it hears that the Pod is to end.
 pub(crate) async fn delete(ctx: &Context, claim: &VolumeClaim) -> Result<bool, ApiError> {
-    ctx.writer.delete_in(&ctx.claims, claim).await?;
+    ctx.writer.delete_as_seen(&ctx.claims, claim).await?;
     tracing::info!(claim = claim.metadata.name, "deleted: its Pod is gone, or it has ended");
     Ok(true)
 }

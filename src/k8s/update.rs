@@ -93,11 +93,31 @@ impl Writer {
     /// Deletes the object with this UID, whatever its version. Its finalizers keep it.
     pub async fn delete_in<K: Written>(&self, cache: &Cache<K>, object: &K) -> Result<(), ApiError> {
         let conditions = Preconditions { uid: object.uid(), resource_version: None };
-        match self.delete(&self.api_of(object), &object.name_any(), conditions).await? {
-            Deleted::Gone => forget(cache, object),
-            Deleted::Marked(marked) => cache.apply(*marked),
-        }
-        Ok(())
+        self.delete_if(cache, object, conditions).await
+    }
+
+    /// Deletes the object if nobody has written it since it was seen. Its finalizers keep it.
+    pub async fn delete_as_seen<K: Written>(&self, cache: &Cache<K>, object: &K) -> Result<(), ApiError> {
+        let conditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+        self.delete_if(cache, object, conditions).await
+    }
+
+    async fn delete_if<K: Written>(
+        &self,
+        cache: &Cache<K>,
+        object: &K,
+        conditions: Preconditions,
+    ) -> Result<(), ApiError> {
+        let api = self.api_of(object);
+        let answer = match self.delete(&api, &object.name_any(), conditions).await {
+            Ok(Deleted::Gone) => {
+                forget(cache, object);
+                return Ok(());
+            }
+            Ok(Deleted::Marked(marked)) => Ok(Some(*marked)),
+            Err(error) => Err(error),
+        };
+        answered(&api, cache, object, answer).await.map(drop)
     }
 
     /// Takes `finalizer` off an object that is being deleted. Returns whether it had it.

@@ -13,11 +13,11 @@ const AT_A_TIME: usize = 16;
 
 /// The first thing that is due about the Pod of a claim.
 pub(super) fn plan(scene: &Scene<'_>) -> Option<LeaderStep> {
-    let waiting = || scene.claims.iter().filter(|claim| waits(claim));
+    let concerned = || scene.claims.iter().filter(|claim| claim.needs_pod());
     let ended = || scene.claims.iter().find_map(end);
-    let told = || waiting().find_map(|claim| told(scene, claim));
-    let import = || waiting().find_map(|claim| import(scene, claim));
-    ended().or_else(told).or_else(import).or_else(|| look(scene, waiting()))
+    let told = || concerned().find_map(|claim| told(scene, claim));
+    let import = || concerned().find_map(|claim| import(scene, claim));
+    ended().or_else(told).or_else(import).or_else(|| look(scene, concerned()))
 }
 
 /// Looks at the first Pod that nobody has looked at.
@@ -27,12 +27,6 @@ fn look<'a>(scene: &Scene<'_>, mut claims: impl Iterator<Item = &'a ClaimSeen>) 
     more.then(|| LeaderStep::Look(Look::Pod { claim: unknown.uid.clone() }))
 }
 
-/// Whether the claim is a Pod's and waits for a grant: for its first one, or since its node gave that back, which has nothing
-/// of the claim then.
-fn waits(claim: &ClaimSeen) -> bool {
-    claim.of_pod && claim.wants_grant()
-}
-
 /// Deletes a claim that has ended. The agent that made it may be gone with its node, and no other one may delete it; for as
 /// long as it is there it uses the volume.
 fn end(claim: &ClaimSeen) -> Option<LeaderStep> {
@@ -40,12 +34,12 @@ fn end(claim: &ClaimSeen) -> Option<LeaderStep> {
     has_ended.then(|| LeaderStep::DeleteClaim { claim: claim.uid.clone() })
 }
 
-/// Ends what nobody waits for, and says what nobody may have.
+/// Ends what nobody waits for, and says what nobody may have. A claim that is granted ends only because its Pod does.
 fn told(scene: &Scene<'_>, claim: &ClaimSeen) -> Option<LeaderStep> {
     let uid = claim.uid.clone();
     match scene.entitled(claim)? {
         Entitled::PodGone => Some(LeaderStep::DeleteClaim { claim: uid }),
-        Entitled::No(_) if claim.not_entitled.is_some() => None,
+        Entitled::No(_) if !claim.wants_grant() || claim.not_entitled.is_some() => None,
         Entitled::No(why) => Some(LeaderStep::RefuseClaim { claim: uid, why: why.clone() }),
         Entitled::Yes => None,
     }
@@ -54,7 +48,8 @@ fn told(scene: &Scene<'_>, claim: &ClaimSeen) -> Option<LeaderStep> {
 /// Makes the Volume of a PersistentVolume when a Pod that may have it asks for it first.
 fn import(scene: &Scene<'_>, claim: &ClaimSeen) -> Option<LeaderStep> {
     let is_missing = scene.volume.is_none() && names::handle_of_import(scene.name).is_some();
-    let may = claim.not_entitled.is_none() && scene.entitled(claim) == Some(&Entitled::Yes);
+    let may =
+        claim.wants_grant() && claim.not_entitled.is_none() && scene.entitled(claim) == Some(&Entitled::Yes);
     (is_missing && may).then(|| LeaderStep::ImportVolume { claim: claim.uid.clone() })
 }
 

@@ -51,7 +51,7 @@ pub struct Scene<'a> {
     pub claims_not_allowed: &'a [(ClaimUid, NotAllowed)],
     /// What is remembered of the Attachments that nobody uses, by UID.
     pub unused: &'a BTreeMap<AttachmentUid, Unused>,
-    /// What live reads found a moment ago about the Pods of waiting claims, by UID of the claim.
+    /// What live reads found a moment ago about the Pods of claims that need one, by UID of the claim.
     pub pods: &'a BTreeMap<ClaimUid, Entitled>,
     /// The name by which kubelets know the driver, if moor keeps this Volume for PersistentVolumes of that name.
     pub kept_as: Option<&'a str>,

@@ -56,7 +56,7 @@ pub enum LeaderStep {
         /// UID of the claim.
         claim: ClaimUid,
     },
-    /// Delete a Pod's claim that has ended, or that waits for a grant and whose Pod is gone.
+    /// Delete a Pod's claim that has ended, or whose Pod is gone before it was mounted.
     DeleteClaim {
         /// UID of the claim.
         claim: ClaimUid,

@@ -25,6 +25,7 @@ pub const CASES: &[Case] = cases![
     plain::how_full_a_volume_is,
     waits::staging_ends_with_the_last_pod,
     waits::a_claim_that_is_deleted_ends_the_call,
+    waits::a_call_ends_with_its_pod,
     waits::giving_up_ends_the_call_that_waits,
     waits::a_stage_beyond_the_deadline_is_repeated_as_it_was,
     waits::no_last_word_while_there_is_a_claim,

@@ -87,6 +87,30 @@ fn granted(state: ClaimState) -> Observed {
     Observed { claims: vec![claim], attachments: vec![on.clone()], locks: vec![on], ..open() }
 }
 
+/// kubelet's call for it would go on until its deadline, and hold up all that kubelet does with the volume.
+#[test]
+fn a_claim_that_is_not_mounted_yet_goes_with_its_pod() {
+    for state in [ClaimState::Pending, ClaimState::Taken] {
+        let observed = granted(state);
+        assert_eq!(asks(&observed, &Looked::default()), look("a"), "{state:?}");
+        let deletes = LeaderStep::DeleteClaim { claim: "a".into() };
+        assert_eq!(step(&observed, &said("a", Entitled::PodGone)), deletes, "{state:?}");
+        // No grant is taken back.
+        for entitled in [Entitled::Yes, Entitled::No("no".into())] {
+            assert_eq!(step(&observed, &said("a", entitled)), LeaderStep::Rest, "{state:?}");
+        }
+    }
+    // Its containers may be at work: kubelet says when they are not.
+    let ready = granted(ClaimState::Ready);
+    assert_eq!(step(&ready, &Looked::default()), LeaderStep::Rest);
+    assert_eq!(step(&ready, &said("a", Entitled::PodGone)), LeaderStep::Rest);
+    let users = Observed {
+        claims: vec![ClaimSeen { of_pod: false, ..granted(ClaimState::Taken).claims[0].clone() }],
+        ..granted(ClaimState::Taken)
+    };
+    assert_eq!(step(&users, &Looked::default()), LeaderStep::Rest);
+}
+
 /// The agent that made it is gone with the node, and no other one may delete it. For as long as it is there it uses the
 /// volume, which could never be deleted.
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use moor::api::AttachmentState;
+use moor::api::{AttachmentState, ClaimState};
 use moor::attachment::loss::{self, Heard, Machine, NodeFacts, NodeNow, Verdict};
 use moor::leader::{CallerNow, LeaderStep, Look, Looked};
 use proptest::prelude::*;
@@ -198,11 +198,13 @@ proptest! {
             }
             LeaderStep::DeleteClaim { claim } => {
                 let deleted = observed.claims.iter().find(|c| c.uid == claim && c.of_pod && !c.deleted).unwrap();
+                let is_mounted = deleted.uses().is_some() && deleted.state == ClaimState::Ready;
                 let gone = looked.pods.get(&claim) == Some(&Entitled::PodGone);
-                prop_assert!(deleted.state.is_final() || (gone && deleted.wants_grant()));
+                prop_assert!(deleted.state.is_final() || (gone && !is_mounted));
             }
             LeaderStep::RefuseClaim { claim, why } => {
                 prop_assert_eq!(looked.pods.get(&claim), Some(&Entitled::No(why)));
+                prop_assert!(observed.claims.iter().any(|c| c.uid == claim && c.wants_grant()));
             }
             LeaderStep::ImportVolume { .. } => prop_assert!(false, "its name is no import's"),
             LeaderStep::MoveHandle(to) => {

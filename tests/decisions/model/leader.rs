@@ -58,8 +58,8 @@ pub enum LeaderDoes {
     /// The claim's node was lost.
     EndClaim(u8, Claim),
     Close(Uid),
-    /// The claim's Pod is gone.
-    DeleteClaim(u8),
+    /// The claim has ended, or its Pod is gone.
+    DeleteClaim(u8, Claim),
     FreeAttachment(Att),
     FreeClaim(u8, Claim),
 }
@@ -143,7 +143,10 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
             let (c, seen) = claim(freed);
             LeaderDoes::FreeClaim(c, seen)
         }
-        LeaderStep::DeleteClaim { claim } => LeaderDoes::DeleteClaim(claim_of(claim)),
+        LeaderStep::DeleteClaim { claim: deleted } => {
+            let (c, seen) = claim(deleted);
+            LeaderDoes::DeleteClaim(c, seen)
+        }
         LeaderStep::CreateAttachment { claim: first, name: lock, node } => {
             create(config, view, name, (claim_of(first), lock, node))
         }
@@ -280,7 +283,11 @@ fn write(config: &Config, state: &mut State, who: Actor, step: LeaderDoes) {
         LeaderDoes::Close(uid) => {
             state.delete_att(who, uid);
         }
-        LeaderDoes::DeleteClaim(c) => state.delete_claim(c),
+        LeaderDoes::DeleteClaim(c, seen) => {
+            if state.claims[usize::from(c)] == Some(seen) {
+                state.delete_claim(c);
+            }
+        }
         LeaderDoes::FreeAttachment(seen) => {
             state.free_att(who, &seen);
         }

@@ -71,6 +71,37 @@ pub(super) async fn a_claim_that_is_deleted_ends_the_call(cluster: Arc<Cluster>)
     gone(&rig, &kubelet, &["pod-a"]).await;
 }
 
+/// Until it does, kubelet does nothing else with the volume on its node. What is mounted is kubelet's to give up: containers
+/// may be at work.
+pub(super) async fn a_call_ends_with_its_pod(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    rig.fake.hold("data", Rpc::ControllerPublishVolume);
+    kubelet.stage("data").await.unwrap();
+    let waiting = tokio::spawn({
+        let kubelet = kubelet.clone();
+        async move { kubelet.publish("pod-a", "data").await }
+    });
+    let called = || (rig.count("data", Rpc::ControllerPublishVolume) > 0).then_some(());
+    cluster.until("the volume is being attached", called, || rig.story("data")).await;
+    rig.remove_pod("pod-a").await;
+    let status = waiting.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Aborted, "{status}");
+    // What kubelet calls next is answered while the driver is at it.
+    kubelet.unmount("pod-a", "data").await;
+    rig.fake.let_go("data", Rpc::ControllerPublishVolume);
+
+    kubelet.mount("pod-b", "data").await;
+    rig.remove_pod("pod-b").await;
+    // Whatever was due about the first claim came before the grant of this one.
+    kubelet.mount("pod-c", "data").await;
+    let claims = rig.pod_claims().await;
+    assert_eq!(claims.len(), 2);
+    assert!(claims.iter().all(|claim| claim.metadata.deletion_timestamp.is_none()));
+    gone(&rig, &kubelet, &["pod-b", "pod-c"]).await;
+}
+
 /// As from a kubelet that was started anew in between.
 pub(super) async fn giving_up_ends_the_call_that_waits(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;

@@ -96,13 +96,14 @@ pub(super) async fn a_claim_goes_with_the_pod_that_it_waits_for(cluster: Arc<Clu
     rig.until_kept_claim_says(&waits, "Held").await;
     rig.remove_pod("waits").await;
     rig.until_kept_claim_gone(&waits).await;
-    // One that was granted is its node's to undo, which hears it from kubelet.
-    rig.remove_pod("web").await;
     let gone = rig.make_pod_beside(&first, "gone", "node-2").await;
     rig.remove_pod("gone").await;
     let never = rig.ask(&gone, |_| {}).await;
     rig.until_kept_claim_gone(&never).await;
     assert!(rig.kept_claim(&holds).is_some_and(|claim| claim.metadata.deletion_timestamp.is_none()));
+    // It is granted and waits for its mount, since no kubelet asks for that.
+    rig.remove_pod("web").await;
+    rig.until_kept_claim_gone(&holds).await;
 }
 
 /// The agent that made it is gone with the node, and with it the sweep that would find that its Pod is gone.
