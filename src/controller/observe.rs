@@ -13,6 +13,7 @@ use super::key::{Place, VolumeKey};
 use super::known::Known;
 use super::linger::Lingering;
 use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};
+use super::pod_looks::PodsSeen;
 use super::unused;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::api::names::{agent_lease_name, handle_of_import};
@@ -24,7 +25,7 @@ use crate::attachment::loss::NodeFacts;
 use crate::attachment::same_node_id::attached_as;
 use crate::attachment::{AttachmentSeen, HandleSeen};
 use crate::claim::observed::{has_room, reaches};
-use crate::claim::{ClaimSeen, Entitled, ForgottenSeen, NodeSeen, VolumeSeen};
+use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
 use crate::heartbeat::Leftovers;
 use crate::k8s::Named;
 use crate::leader::{Looked, Scene};
@@ -75,7 +76,7 @@ pub(crate) struct Observed {
     /// What the Volume and its claims ask for and their namespace may not have.
     pub(crate) refused: Refused,
     /// What was found of the Pods of claims that need one.
-    pub(crate) pods: BTreeMap<ClaimUid, Entitled>,
+    pub(crate) pods: PodsSeen,
     /// The name of the driver at kubelets, if moor keeps the Volume for PersistentVolumes of that name.
     pub(crate) kept_as: Option<String>,
     /// Agents that report a mount of the handle from a node that is gone or off, as far as the caches know.
@@ -144,7 +145,8 @@ impl Observed {
             volume_not_allowed: self.refused.volume.as_ref(),
             claims_not_allowed: &self.refused.claims,
             unused: &self.lingering.unused,
-            pods: &self.pods,
+            pods: &self.pods.known,
+            pods_overdue: &self.pods.overdue,
             kept_as: self.kept_as.as_deref(),
             cautious: self.cautious,
             looked,
@@ -247,7 +249,7 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let nodes = nodes(known, volume.as_deref(), storage, &instances, wanted.as_ref(), &locks);
     Observed {
         lingering: unused::observe(known, key, (&attachments_seen, &claims_seen), &nodes),
-        pods: known.pods.known(&claims_seen, asked),
+        pods: known.pods.seen(&claims_seen, asked),
         cautious: known.caution.is_on(),
         driver_of_calls,
         key: key.clone(),

@@ -37,6 +37,15 @@ impl Found {
     }
 }
 
+/// What is known of the Pods of a Volume's claims, by UID of the claim.
+#[derive(Debug, Default)]
+pub(crate) struct PodsSeen {
+    /// What was found, as far as it is not to be looked at again.
+    pub known: BTreeMap<ClaimUid, Entitled>,
+    /// For how long it has been due to be looked at again.
+    pub overdue: BTreeMap<ClaimUid, Duration>,
+}
+
 impl PodLooks {
     /// Takes in what a look has found.
     pub(crate) fn found(&self, claim: &ClaimSeen, handle_name: Option<&str>, entitled: &Entitled) {
@@ -52,20 +61,19 @@ impl PodLooks {
         all.insert(claim.uid.clone(), Found { entitled, granted, handle_name, pause, again });
     }
 
-    /// What is known of the Pods of these claims, as far as it is not to be looked at again.
-    pub(crate) fn known(
-        &self,
-        claims: &[ClaimSeen],
-        handle_name: Option<&str>,
-    ) -> BTreeMap<ClaimUid, Entitled> {
+    /// What is known of the Pods of these claims.
+    pub(crate) fn seen(&self, claims: &[ClaimSeen], handle_name: Option<&str>) -> PodsSeen {
         let (all, now) = (self.0.lock(), Instant::now());
-        let concerned = claims.iter().filter(|claim| claim.needs_pod());
-        let known = concerned.filter_map(|claim| {
-            let found = all.get(&claim.uid)?;
-            let counts = now < found.again && found.is_about(claim, handle_name);
-            counts.then(|| (claim.uid.clone(), found.entitled.clone()))
-        });
-        known.collect()
+        let mut seen = PodsSeen::default();
+        for claim in claims.iter().filter(|claim| claim.needs_pod()) {
+            let Some(found) = all.get(&claim.uid) else { continue };
+            if now < found.again && found.is_about(claim, handle_name) {
+                seen.known.insert(claim.uid.clone(), found.entitled.clone());
+            } else {
+                seen.overdue.insert(claim.uid.clone(), now.saturating_duration_since(found.again));
+            }
+        }
+        seen
     }
 
     /// When the first of the Pods that these claims need is to be looked at again.
@@ -97,7 +105,7 @@ mod tests {
     }
 
     fn known(looks: &PodLooks, claim: &ClaimSeen, handle_name: Option<&str>) -> Option<Entitled> {
-        looks.known(std::slice::from_ref(claim), handle_name).remove(&claim.uid)
+        looks.seen(std::slice::from_ref(claim), handle_name).known.remove(&claim.uid)
     }
 
     #[tokio::test(start_paused = true)]
@@ -115,6 +123,9 @@ mod tests {
                 assert_eq!(known(&looks, &claim, Some("h")), None, "it is to be looked at again");
             }
             assert_eq!(pauses, [2, 4, 8, 10, 10]);
+            tokio::time::advance(Duration::from_secs(3)).await;
+            let overdue = looks.seen(&claims, Some("h")).overdue;
+            assert_eq!(overdue.get(&claim.uid), Some(&Duration::from_secs(3)));
             assert_eq!(
                 looks.next(&[ClaimSeen { deleted: true, ..claim }]),
                 None,

@@ -1,6 +1,8 @@
 //! The leader's steps about claims that nodes' agents make for Pods: whether the Pod is there and may have the volume, the
 //! Volume that is made of its PersistentVolume, and the end of a claim that nobody else would delete.
 
+use std::cmp::Reverse;
+
 use super::look::Look;
 use super::scene::Scene;
 use super::step::LeaderStep;
@@ -20,11 +22,13 @@ pub(super) fn plan(scene: &Scene<'_>) -> Option<LeaderStep> {
     ended().or_else(told).or_else(import).or_else(|| look(scene, concerned()))
 }
 
-/// Looks at the first Pod that nobody has looked at.
-fn look<'a>(scene: &Scene<'_>, mut claims: impl Iterator<Item = &'a ClaimSeen>) -> Option<LeaderStep> {
-    let unknown = claims.find(|claim| scene.entitled(claim).is_none())?;
+/// Looks at the Pod that nobody has looked at, or that was looked at the longest ago: else the first ones of many would be
+/// due again before the last ones' turn has come.
+fn look<'a>(scene: &Scene<'_>, claims: impl Iterator<Item = &'a ClaimSeen>) -> Option<LeaderStep> {
+    let unknown = claims.filter(|claim| scene.entitled(claim).is_none());
+    let next = unknown.min_by_key(|claim| scene.pods_overdue.get(&claim.uid).copied().map(Reverse))?;
     let more = scene.looked.pods.len() < AT_A_TIME;
-    more.then(|| LeaderStep::Look(Look::Pod { claim: unknown.uid.clone() }))
+    more.then(|| LeaderStep::Look(Look::Pod { claim: next.uid.clone() }))
 }
 
 /// Deletes a claim that has ended. The agent that made it may be gone with its node, and no other one may delete it; for as

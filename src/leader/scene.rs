@@ -1,6 +1,7 @@
 //! What the leader's plan looks at.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::look::{Look, Looked};
 use crate::api::{AttachmentUid, ClaimUid, Volume};
@@ -53,6 +54,8 @@ pub struct Scene<'a> {
     pub unused: &'a BTreeMap<AttachmentUid, Unused>,
     /// What live reads found a moment ago about the Pods of claims that need one, by UID of the claim.
     pub pods: &'a BTreeMap<ClaimUid, Entitled>,
+    /// For how long Pods that were looked at before are due to be looked at again, by UID of the claim.
+    pub pods_overdue: &'a BTreeMap<ClaimUid, Duration>,
     /// The name by which kubelets know the driver, if moor keeps this Volume for PersistentVolumes of that name.
     pub kept_as: Option<&'a str>,
     /// etcd may have been restored (rule R7): what is not in the caches may have been.

@@ -1,6 +1,7 @@
 //! What a leader has observed, owned, so that tests and models can build it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use moor::api::plugin::Balancing;
 use moor::api::{AttachmentUid, ClaimUid, Volume};
@@ -35,6 +36,7 @@ pub struct Observed {
     pub unused: BTreeMap<AttachmentUid, Unused>,
     pub cautious: bool,
     pub pods: BTreeMap<ClaimUid, Entitled>,
+    pub pods_overdue: BTreeMap<ClaimUid, Duration>,
     pub kept_as: Option<&'static str>,
 }
 
@@ -60,6 +62,7 @@ impl Default for Observed {
             unused: BTreeMap::new(),
             cautious: false,
             pods: BTreeMap::new(),
+            pods_overdue: BTreeMap::new(),
             kept_as: None,
         }
     }
@@ -102,6 +105,7 @@ impl Observed {
             unused: &self.unused,
             cautious: self.cautious,
             pods: &self.pods,
+            pods_overdue: &self.pods_overdue,
             kept_as: self.kept_as,
             looked,
         }

@@ -1,5 +1,7 @@
 //! Claims of Pods: what is looked at before anything is done for one.
 
+use std::time::Duration;
+
 use moor::api::conditions::{READY, Reason};
 use moor::api::{AccessMode, ClaimState, ClaimUid, VolumeClaim};
 use moor::claim::{ClaimSeen, Entitled, VolumeSeen};
@@ -172,6 +174,26 @@ fn no_claim_that_lies_switches_the_mode() {
     };
     let refuses = LeaderStep::RefuseClaim { claim: "c16".into(), why: "no".into() };
     assert_eq!((done, looked.pods.len()), (refuses, 17), "the others' turn comes with the next pass");
+}
+
+/// With many claims the first ones are due again before the last ones were looked at.
+#[test]
+fn who_was_looked_at_the_longest_ago_is_looked_at_next() {
+    let claims = ["a", "b", "c", "d"].map(of_pod).to_vec();
+    let seconds = |of: &[(&str, u64)]| {
+        of.iter().map(|(uid, ago)| (ClaimUid::from(*uid), Duration::from_secs(*ago))).collect()
+    };
+    let mut observed = Observed { claims, ..open() };
+    observed.pods_overdue = seconds(&[("a", 1), ("b", 3)]);
+    let mut looked = Looked::default();
+    let mut order = Vec::new();
+    while let LeaderStep::Look(Look::Pod { claim }) = step(&observed, &looked) {
+        order.push(claim.to_string());
+        // Refused before, so that nothing else is due.
+        looked.pods.insert(claim, Entitled::No("no".into()));
+        observed.claims.iter_mut().for_each(|claim| claim.not_entitled = Some("no".into()));
+    }
+    assert_eq!(order, ["c", "d", "b", "a"], "those that nobody has looked at come first");
 }
 
 /// The name says of which VolumeHandle, and only a Pod that may have the volume brings it.
