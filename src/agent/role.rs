@@ -214,14 +214,17 @@ async fn live(
         // No call is started from here on; those in flight may end.
         agent.stopping.store(true, Ordering::Relaxed);
         stop_workers.begin();
-        let drained = async { while workers.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        let drained = async {
+            while workers.join_next().await.is_some() {}
+            agent.asked.are_ended().await;
+        };
+        let clean = tokio::time::timeout(DRAIN, drained).await.is_ok();
+        if !clean {
             tracing::warn!(
                 "calls are still running after {} s; their outcome will be found out",
                 DRAIN.as_secs()
             );
         }
-        let clean = workers.is_empty();
         drop(beside);
         outcome?;
         plugin_instance::report_shutdown(agent).await;

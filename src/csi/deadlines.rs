@@ -21,7 +21,8 @@ pub struct Deadlines {
     pub volume: Duration,
     /// ControllerPublishVolume and ControllerUnpublishVolume. 2 min.
     pub controller_publish: Duration,
-    /// NodeStageVolume, which may have to make a file system, and NodeUnstageVolume. 2 min.
+    /// NodeStageVolume and NodeExpandVolume, which may have to make a file system or enlarge one, and NodeUnstageVolume.
+    /// 2 min.
     pub stage: Duration,
     /// NodePublishVolume and NodeUnpublishVolume. 1 min.
     pub publish: Duration,
@@ -89,7 +90,7 @@ impl Deadlines {
             Rpc::ListVolumes => self.list,
             Rpc::CreateVolume | Rpc::DeleteVolume => self.volume,
             Rpc::ControllerPublishVolume | Rpc::ControllerUnpublishVolume => self.controller_publish,
-            Rpc::NodeStageVolume | Rpc::NodeUnstageVolume => self.stage,
+            Rpc::NodeStageVolume | Rpc::NodeUnstageVolume | Rpc::NodeExpandVolume => self.stage,
             Rpc::NodePublishVolume | Rpc::NodeUnpublishVolume => self.publish,
         }
     }

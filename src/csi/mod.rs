@@ -18,6 +18,7 @@
 //! | Node | NodeGetCapabilities, NodeGetInfo | `Plugin::node_get_capabilities`, `Plugin::node_get_info` |
 //! | | NodeStageVolume, NodeUnstageVolume | `Plugin::node_stage_volume`, `Plugin::node_unstage_volume` |
 //! | | NodePublishVolume, NodeUnpublishVolume | `Plugin::node_publish_volume`, `Plugin::node_unpublish_volume` |
+//! | | NodeGetVolumeStats, NodeExpandVolume | `Plugin::node_get_volume_stats`, `Plugin::node_expand_volume` |
 //!
 //! Nothing that is secret leaves: not by `Debug` (`redact`), not in a trace, not in an error message.
 

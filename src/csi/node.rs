@@ -95,6 +95,25 @@ impl Plugin {
         let scrub = Scrub::of_flags(&BTreeMap::new(), &earlier_flags);
         self.call(&request.volume_id, &scrub, &request).await.map(drop)
     }
+
+    /// NodeExpandVolume (needs EXPAND_VOLUME), with the flags with which it was mounted in its capability. A volume that is as
+    /// large already is success. Returns how large it is now, and 0 if the driver does not say.
+    pub async fn node_expand_volume(&self, request: wire::NodeExpandVolumeRequest) -> Result<i64, CallError> {
+        const RPC: Rpc = Rpc::NodeExpandVolume;
+        sizes::id("volume_id", &request.volume_id)
+            .and_then(|()| sizes::path("volume_path", &request.volume_path))
+            .and_then(|()| sizes::optional_path("staging_target_path", &request.staging_target_path))
+            .and_then(|()| sizes::range(request.capacity_range.as_ref()))
+            .and_then(|()| request.volume_capability.iter().try_for_each(sizes::capability))
+            .and_then(|()| sizes::map("secrets", &request.secrets))
+            .map_err(|error| CallError::argument(RPC, &error))?;
+        let scrub = Scrub::of(&request.secrets, &request.volume_capability);
+        let answer = self.call(&request.volume_id, &scrub, &request).await?;
+        if answer.capacity_bytes < 0 {
+            return Err(CallError::reply(RPC, format!("capacity_bytes is {}", answer.capacity_bytes)));
+        }
+        Ok(answer.capacity_bytes)
+    }
 }
 
 fn node_info(answer: wire::NodeGetInfoResponse) -> Result<wire::NodeGetInfoResponse, CallError> {

@@ -44,7 +44,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 17] = [$(Self::$name),+];
+            pub const ALL: [Self; 18] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -110,6 +110,8 @@ rpcs! {
     NodePublishVolume: Node Change, NodePublishVolumeRequest -> NodePublishVolumeResponse;
     /// Node: inverse of NodePublishVolume.
     NodeUnpublishVolume: Node Inverse, NodeUnpublishVolumeRequest -> NodeUnpublishVolumeResponse;
+    /// Node: have a volume that was made larger be as large where it is used.
+    NodeExpandVolume: Node Change, NodeExpandVolumeRequest -> NodeExpandVolumeResponse;
 }
 
 impl Rpc {

@@ -46,6 +46,7 @@ refuse!(Node:
     node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse,
     node_unstage_volume(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse = "open sesame",
     node_publish_volume(NodePublishVolumeRequest) -> NodePublishVolumeResponse,
+    node_expand_volume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse,
     node_unpublish_volume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse = "open sesame"
 );
 
@@ -101,6 +102,12 @@ async fn the_secrets_of_every_call_reach_the_driver() {
     };
     let remembers =
         wire::NodePublishVolumeRequest { secrets: Secrets::none().into_field(), ..publish.clone() };
+    let expand = wire::NodeExpandVolumeRequest {
+        volume_id: volume_id.clone(),
+        volume_path: at.clone(),
+        secrets: secrets(),
+        ..wire::NodeExpandVolumeRequest::default()
+    };
     let delete = wire::DeleteVolumeRequest { volume_id: volume_id.clone(), secrets: secrets() };
     let volume = volume_id.clone();
     let detach = wire::ControllerUnpublishVolumeRequest { volume_id: volume, node_id, secrets: secrets() };
@@ -125,6 +132,7 @@ async fn the_secrets_of_every_call_reach_the_driver() {
             .node_publish_volume(FollowUp { request: remembers, earlier_flags: remembered() })
             .await
             .unwrap_err(),
+        plugin.node_expand_volume(expand).await.map(drop).unwrap_err(),
         plugin
             .node_unstage_volume(FollowUp { request: unstage, earlier_flags: remembered() })
             .await

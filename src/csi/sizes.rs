@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::proto::csi::v1::VolumeCapability;
 use super::proto::csi::v1::volume_capability::AccessType;
+use super::proto::csi::v1::{CapacityRange, VolumeCapability};
 use super::redact::mount_flags;
 use super::rpc::Rpc;
 
@@ -120,6 +120,16 @@ pub fn capabilities(capabilities: &[VolumeCapability]) -> Result<(), SizeError> 
     capabilities.iter().try_for_each(capability)
 }
 
+/// How large a volume is to be, or nothing (CSI CapacityRange).
+pub fn range(range: Option<&CapacityRange>) -> Result<(), SizeError> {
+    let Some(&CapacityRange { required_bytes, limit_bytes }) = range else { return Ok(()) };
+    refuse_if(required_bytes < 0 || limit_bytes < 0, || "capacity_range has a negative size".to_owned())?;
+    refuse_if(required_bytes == 0 && limit_bytes == 0, || "capacity_range names no size".to_owned())?;
+    refuse_if(limit_bytes > 0 && limit_bytes < required_bytes, || {
+        format!("capacity_range wants at least {required_bytes} bytes and at most {limit_bytes}")
+    })
+}
+
 /// Says of an answer that it is larger than CSI allows. It is kept all the same.
 pub(super) fn tell_of_answer(rpc: Rpc, check: Result<(), SizeError>) {
     if let Err(error) = check {
@@ -213,6 +223,18 @@ mod tests {
         assert_eq!(capability(&with(vec!["f".repeat(2048); 2])), Ok(()));
         assert!(capability(&with(vec!["f".repeat(2049); 2])).is_err());
         assert!(capability(&VolumeCapability::default()).is_err());
+    }
+
+    #[test]
+    fn a_size_that_contradicts_itself_is_refused() {
+        let of = |required_bytes, limit_bytes| range(Some(&CapacityRange { required_bytes, limit_bytes }));
+        assert_eq!(range(None), Ok(()));
+        for (required, limit) in [(1, 0), (1, 1), (0, 1), (i64::MAX, 0)] {
+            assert_eq!(of(required, limit), Ok(()), "{required} to {limit}");
+        }
+        for (required, limit) in [(0, 0), (-1, 0), (0, -1), (2, 1)] {
+            assert!(of(required, limit).is_err(), "{required} to {limit}");
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! kubelet, as far as it calls CSI drivers: finds the sockets in its folder, registers them, and makes the calls of
 //! kubernetes `pkg/volume/csi` with the deadlines, paths and directories that it uses.
 
+mod volumes;
+mod wish;
+
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::fs;
@@ -9,21 +12,20 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::storage::v1::CSIDriver;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Error};
-use moor::api::{Volume, VolumeClaim, VolumeState};
 use moor::csi::proto::csi::v1 as wire;
 use moor::csi::proto::csi::v1::node_client::NodeClient;
-use moor::csi::proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use moor::csi::proto::registration::v1::registration_client::RegistrationClient;
 use moor::csi::proto::registration::v1::{InfoRequest, PluginInfo, RegistrationStatus};
 use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use super::cluster::missing_is_fine;
+pub use wish::Wish;
+
 use super::fake::DRIVER;
-use super::{Cluster, LOOK, NAMESPACE, PATIENCE, Rig, SPACE, volume};
+use super::{Can, Cluster, PATIENCE, Rig, SPACE};
 
 /// kubelet's own deadline for a call (`csiTimeout`).
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -40,6 +42,7 @@ pub struct Kubelet {
     pods: Arc<Mutex<BTreeMap<String, String>>>,
     /// Deadline of its calls.
     timeout: Duration,
+    wish: Wish,
 }
 
 /// Whether kubelet takes a code for the last word, and forgets a volume that was not mounted (`isFinalError`).
@@ -63,6 +66,7 @@ impl Rig {
             directory: self.kubelet_dir(node),
             pods: Arc::default(),
             timeout: TIMEOUT,
+            wish: Wish::default(),
         };
         fs::create_dir_all(kubelet.directory.join("pods")).unwrap();
         let link = || kubelet.link();
@@ -85,69 +89,6 @@ impl Rig {
 
     fn is_registered(&self, node: &str) -> bool {
         self.kubelet_status(node).is_some_and(|status| status.registered)
-    }
-
-    /// Makes a Volume in moor's own namespace, where those of PersistentVolumes are, and waits until it is Ready.
-    pub async fn make_volume_for_pods(&self, key: &str) {
-        let api = self.volumes_for_pods();
-        let mut made: Volume = volume(key);
-        made.metadata.namespace = Some(NAMESPACE.to_owned());
-        api.create(&PostParams::default(), &made).await.unwrap();
-        self.poll(&format!("Volume {key} is Ready"), || async {
-            let state = api.get(key).await.unwrap().status.map(|status| status.state);
-            state == Some(VolumeState::Ready)
-        })
-        .await;
-    }
-
-    /// Waits until no claim of a Pod is left, deletes a Volume of [`Self::make_volume_for_pods`], and waits until nothing
-    /// is left of anything.
-    pub async fn remove_for_pods(&self, key: &str) {
-        self.remove_all_for_pods(&[key]).await;
-    }
-
-    /// As [`Self::remove_for_pods`], of several.
-    pub async fn remove_all_for_pods(&self, keys: &[&str]) {
-        self.until_no_pod_claims().await;
-        // Storage that a PersistentVolume names is not deleted.
-        self.cluster.remove_pods_and_their_volumes().await;
-        let api = self.volumes_for_pods();
-        for key in keys {
-            missing_is_fine(api.delete(key, &DeleteParams::default()).await.map(drop));
-        }
-        let gone = || async {
-            let left = api.list(&ListParams::default()).await.unwrap();
-            left.items.is_empty()
-        };
-        self.poll("the Volumes are gone", gone).await;
-        self.assert_nothing_left().await;
-    }
-
-    /// Waits until no claim of a Pod is left.
-    pub async fn until_no_pod_claims(&self) {
-        self.poll("no claim of a Pod is left", || async { self.pod_claims().await.is_empty() }).await;
-    }
-
-    /// All claims of Pods, read live.
-    pub async fn pod_claims(&self) -> Vec<VolumeClaim> {
-        self.claims_for_pods().list(&ListParams::default()).await.unwrap().items
-    }
-
-    pub fn claims_for_pods(&self) -> Api<VolumeClaim> {
-        Api::namespaced(self.cluster.admin.clone(), NAMESPACE)
-    }
-
-    fn volumes_for_pods(&self) -> Api<Volume> {
-        Api::namespaced(self.cluster.admin.clone(), NAMESPACE)
-    }
-
-    /// Asks until the answer is yes.
-    pub async fn poll<F: Future<Output = bool>>(&self, what: &str, mut is: impl FnMut() -> F) {
-        let end = Instant::now() + PATIENCE;
-        while !is().await {
-            assert!(Instant::now() < end, "never happened: {what}");
-            tokio::time::sleep(LOOK).await;
-        }
     }
 
     /// From now on a process reaches no API server.
@@ -173,6 +114,11 @@ impl Kubelet {
     /// The same, with another deadline of its calls. What waits is answered 5 s before it.
     pub fn within(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
+    }
+
+    /// The same, with Pods that use volumes otherwise.
+    pub fn wishing(&self, wish: Wish) -> Self {
+        Self { wish, ..self.clone() }
     }
 
     async fn connect(&self) -> Result<Channel, Status> {
@@ -217,6 +163,7 @@ impl Kubelet {
                 &format!("pv-{key}"),
                 key,
                 &json!({"driver": DRIVER, "volumeHandle": format!("vol-{key}")}),
+                self.wish.is_block,
             )
             .await;
         let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": key}}]);
@@ -236,13 +183,24 @@ impl Kubelet {
 
     /// Where a Pod has a volume.
     pub fn target(&self, pod: &str, key: &str) -> PathBuf {
+        if self.wish.is_block {
+            return self.devices().join("publish").join(format!("pv-{key}")).join(self.uid(pod));
+        }
         self.pod_dir(pod).join("volumes/kubernetes.io~csi").join(format!("pv-{key}")).join("mount")
     }
 
     /// Where a volume is staged.
     pub fn staging(&self, key: &str) -> PathBuf {
+        if self.wish.is_block {
+            return self.devices().join("staging").join(format!("pv-{key}"));
+        }
         // kubelet has a hash of the handle here.
         self.directory.join("plugins/kubernetes.io/csi").join(DRIVER).join(key).join("globalmount")
+    }
+
+    /// Folder of the raw devices of all Pods.
+    fn devices(&self) -> PathBuf {
+        self.directory.join("plugins/kubernetes.io/csi/volumeDevices")
     }
 
     /// NodeStageVolume.
@@ -251,7 +209,7 @@ impl Kubelet {
         let request = wire::NodeStageVolumeRequest {
             volume_id: format!("vol-{key}"),
             staging_target_path: text(&self.staging(key)),
-            volume_capability: Some(capability()),
+            volume_capability: Some(self.wish.capability()),
             ..Default::default()
         };
         self.node().await?.node_stage_volume(self.request(request)).await.map(drop).map_err(as_kubelets)
@@ -262,13 +220,16 @@ impl Kubelet {
         let uid = self.uid(pod);
         let said =
             [("pod.name", pod), ("pod.namespace", SPACE), ("pod.uid", uid.as_str()), ("ephemeral", "false")];
-        let context = said.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()));
+        let said = said.map(|(key, value)| (key, value.to_owned())).into_iter();
+        let tokens = self.wish.tokens.clone().map(|tokens| ("serviceAccount.tokens", tokens));
+        let context = said.chain(tokens).map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value));
         wire::NodePublishVolumeRequest {
             volume_id: format!("vol-{key}"),
             staging_target_path: text(&self.staging(key)),
             target_path: text(&self.target(pod, key)),
-            volume_capability: Some(capability()),
-            volume_context: context.into(),
+            volume_capability: Some(self.wish.capability()),
+            volume_context: context.collect(),
+            readonly: self.wish.read_only,
             ..Default::default()
         }
     }
@@ -278,6 +239,7 @@ impl Kubelet {
         self.take(pod, key).await;
         let target = self.target(pod, key);
         fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::create_dir_all(self.pod_dir(pod)).unwrap();
         let answer = self.send(self.publication(pod, key)).await;
         if answer.as_ref().is_err_and(|status| is_final(status.code())) {
             remove(&target);
@@ -296,6 +258,10 @@ impl Kubelet {
         let (volume_id, target_path) = (format!("vol-{key}"), text(&target));
         let request = wire::NodeUnpublishVolumeRequest { volume_id, target_path };
         self.node().await?.node_unpublish_volume(self.request(request)).await.map_err(as_kubelets)?;
+        if self.wish.is_block {
+            assert!(!target.exists(), "{} is there", target.display());
+            return Ok(());
+        }
         remove(&target);
         remove(target.parent().unwrap());
         Ok(())
@@ -307,8 +273,35 @@ impl Kubelet {
         let (volume_id, staging_target_path) = (format!("vol-{key}"), text(&staging));
         let request = wire::NodeUnstageVolumeRequest { volume_id, staging_target_path };
         self.node().await?.node_unstage_volume(self.request(request)).await.map_err(as_kubelets)?;
+        if self.wish.is_block {
+            // With all that is in it, whatever it is.
+            fs::remove_dir_all(&staging).unwrap();
+            return Ok(());
+        }
         remove(&staging);
         Ok(())
+    }
+
+    /// NodeExpandVolume: the volume of a Pod is to have so many bytes. Returns how many it has.
+    pub async fn expand(&self, pod: &str, key: &str, bytes: i64) -> Result<i64, Status> {
+        let request = wire::NodeExpandVolumeRequest {
+            volume_id: format!("vol-{key}"),
+            volume_path: text(&self.target(pod, key)),
+            staging_target_path: text(&self.staging(key)),
+            capacity_range: Some(wire::CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
+            volume_capability: Some(self.wish.capability()),
+            ..Default::default()
+        };
+        let answer = self.node().await?.node_expand_volume(self.request(request)).await;
+        answer.map(|answer| answer.into_inner().capacity_bytes).map_err(as_kubelets)
+    }
+
+    /// What the driver can do on the node.
+    pub async fn capabilities(&self) -> Vec<Can> {
+        let request = self.request(wire::NodeGetCapabilitiesRequest {});
+        let answer = self.node().await.unwrap().node_get_capabilities(request).await.unwrap().into_inner();
+        let kinds = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
+        kinds.map(|wire::node_service_capability::Type::Rpc(rpc)| rpc.r#type()).collect()
     }
 
     /// NodeGetVolumeStats.
@@ -375,13 +368,6 @@ fn remove(path: &Path) {
     match fs::remove_dir(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{}: {error}", path.display()),
         Ok(()) | Err(_) => {}
-    }
-}
-
-fn capability() -> wire::VolumeCapability {
-    wire::VolumeCapability {
-        access_type: Some(AccessType::Mount(MountVolume::default())),
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeMultiWriter.into() }),
     }
 }
 

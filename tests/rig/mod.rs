@@ -58,7 +58,8 @@ pub use fake::{Fake, Fault};
 pub use gate::{Gate, Point, Side};
 pub use harness::{Case, is_whole, main, say};
 pub use journal::{Call, Entry, Event, Journal, Outcome, Write};
-pub use kubelet::{Kubelet, is_final};
+pub use kubelet::{Kubelet, Wish, is_final};
+pub use moor::csi::proto::csi::v1::node_service_capability::rpc::Type as Can;
 pub use namespaces::{DriverIn, Parted, lay_cover};
 pub use objects::{condition, registered, volume, volume_claim};
 use process::Moor;
@@ -91,6 +92,8 @@ pub struct Options {
     pub attach: bool,
     /// The driver says where its nodes are, each in a zone of its name, and makes a volume in the first that is asked for.
     pub topology: bool,
+    /// What the driver can do on nodes beside staging.
+    pub can: Vec<Can>,
 }
 
 impl Default for Options {
@@ -105,6 +108,7 @@ impl Default for Options {
             linger: 0,
             attach: true,
             topology: false,
+            can: Vec::new(),
         }
     }
 }

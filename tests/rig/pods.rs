@@ -13,15 +13,19 @@ fn object<K: serde::de::DeserializeOwned>(object: Value) -> K {
 
 impl Cluster {
     /// As [`Self::bind`], unless both are there.
-    pub async fn bind_once(&self, volume: &str, claim: &str, csi: &Value) {
+    pub async fn bind_once(&self, volume: &str, claim: &str, csi: &Value, is_block: bool) {
         let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
         if volumes.get_opt(volume).await.unwrap().is_none() {
-            self.bind(volume, claim, csi).await;
+            self.bind_as(volume, claim, csi, if is_block { "Block" } else { "Filesystem" }).await;
         }
     }
 
     /// Makes a PersistentVolume and a PersistentVolumeClaim that are bound to each other.
     pub async fn bind(&self, volume: &str, claim: &str, csi: &Value) {
+        self.bind_as(volume, claim, csi, "Filesystem").await;
+    }
+
+    async fn bind_as(&self, volume: &str, claim: &str, csi: &Value, mode: &str) {
         let admin = &self.admin;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(admin.clone(), SPACE);
         let (modes, size) = (json!(["ReadWriteOnce"]), json!({"storage": "1Mi"}));
@@ -31,7 +35,7 @@ impl Cluster {
                 &object(json!({
                     "metadata": {"name": claim},
                     "spec": {
-                        "accessModes": modes, "volumeName": volume, "storageClassName": "",
+                        "accessModes": modes, "volumeName": volume, "storageClassName": "", "volumeMode": mode,
                         "resources": {"requests": size},
                     },
                 })),
@@ -41,16 +45,20 @@ impl Cluster {
         let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
         claims.patch_status(claim, &PatchParams::default(), &bound).await.unwrap();
         let to = json!({"namespace": SPACE, "name": claim, "uid": made.metadata.uid});
-        self.make_persistent_volume(volume, csi, &to).await;
+        self.make_persistent_volume_as(volume, csi, &to, mode).await;
     }
 
     /// Makes a PersistentVolume that is bound to what `to` says.
     pub async fn make_persistent_volume(&self, name: &str, csi: &Value, to: &Value) {
+        self.make_persistent_volume_as(name, csi, to, "Filesystem").await;
+    }
+
+    async fn make_persistent_volume_as(&self, name: &str, csi: &Value, to: &Value, mode: &str) {
         let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
         let made = object(json!({
             "metadata": {"name": name},
             "spec": {
-                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "csi": csi, "claimRef": to,
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "csi": csi, "claimRef": to, "volumeMode": mode,
                 "persistentVolumeReclaimPolicy": "Retain",
             },
         }));

@@ -3,6 +3,7 @@
 mod away;
 mod crashes;
 mod forged;
+mod larger;
 mod left;
 mod plain;
 mod waits;
@@ -29,6 +30,10 @@ pub const CASES: &[Case] = cases![
     waits::giving_up_ends_the_call_that_waits,
     waits::a_stage_beyond_the_deadline_is_repeated_as_it_was,
     waits::no_last_word_while_there_is_a_claim,
+    larger::a_volume_grows_for_the_pods_that_have_it,
+    larger::nothing_is_enlarged_beside_another_call,
+    larger::what_the_driver_says_of_a_larger_volume_reaches_kubelet,
+    larger::a_driver_that_cannot_is_not_asked,
     away::a_pod_leaves_while_the_api_server_is_away,
     left::a_mount_in_no_record_is_unmounted_by_its_driver,
     left::what_kubelet_has_forgotten_is_swept,

@@ -131,6 +131,31 @@ pub fn node_publish(
     FollowUp { request, earlier_flags: fixed.mount_options.mount_flags.clone() }
 }
 
+/// NodeExpandVolume for a volume that is published at `target`. The driver hears of the volume's use what it heard when it
+/// was staged.
+#[must_use]
+pub fn node_expand(
+    attachment: &Attachment,
+    staging: &HostPath,
+    target: &HostPath,
+    range: Option<wire::CapacityRange>,
+    secrets: Secrets,
+) -> wire::NodeExpandVolumeRequest {
+    wire::NodeExpandVolumeRequest {
+        volume_id: attachment.spec.volume_handle.clone(),
+        volume_path: target.seen_by_plugin(),
+        capacity_range: range,
+        // Empty if the driver does not stage.
+        staging_target_path: if attachment.spec.fixed.stage {
+            staging.seen_by_plugin()
+        } else {
+            String::new()
+        },
+        volume_capability: Some(shared_capability(attachment)),
+        secrets: secrets.into_field(),
+    }
+}
+
 /// The mount flags of the calls that an undo undoes, which the driver may repeat in its error. They are in no record, so
 /// they are known only while the objects are there.
 #[must_use]

@@ -282,7 +282,8 @@ fn reason(rpc: Rpc) -> Reason {
         | Rpc::ListVolumes
         | Rpc::NodeGetCapabilities
         | Rpc::NodeGetInfo
-        | Rpc::NodeGetVolumeStats => Reason::CallFailed,
+        | Rpc::NodeGetVolumeStats
+        | Rpc::NodeExpandVolume => Reason::CallFailed,
     }
 }
 

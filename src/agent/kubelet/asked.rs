@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::{Notify, OwnedMutexGuard, RwLock, RwLockReadGuard};
 
 use super::super::host::paths::HostPath;
 use crate::api::ClaimUid;
@@ -26,6 +26,8 @@ pub(crate) struct Asked {
     turns: Turns,
     /// Of calls to the driver for one volume, by name of the VolumeHandle.
     lanes: Turns,
+    /// Shared by the calls to the driver that no worker makes.
+    beside: RwLock<()>,
 }
 
 /// One at a time, by name.
@@ -108,6 +110,16 @@ impl Asked {
     /// The right to call the driver for a volume: of its worker, for a pass, or of one who undoes what no record speaks of.
     pub async fn lane(&self, handle: &str) -> OwnedMutexGuard<()> {
         self.lanes.of(handle).await
+    }
+
+    /// Held for as long as a call to the driver may run that no worker makes.
+    pub async fn beside(&self) -> RwLockReadGuard<'_, ()> {
+        self.beside.read().await
+    }
+
+    /// Waits until no call to the driver runs that no worker makes.
+    pub async fn are_ended(&self) {
+        drop(self.beside.write().await);
     }
 
     /// Puts a call in flight.

@@ -3,7 +3,9 @@
 pub(crate) mod answer;
 pub(crate) mod asked;
 pub(crate) mod driver;
+mod expand;
 mod facts;
+mod mounted;
 mod publish;
 mod registration;
 pub(crate) mod releases;

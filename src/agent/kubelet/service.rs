@@ -18,7 +18,8 @@ use crate::csi::{Secrets, sizes};
 /// full a file system is.
 const OURS: [NodeCapability; 2] = [NodeCapability::SingleNodeMultiWriter, NodeCapability::GetVolumeStats];
 /// What is served where the driver has it.
-const PASSED_ON: [NodeCapability; 2] = [NodeCapability::StageUnstageVolume, NodeCapability::VolumeMountGroup];
+const PASSED_ON: [NodeCapability; 3] =
+    [NodeCapability::StageUnstageVolume, NodeCapability::VolumeMountGroup, NodeCapability::ExpandVolume];
 
 /// The deadline that kubelet sent with its call (gRPC over HTTP/2, `grpc-timeout`).
 fn timeout<T>(request: &Request<T>) -> Option<Duration> {
@@ -113,6 +114,14 @@ impl Node for Driver {
         request: Request<wire::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<wire::NodeGetVolumeStatsResponse>, Status> {
         self.stats(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<wire::NodeExpandVolumeRequest>,
+    ) -> Result<Response<wire::NodeExpandVolumeResponse>, Status> {
+        let by = answer_by(timeout(&request));
+        self.expand(request.into_inner(), by).await.map(Response::new)
     }
 
     async fn node_get_capabilities(

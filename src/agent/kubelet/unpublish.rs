@@ -153,6 +153,7 @@ impl Driver {
     {
         let again = |why: String| Unanswered::Again(why);
         let agent = &*self.agent;
+        let _beside = agent.asked.beside().await;
         let word = Word::Term(agent.renewal.term());
         let due = Due { agent, rpc, driver: &self.name, key: Parked::Node(handle.to_owned()), word };
         let _turn = due.turn().await.map_err(|error| again(error.to_string()))?;

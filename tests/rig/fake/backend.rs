@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 use tonic::Status;
 
-use super::super::Options;
+use super::super::{Can, Options};
 
 /// A volume. Arguments are kept as they were sent: CSI wants a repeated call to be the same one.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +54,8 @@ pub struct Backend {
     pub attach: bool,
     /// Its nodes are in zones.
     pub(super) topology: bool,
+    /// What it can do on nodes beside staging.
+    pub(super) can: Vec<Can>,
     /// Zones that have no room.
     pub full: BTreeSet<String>,
     /// By key.
@@ -84,6 +86,7 @@ impl Backend {
             max_volumes: options.max_volumes,
             attach: options.attach,
             topology: options.topology,
+            can: options.can.clone(),
             full: BTreeSet::new(),
             volumes: BTreeMap::new(),
             violations: Vec::new(),
@@ -149,7 +152,7 @@ impl Backend {
         self.violations.push((key.to_owned(), what));
     }
 
-    fn forbidden(&mut self, key: &str, what: String) -> Status {
+    pub(super) fn forbidden(&mut self, key: &str, what: String) -> Status {
         self.violation(key, what.clone());
         Status::failed_precondition(what)
     }

@@ -56,11 +56,14 @@ pub(super) fn controller_capabilities(attach: bool) -> wire::ControllerGetCapabi
     wire::ControllerGetCapabilitiesResponse { capabilities: offered.into_iter().map(capability).collect() }
 }
 
-pub(super) fn node_capabilities() -> wire::NodeGetCapabilitiesResponse {
+pub(super) fn node_capabilities(
+    more: &[wire::node_service_capability::rpc::Type],
+) -> wire::NodeGetCapabilitiesResponse {
     use wire::node_service_capability::{Rpc, Type, rpc};
     let offered = [rpc::Type::StageUnstageVolume, rpc::Type::SingleNodeMultiWriter];
+    let offered = offered.into_iter().chain(more.iter().copied());
     let capability = |offered: rpc::Type| wire::NodeServiceCapability {
         r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),
     };
-    wire::NodeGetCapabilitiesResponse { capabilities: offered.map(capability).into() }
+    wire::NodeGetCapabilitiesResponse { capabilities: offered.map(capability).collect() }
 }

@@ -285,7 +285,8 @@ impl Place {
             Rpc::NodeStageVolume
             | Rpc::NodeUnstageVolume
             | Rpc::NodePublishVolume
-            | Rpc::NodeUnpublishVolume => format!("{key} on {}", self.node),
+            | Rpc::NodeUnpublishVolume
+            | Rpc::NodeExpandVolume => format!("{key} on {}", self.node),
             _ => key.to_owned(),
         }
     }

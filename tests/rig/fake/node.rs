@@ -8,6 +8,7 @@ use moor::csi::proto::csi::v1::node_server::Node;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
+use super::backend::Backend;
 use super::identity::node_capabilities;
 use super::{About, Place, ZONE, key_of};
 
@@ -19,7 +20,7 @@ impl Node for Place {
         &self,
         _: Request<wire::NodeGetCapabilitiesRequest>,
     ) -> Answer<wire::NodeGetCapabilitiesResponse> {
-        Ok(Response::new(node_capabilities()))
+        Ok(Response::new(node_capabilities(&self.fake.backend().can)))
     }
 
     async fn node_get_info(&self, _: Request<wire::NodeGetInfoRequest>) -> Answer<wire::NodeGetInfoResponse> {
@@ -68,11 +69,15 @@ impl Node for Place {
         let key = key_of(&request.volume_id);
         let arguments = request.encode_to_vec();
         let about = About { rpc: Rpc::NodePublishVolume, key: key.clone(), arguments };
-        self.answer(about, |backend, node, arguments| {
+        // Of a call that is repeated the tokens alone may be others.
+        let mut lasting = request.clone();
+        lasting.volume_context.retain(|name, _| !name.ends_with("serviceAccount.tokens"));
+        let lasting = lasting.encode_to_vec();
+        self.answer(about, |backend, node, _| {
             backend.slot(&key, node, "NodePublishVolume", &request.publish_context)?;
             let (staging, target) =
                 (Path::new(&request.staging_target_path), Path::new(&request.target_path));
-            backend.publish(&key, node, staging, target, request.readonly, arguments)?;
+            backend.publish(&key, node, staging, target, request.readonly, &lasting)?;
             Ok(wire::NodePublishVolumeResponse {})
         })
         .await
@@ -91,5 +96,34 @@ impl Node for Place {
             Ok(wire::NodeUnpublishVolumeResponse {})
         })
         .await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<wire::NodeExpandVolumeRequest>,
+    ) -> Answer<wire::NodeExpandVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::NodeExpandVolume, key: key.clone(), arguments };
+        self.answer(about, |backend, node, _| {
+            let (staging, path) = (Path::new(&request.staging_target_path), Path::new(&request.volume_path));
+            backend.expand(&key, node, staging, path)?;
+            let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+            Ok(wire::NodeExpandVolumeResponse { capacity_bytes })
+        })
+        .await
+    }
+}
+
+impl Backend {
+    /// The volume is to be larger where it is used.
+    fn expand(&mut self, key: &str, node: &str, staging: &Path, path: &Path) -> Result<(), Status> {
+        let volume = self.known(key)?;
+        let is_staged = volume.staged.get(node).is_some_and(|(staged, _)| staged == staging);
+        if is_staged && volume.published.contains_key(&(node.to_owned(), path.to_owned())) {
+            return Ok(());
+        }
+        Err(self.forbidden(key, format!("NodeExpandVolume of {key} on {node} at paths where it is not")))
     }
 }

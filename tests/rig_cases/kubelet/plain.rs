@@ -52,7 +52,7 @@ pub(super) async fn two_pods_on_one_node_share_what_is_staged(cluster: Arc<Clust
 }
 
 /// What an agent does for a Pod: reports about drivers, its Lease and Events have a time of their own.
-fn is_work(entry: &Entry) -> bool {
+pub(super) fn is_work(entry: &Entry) -> bool {
     let apart = ["leases", "plugininstances", "events"];
     entry.actor == NODE && entry.write().is_none_or(|write| !apart.contains(&write.kind.as_str()))
 }
