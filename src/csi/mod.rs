@@ -54,5 +54,6 @@ pub(crate) use dial::{Dial, Ended};
 pub(crate) use error::{CallError, Origin};
 pub(crate) use inventory::Validation;
 pub use meaning::{Meaning, meaning};
+pub(crate) use node::TOKENS;
 pub use rpc::{Rpc, Service};
 pub(crate) use secrets::{FollowUp, Secrets};

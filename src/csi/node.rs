@@ -12,6 +12,9 @@ use super::rpc::Rpc;
 use super::secrets::FollowUp;
 use super::sizes;
 
+/// Where kubelet has the tokens of a Pod's service account in a volume's context.
+pub(crate) const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
+
 impl Plugin {
     /// NodeGetCapabilities. Unknown ones are left out.
     pub async fn node_get_capabilities(&self) -> Result<BTreeSet<NodeCapability>, CallError> {
@@ -79,7 +82,9 @@ impl Plugin {
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::NodePublishVolume, &error))?;
         let own = request.volume_capability.iter().flat_map(mount_flags);
-        let scrub = Scrub::of_flags(&request.secrets, own.chain(&earlier_flags));
+        let mut secrets = request.secrets.clone();
+        secrets.extend(request.volume_context.get_key_value(TOKENS).map(|(k, v)| (k.clone(), v.clone())));
+        let scrub = Scrub::of_flags(&secrets, own.chain(&earlier_flags));
         self.call(&request.volume_id, &scrub, &request).await.map(drop)
     }
 

@@ -102,6 +102,11 @@ async fn the_secrets_of_every_call_reach_the_driver() {
     };
     let remembers =
         wire::NodePublishVolumeRequest { secrets: Secrets::none().into_field(), ..publish.clone() };
+    let tokens = r#"{"audience":{"token":"open sesame","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
+    let with_tokens = wire::NodePublishVolumeRequest {
+        volume_context: BTreeMap::from([(TOKENS.to_owned(), tokens.to_owned())]),
+        ..remembers.clone()
+    };
     let expand = wire::NodeExpandVolumeRequest {
         volume_id: volume_id.clone(),
         volume_path: at.clone(),
@@ -130,6 +135,10 @@ async fn the_secrets_of_every_call_reach_the_driver() {
             .unwrap_err(),
         plugin
             .node_publish_volume(FollowUp { request: remembers, earlier_flags: remembered() })
+            .await
+            .unwrap_err(),
+        plugin
+            .node_publish_volume(FollowUp { request: with_tokens, earlier_flags: vec![] })
             .await
             .unwrap_err(),
         plugin.node_expand_volume(expand).await.map(drop).unwrap_err(),

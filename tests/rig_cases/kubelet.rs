@@ -6,6 +6,7 @@ mod forged;
 mod larger;
 mod left;
 mod plain;
+mod tokens;
 mod waits;
 
 use crate::cases;
@@ -34,6 +35,7 @@ pub const CASES: &[Case] = cases![
     larger::nothing_is_enlarged_beside_another_call,
     larger::what_the_driver_says_of_a_larger_volume_reaches_kubelet,
     larger::a_driver_that_cannot_is_not_asked,
+    tokens::new_tokens_reach_the_driver_and_nothing_else,
     away::a_pod_leaves_while_the_api_server_is_away,
     left::a_mount_in_no_record_is_unmounted_by_its_driver,
     left::what_kubelet_has_forgotten_is_swept,

@@ -13,7 +13,7 @@ use crate::api::claim::{ClaimMountOptions, PodUse, VolumeClaimSpec};
 use crate::api::lock::{self, DriverVolume};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::volume_capability::{AccessType, access_mode::Mode};
-use crate::csi::{Service, sizes};
+use crate::csi::{Service, TOKENS, sizes};
 
 /// What kubelet puts before everything that it says of the Pod, in the volume's context.
 const OF_KUBELET: &str = "csi.storage.k8s.io/";
@@ -128,7 +128,7 @@ impl Driver {
         };
         let plugin = self.agent.caches.plugin_of(&self.name);
         let passes_pod_info = plugin.is_some_and(|plugin| plugin.spec.kubernetes.pass_pod_info);
-        let is_passed = |key: &str| passes_pod_info || key.ends_with("serviceAccount.tokens");
+        let is_passed = |key: &str| passes_pod_info || key == TOKENS;
         let of_kubelet = request.volume_context.iter().filter(|(key, _)| key.starts_with(OF_KUBELET));
         let context = of_kubelet.filter(|(key, _)| is_passed(key));
         let context = context.map(|(key, value)| (key.clone(), value.clone())).collect();

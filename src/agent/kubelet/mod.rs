@@ -9,6 +9,7 @@ mod mounted;
 mod publish;
 mod registration;
 pub(crate) mod releases;
+mod republish;
 pub(crate) mod serve;
 pub(crate) mod served;
 mod service;

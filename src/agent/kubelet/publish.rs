@@ -48,7 +48,7 @@ impl Driver {
         let turn = timeout_at(by, asked.turn(&wish.claim_name)).await;
         let _turn = turn.map_err(|_| Unanswered::Again("another call for this target is running".into()))?;
         if self.is_published(&wish).await {
-            return Ok(());
+            return self.publish_anew(&wish, request, by).await;
         }
         if !self.agent.may_call() {
             let node = &self.agent.node_name;
