@@ -8,6 +8,7 @@ mod left;
 mod plain;
 mod tokens;
 mod waits;
+mod wishes;
 
 use crate::cases;
 use crate::rig::Case;
@@ -31,6 +32,9 @@ pub const CASES: &[Case] = cases![
     waits::giving_up_ends_the_call_that_waits,
     waits::a_stage_beyond_the_deadline_is_repeated_as_it_was,
     waits::no_last_word_while_there_is_a_claim,
+    wishes::group_and_selinux_context_reach_both_calls,
+    wishes::a_pod_that_only_reads_cannot_write,
+    wishes::a_raw_device_for_two_pods,
     larger::a_volume_grows_for_the_pods_that_have_it,
     larger::nothing_is_enlarged_beside_another_call,
     larger::what_the_driver_says_of_a_larger_volume_reaches_kubelet,
