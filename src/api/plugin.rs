@@ -169,6 +169,10 @@ pub struct PluginStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// Annotation of a Plugin whose volumes are served to Pods no longer because moor is uninstalled: since when. The next
+/// installation takes it off.
+pub const WITHDRAWN: &str = "moor.dev/withdrawn";
+
 impl Plugin {
     /// The driver name that instances must report.
     #[must_use]
@@ -180,8 +184,14 @@ impl Plugin {
     #[must_use]
     pub fn kubelet_name(&self) -> Option<&str> {
         let kubernetes = &self.spec.kubernetes;
-        let served = kubernetes.enabled && self.spec.roles != Roles::Controller;
+        let served = kubernetes.enabled && self.spec.roles != Roles::Controller && self.withdrawn().is_none();
         served.then(|| kubernetes.driver_name.as_deref().unwrap_or_else(|| self.driver_name()))
+    }
+
+    /// When Pods' service was withdrawn because moor is uninstalled, as it is written.
+    #[must_use]
+    pub fn withdrawn(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(WITHDRAWN).map(String::as_str)
     }
 
     /// What orders Plugins by age. Of several with one driver name the oldest has the driver: a younger one that takes the

@@ -350,11 +350,14 @@ words! {
             /// spec.kubernetes.enabled is false, or spec.roles leaves out the Node service: Pods' volumes of the driver are
             /// not moor's.
             PodsNotServed = "NotServed",
+            /// The same, and Pods have volumes of the driver still: for them it is served on, and for no others. The message
+            /// names them. Or moor is being uninstalled.
+            PodsStillServed = "StillServed",
             /// An older Plugin has the driver, or the name by which kubelets would know it. Delete one of the two, or change
             /// spec.kubernetes.driverName.
             PodsServedByOther = "DuplicateDriver",
-            /// The CSIDriver object of the driver's name was not made by moor: another installation of the driver has it.
-            /// Pods get none of moor's volumes under this name. The message has the commands that end it.
+            /// The CSIDriver object of the driver's name was not made by moor: another installation of the driver has it. Or
+            /// the API server does not take moor's. Pods get none of moor's volumes under this name. The message has the commands that end it.
             CSIDriverConflict,
             /// A kubelet has another socket under the driver's name. End the driver's registrar on the nodes that the
             /// message names.

@@ -3,26 +3,36 @@
 //! Without agents nothing is unmounted any more: Pods would keep their volumes, and nobody could delete a
 //! claim. So uninstalling stops here while claims are granted. What they have just left is still attached for a while
 //! (ADR 27), and without the controller would stay so: that is waited for.
+//!
+//! Then kubelets are made to forget the drivers: the controller removes the CSIDriver objects that it has made, and the agents
+//! their registrations, while both are there to do it.
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::json;
 use thiserror::Error;
 
 use super::PreDeleteArgs;
 use crate::{
-    api::{Attachment, VolumeClaim, conditions::first_few},
+    api::{Attachment, Plugin, PluginInstance, VolumeClaim, conditions::first_few, plugin::WITHDRAWN},
     k8s::{
         ApiError,
         read::{Readable, list_live},
     },
+    plugin::{csi_driver::is_ours, withdrawal},
 };
 
 /// How many claims are named.
 const NAMED: usize = 10;
 
 /// How often it is looked again whether volumes are still attached, and the time between: less than the hook may take.
-const LOOKS: usize = 60;
+const LOOKS: usize = 50;
+/// The same for what is served to kubelets.
+const FAREWELL_LOOKS: usize = 50;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why the chart must not be uninstalled.
@@ -37,17 +47,101 @@ pub enum PreDeleteError {
     /// Some claims are granted.
     #[error("{0}")]
     Granted(String),
+    /// A Plugin could not be changed.
+    #[error("cannot have kubelets forget the driver of Plugin {0}: {1}")]
+    Withdraw(String, #[source] kube::Error),
 }
 
 /// Returns what is to be printed if the chart may be uninstalled.
 pub async fn run(client: Client, args: &PreDeleteArgs) -> Result<String, PreDeleteError> {
+    let judged = settled(&client, args).await?;
+    if args.keep_mounts {
+        return Ok(judged);
+    }
+    let withdrawn = withdraw(&client).await?;
+    let left = farewell(&client).await;
+    // A Pod may have come in between.
+    match (look(&client, args).await, left) {
+        (Ok(judged), Ok(None)) => Ok(judged),
+        (Ok(judged), Ok(Some(left))) => Ok(format!("{judged}; {left}")),
+        (Err(error), _) | (Ok(_), Err(error)) => {
+            for name in withdrawn {
+                annotate(&client, &name, None).await?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Waits until nothing is in the way, or somebody has to do something about it.
+async fn settled(client: &Client, args: &PreDeleteArgs) -> Result<String, PreDeleteError> {
     for _ in 1..LOOKS {
-        match look(&client, args).await {
+        match look(client, args).await {
             Err(PreDeleteError::Attached(_)) => tokio::time::sleep(PAUSE).await,
             judged => return judged,
         }
     }
-    look(&client, args).await
+    look(client, args).await
+}
+
+/// Has all Plugins serve Pods no longer. Returns the names of those that did.
+async fn withdraw(client: &Client) -> Result<Vec<String>, PreDeleteError> {
+    let now = Timestamp::now();
+    let mut withdrawn = Vec::new();
+    for plugin in list::<Plugin>(client).await? {
+        if withdrawal::withdrawn(&plugin, now).is_some() {
+            annotate(client, &plugin.name_any(), Some(&now.to_string())).await?;
+            withdrawn.push(plugin.name_any());
+        }
+    }
+    Ok(withdrawn)
+}
+
+async fn annotate(client: &Client, plugin: &str, since: Option<&str>) -> Result<(), PreDeleteError> {
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { WITHDRAWN: since } } }));
+    let done = Api::<Plugin>::all(client.clone()).patch(plugin, &PatchParams::default(), &patch).await;
+    done.map(drop).map_err(|error| PreDeleteError::Withdraw(plugin.to_owned(), error))
+}
+
+/// Waits until kubelets know of no driver of moor's any more. Returns what is left after a while, as on a node that is off.
+async fn farewell(client: &Client) -> Result<Option<String>, PreDeleteError> {
+    let mut left = still_known(client).await?;
+    for _ in 1..FAREWELL_LOOKS {
+        if left.is_none() {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+        left = still_known(client).await?;
+    }
+    Ok(left)
+}
+
+async fn still_known(client: &Client) -> Result<Option<String>, PreDeleteError> {
+    let drivers: Vec<CSIDriver> = list(client).await?;
+    let instances: Vec<PluginInstance> = list(client).await?;
+    Ok(left_behind(&drivers, &instances))
+}
+
+/// What stays when moor goes now, and how it is removed.
+fn left_behind(drivers: &[CSIDriver], instances: &[PluginInstance]) -> Option<String> {
+    let drivers: Vec<_> =
+        drivers.iter().filter(|driver| is_ours(driver)).map(ResourceExt::name_any).collect();
+    let links: Vec<_> = instances.iter().filter_map(link).collect();
+    let mut parts = Vec::new();
+    if !drivers.is_empty() {
+        parts.push(format!("`kubectl delete csidriver {}`", drivers.join(" ")));
+    }
+    if !links.is_empty() {
+        parts.push(format!("remove from kubelet's folder {}", first_few(links, NAMED)));
+    }
+    (!parts.is_empty()).then(|| format!("this is left, and kubelets go by it: {}", parts.join("; ")))
+}
+
+/// Where a node's kubelet finds the driver.
+fn link(instance: &PluginInstance) -> Option<String> {
+    let kubelet = instance.status.as_ref()?.kubelet.as_ref()?;
+    let (name, node) = (&kubelet.driver_name, &instance.spec.node_name);
+    Some(format!("plugins_registry/moor@{name}.sock on node {node}"))
 }
 
 async fn look(client: &Client, args: &PreDeleteArgs) -> Result<String, PreDeleteError> {
@@ -90,7 +184,7 @@ fn judge(
         return Ok(format!("{message}; their volumes stay mounted"));
     }
     message.push_str(
-        "; delete them and uninstall again, or leave them mounted for a reinstall with \
+        "; delete them, or the Pods, and uninstall again, or leave them mounted for a reinstall with \
          `helm uninstall --no-hooks` (Helm now believes that it is uninstalling: to go on using the release, \
          `helm rollback` it to its last revision)",
     );
@@ -116,14 +210,21 @@ fn attached(attachments: &[Attachment], keep_mounts: bool) -> Result<String, Pre
 }
 
 fn place(claim: &VolumeClaim) -> Option<String> {
-    let assignment = claim.spec.assignment.as_ref()?;
     let namespace = claim.namespace().unwrap_or_default();
+    if let Some(pod) = &claim.spec.pod {
+        // Also one that waits: kubelet waits with it, and would for ever.
+        let node = claim.spec.node_name.as_deref().unwrap_or_default();
+        let (space, name, volume) = (&pod.namespace, &pod.name, &pod.persistent_volume);
+        return Some(format!("that of Pod {space}/{name} for PersistentVolume {volume} on node {node}"));
+    }
+    let assignment = claim.spec.assignment.as_ref()?;
     Some(format!("{namespace}/{} on node {}", claim.name_any(), assignment.node_name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::instance::{KubeletStatus, PluginInstanceSpec};
     use crate::api::{VolumeClaimSpec, claim::Assignment};
 
     fn claim(name: &str, node: Option<&str>) -> VolumeClaim {
@@ -148,7 +249,9 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("shop/c09 on node n1 and 2 more; delete them and uninstall again, or leave"),
+            text.contains(
+                "shop/c09 on node n1 and 2 more; delete them, or the Pods, and uninstall again, or leave"
+            ),
             "{text}"
         );
     }
@@ -168,5 +271,38 @@ mod tests {
     fn mounts_may_be_kept_on_purpose() {
         let text = judge(&[claim("a", Some("n1")), claim("b", None)], &[], true).unwrap();
         assert_eq!(text, "1 claim is still granted: shop/a on node n1; their volumes stay mounted");
+    }
+
+    #[test]
+    fn pods_are_named_also_those_that_wait() {
+        let mut waits = claim("pod-1", None);
+        waits.spec.node_name = Some("n1".into());
+        waits.spec.pod = Some(crate::api::claim::PodUse {
+            namespace: "team".into(),
+            name: "web-0".into(),
+            persistent_volume: "pvc-1".into(),
+            ..crate::api::claim::PodUse::default()
+        });
+        let text = judge(&[waits], &[], false).unwrap_err().to_string();
+        assert!(text.contains("Pod team/web-0 for PersistentVolume pvc-1 on node n1"), "{text}");
+    }
+
+    #[test]
+    fn what_is_left_at_kubelets_is_said_with_its_end() {
+        let of = |label: &str| -> CSIDriver {
+            serde_json::from_value(
+                json!({ "metadata": { "name": "d.example.com", "labels": { label: "p" } }, "spec": {} }),
+            )
+            .unwrap()
+        };
+        assert_eq!(left_behind(&[of("other")], &[]), None);
+        let text = left_behind(&[of("moor.dev/plugin")], &[]).unwrap();
+        assert!(text.contains("kubectl delete csidriver d.example.com"), "{text}");
+        let spec = PluginInstanceSpec { node_name: "n1".into(), ..PluginInstanceSpec::default() };
+        let mut instance = PluginInstance::new("i", spec);
+        let kubelet = KubeletStatus { driver_name: "alias".into(), ..KubeletStatus::default() };
+        instance.status.get_or_insert_default().kubelet = Some(kubelet);
+        let text = left_behind(&[], &[instance]).unwrap();
+        assert!(text.contains("plugins_registry/moor@alias.sock on node n1"), "{text}");
     }
 }

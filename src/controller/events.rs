@@ -6,8 +6,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 
-use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME_HANDLE, node_of_lease};
-use super::key::Key;
+use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VOLUME_HANDLE, node_of_lease};
+use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::{concern, forgotten, machines, provision_events as provision};
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -111,7 +111,10 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
         known.instances.by_index(BY_PLUGIN, name).iter().for_each(|i| known.gone.restart(i));
     }
     // A status write of our own changes nothing for Volumes, nor for Plugins of the same driver.
-    if before.map(|b| (&b.spec, &b.metadata.uid)) != after.map(|a| (&a.spec, &a.metadata.uid)) {
+    let said = |plugin: &Arc<Plugin>| {
+        (plugin.spec.clone(), plugin.metadata.uid.clone(), plugin.withdrawn().map(str::to_owned))
+    };
+    if before.map(said) != after.map(said) {
         let drivers: Vec<&str> = before.into_iter().chain(after).map(|p| p.driver_name()).collect();
         let at_kubelets: Vec<&str> =
             before.into_iter().chain(after).filter_map(|p| p.kubelet_name()).collect();
@@ -188,6 +191,7 @@ fn attachment_changed(known: &Known, before: State<'_, Attachment>, after: State
     }
     let (Some(gone), None) = (before, after) else { return };
     let (fixed, node) = (&gone.spec.fixed, &gone.spec.node_name);
+    plugin_is_left(known, &fixed.plugin_name);
     // Whoever has the handle now, or wants it, where the Volume of then is gone.
     if let Some(handle) = known.handles.get(&fixed.handle_name) {
         known.queue.add(Key::of_owner(&handle.spec.volume));
@@ -254,6 +258,20 @@ fn claim_changed(known: &Known, before: State<'_, VolumeClaim>, after: State<'_,
             known.pods.forget(&ClaimUid::of(&claim.metadata));
         }
         known.queue.add(Key::of_claim(claim));
+    }
+    if let (Some(gone), None) = (before, after)
+        && gone.spec.pod.is_some()
+    {
+        for attachment in known.attachments.by_index(BY_VOLUME, &VolumeKey::of_claim(gone).to_string()) {
+            plugin_is_left(known, &attachment.spec.fixed.plugin_name);
+        }
+    }
+}
+
+/// Of a Plugin that Pods are not served any more the CSIDriver object goes with the last of them.
+fn plugin_is_left(known: &Known, plugin: &str) {
+    if known.plugins.get(plugin).is_none_or(|plugin| plugin.kubelet_name().is_none()) {
+        known.queue.sweep(Key::Plugin(plugin.to_owned()));
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
@@ -58,6 +59,8 @@ pub(crate) struct Known {
     pub(crate) namespace: String,
     /// Longest time that one CSI call may take (rule R2).
     pub(crate) longest_call: Duration,
+    /// When this process began.
+    pub(crate) started: Timestamp,
 }
 
 impl Known {
@@ -89,6 +92,7 @@ impl Known {
             pods: PodLooks::default(),
             namespace,
             longest_call,
+            started: Timestamp::now(),
         }
     }
 

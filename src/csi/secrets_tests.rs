@@ -50,6 +50,12 @@ refuse!(Node:
     node_unpublish_volume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse = "open sesame"
 );
 
+/// A context as kubelet makes it, with a token that the driver remembers.
+fn tokens() -> BTreeMap<String, String> {
+    let said = r#"{"audience":{"token":"open sesame","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
+    BTreeMap::from([(TOKENS.to_owned(), said.to_owned())])
+}
+
 #[tokio::test]
 async fn the_secrets_of_every_call_reach_the_driver() {
     let dir = tempfile::tempdir().unwrap();
@@ -102,11 +108,7 @@ async fn the_secrets_of_every_call_reach_the_driver() {
     };
     let remembers =
         wire::NodePublishVolumeRequest { secrets: Secrets::none().into_field(), ..publish.clone() };
-    let tokens = r#"{"audience":{"token":"open sesame","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
-    let with_tokens = wire::NodePublishVolumeRequest {
-        volume_context: BTreeMap::from([(TOKENS.to_owned(), tokens.to_owned())]),
-        ..remembers.clone()
-    };
+    let with_tokens = wire::NodePublishVolumeRequest { volume_context: tokens(), ..remembers.clone() };
     let expand = wire::NodeExpandVolumeRequest {
         volume_id: volume_id.clone(),
         volume_path: at.clone(),

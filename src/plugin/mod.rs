@@ -10,13 +10,14 @@ pub mod change;
 pub mod csi_driver;
 mod in_order;
 mod pods;
+pub mod withdrawal;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use belief::{counts, may_control, older, twins};
 pub use in_order::in_order;
-pub use pods::{has_conflict, is_kept_from_pods, pods_served, served_as};
+pub use pods::{Around, has_conflict, is_kept_from_pods, pods_served, served_as};
 
 use crate::api::conditions::{Desired, Reason};
 use crate::api::instance::{Capabilities, Service};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::belief::{counts, older};
 use crate::api::conditions::{Desired, PODS, Reason, first_few};
+use crate::api::plugin::WITHDRAWN;
 use crate::api::{Plugin, PluginInstance};
 
 /// Most nodes that are named; there may be any number.
@@ -17,20 +18,27 @@ pub fn served_as<'a>(name: &str, all: &'a [Arc<Plugin>]) -> Option<&'a Arc<Plugi
     named.min_by_key(|plugin| plugin.age()).filter(|plugin| older(plugin, all).is_none())
 }
 
-/// What the Plugin says of its volumes and Pods. `conflict` is what keeps its CSIDriver object from being as it should,
-/// `by_another` a PersistentVolume that another provisioner of the driver has made in moor's place.
+/// What is known beside the Plugins and their instances.
+#[derive(Clone, Debug, Default)]
+pub struct Around<'a> {
+    /// What keeps its CSIDriver object from being as it should.
+    pub conflict: Option<String>,
+    /// A PersistentVolume that another provisioner of the driver has made in moor's place.
+    pub by_another: Option<&'a str>,
+    /// The Pods that have its volumes.
+    pub users: BTreeSet<String>,
+}
+
+/// What the Plugin says of its volumes and Pods.
 #[must_use]
 pub fn pods_served(
     plugin: &Plugin,
     all: &[Arc<Plugin>],
     instances: &[Arc<PluginInstance>],
-    conflict: Option<String>,
-    by_another: Option<&str>,
+    around: Around<'_>,
 ) -> Desired {
-    let Some(name) = plugin.kubelet_name() else {
-        let why = "spec.kubernetes.enabled is false, or spec.roles leaves the Node service out";
-        return Desired::new(Reason::PodsNotServed, why);
-    };
+    let Around { conflict, by_another, users } = around;
+    let Some(name) = plugin.kubelet_name() else { return not_served(plugin, &users) };
     let own = plugin.metadata.name.as_deref();
     let serves = served_as(name, all).and_then(|plugin| plugin.metadata.name.as_deref());
     if serves != own {
@@ -67,11 +75,32 @@ fn served(name: &str, by_another: Option<&str>) -> Desired {
             Reason::OtherProvisioner,
             format!(
                 "Pods use its volumes by CSIDriver {name}; another provisioner of that name has made PersistentVolume \
-                 {volume} in moor's place: end the driver's external-provisioner, which heeds none of \
-                 moor's Attachments when it deletes storage"
+                 {volume} in moor's place: end the driver's external-provisioner, which heeds none of moor's Attachments \
+                 when it deletes storage"
             ),
         ),
     }
+}
+
+fn not_served(plugin: &Plugin, users: &BTreeSet<String>) -> Desired {
+    let why = if plugin.withdrawn().is_some() {
+        let plugin = plugin.metadata.name.as_deref().unwrap_or_default();
+        format!(
+            "moor is being uninstalled; if it stays all the same, `kubectl annotate plugin {plugin} {WITHDRAWN}-` has Pods \
+             served again"
+        )
+    } else {
+        "spec.kubernetes.enabled is false, or spec.roles leaves the Node service out".to_owned()
+    };
+    if users.is_empty() {
+        return Desired::new(Reason::PodsNotServed, why);
+    }
+    let named = first_few(users.iter().map(String::as_str), MOST);
+    let message = format!(
+        "{why}; the CSIDriver object, and the driver's registration at kubelets, end with the Pods that have its volumes: \
+         {named}. No other Pod gets one"
+    );
+    Desired::new(Reason::PodsStillServed, message)
 }
 
 /// Whether the Plugin says that the CSIDriver object of its name is somebody else's.
@@ -148,7 +177,7 @@ mod tests {
             (name("first"), name("third"), name("second")),
             (Some("first".into()), Some("third".into()), None)
         );
-        let said = pods_served(&all[1], &all, &[], None, None);
+        let said = pods_served(&all[1], &all, &[], Around::default());
         assert!(
             said.reason == Reason::PodsServedByOther && said.message.contains("Plugin first"),
             "{said:?}"
@@ -158,8 +187,8 @@ mod tests {
         let same = |spec: &mut PluginSpec| spec.driver_name = Some("first".into());
         let all = [plugin("first", 1, off), plugin("second", 2, same)];
         assert_eq!(served_as("first", &all), None);
-        assert_eq!(pods_served(&all[0], &all, &[], None, None).reason, Reason::PodsNotServed);
-        let said = pods_served(&all[1], &all, &[], None, None);
+        assert_eq!(pods_served(&all[0], &all, &[], Around::default()).reason, Reason::PodsNotServed);
+        let said = pods_served(&all[1], &all, &[], Around::default());
         assert!(
             said.reason == Reason::PodsServedByOther && said.message.contains("Plugin first"),
             "{said:?}"
@@ -170,12 +199,18 @@ mod tests {
     fn kubelets_that_refuse_are_named_and_not_all_of_them() {
         let all = [plugin("p", 1, |_| {})];
         let said = |instances: &[_], conflict: Option<&str>| {
-            pods_served(&all[0], &all, instances, conflict.map(Into::into), None)
+            pods_served(
+                &all[0],
+                &all,
+                instances,
+                Around { conflict: conflict.map(Into::into), ..Around::default() },
+            )
         };
         let well =
             [instance("a", None), instance("b", Some((true, None))), instance("c", Some((false, None)))];
         assert_eq!(said(&well, None).reason, Reason::PodsServed, "nobody has refused yet");
-        let beside = pods_served(&all[0], &all, &well, None, Some("pvc-1"));
+        let beside =
+            pods_served(&all[0], &all, &well, Around { by_another: Some("pvc-1"), ..Around::default() });
         assert_eq!(beside.reason, Reason::OtherProvisioner);
         assert!(beside.message.contains("pvc-1") && !is_kept_from_pods(&all[0]), "{beside:?}");
         let refused: Vec<_> =
@@ -194,5 +229,23 @@ mod tests {
             is_kept_from_pods(&plugin)
         };
         assert!(says(&taken) && says(&said(&well, Some("other"))) && !says(&said(&well, None)));
+    }
+
+    #[test]
+    fn what_is_to_end_says_which_pods_keep_it() {
+        let off = plugin("p", 1, |spec| spec.kubernetes.enabled = false);
+        let all = [off];
+        let said = |users: &[&str]| {
+            let users = users.iter().map(|&user| user.to_owned()).collect();
+            pods_served(&all[0], &all, &[], Around { users, ..Around::default() })
+        };
+        assert_eq!(said(&[]).reason, Reason::PodsNotServed);
+        let kept = said(&["Pod shop/web on node a"]);
+        assert_eq!(kept.reason, Reason::PodsStillServed);
+        assert!(kept.message.contains("enabled is false") && kept.message.contains("Pod shop/web on node a"));
+        let on = plugin("p", 1, |_| {});
+        let gone = crate::plugin::withdrawal::withdrawn(&on, Timestamp::UNIX_EPOCH).unwrap();
+        let told = pods_served(&gone, &[], &[], Around::default());
+        assert!(told.message.contains("kubectl annotate plugin p moor.dev/withdrawn-"), "{told:?}");
     }
 }

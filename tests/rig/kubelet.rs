@@ -11,9 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::storage::v1::CSIDriver;
-use kube::api::PostParams;
-use kube::{Api, Error};
 use moor::csi::proto::csi::v1 as wire;
 use moor::csi::proto::csi::v1::node_client::NodeClient;
 use moor::csi::proto::registration::v1::registration_client::RegistrationClient;
@@ -127,9 +124,21 @@ impl Kubelet {
         endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
+    /// As kubelet does while nobody answers at a socket that it knows: a process of the agent that has just begun.
+    async fn until_served(&self) -> Channel {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.connect().await {
+                Ok(channel) => return channel,
+                Err(status) => assert!(Instant::now() < end, "nobody serves kubelet: {status}"),
+            }
+            tokio::time::sleep(BACKOFF).await;
+        }
+    }
+
     /// The handshake, at the end of which kubelet says whether it takes the driver. Returns what was learnt of it.
     pub async fn register(&self, taken: bool, why: &str) -> (PluginInfo, wire::NodeGetInfoResponse) {
-        let channel = self.connect().await.unwrap();
+        let channel = self.until_served().await;
         let mut registration = RegistrationClient::new(channel.clone());
         let info = registration.get_info(InfoRequest {}).await.unwrap().into_inner();
         assert_eq!((info.r#type.as_str(), info.name.as_str()), ("CSIPlugin", DRIVER));
@@ -198,6 +207,11 @@ impl Kubelet {
         self.directory.join("plugins/kubernetes.io/csi").join(DRIVER).join(key).join("globalmount")
     }
 
+    /// What kubelet writes down of what it has staged; of a raw device it does elsewhere.
+    fn volume_data(&self, key: &str) -> PathBuf {
+        self.staging(key).parent().unwrap().join("vol_data.json")
+    }
+
     /// Folder of the raw devices of all Pods.
     fn devices(&self) -> PathBuf {
         self.directory.join("plugins/kubernetes.io/csi/volumeDevices")
@@ -206,10 +220,13 @@ impl Kubelet {
     /// NodeStageVolume.
     pub async fn stage(&self, key: &str) -> Result<(), Status> {
         fs::create_dir_all(self.staging(key)).unwrap();
+        let data = json!({"driverName": DRIVER, "volumeHandle": format!("vol-{key}")});
+        fs::write(self.volume_data(key), data.to_string()).unwrap();
         let request = wire::NodeStageVolumeRequest {
             volume_id: format!("vol-{key}"),
             staging_target_path: text(&self.staging(key)),
             volume_capability: Some(self.wish.capability()),
+            secrets: self.wish.stage_secrets.clone(),
             ..Default::default()
         };
         self.node().await?.node_stage_volume(self.request(request)).await.map(drop).map_err(as_kubelets)
@@ -273,6 +290,7 @@ impl Kubelet {
         let (volume_id, staging_target_path) = (format!("vol-{key}"), text(&staging));
         let request = wire::NodeUnstageVolumeRequest { volume_id, staging_target_path };
         self.node().await?.node_unstage_volume(self.request(request)).await.map_err(as_kubelets)?;
+        let _ = fs::remove_file(self.volume_data(key));
         if self.wish.is_block {
             // With all that is in it, whatever it is.
             fs::remove_dir_all(&staging).unwrap();

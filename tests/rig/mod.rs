@@ -191,6 +191,13 @@ impl Rig {
         assert!(before.is_none(), "{actor} runs already");
     }
 
+    /// What `helm uninstall` asks first. Returns whether it may go on, and what was said.
+    pub async fn pre_delete(&self) -> (bool, String) {
+        let kubeconfig = self.kubeconfigs.lock().unwrap()[CONTROLLER].clone();
+        let run = move || Moor::run(&kubeconfig, &["pre-delete"]);
+        tokio::task::spawn_blocking(run).await.unwrap()
+    }
+
     /// The folder of the logs of the processes.
     pub fn logs(&self) -> PathBuf {
         self.cluster.directory.join("logs").join(self.directory.file_name().unwrap())

@@ -25,7 +25,7 @@ impl Cluster {
         self.bind_as(volume, claim, csi, "Filesystem").await;
     }
 
-    async fn bind_as(&self, volume: &str, claim: &str, csi: &Value, mode: &str) {
+    async fn bind_as(&self, volume: &str, claim: &str, csi: &Value, volume_mode: &str) {
         let admin = &self.admin;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(admin.clone(), SPACE);
         let (modes, size) = (json!(["ReadWriteOnce"]), json!({"storage": "1Mi"}));
@@ -35,7 +35,7 @@ impl Cluster {
                 &object(json!({
                     "metadata": {"name": claim},
                     "spec": {
-                        "accessModes": modes, "volumeName": volume, "storageClassName": "", "volumeMode": mode,
+                        "accessModes": modes, "volumeName": volume, "storageClassName": "", "volumeMode": volume_mode,
                         "resources": {"requests": size},
                     },
                 })),
@@ -45,7 +45,7 @@ impl Cluster {
         let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
         claims.patch_status(claim, &PatchParams::default(), &bound).await.unwrap();
         let to = json!({"namespace": SPACE, "name": claim, "uid": made.metadata.uid});
-        self.make_persistent_volume_as(volume, csi, &to, mode).await;
+        self.make_persistent_volume_as(volume, csi, &to, volume_mode).await;
     }
 
     /// Makes a PersistentVolume that is bound to what `to` says.
@@ -53,12 +53,12 @@ impl Cluster {
         self.make_persistent_volume_as(name, csi, to, "Filesystem").await;
     }
 
-    async fn make_persistent_volume_as(&self, name: &str, csi: &Value, to: &Value, mode: &str) {
+    async fn make_persistent_volume_as(&self, name: &str, csi: &Value, to: &Value, volume_mode: &str) {
         let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
         let made = object(json!({
             "metadata": {"name": name},
             "spec": {
-                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "csi": csi, "claimRef": to, "volumeMode": mode,
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "csi": csi, "claimRef": to, "volumeMode": volume_mode,
                 "persistentVolumeReclaimPolicy": "Retain",
             },
         }));

@@ -39,6 +39,14 @@ impl Moor {
         Self { child }
     }
 
+    /// Runs `moor ARGUMENTS…` to its end. Returns whether it has succeeded, and all that it has said.
+    pub fn run(kubeconfig: &Path, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moor"));
+        let done = command.args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap();
+        let said = [done.stdout, done.stderr].concat();
+        (done.status.success(), String::from_utf8_lossy(&said).into_owned())
+    }
+
     pub fn id(&self) -> u32 {
         self.child.id()
     }

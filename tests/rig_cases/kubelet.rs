@@ -2,6 +2,7 @@
 
 mod away;
 mod crashes;
+mod ends;
 mod forged;
 mod larger;
 mod left;
@@ -40,6 +41,9 @@ pub const CASES: &[Case] = cases![
     larger::what_the_driver_says_of_a_larger_volume_reaches_kubelet,
     larger::a_driver_that_cannot_is_not_asked,
     tokens::new_tokens_reach_the_driver_and_nothing_else,
+    ends::what_pods_have_is_served_until_they_end,
+    ends::what_pods_have_of_a_plugin_that_is_gone_is_served_until_they_end,
+    ends::nothing_is_left_at_kubelets_when_moor_is_uninstalled,
     away::a_pod_leaves_while_the_api_server_is_away,
     left::a_mount_in_no_record_is_unmounted_by_its_driver,
     left::what_kubelet_has_forgotten_is_swept,

@@ -17,3 +17,4 @@ mod stats;
 pub(crate) mod sweep;
 pub(crate) mod target;
 mod unpublish;
+mod volume_data;

@@ -11,6 +11,7 @@ use tonic::transport::Server;
 use super::driver::Driver;
 use super::facts::{Facts, Registered, Told};
 use super::served::Served;
+use super::volume_data;
 use crate::agent::context::Agent;
 use crate::agent::host::paths::HostPath;
 use crate::api::Plugin;
@@ -34,11 +35,18 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
     let mut looks_again = false;
     for facts in agent.served.of(&driver).into_iter().filter(|facts| Some(facts.name()) != wanted) {
         // Without its driver kubelet could not give up what Pods have (rule R12).
-        let done = if has_pods(&agent, &driver) {
-            looks_again = true;
-            serve(&agent, &facts).await
-        } else {
-            at_disk(&agent, &facts, Served::end).await
+        let done = match is_held(&agent, &facts).await {
+            Ok(true) => {
+                looks_again = true;
+                serve(&agent, &facts).await
+            }
+            Ok(false) => {
+                let ended = at_disk(&agent, &facts, Served::end).await;
+                // Its PluginInstance says so.
+                agent.queues.instances.add(driver.clone());
+                ended
+            }
+            Err(error) => Err(error),
         };
         if let Err(error) = done {
             return failed(&facts, &error);
@@ -141,6 +149,16 @@ async fn at_disk<T: Send + 'static>(
 fn failed(facts: &Facts, error: &io::Error) -> Next {
     tracing::warn!(name = facts.name(), "what kubelet is served cannot be changed: {error}");
     Next::Retry
+}
+
+/// Whether kubelet has calls to make for what Pods have, or had: by this node's records, or by its own.
+async fn is_held(agent: &Arc<Agent>, facts: &Facts) -> io::Result<bool> {
+    if has_pods(agent, facts.driver()) {
+        return Ok(true);
+    }
+    let (agent, name) = (agent.clone(), facts.name().to_owned());
+    let look = move || volume_data::speaks_of(agent.paths.kubelet().as_path(), &name);
+    tokio::task::spawn_blocking(look).await.unwrap_or_else(|ended| Err(ended.into()))
 }
 
 /// Whether kubelet has, or may have, volumes of a driver mounted for Pods.

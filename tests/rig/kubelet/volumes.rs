@@ -1,31 +1,49 @@
-//! Volumes and claims of Pods.
+//! Volumes and claims of Pods, and the CSIDriver object.
 
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use moor::api::capability::VolumeUse;
-use moor::api::{AccessMode, AttachmentMode, Volume, VolumeClaim, VolumeState};
 use std::time::Instant;
 
+use k8s_openapi::api::storage::v1::CSIDriver;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Error};
+use moor::api::capability::VolumeUse;
+use moor::api::volume::VolumeSpec;
+use moor::api::{AccessMode, AttachmentMode, Volume, VolumeClaim, VolumeState};
+use serde_json::json;
+
 use super::super::cluster::missing_is_fine;
+use super::super::fake::DRIVER;
 use super::super::{LOOK, NAMESPACE, PATIENCE, Rig, volume};
 
 impl Rig {
+    /// Makes the CSIDriver object, if nobody has yet.
+    pub async fn make_csi_driver(&self) {
+        let all: Api<CSIDriver> = Api::all(self.cluster.admin.clone());
+        let spec = json!({"attachRequired": false, "podInfoOnMount": true});
+        let object = serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": spec})).unwrap();
+        match all.create(&PostParams::default(), &object).await {
+            Ok(_) => {}
+            Err(Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Makes a Volume in moor's own namespace, where those of PersistentVolumes are, and waits until it is Ready.
     pub async fn make_volume_for_pods(&self, key: &str) {
-        self.make_for_pods(key, volume(key)).await;
+        self.make_volume_for_pods_with(key, |_| {}).await;
     }
 
     /// As [`Self::make_volume_for_pods`], a raw device.
     pub async fn make_device_for_pods(&self, key: &str) {
         let raw =
             VolumeUse { access_mode: AccessMode::default(), attachment_mode: AttachmentMode::BlockDevice };
-        let mut made = volume(key);
-        made.spec.capabilities = vec![raw];
-        self.make_for_pods(key, made).await;
+        self.make_volume_for_pods_with(key, |spec| spec.capabilities = vec![raw]).await;
     }
 
-    async fn make_for_pods(&self, key: &str, mut made: Volume) {
+    /// As [`Self::make_volume_for_pods`], with something that is otherwise.
+    pub async fn make_volume_for_pods_with(&self, key: &str, change: impl FnOnce(&mut VolumeSpec)) {
         let api = self.volumes_for_pods();
+        let mut made = volume(key);
+        change(&mut made.spec);
         made.metadata.namespace = Some(NAMESPACE.to_owned());
         api.create(&PostParams::default(), &made).await.unwrap();
         self.poll(&format!("Volume {key} is Ready"), || async {

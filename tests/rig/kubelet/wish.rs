@@ -1,5 +1,7 @@
 //! How Pods use their volumes.
 
+use std::collections::BTreeMap;
+
 use moor::csi::proto::csi::v1 as wire;
 use moor::csi::proto::csi::v1::volume_capability::{
     AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode,
@@ -17,6 +19,8 @@ pub struct Wish {
     pub group: String,
     /// Tokens of the Pod's service account.
     pub tokens: Option<String>,
+    /// The Secret that the PersistentVolume names for NodeStageVolume.
+    pub stage_secrets: BTreeMap<String, String>,
 }
 
 impl Wish {

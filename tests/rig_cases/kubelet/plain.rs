@@ -78,7 +78,7 @@ pub(super) async fn a_kubelet_that_starts_anew_costs_nothing(cluster: Arc<Cluste
 }
 
 /// Which link it is: the number of its inode may be given again.
-fn identity(kubelet: &Kubelet) -> Option<(u64, i64, i64)> {
+pub(super) fn identity(kubelet: &Kubelet) -> Option<(u64, i64, i64)> {
     let found = fs::symlink_metadata(kubelet.link()?).ok()?;
     Some((found.ino(), found.ctime(), found.ctime_nsec()))
 }
