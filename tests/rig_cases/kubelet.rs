@@ -8,6 +8,7 @@ mod larger;
 mod left;
 mod plain;
 mod tokens;
+mod troubles;
 mod waits;
 mod wishes;
 
@@ -45,6 +46,14 @@ pub const CASES: &[Case] = cases![
     ends::what_pods_have_of_a_plugin_that_is_gone_is_served_until_they_end,
     ends::nothing_is_left_at_kubelets_when_moor_is_uninstalled,
     away::a_pod_leaves_while_the_api_server_is_away,
+    troubles::giving_up_waits_for_the_claim_that_is_being_made,
+    troubles::calls_that_no_agent_answers_are_made_again,
+    troubles::an_agent_is_replaced_while_many_pods_start,
+    troubles::after_a_reboot_a_volume_is_published_when_kubelet_asks,
+    troubles::a_lost_node_that_is_back_gives_up_what_its_pods_had,
+    troubles::a_secret_that_went_with_the_agent_is_named,
+    troubles::a_volume_whose_driver_hangs_holds_up_no_other,
+    troubles::a_target_in_use_is_not_given_up,
     left::a_mount_in_no_record_is_unmounted_by_its_driver,
     left::what_kubelet_has_forgotten_is_swept,
     left::what_the_agent_has_forgotten_is_swept,

@@ -2,6 +2,7 @@
 //!
 //! What follows the objects of an API server does not survive that: a case that is not the last has a server of its own.
 
+mod pods;
 mod unlisted;
 
 use std::fs;
@@ -306,6 +307,7 @@ async fn a_silent_node_is_waited_for_when_etcd_was_restored(shared: Arc<Cluster>
 
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
+    pods::a_pod_keeps_what_only_its_node_knows_of,
     unlisted::a_node_without_a_plugin_instance_is_waited_for_too,
     a_silent_node_is_waited_for_when_etcd_was_restored,
     nothing_is_unmounted_and_nothing_granted_twice,
