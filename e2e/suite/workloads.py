@@ -91,7 +91,7 @@ class Workloads:
 
     def container(self, script: str, *, is_block: bool = False) -> Object:
         """A container that runs a script and has the Pod's volume."""
-        found: Object = {"name": "main", "image": self._image(), "command": ["sh", "-c", script]}
+        found: Object = {"name": "main", "image": self.image(), "command": ["sh", "-c", script]}
         if is_block:
             found["volumeDevices"] = [{"name": "data", "devicePath": DEVICE}]
         else:
@@ -118,10 +118,18 @@ class Workloads:
         for name in names:
             self._api.delete(self._path("persistentvolumeclaims", name))
         self._world.cluster.wait_for("the claims to go", lambda: not set(names) & set(self._names("persistentvolumeclaims")), 60)
-        self._world.cluster.wait_for("their volumes to go", lambda: not bound & self._volumes(), 60)
+        self.await_volumes_gone(*bound)
+
+    def await_volumes_gone(self, *names: str) -> None:
+        """Until these PersistentVolumes are gone."""
+        self._world.cluster.wait_for(f"{', '.join(names)} to go", lambda: not set(names) & self._volumes(), 60)
 
     def remove_all(self) -> None:
         """What the scenario has left, in the order in which Kubernetes lets it go."""
+        pods = self._api.get(self._path("pods"))["items"]
+        if any(item["metadata"].get("ownerReferences") for item in pods):
+            kinds = "deployments,statefulsets,jobs"
+            self._world.cluster.kubectl("delete", kinds, "--all", "-n", self._namespace, "--cascade=foreground", "--timeout=60s")
         self.remove_pods(*self._names("pods"))
         self.remove_claims(*self._names("persistentvolumeclaims"))
         for item in self._api.get(f"{_CLASSES}?labelSelector={_LABEL}={self._namespace}")["items"]:
@@ -133,8 +141,9 @@ class Workloads:
     # Waiting.
 
     def await_running(self, *names: str, timeout: float = 60) -> None:
+        """Also Pods that are not there yet: those of a StatefulSet."""
         for name in names:
-            self._await(name, "to run", lambda name=name: _runs(self._get("pods", name)), timeout)  # type: ignore[misc]
+            self._await(name, "to run", lambda name=name: self._runs(name), timeout)  # type: ignore[misc]
 
     def await_pod_gone(self, name: str, timeout: float = 60) -> None:
         self._await(name, "to be gone", lambda: name not in self._names("pods"), timeout)
@@ -185,7 +194,7 @@ class Workloads:
         every = self._api.get("/apis/moor.dev/v1alpha1/volumeclaims")["items"]
         return [str(item["metadata"]["name"]) for item in every if item["spec"].get("pod", {}).get("uid") == uid]
 
-    def _image(self) -> str:
+    def image(self) -> str:
         """Any image that is on the nodes and has a shell."""
         agent = self._world.pods.objects(AGENT)[0]
         return str(agent["spec"]["containers"][0]["image"])
@@ -202,7 +211,9 @@ class Workloads:
     def _path(self, kind: str, name: str = "") -> str:
         return f"{_CORE}/namespaces/{self._namespace}/{kind}" + (f"/{name}" if name else "")
 
-
-def _runs(pod: Object) -> bool:
-    states = pod["status"].get("containerStatuses", [])
-    return pod["status"]["phase"] == "Running" and bool(states) and all(state["ready"] for state in states)
+    def _runs(self, pod: str) -> bool:
+        if pod not in self._names("pods"):
+            return False
+        status = self._get("pods", pod)["status"]
+        states = status.get("containerStatuses", [])
+        return status["phase"] == "Running" and bool(states) and all(state["ready"] for state in states)

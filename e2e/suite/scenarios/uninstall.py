@@ -6,10 +6,10 @@ import json
 import subprocess
 import tempfile
 
-from e2e.cluster import Problem, parts
 from e2e.cluster.install import CHART, NAMESPACE, RELEASE
 
 from ..calls import mutating
+from ..helm import helm
 from ..objects import use
 from ..registry import scenario
 from ..world import World, expect
@@ -98,10 +98,4 @@ def _upgrade(world: World, values: str, *, keep: bool) -> None:
 
 
 def _helm(world: World, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    command = [
-        str(parts.program("helm")), *arguments, "--namespace", NAMESPACE, "--kubeconfig", str(world.cluster.kubeconfig)
-    ]  # fmt: skip
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False)
-    if check and done.returncode != 0:
-        raise Problem(f"helm {arguments[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
-    return done
+    return helm(world, NAMESPACE, *arguments, check=check)

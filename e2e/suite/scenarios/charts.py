@@ -1,0 +1,177 @@
+"""What people have already: a chart that only names a StorageClass, and the files of examples/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from e2e.cluster import Node, Problem
+from e2e.cluster.paths import REPOSITORY
+
+from .. import leaks
+from ..helm import helm
+from ..objects import Object
+from ..registry import scenario
+from ..workloads import DEVICE, MOUNT, Workloads
+from ..world import Failed, World, expect
+
+CHART = REPOSITORY / "e2e" / "charts" / "ordinary"
+RELEASE = "ordinary"
+EXAMPLES = REPOSITORY / "examples"
+# The StorageClass that moor's chart makes for the loop driver.
+CLASS = "moor-loop"
+SHARDS = ("shard-0", "shard-1", "shard-2")
+NAMES = ("web", "scratch", "raw", *SHARDS)
+# That every example names. The test cluster reaches no registry.
+IMAGE = "busybox:1.37"
+
+
+@scenario("an ordinary chart: its data survives a drain, and with its claims everything goes", limit=240)
+def ordinary_chart(world: World) -> None:
+    before = leaks.leftovers(world.cluster)
+    work = Workloads(world)
+    settings = ("--set", f"storageClassName={CLASS}", "--set", f"image={work.image()}")
+    helm(world, world.namespace, "install", RELEASE, str(CHART), *settings, "--wait", "--wait-for-jobs", "--timeout", "2m")
+    drained, other = _busier_first(world)
+    moved = {name for name in NAMES if _pod(world, name)["spec"]["nodeName"] == drained.name}
+    with _drained(world, drained):
+        for name in NAMES:
+            _await_ready(world, name)
+        strays = [name for name in NAMES if _pod(world, name)["spec"]["nodeName"] != other.name]
+        expect(not strays, f"on {drained.name}, which was drained, are {strays}")
+    world.note(f"{len(moved)} of {len(NAMES)} Pods were drained from {drained.name}")
+    for name in NAMES:
+        _expect_starts(world, work, name, 2 if name in moved and name != "scratch" else 1)
+    work.running_pod("reader", "report", drained)
+    work.expect_text("reader", "report")
+    work.remove_pods("reader")
+    helm(world, world.namespace, "uninstall", RELEASE, "--wait", "--timeout", "1m")
+    # What a StatefulSet's templates have made is the user's to delete; the chart's own claims Helm has deleted.
+    work.remove_claims(*(f"data-{name}" for name in SHARDS))
+    what = "files, PersistentVolumes, Volumes, VolumeHandles, mounts and loop devices to go"
+    world.cluster.wait_for(what, lambda: not leaks.leftovers(world.cluster) - before, 30, 0.2)
+
+
+def _pod(world: World, name: str) -> Object:
+    """The Pod of an `app` that is not on its way out, or of that name in the StatefulSet."""
+    items = world.cluster.api.get(f"/api/v1/namespaces/{world.namespace}/pods")["items"]
+    found = [
+        item
+        for item in items
+        if name in (item["metadata"]["name"], item["metadata"]["labels"].get("app"))
+        and "deletionTimestamp" not in item["metadata"]
+    ]
+    expect(len(found) == 1, f"there are {len(found)} Pods of {name}")
+    return dict(found[0])
+
+
+def _busier_first(world: World) -> list[Node]:
+    """The node with more of the chart's Pods, then the other one."""
+    nodes = [_pod(world, name)["spec"]["nodeName"] for name in NAMES]
+    return sorted(world.cluster.nodes, key=lambda node: nodes.count(node.name), reverse=True)
+
+
+@contextmanager
+def _drained(world: World, node: Node) -> Iterator[None]:
+    """As an administrator does it, so with moor's own controller."""
+    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s")
+    try:
+        world.cluster.kubectl("drain", node.name, *flags)
+        yield
+    finally:
+        world.cluster.kubectl("uncordon", node.name)
+
+
+def _await_ready(world: World, name: str) -> None:
+    kind = "pod" if name in SHARDS else "deployment"
+    condition = "Ready" if name in SHARDS else "Available"
+    namespace = f"--namespace={world.namespace}"
+
+    def ready() -> bool:
+        # A StatefulSet's Pod is not there for a moment between the old one and the new one.
+        words = (f"--for=condition={condition}", f"{kind}/{name}", namespace, "--timeout=1s")
+        return world.cluster.kubectl("wait", *words, check=False).returncode == 0
+
+    try:
+        world.cluster.wait_for(f"{name} to be ready", ready, 60)
+    except Problem as problem:
+        told = world.cluster.kubectl("describe", "pods,pvc", namespace, check=False).stdout
+        raise Failed(f"{problem.what}:\n{told}") from None
+
+
+def _expect_starts(world: World, work: Workloads, name: str, count: int) -> None:
+    """Each Pod adds one to what it finds: a line with its own name, or the number on the device."""
+    pod = str(_pod(world, name)["metadata"]["name"])
+    if name == "raw":
+        found = work.run(pod, f"head -c 4096 {DEVICE} | tr -d '\\0'")
+        expect(found == str(count), f"the device of {name} has {found!r} and not {count}")
+        return
+    lines = work.run(pod, f"cat {MOUNT}/starts").split()
+    expect(lines == [name] * count, f"the volume of {name} has {lines}, after {count} starts")
+
+
+@scenario("the examples for Pods work as they are, and leave nothing", limit=180)
+def examples(world: World) -> None:
+    work = Workloads(world)
+    every = {path.stem for path in EXAMPLES.glob("*.yaml") if IMAGE in path.read_text()}
+    expect(every == {*_OF_PODS, "static-volume"}, f"the examples with Pods are {sorted(every)}")
+    for name in _OF_PODS:
+        _apply(world, work, name)
+    _wait(world, "pod/first", "pod/scratch", "pod/raw", "pod/ledger-0", "pod/ledger-1", condition="Ready")
+    _wait(world, "deployment/web", condition="Available")
+    _wait(world, "job/report", condition="Complete")
+    hello = work.run("first", f"cat {MOUNT}/hello").strip()
+    expect(hello == "hello", f"the first Pod's volume has {hello!r}")
+    for name in _OF_PODS[1:]:
+        _delete(world, work, name)
+    volume, handle = _outliving(world, work)
+    _apply(world, work, "static-volume", handle)
+    _wait(world, "pod/existing", condition="Ready")
+    hello = work.run("existing", f"cat {MOUNT}/hello").strip()
+    expect(hello == "hello", f"the existing volume has {hello!r}")
+    _delete(world, work, "static-volume", handle)
+    _set_reclaim_policy(world, volume, "Delete")
+    work.await_volumes_gone(volume)
+
+
+_OF_PODS = ("pod", "deployment", "statefulset", "job", "ephemeral-volume", "block-pod")
+
+
+def _text(world: World, work: Workloads, name: str, handle: str) -> str:
+    text = (EXAMPLES / f"{name}.yaml").read_text()
+    changes = {IMAGE: work.image(), "namespace: default": f"namespace: {world.namespace}", "put-the-volume-id-here": handle}
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return text
+
+
+def _apply(world: World, work: Workloads, name: str, handle: str = "") -> None:
+    world.cluster.kubectl("apply", "-n", world.namespace, "-f", "-", stdin=_text(world, work, name, handle))
+
+
+def _delete(world: World, work: Workloads, name: str, handle: str = "") -> None:
+    words = ("delete", "-n", world.namespace, "-f", "-", "--timeout=60s")
+    world.cluster.kubectl(*words, stdin=_text(world, work, name, handle))
+
+
+def _wait(world: World, *names: str, condition: str) -> None:
+    for name in names:
+        words = (f"--for=condition={condition}", name, "-n", world.namespace, "--timeout=60s")
+        done = world.cluster.kubectl("wait", *words, check=False)
+        if done.returncode != 0:
+            told = world.cluster.kubectl("describe", "pods,pvc", "-n", world.namespace, check=False).stdout
+            raise Failed(f"{name} is not {condition}: {done.stderr}\n{told}")
+
+
+def _outliving(world: World, work: Workloads) -> tuple[str, str]:
+    """What the example says: the volume of the first Pod outlives its claim. The PersistentVolume, and the driver's id."""
+    volume = work.await_bound("first")
+    name = str(volume["metadata"]["name"])
+    _set_reclaim_policy(world, name, "Retain")
+    _delete(world, work, "pod")
+    return name, str(volume["spec"]["csi"]["volumeHandle"])
+
+
+def _set_reclaim_policy(world: World, volume: str, policy: str) -> None:
+    spec = {"spec": {"persistentVolumeReclaimPolicy": policy}}
+    world.cluster.api.patch(f"/api/v1/persistentvolumes/{volume}", spec)
