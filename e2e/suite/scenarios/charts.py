@@ -115,21 +115,20 @@ def examples(world: World) -> None:
     work = Workloads(world)
     every = {path.stem for path in EXAMPLES.glob("*.yaml") if IMAGE in path.read_text()}
     expect(every == {*_OF_PODS, "static-volume"}, f"the examples with Pods are {sorted(every)}")
-    for name in _OF_PODS:
-        _apply(world, work, name)
-    _wait(world, "pod/first", "pod/scratch", "pod/raw", "pod/ledger-0", "pod/ledger-1", condition="Ready")
-    _wait(world, "deployment/web", condition="Available")
-    _wait(world, "job/report", condition="Complete")
+    _apply(world, work, *_OF_PODS)
+    _wait(world, "pod/first", "pod/scratch", "pod/raw", until="condition=Ready")
+    _wait(world, "deployment/web", until="condition=Available")
+    _wait(world, "statefulset/ledger", until="jsonpath={.status.readyReplicas}=2")
+    _wait(world, "job/report", until="condition=Complete")
     hello = work.run("first", f"cat {MOUNT}/hello").strip()
     expect(hello == "hello", f"the first Pod's volume has {hello!r}")
-    for name in _OF_PODS[1:]:
-        _delete(world, work, name)
+    _delete(world, work, *_OF_PODS[1:])
     volume, handle = _outliving(world, work)
-    _apply(world, work, "static-volume", handle)
-    _wait(world, "pod/existing", condition="Ready")
+    _apply(world, work, "static-volume", handle=handle)
+    _wait(world, "pod/existing", until="condition=Ready")
     hello = work.run("existing", f"cat {MOUNT}/hello").strip()
     expect(hello == "hello", f"the existing volume has {hello!r}")
-    _delete(world, work, "static-volume", handle)
+    _delete(world, work, "static-volume", handle=handle)
     _set_reclaim_policy(world, volume, "Delete")
     work.await_volumes_gone(volume)
 
@@ -137,30 +136,30 @@ def examples(world: World) -> None:
 _OF_PODS = ("pod", "deployment", "statefulset", "job", "ephemeral-volume", "block-pod")
 
 
-def _text(world: World, work: Workloads, name: str, handle: str) -> str:
-    text = (EXAMPLES / f"{name}.yaml").read_text()
+def _text(world: World, work: Workloads, names: tuple[str, ...], handle: str) -> str:
+    text = "---\n".join((EXAMPLES / f"{name}.yaml").read_text() for name in names)
     changes = {IMAGE: work.image(), "namespace: default": f"namespace: {world.namespace}", "put-the-volume-id-here": handle}
     for old, new in changes.items():
         text = text.replace(old, new)
     return text
 
 
-def _apply(world: World, work: Workloads, name: str, handle: str = "") -> None:
-    world.cluster.kubectl("apply", "-n", world.namespace, "-f", "-", stdin=_text(world, work, name, handle))
+def _apply(world: World, work: Workloads, *names: str, handle: str = "") -> None:
+    world.cluster.kubectl("apply", "-n", world.namespace, "-f", "-", stdin=_text(world, work, names, handle))
 
 
-def _delete(world: World, work: Workloads, name: str, handle: str = "") -> None:
+def _delete(world: World, work: Workloads, *names: str, handle: str = "") -> None:
     words = ("delete", "-n", world.namespace, "-f", "-", "--timeout=60s")
-    world.cluster.kubectl(*words, stdin=_text(world, work, name, handle))
+    world.cluster.kubectl(*words, stdin=_text(world, work, names, handle))
 
 
-def _wait(world: World, *names: str, condition: str) -> None:
+def _wait(world: World, *names: str, until: str) -> None:
     for name in names:
-        words = (f"--for=condition={condition}", name, "-n", world.namespace, "--timeout=60s")
+        words = (f"--for={until}", name, "-n", world.namespace, "--timeout=60s")
         done = world.cluster.kubectl("wait", *words, check=False)
         if done.returncode != 0:
             told = world.cluster.kubectl("describe", "pods,pvc", "-n", world.namespace, check=False).stdout
-            raise Failed(f"{name} is not {condition}: {done.stderr}\n{told}")
+            raise Failed(f"{name}: {done.stderr}\n{told}")
 
 
 def _outliving(world: World, work: Workloads) -> tuple[str, str]:
