@@ -1,4 +1,7 @@
-"""The tour: one volume, made, written, moved to another node and read there. Every command is shown."""
+"""The tour: a StatefulSet writes to its volume, its node is drained, and the next Pod reads what was written.
+
+Every command is shown.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from .cluster import Cluster
 from .messages import Problem
 from .paths import KUBECONFIG, REPOSITORY
 
-EXAMPLES = REPOSITORY / "examples"
-# The names of the objects in there.
-PLUGIN, VOLUME, FIRST, SECOND = "loop.moor.dev", "data", "writer", "writer-2"
+EXAMPLE = "examples/statefulset.yaml"
+# What it names: the StatefulSet and the label of all that is its, its first Pod, and the image, which the test cluster's
+# nodes cannot pull.
+SET, POD, IMAGE = "ledger", "ledger-0", "busybox:1.37"
+SELECTOR = f"app={SET}"
 WORDS = "moor kept these bytes"
 
 
@@ -36,111 +41,101 @@ class Tour:
         self.environment = {**os.environ, "KUBECONFIG": self.kubeconfig, "PATH": path}
 
     def run(self) -> None:
-        first, second = self._two_nodes()
+        self._two_nodes()
         tell("moor is installed: two controllers, of which one decides, and on every node an agent and a driver")
         self.kubectl("get", "pods", "--namespace", install.NAMESPACE, "-o", "wide")
-
-        tell(f"A driver, a volume to be made, and a claim that wants it on {first}")
-        self._apply("plugin.yaml", "volume.yaml", "claim-node-1.yaml")
-        self._await_ready(FIRST)
-        self.kubectl("wait", "--for=condition=Ready", "attachments", "--all", "--timeout=60s")
-        self.kubectl("get", "plugins,volumes,volumeclaims,attachments")
-
-        tell(f"The claim is a mount on {first}. Something is written to it there")
-        target = self._target(FIRST)
-        self.on_node(first, f"echo '{WORDS}' > {target}/hello && sync && findmnt {target}")
-
-        tell("The claim is deleted. For some seconds the volume stays attached, for a claim that comes back to this node")
-        self.kubectl("delete", f"volumeclaim/{FIRST}", "--timeout=60s")
-        self.on_node(first, f"findmnt {target} || echo 'nothing is mounted there now'")
-        self.kubectl("get", "attachments")
-
-        tell(f"The same volume, now on {second}, which does not wait for that. Watch the attachment go off the driver, and come")
-        with self._watch_attachments():
-            self._apply("claim-node-2.yaml")
-            self._await_ready(SECOND)
-        read = self.on_node(second, f"cat {self._target(SECOND)}/hello")
-        if read.strip() != WORDS:
-            raise Problem(f"expected to read {WORDS!r} on {second}, and read {read.strip()!r}")
-
-        tell(f"A second writer, on {first}: the volume allows one node, so the claim waits and says for whom")
-        self._apply("claim-node-1.yaml")
-        self._await_holder(FIRST)
-        self.kubectl("get", "volumeclaims")
-        self.kubectl(
-            "get", f"volumeclaim/{FIRST}", "-o",
-            "jsonpath={range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{'\\n'}{end}",
-        )  # fmt: skip
-
-        tell("The holder goes, the waiting claim gets the volume at once")
-        self.kubectl("delete", f"volumeclaim/{SECOND}", "--timeout=60s")
-        self._await_ready(FIRST)
-        self.on_node(first, f"cat {self._target(FIRST)}/hello")
-
-        tell("Cleaning up: the claim, then the volume with its storage, then the driver")
-        self.kubectl("delete", f"volumeclaim/{FIRST}", "--timeout=60s")
-        self.kubectl("delete", f"volume/{VOLUME}", "--timeout=60s")
-        self.kubectl("delete", f"plugin/{PLUGIN}", "--timeout=60s")
-        self.kubectl("get", "plugins,volumes,volumeclaims,attachments,volumehandles")
+        self._start()
+        self._write()
+        self._move()
+        self._delete()
         self._farewell()
+
+    def _start(self) -> None:
+        tell("A StatefulSet that asks for a volume for each of its Pods, by the StorageClass that came with the driver")
+        self.kubectl("get", "storageclasses")
+        self._example("apply")
+        self.kubectl("rollout", "status", f"statefulset/{SET}", "--timeout=120s")
+        self.kubectl("get", "pods,pvc", "--selector", SELECTOR, "-o", "wide")
+        tell("What moor has made of that: a Volume for each claim, a VolumeClaim for each Pod, and an Attachment for each node")
+        self.kubectl("get", "volumes,volumeclaims,attachments", "--all-namespaces")
+
+    def _write(self) -> None:
+        tell("Something is written to the first Pod's volume")
+        self.kubectl("exec", POD, "--", "sh", "-c", f"echo '{WORDS}' > /data/words && sync /data/words")
+
+    def _move(self) -> None:
+        node = self._node()
+        tell(f"Its node, {node}, is drained. Watch the attachment go off the driver, and another one come")
+        try:
+            with self._watch_attachments():
+                # Of this Pod's node only what is the demo's: it may be somebody's cluster.
+                self.kubectl("drain", node, "--ignore-daemonsets", f"--pod-selector={SELECTOR}", "--timeout=60s")
+                self.kubectl("wait", "--for=create", f"pod/{POD}", "--timeout=60s")
+                self.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=120s")
+            self.kubectl("get", "pods", "--selector", SELECTOR, "-o", "wide")
+            other = self._node()
+            if other == node:
+                raise Problem(f"{POD} is on {node} still, which was drained")
+            tell(f"On {other} it finds what was written, and that it has been started twice")
+            read = self.kubectl("exec", POD, "--", "cat", "/data/words", "/data/starts")
+            if read.split("\n")[0] != WORDS:
+                raise Problem(f"expected to read {WORDS!r} on {other}, and read {read.strip()!r}")
+        finally:
+            self.kubectl("uncordon", node)
+
+    def _delete(self) -> None:
+        tell("The StatefulSet is deleted, and with it its claims, as it says. The storage goes too")
+        words = self._quiet("get", "pvc", "--selector", SELECTOR, "-o", "jsonpath={.items[*].spec.volumeName}").split()
+        volumes = [f"persistentvolume/{name}" for name in words]
+        self._example("delete")
+        self.kubectl("wait", "--for=delete", *volumes, "--timeout=90s")
+        self.kubectl("get", "pvc", "--selector", SELECTOR)
+        self.kubectl("get", "volumes,volumeclaims,attachments,volumehandles", "--all-namespaces")
+        if self.cluster is not None:
+            tell("Nor is there a file of a volume, a mount or a loop device")
+            for node in self.cluster.nodes:
+                self._show_nothing_left(node.name)
 
     # What the tour acts on.
 
-    def _two_nodes(self) -> tuple[str, str]:
-        if self.cluster is not None:
-            names = [node.name for node in self.cluster.nodes]
-        else:
-            names = self._quiet("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+    def _two_nodes(self) -> None:
+        names = self._quiet("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
         if len(names) < 2:
             raise Problem(f"the demo moves a volume between two nodes, and there is only {' '.join(names)}")
-        return names[0], names[1]
 
-    def _apply(self, *files: str) -> None:
-        """Applies files of examples/; where the nodes have other names, with those put in."""
-        paths = [EXAMPLES / name for name in files]
-        text = "---\n".join(path.read_text() for path in paths)
-        for example, real in zip(("node-1", "node-2"), self._two_nodes(), strict=True):
-            text = text.replace(f"nodeName: {example}", f"nodeName: {real}")
-        if all(path.read_text() in text for path in paths):
-            words = [word for path in paths for word in ("-f", str(path.relative_to(REPOSITORY)))]
-            self.kubectl("apply", *words)
-        else:
-            self.kubectl("apply", "-f", "-", stdin=text)
+    def _example(self, verb: str) -> None:
+        """Applies or deletes the example; on the test cluster with an image that is on its nodes."""
+        if self.cluster is None:
+            self.kubectl(verb, "-f", EXAMPLE)
+            return
+        selector = "app.kubernetes.io/component=agent"
+        path = "jsonpath={.items[0].spec.containers[0].image}"
+        image = self._quiet("get", "pods", "--namespace", install.NAMESPACE, "--selector", selector, "-o", path)
+        text = (REPOSITORY / EXAMPLE).read_text().replace(IMAGE, image)
+        prompt(f"sed 's|{IMAGE}|{image}|' {EXAMPLE} | kubectl {verb} -f -")
+        self._show(["kubectl", verb, "-f", "-"], text)
 
-    def _await_ready(self, claim: str) -> None:
-        self.kubectl("wait", "--for=condition=Ready", f"volumeclaim/{claim}", "--timeout=60s")
+    def _node(self) -> str:
+        return self._quiet("get", "pod", POD, "-o", "jsonpath={.spec.nodeName}")
 
-    def _target(self, claim: str) -> str:
-        path = self._quiet("get", f"volumeclaim/{claim}", "-o", "jsonpath={.status.targetPath}")
-        if not path:
-            raise Problem(f"volumeclaim/{claim} is Ready but has no status.targetPath")
-        return path
-
-    def _await_holder(self, claim: str) -> None:
-        deadline = time.monotonic() + 30
-        while not self._quiet("get", f"volumeclaim/{claim}", "-o", "jsonpath={.status.waitingFor.holder}"):
-            if time.monotonic() > deadline:
-                raise Problem(f"volumeclaim/{claim} does not say what it waits for")
-            time.sleep(0.2)
+    def _show_nothing_left(self, node: str) -> None:
+        script = "ls -A /var/lib/moor-loop/volumes; grep kubernetes.io~csi /proc/self/mountinfo; losetup --list | grep moor-loop"
+        if self.on_node(node, f"({script}) || true").strip():
+            raise Problem(f"that is left on {node}")
 
     # Running and showing.
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        shown = " ".join(_quoted(word) for word in arguments)
-        prompt(f"kubectl {shown}" + (f" <<EOF\n{stdin}EOF" if stdin else ""))
-        return self._show(["kubectl", *arguments], stdin)
+    def kubectl(self, *arguments: str) -> str:
+        prompt(f"kubectl {' '.join(_quoted(word) for word in arguments)}")
+        return self._show(["kubectl", *arguments], None)
 
     def on_node(self, node: str, script: str) -> str:
-        if self.cluster is not None:
-            pid_file = self.cluster.node(node).directory.relative_to(REPOSITORY) / "pid"
-            prompt(f"nsenter -t $(cat {pid_file}) -m sh -c {_quoted(script)}")
-            pid = (REPOSITORY / pid_file).read_text().strip()
-            return self._show(["nsenter", "-t", pid, "-m", "sh", "-c", script])
-        agent = self._quiet(
-            "get", "pods", "--namespace", install.NAMESPACE, "--selector", "app.kubernetes.io/component=agent",
-            "--field-selector", f"spec.nodeName={node}", "-o", "name",
-        ).strip()  # fmt: skip
-        return self.kubectl("exec", "--namespace", install.NAMESPACE, agent, "-c", "agent", "--", "sh", "-c", script)
+        """On a node of the test cluster."""
+        assert self.cluster is not None
+        pid_file = self.cluster.node(node).directory.relative_to(REPOSITORY) / "pid"
+        prompt(f"nsenter -t $(cat {pid_file}) -m sh -c {_quoted(script)}")
+        pid = (REPOSITORY / pid_file).read_text().strip()
+        return self._show(["nsenter", "-t", pid, "-m", "sh", "-c", script], None)
 
     @contextmanager
     def _watch_attachments(self) -> Iterator[None]:
@@ -185,12 +180,13 @@ class Tour:
     def _farewell(self) -> None:
         tell("That was moor. Try next")
         if self.cluster is None:
+            print("  kubectl apply -f examples/pod.yaml")
             print("  kubectl explain volumeclaim.spec")
-            print("  kubectl apply -f examples/plugin.yaml -f examples/volume.yaml")
             return
         print(f"  export KUBECONFIG={self.kubeconfig} PATH=$(make -s print-bin):$PATH")
         print("  kubectl explain volumeclaim.spec")
-        print("  kubectl apply -f examples/plugin.yaml -f examples/volume.yaml -f examples/claim-node-1.yaml")
+        print("  kubectl apply -f examples/volume.yaml -f examples/claim-node-1.yaml    # a volume without a Pod")
+        print("  kubectl describe volumeclaim writer")
         print(f"  kubectl -n {install.NAMESPACE} delete pod --all    # the mounts stay, nothing is called again")
         print("  make down                                   # and all of it is gone")
 

@@ -5,7 +5,7 @@ from importlib import import_module
 # Quick and plain ones first; what takes the system apart comes last.
 _MODULES = (
     "sanity",
-    "demo_flow",
+    "native",
     "file_systems",
     "block_devices",
     "sharing",

@@ -1,4 +1,4 @@
-"""What `make demo` shows, asserted: the files of examples/, on two nodes."""
+"""A volume without a Pod: the examples of Volumes and VolumeClaims, on two nodes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ VOLUME, FIRST, SECOND = "data", "writer", "writer-2"
 WORDS = "moor kept these bytes\n"
 
 
-@scenario("the demo: a volume is made, used, moved, waited for and deleted", namespace="default", limit=180)
-def demo_flow(world: World) -> None:
+@scenario("the examples without Pods: a volume is made, used, moved, waited for and deleted", namespace="default", limit=180)
+def native_examples(world: World) -> None:
     _apply(world, "plugin", "volume", "claim-node-1")
     world.cluster.kubectl("wait", "--for=condition=Ready", f"volumeclaim/{FIRST}", "--timeout=60s")
     _expect_attached(world)
@@ -78,7 +78,7 @@ def _second_writer_waits(world: World) -> None:
 
 
 def _clean_up(world: World) -> None:
-    """As the demo does, and as often as one likes: the driver's Plugin comes back."""
+    """As often as one likes: the driver's Plugin comes back."""
     world.remove("VolumeClaim", FIRST)
     world.remove("Volume", VOLUME)
     world.remove("Plugin", objects.PLUGIN)
