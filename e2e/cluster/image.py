@@ -22,8 +22,9 @@ REPOSITORY = "moor.dev/moor"
 PAUSE = "moor.dev/pause:1"
 
 _SUITE = "bookworm"
-# What a driver in this image needs to make, check and mount file systems.
-_PACKAGES = ("e2fsprogs", "xfsprogs", "util-linux", "mount", "kmod")
+# What a driver in this image needs to make, check and mount file systems, and a database for the suite's Pods, which run it
+# too.
+_PACKAGES = ("e2fsprogs", "xfsprogs", "util-linux", "mount", "kmod", "sqlite3")
 _SUPERFLUOUS = (
     "usr/share/doc",
     "usr/share/man",

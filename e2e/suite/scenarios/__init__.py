@@ -23,6 +23,7 @@ _MODULES = (
     "kills",
     "failover",
     "losses",
+    "databases",
     "malformed",
     "uninstall",
     "soak",

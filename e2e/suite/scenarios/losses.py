@@ -23,21 +23,21 @@ SILENCE = 90
 
 @scenario("a crashed node holds its claims until it is declared out of service, and comes back clean", limit=300)
 def out_of_service(world: World) -> None:
-    lost, other = _lost_and_other(world)
+    lost, other = lost_and_other(world)
     world.ready_volume()
     world.write(lost, world.ready_claim("old", lost) + "/file", "before the crash")
     world.ready_volume("left")
     world.ready_claim("kept", lost, volumeName="left")
     lost.crash()
     for role in (AGENT, DRIVER, REBOOT):
-        _tell(world, role, lost)
-    with _back_again(world, lost):
+        tell(world, role, lost)
+    with back_again(world, lost):
         world.delete("VolumeClaim", "old")
         world.claim("new", other)
         _await_silent(world, "old", "NoHeartbeat", lost.name, "forceDetach", "out-of-service")
         _await_silent(world, "kept", "NoHeartbeat", lost.name, "out-of-service")
         world.await_reason("VolumeClaim", "new", "Held", "old", lost.name)
-        _tell(world, LOST, lost)
+        tell(world, LOST, lost)
         world.cluster.kubectl("taint", "node", lost.name, TAINT)
         world.await_gone("VolumeClaim", "old", SILENCE)
         world.await_ready("VolumeClaim", "new", timeout=SILENCE)
@@ -55,7 +55,7 @@ def out_of_service(world: World) -> None:
 
 @scenario("forceDetach frees a deleted claim of a node that is cut off, and the node cleans up when it is back", limit=300)
 def forced(world: World) -> None:
-    lost, other = _lost_and_other(world)
+    lost, other = lost_and_other(world)
     _volume_called_from(world, other)
     target = world.ready_claim("old", lost)
     world.write(lost, f"{target}/file", "before the cut")
@@ -63,7 +63,7 @@ def forced(world: World) -> None:
     try:
         world.delete("VolumeClaim", "old")
         _await_silent(world, "old", "NoHeartbeat", lost.name)
-        _tell(world, LOST, lost)
+        tell(world, LOST, lost)
         world.cluster.kubectl(
             "-n", world.namespace, "patch", "volumeclaim", "old", "--type=merge", "-p", '{"spec":{"forceDetach":true}}'
         )
@@ -81,7 +81,7 @@ def forced(world: World) -> None:
     expect(len(world.calls(DETACH)) >= 2, "the volume moved without having been detached")
 
 
-def _lost_and_other(world: World) -> tuple[Node, Node]:
+def lost_and_other(world: World) -> tuple[Node, Node]:
     """The other one runs a controller: with the last of them gone nobody would say anything."""
     if world.pods.running(CONTROLLER, world.first.name):
         return world.second, world.first
@@ -99,7 +99,7 @@ def _volume_called_from(world: World, node: Node) -> None:
     raise Failed(f"30 Volumes in a row and none is called from {node.name}")
 
 
-def _tell(world: World, role: str, node: Node) -> None:
+def tell(world: World, role: str, node: Node) -> None:
     """Tells the check of the calls what happens to the node."""
     world.kills.append(Kill(int(time.time() * 1000), role, node.name))
 
@@ -116,7 +116,7 @@ def _await_silent(world: World, claim: str, reason: str, *words: str) -> None:
 
 
 @contextmanager
-def _back_again(world: World, node: Node) -> Iterator[None]:
+def back_again(world: World, node: Node) -> Iterator[None]:
     """Whatever happens inside, the node is started again and in service afterwards."""
     try:
         yield
