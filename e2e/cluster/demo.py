@@ -119,7 +119,8 @@ class Tour:
         return self._quiet("get", "pod", POD, "-o", "jsonpath={.spec.nodeName}")
 
     def _show_nothing_left(self, node: str) -> None:
-        script = "ls -A /var/lib/moor-loop/volumes; grep kubernetes.io~csi /proc/self/mountinfo; losetup --list | grep moor-loop"
+        mounts, loops = "grep kubernetes.io~csi /proc/self/mountinfo", "losetup --list | grep moor-loop"
+        script = f"ls -A /var/lib/moor-loop/volumes; {mounts}; {loops}"
         if self.on_node(node, f"({script}) || true").strip():
             raise Problem(f"that is left on {node}")
 

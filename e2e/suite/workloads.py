@@ -129,7 +129,8 @@ class Workloads:
         pods = self._api.get(self._path("pods"))["items"]
         if any(item["metadata"].get("ownerReferences") for item in pods):
             kinds = "deployments,statefulsets,jobs"
-            self._world.cluster.kubectl("delete", kinds, "--all", "-n", self._namespace, "--cascade=foreground", "--timeout=60s")
+            whole = ("--all", "--cascade=foreground", "--timeout=60s")
+            self._world.cluster.kubectl("delete", kinds, "-n", self._namespace, *whole)
         self.remove_pods(*self._names("pods"))
         self.remove_claims(*self._names("persistentvolumeclaims"))
         for item in self._api.get(f"{_CLASSES}?labelSelector={_LABEL}={self._namespace}")["items"]:
@@ -178,6 +179,19 @@ class Workloads:
         """The output of a shell script in a Pod."""
         done = self._world.cluster.kubectl("exec", "-n", self._namespace, pod, "--", "sh", "-ec", script)
         return done.stdout
+
+    def await_words(self, pod: str, script: str, *words: str) -> None:
+        """Waits until a script in a Pod prints these words: a Pod that is Ready may be at its first command still."""
+        found: list[str] = []
+
+        def says() -> bool:
+            found[:] = self.run(pod, f"{script} || true").split()
+            return found == [*words]
+
+        try:
+            self._world.cluster.wait_for(f"Pod {pod} to print {words}", says, 20)
+        except Problem as problem:
+            raise Failed(f"{problem.what}, and it prints {found}") from None
 
     def write(self, pod: str, text: str) -> None:
         self.run(pod, f"echo '{text}' > {MOUNT}/file && sync {MOUNT}/file")

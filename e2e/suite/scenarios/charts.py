@@ -10,7 +10,7 @@ from e2e.cluster.paths import REPOSITORY
 
 from .. import leaks
 from ..helm import helm
-from ..objects import Object
+from ..objects import Object, is_ready
 from ..registry import scenario
 from ..workloads import DEVICE, MOUNT, Workloads
 from ..world import Failed, World, expect
@@ -52,17 +52,21 @@ def ordinary_chart(world: World) -> None:
     world.cluster.wait_for(what, lambda: not leaks.leftovers(world.cluster) - before, 30, 0.2)
 
 
-def _pod(world: World, name: str) -> Object:
-    """The Pod of an `app` that is not on its way out, or of that name in the StatefulSet."""
+def _pods(world: World, name: str) -> list[Object]:
+    """The Pods of an `app`, or that of this name in the StatefulSet, without those on their way out."""
     items = world.cluster.api.get(f"/api/v1/namespaces/{world.namespace}/pods")["items"]
-    found = [
+    return [
         item
         for item in items
         if name in (item["metadata"]["name"], item["metadata"]["labels"].get("app"))
         and "deletionTimestamp" not in item["metadata"]
     ]
+
+
+def _pod(world: World, name: str) -> Object:
+    found = _pods(world, name)
     expect(len(found) == 1, f"there are {len(found)} Pods of {name}")
-    return dict(found[0])
+    return found[0]
 
 
 def _busier_first(world: World) -> list[Node]:
@@ -83,19 +87,11 @@ def _drained(world: World, node: Node) -> Iterator[None]:
 
 
 def _await_ready(world: World, name: str) -> None:
-    kind = "pod" if name in SHARDS else "deployment"
-    condition = "Ready" if name in SHARDS else "Available"
-    namespace = f"--namespace={world.namespace}"
-
-    def ready() -> bool:
-        # A StatefulSet's Pod is not there for a moment between the old one and the new one.
-        words = (f"--for=condition={condition}", f"{kind}/{name}", namespace, "--timeout=1s")
-        return world.cluster.kubectl("wait", *words, check=False).returncode == 0
-
+    """Looks at the Pods: what a Deployment says of them may be of before the drain."""
     try:
-        world.cluster.wait_for(f"{name} to be ready", ready, 60)
+        world.cluster.wait_for(f"{name} to be ready", lambda: [pod for pod in _pods(world, name) if is_ready(pod)], 60)
     except Problem as problem:
-        told = world.cluster.kubectl("describe", "pods,pvc", namespace, check=False).stdout
+        told = world.cluster.kubectl("describe", "pods,pvc", f"--namespace={world.namespace}", check=False).stdout
         raise Failed(f"{problem.what}:\n{told}") from None
 
 
@@ -103,11 +99,9 @@ def _expect_starts(world: World, work: Workloads, name: str, count: int) -> None
     """Each Pod adds one to what it finds: a line with its own name, or the number on the device."""
     pod = str(_pod(world, name)["metadata"]["name"])
     if name == "raw":
-        found = work.run(pod, f"head -c 4096 {DEVICE} | tr -d '\\0'")
-        expect(found == str(count), f"the device of {name} has {found!r} and not {count}")
-        return
-    lines = work.run(pod, f"cat {MOUNT}/starts").split()
-    expect(lines == [name] * count, f"the volume of {name} has {lines}, after {count} starts")
+        work.await_words(pod, f"head -c 4096 {DEVICE} | tr -d '\\0'", str(count))
+    else:
+        work.await_words(pod, f"cat {MOUNT}/starts", *[name] * count)
 
 
 @scenario("the examples for Pods work as they are, and leave nothing", limit=180)
@@ -120,14 +114,12 @@ def examples(world: World) -> None:
     _wait(world, "deployment/web", until="condition=Available")
     _wait(world, "statefulset/ledger", until="jsonpath={.status.readyReplicas}=2")
     _wait(world, "job/report", until="condition=Complete")
-    hello = work.run("first", f"cat {MOUNT}/hello").strip()
-    expect(hello == "hello", f"the first Pod's volume has {hello!r}")
+    work.await_words("first", f"cat {MOUNT}/hello", "hello")
     _delete(world, work, *_OF_PODS[1:])
     volume, handle = _outliving(world, work)
     _apply(world, work, "static-volume", handle=handle)
     _wait(world, "pod/existing", until="condition=Ready")
-    hello = work.run("existing", f"cat {MOUNT}/hello").strip()
-    expect(hello == "hello", f"the existing volume has {hello!r}")
+    work.await_words("existing", f"cat {MOUNT}/hello", "hello")
     _delete(world, work, "static-volume", handle=handle)
     _set_reclaim_policy(world, volume, "Delete")
     work.await_volumes_gone(volume)
