@@ -6,11 +6,13 @@ NODES ?=
 SEED ?=
 MINUTES ?= 10
 HELM_ARGS ?=
+DRIVER ?=
+FOCUS ?=
 export PYTHONDONTWRITEBYTECODE = 1
 
 harness = $(PYTHON) -m e2e.cluster
 
-.PHONY: help up down install image demo check rig test suite sweep lag soak print-bin
+.PHONY: help up down install image demo check rig test suite sweep lag soak print-bin e2e-storage
 
 help:
 	@echo 'make demo       start a cluster, install moor, and show what it does (first run: about 20 min, then 1)'
@@ -23,10 +25,11 @@ help:
 	@echo 'make test       everything, the cluster suite included; of what sweeps a space a short form'
 	@echo 'make sweep      the whole sweeps, every rig case under lagging watches, a long soak: some hours'
 	@echo 'make soak       random work and crashes on a test cluster; SEED=number MINUTES=10'
+	@echo 'make e2e-storage  Kubernetes own storage tests on the loop driver, about half an hour; DRIVER=definition.yaml FOCUS=regex'
 	@echo 'make image      build the container image, print the path of its archive'
 	@echo 'make print-bin  print the folder of kubectl, helm, kube-apiserver and the other built programs'
 	@echo
-	@echo 'With KUBECONFIG set, install and demo use that cluster instead of starting one.'
+	@echo 'With KUBECONFIG set, install and demo, and e2e-storage with DRIVER, use that cluster instead of starting one.'
 
 up:
 	@$(harness) up --nodes="$(NODES)"
@@ -108,3 +111,7 @@ sweep:
 
 soak:
 	@$(PYTHON) -m e2e.suite.soak $(if $(SEED),--seed="$(SEED)") --minutes="$(MINUTES)"
+
+# On the loop driver in a cluster of its own; with DRIVER on that driver, where it is installed.
+e2e-storage:
+	@$(PYTHON) -m e2e.storage --driver="$(DRIVER)" --focus="$(FOCUS)"

@@ -9,7 +9,7 @@ import platform
 import shutil
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -44,10 +44,11 @@ class Loads(Protocol):
 
 @dataclass(frozen=True)
 class Image:
-    """An archive on disk and the name it is loaded under."""
+    """An archive on disk and the name it is loaded under, and the names of others that are in it."""
 
     reference: str
     archive: Path
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,22 @@ class _Layer:
     digest: str
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """One image of an archive."""
+
+    references: list[str]
+    layers: list[_Layer]
+    entrypoint: list[str]
+    arguments: list[str] = field(default_factory=list)
+
+
 def pause() -> Image:
     """Holds a Pod's namespaces; nothing but one static program."""
     image = Image(PAUSE, IMAGES / "pause.tar")
     if not image.archive.exists():
         layer = _program_layer(parts.program("pause"), "pause")
-        _write(image, [layer], ["/pause"])
+        _write(image, [_Entry([PAUSE], [layer], ["/pause"])])
     return image
 
 
@@ -74,12 +85,27 @@ def moor(binary: Path) -> Image:
         if image.archive.parent.exists():
             for stale in image.archive.parent.glob("moor-*.tar"):
                 stale.unlink()
-        _write(image, layers, ["/usr/local/bin/moor"])
+        _write(image, [_Entry([image.reference], layers, ["/usr/local/bin/moor"])])
+    return image
+
+
+def storage_tests(shells: list[str], agnhosts: list[str]) -> Image:
+    """What the Pods of Kubernetes' storage tests run: of most images they want a shell and Debian's tools, and of agnhost
+    its program beside them. One archive, since nearly all of it is the layer that they share."""
+    agnhost = parts.program("agnhost")
+    recipe = repr((shells, agnhosts, hashlib.sha256(agnhost.read_bytes()).hexdigest()))
+    archive = IMAGES / f"storage-tests-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
+    reference, *others = [*shells, *agnhosts]
+    image = Image(reference, archive, tuple(others))
+    if not image.archive.exists():
+        base, program = _base_layer(), _program_layer(agnhost, "agnhost")
+        shell = _Entry(shells, [base], [])
+        _write(image, [shell, _Entry(agnhosts, [base, program], ["/agnhost"], ["pause"])])
     return image
 
 
 def load(node: Loads, image: Image) -> None:
-    if not node.has_image(image.reference):
+    if not all(node.has_image(reference) for reference in (image.reference, *image.others)):
         node.ctr("images", "import", image.archive)
 
 
@@ -134,31 +160,39 @@ def _program_layer(program: Path, target: str) -> _Layer:
     return _Layer(path, _sha256(path))
 
 
-def _write(image: Image, layers: list[_Layer], entrypoint: list[str]) -> None:
-    config = json.dumps(
+def _write(image: Image, entries: list[_Entry]) -> None:
+    configs = {f"{hashlib.sha256(config).hexdigest()}.json": config for config in map(_config, entries)}
+    manifest = [
+        {"Config": name, "RepoTags": entry.references, "Layers": [f"{layer.digest}.tar" for layer in entry.layers]}
+        for name, entry in zip(configs, entries, strict=True)
+    ]
+    layers = {f"{layer.digest}.tar": layer.path for entry in entries for layer in entry.layers}
+    temporary = image.archive.with_suffix(".new")
+    with tarfile.open(temporary, "w") as archive:
+        for filename, path in layers.items():
+            archive.add(path, filename)
+        for filename, content in (*configs.items(), ("manifest.json", json.dumps(manifest).encode())):
+            member = tarfile.TarInfo(filename)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    temporary.rename(image.archive)
+
+
+def _config(entry: _Entry) -> bytes:
+    return json.dumps(
         {
             "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
             "os": "linux",
             "config": {
-                "Entrypoint": entrypoint,
+                "Entrypoint": entry.entrypoint,
+                "Cmd": entry.arguments,
                 "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
             },
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in layers]},
-            "history": [{"created_by": "moor e2e"} for _ in layers],
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in entry.layers]},
+            "history": [{"created_by": "moor e2e"} for _ in entry.layers],
         },
         sort_keys=True,
     ).encode()
-    name = f"{hashlib.sha256(config).hexdigest()}.json"
-    manifest = [{"Config": name, "RepoTags": [image.reference], "Layers": [f"{layer.digest}.tar" for layer in layers]}]
-    temporary = image.archive.with_suffix(".new")
-    with tarfile.open(temporary, "w") as archive:
-        for layer in layers:
-            archive.add(layer.path, f"{layer.digest}.tar")
-        for filename, content in ((name, config), ("manifest.json", json.dumps(manifest).encode())):
-            entry = tarfile.TarInfo(filename)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    temporary.rename(image.archive)
 
 
 def _sha256(path: Path) -> str:

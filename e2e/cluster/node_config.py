@@ -19,6 +19,8 @@ PRIVATE = {
     "kubelet": Path("/var/lib/kubelet"),
     "containerd": Path("/var/lib/containerd"),
     "moor": Path("/var/lib/moor"),
+    # Of a loop driver whose volumes stay on their node (e2e/storage).
+    "moor-loop-local": Path("/var/lib/moor-loop-local"),
     "pod-logs": Path("/var/log/pods"),
     "container-logs": Path("/var/log/containers"),
 }

@@ -36,8 +36,11 @@ class Part:
 
     name: str
     duration: str
-    module: str = ""  # empty: a command of our own module
+    module: str = ""  # a command of a module that has versions of its own
+    package: str = ""  # of a module that go.mod names as a tool; without either: a command of our own
     static: bool = False
+    tests: bool = False  # the package's tests are the program
+    optional: bool = False  # built only when it is named
 
     def command(self, folder: Path) -> list[str]:
         if self.module:
@@ -45,8 +48,8 @@ class Part:
         # Without -buildvcs=false Go asks git about a checkout that root may not own.
         link = "-s -w" if self.static else _KUBERNETES_LINK
         return [
-            "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", link,
-            "-o", str(folder / self.name), f"./cmd/{self.name}",
+            "go", *(["test", "-c"] if self.tests else ["build"]), "-trimpath", "-buildvcs=false", "-ldflags", link,
+            "-o", str(folder / self.name), self.package or f"./cmd/{self.name}",
         ]  # fmt: skip
 
     def environment(self, folder: Path) -> Mapping[str, str]:
@@ -67,6 +70,10 @@ PARTS = (
     Part("kubectl", "1 min"),
     Part("helm", "3 min", module=HELM),
     Part("csi-sanity", "1 min", module=CSI_SANITY),
+    # Kubernetes' own tests, what their Pods run, and what runs several of them at a time.
+    Part("e2e.test", "6 min", package="k8s.io/kubernetes/test/e2e", tests=True, optional=True),
+    Part("agnhost", "1 min", package="k8s.io/kubernetes/test/images/agnhost", static=True, optional=True),
+    Part("ginkgo", "30 s", package="github.com/onsi/ginkgo/v2/ginkgo", optional=True),
 )
 
 
@@ -88,9 +95,10 @@ def program(name: str) -> Path:
 
 
 def ensure(names: Iterable[str] | None = None) -> Path:
-    """Builds what is missing, of all parts or of those named, and returns their folder."""
+    """Builds what is missing, of those named or else of all that are not optional, and returns their folder."""
     target = folder()
-    chosen = [part for part in PARTS if names is None or part.name in set(names)]
+    wanted = None if names is None else set(names)
+    chosen = [part for part in PARTS if (not part.optional if wanted is None else part.name in wanted)]
     if all((target / part.name).exists() for part in chosen):
         return target
     target.mkdir(parents=True, exist_ok=True)

@@ -50,12 +50,12 @@ def on_a_cluster(work: Callable[[Cluster, Tally], None], *, keep: bool) -> int:
     except Problem as problem:
         say(str(problem))
         return 1
-    with _alone():
+    with alone():
         return _run(work, keep=keep)
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """One suite at a time on a machine: it kills, and takes the cluster down at its end."""
     with LOCK.open("w") as lock:
         try:

@@ -1,0 +1,1 @@
+"""Kubernetes' own storage tests (External.Storage), run on drivers that moor serves."""

@@ -1,0 +1,73 @@
+"""The loop driver in the two ways in which the suite is run on it, side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.cluster import Cluster, step
+from e2e.cluster import install as installation
+from e2e.cluster.node_config import PRIVATE
+from e2e.suite import leaks, objects
+from e2e.suite.pods import Pods
+
+SHARED, LOCAL = objects.PLUGIN, f"local.{objects.PLUGIN}"
+_DAEMON = "moor-loop-driver"
+# volumeLimits fills a node, with one Pod.
+_VOLUMES_PER_NODE = 12
+
+
+def install(cluster: Cluster) -> None:
+    """moor with both drivers, which serve Pods when this returns."""
+    installation.install(["--set", f"loopDriver.maxVolumesPerNode={_VOLUMES_PER_NODE}"])
+    cluster.apply(_on_its_node(cluster.get("daemonset", _DAEMON, "-n", installation.NAMESPACE)))
+    # One class names no file system, and has fsGroup applied none the less; the other one names it.
+    cluster.apply(objects.plugin(SHARED, kubernetes={"csiDriver": {"fsGroupPolicy": "File"}}))
+    cluster.apply(objects.plugin(LOCAL))
+    Pods(cluster).await_ready()
+    with step("until both drivers serve Pods on all nodes"):
+        for name in (SHARED, LOCAL):
+            cluster.kubectl("wait", "--for=condition=Ready", f"plugin/{name}", "--timeout=90s")
+        cluster.wait_for("kubelets to know both drivers", lambda: _registered(cluster), 90, 0.5)
+
+
+def leftovers(cluster: Cluster) -> set[str]:
+    """What there is of volumes; nothing, when all are gone."""
+    found = leaks.leftovers(cluster)
+    for node in cluster.nodes:
+        folder = node.directory / "moor-loop-local"
+        left = leaks.driver_leftovers(folder) | leaks.loop_devices(folder)
+        found |= {f"{node.name}: {line}" for line in left}
+    return found
+
+
+def _registered(cluster: Cluster) -> bool:
+    nodes = cluster.get("csinodes")["items"]
+    known = [{driver["name"] for driver in node["spec"].get("drivers") or []} for node in nodes]
+    return len(known) == len(cluster.nodes) and all({SHARED, LOCAL} <= names for names in known)
+
+
+def _on_its_node(daemon: Any) -> Any:
+    """The chart's DaemonSet once more: another name, and a folder that is the node's own."""
+    place = str(PRIVATE["moor-loop-local"])
+    template = daemon["spec"]["template"]
+    labels = {**template["metadata"]["labels"], "app.kubernetes.io/component": "loop-driver-local"}
+    pod = template["spec"]
+    container = pod["containers"][0]
+    arguments = [word for word in container["args"] if not word.startswith(("--shared", "--state-dir="))]
+    container["args"] = [
+        *(word.replace(f"/{SHARED}/", f"/{LOCAL}/") for word in arguments),
+        f"--driver-name={LOCAL}",
+        f"--state-dir={place}",
+    ]
+    for mount in container["volumeMounts"]:
+        if mount["name"] == "state":
+            mount["mountPath"] = place
+    for volume in pod["volumes"]:
+        if volume["name"] == "state":
+            volume["hostPath"]["path"] = place
+    return {
+        "apiVersion": daemon["apiVersion"],
+        "kind": daemon["kind"],
+        "metadata": {"name": f"{_DAEMON}-local", "namespace": daemon["metadata"]["namespace"]},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
+    }

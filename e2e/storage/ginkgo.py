@@ -1,0 +1,51 @@
+"""The suite as a program: its command line, and where it says how it went."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from e2e.cluster import parts
+
+_REPORT = "report.json"
+
+
+def run(
+    definitions: Sequence[Path],
+    kubeconfig: Path,
+    *,
+    focus: str,
+    side_by_side: int,
+    folder: Path,
+    environment: Mapping[str, str],
+) -> Path:
+    """Runs the suite, which prints as it goes, and returns the path of its report."""
+    report = folder / _REPORT
+    report.unlink(missing_ok=True)
+    command = [
+        parts.program("ginkgo"), "run",
+        f"--procs={side_by_side}",
+        # They are listed at the end, once for each reason.
+        "--silence-skips",
+        # Where a spec is when it takes long.
+        "--poll-progress-after=10m",
+        "--timeout=6h",
+        f"--focus=External.Storage.*{focus}",
+        f"--output-dir={folder}",
+        f"--json-report={_REPORT}",
+        parts.program("e2e.test"),
+        "--",
+        "--provider=skeleton",
+        f"--kubeconfig={kubeconfig}",
+        f"--kubectl-path={parts.program('kubectl')}",
+        # Files that a definition names are looked for beside it.
+        f"--repo-root={definitions[0].parent}",
+        *(f"--storage.testdriver={definition}" for definition in definitions),
+    ]  # fmt: skip
+    # The report says how it went, in more detail than the exit code.
+    subprocess.run(
+        [str(word) for word in command], stdin=subprocess.DEVNULL, env={**os.environ, **environment}, check=False
+    )
+    return report
