@@ -28,7 +28,7 @@ def run(
         parts.program("ginkgo"), "run",
         f"--procs={side_by_side}",
         # They are listed at the end, once for each reason.
-        "--silence-skips",
+        "--silence-skips", "--no-color",
         # Where a spec is when it takes long.
         "--poll-progress-after=10m",
         "--timeout=6h",
