@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -67,7 +66,7 @@ def _on_the_loop_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome,
     try:
         cluster = up()
         drivers.install(cluster)
-        told = _test(_OURS, KUBECONFIG, arguments, _with_images(cluster))
+        told = _test(_OURS, KUBECONFIG, arguments, cluster)
         return told, _left_behind(cluster)
     finally:
         if arguments.keep:
@@ -83,34 +82,30 @@ def _on_another_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome, 
         raise Problem(f"there is no definition file {definition}", f"for its form see {_OURS[0]}")
     foreign = foreign_kubeconfig()
     if foreign is None:
-        return _test([definition], KUBECONFIG, arguments, _with_images(Cluster.attach())), set()
+        return _test([definition], KUBECONFIG, arguments, Cluster.attach()), set()
     say(f"using the cluster of KUBECONFIG={foreign}, whose nodes pull the suite's images from registry.k8s.io")
-    return _test([definition], Path(foreign).resolve(), arguments, lambda: {}), set()
-
-
-def _with_images(cluster: Cluster) -> Callable[[], dict[str, str]]:
-    def load() -> dict[str, str]:
-        parts.ensure(["agnhost"])
-        environment = images.names(_FOLDER)
-        images.load(cluster, environment)
-        return environment
-
-    return load
+    return _test([definition], Path(foreign).resolve(), arguments, None), set()
 
 
 def _test(
-    definitions: list[Path], kubeconfig: Path, arguments: argparse.Namespace, environment: Callable[[], dict[str, str]]
+    definitions: list[Path], kubeconfig: Path, arguments: argparse.Namespace, ours: Cluster | None
 ) -> outcome.Outcome:
-    parts.ensure(_PROGRAMS)
+    """Runs the suite; on a cluster of ours with images of ours."""
+    parts.ensure([*_PROGRAMS, "agnhost"] if ours else _PROGRAMS)
+    environment, left_out = {}, {}
+    if ours:
+        environment, left_out = images.names(_FOLDER), images.NOT_HERE
+        images.load(ours, environment)
     report = ginkgo.run(
         definitions,
         kubeconfig,
         focus=arguments.focus,
+        left_out=left_out,
         side_by_side=arguments.procs,
         folder=_FOLDER,
-        environment=environment(),
+        environment=environment,
     )
-    return outcome.read(report)
+    return outcome.read(report, left_out, arguments.focus)
 
 
 def _left_behind(cluster: Cluster) -> set[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from e2e.cluster import parts
@@ -17,6 +18,7 @@ def run(
     kubeconfig: Path,
     *,
     focus: str,
+    left_out: Iterable[str],
     side_by_side: int,
     folder: Path,
     environment: Mapping[str, str],
@@ -32,7 +34,8 @@ def run(
         # Where a spec is when it takes long.
         "--poll-progress-after=10m",
         "--timeout=6h",
-        f"--focus=External.Storage.*{focus}",
+        f"--focus=External.Storage.*({focus})",
+        *(f"--skip={which}" for which in left_out),
         f"--output-dir={folder}",
         f"--json-report={_REPORT}",
         parts.program("e2e.test"),
@@ -44,8 +47,13 @@ def run(
         f"--repo-root={definitions[0].parent}",
         *(f"--storage.testdriver={definition}" for definition in definitions),
     ]  # fmt: skip
+    words = [str(word) for word in command]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **environment}) as suite:
+        try:
+            suite.wait()
+        except KeyboardInterrupt:
+            # It ends its specs, cleans up behind them and tells what it has until then.
+            suite.send_signal(signal.SIGINT)
+            suite.wait()
     # The report says how it went, in more detail than the exit code.
-    subprocess.run(
-        [str(word) for word in command], stdin=subprocess.DEVNULL, env={**os.environ, **environment}, check=False
-    )
     return report

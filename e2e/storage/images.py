@@ -12,9 +12,13 @@ from e2e.cluster.commands import run
 REGISTRY = "moor.dev/e2e"
 # What the storage suites and their framework name. Of all but the last they use a shell and its usual companions.
 _SHELLS, _AGNHOST = ("busybox", "jessie-dnsutils", "nginx"), "agnhost"
+# Specs that deploy something whose image there is no stand-in for, and why they are left out here.
+NOT_HERE = {
+    "any volume data source": "left out: it deploys hello-populator and volume-data-source-validator, whose images are not here"
+}
 
 
-def names(folder: Path) -> Mapping[str, str]:
+def names(folder: Path) -> dict[str, str]:
     """The environment that has the suite take its images from our registry."""
     listed = folder / "registries.yaml"
     # JSON is YAML too.

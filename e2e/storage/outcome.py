@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,35 +39,39 @@ class Outcome:
         return [*lines, f"{len(self.passed)} passed, {len(self.failed)} failed, {skips} skipped"]
 
 
-def read(path: Path) -> Outcome:
+def read(path: Path, left_out: Mapping[str, str], focus: str) -> Outcome:
+    """What the report in a file tells; `left_out` are the regexes of specs that were not to run, and why."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise Problem(f"the suite has left no report: {error}", "what it printed above says why") from None
-    return of(content)
+    return of(content, left_out, focus)
 
 
-def of(suites: list[dict[str, Any]]) -> Outcome:
+def of(suites: list[dict[str, Any]], left_out: Mapping[str, str], focus: str = "") -> Outcome:
     """The outcome that a report tells of."""
     outcome = Outcome()
     for suite in suites:
         # What went wrong beside the specs, such as its time being over.
         outcome.failed += [str(reason) for reason in suite.get("SpecialSuiteFailureReasons") or []]
         for spec in suite.get("SpecReports") or []:
-            _add(outcome, spec)
+            _add(outcome, spec, left_out, focus)
     return outcome
 
 
-def _add(outcome: Outcome, spec: dict[str, Any]) -> None:
-    name = " ".join([*(spec["ContainerHierarchyTexts"] or []), spec["LeafNodeText"]]).removeprefix(_PREFIX)
+def _add(outcome: Outcome, spec: dict[str, Any], left_out: Mapping[str, str], focus: str) -> None:
+    full = " ".join([*(spec["ContainerHierarchyTexts"] or []), spec["LeafNodeText"]])
+    name = full.removeprefix(_PREFIX)
     is_test = spec["LeafNodeType"] == "It"
     match spec["State"]:
         case "passed":
             if is_test:
                 outcome.passed.append(name)
         case "skipped" | "pending":
-            # Without words it was not chosen.
             said = (spec.get("Failure") or {}).get("Message", "").strip()
+            if not said and full.startswith(_PREFIX) and re.search(focus, name):
+                said = next((why for which, why in left_out.items() if re.search(which, name)), "")
+            # Without words it was not chosen.
             if is_test and said:
                 outcome.skipped[said.splitlines()[0]].append(name)
         case state:
