@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from e2e.cluster import Cluster
+from e2e.cluster.certificates import ADMIN
 from e2e.cluster.install import NAMESPACE
 from e2e.cluster.paths import AUDIT_LOG
 
@@ -76,7 +77,13 @@ def writes(cluster: Cluster, since: int) -> list[Write]:
     return parse(_since(since).splitlines(keepends=True))
 
 
-def parse(lines: Iterable[str]) -> list[Write]:
+def writes_of_others(cluster: Cluster, since: int) -> list[Write]:
+    """What everybody but the harness has written since a position: moor, kubelets and Kubernetes' own controllers."""
+    settle(cluster)
+    return parse(_since(since).splitlines(keepends=True), lambda account: account != ADMIN.user)
+
+
+def parse(lines: Iterable[str], of: Callable[[str], bool] = lambda account: account.startswith(_ACCOUNTS)) -> list[Write]:
     found = []
     for line in lines:
         if not line.endswith("\n"):
@@ -86,7 +93,7 @@ def parse(lines: Iterable[str]) -> list[Write]:
         account = str(user.get("username", ""))
         if entry.get("stage") != "ResponseComplete" or entry["verb"] not in _VERBS:
             continue
-        if not account.startswith(_ACCOUNTS):
+        if not of(account):
             continue
         resource = str(target.get("resource", ""))
         pod = user.get("extra", {}).get("authentication.kubernetes.io/pod-name", [""])[0]

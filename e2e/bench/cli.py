@@ -1,0 +1,81 @@
+"""The command: a cluster of its own, moor as it is released, each kind of Pod in turn, a table and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from e2e.cluster import Problem, down, packages, say, up
+from e2e.cluster import install as installation
+from e2e.cluster.paths import REPOSITORY
+from e2e.suite import cli as suite
+from e2e.suite import objects
+from e2e.suite.pods import Pods
+
+from . import drivers
+from .kinds import KINDS
+from .rounds import Bench, Figures
+
+_JSON = REPOSITORY / "target" / "bench-pods.json"
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+    # It fills nodes, and what else runs in a cluster would be measured too.
+    os.environ.pop("KUBECONFIG", None)
+    try:
+        packages.require_root()
+        with suite.alone():
+            return _run(arguments)
+    except Problem as problem:
+        say(f"\n{problem}")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m e2e.bench", description="How fast Pods start.")
+    parser.add_argument("--rounds", type=int, default=7, help="Pods of each kind that start alone (7)")
+    parser.add_argument("--bursts", type=int, default=3, help="times that many of a kind start at once (3)")
+    parser.add_argument("--at-once", type=int, default=20, help="how many these are (20)")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up afterwards")
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        cluster = up()
+        installation.install(["--set", "loopDriver.maxVolumesPerNode=100"])
+        cluster.apply(objects.plugin())
+        Pods(cluster).await_ready()
+        drivers.start(cluster)
+        bench = Bench(cluster)
+        figures = [
+            *bench.measure(KINDS, at_once=1, times=arguments.rounds),
+            *bench.measure(KINDS, at_once=arguments.at_once, times=arguments.bursts),
+        ]
+    finally:
+        if arguments.keep:
+            say("the cluster stays up; `make down` removes it")
+        else:
+            down()
+    _JSON.parent.mkdir(exist_ok=True)
+    _JSON.write_text(json.dumps([each.as_json() for each in figures], indent=2) + "\n")
+    _print(figures, _JSON)
+    return 0
+
+
+def _print(figures: list[Figures], path: Path) -> None:
+    print(f"{'Pods':44} {'at once':>7} {'median':>8} {'p99':>8} {'over none':>10} {'over floor':>11} {'API writes':>11} {'over none':>10}")
+    for each in figures:
+        alike = {other.kind.name: other for other in figures if other.at_once == each.at_once}
+        none, floor = alike["none"], alike["floor"]
+        print(
+            f"{each.kind.title:44} {each.at_once:7} {each.median:6.2f} s {each.p99:6.2f} s {each.median - none.median:+8.2f} s "
+            f"{each.median - floor.median:+9.2f} s {each.writes:11.1f} {each.writes - none.writes:+10.1f}"
+        )
+    print(f"all of it: {path.relative_to(REPOSITORY)}", flush=True)
+    sys.stdout.flush()

@@ -1,0 +1,187 @@
+"""Pods are started, in turn of each kind, and it is noted when they are Ready and what was written for them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from e2e.cluster import ApiError, Cluster, parts, say
+from e2e.suite import audit
+from e2e.suite.pods import AGENT, Pods
+
+from .kinds import NAMESPACE, Kind
+
+_CORE = "/api/v1"
+_PODS = f"{_CORE}/namespaces/{NAMESPACE}/pods"
+_CLAIMS = f"{_CORE}/namespaces/{NAMESPACE}/persistentvolumeclaims"
+_VOLUMES = f"{_CORE}/persistentvolumes"
+_READY = "jsonpath={.object.metadata.name} {.object.status.conditions[?(@.type=='Ready')].status}{'\\n'}"
+# Who writes whether or not a Pod starts.
+_BESIDE = frozenset({"leases", "nodes", "nodes/status", "configmaps", "csinodes"})
+
+
+@dataclass
+class Figures:
+    """What was seen of one kind of Pod."""
+
+    kind: Kind
+    at_once: int
+    seconds: list[float] = field(default_factory=list)
+    written: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def p99(self) -> float:
+        """The largest, of fewer than a hundred."""
+        return sorted(self.seconds)[math.ceil(0.99 * len(self.seconds)) - 1]
+
+    @property
+    def writes(self) -> float:
+        """For each Pod."""
+        return self.written.total() / len(self.seconds)
+
+    def as_json(self) -> dict[str, object]:
+        count = len(self.seconds)
+        return {
+            "kind": self.kind.name,
+            "title": self.kind.title,
+            "atOnce": self.at_once,
+            "medianSeconds": round(self.median, 3),
+            "p99Seconds": round(self.p99, 3),
+            "seconds": [round(each, 3) for each in self.seconds],
+            "writesPerPod": round(self.writes, 2),
+            "writes": {what: round(written / count, 2) for what, written in self.written.most_common()},
+        }
+
+
+class Bench:
+    """Measures on one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._api = cluster.api
+        self._image = Pods(cluster).objects(AGENT)[0]["spec"]["containers"][0]["image"]
+        self._numbers = itertools.count(1)
+
+    def measure(self, kinds: Sequence[Kind], *, at_once: int, times: int) -> list[Figures]:
+        """Each kind in turn, so that what else the machine does meets all of them. The first turn is not counted."""
+        figures = [Figures(kind, at_once) for kind in kinds]
+        for turn in range(times + 1):
+            say(f"{at_once} at once, {turn} of {times}")
+            for each in figures:
+                seconds, written = self._burst(each.kind, at_once)
+                if turn > 0:
+                    each.seconds += seconds
+                    each.written += written
+        return figures
+
+    def _burst(self, kind: Kind, count: int) -> tuple[list[float], Counter[str]]:
+        names = [f"{kind.name}-{next(self._numbers)}" for _ in range(count)]
+        has_volume = bool(kind.driver or kind.storage_class)
+        if has_volume:
+            self._make_claims(kind, names)
+        before = audit.position(self._cluster)
+        with self._watching() as ready, ThreadPoolExecutor(max_workers=count) as pool:
+            start = time.monotonic()
+            list(pool.map(lambda name: self._api.post(_PODS, self._pod(name, has_volume=has_volume)), names))
+            self._cluster.wait_for(f"{count} Pods to be Ready", lambda: ready.keys() >= set(names), 180, 0.01)
+        written = self._written(before)
+        self._remove(kind, names, has_volume=has_volume)
+        return [ready[name] - start for name in names], written
+
+    def _pod(self, name: str, *, has_volume: bool) -> dict[str, object]:
+        container: dict[str, object] = {"name": "main", "image": self._image, "command": ["sleep", "infinity"]}
+        spec: dict[str, object] = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        if has_volume:
+            container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        return {"metadata": {"name": name}, "spec": spec}
+
+    def _make_claims(self, kind: Kind, names: Sequence[str]) -> None:
+        for name in names:
+            if kind.driver:
+                self._api.post(_VOLUMES, kind.volume(name))
+            self._api.post(_CLAIMS, kind.claim(name))
+        if not kind.late:
+            self._cluster.wait_for("the claims to be bound", lambda: self._bound() >= set(names), 120, 0.1)
+
+    def _bound(self) -> set[str]:
+        items = self._api.get(_CLAIMS)["items"]
+        return {item["metadata"]["name"] for item in items if item["status"].get("phase") == "Bound"}
+
+    @contextmanager
+    def _watching(self) -> Iterator[dict[str, float]]:
+        """When each Pod was Ready, by name."""
+        command = [
+            str(parts.program("kubectl")), f"--kubeconfig={self._cluster.kubeconfig}",
+            "get", "pods", "-n", NAMESPACE, "--watch", "--output-watch-events", "-o", _READY,
+        ]  # fmt: skip
+        ready: dict[str, float] = {}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        assert process.stdout is not None
+        lines = process.stdout
+
+        def collect() -> None:
+            for line in lines:
+                name, _, is_ready = line.strip().partition(" ")
+                if is_ready == "True":
+                    ready.setdefault(name, time.monotonic())
+
+        reader = threading.Thread(target=collect, daemon=True)
+        reader.start()
+        try:
+            # Without a Pod there is no line to wait for. What a watch finds when it begins it tells as well.
+            yield ready
+        finally:
+            process.terminate()
+            process.wait(timeout=10)
+            reader.join(timeout=10)
+
+    def _written(self, before: int) -> Counter[str]:
+        """What everybody but this bench has written."""
+        found = audit.writes_of_others(self._cluster, before)
+        ours = [write for write in found if write.accepted and write.resource not in _BESIDE]
+        return Counter(f"{write.account} {write.verb} {write.resource}" for write in ours)
+
+    def _remove(self, kind: Kind, names: Sequence[str], *, has_volume: bool) -> None:
+        paths = [f"{_PODS}/{name}" for name in names]
+        self._delete(paths)
+        if not has_volume:
+            return
+        bound = [self._api.get(f"{_CLAIMS}/{name}")["spec"]["volumeName"] for name in names]
+        self._delete([f"{_CLAIMS}/{name}" for name in names])
+        volumes = [f"{_VOLUMES}/{name}" for name in bound]
+        if kind.driver:
+            self._delete(volumes)
+        self._await_gone(volumes)
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._api.delete(path)
+        self._await_gone(paths)
+
+    def _await_gone(self, paths: Sequence[str]) -> None:
+        self._cluster.wait_for("what was made to be gone", lambda: not any(self._exists(path) for path in paths), 120, 0.2)
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self._api.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+
