@@ -35,7 +35,8 @@ impl Cluster {
                 &object(json!({
                     "metadata": {"name": claim},
                     "spec": {
-                        "accessModes": modes, "volumeName": volume, "storageClassName": "", "volumeMode": volume_mode,
+                        "accessModes": modes, "volumeName": volume, "storageClassName": "",
+                        "volumeMode": volume_mode,
                         "resources": {"requests": size},
                     },
                 })),
@@ -58,8 +59,8 @@ impl Cluster {
         let made = object(json!({
             "metadata": {"name": name},
             "spec": {
-                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "csi": csi, "claimRef": to, "volumeMode": volume_mode,
-                "persistentVolumeReclaimPolicy": "Retain",
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}, "csi": csi, "claimRef": to,
+                "volumeMode": volume_mode, "persistentVolumeReclaimPolicy": "Retain",
             },
         }));
         volumes.create(&PostParams::default(), &made).await.unwrap();
