@@ -22,7 +22,8 @@ def install(cluster: Cluster) -> None:
     cluster.apply(_on_its_node(cluster.get("daemonset", _DAEMON, "-n", installation.NAMESPACE)))
     # One class names no file system, and has fsGroup applied none the less; the other one names it.
     cluster.apply(objects.plugin(SHARED, kubernetes={"csiDriver": {"fsGroupPolicy": "File"}}))
-    cluster.apply(objects.plugin(LOCAL))
+    # Only the driver of a node makes volumes there.
+    cluster.apply(objects.plugin(LOCAL, balancing="PerTopology"))
     Pods(cluster).await_ready()
     with step("until both drivers serve Pods on all nodes"):
         for name in (SHARED, LOCAL):
