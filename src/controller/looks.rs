@@ -5,7 +5,7 @@ use kube::{Api, ResourceExt as _};
 use super::context::Context;
 use super::nodes::node_facts;
 use super::observe::Observed;
-use super::{forgotten, pods};
+use super::{forgotten, pods, reclaim};
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentUid, PluginInstance, Volume, VolumeClaim, VolumeHandle};
@@ -110,10 +110,8 @@ pub(crate) async fn answer(
 /// The PersistentVolume that stands for a volume and is not the Volume's own: by the name of the driver, and by the name that
 /// kubelets know it by, where that is another one.
 async fn naming(ctx: &Context, seen: &Observed, of: &CsiSource) -> Result<Option<Naming>, ApiError> {
-    let volume = seen.volume.as_deref().filter(|_| seen.key.namespace == ctx.namespace);
-    // What was made of the Volume is no other orchestrator's, and what is reclaimed with it does not keep it.
-    let made = volume.and_then(|v| v.spec.persistent_volume.as_ref()).map(|made| made.name.as_str());
-    let own = volume.and_then(|v| v.spec.reclaimed_for.as_deref()).or(made);
+    let own = own(ctx, seen).await?;
+    let own = own.as_deref();
     let found = ctx.persistent_volumes.naming(of, own).await?;
     // Those of that name are why moor keeps such a Volume, until it is deleted.
     let is_for_them = seen.kept_as.is_some()
@@ -123,6 +121,21 @@ async fn naming(ctx: &Context, seen: &Observed, of: &CsiSource) -> Result<Option
         Some(alias) => ctx.persistent_volumes.naming(&of.as_driver(alias), own).await,
         None => Ok(found),
     }
+}
+
+/// Name of the PersistentVolume that does not keep a Volume off its storage: the one that is made of it, as long as the Volume
+/// is not handed over to it, and the one that is reclaimed with it, as long as its policy still says so.
+async fn own(ctx: &Context, seen: &Observed) -> Result<Option<String>, ApiError> {
+    let Some(volume) = seen.volume.as_deref().filter(|_| seen.key.namespace == ctx.namespace) else {
+        return Ok(None);
+    };
+    let is_deleted = volume.metadata.deletion_timestamp.is_some();
+    if let Some(name) = volume.spec.reclaimed_for.as_ref().filter(|_| is_deleted) {
+        return Ok(reclaim::is_to_go(ctx, name).await?.then(|| name.clone()));
+    }
+    let is_recorded = volume.status.as_ref().is_some_and(|status| status.persistent_volume.is_some());
+    let made = volume.spec.persistent_volume.as_ref().filter(|_| !is_deleted || !is_recorded);
+    Ok(made.map(|made| made.name.clone()))
 }
 
 /// What is known of an Attachment's node by live reads. The Lease last, because the agent may come back at any moment.

@@ -13,6 +13,7 @@ use super::key::Key;
 use super::{imports, provision, served};
 use crate::api::conditions::{Desired, Reason};
 use crate::api::lock::{self, DriverVolume};
+use crate::api::provision::ReclaimPolicy;
 use crate::api::volume::DeletionPolicy;
 use crate::api::{Volume, VolumeHandle};
 use crate::k8s::events::EventReason;
@@ -69,6 +70,8 @@ async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
     };
     let served = |driver: &str| served::plugin_of(ctx, driver).is_some();
     let Some(ends) = Ends::of(&live, served) else {
+        // It may end otherwise the next time.
+        ctx.provisioning.left(name);
         if is_to_be_held(&live, served) {
             return hold(ctx, &live).await;
         }
@@ -78,8 +81,7 @@ async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
         return Ok(Some(Next::Done));
     };
     let found = found(ctx, name, &source).await?;
-    let was_there = ends.made_here || ctx.provisioning.has_ordered(name, uid);
-    let now = found.seen(was_there);
+    let now = found.seen(ctx.provisioning.has_ordered(name, uid));
     let step = reclaim(name, ends, now, false);
     let ending = Ending { live: &live, uid, found: &found };
     if !matches!(step, Reclaim::DeleteVolume(_)) {
@@ -97,6 +99,13 @@ async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
     let _last = ctx.provisioning.last.lock().await;
     let step = reclaim(name, ends, now, has_other().await?);
     act(ctx, ending, step).await
+}
+
+/// Whether this PersistentVolume ends, by a live read, and its storage with it.
+pub(crate) async fn is_to_go(ctx: &Context, name: &str) -> Result<bool, ApiError> {
+    let live = get_live(&api::<PersistentVolume>(ctx), name).await?;
+    let ends = live.and_then(|live| Ends::of(&live, |driver| served::plugin_of(ctx, driver).is_some()));
+    Ok(ends.is_some_and(|ends| ends.policy == ReclaimPolicy::Delete))
 }
 
 /// A PersistentVolume that ends, with what has its storage.
@@ -212,10 +221,10 @@ enum Whose {
 }
 
 impl Found {
-    /// As the decision sees it. `was_there` says that there has been a Volume with the storage.
-    fn seen(&self, was_there: bool) -> VolumeNow<'_> {
+    /// As the decision sees it. `was_ordered` says that a Volume was told to delete the storage.
+    fn seen(&self, was_ordered: bool) -> VolumeNow<'_> {
         match self {
-            Self::Gone if was_there => VolumeNow::Gone,
+            Self::Gone if was_ordered => VolumeNow::Gone,
             Self::Gone | Self::Removed => VolumeNow::Absent,
             Self::There(volume, Whose::Kept(callable)) => VolumeNow::Kept { volume, callable: *callable },
             Self::There(_, Whose::BeingMade) => VolumeNow::BeingMade,

@@ -20,7 +20,7 @@ use crate::volume::handle_of;
 /// that either finds what the other has made.
 pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// In the volume's attributes: by which provisioner it was made.
-pub(super) const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 /// Secret of ControllerModifyVolume.
 const MODIFY_SECRET: [&str; 2] = [
     "volume.kubernetes.io/controller-modify-secret-name",
@@ -105,7 +105,7 @@ pub fn compare(wanted: &PersistentVolume, found: &PersistentVolume) -> Match {
 }
 
 /// What moor calls itself as the provisioner of a driver's volumes.
-pub(super) fn identity_of(driver: &str) -> String {
+fn identity_of(driver: &str) -> String {
     format!("moor-{driver}")
 }
 

@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::annotations::PROVISIONED_BY;
-use super::persistent_volume::{FINALIZER, IDENTITY, identity_of};
+use super::persistent_volume::FINALIZER;
 use crate::api::conditions::{READY, Reason};
-use crate::api::provision::{ReclaimPolicy, provisioned_name};
+use crate::api::provision::ReclaimPolicy;
 use crate::api::volume::DeletionPolicy;
 use crate::api::{Volume, VolumeState};
 
@@ -18,16 +18,15 @@ pub struct Ends {
     pub deleted: bool,
     /// It has the finalizer that keeps it until its storage is gone.
     pub held: bool,
-    /// moor has made it for the claim that it names, so that there has been a Volume with its storage.
-    pub made_here: bool,
 }
 
 /// The Volume that has the storage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum VolumeNow<'a> {
-    /// There was one. It is gone, and has done with the storage what it was told to.
+    /// There was one with which the storage was to go. It is gone.
     Gone,
-    /// There is none, and moor has not done anything with the storage; or one was removed by force.
+    /// There is none, and nobody knows that one was told to delete the storage; or one was removed by force. A driver that has
+    /// deleted the storage already answers with OK.
     Absent,
     /// moor keeps it for PersistentVolumes.
     Kept {
@@ -66,7 +65,7 @@ impl Ends {
     /// whether moor serves a driver of that name.
     #[must_use]
     pub fn of(volume: &PersistentVolume, served: impl Fn(&str) -> bool) -> Option<Self> {
-        let driver = driver_of(volume, served)?;
+        driver_of(volume, served)?;
         let (meta, spec) = (&volume.metadata, volume.spec.as_ref()?);
         let deleted = meta.deletion_timestamp.is_some();
         let held = is_held(volume);
@@ -83,8 +82,7 @@ impl Ends {
             Some(_) => return None,
         };
         let goes = unclaimed && (deleted || policy == ReclaimPolicy::Delete);
-        let made_here = is_made_here(volume, driver);
-        goes.then_some(Self { policy, deleted, held, made_here })
+        goes.then_some(Self { policy, deleted, held })
     }
 }
 
@@ -113,17 +111,6 @@ fn is_held(volume: &PersistentVolume) -> bool {
 
 fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
-/// Whether moor has made the PersistentVolume for the claim that it names. A copy that somebody has made of one since, for
-/// another claim, says moor's name as well.
-fn is_made_here(volume: &PersistentVolume, driver: &str) -> bool {
-    let Some(spec) = &volume.spec else { return false };
-    let claim = spec.claim_ref.as_ref().and_then(|claim| claim.uid.as_deref());
-    let attributes = spec.csi.as_ref().and_then(|csi| csi.volume_attributes.as_ref());
-    let identity = attributes.and_then(|all| all.get(IDENTITY));
-    identity.is_some_and(|identity| *identity == identity_of(driver))
-        && claim.is_some_and(|uid| volume.metadata.name == Some(provisioned_name(uid)))
 }
 
 /// Plans the next step for the PersistentVolume `name`. `has_other` says that a further PersistentVolume stands for the same

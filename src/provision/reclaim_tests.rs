@@ -7,8 +7,7 @@ const DRIVER: &str = "d.example.com";
 fn pv(more: &Value) -> PersistentVolume {
     let mut whole = json!({
         "metadata": { "name": "pvc-1", "annotations": { PROVISIONED_BY: DRIVER }, "finalizers": [FINALIZER] },
-        "spec": { "persistentVolumeReclaimPolicy": "Delete", "claimRef": { "uid": "1" }, "csi": { "driver": DRIVER, "volumeHandle": "vol-1",
-            "volumeAttributes": { IDENTITY: "moor-d.example.com" } } },
+        "spec": { "persistentVolumeReclaimPolicy": "Delete", "csi": { "driver": DRIVER, "volumeHandle": "vol-1" } },
         "status": { "phase": "Released" },
     });
     for (path, value) in more.as_object().unwrap() {
@@ -70,27 +69,11 @@ fn one_that_somebody_has_written_by_hand_ends_like_any_other() {
     let more =
         json!({ "/metadata/annotations": null, "/metadata/finalizers": null, "/metadata/name": "data" });
     let ends = Ends::of(&pv(&more), |driver| driver == DRIVER).unwrap();
-    let expected = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: false, made_here: false };
+    let expected = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: false };
     assert_eq!(ends, expected);
     // Somebody deletes it, and nothing has kept it: it is gone, and its storage stays.
     let gone = json!({ "/metadata/finalizers": [], "/metadata/deletionTimestamp": "2025-01-01T00:00:00Z" });
     assert!(Ends::of(&pv(&gone), |_| true).is_none());
-}
-
-/// Backups are restored with the attributes that moor has written, for claims that moor has not made them for.
-#[test]
-fn a_copy_of_what_moor_has_made_is_not_made_by_moor() {
-    let made_here = |more: &Value| Ends::of(&pv(more), |_| true).unwrap().made_here;
-    assert!(made_here(&json!({})));
-    for more in [
-        json!({ "/spec/claimRef": { "uid": "2" } }),
-        json!({ "/spec/claimRef": null }),
-        json!({ "/metadata/name": "copy" }),
-        json!({ "/spec/csi/volumeAttributes": { IDENTITY: "1700000000000-1-d.example.com" } }),
-        json!({ "/spec/csi/volumeAttributes": null }),
-    ] {
-        assert!(!made_here(&more), "{more}");
-    }
 }
 
 #[test]
@@ -153,7 +136,7 @@ fn the_storage_goes_first_and_the_object_after_it() {
     let retain = || Reclaim::DeleteVolume(DeletionPolicy::Retain);
     let away = |deleted| if deleted { Reclaim::Free } else { Reclaim::DeletePersistentVolume };
     for deleted in [false, true] {
-        let of = |policy| Ends { policy, deleted, held: true, made_here: true };
+        let of = |policy| Ends { policy, deleted, held: true };
         for (policy, volume, has_other, expected) in [
             (Delete, kept(&fresh), false, delete()),
             (Delete, kept(&half), false, delete()),
@@ -185,7 +168,7 @@ fn the_storage_goes_first_and_the_object_after_it() {
 #[test]
 fn it_is_held_before_anything_else() {
     let fresh = with("Retain", false);
-    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: false, made_here: false };
+    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: false };
     for (volume, has_other) in [(kept(&fresh), false), (kept(&fresh), true), (VolumeNow::Absent, false)] {
         assert_eq!(reclaim(NAME, ends, volume, has_other), Reclaim::Hold);
     }
@@ -194,7 +177,7 @@ fn it_is_held_before_anything_else() {
 /// DeleteVolume is ordered of what is locked, at somebody who can call it.
 #[test]
 fn an_imported_volume_is_ready_before_it_is_deleted() {
-    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: true, made_here: false };
+    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: false, held: true };
     let import = |change: Value| {
         let mut whole =
             json!({ "/spec/capacity": null, "/spec/volumeHandle": "vol-1", "/status/lastError": null });
@@ -223,7 +206,7 @@ fn an_imported_volume_is_ready_before_it_is_deleted() {
 #[test]
 fn the_volume_of_a_user_is_his_to_delete() {
     let fresh = with("Retain", false);
-    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: true, held: true, made_here: true };
+    let ends = Ends { policy: ReclaimPolicy::Delete, deleted: true, held: true };
     let said = reclaim(NAME, ends, VolumeNow::OfUsers(&fresh), false);
     assert!(matches!(&said, Reclaim::Refuse(words) if words.contains("moor/pvc-1")), "{said:?}");
 }

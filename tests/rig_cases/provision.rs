@@ -145,6 +145,7 @@ pub const CASES: &[Case] = cases![
     reclaim::one_that_is_removed_by_force_leaves_its_storage,
     reclaim::a_deletion_that_fails_is_told,
     static_volumes::one_goes_as_its_policy_says,
+    static_volumes::whoever_thinks_better_of_it_in_time_keeps_the_storage,
     static_volumes::one_of_the_stock_provisioner_is_reclaimed,
     static_volumes::the_last_of_those_with_one_handle_decides,
     static_volumes::a_foreign_handle_has_nothing_deleted,

@@ -80,6 +80,32 @@ pub async fn one_goes_as_its_policy_says(cluster: Arc<Cluster>) {
     rig.assert_nothing_left().await;
 }
 
+/// As long as somebody uses the volume nothing is called, and the policy counts that is there in the end.
+pub async fn whoever_thinks_better_of_it_in_time_keeps_the_storage(cluster: Arc<Cluster>) {
+    let (rig, _binder) = start(&cluster).await;
+    let pod = rig.make_pod_volume("v", "node-1").await;
+    rig.set_reclaim_policy("v", "Delete").await;
+    rig.until_held("v").await;
+    let claim = rig.ask(&pod, |_| {}).await;
+    rig.until_granted(&claim).await;
+    rig.remove_pod("v").await;
+    rig.delete_pvc("v").await;
+    rig.until("the Volume is on its way", || async {
+        rig.kept(&pod.handle)?.metadata.deletion_timestamp.as_ref().map(drop)
+    })
+    .await;
+    rig.set_reclaim_policy("v", "Retain").await;
+    rig.kept_claims().delete(&claim, &DeleteParams::default()).await.unwrap();
+    rig.until_kept_claim_gone(&claim).await;
+    rig.until("the Volume is gone", || async { rig.kept(&pod.handle).is_none().then_some(()) }).await;
+    assert!(rig.has_storage("v") && rig.count("v", Rpc::DeleteVolume) == 0);
+    rig.set_reclaim_policy("v", "Delete").await;
+    rig.until_nothing_provisioned().await;
+    assert!(!rig.has_storage("v"));
+    assert_eq!(rig.count("v", Rpc::DeleteVolume), 1);
+    rig.assert_nothing_left().await;
+}
+
 /// As it has left them: with its annotations, its finalizer and its Secret, and with no Volume. The leader dies on the way.
 pub async fn one_of_the_stock_provisioner_is_reclaimed(cluster: Arc<Cluster>) {
     let (rig, _binder) = start(&cluster).await;
