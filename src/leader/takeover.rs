@@ -5,6 +5,7 @@ use super::scene::Scene;
 use super::step::{Due, LeaderStep};
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::VolumeAssignment;
+use crate::volume::Places;
 
 /// The instance that an unfinished operation is taken from: it may still be making the call (rule R2).
 pub(super) fn moves_from<'a>(scene: &Scene<'a>, to: &VolumeAssignment) -> Option<&'a ControllerRef> {
@@ -26,7 +27,7 @@ pub(super) fn may_move(scene: &Scene<'_>, from: Option<&ControllerRef>) -> Resul
 /// dead: what was attached for that Volume is still to be detached. Where the Volume was nobody says any more.
 pub(super) fn heir_without_volume(scene: &Scene<'_>) -> Option<ControllerRef> {
     let handle = scene.handle?;
-    scene.plugin.successor(handle.controller.as_ref()?, &[], &handle.volume_uid)
+    scene.plugin.successor(handle.controller.as_ref()?, Places::default(), &handle.volume_uid)
 }
 
 /// Names another controller instance on the VolumeHandle, if the one that it names can be making no call (rule R2).

@@ -1,5 +1,6 @@
 //! Which controller instance makes a volume's calls (rule R2).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
@@ -29,6 +30,23 @@ pub struct InstanceSeen {
     pub dead: bool,
     /// Topology segments of the instance's node.
     pub topology: BTreeMap<String, String>,
+}
+
+/// Where an instance has to be to make a volume's calls, and where it should be. Without any, everywhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places<'a> {
+    /// The instance must be in one of these topology terms.
+    pub required: &'a [Segments],
+    /// It should be in one of these, best first.
+    pub preferred: &'a [Segments],
+}
+
+impl Places<'_> {
+    /// How many of the preferred places come before the instance's own.
+    fn rank(&self, instance: &InstanceSeen) -> usize {
+        let is_there = |place: &Segments| reaches(std::slice::from_ref(place), &instance.topology);
+        self.preferred.iter().position(is_there).unwrap_or(self.preferred.len())
+    }
 }
 
 /// What is known of a Volume's Plugin and of its instances.
@@ -66,16 +84,15 @@ impl PluginSeen<'_> {
     /// Chooses a healthy instance for new work on the volume `key`; the same one every time while the set of
     /// healthy instances stays the same. Without the Plugin there is none.
     ///
-    /// `places` are the topology terms of which the instance must be in one, if there are any and the
-    /// balancing asks for it.
+    /// Where it is counts only if the balancing asks for it.
     #[must_use]
-    pub fn choose(&self, places: &[Segments], key: &str) -> Option<ControllerRef> {
+    pub fn choose(&self, places: Places<'_>, key: &str) -> Option<ControllerRef> {
         let healthy = self.controllers.iter().filter(|i| i.healthy);
         let chosen = match self.balancing? {
             Balancing::SingleActive => healthy.min_by(|a, b| a.name.cmp(&b.name)),
-            Balancing::PerTopology => {
-                healthy.filter(|i| reaches(places, &i.topology)).max_by_key(|i| i.weight(key))
-            }
+            Balancing::PerTopology => healthy
+                .filter(|i| reaches(places.required, &i.topology))
+                .max_by_key(|i| (Reverse(places.rank(i)), i.weight(key))),
             Balancing::Spread => healthy.max_by_key(|i| i.weight(key)),
         };
         chosen.map(InstanceSeen::to_ref)
@@ -83,12 +100,7 @@ impl PluginSeen<'_> {
 
     /// The instance that takes over from `current`, if `current` may be left at all.
     #[must_use]
-    pub fn successor(
-        &self,
-        current: &ControllerRef,
-        places: &[Segments],
-        key: &str,
-    ) -> Option<ControllerRef> {
+    pub fn successor(&self, current: &ControllerRef, places: Places<'_>, key: &str) -> Option<ControllerRef> {
         self.choose(places, key).filter(|next| self.is_dead(current) && next.instance != current.instance)
     }
 }
@@ -120,6 +132,10 @@ mod tests {
         InstanceSeen { healthy, serving: healthy, dead, topology, ..fixtures::instance(&at) }
     }
 
+    fn zone(name: &str) -> Segments {
+        Segments { segments: BTreeMap::from([("zone".into(), name.into())]) }
+    }
+
     fn plugin(controllers: &[InstanceSeen], balancing: Balancing) -> PluginSeen<'_> {
         PluginSeen {
             balancing: Some(balancing),
@@ -136,7 +152,7 @@ mod tests {
     fn an_unhealthy_instance_gets_nothing_new() {
         let all = [instance("a", false, false), instance("b", true, false)];
         for key in ["1", "2", "3", "4"] {
-            assert_eq!(plugin(&all, Balancing::Spread).choose(&[], key).unwrap().instance, "b");
+            assert_eq!(plugin(&all, Balancing::Spread).choose(Places::default(), key).unwrap().instance, "b");
         }
     }
 
@@ -144,7 +160,10 @@ mod tests {
     fn volumes_are_spread_over_instances() {
         let all = [instance("a", true, false), instance("b", true, false)];
         let on_a = (0..100)
-            .filter(|i| plugin(&all, Balancing::Spread).choose(&[], &i.to_string()).unwrap().instance == "a")
+            .filter(|i| {
+                plugin(&all, Balancing::Spread).choose(Places::default(), &i.to_string()).unwrap().instance
+                    == "a"
+            })
             .count();
         assert!((25..=75).contains(&on_a), "{on_a} of 100");
     }
@@ -152,19 +171,44 @@ mod tests {
     #[test]
     fn per_topology_stays_where_the_volume_is() {
         let all = [instance("a", true, false), instance("b", true, false)];
-        let place = [Segments { segments: BTreeMap::from([("zone".into(), "b".into())]) }];
-        assert_eq!(plugin(&all, Balancing::PerTopology).choose(&place, "k").unwrap().instance, "b");
-        let elsewhere = [Segments { segments: BTreeMap::from([("zone".into(), "c".into())]) }];
-        assert!(plugin(&all, Balancing::PerTopology).choose(&elsewhere, "k").is_none());
+        let place = [zone("b")];
+        let at = Places { required: &place, preferred: &[] };
+        assert_eq!(plugin(&all, Balancing::PerTopology).choose(at, "k").unwrap().instance, "b");
+        let elsewhere = [zone("c")];
+        let at = Places { required: &elsewhere, preferred: &[] };
+        assert!(plugin(&all, Balancing::PerTopology).choose(at, "k").is_none());
+    }
+
+    #[test]
+    fn per_topology_begins_at_the_best_place() {
+        let all = [instance("a", true, false), instance("b", true, false), instance("c", false, false)];
+        let chosen = |required: &[Segments], preferred: &[Segments], key: &str| {
+            let places = Places { required, preferred };
+            plugin(&all, Balancing::PerTopology).choose(places, key).unwrap().instance
+        };
+        let everywhere = [zone("a"), zone("b"), zone("c")];
+        for key in ["1", "2", "3", "4", "5", "6", "7", "8"] {
+            assert_eq!(chosen(&everywhere, &[zone("b"), zone("a")], key), "b");
+            assert_eq!(chosen(&everywhere, &[zone("a"), zone("b")], key), "a");
+            // The best place has nobody who is well.
+            assert_eq!(chosen(&everywhere, &[zone("c"), zone("b")], key), "b");
+            // What must be comes before what should be.
+            assert_eq!(chosen(&[zone("a")], &[zone("b")], key), "a");
+        }
     }
 
     #[test]
     fn work_moves_only_away_from_the_dead() {
         let all = [instance("a", false, false), instance("b", true, false)];
-        assert!(plugin(&all, Balancing::Spread).successor(&all[0].to_ref(), &[], "k").is_none());
+        assert!(
+            plugin(&all, Balancing::Spread).successor(&all[0].to_ref(), Places::default(), "k").is_none()
+        );
         let all = [instance("a", false, true), instance("b", true, false)];
         assert_eq!(
-            plugin(&all, Balancing::Spread).successor(&all[0].to_ref(), &[], "k").unwrap().instance,
+            plugin(&all, Balancing::Spread)
+                .successor(&all[0].to_ref(), Places::default(), "k")
+                .unwrap()
+                .instance,
             "b"
         );
     }
@@ -173,6 +217,6 @@ mod tests {
     fn an_unknown_instance_is_not_concluded_dead() {
         let all = [instance("b", true, false)];
         let gone = ControllerRef { instance: "a".into(), agent: "x".into() };
-        assert!(plugin(&all, Balancing::Spread).successor(&gone, &[], "k").is_none());
+        assert!(plugin(&all, Balancing::Spread).successor(&gone, Places::default(), "k").is_none());
     }
 }

@@ -14,7 +14,7 @@ pub mod reason;
 
 use crate::api::Volume;
 use crate::api::names::{DriverOn, instance_name};
-pub use instance::{InstanceSeen, PluginSeen};
+pub use instance::{InstanceSeen, Places, PluginSeen};
 pub use plan::{Seen, VolumeStep, plan};
 pub use reason::{Left, VolumeWaiting};
 

@@ -10,10 +10,10 @@
 //!          (rule R3)
 //! ```
 
-use super::instance::PluginSeen;
+use super::instance::{Places, PluginSeen};
 use super::reason::{Left, VolumeWaiting};
 use crate::api::attachment::ControllerRef;
-use crate::api::volume::{Segments, VolumeAssignment, VolumeOperation};
+use crate::api::volume::{VolumeAssignment, VolumeOperation};
 use crate::api::{AccessMode, Volume, VolumeState};
 use crate::attachment::HandleSeen;
 use crate::plugin::allow::NotAllowed;
@@ -101,12 +101,15 @@ impl<'a> Seen<'a> {
         self.volume.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    fn places(&self) -> &'a [Segments] {
+    /// Where the volume is, or before that is known, where it must and should be.
+    fn places(&self) -> Places<'a> {
         let known = self.volume.status.as_ref().map_or(&[][..], |s| &s.accessible_topology);
         match &self.volume.spec.topology {
-            Some(asked) if known.is_empty() && !asked.required.is_empty() => &asked.required,
-            Some(asked) if known.is_empty() => &asked.preferred,
-            _ => known,
+            Some(asked) if known.is_empty() => {
+                let required = if asked.required.is_empty() { &asked.preferred } else { &asked.required };
+                Places { required, preferred: &asked.preferred }
+            }
+            _ => Places { required: known, preferred: &[] },
         }
     }
 
