@@ -35,10 +35,7 @@ impl std::fmt::Display for Holder {
             write!(f, ", for Pod {pod},")?;
         }
         write!(f, " on node {}", self.node)?;
-        if !self.state.is_empty() {
-            write!(f, " ({})", self.state)?;
-        }
-        self.silence.as_ref().map_or(Ok(()), |silence| write!(f, ": {silence}"))
+        if self.state.is_empty() { Ok(()) } else { write!(f, " ({})", self.state) }
     }
 }
 
@@ -199,7 +196,11 @@ impl Waiting {
             Self::PluginNotReady { why } | Self::NotEntitled { why } => why.clone(),
             Self::NoNode => "no node has a healthy node plugin, room, and a way to reach the volume".into(),
             Self::Held(holder) => {
-                format!("the volume is held by {holder}; it is granted to this claim when that is gone")
+                let silence = holder.silence.as_ref().map(|silence| format!(". {silence}"));
+                format!(
+                    "the volume is held by {holder}; it is granted to this claim when that is gone{}",
+                    silence.unwrap_or_default()
+                )
             }
             Self::OneTarget(holder) => format!(
                 "the volume is held by {holder}, and its driver does not say that it takes a second target of \

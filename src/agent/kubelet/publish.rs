@@ -161,7 +161,7 @@ impl Driver {
     ) -> Result<(), Unanswered> {
         let uid = ClaimUid::of(&claim.metadata);
         let told_at = Instant::now() + PATIENCE;
-        let mut told = false;
+        let mut told = None;
         loop {
             if self.agent.asked.is_released(&wish.claim_name) {
                 let why = format!("kubelet has given {} up meanwhile", wish.target.path);
@@ -185,14 +185,14 @@ impl Driver {
                 return Err(self.take_back(seen, why, by).await);
             }
             let words = waits_for(seen);
-            if !told
+            if told != words
                 && Instant::now() >= told_at
                 && let Some(words) = &words
             {
-                told = true;
                 self.tell_pod(seen, words);
+                told = Some(words.clone());
             }
-            let next = if told { by } else { by.min(told_at.max(Instant::now() + LOOK)) };
+            let next = if told.is_some() { by } else { by.min(told_at.max(Instant::now() + LOOK)) };
             if Instant::now() >= by {
                 let words = words.unwrap_or_else(|| "it is being mounted".into());
                 return Err(Unanswered::Again(format!("waits for the volume: {words}")));

@@ -117,7 +117,7 @@ fn who_waits_for_a_silent_node_is_told_the_ways_out() {
     let Verdict::Wait(why) = world.verdict("asking") else { panic!("it is granted") };
     let said = why.message();
     assert!(
-        said.contains("holder") && said.ends_with(": nothing is heard: kubectl delete node there"),
+        said.contains("holder") && said.ends_with(" is gone. nothing is heard: kubectl delete node there"),
         "{said}"
     );
 }
