@@ -8,7 +8,7 @@ use kube::api::Preconditions;
 use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
-use super::imports::say;
+use super::imports::{say, says_gone};
 use super::key::Key;
 use super::{imports, provision, served};
 use crate::api::conditions::{Desired, Reason};
@@ -306,6 +306,10 @@ fn made_into(ctx: &Context, name: &str) -> Option<Arc<Volume>> {
 /// A PersistentVolume that is gone was removed by force if its Volume is there: storage and lock stay, and that is said.
 async fn missing(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
     let Some(volume) = made_into(ctx, name) else { return Ok(Some(Next::Done)) };
+    if says_gone(&volume) {
+        // Only that it comes back is news, and not worth a look through all of them each time.
+        return Ok(Some(Next::After(RECHECK)));
+    }
     let plugin = ctx.plugins.get(&volume.spec.plugin_name);
     if let (Some(id), Some(plugin)) = (handle_of(&volume), plugin) {
         let driver = plugin.kubelet_name().unwrap_or_else(|| plugin.driver_name()).to_owned();
