@@ -105,9 +105,11 @@ pub(super) fn judge_rejected(scene: &Scene<'_>) -> Result<Due, Look> {
 }
 
 /// As [`named_by`], for who is to lock the storage. A Volume that moor keeps for PersistentVolumes is theirs: all that name
-/// it share it. What they name under another name of the driver than kubelets come to moor with is somebody else's.
+/// it share it. What they name under another name of the driver than kubelets come to moor with is somebody else's. A Volume
+/// that goes locks its storage only to have it deleted.
 fn kept_off_by<'a>(scene: &Scene<'a>, volume: &Volume, of: CsiSource) -> Result<Option<&'a Naming>, Look> {
-    if scene.kept_as == Some(of.driver.as_str()) { Ok(None) } else { named_by(scene, volume, of) }
+    let is_theirs = scene.kept_as == Some(of.driver.as_str()) && volume.metadata.deletion_timestamp.is_none();
+    if is_theirs { Ok(None) } else { named_by(scene, volume, of) }
 }
 
 /// The PersistentVolume that keeps this Volume off its storage. One that only may stand for the same does so for a handle

@@ -58,9 +58,9 @@ pub async fn one_goes_as_its_policy_says(cluster: Arc<Cluster>) {
         rig.set_reclaim_policy(name, policy).await;
         let claim = rig.ask(&pod, |_| {}).await;
         rig.until_granted(&claim).await;
-        rig.remove_pod(name).await;
         rig.kept_claims().delete(&claim, &DeleteParams::default()).await.unwrap();
         rig.until_kept_claim_gone(&claim).await;
+        rig.remove_pod(name).await;
         assert!(rig.kept(&pod.handle).is_some(), "the Volume is the PersistentVolume's");
     }
     rig.until_held("gone").await;
@@ -88,7 +88,7 @@ pub async fn whoever_thinks_better_of_it_in_time_keeps_the_storage(cluster: Arc<
     rig.until_held("v").await;
     let claim = rig.ask(&pod, |_| {}).await;
     rig.until_granted(&claim).await;
-    rig.remove_pod("v").await;
+    // The Pod stays until the end: without it the claim would go, and nobody would use the volume.
     rig.delete_pvc("v").await;
     rig.until("the Volume is on its way", || async {
         rig.kept(&pod.handle)?.metadata.deletion_timestamp.as_ref().map(drop)
@@ -97,6 +97,7 @@ pub async fn whoever_thinks_better_of_it_in_time_keeps_the_storage(cluster: Arc<
     rig.set_reclaim_policy("v", "Retain").await;
     rig.kept_claims().delete(&claim, &DeleteParams::default()).await.unwrap();
     rig.until_kept_claim_gone(&claim).await;
+    rig.remove_pod("v").await;
     rig.until("the Volume is gone", || async { rig.kept(&pod.handle).is_none().then_some(()) }).await;
     assert!(rig.has_storage("v") && rig.count("v", Rpc::DeleteVolume) == 0);
     rig.set_reclaim_policy("v", "Delete").await;
