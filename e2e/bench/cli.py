@@ -69,13 +69,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _print(figures: list[Figures], path: Path) -> None:
-    print(f"{'Pods':44} {'at once':>7} {'median':>8} {'p99':>8} {'over none':>10} {'over floor':>11} {'API writes':>11} {'over none':>10}")
+    heads = ("at once", "median", "p99", "over none", "over floor", "API writes", "over none")
+    widths = (7, 8, 8, 10, 11, 11, 10)
+    print(" ".join([f"{'Pods':44}", *(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))]))
     for each in figures:
         alike = {other.kind.name: other for other in figures if other.at_once == each.at_once}
         none, floor = alike["none"], alike["floor"]
         print(
-            f"{each.kind.title:44} {each.at_once:7} {each.median:6.2f} s {each.p99:6.2f} s {each.median - none.median:+8.2f} s "
-            f"{each.median - floor.median:+9.2f} s {each.writes:11.1f} {each.writes - none.writes:+10.1f}"
+            f"{each.kind.title:44} {each.at_once:7} {each.median:6.2f} s {each.p99:6.2f} s"
+            f" {each.median - none.median:+8.2f} s {each.median - floor.median:+9.2f} s"
+            f" {each.writes:11.1f} {each.writes - none.writes:+10.1f}"
         )
     print(f"all of it: {path.relative_to(REPOSITORY)}", flush=True)
     sys.stdout.flush()

@@ -22,6 +22,8 @@ class Kind:
     driver: str = ""
     # A StorageClass whose volumes moor makes.
     storage_class: str = ""
+    # Whether another Pod has used the volume before.
+    used: bool = False
 
     @property
     def late(self) -> bool:
@@ -55,7 +57,8 @@ NOW, LATE = "bench-now", "bench-late"
 KINDS = (
     Kind("none", "without a volume"),
     Kind("floor", "Bound PVC, driver at kubelet without moor", driver=DIRECT),
-    Kind("mount", "Bound PVC, the same driver by moor", driver=SERVED),
+    Kind("mount", "Bound PVC, the same driver by moor", driver=SERVED, used=True),
+    Kind("first", "the same, first Pod of a static PV", driver=SERVED),
     Kind("loop", "Bound PVC, loop driver (attach, first mkfs)", storage_class=NOW),
     Kind("late", "first Pod of a late-binding PVC, loop driver", storage_class=LATE),
 )

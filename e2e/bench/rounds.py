@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from e2e.cluster import ApiError, Cluster, parts, say
-from e2e.suite import audit
+from e2e.suite import audit, objects
 from e2e.suite.pods import AGENT, Pods
 
 from .kinds import NAMESPACE, Kind
@@ -92,14 +92,29 @@ class Bench:
         has_volume = bool(kind.driver or kind.storage_class)
         if has_volume:
             self._make_claims(kind, names)
+        if kind.used:
+            self._start(names, has_volume=True)
+            self._delete([f"{_PODS}/{name}" for name in names])
+            self._await_rest()
         before = audit.position(self._cluster)
-        with self._watching() as ready, ThreadPoolExecutor(max_workers=count) as pool:
-            start = time.monotonic()
-            list(pool.map(lambda name: self._api.post(_PODS, self._pod(name, has_volume=has_volume)), names))
-            self._cluster.wait_for(f"{count} Pods to be Ready", lambda: ready.keys() >= set(names), 180, 0.01)
+        seconds = self._start(names, has_volume=has_volume)
         written = self._written(before)
         self._remove(kind, names, has_volume=has_volume)
-        return [ready[name] - start for name in names], written
+        return seconds, written
+
+    def _start(self, names: Sequence[str], *, has_volume: bool) -> list[float]:
+        """Starts Pods at once. Returns how long each took until it was Ready."""
+        with self._watching() as ready, ThreadPoolExecutor(max_workers=len(names)) as pool:
+            start = time.monotonic()
+            list(pool.map(lambda name: self._api.post(_PODS, self._pod(name, has_volume=has_volume)), names))
+            self._cluster.wait_for("Pods to be Ready", lambda: ready.keys() >= set(names), 180, 0.01)
+        return [ready[name] - start for name in names]
+
+    def _await_rest(self) -> None:
+        """Until nothing of Pods is held or undone any more: that is not to be counted for the next ones."""
+        kinds = [objects.collection(kind) for kind in ("VolumeClaim", "Attachment")]
+        for kind in kinds:
+            self._await_none(kind)
 
     def _pod(self, name: str, *, has_volume: bool) -> dict[str, object]:
         container: dict[str, object] = {"name": "main", "image": self._image, "command": ["sleep", "infinity"]}
@@ -160,12 +175,18 @@ class Bench:
         self._delete(paths)
         if not has_volume:
             return
+        self._await_rest()
         bound = [self._api.get(f"{_CLAIMS}/{name}")["spec"]["volumeName"] for name in names]
         self._delete([f"{_CLAIMS}/{name}" for name in names])
         volumes = [f"{_VOLUMES}/{name}" for name in bound]
         if kind.driver:
             self._delete(volumes)
         self._await_gone(volumes)
+        # Those of PersistentVolumes that were written by hand go after them.
+        self._await_none(objects.collection("Volume"))
+
+    def _await_none(self, path: str) -> None:
+        self._cluster.wait_for(f"{path} to have nothing", lambda: not self._api.get(path)["items"], 120, 0.2)
 
     def _delete(self, paths: Sequence[str]) -> None:
         for path in paths:
