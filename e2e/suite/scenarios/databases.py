@@ -36,7 +36,8 @@ def database(world: World) -> None:
     lost, other = lost_and_other(world)
     with _only(world, lost):
         world.cluster.api.post(f"/apis/apps/v1/namespaces/{world.namespace}/statefulsets", _stateful_set(work))
-        work.await_running(POD)
+        # A kubelet that could not register drivers, as on a node that has just been cut off, tries again within 2 minutes.
+        work.await_running(POD, timeout=150)
     committed = world.cluster.wait_for("some commits", lambda: _committed(world, 20), 60)
     lost.crash()
     for role in (AGENT, DRIVER, REBOOT):
