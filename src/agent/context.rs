@@ -14,6 +14,7 @@ use super::attach::audits::Audits;
 use super::caches::Caches;
 use super::calls::budgets::Budgets;
 use super::calls::failure::Failure;
+use super::calls::flights::Flights;
 use super::calls::retry::Retries;
 use super::drivers::endpoint::Serving;
 use super::drivers::registry::Registry;
@@ -62,6 +63,7 @@ pub(super) struct Agent {
     pub retries: Arc<Retries>,
     pub queues: Arc<Queues>,
     pub budgets: Budgets,
+    pub flights: Flights,
     pub renewal: Renewal,
     pub leases: ApiLeases,
     pub history: Arc<History>,

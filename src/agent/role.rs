@@ -13,6 +13,7 @@ use super::args::AgentArgs;
 use super::attach::{self, audit, audits::Audits};
 use super::caches::Caches;
 use super::calls::budgets::Budgets;
+use super::calls::flights::Flights;
 use super::context::Agent;
 use super::drivers::plugin_instance;
 use super::drivers::registry::Registry;
@@ -145,6 +146,10 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         metrics,
         retries: events.retries.clone(),
         queues: queues.clone(),
+        flights: Flights::new({
+            let queues = queues.clone();
+            move |parked| queues.wake(parked)
+        }),
         budgets: Budgets::new(move |parked| queues.wake(parked)),
         renewal,
         leases,

@@ -2,7 +2,7 @@
 //!
 //! docs/reference.md is made from these sentences.
 
-use super::conditions::{DRIFTED, IN_ORDER, PERSISTENT_VOLUME, PODS, READY, SILENT, UNDONE};
+use super::conditions::{DRIFTED, EXPANDED, IN_ORDER, PERSISTENT_VOLUME, PODS, READY, SILENT, UNDONE};
 
 /// Declares an enum of words whose doc sentences are also data. Variants stand in groups, and `group` gives the group's
 /// value. The printed word is the variant's name, or what is given after `=`.
@@ -321,6 +321,19 @@ words! {
             /// PersistentVolume again, or delete the Volume, with spec.deletionPolicy Delete if the storage is to go
             /// too.
             PersistentVolumeGone,
+        }
+        Place { kinds: "Volume", condition: EXPANDED, status: true } => {
+            /// The storage has the size that is asked for. The message says whether the node still has to follow.
+            Expanded,
+        }
+        Place { kinds: "Volume", condition: EXPANDED, status: false } => {
+            /// The volume is to grow, and its driver has EXPAND_VOLUME neither for its Controller nor for its Node service.
+            CannotExpand,
+            /// The driver only lets the volume grow while nobody uses it. It does when the claims that use it are deleted.
+            ExpandsUnused,
+            /// ControllerExpandVolume failed and is tried again. The message has the driver's words. A size that the driver
+            /// cannot give may be lowered again.
+            ExpandVolumeFailed,
         }
         Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
             /// Every PluginInstance counts for what it says.

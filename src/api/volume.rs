@@ -36,14 +36,17 @@ use super::provision::Provision;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"PVC","type":"string","jsonPath":".spec.persistentVolume.claim.name","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
-    validation = Rule::new("has(self.spec.volumeHandle) != has(self.spec.capacity)").message("set exactly one of spec.capacity (to create a volume) and spec.volumeHandle (to register one that exists)").field_path(".spec"),
+    validation = Rule::new("oldSelf.hasValue() ? (has(self.spec.volumeHandle) || has(self.spec.capacity)) : (has(self.spec.volumeHandle) != has(self.spec.capacity))").optional_old_self(true).message("set exactly one of spec.capacity (to create a volume) and spec.volumeHandle (to register one that exists)").field_path(".spec"),
     validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.mutableParameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit) && !has(self.spec.createName) && !has(self.spec.persistentVolume))").message("spec.parameters, spec.mutableParameters, spec.topology, spec.capacityLimit, spec.createName and spec.persistentVolume are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
     validation = Rule::new("!has(self.spec.volumeContext) || has(self.spec.volumeHandle)").message("spec.volumeContext is for registering an existing volume; a created one gets it from its driver").field_path(".spec.volumeContext"),
     validation = Rule::new("!has(self.spec.capacityLimit) || !has(self.spec.capacity) || quantity(string(self.spec.capacity)).compareTo(quantity(string(self.spec.capacityLimit))) <= 0").message("spec.capacityLimit must not be below spec.capacity").field_path(".spec.capacityLimit"),
     validation = Rule::new("!has(self.spec.mountOptions) || self.spec.capabilities.exists(c, c.attachmentMode == 'FileSystem')").message("spec.mountOptions needs a capability with attachmentMode FileSystem: add one or remove mountOptions").field_path(".spec.mountOptions"),
     validation = Rule::new("self.spec.pluginName == oldSelf.spec.pluginName").message("spec.pluginName is immutable: create another Volume").field_path(".spec.pluginName"),
     validation = Rule::new("has(self.spec.volumeHandle) == has(oldSelf.spec.volumeHandle) && (!has(self.spec.volumeHandle) || self.spec.volumeHandle == oldSelf.spec.volumeHandle)").message("spec.volumeHandle is immutable: create another Volume").field_path(".spec.volumeHandle"),
-    validation = Rule::new("has(self.spec.capacity) == has(oldSelf.spec.capacity) && (!has(self.spec.capacity) || string(self.spec.capacity) == string(oldSelf.spec.capacity)) && has(self.spec.capacityLimit) == has(oldSelf.spec.capacityLimit) && (!has(self.spec.capacityLimit) || string(self.spec.capacityLimit) == string(oldSelf.spec.capacityLimit))").message("spec.capacity and spec.capacityLimit are immutable").field_path(".spec.capacity"),
+    validation = Rule::new("has(self.spec.capacityLimit) == has(oldSelf.spec.capacityLimit) && (!has(self.spec.capacityLimit) || string(self.spec.capacityLimit) == string(oldSelf.spec.capacityLimit))").message("spec.capacityLimit is immutable").field_path(".spec.capacityLimit"),
+    validation = Rule::new("has(self.spec.capacity) || !has(oldSelf.spec.capacity)").message("spec.capacity cannot be taken away").field_path(".spec.capacity"),
+    validation = Rule::new("!has(self.spec.capacity) || (has(oldSelf.spec.capacity) && string(self.spec.capacity) == string(oldSelf.spec.capacity)) || (has(self.status) && has(self.status.state) && self.status.state == 'Ready')").message("spec.capacity cannot be changed before the Volume is Ready: until then CreateVolume is repeated with identical arguments").field_path(".spec.capacity"),
+    validation = Rule::new("!has(self.spec.capacity) || (has(oldSelf.spec.capacity) && string(self.spec.capacity) == string(oldSelf.spec.capacity)) || !has(self.status) || !has(self.status.capacityBytes) || quantity(string(self.spec.capacity)).asApproximateFloat() >= double(self.status.capacityBytes)").message("spec.capacity cannot be below status.capacityBytes, the size that the volume has: a volume only grows").field_path(".spec.capacity"),
     validation = Rule::new("has(self.spec.parameters) == has(oldSelf.spec.parameters) && (!has(self.spec.parameters) || self.spec.parameters == oldSelf.spec.parameters)").message("spec.parameters is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.parameters"),
     validation = Rule::new("has(self.spec.mutableParameters) == has(oldSelf.spec.mutableParameters) && (!has(self.spec.mutableParameters) || self.spec.mutableParameters == oldSelf.spec.mutableParameters)").message("spec.mutableParameters is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.mutableParameters"),
     validation = Rule::new("has(self.spec.createName) == has(oldSelf.spec.createName) && (!has(self.spec.createName) || self.spec.createName == oldSelf.spec.createName)").message("spec.createName is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.createName"),
@@ -53,7 +56,7 @@ use super::provision::Provision;
     validation = Rule::new("self.spec.capabilities == oldSelf.spec.capabilities").message("spec.capabilities is immutable: create another Volume").field_path(".spec.capabilities"),
     validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: staging is repeated with identical arguments").field_path(".spec.mountOptions"),
     validation = Rule::new("(has(self.spec.readOnly) && self.spec.readOnly) == (has(oldSelf.spec.readOnly) && oldSelf.spec.readOnly)").message("spec.readOnly is immutable: create another Volume").field_path(".spec.readOnly"),
-    validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secrets) || !(has(self.spec.secrets.controller) || has(self.spec.secrets.controllerPublish) || has(self.spec.secrets.nodeStage) || has(self.spec.secrets.nodePublish)) || (has(oldSelf.spec.secrets) && (has(oldSelf.spec.secrets.controller) || has(oldSelf.spec.secrets.controllerPublish) || has(oldSelf.spec.secrets.nodeStage) || has(oldSelf.spec.secrets.nodePublish)))").message("spec.secrets cannot be added to a Volume that has been granted without: create another Volume with them").field_path(".spec.secrets"),
+    validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secrets) || !(has(self.spec.secrets.controller) || has(self.spec.secrets.controllerPublish) || has(self.spec.secrets.controllerExpand) || has(self.spec.secrets.nodeStage) || has(self.spec.secrets.nodePublish)) || (has(oldSelf.spec.secrets) && (has(oldSelf.spec.secrets.controller) || has(oldSelf.spec.secrets.controllerPublish) || has(oldSelf.spec.secrets.controllerExpand) || has(oldSelf.spec.secrets.nodeStage) || has(oldSelf.spec.secrets.nodePublish)))").message("spec.secrets cannot be added to a Volume that has been granted without: create another Volume with them").field_path(".spec.secrets"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || has(self.spec.assignment)").message("spec.assignment is the controller's and cannot be taken away: keep it when replacing the object, or use kubectl apply").field_path(".spec.assignment")
 )]
@@ -66,7 +69,8 @@ pub struct VolumeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::volume_handle")]
     pub volume_handle: Option<String>,
-    /// Create: at least this size.
+    /// Create: at least this size. Raised once the Volume is Ready, the volume is made larger. Until that is done it may be
+    /// lowered again, not below the size that the volume has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::quantity")]
     pub capacity: Option<Quantity>,
@@ -182,6 +186,8 @@ pub enum VolumeOperation {
     Validate,
     /// Nothing is called: Kubernetes has taken the volume by a PersistentVolume, and no answer could take it away again.
     Adopt,
+    /// ControllerExpandVolume, until the volume has the size that is asked for.
+    Expand,
     /// DeleteVolume.
     Delete,
 }
@@ -222,9 +228,12 @@ pub struct VolumeStatus {
     /// Its size as a quantity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<String>,
-    /// Its size in bytes; 0 where the driver does not say.
+    /// Its size in bytes: what the driver says, else what was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<i64>,
+    /// How it was last made larger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expansion: Option<Expansion>,
     /// Context from its creation, opaque, handed to the driver unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
@@ -255,10 +264,21 @@ pub struct VolumeStatus {
     /// The generation of spec that this status answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: claims are granted.
+    /// Ready: claims are granted. Expanded: the volume has the size that spec.capacity asks for; absent if it never grew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// The end of a growth, as far as the storage is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Expansion {
+    /// The size in bytes that was asked for.
+    pub capacity_bytes: i64,
+    /// NodeExpandVolume has to follow where the volume is used. It is kubelet's to call for a Pod.
+    #[serde(default)]
+    pub node_expansion_required: bool,
 }
 
 /// A volume that CreateVolume made and nobody can use.

@@ -71,6 +71,7 @@ async fn write(
         LeaderStep::AssignVolume(to) => volumes::assign(ctx, volume?, to).await,
         LeaderStep::AllowDeletion(may_delete) => volumes::allow_deletion(ctx, volume?, *may_delete).await,
         LeaderStep::ReportReady => volumes::report_ready(ctx, volume?, handle).await,
+        LeaderStep::ReportExpanded(by_nodes) => volumes::report_expanded(ctx, volume?, *by_nodes).await,
         LeaderStep::RestoreStatus { state_too } => {
             volumes::restore_status(ctx, volume?, handle?, *state_too).await
         }

@@ -38,6 +38,13 @@ pub(crate) fn volume_for(known: &Known, persistent: &PersistentVolume) -> Option
     volume_of(persistent, place)
 }
 
+/// Makes the Volume of a PersistentVolume of which none was made yet. Returns whether there is one, by now or before.
+pub(crate) async fn take_up(ctx: &Context, persistent: &PersistentVolume) -> Result<bool, ApiError> {
+    let Some(volume) = volume_for(ctx, persistent) else { return Ok(false) };
+    ctx.writer.create_in(&ctx.volumes, &volume).await?;
+    Ok(true)
+}
+
 /// The name of the Volume that is or would be made of a PersistentVolume with this source.
 pub(crate) fn name_for(known: &Known, driver: &str, volume_handle: &str) -> Option<String> {
     let plugin = served::plugin_of(known, driver)?;

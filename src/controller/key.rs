@@ -15,6 +15,8 @@ pub(crate) enum Key {
     Plugin(String),
     /// A PersistentVolumeClaim that is or was to be provisioned.
     Provision(ProvisionedFor),
+    /// A PersistentVolumeClaim that asks for more than it has.
+    Resize(ProvisionedFor),
     /// A PersistentVolume that ends; its name.
     PersistentVolume(String),
     /// A Volume that was made of a PersistentVolume, which may be gone; its name.
@@ -34,7 +36,7 @@ impl Key {
         match self {
             Self::Volume(_) => "Volume",
             Self::Plugin(_) => "Plugin",
-            Self::Provision(_) => "PersistentVolumeClaim",
+            Self::Provision(_) | Self::Resize(_) => "PersistentVolumeClaim",
             Self::PersistentVolume(_) => "PersistentVolume",
             Self::Import(_) => "imported Volume",
         }

@@ -48,6 +48,7 @@ mod provisioning;
 mod reclaim;
 mod record;
 mod refusals;
+mod resize;
 mod role;
 mod room;
 mod served;

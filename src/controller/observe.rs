@@ -30,7 +30,7 @@ use crate::heartbeat::Leftovers;
 use crate::k8s::Named;
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
-use crate::volume::{InstanceSeen, PluginSeen, driver_of_calls, handle_of};
+use crate::volume::{Grows, InstanceSeen, PluginSeen, driver_of_calls, handle_of};
 
 /// One Volume with all that hangs on it.
 pub(crate) struct Observed {
@@ -131,6 +131,7 @@ impl Observed {
                         && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
                 }),
                 attaches: self.attaches(),
+                grows: Grows::of(statuses(), self.volume.as_ref().is_some_and(|v| v.caller().is_some())),
             },
             driver: &self.driver,
             driver_of_calls: self.driver_of_calls.as_deref(),

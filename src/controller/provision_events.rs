@@ -10,9 +10,10 @@ use crate::api::{Plugin, PluginInstance, Volume};
 use crate::k8s::Named;
 use crate::provision::{WatchedClaim, WatchedPersistentVolume};
 
-/// A claim begins to wait for its provisioner, changes, is bound or goes.
+/// A claim begins to wait for its provisioner or to ask for more, changes, is bound or goes.
 pub(crate) fn claim_changed(known: &Known, claim: &WatchedClaim) {
-    known.queue.add(Key::Provision(claim.named()));
+    let named = claim.named();
+    known.queue.add(if claim.grows() { Key::Resize(named) } else { Key::Provision(named) });
 }
 
 /// Nobody claims a PersistentVolume any more, or somebody deletes it, or it is gone.
@@ -35,8 +36,8 @@ pub(crate) fn volume_changed(known: &Known, volume: &Volume) {
         known.queue.add(Key::Provision(provision.claim.clone()));
     }
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
-    for name in known.provisioning.waiting_for(uid) {
-        known.queue.add(Key::PersistentVolume(name));
+    for key in known.provisioning.waiting_for(uid) {
+        known.queue.add(key);
     }
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn plugin_changed(known: &Known, plugin: &Plugin) {
 
 /// A name begins to be served, or ends, or is served otherwise.
 pub(crate) fn name_changed(known: &Known, name: &str) {
-    add_claims(known, |claim| claim.provisioner() == Some(name));
+    add_claims(known, |claim| claim.provisioner() == Some(name) || claim.grows());
     for volume in known.pvs.all().iter().filter(|volume| volume.driver() == name) {
         persistent_volume_changed(known, volume);
     }

@@ -2,7 +2,7 @@
 //! and which of these wait for a Volume. Nothing is decided on it, but that a
 //! deletion that this leader has ordered is not ordered once more.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,8 +20,8 @@ const TOLD: Duration = Duration::from_secs(3600);
 #[derive(Default)]
 pub(crate) struct Provisioning {
     told: Mutex<HashMap<Key, (String, Instant)>>,
-    /// Passes by the UID of the Volume whose end they wait for.
-    waiting: Mutex<HashMap<String, BTreeSet<String>>>,
+    /// Passes by the UID of the Volume that they wait for.
+    waiting: Mutex<HashMap<String, HashSet<Key>>>,
     /// UIDs of PersistentVolumes whose storage this leader has ordered to be deleted, by name.
     ordered: Mutex<HashMap<String, String>>,
     /// PersistentVolumes that another provisioner has made in moor's place, the last one of each Plugin.
@@ -79,14 +79,14 @@ impl Provisioning {
         Some((name.clone(), left))
     }
 
-    /// A PersistentVolume waits for this Volume to change.
-    pub(crate) fn wait(&self, volume_uid: &str, persistent_volume: &str) {
+    /// A pass waits for this Volume to change.
+    pub(crate) fn wait(&self, volume_uid: &str, key: Key) {
         let mut waiting = self.waiting.lock();
-        waiting.entry(volume_uid.to_owned()).or_default().insert(persistent_volume.to_owned());
+        waiting.entry(volume_uid.to_owned()).or_default().insert(key);
     }
 
-    /// The PersistentVolumes that wait for this Volume. They are asked for anew if they still do.
-    pub(crate) fn waiting_for(&self, volume_uid: &str) -> BTreeSet<String> {
+    /// The passes that wait for this Volume. They are asked for anew if they still do.
+    pub(crate) fn waiting_for(&self, volume_uid: &str) -> HashSet<Key> {
         self.waiting.lock().remove(volume_uid).unwrap_or_default()
     }
 }

@@ -144,7 +144,7 @@ async fn act(ctx: &Context, ending: Ending<'_>, step: Reclaim) -> Result<Option<
         }
         Reclaim::Wait(words) => {
             if let Found::There(volume, _) = found {
-                ctx.provisioning.wait(volume.metadata.uid.as_deref().unwrap_or_default(), name);
+                wait_for(ctx, volume, name);
                 if volume.spec.reclaimed_for.as_deref() == Some(name) {
                     ctx.provisioning.ordered(name, uid);
                 }
@@ -159,12 +159,18 @@ async fn act(ctx: &Context, ending: Ending<'_>, step: Reclaim) -> Result<Option<
         }
         Reclaim::Refuse(words) => {
             if let Found::There(volume, _) = found {
-                ctx.provisioning.wait(volume.metadata.uid.as_deref().unwrap_or_default(), name);
+                wait_for(ctx, volume, name);
             }
             tell(ctx, live, &words).await;
             Ok(Some(Next::After(RECHECK)))
         }
     }
+}
+
+/// Has the pass run again when the Volume changes.
+fn wait_for(ctx: &Context, volume: &Volume, name: &str) {
+    let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+    ctx.provisioning.wait(uid, Key::PersistentVolume(name.to_owned()));
 }
 
 /// Whether the cache has the Volume otherwise, so that nobody wakes who began to wait for it only now.
@@ -197,13 +203,13 @@ async fn import(ctx: &Context, live: &PersistentVolume) -> Result<Option<Next>, 
     }
 }
 
-fn source(live: &PersistentVolume) -> Option<CsiSource> {
+pub(super) fn source(live: &PersistentVolume) -> Option<CsiSource> {
     let csi = live.spec.as_ref()?.csi.as_ref()?;
     Some(CsiSource { driver: csi.driver.clone(), volume_handle: csi.volume_handle.clone() })
 }
 
 /// Who has the storage.
-enum Found {
+pub(super) enum Found {
     Gone,
     /// None, and the VolumeHandle is there that one had.
     Removed,
@@ -212,7 +218,7 @@ enum Found {
 
 /// Whose Volume has the storage.
 #[derive(Clone, Copy)]
-enum Whose {
+pub(super) enum Whose {
     /// One that moor keeps for PersistentVolumes; whether an instance makes its controller calls.
     Kept(bool),
     /// One that is provisioned, for a PersistentVolume that is still to be made.
@@ -234,7 +240,7 @@ impl Found {
 }
 
 /// The Volume that has the storage, by its VolumeHandle, and by live reads where there is none.
-async fn found(ctx: &Context, name: &str, source: &CsiSource) -> Result<Found, ApiError> {
+pub(super) async fn found(ctx: &Context, name: &str, source: &CsiSource) -> Result<Found, ApiError> {
     let plugin = served::plugin_of(ctx, &source.driver);
     let driver = plugin.as_ref().map_or(source.driver.as_str(), |plugin| plugin.driver_name());
     let handle_name = lock::handle_name(DriverVolume { driver, handle: &source.volume_handle });

@@ -8,11 +8,11 @@ use super::claims::held;
 use super::context::Context;
 use super::handles;
 use crate::api::conditions::{self, Desired, READY, Reason};
-use crate::api::volume::VolumeAssignment;
+use crate::api::volume::{Expansion, VolumeAssignment};
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
-use crate::volume::{VolumeWaiting, handle_of};
+use crate::volume::{VolumeWaiting, growth, handle_of};
 
 /// Writes finalizer and assignment in one patch.
 pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment) -> Result<bool, ApiError> {
@@ -55,6 +55,29 @@ pub(crate) async fn report_ready(
         }
     };
     record(ctx, volume, &ready, change).await
+}
+
+/// Writes that the volume has the size that is asked for: `by_nodes`, in bytes, where its driver makes it larger on nodes alone.
+pub(crate) async fn report_expanded(
+    ctx: &Context,
+    volume: &Volume,
+    by_nodes: Option<i64>,
+) -> Result<bool, ApiError> {
+    let message = match by_nodes {
+        Some(_) => {
+            "the driver makes the volume larger on the nodes alone; NodeExpandVolume comes when a Pod uses it"
+        }
+        None => "the volume has the size that is asked for",
+    };
+    let change = |status: &mut VolumeStatus| {
+        if let Some(capacity_bytes) = by_nodes {
+            status.expansion = Some(Expansion { capacity_bytes, node_expansion_required: true });
+        }
+        if status.last_error.as_ref().is_some_and(|error| error.rpc == growth::CALL) {
+            (status.last_error, status.attempts, status.next_retry) = (None, None, None);
+        }
+    };
+    record(ctx, volume, &Desired::new(Reason::Expanded, message), change).await
 }
 
 /// Writes into the status what the VolumeHandle says, and with `state_too` that the storage was made: the agent goes by it.

@@ -1,4 +1,4 @@
-//! The Controller service: creating and deleting volumes, attaching them to nodes, and questions about them.
+//! The Controller service: creating, growing and deleting volumes, attaching them to nodes, and questions about them.
 
 use std::collections::BTreeSet;
 
@@ -77,6 +77,19 @@ impl Plugin {
             .map_err(|error| CallError::argument(Rpc::ControllerUnpublishVolume, &error))?;
         let scrub = Scrub::of_flags(&request.secrets, &earlier_flags);
         self.call(&request.volume_id, &scrub, &request).await.map(drop)
+    }
+
+    /// ControllerExpandVolume (needs EXPAND_VOLUME of the Controller service). A volume that has the size is success.
+    pub async fn controller_expand_volume(
+        &self,
+        request: wire::ControllerExpandVolumeRequest,
+    ) -> Result<wire::ControllerExpandVolumeResponse, CallError> {
+        sizes::id("volume_id", &request.volume_id)
+            .and_then(|()| sizes::capabilities(request.volume_capability.as_slice()))
+            .and_then(|()| sizes::map("secrets", &request.secrets))
+            .map_err(|error| CallError::argument(Rpc::ControllerExpandVolume, &error))?;
+        let scrub = Scrub::of(&request.secrets, &request.volume_capability);
+        self.call(&request.volume_id, &scrub, &request).await
     }
 }
 

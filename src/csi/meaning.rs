@@ -10,8 +10,8 @@
 //! | RESOURCE_EXHAUSTED | `StillRunning`, but `Final` for CreateVolume |
 //! | INVALID_ARGUMENT | `Infeasible` |
 //! | ALREADY_EXISTS | `Infeasible` for calls that make something, else `Final` |
-//! | OUT_OF_RANGE | `Infeasible` for CreateVolume, else `Final` |
-//! | NOT_FOUND | `AlreadyGone` for inverse calls, else `Final` |
+//! | OUT_OF_RANGE | `Infeasible` for CreateVolume and ControllerExpandVolume, else `Final` |
+//! | NOT_FOUND | `AlreadyGone` for inverse calls, `Infeasible` for ControllerExpandVolume, else `Final` |
 //! | FAILED_PRECONDITION | `Blocked` where the spec says that something else holds the volume, else `Final` |
 //! | UNIMPLEMENTED | `Unsupported` |
 //! | UNKNOWN, INTERNAL, DATA_LOSS, PERMISSION_DENIED, UNAUTHENTICATED | `Final` |
@@ -80,7 +80,11 @@ pub fn meaning(rpc: Rpc, code: Code) -> Meaning {
         // The name or target is taken with other arguments; the spec asks the caller to fix them.
         Code::AlreadyExists if rpc.is_change() => Meaning::Infeasible,
         // The size is impossible; the spec asks the caller to fix it.
-        Code::OutOfRange if rpc == Rpc::CreateVolume => Meaning::Infeasible,
+        Code::OutOfRange if matches!(rpc, Rpc::CreateVolume | Rpc::ControllerExpandVolume) => {
+            Meaning::Infeasible
+        }
+        // The resizer takes it so: no size that is asked for makes the volume known.
+        Code::NotFound if rpc == Rpc::ControllerExpandVolume => Meaning::Infeasible,
         Code::NotFound if rpc.is_inverse() => Meaning::AlreadyGone,
         // Attached elsewhere, published at another target, has snapshots: somebody else has to let go.
         Code::FailedPrecondition if rpc == Rpc::DeleteVolume => Meaning::Blocked,
@@ -178,6 +182,7 @@ mod tests {
     fn a_volume_attached_elsewhere_blocks() {
         assert_eq!(meaning(Rpc::ControllerPublishVolume, Code::FailedPrecondition), Meaning::Blocked);
         assert_eq!(meaning(Rpc::DeleteVolume, Code::FailedPrecondition), Meaning::Blocked);
+        assert_eq!(meaning(Rpc::ControllerExpandVolume, Code::FailedPrecondition), Meaning::Blocked);
     }
 
     #[test]
@@ -186,6 +191,8 @@ mod tests {
             assert_eq!(meaning(rpc, Code::InvalidArgument), Meaning::Infeasible, "{rpc}");
         }
         assert_eq!(meaning(Rpc::CreateVolume, Code::OutOfRange), Meaning::Infeasible);
+        assert_eq!(meaning(Rpc::ControllerExpandVolume, Code::OutOfRange), Meaning::Infeasible);
+        assert_eq!(meaning(Rpc::ControllerExpandVolume, Code::NotFound), Meaning::Infeasible);
         assert_eq!(meaning(Rpc::CreateVolume, Code::AlreadyExists), Meaning::Infeasible);
         assert_eq!(meaning(Rpc::NodePublishVolume, Code::AlreadyExists), Meaning::Infeasible);
     }

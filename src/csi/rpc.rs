@@ -44,7 +44,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 18] = [$(Self::$name),+];
+            pub const ALL: [Self; 19] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -92,6 +92,8 @@ rpcs! {
     ControllerPublishVolume: Controller Change, ControllerPublishVolumeRequest -> ControllerPublishVolumeResponse;
     /// Controller: inverse of ControllerPublishVolume.
     ControllerUnpublishVolume: Controller Inverse, ControllerUnpublishVolumeRequest -> ControllerUnpublishVolumeResponse;
+    /// Controller: make a volume larger.
+    ControllerExpandVolume: Controller Change, ControllerExpandVolumeRequest -> ControllerExpandVolumeResponse;
     /// Controller: can a volume be used like this.
     ValidateVolumeCapabilities: Controller Question, ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse;
     /// Controller: one page of all volumes.

@@ -26,6 +26,11 @@ words! {
             Mounted,
             /// The PersistentVolume of a PersistentVolumeClaim was made.
             ProvisioningSucceeded,
+            /// The volume of a PersistentVolumeClaim has the size that the claim asks for, and its file system follows when
+            /// a Pod has it on a node.
+            FileSystemResizeRequired,
+            /// The volume of a PersistentVolumeClaim has the size that the claim asks for.
+            VolumeResizeSuccessful,
         }
         EventType::Warning => {
             /// A CSI call failed for the first time. The object's status says how it goes on.
@@ -35,6 +40,9 @@ words! {
             /// A PersistentVolumeClaim cannot be provisioned now. The note says why, in the driver's words where it is the
             /// driver. It is tried again.
             ProvisioningFailed,
+            /// The volume of a PersistentVolumeClaim cannot grow now. The note says why, in the driver's words where it is the
+            /// driver. It is tried again.
+            VolumeResizeFailed,
             /// The storage of a PersistentVolume that nobody claims any more cannot be deleted now. The note says why. It is
             /// tried again.
             VolumeFailedDelete,

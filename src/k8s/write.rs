@@ -106,6 +106,22 @@ impl Writer {
         within(&request, api.patch_status(&target.name, &params, &patch)).await.map(Some)
     }
 
+    /// As [`Self::merge`], for the status of a kind whose type does not say that it has one. The two are alike elsewhere.
+    pub async fn merge_status_of<K: Readable + Serialize>(
+        &self,
+        api: &Api<K>,
+        before: &K,
+        after: &K,
+    ) -> Result<Option<K>, ApiError> {
+        let Some(fields) = difference(before, after) else { return Ok(None) };
+        let target = Target::of(before);
+        let request = Request { subresource: "status", ..request(api, "patch", &target.name) };
+        let body = guard(&request, &target, fields)?;
+        self.count(&request);
+        let (params, patch) = (PatchParams::default(), Patch::Merge(body));
+        within(&request, api.patch_status(&target.name, &params, &patch)).await.map(Some)
+    }
+
     /// Writes what `after` has otherwise than `before`, in metadata and spec; a list is replaced whole. None: there is no
     /// difference.
     pub async fn merge<K: Readable + Serialize>(

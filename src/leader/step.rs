@@ -107,6 +107,8 @@ pub enum LeaderStep {
     AllowDeletion(bool),
     /// Write that the Volume is Ready, after the same on the VolumeHandle.
     ReportReady,
+    /// Write that the Volume has the size that is asked for, which the nodes see to if a size is named.
+    ReportExpanded(Option<i64>),
     /// Write into the Volume's status what its VolumeHandle says, and that the storage was made if that was lost too.
     RestoreStatus {
         /// Whether the state was lost too.

@@ -33,6 +33,7 @@ pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Due {
         VolumeStep::FreeVolume => free(scene),
         VolumeStep::GiveUp(caller) => give_up(scene, &caller),
         VolumeStep::MoveHandle(to) => move_handle(scene, to),
+        VolumeStep::ReportExpanded(by_nodes) => Ok(Due::Step(LeaderStep::ReportExpanded(by_nodes))),
     };
     due.unwrap_or_else(|look| Due::Step(LeaderStep::Look(look)))
 }

@@ -11,6 +11,7 @@ mod persistent_volume;
 mod progress;
 mod reclaim;
 mod request;
+mod resize;
 mod topology;
 mod watched;
 
@@ -20,5 +21,6 @@ pub use persistent_volume::{FINALIZER, Match, compare, persistent_volume};
 pub use progress::{ClaimNow, PersistentVolumeNow, Step, plan};
 pub use reclaim::{Ends, Reclaim, VolumeNow, is_to_be_held, reclaim};
 pub use request::{Asked, Refusal, Request, Served, Waiting, request};
+pub use resize::{Resize, Said, resize, status as claim_status};
 pub use topology::{NoPlace, Place, immediate, late};
 pub use watched::{WatchedClaim, WatchedPersistentVolume};

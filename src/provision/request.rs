@@ -293,6 +293,8 @@ impl Wanted<'_> {
         let refs = SecretRefs {
             controller: secrets.provisioner,
             controller_publish: secrets.controller_publish,
+            // The PersistentVolume names it, and so `persistentVolume` does.
+            controller_expand: None,
             node_stage: secrets.node_stage,
             node_publish: secrets.node_publish,
         };

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 use super::annotations;
 use super::persistent_volume::FINALIZER;
 use crate::api::provision::ProvisionedFor;
+use crate::api::quantity;
 
 /// What moor watches of a PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
@@ -23,6 +25,8 @@ pub struct WatchedClaim {
     pub metadata: ObjectMeta,
     #[serde(default)]
     spec: ClaimSpec,
+    #[serde(default)]
+    status: ClaimStatus,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -32,6 +36,34 @@ struct ClaimSpec {
     volume_name: String,
     #[serde(default)]
     storage_class_name: Option<String>,
+    #[serde(default)]
+    resources: Requests,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Requests {
+    #[serde(default)]
+    requests: Sizes,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct ClaimStatus {
+    #[serde(default)]
+    phase: String,
+    #[serde(default)]
+    capacity: Sizes,
+}
+
+/// The size of a volume among its resources.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Sizes {
+    storage: Option<Quantity>,
+}
+
+impl Sizes {
+    fn bytes(&self) -> Option<i64> {
+        quantity::bytes(self.storage.as_ref()?).ok()
+    }
 }
 
 impl WatchedClaim {
@@ -39,6 +71,13 @@ impl WatchedClaim {
     #[must_use]
     pub fn awaits(&self) -> bool {
         self.spec.volume_name.is_empty() && self.provisioner().is_some()
+    }
+
+    /// Whether it is bound and asks for more than it has.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        let (asks, has) = (self.spec.resources.requests.bytes(), self.status.capacity.bytes());
+        self.status.phase == "Bound" && !self.spec.volume_name.is_empty() && has.is_some() && asks > has
     }
 
     /// Who is to provision it.
@@ -204,6 +243,21 @@ mod tests {
             "",
         );
         assert_eq!((beta.provisioner(), beta.class_name()), (Some("d"), "old"));
+    }
+
+    #[test]
+    fn a_claim_grows_that_is_bound_and_asks_for_more_than_it_has() {
+        let of = |phase: &str, asks: &str, has: Option<&str>| -> WatchedClaim {
+            let metadata = json!({ "name": "c", "namespace": "n", "uid": "u" });
+            let spec = json!({ "volumeName": "pv", "resources": { "requests": { "storage": asks } } });
+            let capacity = has.map(|has| json!({ "storage": has })).unwrap_or(json!({}));
+            let status = json!({ "phase": phase, "capacity": capacity });
+            serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap()
+        };
+        assert!(of("Bound", "2Gi", Some("1Gi")).grows());
+        assert!(!of("Bound", "1Gi", Some("1024Mi")).grows() && !of("Bound", "1Gi", Some("2Gi")).grows());
+        assert!(!of("Pending", "2Gi", Some("1Gi")).grows() && !of("Bound", "2Gi", None).grows());
+        assert!(!of("Bound", "2Gi", Some("1Gi")).awaits());
     }
 
     const SELECTED: &str = super::annotations::SELECTED_NODE;

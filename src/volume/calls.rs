@@ -5,7 +5,7 @@
 //! before the call is sent: the Volume, and for a deletion its VolumeHandle. Nothing else decides, so no watch has to
 //! have caught up.
 
-use super::handle_of;
+use super::{growth, handle_of};
 use crate::api::volume::VolumeOperation;
 use crate::api::{Volume, VolumeHandle, VolumeState};
 
@@ -20,6 +20,8 @@ pub enum VolumeCall {
     Delete,
     /// DeleteVolume of what CreateVolume made and nobody can use.
     DeleteRejected,
+    /// ControllerExpandVolume.
+    Expand,
 }
 
 /// One step. Every variant is at most one side effect.
@@ -50,16 +52,25 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
         (VolumeOperation::Create, VolumeState::Pending) => VolumeCall::Create,
         (VolumeOperation::Validate, VolumeState::Pending) if !deleted => VolumeCall::Validate,
         (VolumeOperation::Delete, VolumeState::Created | VolumeState::Ready) => VolumeCall::Delete,
+        // Of a deleted Volume whose storage stays: that no call is running lets it go.
+        (VolumeOperation::Expand, VolumeState::Created | VolumeState::Ready)
+            if deleted && !volume.spec.deletes_storage() =>
+        {
+            VolumeCall::Expand
+        }
+        (VolumeOperation::Expand, VolumeState::Ready) if !deleted && growth::wanted(volume).is_some() => {
+            VolumeCall::Expand
+        }
         (VolumeOperation::Adopt, _)
         | (
-            VolumeOperation::Create | VolumeOperation::Validate,
+            VolumeOperation::Create | VolumeOperation::Validate | VolumeOperation::Expand,
             VolumeState::Pending | VolumeState::Created | VolumeState::Ready | VolumeState::Deleted,
         )
         | (VolumeOperation::Delete, VolumeState::Pending | VolumeState::Deleted) => return AgentStep::Idle,
     };
     let undoes = match call {
         VolumeCall::Delete => true,
-        VolumeCall::Create | VolumeCall::DeleteRejected => deleted,
+        VolumeCall::Create | VolumeCall::DeleteRejected | VolumeCall::Expand => deleted,
         VolumeCall::Validate => false,
     };
     if undoes && !volume.spec.deletes_storage() {
@@ -86,6 +97,8 @@ pub enum Standing {
     NotClosed,
     /// DeleteVolume of what nobody can use, and there is a VolumeHandle for it, so somebody does use it.
     Locked,
+    /// ControllerExpandVolume, and the VolumeHandle is not this Volume's, or another instance makes its controller calls.
+    NotHolder,
     /// As `Locked`, and the VolumeHandle is this very Volume's: its status was lost, and a repeated CreateVolume was
     /// answered with what it has, as something that nobody can use. It is asked again.
     Own,
@@ -113,6 +126,8 @@ pub fn standing(
         VolumeCall::Create | VolumeCall::Validate => Standing::Valid,
         VolumeCall::Delete if lock.is_some_and(|lock| is_closed_by(lock, live)) => Standing::Valid,
         VolumeCall::Delete => Standing::NotClosed,
+        VolumeCall::Expand if lock.is_some_and(|lock| is_held_by(lock, live)) => Standing::Valid,
+        VolumeCall::Expand => Standing::NotHolder,
         VolumeCall::DeleteRejected => match lock {
             None => Standing::Valid,
             Some(lock) if Some(&lock.spec.volume.uid) == live.metadata.uid.as_ref() => Standing::Own,
@@ -125,7 +140,7 @@ pub fn standing(
 #[must_use]
 pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {
     match call {
-        VolumeCall::Create | VolumeCall::Validate => None,
+        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Expand => None,
         VolumeCall::Delete => handle_of(volume),
         VolumeCall::DeleteRejected => volume.rejected().map(|r| r.volume_handle.as_str()),
     }
@@ -144,6 +159,13 @@ fn decisive(volume: &Volume) -> impl PartialEq + '_ {
         id,
         volume.rejected(),
     )
+}
+
+/// Whether the VolumeHandle is this Volume's, and whoever makes its controller calls is who makes the Volume's.
+fn is_held_by(lock: &VolumeHandle, volume: &Volume) -> bool {
+    Some(&lock.spec.volume.uid) == volume.metadata.uid.as_ref()
+        && Some(lock.spec.volume_handle.as_str()) == handle_of(volume)
+        && (lock.spec.controller.is_none() || lock.spec.controller.as_ref() == volume.caller())
 }
 
 fn is_closed_by(lock: &VolumeHandle, volume: &Volume) -> bool {

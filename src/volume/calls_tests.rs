@@ -1,11 +1,12 @@
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::{DeletionPolicy, Rejected, VolumeAssignment};
 
-use VolumeOperation::{Create, Delete, Validate};
+use VolumeOperation::{Create, Delete, Expand, Validate};
 use VolumeState::{Created, Deleted, Pending, Ready};
 
 fn volume(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Volume {
@@ -127,4 +128,41 @@ fn what_has_a_lock_is_not_deleted_as_unusable() {
     assert_eq!(of(None), Standing::Valid);
     assert_eq!(of(Some(&lock("v", false))), Standing::Own, "its own, after its status was lost");
     assert_eq!(of(Some(&lock("another", false))), Standing::Locked);
+}
+
+/// A Ready Volume of one byte that is to have two.
+fn growing(deleted: bool) -> Volume {
+    let mut growing = volume(Expand, Ready, deleted);
+    growing.spec.capacity = Some(Quantity("2".into()));
+    growing.status.as_mut().unwrap().capacity_bytes = Some(1);
+    growing
+}
+
+#[test]
+fn a_volume_grows_until_it_has_its_size_or_is_deleted() {
+    assert_eq!(plan(&growing(false), "me"), AgentStep::Call(VolumeCall::Expand));
+    assert_eq!(plan(&growing(false), "other"), AgentStep::Idle);
+    let mut done = growing(false);
+    done.status.as_mut().unwrap().capacity_bytes = Some(2);
+    assert_eq!(plan(&done, "me"), AgentStep::Idle);
+    // The order to delete is what comes next, or that nothing is running lets it go.
+    assert_eq!(plan(&growing(true), "me"), AgentStep::Idle);
+    let mut left = growing(true);
+    left.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(plan(&left, "me"), AgentStep::GiveUp(VolumeCall::Expand));
+    assert_eq!(plan(&volume(Expand, Pending, false), "me"), AgentStep::Idle);
+}
+
+#[test]
+fn only_who_makes_the_handles_calls_makes_it_larger() {
+    let growing = growing(false);
+    let of = |lock: Option<&VolumeHandle>| standing(VolumeCall::Expand, &growing, Some(&growing), lock);
+    let mut held = lock("v", false);
+    assert_eq!(of(Some(&held)), Standing::Valid, "nothing is attached, so nobody else calls");
+    held.spec.controller = growing.caller().cloned();
+    assert_eq!(of(Some(&held)), Standing::Valid);
+    held.spec.controller = Some(ControllerRef { instance: "j".into(), agent: "you".into() });
+    assert_eq!(of(Some(&held)), Standing::NotHolder);
+    assert_eq!(of(Some(&lock("w", false))), Standing::NotHolder);
+    assert_eq!(of(None), Standing::NotHolder);
 }

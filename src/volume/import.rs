@@ -26,8 +26,8 @@ pub struct Place<'a> {
 /// The Volume of a PersistentVolume, as it is now: what is changed in the PersistentVolume later, or said otherwise by another
 /// one of the same storage, changes nothing here. None if it has no CSI source.
 ///
-/// Its storage stays when it is deleted, unless a PersistentVolume ends whose policy says otherwise, and nothing is asked of the driver: whoever has bound the PersistentVolume has taken
-/// it as it is.
+/// Its storage stays when it is deleted, unless a PersistentVolume ends whose policy says otherwise, and nothing is asked of
+/// the driver: whoever has bound the PersistentVolume has taken it as it is.
 #[must_use]
 pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volume> {
     let spec = persistent.spec.as_ref()?;
@@ -42,6 +42,7 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
     let secrets = SecretRefs {
         controller: place.deletion_secret.map(str::to_owned),
         controller_publish: secret(csi.controller_publish_secret_ref.as_ref()),
+        controller_expand: secret(csi.controller_expand_secret_ref.as_ref()),
         node_stage: secret(csi.node_stage_secret_ref.as_ref()),
         node_publish: secret(csi.node_publish_secret_ref.as_ref()),
     };

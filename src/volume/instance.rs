@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::api::attachment::ControllerRef;
+use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::api::plugin::Balancing;
 use crate::api::volume::Segments;
 use crate::claim::observed::reaches;
@@ -49,6 +50,45 @@ impl Places<'_> {
     }
 }
 
+/// By whom a driver's volumes are made larger: EXPAND_VOLUME of its services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Grows {
+    /// By its Controller service, which says whether nodes have to follow.
+    ByController,
+    /// By its Node service alone.
+    OnNodes,
+    /// By none.
+    NotAtAll,
+}
+
+impl Grows {
+    /// As instances of the driver have said. None where a service is not known that may say otherwise. `called` is whether
+    /// the driver has a Controller service that made or took the volume.
+    pub fn of<'a>(
+        instances: impl Iterator<Item = &'a PluginInstanceStatus> + Clone,
+        called: bool,
+    ) -> Option<Self> {
+        const EXPAND: &str = "EXPAND_VOLUME";
+        if instances.clone().any(|status| status.capabilities.controller_has(EXPAND)) {
+            return Some(Self::ByController);
+        }
+        let says = |service| {
+            move |status: &PluginInstanceStatus| match service {
+                Service::Controller => status.controller && status.is_healthy_for(service),
+                Service::Node => status.node && status.is_healthy_for(service),
+            }
+        };
+        if called && !instances.clone().any(says(Service::Controller)) {
+            return None;
+        }
+        if instances.clone().any(|status| status.capabilities.node_has(EXPAND)) {
+            return Some(Self::OnNodes);
+        }
+        let mut instances = instances;
+        instances.any(says(Service::Node)).then_some(Self::NotAtAll)
+    }
+}
+
 /// What is known of a Volume's Plugin and of its instances.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginSeen<'a> {
@@ -66,6 +106,8 @@ pub struct PluginSeen<'a> {
     pub can_create: bool,
     /// A controller instance has said that its driver attaches: PUBLISH_UNPUBLISH_VOLUME.
     pub attaches: bool,
+    /// By whom the driver's volumes grow; None while no instance has said so.
+    pub grows: Option<Grows>,
 }
 
 impl PluginSeen<'_> {
@@ -145,7 +187,43 @@ mod tests {
             any_healthy: true,
             can_create: true,
             attaches: true,
+            grows: None,
         }
+    }
+
+    /// What is known of a driver's growth by these instances: a Controller or a Node service, healthy or not, with the
+    /// capability or without.
+    fn grows(called: bool, instances: &[(Service, bool, bool)]) -> Option<Grows> {
+        let status = |&(service, healthy, expands): &(Service, bool, bool)| {
+            let mut status = PluginInstanceStatus { healthy, ..PluginInstanceStatus::default() };
+            let named = expands.then(|| "EXPAND_VOLUME".to_owned()).into_iter().collect();
+            match service {
+                Service::Controller => (status.controller, status.capabilities.controller) = (true, named),
+                Service::Node => (status.node, status.capabilities.node) = (true, named),
+            }
+            status
+        };
+        let all: Vec<_> = instances.iter().map(status).collect();
+        Grows::of(all.iter(), called)
+    }
+
+    #[test]
+    fn a_volume_grows_by_who_has_said_so() {
+        use Service::{Controller, Node};
+        assert_eq!(grows(true, &[(Controller, true, true), (Node, true, true)]), Some(Grows::ByController));
+        assert_eq!(grows(true, &[(Controller, false, true)]), Some(Grows::ByController), "it once said so");
+        assert_eq!(grows(true, &[(Controller, true, false), (Node, true, true)]), Some(Grows::OnNodes));
+        assert_eq!(grows(false, &[(Node, true, true)]), Some(Grows::OnNodes));
+        assert_eq!(grows(true, &[(Controller, true, false), (Node, true, false)]), Some(Grows::NotAtAll));
+    }
+
+    #[test]
+    fn of_a_service_that_was_not_heard_nothing_is_said() {
+        use Service::{Controller, Node};
+        assert_eq!(grows(true, &[(Node, true, true)]), None, "its controller process is not there");
+        assert_eq!(grows(true, &[(Controller, false, false), (Node, true, true)]), None);
+        assert_eq!(grows(true, &[(Controller, true, false), (Node, false, false)]), None);
+        assert_eq!(grows(false, &[]), None);
     }
 
     #[test]

@@ -6,17 +6,20 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod calls;
+pub mod growth;
 pub mod import;
 pub mod instance;
 pub mod persistent_volume;
 pub mod plan;
 pub mod reason;
+pub mod seen;
 
 use crate::api::Volume;
 use crate::api::names::{DriverOn, instance_name};
-pub use instance::{InstanceSeen, Places, PluginSeen};
-pub use plan::{Seen, VolumeStep, plan};
+pub use instance::{Grows, InstanceSeen, Places, PluginSeen};
+pub use plan::plan;
 pub use reason::{Left, VolumeWaiting};
+pub use seen::{Seen, VolumeStep};
 
 /// The volume as the driver knows it, once that is known: what CreateVolume answered, or what was registered.
 #[must_use]

@@ -6,128 +6,24 @@
 //! deleted: wait for Attachments --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
+//! Ready --Assign Expand--> (agent) grown; by nodes alone --ReportExpanded (`growth.rs`)
 //! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
 //!          (rule R3)
 //! ```
 
-use super::instance::{Places, PluginSeen};
+use super::growth::{before, grow};
 use super::reason::{Left, VolumeWaiting};
+use super::seen::{Seen, VolumeStep};
+use crate::api::AccessMode;
+use crate::api::VolumeState;
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::{VolumeAssignment, VolumeOperation};
-use crate::api::{AccessMode, Volume, VolumeState};
 use crate::attachment::HandleSeen;
-use crate::plugin::allow::NotAllowed;
-
-/// Everything the decision looks at.
-#[derive(Clone, Debug)]
-pub struct Seen<'a> {
-    /// The Volume.
-    pub volume: &'a Volume,
-    /// Whether the Volume carries our finalizer.
-    pub held: bool,
-    /// The Volume's Plugin and its instances.
-    pub plugin: PluginSeen<'a>,
-    /// What the Volume asks for and its namespace may not have. It counts only for what has not been granted yet.
-    pub not_allowed: Option<NotAllowed>,
-    /// The instance that its own calls are assigned to is of the driver that would be asked now. It is not where the Plugin
-    /// was made anew for another one, which knows other volumes by the same handles.
-    pub same_driver: bool,
-    /// moor keeps the Volume for PersistentVolumes: by them Kubernetes has taken it, and no answer of the driver changes that.
-    pub adopts: bool,
-    /// Its VolumeHandle, by the handle that status or spec names.
-    pub handle: Option<&'a HandleSeen>,
-    /// What still uses the volume: a claim or an Attachment, in words.
-    pub in_use_by: Option<String>,
-    /// Mode that the first claim in line needs, if it is not the current one.
-    pub wanted_mode: Option<AccessMode>,
-}
-
-/// One step. Every variant is at most one side effect, after the live reads that its doc names.
-#[derive(Clone, Debug, PartialEq)]
-pub enum VolumeStep {
-    /// Nothing to do until something changes.
-    Idle,
-    /// Write the condition and wait.
-    Wait(VolumeWaiting),
-    /// Write finalizer and assignment in one patch.
-    Assign(VolumeAssignment),
-    /// Create the VolumeHandle. First GET it, and list PersistentVolumes: one that names the handle keeps this Volume off.
-    MakeHandle,
-    /// The VolumeHandle names another Volume: GET that one; if it is gone take over, else DuplicateHandle.
-    ContestHandle,
-    /// List PersistentVolumes: if none names what CreateVolume made and nobody can use, write that it may be deleted.
-    JudgeRejected,
-    /// Write that it may not be deleted yet: another instance is to delete it, and it is judged again for that one.
-    JudgeAnew,
-    /// Write that the Volume is Ready.
-    ReportReady,
-    /// Write closing and epoch + 1 on the VolumeHandle.
-    BeginClosing,
-    /// List its Attachments by quorum; if no earlier one is left clear closing and set what it is used with from now on.
-    FinishClosing {
-        /// Mode.
-        mode: AccessMode,
-        /// The instance of all its controller calls, if it had none.
-        first_controller: Option<ControllerRef>,
-    },
-    /// List its Attachments and PersistentVolumes by quorum; if none is left or names it write the Delete operation.
-    AssignDelete(Option<ControllerRef>),
-    /// Write again what the VolumeHandle says: that the storage was made, and what the driver calls it.
-    RestoreStatus,
-    /// List its Attachments by quorum; if none is left remove the VolumeHandle.
-    RemoveHandle,
-    /// GET the VolumeHandle; if it is gone or another Volume's take the finalizer off.
-    FreeVolume,
-    /// Look whether this instance can still be making a call; if not, remove the VolumeHandle and take the finalizer off.
-    GiveUp(ControllerRef),
-    /// Write another controller instance on the VolumeHandle: the old one is dead (rule R2).
-    MoveHandle(ControllerRef),
-}
 
 /// Plans the next step.
 #[must_use]
 pub fn plan(seen: &Seen<'_>) -> VolumeStep {
     if seen.volume.metadata.deletion_timestamp.is_some() { delete(seen) } else { bring_up(seen) }
-}
-
-impl<'a> Seen<'a> {
-    /// The VolumeHandle, if this very Volume owns it.
-    fn own_handle(&self) -> Option<&'a HandleSeen> {
-        self.handle.filter(|handle| handle.volume_uid == self.key())
-    }
-
-    /// What volumes are spread over instances by: the UID.
-    fn key(&self) -> &'a str {
-        self.volume.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// Where the volume is, or before that is known, where it must and should be.
-    fn places(&self) -> Places<'a> {
-        let known = self.volume.status.as_ref().map_or(&[][..], |s| &s.accessible_topology);
-        match &self.volume.spec.topology {
-            Some(asked) if known.is_empty() => {
-                let required = if asked.required.is_empty() { &asked.preferred } else { &asked.required };
-                Places { required, preferred: &asked.preferred }
-            }
-            _ => Places { required: known, preferred: &[] },
-        }
-    }
-
-    /// The instance that new work on the volume goes to.
-    fn chosen(&self) -> Option<ControllerRef> {
-        self.plugin.choose(self.places(), self.key())
-    }
-
-    /// The instance that takes over from `current`, if `current` may be left at all.
-    fn successor(&self, current: &ControllerRef) -> Option<ControllerRef> {
-        self.plugin.successor(current, self.places(), self.key())
-    }
-
-    /// Who takes the VolumeHandle over from a dead instance. This comes before anything that waits for its
-    /// Attachments: nobody else could detach them.
-    fn heir(&self) -> Option<ControllerRef> {
-        self.successor(self.own_handle()?.controller.as_ref()?)
-    }
 }
 
 fn bring_up(seen: &Seen<'_>) -> VolumeStep {
@@ -152,6 +48,10 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
         }
         VolumeState::Pending if current.is_none() => handle_or_ready(seen),
         VolumeState::Pending if assignment.operation == VolumeOperation::Adopt => handle_or_ready(seen),
+        // Its status was lost: CreateVolume tells it again.
+        VolumeState::Pending if assignment.operation == VolumeOperation::Expand => {
+            VolumeStep::Assign(VolumeAssignment { operation: before(seen), ..assignment.clone() })
+        }
         VolumeState::Pending => open_call(seen, assignment.operation, moved),
         VolumeState::Created => handle_or_ready(seen),
         VolumeState::Ready => open_handle(seen),
@@ -251,7 +151,7 @@ fn open_handle(seen: &Seen<'_>) -> VolumeStep {
     if seen.wanted_mode.is_some_and(|mode| mode != own.mode) {
         return VolumeStep::BeginClosing;
     }
-    VolumeStep::Idle
+    grow(seen, own)
 }
 
 fn delete(seen: &Seen<'_>) -> VolumeStep {
@@ -282,14 +182,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     let unheard = controller.filter(|caller| heir_of_call.is_none() && seen.plugin.is_dead(caller));
     if let Some(caller) = unheard.filter(|_| !spec.deletes_storage())
         && seen.own_handle().is_none_or(|own| own.closing)
-        && matches!(
-            (operation, state),
-            (Some(VolumeOperation::Create), VolumeState::Pending)
-                | (
-                    Some(VolumeOperation::Delete),
-                    VolumeState::Pending | VolumeState::Created | VolumeState::Ready
-                )
-        )
+        && may_be_calling(operation, state)
     {
         // Its owner leaves the storage, and the agent that would give the call up is gone, without an heir.
         return VolumeStep::GiveUp(caller.clone());
@@ -297,6 +190,12 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     if let Some(own) = seen.own_handle() {
         return match (own.closing, storage_goes, state, operation) {
             (false, ..) => VolumeStep::BeginClosing,
+            // Its agent says that no call is running. One that has lost the VolumeHandle to another can be making none.
+            (true, false, VolumeState::Created | VolumeState::Ready, Some(VolumeOperation::Expand))
+                if own.controller.is_none() || own.controller.as_ref() == controller =>
+            {
+                open_call(seen, VolumeOperation::Expand, heir_of_call)
+            }
             // A status that was lost: the VolumeHandle was made because the storage was. A creation that is repeated since
             // ends first, as DeleteVolume by another instance could come before its end. However it ends, also in that
             // nothing is made, or nothing that can be used, the storage is there.
@@ -321,7 +220,12 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         }
         // Made but not locked yet: without the lock another Volume could be using the same storage.
         (
-            Some(VolumeOperation::Create | VolumeOperation::Validate | VolumeOperation::Adopt),
+            Some(
+                VolumeOperation::Create
+                | VolumeOperation::Validate
+                | VolumeOperation::Adopt
+                | VolumeOperation::Expand,
+            ),
             VolumeState::Created | VolumeState::Ready,
         ) if storage_goes && (seen.handle.is_none() || !seen.same_driver) => {
             lock(seen, VolumeStep::MakeHandle)
@@ -336,15 +240,38 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         // The driver has nothing of it, or what it has stays or is another's.
         (None, _)
         | (
-            Some(VolumeOperation::Create | VolumeOperation::Validate | VolumeOperation::Adopt),
+            Some(
+                VolumeOperation::Create
+                | VolumeOperation::Validate
+                | VolumeOperation::Adopt
+                | VolumeOperation::Expand,
+            ),
             VolumeState::Created | VolumeState::Ready,
         )
         | (
-            Some(VolumeOperation::Validate | VolumeOperation::Adopt | VolumeOperation::Delete),
+            Some(
+                VolumeOperation::Validate
+                | VolumeOperation::Adopt
+                | VolumeOperation::Expand
+                | VolumeOperation::Delete,
+            ),
             VolumeState::Pending,
         )
         | (Some(_), VolumeState::Deleted) => VolumeStep::FreeVolume,
     }
+}
+
+/// Whether the assigned call may be running, as it is its agent's to make in this state.
+fn may_be_calling(operation: Option<VolumeOperation>, state: VolumeState) -> bool {
+    matches!(
+        (operation, state),
+        (Some(VolumeOperation::Create), VolumeState::Pending)
+            | (Some(VolumeOperation::Expand), VolumeState::Created | VolumeState::Ready)
+            | (
+                Some(VolumeOperation::Delete),
+                VolumeState::Pending | VolumeState::Created | VolumeState::Ready
+            )
+    )
 }
 
 /// The step while the outcome of a call is open, or what was made and nobody can use is to be deleted: the agent goes

@@ -74,6 +74,16 @@ pub enum VolumeWaiting {
         /// Whether there is no such Plugin, so that nobody can take the call over.
         plugin_gone: bool,
     },
+    /// It is to grow, and its driver has no call for that.
+    CannotExpand {
+        /// Name of the Plugin.
+        plugin: String,
+    },
+    /// It is to grow, which its driver does not do while it is used.
+    ExpandsUnused {
+        /// A claim, or an Attachment where none is known.
+        by: String,
+    },
     /// Claims still use the volume that is to be deleted.
     InUse {
         /// A claim, or an Attachment where none is known.
@@ -134,6 +144,8 @@ impl VolumeWaiting {
             }
             Self::StorageLeft { .. } => Reason::StorageLeft,
             Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
+            Self::CannotExpand { .. } => Reason::CannotExpand,
+            Self::ExpandsUnused { .. } => Reason::ExpandsUnused,
             Self::InUse { .. } => Reason::InUse,
         }
     }
@@ -188,6 +200,14 @@ impl VolumeWaiting {
                 "the agent of node {node}, which is to make this volume's next call (PluginInstance {instance}), is not \
                  heard; the volume proceeds when it is heard again, {}",
                 taken_over(plugin, *plugin_gone)
+            ),
+            Self::CannotExpand { plugin } => format!(
+                "the driver of Plugin {plugin} has EXPAND_VOLUME neither for its Controller nor for its Node service, so \
+                 the volume keeps its size; lower spec.capacity to status.capacity"
+            ),
+            Self::ExpandsUnused { by } => format!(
+                "the driver does not let the volume grow while it is used; it grows when nothing uses it any more, and now \
+                 {by} does"
             ),
             Self::InUse { by } => {
                 format!("deletion waits for {by}; delete the claims that use this volume")

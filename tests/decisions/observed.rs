@@ -10,7 +10,7 @@ use moor::attachment::loss::NodeFacts;
 use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::{ClaimSeen, Entitled, ForgottenSeen, NodeSeen, VolumeSeen};
 use moor::leader::{Looked, Plan, Scene, plan};
-use moor::volume::{InstanceSeen, PluginSeen, driver_of_calls};
+use moor::volume::{Grows, InstanceSeen, PluginSeen, driver_of_calls};
 
 use super::fixtures::DRIVER;
 
@@ -25,6 +25,7 @@ pub struct Observed {
     pub instances: Vec<InstanceSeen>,
     pub can_create: bool,
     pub attaches: bool,
+    pub grows: Option<Grows>,
     pub handle: Option<HandleSeen>,
     pub claims: Vec<ClaimSeen>,
     pub attachments: Vec<AttachmentSeen>,
@@ -51,6 +52,7 @@ impl Default for Observed {
             instances: Vec::new(),
             can_create: true,
             attaches: true,
+            grows: None,
             handle: None,
             claims: Vec::new(),
             attachments: Vec::new(),
@@ -87,6 +89,7 @@ impl Observed {
                 any_healthy: true,
                 can_create: self.can_create,
                 attaches: self.attaches,
+                grows: self.grows,
             },
             driver: self.driver,
             driver_of_calls: self.volume.as_ref().and_then(|volume| {

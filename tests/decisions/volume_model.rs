@@ -1,4 +1,4 @@
-//! A Volume's own calls, checked by machine: CreateVolume, DeleteVolume and what is deleted again, with the real
+//! A Volume's own calls, checked by machine: CreateVolume, ControllerExpandVolume, DeleteVolume and what is deleted again, with the real
 //! decisions of leader and agents.
 //!
 //! One Volume is created, deleted and perhaps kept by its owner; the storage that it leaves is registered again by
@@ -31,7 +31,7 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use system::System;
 
 const NONE: Budget =
-    Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0 };
+    Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0, grow: 0 };
 
 /// Explores every reachable state within the budget, and panics with the way to where something breaks.
 fn check(title: &str, config: Config) {
@@ -106,6 +106,22 @@ fn a_status_is_lost() {
 fn a_status_is_lost_and_the_repeated_answer_is_of_no_use() {
     let usual = Budget { wiped: 1, wrong: 1, away: 1, retain: 1, ..NONE };
     check("a lost status, an answer of no use", bounds(usual, Budget { lag: 1, wrong: 2, ..usual }));
+}
+
+/// The owner wants more room, and the agent that has the order is cut off, or leaves, at any moment.
+#[test]
+fn a_volume_grows_while_agents_come_and_go() {
+    let usual = Budget { grow: 1, away: 1, lag: 1, lost: 1, retain: 1, ..NONE };
+    check("a volume grows", bounds(usual, Budget { away: 2, old_leader: 1, ..usual }));
+}
+
+/// ASSUMED of the agent: it looks live before it has a volume grow. On the word of its cache alone it calls beside who has
+/// the VolumeHandle by now.
+#[test]
+#[should_panic(expected = "nothing is called beside a growth")]
+fn assumed_an_agent_looks_before_a_volume_grows() {
+    let budget = Budget { grow: 1, away: 1, lag: 1, ..NONE };
+    check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Expand) });
 }
 
 /// ASSUMED of the agent: it looks live before it deletes. On the word of its cache alone it deletes what has become another

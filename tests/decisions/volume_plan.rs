@@ -2,6 +2,7 @@
 
 mod deletion;
 mod drivers;
+mod growth;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
@@ -10,7 +11,7 @@ use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperat
 use moor::api::{AccessMode, Volume, VolumeState};
 use moor::attachment::HandleSeen;
 use moor::plugin::allow::{NotAllowed, Right};
-use moor::volume::{InstanceSeen, PluginSeen, Seen, VolumeStep, VolumeWaiting, plan};
+use moor::volume::{Grows, InstanceSeen, PluginSeen, Seen, VolumeStep, VolumeWaiting, plan};
 
 use super::fixtures;
 
@@ -39,6 +40,7 @@ struct Row {
     names_controllers: bool,
     can_create: bool,
     attaches: bool,
+    grows: Option<Grows>,
     handle: Option<HandleSeen>,
     in_use_by: Option<String>,
     wanted_mode: Option<AccessMode>,
@@ -64,6 +66,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         names_controllers: false,
         can_create: true,
         attaches: true,
+        grows: None,
         handle: None,
         in_use_by: None,
         wanted_mode: None,
@@ -108,6 +111,7 @@ impl Row {
                 any_healthy: true,
                 can_create: self.can_create,
                 attaches: self.attaches,
+                grows: self.grows,
             },
             not_allowed: self.not_allowed.clone(),
             same_driver: self.same_driver,
@@ -127,7 +131,7 @@ fn open_with(first: &ControllerRef) -> VolumeStep {
     VolumeStep::FinishClosing { mode: AccessMode::SingleNodeWriter, first_controller: Some(first.clone()) }
 }
 
-use VolumeOperation::{Adopt, Create, Delete, Validate};
+use VolumeOperation::{Adopt, Create, Delete, Expand, Validate};
 use VolumeState::{Created, Deleted, Pending, Ready};
 
 #[test]

@@ -106,7 +106,8 @@ async fn bind(admin: &Client, claim: &PersistentVolumeClaim, volume: &Persistent
         patch(&api, &claim.name_any(), Some(&json!({"spec": {"volumeName": volume.name_any()}}))).await?;
     }
     if claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
-        let status = Patch::Merge(json!({"status": {"phase": "Bound"}}));
+        let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
+        let status = Patch::Merge(json!({"status": {"phase": "Bound", "capacity": capacity}}));
         api.patch_status(&claim.name_any(), &PatchParams::default(), &status).await?;
     }
     Ok(())

@@ -94,6 +94,8 @@ pub struct Options {
     pub topology: bool,
     /// What the driver can do on nodes beside staging.
     pub can: Vec<Can>,
+    /// How the driver's volumes grow.
+    pub expand: fake::backend::Expand,
 }
 
 impl Default for Options {
@@ -109,6 +111,7 @@ impl Default for Options {
             attach: true,
             topology: false,
             can: Vec::new(),
+            expand: fake::backend::Expand::Never,
         }
     }
 }

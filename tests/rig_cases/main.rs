@@ -33,6 +33,7 @@ mod node_loss;
 mod pod_claims;
 mod provision;
 mod read_only;
+mod resize;
 mod restored;
 mod rogue;
 mod state_disk;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         visibility::CASES,
         volume_calls::CASES,
         // Last: what follows the objects here does not know that they went back.
+        resize::CASES,
         restored::CASES,
     ])
 }

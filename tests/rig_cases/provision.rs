@@ -2,7 +2,7 @@
 
 mod bad_input;
 mod crashes;
-mod objects;
+pub mod objects;
 mod places;
 mod reclaim;
 mod secrets;

@@ -104,6 +104,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     let fixed = &attachment.spec.fixed;
     let key = Parked::Handle(fixed.handle_name.clone());
     let due = Due { agent, rpc, driver: &fixed.driver_name, key, word: Word::Term(term) };
+    let _flight = agent.flights.begin(&fixed.handle_name, &due.key)?;
     let _turn = due.turn().await?;
     let namespace = &attachment.spec.volume.namespace;
     let means = due.means(namespace, fixed.secrets.controller_publish.as_deref()).await?;

@@ -11,6 +11,7 @@ use crate::csi::capability::{SingleNode, for_group, to_proto};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{FollowUp, Secrets};
 use crate::volume::calls::{VolumeCall, id_to_delete};
+use crate::volume::handle_of;
 
 /// The arguments of a call cannot be made from what a Volume says.
 #[derive(Debug, thiserror::Error)]
@@ -224,6 +225,23 @@ pub fn create_volume(
         secrets: secrets.into_field(),
         accessibility_requirements,
         ..wire::CreateVolumeRequest::default()
+    })
+}
+
+/// ControllerExpandVolume for a Volume, to this size in bytes. A driver may need to know how the volume is used; of several
+/// uses it is told the first.
+pub fn controller_expand(
+    volume: &Volume,
+    required_bytes: i64,
+    secrets: Secrets,
+    modes: SingleNode,
+) -> Result<wire::ControllerExpandVolumeRequest, ArgumentError> {
+    let limit_bytes = volume.spec.capacity_limit.as_ref().map_or(Ok(0), quantity::bytes)?;
+    Ok(wire::ControllerExpandVolumeRequest {
+        volume_id: handle_of(volume).ok_or(ArgumentError::NoHandle)?.to_owned(),
+        capacity_range: Some(wire::CapacityRange { required_bytes, limit_bytes }),
+        secrets: secrets.into_field(),
+        volume_capability: uses(volume, modes).into_iter().next(),
     })
 }
 

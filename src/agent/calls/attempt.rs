@@ -56,6 +56,12 @@ pub(crate) enum NotDone {
     Host(#[from] HostError),
 }
 
+impl From<Busy> for NotDone {
+    fn from(_: Busy) -> Self {
+        Self::Busy
+    }
+}
+
 impl From<Failure> for NotDone {
     fn from(failure: Failure) -> Self {
         Self::Failed(Box::new(failure))
@@ -133,7 +139,7 @@ impl<'a> Due<'a> {
         let direction = if self.rpc.is_inverse() { Direction::Undo } else { Direction::Make };
         let budget = Budget { driver: self.driver.to_owned(), service, direction };
         let turn = self.agent.budgets.turn(&budget, limit, self.key.clone()).await;
-        let turn = turn.map_err(|Busy| NotDone::Busy)?;
+        let turn = turn?;
         self.may_call()?;
         Ok(turn)
     }

@@ -274,6 +274,7 @@ fn reason(rpc: Rpc) -> Reason {
         Rpc::NodeUnpublishVolume => Reason::NodeUnpublishFailed,
         Rpc::CreateVolume => Reason::CreateVolumeFailed,
         Rpc::DeleteVolume => Reason::DeleteVolumeFailed,
+        Rpc::ControllerExpandVolume => Reason::ExpandVolumeFailed,
         Rpc::ValidateVolumeCapabilities => Reason::ValidateFailed,
         Rpc::GetPluginInfo
         | Rpc::GetPluginCapabilities

@@ -5,6 +5,7 @@ pub(super) mod arguments;
 pub(super) mod attempt;
 pub(super) mod budgets;
 pub(super) mod failure;
+pub(super) mod flights;
 pub(super) mod not_found;
 pub(super) mod retry;
 pub(super) mod status;

@@ -17,6 +17,7 @@ use crate::agent::attach::audits::Audits;
 use crate::agent::caches::Caches;
 use crate::agent::calls::attempt::{Due, NotDone, Word};
 use crate::agent::calls::budgets::Budgets;
+use crate::agent::calls::flights::Flights;
 use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Registry;
 use crate::agent::events::Events;
@@ -78,6 +79,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         retries: events.retries.clone(),
         queues,
         budgets: Budgets::new(|_| ()),
+        flights: Flights::new(|_| ()),
         renewal,
         history: Arc::new(History::kept_in(&directory.join("lease"))),
         settling: Settling::default(),

@@ -1,5 +1,7 @@
-//! The calls of a Volume itself, and what their answers say: CreateVolume, ValidateVolumeCapabilities, DeleteVolume.
+//! The calls of a Volume itself, and what their answers say: CreateVolume, ValidateVolumeCapabilities, DeleteVolume, and by
+//! way of `expand` ControllerExpandVolume.
 
+use super::expand::{self, Expanded};
 use crate::agent::calls::arguments::{self, ArgumentError};
 use crate::agent::calls::attempt::{Due, Means};
 use crate::agent::calls::failure::{Failure, Pace};
@@ -24,6 +26,7 @@ pub(crate) fn rpc_of(call: VolumeCall) -> Rpc {
     match call {
         VolumeCall::Create => Rpc::CreateVolume,
         VolumeCall::Validate => Rpc::ValidateVolumeCapabilities,
+        VolumeCall::Expand => Rpc::ControllerExpandVolume,
         VolumeCall::Delete | VolumeCall::DeleteRejected => Rpc::DeleteVolume,
     }
 }
@@ -38,7 +41,13 @@ pub(crate) struct Prepared {
 /// Gathers it.
 pub(crate) async fn prepare(due: &Due<'_>, volume: &Volume) -> Result<Prepared, Failure> {
     let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
-    let secret = volume.spec.secrets.as_ref().and_then(|s| s.controller.as_deref());
+    let of = volume.spec.secrets.as_ref();
+    let secret = of.and_then(|s| s.controller.as_deref());
+    let expands = || match &volume.spec.persistent_volume {
+        Some(provision) => provision.controller_expand_secret.as_deref(),
+        None => of.and_then(|s| s.controller_expand.as_deref()).or(secret),
+    };
+    let secret = if due.rpc == Rpc::ControllerExpandVolume { expands() } else { secret };
     let means = due.means(namespace, secret).await?;
     let plugin_uid = if due.rpc.is_inverse() { None } else { plugin_uid(due.agent, volume).await };
     Ok(Prepared { means, plugin_uid })
@@ -50,6 +59,8 @@ pub(crate) enum Answer {
     Created(Box<wire::Volume>, Option<String>),
     /// A volume that nobody can use, and the UID of the Plugin.
     Unusable(Rejected, Option<String>),
+    /// The volume is larger.
+    Expanded(Expanded),
     /// The driver confirms; with the UID of the Plugin.
     Validated(Option<String>),
     /// The storage is gone; with a word about how.
@@ -72,6 +83,7 @@ impl Answer {
         match self {
             Self::Created(created, _) => Some(&created.volume_id),
             Self::Unusable(..)
+            | Self::Expanded(_)
             | Self::Validated(_)
             | Self::Deleted(_)
             | Self::DeletedAgain
@@ -84,9 +96,10 @@ impl Answer {
         status.may_exist = false;
         status.rejected = None;
         match self {
+            Self::Expanded(expanded) => expanded.take_in(status),
             Self::Created(created, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
-                take_in(status, *created);
+                take_in(status, *created, asked(volume));
                 Desired::new(Reason::Created, "the driver has made it; its VolumeHandle comes next")
             }
             Self::Unusable(rejected, plugin_uid) => {
@@ -132,6 +145,7 @@ pub(crate) async fn call(
     match call {
         VolumeCall::Create => create(due, volume, with).await,
         VolumeCall::Validate => validate(due, volume, with).await,
+        VolumeCall::Expand => expand::call(due, volume, with.means).await.map(Answer::Expanded),
         VolumeCall::Delete => delete(due, volume, call, with).await.map(Answer::Deleted),
         VolumeCall::DeleteRejected => delete(due, volume, call, with).await.map(|_| Answer::DeletedAgain),
     }
@@ -252,11 +266,17 @@ async fn delete(
     Err((failure, Some(error)))
 }
 
-fn take_in(status: &mut VolumeStatus, created: wire::Volume) {
+/// What was asked for, in bytes.
+fn asked(volume: &Volume) -> i64 {
+    volume.spec.capacity.as_ref().and_then(|asked| quantity::bytes(asked).ok()).unwrap_or_default()
+}
+
+fn take_in(status: &mut VolumeStatus, created: wire::Volume, asked: i64) {
     status.state = VolumeState::Created;
     status.volume_handle = Some(created.volume_id);
-    status.capacity = Some(created.capacity_bytes).filter(|bytes| *bytes != 0).map(quantity::human);
-    status.capacity_bytes = Some(created.capacity_bytes);
+    let capacity = if created.capacity_bytes == 0 { asked } else { created.capacity_bytes };
+    status.capacity = Some(capacity).filter(|bytes| *bytes != 0).map(quantity::human);
+    status.capacity_bytes = Some(capacity);
     status.volume_context = created.volume_context;
     // A place without segments is every place.
     let places =
@@ -336,7 +356,8 @@ mod tests {
                 topology.into_iter().map(|segments| wire::Topology { segments }).collect();
             let created =
                 wire::Volume { volume_id: "id".into(), accessible_topology, ..wire::Volume::default() };
-            take_in(&mut status, created);
+            take_in(&mut status, created, 7);
+            assert_eq!((status.capacity_bytes, status.capacity.as_deref()), (Some(7), Some("7")));
             assert_eq!(status.accessible_topology.len(), places);
         }
     }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
 use crate::agent::calls::attempt::{Counted, Due, NotDone, Word};
+use crate::agent::calls::budgets::LATER;
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{waits, went};
@@ -19,6 +20,7 @@ use crate::api::{Volume, VolumeHandle, VolumeState, lock};
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::{ApiError, Next, read};
 use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
+use crate::volume::handle_of;
 
 /// Works on one Volume.
 pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
@@ -53,6 +55,10 @@ impl Pass<'_> {
     /// Everything that takes its time comes before the live reads, and the call right after them.
     async fn attempt(&self, volume: &Arc<Volume>) -> Result<Next, NotDone> {
         self.due.agent.is_due(&Step::of(&**volume, self.due.rpc))?;
+        let _flight = match handle_name(volume, self.due.driver).filter(|_| self.call == VolumeCall::Expand) {
+            Some(handle) => Some(self.due.agent.flights.begin(&handle, &self.due.key)?),
+            None => None,
+        };
         let _turn = self.due.turn().await?;
         let prepared = match prepare(&self.due, volume).await {
             Ok(prepared) => prepared,
@@ -66,6 +72,8 @@ impl Pass<'_> {
                 let ours = live.is_some_and(|live| self.due.agent.caches.volumes.selects(&live));
                 return Ok(if ours { Next::Again } else { Next::Done });
             }
+            // Whoever it is will be named in the order, which the watch brings.
+            (Standing::NotHolder, _) => return Ok(Next::After(LATER)),
             (Standing::NotClosed, _) => {
                 let what = "the Volume does not hold its VolumeHandle closed, so the storage may be somebody's; \
                             spec.deletionPolicy Retain gives it up";
@@ -106,6 +114,7 @@ impl Pass<'_> {
             id.map(|id| lock::handle_name(lock::DriverVolume { driver: self.due.driver, handle: id }));
         let name = match self.call {
             VolumeCall::Create | VolumeCall::Validate => None,
+            VolumeCall::Expand => handle_name(volume, self.due.driver),
             // The name of the driver may be another one since.
             VolumeCall::Delete => volume.status.as_ref().and_then(|s| s.handle_name.clone()).or(computed),
             VolumeCall::DeleteRejected => computed,
@@ -210,6 +219,10 @@ impl Pass<'_> {
     ) -> Result<Next, NotDone> {
         let agent = self.due.agent;
         let mut failure = failure.clone();
+        if failure.rpc == Rpc::ControllerExpandVolume {
+            // Claims are granted all the while.
+            failure.reason = Reason::ExpandVolumeFailed;
+        }
         if volume.metadata.deletion_timestamp.is_some() && failure.rpc == Rpc::CreateVolume {
             // Who waits for this call wants its outcome, and can change nothing that would make it a better one.
             failure.pace = Pace::Usual;
@@ -261,6 +274,12 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
 
 async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(), ApiError> {
     agent.writer.update_status(&agent.caches.volumes, volume, after).await.map(drop)
+}
+
+/// The VolumeHandle of the volume.
+fn handle_name(volume: &Volume, driver: &str) -> Option<String> {
+    let of = |handle| lock::handle_name(lock::DriverVolume { driver, handle });
+    handle_of(volume).map(of)
 }
 
 /// The driver behind the assigned instance. Its name is a hash of the driver's, so this also works when the Plugin is

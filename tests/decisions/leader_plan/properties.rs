@@ -73,7 +73,9 @@ prop_compose! {
     fn observed()(
         Scene { volume, handle, claims, attachments, nodes, forgotten } in scene().boxed(),
         node in facts(),
-        operation in select(vec![VolumeOperation::Create, VolumeOperation::Validate, VolumeOperation::Delete]),
+        operation in select(vec![
+            VolumeOperation::Create, VolumeOperation::Validate, VolumeOperation::Expand, VolumeOperation::Delete
+        ]),
         state in select(vec![VolumeState::Pending, VolumeState::Created, VolumeState::Ready, VolumeState::Deleted]),
         (stays, owns, locked, dead) in (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
         (ended_reports, cautious) in (any::<bool>(), prop::bool::weighted(0.1)),
@@ -238,6 +240,7 @@ proptest! {
             | LeaderStep::Look(_)
             | LeaderStep::MoveAttachment { .. }
             | LeaderStep::RetireWriter(_)
+            | LeaderStep::ReportExpanded(_)
             | LeaderStep::AllowDeletion(false)
             | LeaderStep::ReportReady
             | LeaderStep::RestoreStatus { .. }

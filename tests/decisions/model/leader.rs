@@ -182,6 +182,7 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
         | LeaderStep::ImportVolume { .. }
         | LeaderStep::AllowDeletion(_)
         | LeaderStep::RestoreStatus { .. }
+        | LeaderStep::ReportExpanded(_)
         | LeaderStep::TellStorageLeft(_) => {
             unreachable!(
                 "{step:?}: a registered Volume keeps its storage, and every call has somebody to make it"

@@ -33,6 +33,7 @@ pub fn observed(config: &Config, view: &LeaderView, name: &Name) -> Observed {
         instances: instances(config, &view.alive),
         can_create: false,
         attaches: config.attach,
+        grows: None,
         handle: handle_seen(config, &view.handle).filter(|_| found),
         claims: claims(config, view, |c| name.claims.contains(&c)),
         attachments: own.iter().map(|a| att_seen(config, a)).collect(),

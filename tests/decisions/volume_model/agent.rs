@@ -41,11 +41,18 @@ fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
             let live = found.expect("a lock of its own is a living Volume's");
             write(state, agent, v, live, Vol { rejected: false, may_delete: false, ..live });
         }
-        Standing::Gone | Standing::Changed | Standing::NotClosed | Standing::Locked => {}
+        Standing::Gone | Standing::Changed | Standing::NotClosed | Standing::NotHolder | Standing::Locked => {
+        }
     }
 }
 
 fn start(state: &mut State, by: u8, v: u8, call: VolumeCall, seen: Vol) {
+    let running = state.calls.iter().filter(|c| c.answer.is_none()).map(|c| c.call);
+    let changes = |call| call != VolumeCall::Validate;
+    if running.filter(|call| changes(*call)).any(|c| changes(call) && [c, call].contains(&VolumeCall::Expand))
+    {
+        state.harmed(Harm::CalledBesideGrowth);
+    }
     state.calls.push(Call { by, v, call, seen, known: seen.may_exist, answer: None });
 }
 
@@ -63,7 +70,7 @@ pub fn ends(state: &mut State, at: usize, answer: Answer, done: bool) {
             }
             state.stored = true;
         }
-        VolumeCall::Validate => {}
+        VolumeCall::Validate | VolumeCall::Expand => {}
         VolumeCall::Delete => {
             match state.handle {
                 Some(handle) if handle.owner != v => state.harmed(Harm::DeletedAnothers),
@@ -87,7 +94,10 @@ pub fn conclude(state: &mut State, at: usize) {
     let Some(answer) = answer else { return };
     let new = match (call, answer) {
         (_, Answer::Unknown) => return,
-        (VolumeCall::Create, Answer::Ok) => Vol { state: VolumeState::Created, may_exist: false, ..seen },
+        (VolumeCall::Create, Answer::Ok) => {
+            Vol { state: VolumeState::Created, may_exist: false, grown: seen.asked, ..seen }
+        }
+        (VolumeCall::Expand, Answer::Ok) => Vol { grown: true, ..seen },
         (VolumeCall::Create, Answer::Wrong) => Vol { rejected: true, may_exist: false, ..seen },
         (VolumeCall::Create, Answer::Full) if known => return,
         (VolumeCall::Create, Answer::Full) if seen.deleted => {
@@ -100,7 +110,9 @@ pub fn conclude(state: &mut State, at: usize) {
             Vol { state: VolumeState::Deleted, rejected: false, may_delete: false, ..seen }
         }
         (VolumeCall::DeleteRejected, Answer::Ok) => Vol { rejected: false, may_delete: false, ..seen },
-        (VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected, _) => return,
+        (VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected | VolumeCall::Expand, _) => {
+            return;
+        }
     };
     write(state, by, v, seen, new);
 }

@@ -2,6 +2,7 @@
 
 use moor::api::volume::VolumeAssignment;
 use moor::leader::{CallerNow, LeaderStep, Look, Looked};
+use moor::volume::Grows;
 
 use super::super::observed::Observed;
 use super::state::{Handle, State, Vol, agent_of, handle_seen, object, uid};
@@ -16,6 +17,7 @@ pub fn plan(state: &State, v: u8) -> Option<(Vol, LeaderStep)> {
     let observed = Observed {
         volume: Some(volume),
         instances: state.instances(),
+        grows: Some(Grows::ByController),
         handle: state.handle.filter(|h| names || h.owner == v).map(handle_seen),
         ..Observed::default()
     };

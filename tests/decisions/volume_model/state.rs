@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use moor::api::attachment::ControllerRef;
 use moor::api::attachment::VolumeRef;
 use moor::api::names::{DriverOn, instance_name};
@@ -37,6 +38,8 @@ pub struct Budget {
     pub retain: u8,
     /// The status of number 0 is lost while its VolumeHandle says what it said.
     pub wiped: u8,
+    /// The owner wants more room.
+    pub grow: u8,
 }
 
 /// A configuration.
@@ -58,6 +61,10 @@ pub struct Vol {
     pub rejected: bool,
     pub may_delete: bool,
     pub may_exist: bool,
+    /// More room is asked for than at first.
+    pub asked: bool,
+    /// The status says that it is there.
+    pub grown: bool,
 }
 
 impl Vol {
@@ -72,6 +79,8 @@ impl Vol {
             rejected: false,
             may_delete: false,
             may_exist: false,
+            asked: false,
+            grown: false,
         }
     }
 }
@@ -115,6 +124,7 @@ pub enum Harm {
     DeletedWithoutLock,
     DeletedAnothers,
     MadeForNobody,
+    CalledBesideGrowth,
 }
 
 /// Everything.
@@ -221,9 +231,18 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
     volume.metadata.name = Some("data".into());
     volume.metadata.uid = Some(uid(v).into());
     let assigned = vol.assigned.map_or(0, |(operation, agent)| {
-        10 + i64::from(agent) + 2 * i64::from(operation == VolumeOperation::Delete)
+        let order = match operation {
+            VolumeOperation::Create | VolumeOperation::Validate | VolumeOperation::Adopt => 0,
+            VolumeOperation::Delete => 2,
+            VolumeOperation::Expand => 4,
+        };
+        10 + i64::from(agent) + order
     });
-    volume.metadata.generation = Some(1 + i64::from(vol.deleted) + 2 * i64::from(vol.retain) + 10 * assigned);
+    volume.metadata.generation = Some(
+        1 + i64::from(vol.deleted) + 2 * i64::from(vol.retain) + 10 * assigned + 1000 * i64::from(vol.asked),
+    );
+    let size = |large: bool| if large { 2 } else { 1 };
+    volume.spec.capacity = (v == 0).then(|| Quantity(size(vol.asked).to_string()));
     if vol.deleted {
         volume.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
@@ -242,6 +261,7 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
     let (reason, may_delete) = ("small".to_owned(), vol.may_delete);
     status.rejected = vol.rejected.then(|| Rejected { volume_handle: ID.into(), reason, may_delete });
     status.may_exist = vol.may_exist;
+    status.capacity_bytes = status.volume_handle.as_ref().map(|_| size(vol.grown));
     volume
 }
 

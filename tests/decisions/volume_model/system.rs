@@ -18,6 +18,7 @@ const MAX_STEPS: usize = 200;
 pub enum Action {
     Delete,
     Retain(bool),
+    Raise,
     LoseStatus,
     Register,
     Leader(u8),
@@ -110,6 +111,9 @@ fn users(s: &State, actions: &mut Vec<Action>) {
         if s.budget.retain > 0 {
             actions.push(Action::Retain(!vol.retain));
         }
+        if s.budget.grow > 0 && vol.state == VolumeState::Ready && !vol.deleted {
+            actions.push(Action::Raise);
+        }
     } else if !s.registered && s.stored {
         actions.push(Action::Register);
     }
@@ -125,6 +129,12 @@ fn step(config: &Config, s: &mut State, action: Action) {
             s.budget.retain -= 1;
             if let Some(vol) = &mut s.volumes[0] {
                 vol.retain = retain;
+            }
+        }
+        Action::Raise => {
+            s.budget.grow -= 1;
+            if let Some(vol) = &mut s.volumes[0] {
+                vol.asked = true;
             }
         }
         Action::LoseStatus => {
@@ -174,7 +184,8 @@ fn step(config: &Config, s: &mut State, action: Action) {
 
 /// Why a run without trouble ends badly; nothing if it ends well.
 pub fn calm(system: &System, from: &State) -> Option<String> {
-    let none = Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0 };
+    let none =
+        Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0, grow: 0 };
     let mut s =
         State { budget: none, away: [false; AGENTS], caches: [None; AGENTS], old: None, ..from.clone() };
     let mut passed = Vec::new();
@@ -207,6 +218,7 @@ fn bad_rest(s: &State) -> Option<String> {
     let bad = match s.volumes[0] {
         Some(vol) if vol.deleted => "a deleted Volume stays",
         Some(vol) if vol.state != VolumeState::Ready => "a Volume does not come up",
+        Some(vol) if vol.asked != vol.grown => "a Volume does not get the room that is asked for",
         Some(_) if !s.stored => "a Ready Volume without storage",
         None if s.stored && !s.kept && s.volumes[1].is_none() => "storage that nobody knows is left",
         None if s.handle.is_some_and(|h| h.owner == 0) => "a VolumeHandle of nobody is left",
@@ -265,6 +277,9 @@ impl Model for System {
             }),
             Property::always("no volume is made for a Volume that is gone", |_, s: &State| {
                 s.harm != Some(Harm::MadeForNobody)
+            }),
+            Property::always("nothing is called beside a growth", |_, s: &State| {
+                s.harm != Some(Harm::CalledBesideGrowth)
             }),
             Property::always("once trouble ends, every run ends well", |model: &Self, s: &State| {
                 s.harm.is_some() || calm(model, s).is_none()

@@ -10,11 +10,28 @@ use tonic::Status;
 
 use super::super::{Can, Options};
 
+/// How a driver's volumes grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expand {
+    /// Not at all.
+    Never,
+    /// By ControllerExpandVolume alone.
+    ByController,
+    /// By ControllerExpandVolume, and nodes have to follow.
+    AndNodes,
+    /// By ControllerExpandVolume, of a volume that is not attached.
+    Unused,
+    /// By NodeExpandVolume alone.
+    OnNodes,
+}
+
 /// A volume. Arguments are kept as they were sent: CSI wants a repeated call to be the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
     /// None where it was there before moor.
     pub created: Option<Vec<u8>>,
+    /// The largest size in bytes that was asked for when it was there.
+    pub grown: i64,
     /// By node id. Without arguments: attached by somebody else than moor.
     pub attached: BTreeMap<String, Vec<u8>>,
     /// By node: path and arguments.
@@ -56,6 +73,9 @@ pub struct Backend {
     pub(super) topology: bool,
     /// What it can do on nodes beside staging.
     pub(super) can: Vec<Can>,
+    pub(super) expand: Expand,
+    /// The largest size in bytes to which a volume grows.
+    pub most: i64,
     /// Zones that have no room.
     pub full: BTreeSet<String>,
     /// By key.
@@ -87,6 +107,8 @@ impl Backend {
             attach: options.attach,
             topology: options.topology,
             can: options.can.clone(),
+            expand: options.expand,
+            most: i64::MAX,
             full: BTreeSet::new(),
             volumes: BTreeMap::new(),
             violations: Vec::new(),
@@ -159,6 +181,20 @@ impl Backend {
 
     pub(super) fn known(&mut self, key: &str) -> Result<&mut Stored, Status> {
         self.volumes.get_mut(key).ok_or_else(|| Status::not_found(format!("there is no volume {key}")))
+    }
+
+    /// Makes a volume as large as is asked for. Returns whether nodes have to follow.
+    pub(super) fn grow(&mut self, key: &str, asked: i64) -> Result<bool, Status> {
+        let (most, unused) = (self.most, self.expand == Expand::Unused);
+        let volume = self.known(key)?;
+        if unused && !volume.attached.is_empty() {
+            return Err(Status::failed_precondition("the volume is attached"));
+        }
+        if asked > most {
+            return Err(Status::out_of_range("the storage is smaller"));
+        }
+        volume.grown = volume.grown.max(asked);
+        Ok(self.expand == Expand::AndNodes)
     }
 
     pub(super) fn create(&mut self, key: &str, arguments: &[u8]) -> Result<(), Status> {

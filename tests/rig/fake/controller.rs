@@ -18,7 +18,7 @@ impl Controller for Place {
         &self,
         _: Request<wire::ControllerGetCapabilitiesRequest>,
     ) -> Answer<wire::ControllerGetCapabilitiesResponse> {
-        Ok(Response::new(controller_capabilities(self.fake.backend().attach)))
+        Ok(Response::new(controller_capabilities(&self.fake.backend())))
     }
 
     async fn create_volume(
@@ -60,6 +60,22 @@ impl Controller for Place {
         self.answer(about, |backend, _, _| {
             backend.delete(&key)?;
             Ok(wire::DeleteVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<wire::ControllerExpandVolumeRequest>,
+    ) -> Answer<wire::ControllerExpandVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::ControllerExpandVolume, key: key.clone(), arguments };
+        let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+        self.answer(about, |backend, _, _| {
+            let node_expansion_required = backend.grow(&key, capacity_bytes)?;
+            Ok(wire::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required })
         })
         .await
     }

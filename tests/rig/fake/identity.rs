@@ -4,6 +4,7 @@ use moor::csi::proto::csi::v1 as wire;
 use moor::csi::proto::csi::v1::identity_server::Identity;
 use tonic::{Request, Response, Status};
 
+use super::backend::{Backend, Expand};
 use super::{DRIVER, Place};
 
 type Answer<A> = Result<Response<A>, Status>;
@@ -40,10 +41,13 @@ impl Identity for Place {
     }
 }
 
-pub(super) fn controller_capabilities(attach: bool) -> wire::ControllerGetCapabilitiesResponse {
+pub(super) fn controller_capabilities(backend: &Backend) -> wire::ControllerGetCapabilitiesResponse {
     use wire::controller_service_capability::{Rpc, Type, rpc};
     let mut offered = vec![rpc::Type::CreateDeleteVolume, rpc::Type::SingleNodeMultiWriter];
-    if attach {
+    if matches!(backend.expand, Expand::ByController | Expand::AndNodes | Expand::Unused) {
+        offered.push(rpc::Type::ExpandVolume);
+    }
+    if backend.attach {
         offered.extend([
             rpc::Type::PublishUnpublishVolume,
             rpc::Type::ListVolumes,
@@ -56,12 +60,12 @@ pub(super) fn controller_capabilities(attach: bool) -> wire::ControllerGetCapabi
     wire::ControllerGetCapabilitiesResponse { capabilities: offered.into_iter().map(capability).collect() }
 }
 
-pub(super) fn node_capabilities(
-    more: &[wire::node_service_capability::rpc::Type],
-) -> wire::NodeGetCapabilitiesResponse {
+pub(super) fn node_capabilities(backend: &Backend) -> wire::NodeGetCapabilitiesResponse {
     use wire::node_service_capability::{Rpc, Type, rpc};
     let offered = [rpc::Type::StageUnstageVolume, rpc::Type::SingleNodeMultiWriter];
-    let offered = offered.into_iter().chain(more.iter().copied());
+    let grows =
+        matches!(backend.expand, Expand::AndNodes | Expand::OnNodes).then_some(rpc::Type::ExpandVolume);
+    let offered = offered.into_iter().chain(grows).chain(backend.can.iter().copied());
     let capability = |offered: rpc::Type| wire::NodeServiceCapability {
         r#type: Some(Type::Rpc(Rpc { r#type: offered.into() })),
     };

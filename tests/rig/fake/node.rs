@@ -20,7 +20,7 @@ impl Node for Place {
         &self,
         _: Request<wire::NodeGetCapabilitiesRequest>,
     ) -> Answer<wire::NodeGetCapabilitiesResponse> {
-        Ok(Response::new(node_capabilities(&self.fake.backend().can)))
+        Ok(Response::new(node_capabilities(&self.fake.backend())))
     }
 
     async fn node_get_info(&self, _: Request<wire::NodeGetInfoRequest>) -> Answer<wire::NodeGetInfoResponse> {
