@@ -17,6 +17,7 @@ mod bad_input;
 mod behind;
 mod bounds;
 mod consumers;
+mod copies;
 mod crash_sweep;
 mod dead_folder;
 mod devices_in_use;
@@ -36,6 +37,7 @@ mod read_only;
 mod resize;
 mod restored;
 mod rogue;
+mod sanity;
 mod state_disk;
 mod stubborn;
 mod targets;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         bounds::CASES,
         behind::CASES,
         consumers::CASES,
+        copies::CASES,
         crash_sweep::CASES,
         dead_folder::CASES,
         devices_in_use::CASES,
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         provision::CASES,
         read_only::CASES,
         rogue::CASES,
+        sanity::CASES,
         state_disk::CASES,
         stubborn::CASES,
         targets::CASES,

@@ -12,7 +12,7 @@ use crate::agent::queues::Parked;
 use crate::api::{Attachment, AttachmentUid, ClaimUid};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::record::{Done, Record, TargetRecord};
-use crate::csi::{CallError, Origin, Plugin, Rpc};
+use crate::csi::{CallError, Origin, Plugin, Rpc, sizes};
 
 /// A volume that is published for a claim, and was seen to be.
 pub(super) struct Mounted {
@@ -72,6 +72,15 @@ impl NotMade {
     }
 }
 
+/// The path at which a call says that a volume is. At one that is none of kubelet's nothing is, which CSI has a code for.
+pub(super) fn volume_path(path: &str) -> Result<HostPath, Status> {
+    if path.is_empty() {
+        return Err(Status::invalid_argument("volume_path is empty"));
+    }
+    sizes::path("volume_path", path).map_err(|error| Status::not_found(error.to_string()))?;
+    Ok(HostPath::recorded(path))
+}
+
 impl Driver {
     /// Makes a call about a volume that is published, beside no other call for the volume on this node. It goes on when
     /// `by` comes: the driver does, too, and nobody is to stage or unstage meanwhile.
@@ -121,7 +130,8 @@ impl Driver {
         Ok(due.call(call(serving.plugin, mounted)?).await?)
     }
 
-    /// The volume as it is published. Its Attachment is read live: a node that was lost in between has the volume mounted still, and may not touch it.
+    /// The volume as it is published. Its Attachment is read live: a node that was lost in between has the volume mounted
+    /// still, and may not touch it.
     async fn mounted(&self, handle: &str, at: &(About, HostPath)) -> Result<Mounted, NotMade> {
         let agent = &*self.agent;
         let again = |why: String| NotMade::Again(why);

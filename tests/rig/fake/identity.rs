@@ -47,6 +47,9 @@ pub(super) fn controller_capabilities(backend: &Backend) -> wire::ControllerGetC
     if matches!(backend.expand, Expand::ByController | Expand::AndNodes | Expand::Unused) {
         offered.push(rpc::Type::ExpandVolume);
     }
+    if backend.clones {
+        offered.push(rpc::Type::CloneVolume);
+    }
     if backend.attach {
         offered.extend([
             rpc::Type::PublishUnpublishVolume,
