@@ -249,7 +249,7 @@ fn a_copy_is_made_of_what_stays_while_it_is_made() {
     let of = |claim: Option<&PersistentVolumeClaim>| {
         let driver = Some(Served { clones: true, ..served(&[]) });
         let source = SourceNow { claim, volume: Some(&volume) };
-        request(&Asked { source, driver, ..asked(&copying, &class) })
+        request(&Asked { driver, source, ..asked(&copying, &class) })
     };
     assert!(matches!(of(None), Request::Wait(waits) if waits.to_string().contains("from")));
     assert_eq!(of(Some(&source(&[]))), Request::Protect);

@@ -225,7 +225,6 @@ pub fn create_volume(
         secrets: secrets.into_field(),
         accessibility_requirements,
         volume_content_source: content_source(volume),
-        ..wire::CreateVolumeRequest::default()
     })
 }
 

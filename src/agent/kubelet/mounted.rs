@@ -97,7 +97,8 @@ impl Driver {
         F: Future<Output = Result<T, CallError>> + Send + 'static,
     {
         let (me, handle) = (self.clone(), self.handle_name(volume_id));
-        let running = tokio::spawn(async move { me.call_in_turn(rpc, handle, (about, path), call).await });
+        let running =
+            tokio::spawn(async move { me.call_in_turn(rpc, handle, (about, path), by, call).await });
         match timeout_at(by, running).await {
             Ok(done) => done.unwrap_or_else(|ended| Err(NotMade::Again(format!("{rpc} has ended: {ended}")))),
             Err(_) => {
@@ -111,6 +112,7 @@ impl Driver {
         rpc: Rpc,
         handle: String,
         at: (About, HostPath),
+        by: Instant,
         call: impl FnOnce(Plugin, Mounted) -> Result<F, NotMade>,
     ) -> Result<T, NotMade>
     where
@@ -118,12 +120,14 @@ impl Driver {
     {
         let agent = &*self.agent;
         let _beside = agent.asked.beside().await;
-        let _lane = agent.asked.lane(&handle).await;
+        // Nobody waits here for whom no answer is of use any more: kubelet's next call would stand behind.
+        let late = |_| NotMade::Again("another call for the volume is running".into());
+        let _lane = timeout_at(by, agent.asked.lane(&handle)).await.map_err(late)?;
         let word = Word::Term(agent.renewal.term());
         let mounted = self.mounted(&handle, &at).await?;
         let due = Due { agent, rpc, driver: &self.name, key: Parked::Node(handle), word };
         let again = |error: NotDone| NotMade::Again(error.to_string());
-        let _turn = due.turn().await.map_err(again)?;
+        let _turn = timeout_at(by, due.turn()).await.map_err(late)?.map_err(again)?;
         let serving =
             agent.serving(rpc, &self.name).map_err(|failure| NotMade::Again(failure.to_string()))?;
         due.may_call().map_err(again)?;
