@@ -199,6 +199,10 @@ impl Node for Desk {
         request: Request<wire::NodeUnpublishVolumeRequest>,
     ) -> Answer<wire::NodeUnpublishVolumeResponse> {
         let mut request = request.into_inner();
+        if let Some(key) = self.key(&request.volume_id) {
+            // csi-sanity also clears away what it has not published.
+            self.kubelet.take(&key, &key).await;
+        }
         request.target_path = self.target(&request.volume_id, request.target_path);
         let target = request.target_path.clone();
         let answer = self.kubelet.node().await?.node_unpublish_volume(request).await?;
