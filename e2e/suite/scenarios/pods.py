@@ -50,7 +50,7 @@ def pods_share(world: World) -> None:
     expect(len(world.calls(STAGE)) == 1, "a second Pod of the node was staged for again")
     expect(len(world.calls(PUBLISH)) == 2, "each Pod has a target of its own")
     work.pod("elsewhere", "data", world.second)
-    told = work.await_event("elsewhere", "WaitsForVolume", world.first.name)
+    told = work.await_event("elsewhere", "WaitsForVolume", f"for Pod {world.namespace}/", world.first.name, "Held since")
     world.note(f"the waiting Pod was told: {told}")
     work.remove_pods("first", "beside")
     work.await_running("elsewhere", timeout=30)
