@@ -5,8 +5,10 @@
 mod crds;
 mod descriptors;
 mod documents;
+mod entries;
 mod known_traps;
 mod layering;
+mod pod_failures;
 mod proofs;
 mod reference;
 mod rules;

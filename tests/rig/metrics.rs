@@ -16,6 +16,13 @@ impl Rig {
         count.unwrap_or_else(|| panic!("no pass about a {kind} is counted:\n{text}")).parse().unwrap()
     }
 
+    /// Whether the leader says that there are so many of what this gauge counts.
+    pub async fn gauge(&self, name: &str, so_many: u64) -> bool {
+        let text = self.metrics(CONTROLLER).await;
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.unwrap_or_else(|| panic!("there is no {name}:\n{text}")) == so_many.to_string()
+    }
+
     async fn metrics(&self, actor: &str) -> String {
         let mut stream = TcpStream::connect(self.admin_address(actor)).await.unwrap();
         let request = b"GET /metrics HTTP/1.1\r\nHost: moor\r\nConnection: close\r\n\r\n";

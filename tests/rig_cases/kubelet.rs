@@ -4,6 +4,7 @@ mod away;
 mod crashes;
 mod ends;
 mod forged;
+mod kills;
 mod larger;
 mod left;
 mod plain;
@@ -32,6 +33,7 @@ pub const CASES: &[Case] = cases![
     waits::staging_ends_with_the_last_pod,
     waits::a_claim_that_is_deleted_ends_the_call,
     waits::a_call_ends_with_its_pod,
+    waits::a_pod_is_told_who_has_its_volume,
     waits::giving_up_ends_the_call_that_waits,
     waits::a_stage_beyond_the_deadline_is_repeated_as_it_was,
     waits::no_last_word_while_there_is_a_claim,
@@ -46,13 +48,16 @@ pub const CASES: &[Case] = cases![
     ends::what_pods_have_is_served_until_they_end,
     ends::what_pods_have_of_a_plugin_that_is_gone_is_served_until_they_end,
     ends::nothing_is_left_at_kubelets_when_moor_is_uninstalled,
+    ends::a_csi_driver_object_that_is_deleted_is_made_again,
     away::a_pod_leaves_while_the_api_server_is_away,
+    away::many_pods_leave_at_once,
     troubles::giving_up_waits_for_the_claim_that_is_being_made,
     troubles::calls_that_no_agent_answers_are_made_again,
     troubles::an_agent_is_replaced_while_many_pods_start,
     troubles::after_a_reboot_a_volume_is_published_when_kubelet_asks,
     troubles::a_lost_node_that_is_back_gives_up_what_its_pods_had,
     troubles::a_secret_that_went_with_the_agent_is_named,
+    troubles::a_secret_that_went_with_the_agent_is_read_where_it_may_be,
     troubles::a_volume_whose_driver_hangs_holds_up_no_other,
     troubles::a_target_in_use_is_not_given_up,
     left::a_mount_in_no_record_is_unmounted_by_its_driver,
@@ -60,4 +65,7 @@ pub const CASES: &[Case] = cases![
     left::what_the_agent_has_forgotten_is_swept,
     forged::an_agent_makes_claims_of_pods_on_its_own_node_alone,
     crashes::every_crash_point_of_a_pod,
+    kills::kubelet_dies_at_every_step,
+    kills::the_driver_dies_at_every_step,
+    kills::the_api_server_goes_away_at_every_step,
 ];

@@ -16,6 +16,7 @@ _MODULES = (
     "adoption",
     "mount_library",
     "pods",
+    "pod_failures",
     "charts",
     "secrecy",
     "namespaces",

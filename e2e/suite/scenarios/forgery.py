@@ -1,4 +1,4 @@
-"""Who may not write what: users, and agents beyond their own node (rule R6). All attempts are dry runs."""
+"""Who may not write what: users, and agents beyond their own node (rule R6). What the API server refuses is a dry run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .. import objects
 from ..objects import Object
 from ..pods import AGENT
 from ..registry import scenario
+from ..workloads import Workloads
 from ..world import Failed, World, expect
 
 _JANE = ("--as=jane", "--as-group=system:authenticated")
@@ -127,8 +128,105 @@ def forged_by_agents(world: World) -> None:
     world.note(f"{tries.count} attempts")
 
 
+@scenario("an agent's token opens no volume but those that Pods of its node use", limit=150)
+def forged_for_pods(world: World) -> None:
+    work, beyond = Workloads(world), World(world.cluster, "default")
+    work.claim("own")
+    work.claim("other")
+    elsewhere = Workloads(beyond)
+    elsewhere.claim("own")
+    try:
+        work.running_pod("pod", "own", world.first)
+        uid = work.uid("pod")
+        forged = Forged(world, uid, work.await_bound("own"))
+        tries = Attempts()
+        _before_the_door(world, forged, work.claims_of(uid)[0], tries)
+        tries.settle()
+        other, theirs = work.await_bound("other"), elsewhere.await_bound("own")
+        name = f"{world.namespace}/pod"
+        unused = f"does not use PersistentVolumeClaim {world.namespace}/other"
+        forged.refused("a volume that its Pod does not use", forged.of(other), f"Pod {name}", unused)
+        of_other = forged.of(forged.own, volumeName=other["metadata"]["name"])
+        forged.refused("another volume by its Pod's PersistentVolume", of_other, "stands for another volume")
+        unused = "does not use PersistentVolumeClaim default/own"
+        forged.refused("a volume of another namespace", forged.of(theirs), unused)
+        at_second = forged.of(forged.own, nodeName=world.second.name)
+        forged.refused("a Pod of another node", at_second, f"is not on node {world.second.name}", node=world.second.name)
+        world.note(f"{tries.count + forged.count} attempts")
+        work.remove_pods("pod")
+    finally:
+        elsewhere.remove_all()
+
+
+def _before_the_door(world: World, forged: Forged, live: str, tries: Attempts) -> None:
+    """What the API server refuses by itself. `live` is the claim of the Pod."""
+    own, stranger = forged.agent(world.first.name), forged.agent(world.second.name)
+    claims = objects.collection("VolumeClaim", NAMESPACE)
+    right = forged.of(forged.own)
+
+    def make(what: str, item: Object, *words: str, by: Agent = own, where: str = claims) -> None:
+        tries.refused(what, by.request("POST", where, item), *words)
+
+    tries.accepted("a right claim", own.request("POST", claims, right))
+    make("a claim of another node's Pod", right, "on its own node", by=stranger)
+    make("a claim of no Pod", forged.of(forged.own, pod=None), "no claim of a Pod")
+    make("a claim of no node", forged.of(forged.own, nodeName=None), "nodeName")
+    make("a claim by force", forged.of(forged.own, forceDetach=True), "forceDetach")
+    there = objects.collection("VolumeClaim", world.namespace)
+    make("a claim in another namespace", right, "cannot create", where=there)
+    for what, meta, word in (
+        ("another name", {"name": "pod-of-mine-1"}, "pod-<UID of the Pod>"),
+        ("a foreign finalizer", {"finalizers": [objects.FINALIZER, "example.com/stay"]}, "no other"),
+        ("no finalizer", {"finalizers": []}, "no other"),
+    ):
+        make(what, {**right, "metadata": {**right["metadata"], **meta}}, word)
+    path = objects.path("VolumeClaim", NAMESPACE, live)
+    tries.refused("the end of another node's claim", stranger.request("DELETE", path), "on its own node")
+    tries.refused("another mode", own.patch(path, {"spec": {"accessMode": "MultiNodeMultiWriter"}}), "cannot patch")
+    tries.refused("another Pod", own.patch(path, {"spec": {"pod": {"uid": "another"}}}), "cannot patch")
+
+
+class Forged:
+    """Claims in the name of a Pod on the first node, made with agents' tokens."""
+
+    def __init__(self, world: World, uid: str, own: Object) -> None:
+        self.own = own
+        self.count = 0
+        self._world = world
+        self._uid = uid
+        self._agents = {node.name: Agent(world, node.name) for node in world.cluster.nodes}
+
+    def agent(self, node: str) -> Agent:
+        return self._agents[node]
+
+    def of(self, volume: Object, **changes: object) -> Object:
+        """The claim of the Pod for a PersistentVolume that moor has made, which has the name of its Volume; with changes. A
+        field that is None is left out."""
+        name = volume["metadata"]["name"]
+        pod = {"namespace": self._world.namespace, "name": "pod", "uid": self._uid, "persistentVolume": name}
+        spec = {"volumeName": name, "nodeName": self._world.first.name, "pod": pod, **changes}
+        item = objects.claim(NAMESPACE, f"pod-{self._uid}-0123456789abcdef", **spec)
+        item["metadata"]["finalizers"] = [objects.FINALIZER]
+        return item
+
+    def refused(self, what: str, item: Object, *words: str, node: str | None = None) -> None:
+        """Makes it, and waits until the controller refuses it."""
+        self.count += 1
+        agent = self.agent(node or self._world.first.name)
+        done, said = agent.request("POST", objects.collection("VolumeClaim", NAMESPACE), item, dry=False)
+        expect(done == 0, f"{what}: the API server has refused it, which shows nothing: {said}")
+        kept = World(self._world.cluster, NAMESPACE)
+        name = str(item["metadata"]["name"])
+        found = kept.await_reason("VolumeClaim", name, "PodNotEntitled", *words)
+        expect("assignment" not in found["spec"], f"{what}: it was granted")
+        # Its node's agent may be faster.
+        if kept.find("VolumeClaim", name) is not None:
+            kept.cluster.kubectl("delete", "volumeclaim", name, "-n", NAMESPACE, "--ignore-not-found")
+        kept.cluster.wait_for(f"VolumeClaim {name} to go", lambda: kept.find("VolumeClaim", name) is None, 30)
+
+
 class Agent:
-    """Requests with nothing but a token of the agents' account, dry."""
+    """Requests with nothing but a token of the agents' account, dry where nothing else is said."""
 
     def __init__(self, world: World, node: str | None) -> None:
         """Like the token that kubelet gave the agent of a node, bound to its Pod; or bound to nothing."""
@@ -142,11 +240,12 @@ class Agent:
     def patch(self, path: str, body: Object) -> tuple[int, str]:
         return self.request("PATCH", path, body)
 
-    def request(self, method: str, path: str, body: Object | None = None) -> tuple[int, str]:
+    def request(self, method: str, path: str, body: Object | None = None, *, dry: bool = True) -> tuple[int, str]:
         """0 if it was accepted, else the HTTP code; and what the API server said."""
-        asked = urllib.request.Request(f"{self._server}{path}?dryRun=All", method=method)
+        asked = urllib.request.Request(f"{self._server}{path}{'?dryRun=All' if dry else ''}", method=method)
         asked.add_header("Authorization", f"Bearer {self._token}")
-        asked.add_header("Content-Type", "application/merge-patch+json")
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        asked.add_header("Content-Type", kind)
         asked.data = None if body is None else json.dumps(body).encode()
         trust = ssl.create_default_context(cafile=str(AUTHORITY))
         try:

@@ -275,11 +275,17 @@ fn not_entitled(claim: &VolumeClaim) -> Option<String> {
     Some(refused.message.clone())
 }
 
-/// What the claim waits for, in its own words.
+/// What the claim waits for, in its own words, and since when somebody on a node has the volume.
 fn waits_for(claim: &VolumeClaim) -> Option<String> {
-    let ready =
-        claim.status.as_ref()?.conditions.iter().find(|c| c.type_ == crate::api::conditions::READY)?;
-    (ready.status != "True").then(|| ready.message.clone())
+    let status = claim.status.as_ref()?;
+    let ready = status.conditions.iter().find(|c| c.type_ == crate::api::conditions::READY)?;
+    if ready.status == "True" {
+        return None;
+    }
+    let holder = status.waiting_for.as_ref().filter(|holder| holder.node_name.is_some());
+    let since = holder.and_then(|holder| holder.since.as_ref());
+    let since = since.map(|since| format!(". Held since {}", since.0));
+    Some(format!("{}{}", ready.message, since.unwrap_or_default()))
 }
 
 /// The API server's words about a claim that it does not take may hold mount flags, which may be secret.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::crash_sweep::{Way, sweep};
-use crate::rig::{Cluster, Rig};
+use crate::rig::{Cluster, Kubelet, Rig};
 
 use super::NODE;
 
@@ -25,15 +25,29 @@ const WAY: Way = Way {
 
 async fn comes_and_goes(rig: Arc<Rig>, key: String) {
     let kubelet = rig.kubelet(NODE).await;
-    rig.make_volume_for_pods(&key).await;
-    let pod = format!("pod-{key}");
-    let target = kubelet.mount(&pod, &key).await;
-    std::fs::write(target.join("word"), &key).unwrap();
-    let content = rig.fake.backend().content(&key);
+    comes(&rig, &kubelet, &key).await;
+    goes(&rig, &kubelet, &key).await;
+}
+
+/// A volume is made, and a Pod has it.
+pub(super) async fn comes(rig: &Rig, kubelet: &Kubelet, key: &str) {
+    rig.make_volume_for_pods(key).await;
+    is_used(rig, kubelet, key).await;
+}
+
+/// kubelet calls until the Pod has its volume.
+pub(super) async fn is_used(rig: &Rig, kubelet: &Kubelet, key: &str) {
+    let target = kubelet.mount(&format!("pod-{key}"), key).await;
+    std::fs::write(target.join("word"), key).unwrap();
+    let content = rig.fake.backend().content(key);
     assert_eq!(std::fs::read_to_string(content.join("word")).unwrap(), key);
-    kubelet.unmount(&pod, &key).await;
-    kubelet.give_up(&key).await;
-    rig.remove_for_pods(&key).await;
+}
+
+/// kubelet calls until the Pod has nothing any more; then the volume is deleted, and nothing is left.
+pub(super) async fn goes(rig: &Rig, kubelet: &Kubelet, key: &str) {
+    kubelet.unmount(&format!("pod-{key}"), key).await;
+    kubelet.give_up(key).await;
+    rig.remove_for_pods(key).await;
 }
 
 pub(super) async fn every_crash_point_of_a_pod(cluster: Arc<Cluster>) {

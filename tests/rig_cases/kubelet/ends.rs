@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::Api;
+use kube::api::DeleteParams;
 use moor::api::Plugin;
 use moor::api::conditions::PODS;
 use serde_json::json;
 
 use super::NODE;
+use super::plain::{identity, is_work};
 use crate::rig::fake::DRIVER;
 use crate::rig::{CONTROLLER, Cluster, Kubelet, Options, Rig};
 
@@ -18,7 +20,7 @@ async fn has_csi_driver(cluster: &Cluster) -> bool {
 }
 
 /// What the Plugin says of Pods: reason and message.
-async fn said(cluster: &Cluster) -> (String, String) {
+pub(super) async fn said(cluster: &Cluster) -> (String, String) {
     let plugin = Api::<Plugin>::all(cluster.admin.clone()).get(DRIVER).await.unwrap();
     let mut conditions = plugin.status.unwrap_or_default().conditions.into_iter();
     conditions.find(|c| c.type_ == PODS).map(|c| (c.reason, c.message)).unwrap_or_default()
@@ -32,6 +34,26 @@ async fn with_pod(cluster: &Arc<Cluster>) -> (Arc<Rig>, Kubelet) {
     rig.make_volume_for_pods("data").await;
     kubelet.mount("pod-a", "data").await;
     (rig, kubelet)
+}
+
+/// By hand, under a Pod: it is made again, kubelet does not register the driver anew, and what is mounted is not touched.
+pub(super) async fn a_csi_driver_object_that_is_deleted_is_made_again(cluster: Arc<Cluster>) {
+    let (rig, kubelet) = with_pod(&cluster).await;
+    let all: Api<CSIDriver> = Api::all(cluster.admin.clone());
+    let before = all.get(DRIVER).await.unwrap().metadata.uid;
+    let (since, link) = (rig.journal.now(), identity(&kubelet));
+    all.delete(DRIVER, &DeleteParams::default()).await.unwrap();
+    let is_another = || async {
+        let found = all.get_opt(DRIVER).await.unwrap();
+        found.is_some_and(|found| found.metadata.uid != before)
+    };
+    rig.poll("it is made again", is_another).await;
+    kubelet.mount("pod-a", "data").await;
+    let made = rig.journal.since(since, is_work);
+    assert!(made.is_empty(), "{made:?}");
+    assert_eq!(identity(&kubelet), link, "kubelet would register another one");
+    leave(&rig, &kubelet).await;
+    rig.remove_for_pods("data").await;
 }
 
 async fn leave(rig: &Rig, kubelet: &Kubelet) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Error};
 use moor::api::{FINALIZER, VolumeClaim};
 use serde_json::{Value, json};
@@ -108,6 +108,18 @@ pub(super) async fn an_agent_makes_claims_of_pods_on_its_own_node_alone(cluster:
     // The controller deletes the claim of a Pod that is not there, and is not to be the first.
     rig.stop(CONTROLLER).await;
     ours.create(&make, &right).await.unwrap();
+    for (what, spec) in [
+        ("another mode", json!({"accessMode": "MultiNodeMultiWriter"})),
+        ("another node", json!({"nodeName": "node-1"})),
+        ("another Pod", json!({"pod": {"uid": "uid-b"}})),
+        (
+            "a grant",
+            json!({"assignment": {"attachment": "a", "attachmentUID": "u", "nodeName": NODE, "nodeUID": "n"}}),
+        ),
+    ] {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        refused(what, ours.patch(NAME, &PatchParams::default(), &patch).await, "cannot patch");
+    }
     refused(
         "another node deletes it",
         theirs.delete(NAME, &DeleteParams::default()).await,

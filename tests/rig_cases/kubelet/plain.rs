@@ -8,6 +8,7 @@ use moor::csi::Rpc;
 use tonic::Code;
 
 use super::NODE;
+use super::ends::said;
 use crate::rig::fake::DRIVER;
 use crate::rig::{Cluster, Entry, Kubelet, Options, Rig, is_final};
 
@@ -134,6 +135,13 @@ pub(super) async fn a_refused_registration_is_told(cluster: Arc<Cluster>) {
     let told = || rig.kubelet_status(NODE).filter(|status| !status.registered)?.message;
     let told = cluster.until("the refusal is told", told, || format!("{:?}", rig.kubelet_status(NODE))).await;
     assert_eq!(told, why);
+    rig.poll("the Plugin says so", || async { said(&cluster).await.0 == "KubeletNameTaken" }).await;
+    let (_, words) = said(&cluster).await;
+    for part in [NODE, why, "node-driver-registrar", "spec.kubernetes.driverName"] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    let is_counted = |so_many| rig.gauge("moor_plugins_kept_from_pods", so_many);
+    rig.poll("it is counted", || is_counted(1)).await;
     // kubelet looks again by itself only at what is new in its folder.
     let is_new = || async { identity(&kubelet).is_some_and(|now| Some(now) != before) };
     rig.poll("the link is made anew", is_new).await;
@@ -143,6 +151,8 @@ pub(super) async fn a_refused_registration_is_told(cluster: Arc<Cluster>) {
     let taken = || rig.kubelet_status(NODE).filter(|status| status.registered);
     let status = cluster.until("it is registered", taken, String::new).await;
     assert_eq!((status.driver_name.as_str(), status.message), (DRIVER, None));
+    rig.poll("Pods are served", || async { said(&cluster).await.0 == "Served" }).await;
+    rig.poll("it is counted no more", || is_counted(0)).await;
 }
 
 /// After a boot the driver may begin after kubelet has asked, and kubelet asks once.

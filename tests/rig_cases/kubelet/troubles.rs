@@ -1,24 +1,31 @@
 //! What else can go wrong around kubelet's calls, and that it ends well.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 use moor::api::ClaimState;
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1 as wire;
 use prost::Message as _;
+use serde_json::json;
 use tonic::Code;
 
 use super::NODE;
 use super::plain::identity;
-use crate::rig::{Cluster, Kubelet, Options, Point, Rig, Side, Wish, is_final};
+use crate::rig::{Cluster, Kubelet, NAMESPACE, Options, Point, Rig, Side, Wish, is_final};
 
 /// The node that the Pods of the others are on; it attaches.
 const OTHER: &str = "node-1";
 /// Pods that start at the same time.
 const MANY: usize = 12;
+/// The Secret with which a volume is staged.
+const KEY: &str = "storage-key";
 
 async fn end(rig: &Rig, kubelet: &Kubelet, keys: &[&str]) {
     for key in keys {
@@ -173,30 +180,61 @@ pub(super) async fn a_secret_that_went_with_the_agent_is_named(cluster: Arc<Clus
     let secrets = [("password".to_owned(), "correct horse".to_owned())];
     let wish = Wish { stage_secrets: secrets.clone().into(), ..Wish::default() };
     let kubelet = rig.kubelet(NODE).await.wishing(wish);
-    rig.make_volume_for_pods_with("data", |spec| {
-        spec.secrets = Some(moor::api::attachment::SecretRefs {
-            node_stage: Some("storage-key".to_owned()),
-            ..Default::default()
-        });
-    })
-    .await;
+    make_with_secret(&rig).await;
     kubelet.stage("data").await.unwrap();
     rig.restart_and_wait(NODE).await;
     let hasty = kubelet.within(Duration::from_secs(10));
     let status = hasty.publish("pod-a", "data").await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
-    assert!(status.message().contains("storage-key"), "{status}");
+    assert!(status.message().contains(KEY), "{status}");
     assert_eq!(rig.count("data", Rpc::NodeStageVolume), 0, "staged without its Secret");
     // The Pod is deleted, and another one comes.
     kubelet.unmount("pod-a", "data").await;
     kubelet.give_up("data").await;
     kubelet.mount("pod-b", "data").await;
-    let calls = rig.journal.calls_of("data").into_iter().filter_map(|entry| entry.call().cloned());
-    let staged: Vec<_> = calls.filter(|call| call.rpc == Rpc::NodeStageVolume).collect();
-    let request = wire::NodeStageVolumeRequest::decode(staged[0].arguments.as_slice()).unwrap();
-    assert_eq!(request.secrets, secrets.into());
+    assert_eq!(staged_with(&rig), [BTreeMap::from(secrets)]);
     kubelet.unmount("pod-b", "data").await;
     end(&rig, &kubelet, &["data"]).await;
+}
+
+/// The Secrets of all calls to stage.
+fn staged_with(rig: &Rig) -> Vec<BTreeMap<String, String>> {
+    let calls = rig.journal.calls_of("data").into_iter().filter_map(|entry| entry.call().cloned());
+    let staged = calls.filter(|call| call.rpc == Rpc::NodeStageVolume);
+    staged
+        .map(|call| wire::NodeStageVolumeRequest::decode(call.arguments.as_slice()).unwrap().secrets)
+        .collect()
+}
+
+/// The rig's agents may read Secrets.
+pub(super) async fn a_secret_that_went_with_the_agent_is_read_where_it_may_be(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kept: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let secret = json!({"metadata": {"name": KEY}, "stringData": {"password": "correct horse"}});
+    kept.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    let secrets = [("password".to_owned(), "correct horse".to_owned())];
+    let wish = Wish { stage_secrets: secrets.clone().into(), ..Wish::default() };
+    let kubelet = rig.kubelet(NODE).await.wishing(wish);
+    make_with_secret(&rig).await;
+    kubelet.stage("data").await.unwrap();
+    rig.restart_and_wait(NODE).await;
+    // kubelet does not stage again: what is asked for is a publication alone.
+    rig.poll("it is published", || async { kubelet.publish("pod-a", "data").await.is_ok() }).await;
+    assert_eq!(staged_with(&rig), [BTreeMap::from(secrets)]);
+    kubelet.unmount("pod-a", "data").await;
+    end(&rig, &kubelet, &["data"]).await;
+    kept.delete(KEY, &DeleteParams::default()).await.unwrap();
+}
+
+/// A volume that is staged with the Secret [`KEY`].
+async fn make_with_secret(rig: &Rig) {
+    rig.make_volume_for_pods_with("data", |spec| {
+        spec.secrets = Some(moor::api::attachment::SecretRefs {
+            node_stage: Some(KEY.to_owned()),
+            ..Default::default()
+        });
+    })
+    .await;
 }
 
 pub(super) async fn a_volume_whose_driver_hangs_holds_up_no_other(cluster: Arc<Cluster>) {
@@ -232,6 +270,11 @@ pub(super) async fn a_target_in_use_is_not_given_up(cluster: Arc<Cluster>) {
     let status = hasty.unpublish("pod-a", "data").await.unwrap_err();
     assert!(!is_final(status.code()), "{status}");
     assert_eq!(rig.pod_claims().await.len(), 1, "its claim is the lock");
+    // kubelet puts it on the Pod, which is Terminating.
+    rig.poll("kubelet is told why", || async {
+        hasty.unpublish("pod-a", "data").await.unwrap_err().message().contains("busy")
+    })
+    .await;
     drop(open);
     kubelet.unmount("pod-a", "data").await;
     end(&rig, &kubelet, &["data"]).await;

@@ -8,7 +8,7 @@ use moor::csi::Rpc;
 use tonic::Code;
 
 use super::NODE;
-use crate::rig::{Cluster, Fault, Kubelet, Options, Rig, is_final};
+use crate::rig::{Cluster, Fault, Kubelet, Options, Rig, condition, is_final};
 
 /// Pods are called what their UIDs are.
 async fn staging(rig: &Rig) {
@@ -100,6 +100,30 @@ pub(super) async fn a_call_ends_with_its_pod(cluster: Arc<Cluster>) {
     assert_eq!(claims.len(), 2);
     assert!(claims.iter().all(|claim| claim.metadata.deletion_timestamp.is_none()));
     gone(&rig, &kubelet, &["pod-b", "pod-c"]).await;
+}
+
+/// In an Event on the Pod while the call waits, and in what kubelet makes of its end.
+pub(super) async fn a_pod_is_told_who_has_its_volume(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let (kubelet, elsewhere) = (rig.kubelet(NODE).await, rig.kubelet("node-1").await);
+    rig.make_volume_for_pods("data").await;
+    kubelet.mount("pod-a", "data").await;
+    // Its answer comes 5 s before this.
+    let hasty = elsewhere.within(Duration::from_secs(12));
+    hasty.stage("data").await.unwrap();
+    let status = hasty.publish("pod-b", "data").await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let held = rig.pod_claims().await.into_iter().find(|claim| claim.spec.node_name.as_deref() == Some(NODE));
+    let ready = condition(&held.unwrap().status.unwrap().conditions).unwrap().last_transition_time.0;
+    for words in [format!("for Pod default/pod-a, on node {NODE}"), format!("Held since {ready}")] {
+        assert!(status.message().contains(&words), "{words}: {status}");
+        rig.until_event("pod-b", "WaitsForVolume", &words).await;
+    }
+    assert_eq!(rig.count("data", Rpc::ControllerPublishVolume), 1, "attached for both");
+    kubelet.unmount("pod-a", "data").await;
+    kubelet.give_up("data").await;
+    elsewhere.mount("pod-b", "data").await;
+    gone(&rig, &elsewhere, &["pod-b"]).await;
 }
 
 /// As from a kubelet that was started anew in between.

@@ -59,6 +59,12 @@ pub(super) async fn a_claim_that_lies_about_a_pod_is_never_granted(cluster: Arc<
         spec["pod"]["persistentVolume"] = "elsewhere".into();
     })
     .await;
+    // A mode in which other nodes could have it too.
+    let claim = rig.ask(&own, |spec| spec["accessMode"] = "MultiNodeMultiWriter".into()).await;
+    let said = rig.until_kept_claim_says(&claim, "UseNotListed").await;
+    assert!(said.contains("MultiNodeMultiWriter"), "{said}");
+    rig.kept_claims().delete(&claim, &kube::api::DeleteParams::default()).await.unwrap();
+    rig.until_kept_claim_gone(&claim).await;
     // A PersistentVolume of a driver that no Plugin serves.
     rig.cluster
         .bind("foreign", "foreign", &json!({"driver": "other.example.com", "volumeHandle": precious.handle}))

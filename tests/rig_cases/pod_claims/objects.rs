@@ -78,10 +78,9 @@ impl Rig {
         self.pod_api().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
-    /// Makes the claim that the agent of the Pod's node makes when kubelet asks for the volume, after `change`. Returns its
-    /// name.
+    /// Makes the claim that the agent of the Pod's node makes when kubelet asks for the volume, after `change`: with the token
+    /// of the agent on the node that the claim names. Returns its name.
     pub async fn ask(&self, pod: &PodVolume, change: impl FnOnce(&mut Value)) -> String {
-        let name = format!("pod-{}", pod.pod);
         let mut spec = json!({
             "volumeName": kept_volume(&pod.handle),
             "nodeName": pod.node,
@@ -91,9 +90,12 @@ impl Rig {
             },
         });
         change(&mut spec);
+        let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+        let (name, node) = (format!("pod-{}-0123456789abcdef", text("/pod/uid")), text("/nodeName"));
         let metadata = json!({"name": name, "namespace": NAMESPACE, "finalizers": [FINALIZER]});
         let claim = read(json!({"metadata": metadata, "spec": spec}));
-        self.kept_claims().create(&PostParams::default(), &claim).await.unwrap();
+        let agents = self.rogue(&node).await.claims(NAMESPACE);
+        agents.create(&PostParams::default(), &claim).await.unwrap();
         name
     }
 

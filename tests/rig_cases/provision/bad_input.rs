@@ -135,7 +135,7 @@ pub async fn a_namespace_that_may_have_nothing_made_is_told(cluster: Arc<Cluster
     assert!(list(&rig.provisioned_api()).await.is_empty() && rig.count("v", Rpc::CreateVolume) == 0);
 }
 
-/// Row 18 of what goes wrong: both make it under one name, and it is made once.
+/// Both make it under one name, and it is made once.
 pub async fn a_provisioner_beside_moor_is_told_of(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let _binder = Binder::start(&cluster.admin);

@@ -1,0 +1,191 @@
+//! At every step of a Pod that comes and goes somebody dies who is none of moor's processes: kubelet, the driver, or the API
+//! server. Nothing is wedged, and nothing is left. (Of moor's own processes: `crashes.rs`.)
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::task::JoinHandle;
+
+use super::NODE;
+use super::crashes::{comes, goes, is_used};
+use crate::rig::{
+    CONTROLLER, Cluster, Entry, Kubelet, LOOK, ON_THE_PATH, Options, Point, Rig, Side, is_whole, say,
+};
+
+/// The node whose driver makes the controller calls.
+const OTHER: &str = "node-1";
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Kubelet,
+    Driver,
+    ApiServer,
+}
+
+/// What it knew is gone. It asks again for what its Pods are to have, and gives up what they are not.
+pub(super) async fn kubelet_dies_at_every_step(cluster: Arc<Cluster>) {
+    sweep(&cluster, Victim::Kubelet).await;
+}
+
+/// What it was at has been done or has not; its mounts stay.
+pub(super) async fn the_driver_dies_at_every_step(cluster: Arc<Cluster>) {
+    sweep(&cluster, Victim::Driver).await;
+}
+
+/// No process of moor reaches it while a call runs, or for the write that was due.
+pub(super) async fn the_api_server_goes_away_at_every_step(cluster: Arc<Cluster>) {
+    sweep(&cluster, Victim::ApiServer).await;
+}
+
+impl Victim {
+    /// Whether the victim dies here. A write that makes or deletes nothing counts in the whole sweep only.
+    fn dies_at(self, entry: &Entry) -> bool {
+        let comes_or_goes = |verb: &str| is_whole() || verb == "POST" || verb == "DELETE";
+        let is_step = entry
+            .write()
+            .is_none_or(|write| ON_THE_PATH.contains(&write.kind.as_str()) && comes_or_goes(&write.verb));
+        match self {
+            Self::Kubelet => is_step && entry.actor == NODE,
+            Self::Driver => entry.call().is_some(),
+            Self::ApiServer => is_step,
+        }
+    }
+
+    fn sides(self) -> &'static [Side] {
+        match self {
+            Self::Kubelet | Self::Driver => &[Side::Before, Side::After],
+            // Whose answer is lost is as good as killed.
+            Self::ApiServer => &[Side::Before],
+        }
+    }
+}
+
+/// A Pod that comes and goes, by this kubelet.
+struct Walk {
+    key: String,
+    /// kubelet is at giving the volume up.
+    leaves: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Walk {
+    fn begin(rig: &Arc<Rig>, kubelet: &Kubelet, key: String) -> Self {
+        let leaves = Arc::new(AtomicBool::new(false));
+        let (rig, kubelet, its, told) = (rig.clone(), kubelet.clone(), key.clone(), leaves.clone());
+        let task = tokio::spawn(async move {
+            comes(&rig, &kubelet, &its).await;
+            told.store(true, Ordering::SeqCst);
+            goes(&rig, &kubelet, &its).await;
+        });
+        Self { key, leaves, task }
+    }
+
+    async fn until_ended(&self) {
+        while !self.task.is_finished() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn end(self, at: &str) {
+        self.task.await.unwrap_or_else(|panicked| panic!("{at}: {panicked}"));
+    }
+}
+
+async fn sweep(cluster: &Arc<Cluster>, victim: Victim) {
+    let rig = Rig::start(cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    let (mut taken, mut missed) = (0, 0);
+    for point in points(&rig, &kubelet, victim).await {
+        for side in victim.sides() {
+            let walk = format!("kill-{taken}");
+            taken += 1;
+            let reached = kill(&rig, &kubelet, victim, walk, &point, *side).await;
+            missed += usize::from(!reached);
+            say(&format!("  {side:?} {point}{}", if reached { "" } else { ", did not come up" }));
+        }
+    }
+    rig.fake.assert_obeyed();
+    // A write that meets another's is made twice, which no run can be made to do.
+    assert!(taken > 0 && missed * 10 <= taken, "{missed} of {taken} did not come up");
+}
+
+/// The steps of a walk on which nobody dies.
+async fn points(rig: &Arc<Rig>, kubelet: &Kubelet, victim: Victim) -> Vec<Point> {
+    let since = rig.journal.now();
+    Walk::begin(rig, kubelet, "clean".to_owned()).end("nobody died").await;
+    let mut ordinals: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let entries = rig.journal.since(since, |entry| victim.dies_at(entry));
+    let points = entries.into_iter().map(|entry| {
+        let (actor, label) = (entry.actor.clone(), entry.label());
+        let next = ordinals.entry((actor.clone(), label.clone())).or_default();
+        *next += 1;
+        Point { actor, label, ordinal: *next - 1 }
+    });
+    points.collect()
+}
+
+/// Says whether the point came up.
+async fn kill(
+    rig: &Arc<Rig>,
+    kubelet: &Kubelet,
+    victim: Victim,
+    key: String,
+    point: &Point,
+    side: Side,
+) -> bool {
+    let at = format!("{victim:?}, {side:?} {point}");
+    let since = rig.journal.now();
+    let hit = rig.gate.arm(point.clone(), side);
+    let walk = Walk::begin(rig, kubelet, key);
+    let reached = tokio::select! {
+        hit = hit => hit.is_ok(),
+        () = walk.until_ended() => false,
+    };
+    if !reached {
+        rig.gate.disarm();
+        walk.end(&at).await;
+        return false;
+    }
+    match victim {
+        Victim::Kubelet => {
+            let Walk { key, leaves, task } = walk;
+            task.abort();
+            // Its connection breaks with it.
+            let ended = task.await;
+            assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()), "{at}");
+            rig.gate.release();
+            kubelet.register(true, "").await;
+            if !leaves.load(Ordering::SeqCst) {
+                is_used(rig, kubelet, &key).await;
+            }
+            goes(rig, kubelet, &key).await;
+        }
+        Victim::Driver => {
+            let (node, folder) = (point.actor.as_str(), rig.plugin_dir(&point.actor));
+            rig.fake.stop(node, &folder);
+            rig.gate.disarm();
+            rig.fake.serve(node, &folder, node == OTHER);
+            walk.end(&at).await;
+        }
+        Victim::ApiServer => {
+            let everybody = [CONTROLLER, OTHER, NODE];
+            for actor in everybody {
+                rig.take_the_api_server_from(actor);
+            }
+            rig.gate.release();
+            rig.poll("what was under way has ended", || async { has_ended(rig, since, point) }).await;
+            for actor in everybody {
+                rig.give_the_api_server_back_to(actor);
+            }
+            walk.end(&at).await;
+        }
+    }
+    true
+}
+
+/// Whether the write or call that was stopped has ended.
+fn has_ended(rig: &Rig, since: usize, point: &Point) -> bool {
+    let those = rig.journal.since(since, |entry| entry.actor == point.actor && entry.label() == point.label);
+    those.get(point.ordinal).is_some_and(|entry| entry.outcome().is_some())
+}
