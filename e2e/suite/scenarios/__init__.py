@@ -17,6 +17,7 @@ _MODULES = (
     "mount_library",
     "pods",
     "charts",
+    "storage_tests",
     "secrecy",
     "namespaces",
     "forgery",
