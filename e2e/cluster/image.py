@@ -25,6 +25,8 @@ _SUITE = "bookworm"
 # What a driver in this image needs to make, check and mount file systems, and a database for the suite's Pods, which run it
 # too.
 _PACKAGES = ("e2fsprogs", "xfsprogs", "util-linux", "mount", "kmod", "sqlite3")
+# Where a shell is looked for in the images of the storage tests, and which one is there.
+_SHELL = ("usr/bin/sh", "bash")
 _SUPERFLUOUS = (
     "usr/share/doc",
     "usr/share/man",
@@ -91,16 +93,19 @@ def moor(binary: Path) -> Image:
 
 def storage_tests(shells: list[str], agnhosts: list[str]) -> Image:
     """What the Pods of Kubernetes' storage tests run: of most images they want a shell and Debian's tools, and of agnhost
-    its program beside them. One archive, since nearly all of it is the layer that they share."""
+    its program beside them. One archive, since nearly all of it is the layer that they share.
+
+    Their shell is bash: volumeIO counts with `let`, which busybox has and Debian's own sh has not, and it would never end.
+    """
     agnhost = parts.program("agnhost")
-    recipe = repr((shells, agnhosts, hashlib.sha256(agnhost.read_bytes()).hexdigest()))
+    recipe = repr((shells, agnhosts, hashlib.sha256(agnhost.read_bytes()).hexdigest(), _SHELL))
     archive = IMAGES / f"storage-tests-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
     reference, *others = [*shells, *agnhosts]
     image = Image(reference, archive, tuple(others))
     if not image.archive.exists():
-        base, program = _base_layer(), _program_layer(agnhost, "agnhost")
-        shell = _Entry(shells, [base], [])
-        _write(image, [shell, _Entry(agnhosts, [base, program], ["/agnhost"], ["pause"])])
+        base, shell, program = _base_layer(), _link_layer(*_SHELL), _program_layer(agnhost, "agnhost")
+        entry = _Entry(shells, [base, shell], [])
+        _write(image, [entry, _Entry(agnhosts, [base, shell, program], ["/agnhost"], ["pause"])])
     return image
 
 
@@ -157,6 +162,16 @@ def _program_layer(program: Path, target: str) -> _Layer:
         entry.mode = 0o755
         with program.open("rb") as content:
             archive.addfile(entry, content)
+    return _Layer(path, _sha256(path))
+
+
+def _link_layer(target: str, to: str) -> _Layer:
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    path = IMAGES / f"layer-{Path(target).name}-{to}.tar"
+    with tarfile.open(path, "w") as archive:
+        entry = tarfile.TarInfo(target)
+        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, to, 0o777
+        archive.addfile(entry)
     return _Layer(path, _sha256(path))
 
 

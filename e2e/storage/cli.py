@@ -5,20 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from e2e.cluster import Cluster, Problem, down, packages, parts, say, up
+from e2e.cluster import Cluster, Problem, down, packages, say, up
 from e2e.cluster.install import foreign_kubeconfig
-from e2e.cluster.paths import KUBECONFIG, REPOSITORY
+from e2e.cluster.paths import KUBECONFIG
 from e2e.suite import cli as suite
 
-from . import drivers, ginkgo, images, outcome
-
-_DEFINITIONS = Path(__file__).parent / "definitions"
-_OURS = [_DEFINITIONS / "shared.yaml", _DEFINITIONS / "node-local.yaml"]
-_FOLDER = REPOSITORY / "target" / "e2e-storage"
-_PROGRAMS = ["e2e.test", "ginkgo", "kubectl"]
+from . import drivers, outcome, specs
 
 
 def main() -> int:
@@ -48,7 +44,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     start = time.monotonic()
-    _FOLDER.mkdir(parents=True, exist_ok=True)
     test = _on_another_driver if arguments.driver else _on_the_loop_driver
     told, left = test(arguments)
     print("\n".join(told.lines()))
@@ -66,7 +61,7 @@ def _on_the_loop_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome,
     try:
         cluster = up()
         drivers.install(cluster)
-        told = _test(_OURS, KUBECONFIG, arguments, cluster)
+        told = _test(specs.OURS, KUBECONFIG, arguments, cluster)
         return told, _left_behind(cluster)
     finally:
         if arguments.keep:
@@ -79,7 +74,7 @@ def _on_another_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome, 
     """In the cluster of KUBECONFIG, or in the test cluster that is up, on a driver that is installed there."""
     definition = Path(arguments.driver).resolve()
     if not definition.is_file():
-        raise Problem(f"there is no definition file {definition}", f"for its form see {_OURS[0]}")
+        raise Problem(f"there is no definition file {definition}", f"for its form see {specs.OURS[0]}")
     foreign = foreign_kubeconfig()
     if foreign is None:
         return _test([definition], KUBECONFIG, arguments, Cluster.attach()), set()
@@ -88,24 +83,9 @@ def _on_another_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome, 
 
 
 def _test(
-    definitions: list[Path], kubeconfig: Path, arguments: argparse.Namespace, ours: Cluster | None
+    definitions: Sequence[Path], kubeconfig: Path, arguments: argparse.Namespace, ours: Cluster | None
 ) -> outcome.Outcome:
-    """Runs the suite; on a cluster of ours with images of ours."""
-    parts.ensure([*_PROGRAMS, "agnhost"] if ours else _PROGRAMS)
-    environment, left_out = {}, {}
-    if ours:
-        environment, left_out = images.names(_FOLDER), images.NOT_HERE
-        images.load(ours, environment)
-    report = ginkgo.run(
-        definitions,
-        kubeconfig,
-        focus=arguments.focus,
-        left_out=left_out,
-        side_by_side=arguments.procs,
-        folder=_FOLDER,
-        environment=environment,
-    )
-    return outcome.read(report, left_out, arguments.focus)
+    return specs.run(definitions, kubeconfig, ours, focus=arguments.focus, side_by_side=arguments.procs)
 
 
 def _left_behind(cluster: Cluster) -> set[str]:

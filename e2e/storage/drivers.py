@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from e2e.cluster import Cluster, step
@@ -12,6 +14,7 @@ from e2e.suite.pods import Pods
 
 SHARED, LOCAL = objects.PLUGIN, f"local.{objects.PLUGIN}"
 _DAEMON = "moor-loop-driver"
+_LOCAL_DAEMON = f"{_DAEMON}-local"
 # volumeLimits fills a node, with one Pod.
 _VOLUMES_PER_NODE = 12
 
@@ -19,16 +22,25 @@ _VOLUMES_PER_NODE = 12
 def install(cluster: Cluster) -> None:
     """moor with both drivers, which serve Pods when this returns."""
     installation.install(["--set", f"loopDriver.maxVolumesPerNode={_VOLUMES_PER_NODE}"])
-    cluster.apply(_on_its_node(cluster.get("daemonset", _DAEMON, "-n", installation.NAMESPACE)))
     # One class names no file system, and has fsGroup applied none the less; the other one names it.
     cluster.apply(objects.plugin(SHARED, kubernetes={"csiDriver": {"fsGroupPolicy": "File"}}))
-    # Only the driver of a node makes volumes there.
-    cluster.apply(objects.plugin(LOCAL, balancing="PerTopology"))
+    _add_local(cluster)
     Pods(cluster).await_ready()
-    with step("until both drivers serve Pods on all nodes"):
-        for name in (SHARED, LOCAL):
-            cluster.kubectl("wait", "--for=condition=Ready", f"plugin/{name}", "--timeout=90s")
-        cluster.wait_for("kubelets to know both drivers", lambda: _registered(cluster), 90, 0.5)
+    _await_serving(cluster)
+
+
+@contextmanager
+def local(cluster: Cluster) -> Iterator[None]:
+    """The driver with a folder for each node beside the one that is there, for as long as this lasts."""
+    _add_local(cluster)
+    try:
+        _await_serving(cluster)
+        yield
+    finally:
+        cluster.kubectl("delete", f"plugin/{LOCAL}", "--timeout=60s")
+        cluster.wait_for("kubelets to forget the driver", lambda: not any(LOCAL in of for of in _known(cluster)), 60)
+        words = ("--cascade=foreground", "--timeout=60s")
+        cluster.kubectl("delete", f"daemonset/{_LOCAL_DAEMON}", "-n", installation.NAMESPACE, *words)
 
 
 def leftovers(cluster: Cluster) -> set[str]:
@@ -41,9 +53,27 @@ def leftovers(cluster: Cluster) -> set[str]:
     return found
 
 
-def _registered(cluster: Cluster) -> bool:
+def _add_local(cluster: Cluster) -> None:
+    cluster.apply(_on_its_node(cluster.get("daemonset", _DAEMON, "-n", installation.NAMESPACE)))
+    # Only the driver of a node makes volumes there.
+    cluster.apply(objects.plugin(LOCAL, balancing="PerTopology"))
+
+
+def _await_serving(cluster: Cluster) -> None:
+    with step("until both drivers serve Pods on all nodes"):
+        for name in (SHARED, LOCAL):
+            cluster.kubectl("wait", "--for=condition=Ready", f"plugin/{name}", "--timeout=90s")
+        cluster.wait_for("kubelets to know both drivers", lambda: _registered(cluster), 90, 0.5)
+
+
+def _known(cluster: Cluster) -> list[set[str]]:
+    """The drivers that the kubelet of each node knows."""
     nodes = cluster.get("csinodes")["items"]
-    known = [{driver["name"] for driver in node["spec"].get("drivers") or []} for node in nodes]
+    return [{driver["name"] for driver in node["spec"].get("drivers") or []} for node in nodes]
+
+
+def _registered(cluster: Cluster) -> bool:
+    known = _known(cluster)
     return len(known) == len(cluster.nodes) and all({SHARED, LOCAL} <= names for names in known)
 
 
@@ -69,6 +99,6 @@ def _on_its_node(daemon: Any) -> Any:
     return {
         "apiVersion": daemon["apiVersion"],
         "kind": daemon["kind"],
-        "metadata": {"name": f"{_DAEMON}-local", "namespace": daemon["metadata"]["namespace"]},
+        "metadata": {"name": _LOCAL_DAEMON, "namespace": daemon["metadata"]["namespace"]},
         "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
     }

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from e2e.cluster import parts
@@ -20,10 +21,12 @@ def run(
     focus: str,
     left_out: Iterable[str],
     side_by_side: int,
+    at_most: str,
     folder: Path,
     environment: Mapping[str, str],
+    output: Path | None,
 ) -> Path:
-    """Runs the suite, which prints as it goes, and returns the path of its report."""
+    """Runs the suite, which prints as it goes, here or into a file, and returns the path of its report."""
     report = folder / _REPORT
     report.unlink(missing_ok=True)
     command = [
@@ -33,7 +36,7 @@ def run(
         "--silence-skips", "--no-color",
         # Where a spec is when it takes long.
         "--poll-progress-after=10m",
-        "--timeout=6h",
+        f"--timeout={at_most}",
         f"--focus=External.Storage.*({focus})",
         *(f"--skip={which}" for which in left_out),
         f"--output-dir={folder}",
@@ -48,7 +51,12 @@ def run(
         *(f"--storage.testdriver={definition}" for definition in definitions),
     ]  # fmt: skip
     words = [str(word) for word in command]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **environment}) as suite:
+    with (
+        nullcontext() if output is None else output.open("wb") as printed,
+        subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, env={**os.environ, **environment}
+        ) as suite,
+    ):
         try:
             suite.wait()
         except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.cluster import Cluster, Problem, down, packages, say, up
+from e2e.cluster import Cluster, Problem, down, packages, parts, say, up
 from e2e.cluster import install as installation
 
 from . import objects, runner, selftests
@@ -37,7 +37,12 @@ def main() -> int:
     if not chosen:
         print(f"no scenario matches {arguments.pattern!r}; see --list", file=sys.stderr)
         return 2
-    return on_a_cluster(lambda cluster, tally: runner.run_all(cluster, chosen, tally), keep=arguments.keep)
+
+    def work(cluster: Cluster, tally: Tally) -> None:
+        parts.ensure(name for each in chosen for name in each.programs)
+        runner.run_all(cluster, chosen, tally)
+
+    return on_a_cluster(work, keep=arguments.keep)
 
 
 def on_a_cluster(work: Callable[[Cluster, Tally], None], *, keep: bool) -> int:

@@ -21,19 +21,26 @@ class Scenario:
     tolerated: frozenset[str]
     # Longest time that it may take, in seconds.
     limit: float
+    # What it runs beside the cluster's own programs. They are built before, since that takes longer than any limit.
+    programs: tuple[str, ...]
 
 
 SCENARIOS: list[Scenario] = []
 
 
 def scenario(
-    title: str, *, namespace: str | None = None, tolerated: tuple[str, ...] = (), limit: float = 120
+    title: str,
+    *,
+    namespace: str | None = None,
+    tolerated: tuple[str, ...] = (),
+    limit: float = 120,
+    programs: tuple[str, ...] = (),
 ) -> Callable[[Body], Body]:
     """Adds a function to the suite. Its name becomes its namespace, unless it has to use a given one."""
 
     def add(body: Body) -> Body:
         home = namespace or body.__name__.replace("_", "-")
-        SCENARIOS.append(Scenario(title, body, home, frozenset(tolerated), limit))
+        SCENARIOS.append(Scenario(title, body, home, frozenset(tolerated), limit, programs))
         return body
 
     return add

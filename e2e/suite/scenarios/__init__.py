@@ -18,6 +18,7 @@ _MODULES = (
     "pods",
     "pod_failures",
     "charts",
+    "storage_tests",
     "secrecy",
     "namespaces",
     "forgery",
