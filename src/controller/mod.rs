@@ -21,6 +21,7 @@ mod controller_instances;
 mod csi_drivers;
 mod drift;
 mod events;
+mod exports;
 mod forgotten;
 mod gone;
 mod handles;
