@@ -8,6 +8,7 @@ pub mod attachment;
 pub mod capability;
 pub mod claim;
 pub mod conditions;
+pub mod export;
 pub mod handle;
 pub mod instance;
 pub mod kubernetes;
@@ -20,6 +21,7 @@ pub mod reason;
 pub mod schema;
 pub mod uid;
 pub mod volume;
+pub(crate) mod words;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps,

@@ -19,6 +19,9 @@ pub const AGENTS: &str = "moor-agent-";
 /// What the names of Volumes begin with that are made of PersistentVolumes.
 const IMPORTED: &str = "pv-";
 
+/// What the names of PersistentVolumes begin with by which Volumes are exported.
+const EXPORTED: &str = "moor-";
+
 /// A driver on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverOn<'a> {
@@ -65,6 +68,18 @@ pub fn imported_volume(handle_name: &str) -> String {
 #[must_use]
 pub fn handle_of_import(volume: &str) -> Option<&str> {
     volume.strip_prefix(IMPORTED).filter(|handle| handle.len() == HASH)
+}
+
+/// Name of the PersistentVolume by which a Volume is exported. Nobody can know it before the Volume is there.
+#[must_use]
+pub fn export(volume_uid: &str) -> String {
+    format!("{EXPORTED}{volume_uid}")
+}
+
+/// UID of the Volume that a PersistentVolume of such a name would be the export of; None of any other name.
+#[must_use]
+pub fn exported_by(persistent_volume: &str) -> Option<&str> {
+    persistent_volume.strip_prefix(EXPORTED)
 }
 
 /// The names of nodes are ASCII.

@@ -2,48 +2,10 @@
 //!
 //! docs/reference.md is made from these sentences.
 
-use super::conditions::{DRIFTED, EXPANDED, IN_ORDER, PERSISTENT_VOLUME, PODS, READY, SILENT, UNDONE};
-
-/// Declares an enum of words whose doc sentences are also data. Variants stand in groups, and `group` gives the group's
-/// value. The printed word is the variant's name, or what is given after `=`.
-macro_rules! words {
-    (
-        $(#[$attribute:meta])*
-        pub enum $name:ident: $group:ty {
-            $($value:expr => { $($(#[doc = $meaning:literal])+ $variant:ident $(= $word:literal)?,)+ })+
-        }
-    ) => {
-        $(#[$attribute])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($($(#[doc = $meaning])+ $variant,)+)+ }
-
-        impl $name {
-            /// Every word, in the order of the page.
-            pub const ALL: &[Self] = &[$($(Self::$variant,)+)+];
-
-            /// The word as it is printed.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $($(Self::$variant => words!(@printed $variant $($word)?),)+)+ }
-            }
-
-            /// What it means and what to do.
-            #[must_use]
-            pub const fn meaning(self) -> &'static str {
-                match self { $($(Self::$variant => concat!($($meaning),+),)+)+ }
-            }
-
-            /// What it has in common with others.
-            #[must_use]
-            pub const fn group(self) -> $group {
-                match self { $($(Self::$variant)|+ => $value,)+ }
-            }
-        }
-    };
-    (@printed $variant:ident) => { stringify!($variant) };
-    (@printed $variant:ident $word:literal) => { $word };
-}
-pub(crate) use words;
+use super::conditions::{
+    DRIFTED, EXPANDED, EXPORTED, IN_ORDER, PERSISTENT_VOLUME, PODS, READY, SILENT, UNDONE,
+};
+use super::words::words;
 
 /// Where reasons are found: kinds of objects, the type of their condition, and whether that is True.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,6 +296,24 @@ words! {
             /// ControllerExpandVolume failed and is tried again. The message has the driver's words. A size that the driver
             /// cannot give may be lowered again.
             ExpandVolumeFailed,
+        }
+        Place { kinds: "Volume", condition: EXPORTED, status: true } => {
+            /// The PersistentVolumeClaim that spec.persistentVolumeClaim names is there, with its PersistentVolume. Pods use the
+            /// volume by it.
+            Exported,
+        }
+        Place { kinds: "Volume", condition: EXPORTED, status: false } => {
+            /// The PersistentVolumeClaim is not made yet, or is made anew. The message says what it waits for.
+            ExportWaits,
+            /// A PersistentVolumeClaim of the name, or a PersistentVolume of the name that moor's would have, is there and was
+            /// made for somebody else. It is not touched. Delete it, or name another one in spec.persistentVolumeClaim.
+            ExportNameTaken,
+            /// Pods cannot use the Volume as it is, or the API server does not take what is to be made, for example because of a
+            /// quota. The message says why.
+            CannotExport,
+            /// The PersistentVolumeClaim and its PersistentVolume are to go. The message names the Pods that they wait for: end
+            /// those.
+            ExportEnds,
         }
         Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
             /// Every PluginInstance counts for what it says.

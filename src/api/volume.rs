@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::attachment::{ControllerRef, SecretRefs, VolumeRef};
 use super::capability::{MountOptions, VolumeUse};
 use super::conditions::CallFailure;
+use super::export::{Export, Exported};
 use super::provision::Provision;
 
 /// A volume of a CSI driver: one to be created (`capacity`) or one that exists (`volumeHandle`).
@@ -35,12 +36,15 @@ use super::provision::Provision;
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"PVC","type":"string","jsonPath":".spec.persistentVolume.claim.name","priority":1}"#,
+    printcolumn = r#"{"name":"Exported As","type":"string","jsonPath":".status.export.persistentVolumeClaim","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
     validation = Rule::new("oldSelf.hasValue() ? (has(self.spec.volumeHandle) || has(self.spec.capacity)) : (has(self.spec.volumeHandle) != has(self.spec.capacity))").optional_old_self(true).message("set exactly one of spec.capacity (to create a volume) and spec.volumeHandle (to register one that exists)").field_path(".spec"),
     validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.mutableParameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit) && !has(self.spec.createName) && !has(self.spec.persistentVolume))").message("spec.parameters, spec.mutableParameters, spec.topology, spec.capacityLimit, spec.createName and spec.persistentVolume are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
     validation = Rule::new("!has(self.spec.volumeContext) || has(self.spec.volumeHandle)").message("spec.volumeContext is for registering an existing volume; a created one gets it from its driver").field_path(".spec.volumeContext"),
     validation = Rule::new("!has(self.spec.capacityLimit) || !has(self.spec.capacity) || quantity(string(self.spec.capacity)).compareTo(quantity(string(self.spec.capacityLimit))) <= 0").message("spec.capacityLimit must not be below spec.capacity").field_path(".spec.capacityLimit"),
     validation = Rule::new("!has(self.spec.mountOptions) || self.spec.capabilities.exists(c, c.attachmentMode == 'FileSystem')").message("spec.mountOptions needs a capability with attachmentMode FileSystem: add one or remove mountOptions").field_path(".spec.mountOptions"),
+    validation = Rule::new("!has(self.spec.persistentVolumeClaim) || !has(self.spec.persistentVolume)").message("spec.persistentVolumeClaim: this Volume was made for a PersistentVolumeClaim, and has no other: remove it").field_path(".spec.persistentVolumeClaim"),
+    validation = Rule::new("!has(self.spec.persistentVolumeClaim) || self.spec.capabilities.exists(c, c.accessMode in ['SingleNodeWriter', 'SingleNodeSingleWriter', 'MultiNodeReader', 'MultiNodeMultiWriter'])").message("spec.persistentVolumeClaim needs a capability with an accessMode that Pods have (SingleNodeWriter, SingleNodeSingleWriter, MultiNodeReader or MultiNodeMultiWriter): create the Volume with one, or remove persistentVolumeClaim").field_path(".spec.persistentVolumeClaim"),
     validation = Rule::new("self.spec.pluginName == oldSelf.spec.pluginName").message("spec.pluginName is immutable: create another Volume").field_path(".spec.pluginName"),
     validation = Rule::new("has(self.spec.volumeHandle) == has(oldSelf.spec.volumeHandle) && (!has(self.spec.volumeHandle) || self.spec.volumeHandle == oldSelf.spec.volumeHandle)").message("spec.volumeHandle is immutable: create another Volume").field_path(".spec.volumeHandle"),
     validation = Rule::new("has(self.spec.capacityLimit) == has(oldSelf.spec.capacityLimit) && (!has(self.spec.capacityLimit) || string(self.spec.capacityLimit) == string(oldSelf.spec.capacityLimit))").message("spec.capacityLimit is immutable").field_path(".spec.capacityLimit"),
@@ -115,6 +119,10 @@ pub struct VolumeSpec {
     /// Unset: Delete for a created volume, Retain for a registered one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
+    /// Pods use the volume by a PersistentVolumeClaim of this name, which is made in this namespace once the Volume is Ready.
+    /// Taken away, it goes when no Pod uses it any more, and the storage stays. Claims go on beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<Export>,
     /// Written by the moor controller: the PersistentVolume that is made of the volume, and for whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_volume: Option<Provision>,
@@ -245,6 +253,9 @@ pub struct VolumeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub persistent_volume: Option<String>,
+    /// What was made for spec.persistentVolumeClaim, or is being made or taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub export: Option<Exported>,
     /// UID of the Plugin with which it was made or validated: of another one NOT_FOUND does not mean deleted.
     #[serde(rename = "pluginUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
@@ -265,6 +276,7 @@ pub struct VolumeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: claims are granted. Expanded: the volume has the size that spec.capacity asks for; absent if it never grew.
+    /// Exported: Pods can use it by spec.persistentVolumeClaim; absent without that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -25,6 +25,8 @@ pub struct PodSeen {
 /// A PersistentVolume as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PersistentVolumeSeen {
+    /// UID of the PersistentVolume.
+    pub uid: String,
     /// Name of the driver in its CSI source; empty if it has none.
     pub driver: String,
     /// Name of the VolumeHandle of its volume; None where no Plugin serves its driver to Pods.
@@ -86,6 +88,7 @@ impl PersistentVolumeSeen {
         let csi = spec.and_then(|spec| spec.csi.as_ref());
         let bound = spec.and_then(|spec| spec.claim_ref.as_ref());
         Self {
+            uid: volume.metadata.uid.clone().unwrap_or_default(),
             driver: csi.map(|csi| csi.driver.clone()).unwrap_or_default(),
             handle_name: csi.and_then(|csi| handle_name(&csi.driver, &csi.volume_handle)),
             bound_to: bound.and_then(|to| {
@@ -138,6 +141,10 @@ pub struct Asked<'a> {
     pub volume: &'a str,
     /// Name of the VolumeHandle of that Volume, or of the one that it is to be made for; None if neither is known.
     pub handle_name: Option<&'a str>,
+    /// UID of the PersistentVolume by which that Volume is exported.
+    pub exported_as: Option<&'a str>,
+    /// The Volume, as namespace/name, that the PersistentVolume is the export of, by its name.
+    pub exporter: Option<&'a str>,
 }
 
 /// The answer about one claim of a Pod.
@@ -157,6 +164,13 @@ pub fn living<'a>(wanted: &PodUse, found: Option<&'a PodSeen>) -> Option<&'a Pod
     found.filter(|pod| pod.uid == wanted.uid && !pod.ended)
 }
 
+/// Whether the Volume is one that its own namespace has made into this very PersistentVolume for its Pods.
+fn is_export(asked: Asked<'_>, found: &Found) -> bool {
+    let uid = found.volume.as_ref().map(|volume| volume.uid.as_str());
+    let is_it = asked.exported_as.is_some() && asked.exported_as == uid;
+    is_it && asked.namespace == asked.pod.namespace
+}
+
 /// Compares what an agent asks for with what there is.
 #[must_use]
 pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
@@ -167,11 +181,20 @@ pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
     if pod.node != node {
         return no(format!("is not on node {node}"));
     }
-    if asked.namespace != asked.own_namespace {
+    let is_export = is_export(asked, found);
+    if asked.namespace != asked.own_namespace && !is_export {
         return no(format!(
             "asks for Volume {}/{}, which somebody has made for the volume of PersistentVolume {volume}: Pods use only \
-             Volumes that moor keeps for PersistentVolumes, in namespace {}",
+             Volumes that moor keeps for PersistentVolumes, in namespace {}, and those of their own namespace that were \
+             made into that very PersistentVolume (spec.persistentVolumeClaim of the Volume)",
             asked.namespace, asked.volume, asked.own_namespace
+        ));
+    }
+    // Its VolumeHandle was not there when kubelet asked. Another Volume would take the storage from it.
+    if let Some(exporter) = asked.exporter.filter(|_| !is_export) {
+        return no(format!(
+            "asks for PersistentVolume {volume}, which is that of Volume {exporter}, and not by that Volume: kubelet asks \
+             again"
         ));
     }
     let Some(bound_to) = found.volume.as_ref().and_then(|volume| volume.bound_to.as_ref()) else {
@@ -211,180 +234,5 @@ pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted() -> PodUse {
-        PodUse {
-            namespace: "ns".into(),
-            name: "pod".into(),
-            uid: "pod-uid".into(),
-            persistent_volume: "pv".into(),
-            volume_mount_group: None,
-        }
-    }
-
-    fn found() -> Found {
-        let claim = ClaimRef { namespace: "ns".into(), name: "data".into(), uid: "pvc-uid".into() };
-        Found {
-            pod: Some(PodSeen {
-                uid: "pod-uid".into(),
-                node: "node-1".into(),
-                claims: vec!["other".into(), "data".into()],
-                ..PodSeen::default()
-            }),
-            volume: Some(PersistentVolumeSeen {
-                driver: "d".into(),
-                handle_name: Some("handle".into()),
-                bound_to: Some(claim),
-            }),
-            claim: Some(PersistentVolumeClaimSeen {
-                uid: "pvc-uid".into(),
-                volume: "pv".into(),
-                pod_uid: None,
-            }),
-        }
-    }
-
-    fn judged(change: impl FnOnce(&mut Found)) -> Entitled {
-        let mut found = found();
-        change(&mut found);
-        judge(asked(&wanted()), &found)
-    }
-
-    fn asked(pod: &PodUse) -> Asked<'_> {
-        Asked {
-            pod,
-            node: "node-1",
-            namespace: "moor",
-            own_namespace: "moor",
-            volume: "pv-handle",
-            handle_name: Some("handle"),
-        }
-    }
-
-    fn refused(change: impl FnOnce(&mut Found)) -> String {
-        match judged(change) {
-            Entitled::No(why) => why,
-            other @ (Entitled::Yes | Entitled::PodGone) => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_pod_has_the_volumes_of_its_own_claims() {
-        assert_eq!(judged(|_| {}), Entitled::Yes);
-    }
-
-    #[test]
-    fn nobody_waits_for_a_pod_that_is_gone() {
-        assert_eq!(judged(|f| f.pod = None), Entitled::PodGone);
-        assert_eq!(judged(|f| f.pod.as_mut().unwrap().ended = true), Entitled::PodGone);
-        assert_eq!(judged(|f| f.pod.as_mut().unwrap().uid = "next".into()), Entitled::PodGone);
-    }
-
-    /// What whoever has an agent's token may write.
-    #[test]
-    fn a_claim_that_lies_is_refused_and_says_what_does_not_fit() {
-        let bound = |f: &mut Found| f.volume.as_mut().unwrap().bound_to.take().unwrap();
-        let rebind = |f: &mut Found, to: ClaimRef| f.volume.as_mut().unwrap().bound_to = Some(to);
-        for (why, word) in [
-            (refused(|f| f.pod.as_mut().unwrap().node = "node-2".into()), "is not on node node-1"),
-            (refused(|f| f.pod.as_mut().unwrap().node.clear()), "is not on node node-1"),
-            (refused(|f| f.volume = None), "PersistentVolume pv, which is not there"),
-            (refused(|f| drop(bound(f))), "not bound"),
-            (
-                refused(|f| {
-                    let to = ClaimRef { namespace: "theirs".into(), ..bound(f) };
-                    rebind(f, to);
-                }),
-                "does not use PersistentVolumeClaim theirs/data",
-            ),
-            (
-                refused(|f| {
-                    let to = ClaimRef { name: "secret".into(), ..bound(f) };
-                    rebind(f, to);
-                }),
-                "does not use PersistentVolumeClaim ns/secret",
-            ),
-            (refused(|f| f.claim.as_mut().unwrap().uid = "anew".into()), "which is not the one"),
-            (refused(|f| f.claim.as_mut().unwrap().volume = "pv-2".into()), "which is not the one"),
-            (refused(|f| f.claim = None), "which is not the one"),
-            (
-                refused(|f| f.pod.as_mut().unwrap().ephemeral = vec!["data".into()]),
-                "does not own PersistentVolumeClaim ns/data",
-            ),
-            (
-                refused(|f| f.volume.as_mut().unwrap().handle_name = Some("other".into())),
-                "another volume of driver d",
-            ),
-            (
-                refused(|f| f.volume.as_mut().unwrap().handle_name = None),
-                "not of a driver that a Plugin serves to Pods (d)",
-            ),
-            (
-                refused(|f| {
-                    f.volume = Some(PersistentVolumeSeen {
-                        bound_to: Some(bound(f)),
-                        ..PersistentVolumeSeen::default()
-                    });
-                }),
-                "it has no CSI source",
-            ),
-        ] {
-            assert!(why.contains(word) && why.contains("Pod ns/pod"), "{why}");
-        }
-    }
-
-    #[test]
-    fn an_ephemeral_volume_is_its_pods() {
-        let judged = judged(|f| {
-            f.pod.as_mut().unwrap().ephemeral = vec!["data".into()];
-            f.claim.as_mut().unwrap().pod_uid = Some("pod-uid".into());
-        });
-        assert_eq!(judged, Entitled::Yes);
-    }
-
-    /// A claim somewhere else than where moor keeps Volumes for PersistentVolumes, and one whose Volume is of no handle.
-    #[test]
-    fn only_volumes_of_persistent_volumes_are_for_pods() {
-        let wanted = wanted();
-        let elsewhere = Asked { namespace: "team", volume: "data", ..asked(&wanted) };
-        let Entitled::No(why) = judge(elsewhere, &found()) else { panic!("a Volume of namespace team") };
-        assert!(why.contains("Volume team/data") && why.contains("in namespace moor"), "{why}");
-        let unknown = Asked { handle_name: None, ..asked(&wanted) };
-        assert!(matches!(judge(unknown, &found()), Entitled::No(_)));
-    }
-
-    #[test]
-    fn objects_are_read_as_kubernetes_writes_them() {
-        let pod: Pod = serde_json::from_value(serde_json::json!({
-            "metadata": { "name": "web-0", "uid": "u" },
-            "spec": { "nodeName": "n", "containers": [], "volumes": [
-                { "name": "data", "persistentVolumeClaim": { "claimName": "data-web-0" } },
-                { "name": "scratch", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } },
-                { "name": "none", "emptyDir": {} }] },
-            "status": { "phase": "Running" },
-        }))
-        .unwrap();
-        let seen = PodSeen::of(&pod);
-        assert_eq!(seen.claims, ["data-web-0", "web-0-scratch"]);
-        assert_eq!((seen.ephemeral.as_slice(), seen.ended), (&["web-0-scratch".to_owned()][..], false));
-        for phase in ["Succeeded", "Failed"] {
-            let mut ended = pod.clone();
-            ended.status.as_mut().unwrap().phase = Some(phase.into());
-            assert!(PodSeen::of(&ended).ended);
-        }
-        let claim = |phase: &str| -> PersistentVolumeClaim {
-            serde_json::from_value(serde_json::json!({
-                "metadata": { "name": "c", "uid": "u", "ownerReferences": [
-                    { "apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "other" },
-                    { "apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "own", "controller": true }] },
-                "spec": { "volumeName": "pv" }, "status": { "phase": phase },
-            }))
-            .unwrap()
-        };
-        assert_eq!(PersistentVolumeClaimSeen::of(&claim("Pending")).volume, "", "it is not bound yet");
-        let bound = PersistentVolumeClaimSeen::of(&claim("Bound"));
-        assert_eq!((bound.volume.as_str(), bound.pod_uid.as_deref()), ("pv", Some("own")));
-    }
-}
+#[path = "entitled_tests.rs"]
+mod tests;

@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VOLUME_HANDLE, node_of_lease};
 use super::key::{Key, VolumeKey};
 use super::known::Known;
-use super::{concern, forgotten, machines, provision_events as provision};
+use super::{concern, exports, forgotten, machines, provision_events as provision};
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
 use crate::heartbeat::{AgentOnNode, Leftovers};
@@ -223,12 +223,16 @@ fn volume_changed(known: &Known, before: State<'_, Volume>, after: State<'_, Vol
     if let Some(volume) = after.or(before) {
         known.queue.add(Key::of(volume));
         provision::volume_changed(known, volume);
+        exports::volume_changed(known, volume);
     }
 }
 
 fn pvc_changed(known: &Known, before: State<'_, WatchedClaim>, after: State<'_, WatchedClaim>) {
     if let Some(claim) = after.or(before) {
         provision::claim_changed(known, claim);
+    }
+    if let (Some(gone), None) = (before, after) {
+        exports::pvc_gone(known, gone);
     }
 }
 
@@ -262,6 +266,7 @@ fn claim_changed(known: &Known, before: State<'_, VolumeClaim>, after: State<'_,
     if let (Some(gone), None) = (before, after)
         && gone.spec.pod.is_some()
     {
+        exports::claim_gone(known, gone);
         for attachment in known.attachments.by_index(BY_VOLUME, &VolumeKey::of_claim(gone).to_string()) {
             plugin_is_left(known, &attachment.spec.fixed.plugin_name);
         }

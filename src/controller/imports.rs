@@ -1,6 +1,7 @@
 //! Volumes that are made of PersistentVolumes: how one is made, and how it goes when no PersistentVolume stands for its
 //! storage any more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,8 +24,17 @@ use crate::volume::persistent_volume::CsiSource;
 /// Time between looks while somebody uses what no PersistentVolume stands for.
 const RECHECK: Duration = Duration::from_secs(30);
 
-/// The Volume that is to be made of a PersistentVolume; None where no Plugin serves its driver.
+/// The Volume that a PersistentVolume of this name is the export of.
+pub(crate) fn exporter(known: &Known, persistent: &str) -> Option<Arc<Volume>> {
+    known.volumes.by_uid(names::exported_by(persistent)?)
+}
+
+/// The Volume that is to be made of a PersistentVolume; None where no Plugin serves its driver, and of one that was itself made
+/// of a Volume.
 pub(crate) fn volume_for(known: &Known, persistent: &PersistentVolume) -> Option<Volume> {
+    if exporter(known, persistent.metadata.name.as_deref()?).is_some() {
+        return None;
+    }
     let csi = persistent.spec.as_ref()?.csi.as_ref()?;
     let plugin = served::plugin_of(known, &csi.driver)?;
     let of = DriverVolume { driver: plugin.driver_name(), handle: &csi.volume_handle };

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::api::attachment::VolumeRef;
 use crate::api::provision::ProvisionedFor;
 use crate::api::{Volume, VolumeClaim};
+use crate::k8s::Named;
 
 /// What a pass is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +24,8 @@ pub(crate) enum Key {
     PersistentVolume(String),
     /// A Volume that was made of a PersistentVolume, which may be gone; its name.
     Import(String),
+    /// A Volume that Pods use by a PersistentVolumeClaim, or are or were to.
+    Export(VolumeKey),
 }
 
 /// A Volume by its names. It may not exist.
@@ -41,6 +44,7 @@ impl Key {
             Self::Provision(_) | Self::Resize(_) | Self::Copied(_) => "PersistentVolumeClaim",
             Self::PersistentVolume(_) => "PersistentVolume",
             Self::Import(_) => "imported Volume",
+            Self::Export(_) => "exported Volume",
         }
     }
 
@@ -70,6 +74,11 @@ impl VolumeKey {
     pub(crate) fn of_claim(claim: &VolumeClaim) -> Self {
         let namespace = claim.metadata.namespace.clone().unwrap_or_default();
         Self { namespace, name: claim.spec.volume_name.clone() }
+    }
+
+    /// Its names, as caches ask for them.
+    pub(crate) fn named(&self) -> Named<'_> {
+        Named { namespace: &self.namespace, name: &self.name }
     }
 }
 

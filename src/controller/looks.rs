@@ -5,10 +5,11 @@ use kube::{Api, ResourceExt as _};
 use super::context::Context;
 use super::nodes::node_facts;
 use super::observe::Observed;
+use super::persistent_volumes::Except;
 use super::{forgotten, pods, reclaim};
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
-use crate::api::{Attachment, AttachmentUid, PluginInstance, Volume, VolumeClaim, VolumeHandle};
+use crate::api::{Attachment, AttachmentUid, PluginInstance, Volume, VolumeClaim, VolumeHandle, names};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::NodeFacts;
 use crate::claim::ClaimSeen;
@@ -111,7 +112,7 @@ pub(crate) async fn answer(
 /// kubelets know it by, where that is another one.
 async fn naming(ctx: &Context, seen: &Observed, of: &CsiSource) -> Result<Option<Naming>, ApiError> {
     let own = own(ctx, seen).await?;
-    let own = own.as_deref();
+    let own = own.as_ref();
     let found = ctx.persistent_volumes.naming(of, own).await?;
     // Those of that name are why moor keeps such a Volume, until it is deleted.
     let is_for_them = seen.kept_as.is_some()
@@ -123,19 +124,24 @@ async fn naming(ctx: &Context, seen: &Observed, of: &CsiSource) -> Result<Option
     }
 }
 
-/// Name of the PersistentVolume that does not keep a Volume off its storage: the one that is made of it, as long as the Volume
-/// is not handed over to it, and the one that is reclaimed with it, as long as its policy still says so.
-async fn own(ctx: &Context, seen: &Observed) -> Result<Option<String>, ApiError> {
-    let Some(volume) = seen.volume.as_deref().filter(|_| seen.key.namespace == ctx.namespace) else {
-        return Ok(None);
-    };
+/// The PersistentVolume that does not keep a Volume off its storage: the one by which the Volume is exported; of a Volume that
+/// moor has made the one that is made of it, as long as the Volume is not handed over to it, and the one that is reclaimed with
+/// it, as long as its policy still says so.
+async fn own(ctx: &Context, seen: &Observed) -> Result<Option<Except>, ApiError> {
+    let Some(volume) = seen.volume.as_deref() else { return Ok(None) };
+    if seen.key.namespace != ctx.namespace {
+        let uid = seen.exported_as().map(str::to_owned);
+        return Ok(uid
+            .zip(volume.uid())
+            .map(|(uid, of)| Except { name: names::export(&of), uid: Some(uid) }));
+    }
     let is_deleted = volume.metadata.deletion_timestamp.is_some();
     if let Some(name) = volume.spec.reclaimed_for.as_ref().filter(|_| is_deleted) {
-        return Ok(reclaim::is_to_go(ctx, name).await?.then(|| name.clone()));
+        return Ok(reclaim::is_to_go(ctx, name).await?.then(|| Except::named(name)));
     }
     let is_recorded = volume.status.as_ref().is_some_and(|status| status.persistent_volume.is_some());
     let made = volume.spec.persistent_volume.as_ref().filter(|_| !is_deleted || !is_recorded);
-    Ok(made.map(|made| made.name.clone()))
+    Ok(made.map(|made| Except::named(&made.name)))
 }
 
 /// What is known of an Attachment's node by live reads. The Lease last, because the agent may come back at any moment.

@@ -22,6 +22,7 @@ mod copies;
 mod csi_drivers;
 mod drift;
 mod events;
+mod exports;
 mod forgotten;
 mod gone;
 mod handles;

@@ -92,6 +92,12 @@ impl Observed {
         }
     }
 
+    /// UID of the PersistentVolume by which the Volume is exported.
+    pub(crate) fn exported_as(&self) -> Option<&str> {
+        let status = self.volume.as_ref()?.status.as_ref()?;
+        status.export.as_ref()?.persistent_volume_uid.as_deref()
+    }
+
     /// The claim with this UID.
     pub(crate) fn claim(&self, uid: &ClaimUid) -> Option<&Arc<VolumeClaim>> {
         self.claims.iter().find(|c| c.metadata.uid.as_deref() == Some(&**uid))

@@ -26,12 +26,33 @@ type Answer = Result<Option<Naming>, Arc<ApiError>>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Question {
     source: CsiSource,
-    except: Option<String>,
+    except: Option<Except>,
+}
+
+/// A PersistentVolume that does not count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Except {
+    pub(crate) name: String,
+    /// Its UID, where only this very one does not count.
+    pub(crate) uid: Option<String>,
+}
+
+impl Except {
+    /// Whichever has the name.
+    pub(crate) fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), uid: None }
+    }
+
+    fn is(&self, one: &LeanPersistentVolume) -> bool {
+        let meta = &one.metadata;
+        meta.name.as_ref() == Some(&self.name) && (self.uid.is_none() || self.uid == meta.uid)
+    }
 }
 
 impl Question {
     fn answered_by(&self, one: &LeanPersistentVolume) -> Option<Naming> {
-        one.names(&self.source).filter(|naming| self.except.as_ref() != Some(&naming.name))
+        let counts = !self.except.as_ref().is_some_and(|except| except.is(one));
+        one.names(&self.source).filter(|_| counts)
     }
 }
 
@@ -55,14 +76,14 @@ impl PersistentVolumes {
         }
     }
 
-    /// The PersistentVolume that stands for this volume, other than the one of this name, as etcd has it now. Where several
-    /// do, one that certainly does.
+    /// The PersistentVolume that stands for this volume, one excepted, as etcd has it now. Where several do, one that certainly
+    /// does.
     pub(crate) async fn naming(
         &self,
         wanted: &CsiSource,
-        except: Option<&str>,
+        except: Option<&Except>,
     ) -> Result<Option<Naming>, ApiError> {
-        self.answer(&Question { source: wanted.clone(), except: except.map(str::to_owned) }).await
+        self.answer(&Question { source: wanted.clone(), except: except.cloned() }).await
     }
 
     async fn answer(&self, wanted: &Question) -> Result<Option<Naming>, ApiError> {

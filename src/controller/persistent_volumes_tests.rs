@@ -143,3 +143,19 @@ async fn one_who_is_interrupted_holds_up_nobody() {
     assert_eq!(second.await, None);
     assert_eq!(asked(&server).len(), 1);
 }
+
+/// Of one name only the PersistentVolume with the UID does not count, where one is given.
+#[tokio::test]
+async fn the_one_that_is_excepted_is_the_very_one() {
+    let found = |uid: &str| {
+        let mut one = persistent_volume("own", "1");
+        one["metadata"]["uid"] = uid.into();
+        page(&[one], "")
+    };
+    for (there, uid, counts) in [("a", Some("a"), false), ("b", Some("a"), true), ("b", None, false)] {
+        let (_server, all) = start(vec![found(there)]).await;
+        let except = Except { name: "own".to_owned(), uid: uid.map(str::to_owned) };
+        let naming = all.naming(&volume("d", "1"), Some(&except)).await.unwrap();
+        assert_eq!(naming.is_some(), counts, "{there} {uid:?}");
+    }
+}

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 
 use super::context::Context;
+use super::key::VolumeKey;
 use super::known::Known;
 use super::observe::Observed;
 use super::{claims, imports};
@@ -36,6 +37,8 @@ pub(crate) async fn look(
     }
     let (found, (volume, bound)) = tokio::try_join!(get_live(&pods, &pod.name), bound(ctx, pod))?;
     let found = Found { pod: found.as_ref().map(PodSeen::of), volume, claim: bound };
+    let exporter = imports::exporter(ctx, &pod.persistent_volume);
+    let exporter = exporter.map(|volume| VolumeKey::of_owner(&volume.reference()).to_string());
     let asked = Asked {
         pod,
         node,
@@ -43,6 +46,8 @@ pub(crate) async fn look(
         own_namespace: &ctx.namespace,
         volume: &seen.key.name,
         handle_name: seen.asked_handle(),
+        exported_as: seen.exported_as(),
+        exporter: exporter.as_deref(),
     };
     Ok(judge(asked, &found))
 }

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use super::imports;
 use super::key::Key;
 use super::known::Known;
+use super::{exports, imports};
 use crate::api::instance::Service;
 use crate::api::{Plugin, PluginInstance, Volume};
 use crate::k8s::Named;
@@ -31,7 +31,9 @@ pub(crate) fn claim_changed(known: &Known, claim: &WatchedClaim) {
 
 /// Nobody claims a PersistentVolume any more, or somebody deletes it, or it is gone.
 pub(crate) fn persistent_volume_changed(known: &Known, volume: &WatchedPersistentVolume) {
-    known.queue.add(Key::PersistentVolume(volume.metadata.name.clone().unwrap_or_default()));
+    let name = volume.metadata.name.clone().unwrap_or_default();
+    exports::persistent_volume_changed(known, &name);
+    known.queue.add(Key::PersistentVolume(name));
 }
 
 /// A PersistentVolume is gone, or in use again. The Volume that was made of it may be there for nobody.
@@ -72,6 +74,7 @@ pub(crate) fn plugin_changed(known: &Known, plugin: &Plugin) {
 
 /// A name begins to be served, or ends, or is served otherwise.
 pub(crate) fn name_changed(known: &Known, name: &str) {
+    exports::name_changed(known);
     add_claims(known, |claim| claim.provisioner() == Some(name) || claim.grows());
     for volume in known.pvs.all().iter().filter(|volume| volume.driver() == name) {
         persistent_volume_changed(known, volume);

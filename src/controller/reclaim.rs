@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt as _};
 use super::context::Context;
 use super::imports::{say, says_gone};
 use super::key::Key;
+use super::persistent_volumes::Except;
 use super::{imports, provision, served};
 use crate::api::conditions::{Desired, Reason};
 use crate::api::lock::{self, DriverVolume};
@@ -89,7 +90,7 @@ async fn step(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
     }
     // As etcd has it now, and before anything is ordered.
     let has_other = || async {
-        let other = ctx.persistent_volumes.naming(&source, Some(name)).await?;
+        let other = ctx.persistent_volumes.naming(&source, Some(&Except::named(name))).await?;
         Ok::<_, ApiError>(other.is_some_and(|other| other.certain))
     };
     if !has_other().await? {
@@ -320,7 +321,8 @@ async fn missing(ctx: &Context, name: &str) -> Result<Option<Next>, ApiError> {
     if let (Some(id), Some(plugin)) = (handle_of(&volume), plugin) {
         let driver = plugin.kubelet_name().unwrap_or_else(|| plugin.driver_name()).to_owned();
         let source = CsiSource { driver, volume_handle: id.to_owned() };
-        if ctx.persistent_volumes.naming(&source, Some(name)).await?.is_some_and(|other| other.certain) {
+        let other = ctx.persistent_volumes.naming(&source, Some(&Except::named(name))).await?;
+        if other.is_some_and(|other| other.certain) {
             // It goes on under another name.
             return Ok(Some(Next::After(RECHECK)));
         }

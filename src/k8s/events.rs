@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use crate::api::conditions::shortened;
-use crate::api::reason::words;
+use crate::api::words::words;
 
 /// Longest note, in bytes: the API server refuses more.
 const NOTE: usize = 1024;

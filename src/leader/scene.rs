@@ -125,7 +125,10 @@ impl<'a> Scene<'a> {
         let locked = self.locks.first().filter(|_| is_own);
         let mounted = self.forgotten.iter().min_by_key(|f| &f.mount).filter(|_| is_own);
         granted
-            .map(|claim| format!("claim {}", claim.key()))
+            .map(|claim| {
+                let of = claim.pod.as_ref().map(|pod| format!(" of Pod {pod}")).unwrap_or_default();
+                format!("claim {}{of}", claim.key())
+            })
             .or_else(|| {
                 locked.map(|a| format!("Attachment {} on node {}{}", a.name, a.node, self.undetached(a)))
             })

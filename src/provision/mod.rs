@@ -1,4 +1,5 @@
-//! Decisions about PersistentVolumeClaims that moor provisions and PersistentVolumes that it reclaims.
+//! Decisions about PersistentVolumeClaims that moor provisions, PersistentVolumes that it reclaims, and both that it makes of
+//! users' Volumes.
 //!
 //! Pure: data in, data out. The storage itself is a Volume's, with the machine that every Volume has; here is decided when
 //! one is made, what PersistentVolume is made of it, and when both go.
@@ -6,6 +7,8 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod annotations;
+mod export;
+mod export_objects;
 mod parameters;
 mod persistent_volume;
 mod progress;
@@ -18,6 +21,7 @@ mod topology;
 mod watched;
 
 pub use annotations::{PROVISIONED_BY, SELECTED_NODE, deletion_secret, provisioner, selected_node};
+pub use export::{Export, Seen as ExportSeen, claim_of as exported_claim, concerns as is_export, export};
 pub use parameters::{ClassSecrets, ParameterError, Resolved, resolve};
 pub use persistent_volume::{FINALIZER, Match, compare, persistent_volume};
 pub use progress::{ClaimNow, PersistentVolumeNow, Step, plan};

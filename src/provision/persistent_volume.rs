@@ -149,7 +149,7 @@ fn annotations(volume: &Volume, provision: &Provision) -> BTreeMap<String, Strin
 }
 
 /// One term for each place from which the volume can be reached.
-fn node_affinity(places: &[Segments]) -> Option<VolumeNodeAffinity> {
+pub(super) fn node_affinity(places: &[Segments]) -> Option<VolumeNodeAffinity> {
     let term = |place: &Segments| {
         let one = |(key, value): (&String, &String)| NodeSelectorRequirement {
             key: key.clone(),

@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = "PersistentVolume")]
 pub struct LeanPersistentVolume {
-    /// The PersistentVolume's name and nothing else.
-    #[serde(deserialize_with = "name_alone")]
+    /// The PersistentVolume's name and UID, and nothing else.
+    #[serde(deserialize_with = "name_and_uid")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,
@@ -121,13 +121,14 @@ impl LeanPersistentVolume {
     }
 }
 
-fn name_alone<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+fn name_and_uid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
-    struct Name {
+    struct Both {
         name: Option<String>,
+        uid: Option<String>,
     }
-    let Name { name } = Name::deserialize(deserializer)?;
-    Ok(ObjectMeta { name, ..ObjectMeta::default() })
+    let Both { name, uid } = Both::deserialize(deserializer)?;
+    Ok(ObjectMeta { name, uid, ..ObjectMeta::default() })
 }
 
 fn last(id: &str) -> &str {
@@ -215,9 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn only_its_name_is_kept_of_its_metadata() {
+    fn only_its_name_and_uid_are_kept_of_its_metadata() {
         let read = of(&json!({ "nfs": { "server": "s", "path": "/" } }));
-        assert_eq!(read.metadata, ObjectMeta { name: Some("pv".into()), ..ObjectMeta::default() });
+        let kept = ObjectMeta { name: Some("pv".into()), uid: Some("u".into()), ..ObjectMeta::default() };
+        assert_eq!(read.metadata, kept);
         assert_eq!(read.names(&volume("d", "h")), None);
     }
 

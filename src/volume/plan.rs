@@ -3,7 +3,7 @@
 //! ```text
 //! Pending --Assign--> (agent: Create | Validate) --> Created --MakeHandle, ReportReady--> Ready
 //! Pending --Assign Adopt, MakeHandle, ReportReady--> Ready: a PersistentVolume has it, and nothing is called
-//! deleted: wait for Attachments --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
+//! deleted: wait for Attachments and for the end of an export --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
 //! Ready --Assign Expand--> (agent) grown; by nodes alone --ReportExpanded (`growth.rs`)
@@ -163,6 +163,11 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     }
     if let Some(by) = &seen.in_use_by {
         return VolumeStep::Wait(VolumeWaiting::InUse { by: by.clone() });
+    }
+    if let Some(exported) = seen.volume.status.as_ref().and_then(|status| status.export.as_ref()) {
+        let namespace = seen.volume.metadata.namespace.as_deref().unwrap_or_default();
+        let claim = format!("{namespace}/{}", exported.persistent_volume_claim);
+        return VolumeStep::Wait(VolumeWaiting::Exported { claim });
     }
     let (spec, state) = (&seen.volume.spec, seen.volume.state());
     let operation = spec.assignment.as_ref().map(|a| a.operation);

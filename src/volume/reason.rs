@@ -84,6 +84,11 @@ pub enum VolumeWaiting {
         /// A claim, or an Attachment where none is known.
         by: String,
     },
+    /// It is to be deleted, and Pods can still come to it.
+    Exported {
+        /// namespace/name of the PersistentVolumeClaim.
+        claim: String,
+    },
     /// Claims still use the volume that is to be deleted.
     InUse {
         /// A claim, or an Attachment where none is known.
@@ -146,7 +151,7 @@ impl VolumeWaiting {
             Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
             Self::CannotExpand { .. } => Reason::CannotExpand,
             Self::ExpandsUnused { .. } => Reason::ExpandsUnused,
-            Self::InUse { .. } => Reason::InUse,
+            Self::Exported { .. } | Self::InUse { .. } => Reason::InUse,
         }
     }
 
@@ -210,8 +215,12 @@ impl VolumeWaiting {
                  {by} does"
             ),
             Self::InUse { by } => {
-                format!("deletion waits for {by}; delete the claims that use this volume")
+                format!("deletion waits for {by}; end the Pods and delete the claims that use this volume")
             }
+            Self::Exported { claim } => format!(
+                "deletion waits for PersistentVolumeClaim {claim}, by which Pods use this volume: it is deleted first; the \
+                 condition Exported says what that waits for"
+            ),
         }
     }
 }

@@ -6,6 +6,7 @@ mod growth;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
+use moor::api::export::Exported;
 use moor::api::plugin::Balancing;
 use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation, VolumeStatus};
 use moor::api::{AccessMode, Volume, VolumeState};

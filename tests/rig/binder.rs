@@ -54,7 +54,16 @@ async fn settle(admin: &Client) -> Result<(), Error> {
     }
     for volume in volumes.list(&ListParams::default()).await?.items {
         let spec = volume.spec.clone().unwrap_or_default();
-        let uid = spec.claim_ref.as_ref().and_then(|claim| claim.uid.clone());
+        let to = spec.claim_ref.unwrap_or_default();
+        let is_named = |claim: &&PersistentVolumeClaim| {
+            claim.namespace() == to.namespace && Some(claim.name_any()) == to.name
+        };
+        let reserved = all_claims.iter().find(|claim| to.uid.is_none() && is_named(claim));
+        let uid = to.uid.clone().or_else(|| reserved.and_then(|claim| claim.uid()));
+        if to.uid.is_none() && uid.is_some() {
+            let bound = json!({"spec": {"claimRef": {"uid": uid}}});
+            patch(&volumes, &volume.name_any(), Some(&bound)).await?;
+        }
         let claim = all_claims.iter().find(|claim| claim.uid() == uid && uid.is_some());
         let phase = match claim {
             Some(claim) => {

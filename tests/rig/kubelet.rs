@@ -167,14 +167,10 @@ impl Kubelet {
         if self.pods.lock().unwrap().contains_key(pod) {
             return;
         }
-        self.cluster
-            .bind_once(
-                &format!("pv-{key}"),
-                key,
-                &json!({"driver": DRIVER, "volumeHandle": format!("vol-{key}")}),
-                self.wish.is_block,
-            )
-            .await;
+        if self.wish.persistent_volume.is_none() {
+            let csi = json!({"driver": DRIVER, "volumeHandle": format!("vol-{key}")});
+            self.cluster.bind_once(&self.wish.volume(key), key, &csi, self.wish.is_block).await;
+        }
         let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": key}}]);
         let made = self.cluster.make_pod(pod, &self.node, &volumes).await;
         self.pods.lock().unwrap().insert(pod.to_owned(), made.metadata.uid.unwrap());
@@ -193,15 +189,15 @@ impl Kubelet {
     /// Where a Pod has a volume.
     pub fn target(&self, pod: &str, key: &str) -> PathBuf {
         if self.wish.is_block {
-            return self.devices().join("publish").join(format!("pv-{key}")).join(self.uid(pod));
+            return self.devices().join("publish").join(self.wish.volume(key)).join(self.uid(pod));
         }
-        self.pod_dir(pod).join("volumes/kubernetes.io~csi").join(format!("pv-{key}")).join("mount")
+        self.pod_dir(pod).join("volumes/kubernetes.io~csi").join(self.wish.volume(key)).join("mount")
     }
 
     /// Where a volume is staged.
     pub fn staging(&self, key: &str) -> PathBuf {
         if self.wish.is_block {
-            return self.devices().join("staging").join(format!("pv-{key}"));
+            return self.devices().join("staging").join(self.wish.volume(key));
         }
         // kubelet has a hash of the handle here.
         self.directory.join("plugins/kubernetes.io/csi").join(DRIVER).join(key).join("globalmount")

@@ -23,6 +23,7 @@ mod dead_folder;
 mod devices_in_use;
 mod drift;
 mod events;
+mod exported;
 mod fault_matrix;
 mod forgotten;
 mod kubelet;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         devices_in_use::CASES,
         drift::CASES,
         events::CASES,
+        exported::CASES,
         fault_matrix::CASES,
         forgotten::CASES,
         kubelet::CASES,

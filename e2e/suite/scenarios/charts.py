@@ -110,11 +110,12 @@ def examples(world: World) -> None:
     every = {path.stem for path in EXAMPLES.glob("*.yaml") if IMAGE in path.read_text()}
     expect(every == {*_OF_PODS, "clone", "static-volume"}, f"the examples with Pods are {sorted(every)}")
     _apply(world, work, *_OF_PODS)
-    _wait(world, "pod/first", "pod/scratch", "pod/raw", until="condition=Ready")
+    _wait(world, "pod/first", "pod/scratch", "pod/raw", "pod/exported", until="condition=Ready")
     _wait(world, "deployment/web", until="condition=Available")
     _wait(world, "statefulset/ledger", until="jsonpath={.status.readyReplicas}=2")
     _wait(world, "job/report", until="condition=Complete")
     work.await_words("first", f"cat {MOUNT}/hello", "hello")
+    work.await_words("exported", f"cat {MOUNT}/hello", "hello")
     _delete(world, work, *_OF_PODS[1:])
     work.remove_pods("first")
     _apply(world, work, "clone")
@@ -130,7 +131,7 @@ def examples(world: World) -> None:
     work.await_volumes_gone(volume)
 
 
-_OF_PODS = ("pod", "deployment", "statefulset", "job", "ephemeral-volume", "block-pod")
+_OF_PODS = ("pod", "deployment", "statefulset", "job", "ephemeral-volume", "block-pod", "exported-volume")
 
 
 def _text(world: World, work: Workloads, names: tuple[str, ...], handle: str) -> str:

@@ -280,3 +280,28 @@ fn what_its_owner_leaves_goes_when_nobody_is_there_to_give_it_up() {
         assert_eq!(open.plan(), VolumeStep::BeginClosing);
     }
 }
+
+/// Pods could come to it until its PersistentVolumeClaim is gone, and its PersistentVolume would keep the storage.
+#[test]
+fn an_exported_volume_is_not_closed_before_its_export_has_ended() {
+    let exported = |mut row: Row| {
+        let export = Exported { persistent_volume_claim: "files".into(), ..Exported::default() };
+        row.volume.metadata.namespace = Some("team".into());
+        row.volume.status.as_mut().unwrap().export = Some(export);
+        row.plan()
+    };
+    let waits = VolumeStep::Wait(VolumeWaiting::Exported { claim: "team/files".into() });
+    let deleted = || row(Ready, Some(Create)).handle("v-uid", false).deleted();
+    assert_eq!(exported(deleted()), waits);
+    assert_eq!(deleted().plan(), VolumeStep::BeginClosing);
+    // Who uses it comes first.
+    let by = || "claim team/a".to_owned();
+    let used = Row { in_use_by: Some(by()), ..deleted() };
+    assert_eq!(exported(used), VolumeStep::Wait(VolumeWaiting::InUse { by: by() }));
+    // A VolumeHandle goes on to a living instance all the while.
+    let mut dead = deleted();
+    dead.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    assert_eq!(exported(dead), VolumeStep::MoveHandle(c2()));
+    // One that stands does not mind.
+    assert_eq!(exported(row(Ready, Some(Create)).handle("v-uid", false)), VolumeStep::Idle);
+}

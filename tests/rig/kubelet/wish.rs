@@ -19,11 +19,18 @@ pub struct Wish {
     pub group: String,
     /// Tokens of the Pod's service account.
     pub tokens: Option<String>,
+    /// The PersistentVolume, where it is there already, with what is bound to it.
+    pub persistent_volume: Option<String>,
     /// The Secret that the PersistentVolume names for NodeStageVolume.
     pub stage_secrets: BTreeMap<String, String>,
 }
 
 impl Wish {
+    /// Name of the PersistentVolume of the volume with this key.
+    pub(super) fn volume(&self, key: &str) -> String {
+        self.persistent_volume.clone().unwrap_or_else(|| format!("pv-{key}"))
+    }
+
     pub(super) fn capability(&self) -> wire::VolumeCapability {
         let mount = MountVolume {
             mount_flags: self.flags.clone(),

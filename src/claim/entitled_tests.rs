@@ -1,0 +1,208 @@
+use super::*;
+
+fn wanted() -> PodUse {
+    PodUse {
+        namespace: "ns".into(),
+        name: "pod".into(),
+        uid: "pod-uid".into(),
+        persistent_volume: "pv".into(),
+        volume_mount_group: None,
+    }
+}
+
+fn found() -> Found {
+    let claim = ClaimRef { namespace: "ns".into(), name: "data".into(), uid: "pvc-uid".into() };
+    Found {
+        pod: Some(PodSeen {
+            uid: "pod-uid".into(),
+            node: "node-1".into(),
+            claims: vec!["other".into(), "data".into()],
+            ..PodSeen::default()
+        }),
+        volume: Some(PersistentVolumeSeen {
+            uid: "pv-uid".into(),
+            driver: "d".into(),
+            handle_name: Some("handle".into()),
+            bound_to: Some(claim),
+        }),
+        claim: Some(PersistentVolumeClaimSeen { uid: "pvc-uid".into(), volume: "pv".into(), pod_uid: None }),
+    }
+}
+
+fn judged(change: impl FnOnce(&mut Found)) -> Entitled {
+    let mut found = found();
+    change(&mut found);
+    judge(asked(&wanted()), &found)
+}
+
+fn asked(pod: &PodUse) -> Asked<'_> {
+    Asked {
+        pod,
+        node: "node-1",
+        namespace: "moor",
+        own_namespace: "moor",
+        volume: "pv-handle",
+        handle_name: Some("handle"),
+        exported_as: None,
+        exporter: None,
+    }
+}
+
+fn refused(change: impl FnOnce(&mut Found)) -> String {
+    match judged(change) {
+        Entitled::No(why) => why,
+        other @ (Entitled::Yes | Entitled::PodGone) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_pod_has_the_volumes_of_its_own_claims() {
+    assert_eq!(judged(|_| {}), Entitled::Yes);
+}
+
+#[test]
+fn nobody_waits_for_a_pod_that_is_gone() {
+    assert_eq!(judged(|f| f.pod = None), Entitled::PodGone);
+    assert_eq!(judged(|f| f.pod.as_mut().unwrap().ended = true), Entitled::PodGone);
+    assert_eq!(judged(|f| f.pod.as_mut().unwrap().uid = "next".into()), Entitled::PodGone);
+}
+
+/// What whoever has an agent's token may write.
+#[test]
+fn a_claim_that_lies_is_refused_and_says_what_does_not_fit() {
+    let bound = |f: &mut Found| f.volume.as_mut().unwrap().bound_to.take().unwrap();
+    let rebind = |f: &mut Found, to: ClaimRef| f.volume.as_mut().unwrap().bound_to = Some(to);
+    for (why, word) in [
+        (refused(|f| f.pod.as_mut().unwrap().node = "node-2".into()), "is not on node node-1"),
+        (refused(|f| f.pod.as_mut().unwrap().node.clear()), "is not on node node-1"),
+        (refused(|f| f.volume = None), "PersistentVolume pv, which is not there"),
+        (refused(|f| drop(bound(f))), "not bound"),
+        (
+            refused(|f| {
+                let to = ClaimRef { namespace: "theirs".into(), ..bound(f) };
+                rebind(f, to);
+            }),
+            "does not use PersistentVolumeClaim theirs/data",
+        ),
+        (
+            refused(|f| {
+                let to = ClaimRef { name: "secret".into(), ..bound(f) };
+                rebind(f, to);
+            }),
+            "does not use PersistentVolumeClaim ns/secret",
+        ),
+        (refused(|f| f.claim.as_mut().unwrap().uid = "anew".into()), "which is not the one"),
+        (refused(|f| f.claim.as_mut().unwrap().volume = "pv-2".into()), "which is not the one"),
+        (refused(|f| f.claim = None), "which is not the one"),
+        (
+            refused(|f| f.pod.as_mut().unwrap().ephemeral = vec!["data".into()]),
+            "does not own PersistentVolumeClaim ns/data",
+        ),
+        (
+            refused(|f| f.volume.as_mut().unwrap().handle_name = Some("other".into())),
+            "another volume of driver d",
+        ),
+        (
+            refused(|f| f.volume.as_mut().unwrap().handle_name = None),
+            "not of a driver that a Plugin serves to Pods (d)",
+        ),
+        (
+            refused(|f| {
+                f.volume = Some(PersistentVolumeSeen {
+                    bound_to: Some(bound(f)),
+                    ..PersistentVolumeSeen::default()
+                });
+            }),
+            "it has no CSI source",
+        ),
+    ] {
+        assert!(why.contains(word) && why.contains("Pod ns/pod"), "{why}");
+    }
+}
+
+#[test]
+fn an_ephemeral_volume_is_its_pods() {
+    let judged = judged(|f| {
+        f.pod.as_mut().unwrap().ephemeral = vec!["data".into()];
+        f.claim.as_mut().unwrap().pod_uid = Some("pod-uid".into());
+    });
+    assert_eq!(judged, Entitled::Yes);
+}
+
+/// A claim somewhere else than where moor keeps Volumes for PersistentVolumes, and one whose Volume is of no handle.
+#[test]
+fn only_volumes_of_persistent_volumes_are_for_pods() {
+    let wanted = wanted();
+    let elsewhere = Asked { namespace: "team", volume: "data", ..asked(&wanted) };
+    let Entitled::No(why) = judge(elsewhere, &found()) else { panic!("a Volume of namespace team") };
+    assert!(why.contains("Volume team/data") && why.contains("in namespace moor"), "{why}");
+    let unknown = Asked { handle_name: None, ..asked(&wanted) };
+    assert!(matches!(judge(unknown, &found()), Entitled::No(_)));
+}
+
+/// A Volume of users, by the PersistentVolume that was made of it and for Pods of its namespace.
+#[test]
+fn an_exported_volume_is_for_pods_of_its_namespace() {
+    let wanted = wanted();
+    let exported = Asked {
+        namespace: "ns",
+        volume: "data",
+        exported_as: Some("pv-uid"),
+        exporter: Some("ns/data"),
+        ..asked(&wanted)
+    };
+    assert_eq!(judge(exported, &found()), Entitled::Yes);
+    let refused = |asked: Asked<'_>| match judge(asked, &found()) {
+        Entitled::No(why) => why,
+        other @ (Entitled::Yes | Entitled::PodGone) => panic!("{other:?}"),
+    };
+    for (lie, word) in [
+        // Another PersistentVolume of the same storage, or of the same name.
+        (Asked { exported_as: Some("other-uid"), ..exported }, "asks for Volume ns/data"),
+        (Asked { exported_as: None, ..exported }, "asks for Volume ns/data"),
+        (Asked { namespace: "theirs", ..exported }, "asks for Volume theirs/data"),
+        (Asked { handle_name: Some("other"), ..exported }, "another volume of driver d"),
+        // It would be imported beside the one that has it.
+        (Asked { exporter: Some("ns/data"), ..asked(&wanted) }, "which is that of Volume ns/data"),
+    ] {
+        let why = refused(lie);
+        assert!(why.contains(word), "{why}");
+    }
+    // One that has no UID, which no API server sends.
+    let mut blank = found();
+    blank.volume.as_mut().unwrap().uid.clear();
+    assert!(matches!(judge(Asked { exported_as: None, ..exported }, &blank), Entitled::No(_)));
+}
+
+#[test]
+fn objects_are_read_as_kubernetes_writes_them() {
+    let pod: Pod = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "web-0", "uid": "u" },
+        "spec": { "nodeName": "n", "containers": [], "volumes": [
+            { "name": "data", "persistentVolumeClaim": { "claimName": "data-web-0" } },
+            { "name": "scratch", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } },
+            { "name": "none", "emptyDir": {} }] },
+        "status": { "phase": "Running" },
+    }))
+    .unwrap();
+    let seen = PodSeen::of(&pod);
+    assert_eq!(seen.claims, ["data-web-0", "web-0-scratch"]);
+    assert_eq!((seen.ephemeral.as_slice(), seen.ended), (&["web-0-scratch".to_owned()][..], false));
+    for phase in ["Succeeded", "Failed"] {
+        let mut ended = pod.clone();
+        ended.status.as_mut().unwrap().phase = Some(phase.into());
+        assert!(PodSeen::of(&ended).ended);
+    }
+    let claim = |phase: &str| -> PersistentVolumeClaim {
+        serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "c", "uid": "u", "ownerReferences": [
+                { "apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "other" },
+                { "apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "own", "controller": true }] },
+            "spec": { "volumeName": "pv" }, "status": { "phase": phase },
+        }))
+        .unwrap()
+    };
+    assert_eq!(PersistentVolumeClaimSeen::of(&claim("Pending")).volume, "", "it is not bound yet");
+    let bound = PersistentVolumeClaimSeen::of(&claim("Bound"));
+    assert_eq!((bound.volume.as_str(), bound.pod_uid.as_deref()), ("pv", Some("own")));
+}
