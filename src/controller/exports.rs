@@ -32,7 +32,7 @@ pub(crate) async fn run(ctx: &Context, key: &VolumeKey) -> Next {
         if !ctx.leadership.is_leading() {
             return Next::Done;
         }
-        match step(ctx, key).await {
+        match Box::pin(step(ctx, key)).await {
             Ok(None) => {}
             Ok(Some(next)) => return next,
             Err(ApiError::Conflict(request)) => {

@@ -16,6 +16,7 @@ fn volume(name: &str) -> VolumeKey {
         | Key::Resize(_)
         | Key::Copied(_)
         | Key::PersistentVolume(_)
+        | Key::Export(_)
         | Key::Import(_) => {
             unreachable!("it is the key of a Volume")
         }

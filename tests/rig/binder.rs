@@ -59,7 +59,7 @@ async fn settle(admin: &Client) -> Result<(), Error> {
             claim.namespace() == to.namespace && Some(claim.name_any()) == to.name
         };
         let reserved = all_claims.iter().find(|claim| to.uid.is_none() && is_named(claim));
-        let uid = to.uid.clone().or_else(|| reserved.and_then(|claim| claim.uid()));
+        let uid = to.uid.clone().or_else(|| reserved.and_then(kube::ResourceExt::uid));
         if to.uid.is_none() && uid.is_some() {
             let bound = json!({"spec": {"claimRef": {"uid": uid}}});
             patch(&volumes, &volume.name_any(), Some(&bound)).await?;
