@@ -113,9 +113,10 @@ async fn pods_and_claims_use_it_side_by_side(cluster: Arc<Cluster>) {
     assert!(list(&rig.provisioned_api()).await.is_empty(), "nothing is imported");
 
     kubelet.unmount("web", "v").await;
-    kubelet.give_up("v").await;
     rig.delete_claim("native").await;
     rig.until_claim_gone("native").await;
+    // Not before: both had what is staged at kubelet's path.
+    kubelet.give_up("v").await;
     rig.delete_volume("v").await;
     rig.until_volume_gone("v").await;
     until_nothing_exported(&rig).await;

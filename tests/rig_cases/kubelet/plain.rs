@@ -130,7 +130,7 @@ pub(super) async fn a_refused_registration_is_told(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let kubelet = rig.kubelet(NODE).await;
     let before = identity(&kubelet);
-    let why = "plugin name taken by another socket with the same version";
+    let why = "Another driver with the same name is already registered with a higher supported version";
     kubelet.register(false, why).await;
     let told = || rig.kubelet_status(NODE).filter(|status| !status.registered)?.message;
     let told = cluster.until("the refusal is told", told, || format!("{:?}", rig.kubelet_status(NODE))).await;
