@@ -172,8 +172,9 @@ def _before_the_door(world: World, forged: Forged, live: str, tries: Attempts) -
     make("a claim of no Pod", forged.of(forged.own, pod=None), "no claim of a Pod")
     make("a claim of no node", forged.of(forged.own, nodeName=None), "nodeName")
     make("a claim by force", forged.of(forged.own, forceDetach=True), "forceDetach")
-    there = objects.collection("VolumeClaim", world.namespace)
-    make("a claim in another namespace", right, "cannot create", where=there)
+    there, meta = "default", {**right["metadata"], "namespace": "default"}
+    elsewhere = objects.collection("VolumeClaim", there)
+    make("a claim neither in moor's namespace nor in the Pod's", {**right, "metadata": meta}, "in the Pod's own", where=elsewhere)
     for what, meta, word in (
         ("another name", {"name": "pod-of-mine-1"}, "pod-<UID of the Pod>"),
         ("a foreign finalizer", {"finalizers": [objects.FINALIZER, "example.com/stay"]}, "no other"),

@@ -9,7 +9,7 @@ use moor::api::{FINALIZER, VolumeClaim};
 use serde_json::{Value, json};
 
 use super::NODE;
-use crate::rig::{CONTROLLER, Cluster, NAMESPACE, Options, Rig, SPACE};
+use crate::rig::{CONTROLLER, Cluster, NAMESPACE, Options, Rig};
 
 /// The name of a right claim.
 const NAME: &str = "pod-uid-a-0123456789abcdef";
@@ -94,8 +94,12 @@ pub(super) async fn an_agent_makes_claims_of_pods_on_its_own_node_alone(cluster:
     refused("a foreign finalizer", ours.create(&make, &foreign).await, "no other");
     foreign.metadata.finalizers = None;
     refused("no finalizer", ours.create(&make, &foreign).await, "no other");
-    let elsewhere = rig.rogue(NODE).await.claims(SPACE);
-    refused("another namespace", elsewhere.create(&make, &right).await, "cannot create");
+    let elsewhere = rig.rogue(NODE).await.claims("kube-system");
+    refused(
+        "neither moor's namespace nor the Pod's",
+        elsewhere.create(&make, &right).await,
+        "in the Pod's own",
+    );
     refused("a user", by_user(&rig, &right).await, "moor");
     let mut bare = right.clone();
     bare.metadata.finalizers = None;
