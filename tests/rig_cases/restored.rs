@@ -102,10 +102,23 @@ async fn pass_the_old_revision(rig: &Rig, old: u64) {
     }
 }
 
-/// The version of an agent's Lease: the only thing by which one that is away meanwhile can tell later.
-async fn lease_of(rig: &Rig, node: &str) -> Option<String> {
+/// Waits until these agents have renewed their Leases since this moment, which is after the backup, and kept the version on
+/// disk: the only thing by which they can tell that etcd was restored when it is further than it was, as on a busy machine
+/// it may be before they have connected to it again.
+async fn until_renewed(rig: &Rig, nodes: &[&str]) {
     let leases: Api<Lease> = Api::namespaced(rig.cluster.admin.clone(), NAMESPACE);
-    leases.get(&agent_lease_name(node)).await.ok()?.metadata.resource_version
+    let mut before = Vec::new();
+    for node in nodes {
+        before.push(leases.get(&agent_lease_name(node)).await.unwrap().metadata.resource_version.unwrap());
+    }
+    for (node, before) in nodes.iter().zip(before) {
+        let before: u64 = before.parse().unwrap();
+        until(&format!("{node} has renewed its Lease"), || async {
+            let kept = fs::read_to_string(rig.state_dir(node).join("lease")).ok()?;
+            kept.trim().parse().is_ok_and(|kept: u64| kept > before).then_some(())
+        })
+        .await;
+    }
 }
 
 async fn revision(rig: &Rig) -> u64 {
@@ -140,7 +153,6 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     // In the backup nobody but the rival asks for this volume, and its node cannot take it yet.
     rig.stop("node-3").await;
     rig.make_claim(&volume_claim("rival", "shared", "node-3")).await;
-    let in_backup = lease_of(&rig, "node-1").await;
     // Its Lease could end while the API server is stopped for the copy, and nobody starts it again.
     rig.stop(CONTROLLER).await;
     cluster.back_up().await;
@@ -158,10 +170,7 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
             assert_eq!(fs::read_to_string(format!("{path}/data")).unwrap(), *content);
         }
     };
-    until("node-1 renews its Lease", || async {
-        lease_of(&rig, "node-1").await.filter(|now| Some(now) != in_backup.as_ref())
-    })
-    .await;
+    until_renewed(&rig, &["node-1", "node-2", "node-3"]).await;
     // One agent lives through it, the other is away, and comes back when etcd is further than it was.
     rig.kill("node-1");
     let (before, old) = (rig.journal.now(), revision(&rig).await);
@@ -252,16 +261,12 @@ async fn a_silent_node_is_waited_for_when_etcd_was_restored(shared: Arc<Cluster>
     // In the backup its Lease lasts for a second.
     rig.kill("node-2");
     rig.expire_lease("node-2").await;
-    let in_backup = lease_of(&rig, "node-1").await;
     rig.stop(CONTROLLER).await;
     cluster.back_up().await;
     rig.run(CONTROLLER);
     rig.run("node-2");
     let path = use_volume(&rig, "user", "v", "node-2").await;
-    until("node-1 renews its Lease", || async {
-        lease_of(&rig, "node-1").await.filter(|now| Some(now) != in_backup.as_ref())
-    })
-    .await;
+    until_renewed(&rig, &["node-1"]).await;
     assert!(!says_that_etcd_was_restored(&rig, "node-1").await);
     rig.kill("node-2");
     cluster.restore().await;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use super::{until_ended, until_forgotten};
+use super::{pass_the_old_revision, revision, until_ended, until_forgotten, until_renewed};
 use crate::rig::{CONTROLLER, Cluster, Options, Rig};
 
 const NODE: &str = "node-2";
@@ -21,7 +21,11 @@ pub async fn a_pod_keeps_what_only_its_node_knows_of(shared: Arc<Cluster>) {
     let target = kubelet.mount("pod-a", "data").await;
     fs::write(target.join("word"), "kept").unwrap();
 
+    until_renewed(&rig, &["node-1", NODE]).await;
+    let old = revision(&rig).await;
     cluster.restore().await;
+    // Before the agents have connected again, or after: their Leases tell them either way.
+    pass_the_old_revision(&rig, old + 100).await;
     for actor in [CONTROLLER, "node-1", NODE] {
         until_ended(&rig, actor).await;
         rig.restart(actor);

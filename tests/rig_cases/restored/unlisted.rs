@@ -8,7 +8,9 @@ use moor::api::PluginInstance;
 use moor::api::instance::UNDO_FORGOTTEN;
 use moor::csi::Rpc;
 
-use super::{instance, make_volumes, state_of, until, until_ended, until_forgotten, use_volume};
+use super::{
+    instance, make_volumes, state_of, until, until_ended, until_forgotten, until_renewed, use_volume,
+};
 use crate::rig::{CONTROLLER, Cluster, Options, Rig, volume_claim};
 
 /// Nothing that the restored state has says that the node has anything of the driver; its Lease alone says that there is an
@@ -33,6 +35,7 @@ pub async fn a_node_without_a_plugin_instance_is_waited_for_too(shared: Arc<Clus
     let path = use_volume(&rig, "user", "shared", "node-2").await;
 
     let before = rig.journal.now();
+    until_renewed(&rig, &["node-1", "node-2"]).await;
     cluster.restore().await;
     for actor in [CONTROLLER, "node-1", "node-2"] {
         until_ended(&rig, actor).await;
