@@ -24,17 +24,20 @@ NO, PERHAPS, YES = "no", "perhaps", "yes"
 # Kills of a whole node. After a reboot no mount of it is there: what was done is uncertain until it is repeated or
 # undone. A node that was declared lost may be detached as it is (rule R4), and undoes its part when it is back.
 REBOOT, LOST = "reboot", "lost"
+# An agent that was told to end, and has heard its last answers before. What the disk is not told of them, the next one asks again.
+ROLLED = "rolled"
 
 
 @dataclass(frozen=True)
 class Kill:
     """A moor process that the scenario ended or froze. Its call, or the call it waited for, is in the air.
 
-    With the role `REBOOT` or `LOST` it is about the node itself, with a volume about that one on the node.
+    With the role `REBOOT` or `LOST` it is about the node itself, with a volume about that one on the node. With `ROLLED` it
+    is about the node's agent, and `at` is before it was told.
     """
 
     at: int  # milliseconds since 1970
-    role: str  # controller, agent or loop-driver, or REBOOT, LOST
+    role: str  # controller, agent or loop-driver, or REBOOT, LOST, ROLLED
     node: str
     volume: str = ""
 
@@ -291,7 +294,7 @@ def _last_words(kill: Kill, calls: Sequence[Call]) -> int:
     What a killed agent had sent its driver reads when it gets around to it. The next agent asks the driver who it is
     before all else, so what begins before that question is not its own.
     """
-    if kill.role != "agent":
+    if kill.role not in ("agent", ROLLED):
         return kill.at
     asked = (call.at for call in calls if (call.rpc, call.server) == (WHO, kill.node) and call.at >= kill.at)
     return min(asked, default=kill.at)

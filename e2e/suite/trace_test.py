@@ -5,7 +5,7 @@ from __future__ import annotations
 import unittest
 
 from .calls import ATTACH, CREATE, DELETE, DETACH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE, WHO, Call
-from .trace import LOST, REBOOT, Kill, check
+from .trace import LOST, REBOOT, ROLLED, Kill, check
 
 T1, T2 = "/target/1", "/target/2"
 
@@ -130,6 +130,20 @@ class TraceTest(unittest.TestCase):
         self.trace.kill("agent")
         self.trace.run(PUBLISH, UNPUBLISH, UNSTAGE, DETACH)
         self.good()
+
+    def test_a_rolled_agent_has_heard_its_answers_and_the_next_one_asks_again(self) -> None:
+        self.trace.kill(ROLLED)
+        self.trace.run(ATTACH, STAGE)
+        self.trace.call(WHO, volume="")
+        self.trace.run(STAGE, PUBLISH, UNPUBLISH, UNSTAGE, DETACH)
+        self.good()
+
+    def test_a_rolled_agent_repeats_nothing_itself(self) -> None:
+        self.trace.kill(ROLLED)
+        self.trace.run(ATTACH)
+        self.trace.call(WHO, volume="")
+        self.trace.run(STAGE, STAGE)
+        self.bad("had succeeded, and nothing was killed since", finished=False)
 
     def test_a_killed_agent_may_undo_what_never_reached_the_driver(self) -> None:
         self.trace.run(ATTACH)

@@ -253,7 +253,8 @@ class Agent:
             with urllib.request.urlopen(asked, timeout=20, context=trust) as answer:
                 return 0, answer.read().decode()
         except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            # As a person reads it: in JSON, < and > are written otherwise.
+            return error.code, str(json.load(error).get("message"))
 
 
 def _json(**content: Object) -> str:

@@ -8,9 +8,10 @@ from ..calls import DETACH, PUBLISH, mutating
 from ..objects import Object
 from ..pods import AGENT
 from ..registry import scenario
+from ..trace import ROLLED
 from ..workloads import MOUNT, Workloads
 from ..world import World, expect
-from .losses import lost_and_other
+from .losses import lost_and_other, tell
 from .pods import claim_for, csi_node, mounts_of
 
 # Pods that start while the agents are rolled, two of each claim.
@@ -55,6 +56,8 @@ def rolled(world: World) -> None:
     names = [f"{claim}-{half}" for half in ("before", "after") for claim in claims]
     for number, name in enumerate(names):
         if number == len(claims):
+            for node in world.cluster.nodes:
+                tell(world, ROLLED, node)
             world.cluster.kubectl("rollout", "restart", *agents)
         # Both Pods of a claim are on one node.
         at = number % len(claims)
