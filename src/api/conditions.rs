@@ -28,6 +28,9 @@ pub const PERSISTENT_VOLUME: &str = "PersistentVolume";
 /// The condition of a Volume that says whether it has the size that is asked for.
 pub const EXPANDED: &str = "Expanded";
 
+/// The condition of a Volume that says whether its driver has taken the mutable parameters that are asked for.
+pub const MODIFIED: &str = "Modified";
+
 /// The condition of a Plugin that says which of its instances do not count as they say, and which hold up others.
 pub const IN_ORDER: &str = "InstancesInOrder";
 

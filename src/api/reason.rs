@@ -335,6 +335,17 @@ words! {
             /// cannot give may be lowered again.
             ExpandVolumeFailed,
         }
+        Place { kinds: "Volume", condition: super::conditions::MODIFIED, status: true } => {
+            /// The driver has taken the mutable parameters that are asked for.
+            Modified,
+        }
+        Place { kinds: "Volume", condition: super::conditions::MODIFIED, status: false } => {
+            /// Other mutable parameters are asked for, and the driver has no MODIFY_VOLUME.
+            CannotModify,
+            /// ControllerModifyVolume failed and is tried again. The message has the driver's words. Parameters that the
+            /// driver cannot follow (InvalidArgument) may be changed again.
+            ModifyVolumeFailed,
+        }
         Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
             /// Every PluginInstance counts for what it says.
             InOrder,

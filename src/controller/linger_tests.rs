@@ -11,9 +11,12 @@ const TEN: Duration = Duration::from_secs(10);
 fn volume(name: &str) -> VolumeKey {
     match key_of("ns", name) {
         Key::Volume(key) => key,
-        Key::Plugin(_) | Key::Provision(_) | Key::Resize(_) | Key::PersistentVolume(_) | Key::Import(_) => {
-            unreachable!("it is the key of a Volume")
-        }
+        Key::Plugin(_)
+        | Key::Provision(_)
+        | Key::Resize(_)
+        | Key::Modify(_)
+        | Key::PersistentVolume(_)
+        | Key::Import(_) => unreachable!("it is the key of a Volume"),
     }
 }
 

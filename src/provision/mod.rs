@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod annotations;
+mod modify;
 mod parameters;
 mod persistent_volume;
 mod progress;
@@ -15,7 +16,10 @@ mod resize;
 mod topology;
 mod watched;
 
-pub use annotations::{PROVISIONED_BY, SELECTED_NODE, deletion_secret, provisioner, selected_node};
+pub use annotations::{
+    PROVISIONED_BY, SELECTED_NODE, deletion_secret, modify_secret, provisioner, selected_node,
+};
+pub use modify::{Claimed, Modify, Said as ClassSaid, modify, status as class_status, target};
 pub use parameters::{ClassSecrets, ParameterError, Resolved, resolve};
 pub use persistent_volume::{FINALIZER, Match, compare, persistent_volume};
 pub use progress::{ClaimNow, PersistentVolumeNow, Step, plan};

@@ -53,7 +53,9 @@ fn failed(mut volume: Volume, reason: &str, code: &str) -> Volume {
         "observedGeneration": 3, "lastTransitionTime": "2025-01-01T00:00:00Z" });
     status.conditions = vec![serde_json::from_value(condition).unwrap()];
     let error = json!({ "rpc": "ControllerExpandVolume", "code": code, "message": "no" });
-    status.last_error = Some(serde_json::from_value(error).unwrap());
+    let capacity_bytes = quantity::bytes(volume.spec.capacity.as_ref().unwrap()).unwrap();
+    let failure = json!({ "capacityBytes": capacity_bytes, "error": error });
+    status.expansion_failure = Some(serde_json::from_value(failure).unwrap());
     volume
 }
 

@@ -84,6 +84,11 @@ pub enum VolumeWaiting {
         /// A claim, or an Attachment where none is known.
         by: String,
     },
+    /// It is to be modified, and its driver has no call for that.
+    CannotModify {
+        /// Name of the Plugin.
+        plugin: String,
+    },
     /// Claims still use the volume that is to be deleted.
     InUse {
         /// A claim, or an Attachment where none is known.
@@ -146,6 +151,7 @@ impl VolumeWaiting {
             Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
             Self::CannotExpand { .. } => Reason::CannotExpand,
             Self::ExpandsUnused { .. } => Reason::ExpandsUnused,
+            Self::CannotModify { .. } => Reason::CannotModify,
             Self::InUse { .. } => Reason::InUse,
         }
     }
@@ -208,6 +214,10 @@ impl VolumeWaiting {
             Self::ExpandsUnused { by } => format!(
                 "the driver does not let the volume grow while it is used; it grows when nothing uses it any more, and now \
                  {by} does"
+            ),
+            Self::CannotModify { plugin } => format!(
+                "the driver of Plugin {plugin} has no MODIFY_VOLUME, so the volume stays as it is; set spec.mutableParameters \
+                 back to status.mutableParameters"
             ),
             Self::InUse { by } => {
                 format!("deletion waits for {by}; delete the claims that use this volume")

@@ -96,6 +96,8 @@ pub struct Options {
     pub can: Vec<Can>,
     /// How the driver's volumes grow.
     pub expand: fake::backend::Expand,
+    /// The driver has ControllerModifyVolume.
+    pub modify: bool,
 }
 
 impl Default for Options {
@@ -112,6 +114,7 @@ impl Default for Options {
             topology: false,
             can: Vec::new(),
             expand: fake::backend::Expand::Never,
+            modify: false,
         }
     }
 }

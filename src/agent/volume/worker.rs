@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
+use super::modify;
 use crate::agent::calls::attempt::{Counted, Due, NotDone, Word};
 use crate::agent::calls::budgets::LATER;
 use crate::agent::calls::failure::{Failure, Pace};
@@ -20,7 +21,7 @@ use crate::api::{Volume, VolumeHandle, VolumeState, lock};
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::{ApiError, Next, read};
 use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
-use crate::volume::handle_of;
+use crate::volume::{growth, handle_of, modification};
 
 /// Works on one Volume.
 pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
@@ -54,15 +55,21 @@ struct Pass<'a> {
 impl Pass<'_> {
     /// Everything that takes its time comes before the live reads, and the call right after them.
     async fn attempt(&self, volume: &Arc<Volume>) -> Result<Next, NotDone> {
-        self.due.agent.is_due(&Step::of(&**volume, self.due.rpc))?;
-        let _flight = match handle_name(volume, self.due.driver).filter(|_| self.call == VolumeCall::Expand) {
+        self.due.agent.is_due(&step(volume, self.due.rpc))?;
+        let beside_others = matches!(self.call, VolumeCall::Expand | VolumeCall::Modify);
+        let _flight = match handle_name(volume, self.due.driver).filter(|_| beside_others) {
             Some(handle) => Some(self.due.agent.flights.begin(&handle, &self.due.key)?),
             None => None,
         };
         let _turn = self.due.turn().await?;
         let prepared = match prepare(&self.due, volume).await {
             Ok(prepared) => prepared,
-            Err(failure) => return self.failed(volume, &failure, |_| {}).await,
+            Err(failure) => {
+                let known = modification::is_open(volume);
+                return self
+                    .failed(volume, &failure, |status| self.unmodified(status, volume, &failure, known))
+                    .await;
+            }
         };
         let volume = match self.look(volume).await? {
             (Standing::Valid, Some(live)) => live,
@@ -98,7 +105,14 @@ impl Pass<'_> {
                 return self.failed(volume, &failure, |_| {}).await;
             }
         };
-        let known = volume.status.as_ref().is_some_and(|s| s.may_exist);
+        let known = match self.call {
+            VolumeCall::Modify => modification::is_open(&volume),
+            VolumeCall::Create
+            | VolumeCall::Validate
+            | VolumeCall::Delete
+            | VolumeCall::DeleteRejected
+            | VolumeCall::Expand => volume.status.as_ref().is_some_and(|s| s.may_exist),
+        };
         let Some(volume) = self.begin(volume).await? else { return Ok(Next::Again) };
         self.due.may_call()?;
         match call(&self.due, &volume, self.call, prepared).await {
@@ -114,7 +128,7 @@ impl Pass<'_> {
             id.map(|id| lock::handle_name(lock::DriverVolume { driver: self.due.driver, handle: id }));
         let name = match self.call {
             VolumeCall::Create | VolumeCall::Validate => None,
-            VolumeCall::Expand => handle_name(volume, self.due.driver),
+            VolumeCall::Expand | VolumeCall::Modify => handle_name(volume, self.due.driver),
             // The name of the driver may be another one since.
             VolumeCall::Delete => volume.status.as_ref().and_then(|s| s.handle_name.clone()).or(computed),
             VolumeCall::DeleteRejected => computed,
@@ -139,23 +153,44 @@ impl Pass<'_> {
         Ok((standing, live.map(Arc::new)))
     }
 
-    /// Writes that there may be a volume from now on: a crash must not hide that. Nothing if the Volume has changed.
+    /// Writes that there may be a volume from now on, or that it may be another one than the status says: a crash must not
+    /// hide that. Nothing if the Volume has changed.
     async fn begin(&self, volume: Arc<Volume>) -> Result<Option<Arc<Volume>>, ApiError> {
-        let before = volume.status.clone().unwrap_or_default();
-        if self.call != VolumeCall::Create || before.may_exist {
-            return Ok(Some(volume));
+        let mut after = volume.status.clone().unwrap_or_default();
+        match self.call {
+            VolumeCall::Create if !after.may_exist => {
+                after.may_exist = true;
+                if after.last_error.is_none() {
+                    let message = format!("CreateVolume is called on node {}", self.due.agent.node_name);
+                    let desired = Desired::new(Reason::Creating, message);
+                    waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
+                }
+            }
+            VolumeCall::Modify => {
+                if let Some(asked) = modification::due(&volume) {
+                    modification::begins(&mut after, asked);
+                }
+            }
+            VolumeCall::Create
+            | VolumeCall::Validate
+            | VolumeCall::Delete
+            | VolumeCall::DeleteRejected
+            | VolumeCall::Expand => {}
         }
-        let mut after = VolumeStatus { may_exist: true, ..before };
-        if after.last_error.is_none() {
-            let message = format!("CreateVolume is called on node {}", self.due.agent.node_name);
-            let desired = Desired::new(Reason::Creating, message);
-            waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
+        if volume.status.as_ref() == Some(&after) {
+            return Ok(Some(volume));
         }
         write(self.due.agent, &volume, &after).await?;
         let written =
             self.due.agent.caches.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
-        let standing = calls::standing(self.call, &volume, written.as_deref(), None);
-        Ok(written.filter(|_| standing == Standing::Valid))
+        Ok(written.filter(|written| calls::is_same(&volume, written)))
+    }
+
+    /// Writes into the status why a volume could not be modified, if that was to be.
+    fn unmodified(&self, status: &mut VolumeStatus, volume: &Volume, failure: &Failure, known: bool) {
+        if self.call == VolumeCall::Modify {
+            modify::failed(status, volume, failure, known);
+        }
     }
 
     /// Writes what a call that succeeded has come to.
@@ -197,6 +232,11 @@ impl Pass<'_> {
         error: Option<&CallError>,
         known: bool,
     ) -> Result<Next, NotDone> {
+        if self.call == VolumeCall::Modify {
+            return self
+                .failed(volume, failure, |status| self.unmodified(status, volume, failure, known))
+                .await;
+        }
         let creates = self.call == VolumeCall::Create;
         let not_made = creates && error.is_some_and(|error| says_not_made(error, known));
         let may_exist = match error.map(CallError::meaning) {
@@ -219,9 +259,11 @@ impl Pass<'_> {
     ) -> Result<Next, NotDone> {
         let agent = self.due.agent;
         let mut failure = failure.clone();
+        // Claims are granted all the while.
         if failure.rpc == Rpc::ControllerExpandVolume {
-            // Claims are granted all the while.
             failure.reason = Reason::ExpandVolumeFailed;
+        } else if failure.rpc == Rpc::ControllerModifyVolume {
+            failure.reason = Reason::ModifyVolumeFailed;
         }
         if volume.metadata.deletion_timestamp.is_some() && failure.rpc == Rpc::CreateVolume {
             // Who waits for this call wants its outcome, and can change nothing that would make it a better one.
@@ -232,7 +274,7 @@ impl Pass<'_> {
         }
         let failure = &failure;
         let objects = std::slice::from_ref(volume);
-        let attempt = agent.count(&Step::of(&**volume, failure.rpc), failure, self.due.driver, objects);
+        let attempt = agent.count(&step(volume, failure.rpc), failure, self.due.driver, objects);
         let counted = Counted { failure, attempt, node: &agent.node_name };
         // Also onto a Volume that was deleted meanwhile: whether there may be a volume is what the call has shown, and
         // nothing will show it again once a later call may have been one that repeats it.
@@ -240,6 +282,12 @@ impl Pass<'_> {
             fresh.spec.assignment == volume.spec.assignment && fresh.state() == volume.state()
         };
         let cache = &agent.caches.volumes;
+        let also = |status: &mut VolumeStatus| {
+            also(status);
+            if self.call == VolumeCall::Expand {
+                growth::failed(status, volume, failure.shown());
+            }
+        };
         let written = agent.write_failure(cache, volume, counted, also, still).await;
         if let Err(error) = written {
             if !matches!(error, ApiError::Conflict(_)) {
@@ -270,6 +318,11 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
         }
         Err(error) => NotDone::Api(error).next(volume.metadata.name.as_deref().unwrap_or_default()),
     }
+}
+
+/// The step by which the failures of this call are counted.
+fn step(volume: &Volume, rpc: Rpc) -> Step<'_> {
+    if rpc == Rpc::ControllerModifyVolume { modify::step(volume) } else { Step::of(volume, rpc) }
 }
 
 async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(), ApiError> {
