@@ -19,6 +19,8 @@ pub(crate) enum Key {
     Resize(ProvisionedFor),
     /// A PersistentVolumeClaim that names another VolumeAttributesClass than it has.
     Modify(ProvisionedFor),
+    /// A PersistentVolumeClaim that is kept because its volume is copied.
+    Copied(ProvisionedFor),
     /// A PersistentVolume that ends; its name.
     PersistentVolume(String),
     /// A Volume that was made of a PersistentVolume, which may be gone; its name.
@@ -38,7 +40,9 @@ impl Key {
         match self {
             Self::Volume(_) => "Volume",
             Self::Plugin(_) => "Plugin",
-            Self::Provision(_) | Self::Resize(_) | Self::Modify(_) => "PersistentVolumeClaim",
+            Self::Provision(_) | Self::Resize(_) | Self::Modify(_) | Self::Copied(_) => {
+                "PersistentVolumeClaim"
+            }
             Self::PersistentVolume(_) => "PersistentVolume",
             Self::Import(_) => "imported Volume",
         }

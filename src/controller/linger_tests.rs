@@ -15,8 +15,11 @@ fn volume(name: &str) -> VolumeKey {
         | Key::Provision(_)
         | Key::Resize(_)
         | Key::Modify(_)
+        | Key::Copied(_)
         | Key::PersistentVolume(_)
-        | Key::Import(_) => unreachable!("it is the key of a Volume"),
+        | Key::Import(_) => {
+            unreachable!("it is the key of a Volume")
+        }
     }
 }
 

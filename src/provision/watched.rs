@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::annotations;
 use super::persistent_volume::FINALIZER;
+use super::source::CLONING_PROTECTION;
 use crate::api::provision::ProvisionedFor;
 use crate::api::quantity;
 
@@ -40,6 +41,16 @@ struct ClaimSpec {
     resources: Requests,
     #[serde(default)]
     volume_attributes_class_name: Option<String>,
+    data_source: Option<DataSource>,
+    data_source_ref: Option<DataSource>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct DataSource {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    name: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -108,6 +119,19 @@ impl WatchedClaim {
         let differs = asks.is_some() && asks != has.as_deref();
         let is_bound = self.status.phase == "Bound" && !self.spec.volume_name.is_empty();
         is_bound && (differs || self.status.modify_volume_status.is_some())
+    }
+
+    /// Whether it is kept because its volume is copied.
+    #[must_use]
+    pub fn is_copied(&self) -> bool {
+        self.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLONING_PROTECTION)
+    }
+
+    /// The claim of which its volume is to be a copy.
+    #[must_use]
+    pub fn copies(&self) -> Option<&str> {
+        let source = self.spec.data_source_ref.as_ref().or(self.spec.data_source.as_ref())?;
+        (source.kind == "PersistentVolumeClaim").then_some(source.name.as_str())
     }
 
     /// Who is to provision it.

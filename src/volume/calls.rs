@@ -110,7 +110,8 @@ pub enum Standing {
     NotClosed,
     /// DeleteVolume of what nobody can use, and there is a VolumeHandle for it, so somebody does use it.
     Locked,
-    /// ControllerExpandVolume or ControllerModifyVolume, and the VolumeHandle is not this Volume's, or another instance makes its controller calls.
+    /// ControllerExpandVolume or ControllerModifyVolume, and the VolumeHandle is not this Volume's, or another instance makes
+    /// its controller calls.
     NotHolder,
     /// As `Locked`, and the VolumeHandle is this very Volume's: its status was lost, and a repeated CreateVolume was
     /// answered with what it has, as something that nobody can use. It is asked again.
@@ -148,6 +149,23 @@ pub fn standing(
             Some(lock) if Some(&lock.spec.volume.uid) == live.metadata.uid.as_ref() => Standing::Own,
             Some(_) => Standing::Locked,
         },
+    }
+}
+
+/// Whether a Volume that leaves its storage may be given up. A growth or a modification only when its lock is closed: before
+/// that somebody uses the volume, and whoever reclaims its PersistentVolume then may still say that the storage is to go.
+#[must_use]
+pub fn may_give_up(call: VolumeCall, volume: &Volume, lock: Option<&VolumeHandle>) -> bool {
+    let is_own = |lock: &VolumeHandle| Some(&lock.spec.volume.uid) == volume.metadata.uid.as_ref();
+    !changes_volume(call) || lock.is_none_or(|lock| lock.spec.closing || !is_own(lock))
+}
+
+/// Whether the call changes a volume that may be in use, so that the lock on it says who makes it.
+#[must_use]
+pub fn changes_volume(call: VolumeCall) -> bool {
+    match call {
+        VolumeCall::Expand | VolumeCall::Modify => true,
+        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected => false,
     }
 }
 

@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_volume_is_modified_where_the_controller_says_so() {
-        let of = |called, healthy, named: &[&str], node| {
+        let of = |called, healthy, named: &[&str], node: bool| {
             let mut status = PluginInstanceStatus { healthy, ..PluginInstanceStatus::default() };
             (status.controller, status.node) = (!node, node);
             status.capabilities.controller = named.iter().map(|&name| name.to_owned()).collect();

@@ -98,6 +98,8 @@ pub struct Options {
     pub expand: fake::backend::Expand,
     /// The driver has ControllerModifyVolume.
     pub modify: bool,
+    /// The driver copies volumes.
+    pub clones: bool,
 }
 
 impl Default for Options {
@@ -115,6 +117,7 @@ impl Default for Options {
             can: Vec::new(),
             expand: fake::backend::Expand::Never,
             modify: false,
+            clones: false,
         }
     }
 }
