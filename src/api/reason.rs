@@ -342,6 +342,9 @@ words! {
         Place { kinds: "Volume", condition: super::conditions::MODIFIED, status: false } => {
             /// Other mutable parameters are asked for, and the driver has no MODIFY_VOLUME.
             CannotModify,
+            /// Other mutable parameters are asked for, and the Plugin does not allow the namespace to choose any
+            /// (spec.allow.parameterise).
+            ModifyNotAllowed,
             /// ControllerModifyVolume failed and is tried again. The message has the driver's words. Parameters that the
             /// driver cannot follow (InvalidArgument) may be changed again.
             ModifyVolumeFailed,

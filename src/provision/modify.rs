@@ -101,12 +101,18 @@ pub fn modify(seen: &Claimed<'_>, class: Option<&VolumeAttributesClass>) -> Modi
     if volume.state() != VolumeState::Ready {
         return Modify::Wait(None);
     }
-    match target(claim, volume) {
-        Some(target) => follow(seen, target, class),
-        None if word(claim).is_none() || current(claim).is_some() => Modify::Nothing,
+    match (target(claim, volume), word(claim)) {
+        (Some(target), _) => follow(seen, target, class),
+        // It was done before the claim named none any more.
+        (None, Some((IN_PROGRESS, Some(of))))
+            if current(claim).is_none() && named(persistent) == Some(of) =>
+        {
+            Modify::Say(Said::Done(of.to_owned()))
+        }
+        (None, _) if word(claim).is_none() || current(claim).is_some() => Modify::Nothing,
         // The claim came without a class, and so did the volume.
-        None if !volume.spec.mutable_parameters.is_empty() => Modify::Ask(BTreeMap::new()),
-        None => Modify::Say(Said::Cancelled),
+        (None, _) if !volume.spec.mutable_parameters.is_empty() => Modify::Ask(BTreeMap::new()),
+        (None, _) => Modify::Say(Said::Cancelled),
     }
 }
 
@@ -129,10 +135,7 @@ fn follow(seen: &Claimed<'_>, target: &str, class: Option<&VolumeAttributesClass
         return Modify::Ask(wanted);
     }
     if modification::due(volume).is_none() {
-        let named =
-            persistent.spec.as_ref().and_then(|spec| name(spec.volume_attributes_class_name.as_ref()));
-        let is_named = named == Some(target);
-        return if is_named {
+        return if named(persistent) == Some(target) {
             Modify::Say(Said::Done(target.to_owned()))
         } else {
             Modify::Name(target.to_owned())
@@ -232,6 +235,11 @@ fn word(claim: &PersistentVolumeClaim) -> Option<(&str, Option<&str>)> {
 /// The class that the claim has.
 fn current(claim: &PersistentVolumeClaim) -> Option<&str> {
     name(claim.status.as_ref()?.current_volume_attributes_class_name.as_ref())
+}
+
+/// The class that the PersistentVolume has.
+fn named(persistent: &PersistentVolume) -> Option<&str> {
+    name(persistent.spec.as_ref()?.volume_attributes_class_name.as_ref())
 }
 
 /// An empty name is none.

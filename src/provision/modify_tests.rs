@@ -195,6 +195,17 @@ fn a_claim_that_had_no_class_may_name_none_again() {
     );
 }
 
+/// The claim says what it has got, so that nobody looks for its class in vain.
+#[test]
+fn a_claim_that_names_none_when_it_is_done_has_the_class() {
+    let late = claim(None, None, Some(("InProgress", "gold")));
+    let followed = volume(Some("gold"), Some("gold"));
+    assert_eq!(plan(&late, Some("gold"), &followed), Modify::Say(Said::Done("gold".into())));
+    assert_eq!(plan(&late, None, &followed), Modify::Ask(BTreeMap::new()), "the PersistentVolume has none");
+    let done = claim(None, Some("gold"), None);
+    assert_eq!(plan(&done, Some("gold"), &followed), Modify::Nothing);
+}
+
 fn types(claim: &PersistentVolumeClaim) -> Vec<String> {
     let conditions = claim.status.as_ref().unwrap().conditions.clone().unwrap_or_default();
     conditions.into_iter().map(|condition| condition.type_).collect()

@@ -179,6 +179,20 @@ fn a_volume_is_modified_until_it_is_as_asked_for_or_deleted() {
 }
 
 #[test]
+fn a_modification_is_given_up_when_its_lock_is_closed() {
+    let left = modified(true);
+    let mut own = lock("v", false);
+    for call in [VolumeCall::Expand, VolumeCall::Modify] {
+        assert!(!may_give_up(call, &left, Some(&own)), "somebody may use it");
+        assert!(may_give_up(call, &left, None));
+        assert!(may_give_up(call, &left, Some(&lock("another", false))));
+    }
+    assert!(may_give_up(VolumeCall::Create, &left, Some(&own)));
+    own.spec.closing = true;
+    assert!(may_give_up(VolumeCall::Modify, &left, Some(&own)));
+}
+
+#[test]
 fn only_who_makes_the_handles_calls_makes_it_larger_or_modifies_it() {
     for (call, volume) in [(VolumeCall::Expand, growing(false)), (VolumeCall::Modify, modified(false))] {
         only_the_holder(call, &volume);

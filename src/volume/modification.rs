@@ -91,11 +91,19 @@ pub fn ends(status: &mut VolumeStatus, asked: Parameters) {
     status.mutable_parameters = asked;
 }
 
-/// Writes into a status that a call failed, or could not be made. `outcome_unknown` is whether the driver may be at it, or may
+/// Writes into a status that a call failed, or was not sent after it had begun. `outcome_unknown` is whether the driver may be at it, or may
 /// have followed an earlier one.
 pub fn failed(status: &mut VolumeStatus, asked: &Parameters, error: CallFailure, outcome_unknown: bool) {
     status.modification =
         Some(Modification { parameters: asked.clone(), outcome_unknown, error: Some(error) });
+}
+
+/// Writes into a status that a call cannot be made now. That says nothing of one before it: what may be under way stays as it
+/// was asked for.
+pub fn kept_back(status: &mut VolumeStatus, asked: &Parameters, error: CallFailure) {
+    let begun = open(status).map(|begun| begun.parameters.clone());
+    let outcome_unknown = begun.is_some();
+    failed(status, begun.as_ref().unwrap_or(asked), error, outcome_unknown);
 }
 
 /// What becomes of the parameters that are asked for, of a volume that is Ready and whose VolumeHandle is open.
@@ -108,10 +116,15 @@ pub(super) fn wish(seen: &Seen<'_>) -> Wish {
     }
     match seen.plugin.modifies {
         None => Wish::Nothing,
+        // What may be under way ends first, and its agent has the order until then.
+        Some(_) if is_open(seen.volume) => Wish::Call,
         Some(false) => {
             Wish::Wait(VolumeWaiting::CannotModify { plugin: seen.volume.spec.plugin_name.clone() })
         }
-        Some(true) => Wish::Call,
+        Some(true) => match &seen.not_allowed {
+            Some(lack) => Wish::Wait(VolumeWaiting::ModifyNotAllowed(lack.clone())),
+            None => Wish::Call,
+        },
     }
 }
 

@@ -89,6 +89,8 @@ pub enum VolumeWaiting {
         /// Name of the Plugin.
         plugin: String,
     },
+    /// It is to be modified, and its namespace may not have that.
+    ModifyNotAllowed(NotAllowed),
     /// Claims still use the volume that is to be deleted.
     InUse {
         /// A claim, or an Attachment where none is known.
@@ -152,6 +154,7 @@ impl VolumeWaiting {
             Self::CannotExpand { .. } => Reason::CannotExpand,
             Self::ExpandsUnused { .. } => Reason::ExpandsUnused,
             Self::CannotModify { .. } => Reason::CannotModify,
+            Self::ModifyNotAllowed(_) => Reason::ModifyNotAllowed,
             Self::InUse { .. } => Reason::InUse,
         }
     }
@@ -219,6 +222,9 @@ impl VolumeWaiting {
                 "the driver of Plugin {plugin} has no MODIFY_VOLUME, so the volume stays as it is; set spec.mutableParameters \
                  back to status.mutableParameters"
             ),
+            Self::ModifyNotAllowed(lack) => {
+                lack.message_or("set it back to status.mutableParameters, or take it away")
+            }
             Self::InUse { by } => {
                 format!("deletion waits for {by}; delete the claims that use this volume")
             }

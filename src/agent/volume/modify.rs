@@ -52,7 +52,14 @@ pub(super) async fn call(
     }
 }
 
-/// Writes into the status that there is a failure. `known` is whether there may have been a call before this attempt.
+/// Writes into the status that the call cannot be made.
+pub(super) fn kept_back(status: &mut VolumeStatus, volume: &Volume, failure: &Failure) {
+    if let Some(asked) = modification::due(volume) {
+        modification::kept_back(status, asked, failure.shown());
+    }
+}
+
+/// Writes into the status that a call that had begun has failed. `known` is whether there may have been a call before this attempt.
 pub(super) fn failed(status: &mut VolumeStatus, volume: &Volume, failure: &Failure, known: bool) {
     let Some(asked) = modification::due(volume) else { return };
     let outcome_unknown = match failure.meaning {

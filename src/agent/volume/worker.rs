@@ -73,9 +73,8 @@ impl Pass<'_> {
         let prepared = match prepare(&self.due, volume).await {
             Ok(prepared) => prepared,
             Err(failure) => {
-                let known = modification::is_open(volume);
                 return self
-                    .failed(volume, &failure, |status| self.unmodified(status, volume, &failure, known))
+                    .failed(volume, &failure, |status| self.kept_back(status, volume, &failure))
                     .await;
             }
         };
@@ -194,10 +193,11 @@ impl Pass<'_> {
         Ok(written.filter(|written| calls::is_same(&volume, written)))
     }
 
-    /// Writes into the status why a volume could not be modified, if that was to be.
-    fn unmodified(&self, status: &mut VolumeStatus, volume: &Volume, failure: &Failure, known: bool) {
+    /// Writes into the status why a volume is not modified, if that was to be. What the cache says of an earlier call may
+    /// be old, so the status decides onto which this is written.
+    fn kept_back(&self, status: &mut VolumeStatus, volume: &Volume, failure: &Failure) {
         if self.call == VolumeCall::Modify {
-            modify::failed(status, volume, failure, known);
+            modify::kept_back(status, volume, failure);
         }
     }
 
@@ -242,7 +242,7 @@ impl Pass<'_> {
     ) -> Result<Next, NotDone> {
         if self.call == VolumeCall::Modify {
             return self
-                .failed(volume, failure, |status| self.unmodified(status, volume, failure, known))
+                .failed(volume, failure, |status| modify::failed(status, volume, failure, known))
                 .await;
         }
         let creates = self.call == VolumeCall::Create;

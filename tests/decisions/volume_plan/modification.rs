@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use moor::api::conditions::{CallFailure, Desired, Reason, set};
 use moor::api::volume::ExpansionFailure;
 use moor::volume::growth::Fails;
-use moor::volume::modification::{begins, due, ends, failed, fails, is_open};
+use moor::volume::modification::{begins, due, ends, failed, fails, is_open, kept_back};
 
 use super::*;
 
@@ -98,6 +98,31 @@ fn a_driver_without_the_call_is_named() {
     assert_eq!(by(None), VolumeStep::Idle, "it is not known yet");
     let VolumeStep::Wait(why) = by(Some(false)) else { panic!("it says nothing") };
     assert!(why.reason() == Reason::CannotModify && why.message().contains("MODIFY_VOLUME"), "{why:?}");
+}
+
+#[test]
+fn what_the_namespace_may_not_choose_is_not_asked_for() {
+    let mut row = changed(Create);
+    row.not_allowed = Some(lack(Right::Parameterise));
+    let VolumeStep::Wait(why) = row.plan() else { panic!("it says nothing") };
+    assert!(why.reason() == Reason::ModifyNotAllowed && why.message().contains("status.mutableParameters"));
+    row.volume.spec.mutable_parameters = tier("silver");
+    assert_eq!(row.plan(), VolumeStep::Idle, "it has that");
+}
+
+/// Its agent may be calling, so the order is not taken back, whoever says no since.
+#[test]
+fn what_may_be_under_way_goes_on() {
+    let open = |operation| {
+        let mut row = changed(operation);
+        begins(row.volume.status.as_mut().unwrap(), &tier("gold"));
+        row
+    };
+    for operation in [Modify, Create] {
+        let expected = if operation == Modify { VolumeStep::Idle } else { order(Modify) };
+        assert_eq!(Row { modifies: Some(false), ..open(operation) }.plan(), expected);
+        assert_eq!(Row { not_allowed: Some(lack(Right::Parameterise)), ..open(operation) }.plan(), expected);
+    }
 }
 
 #[test]
@@ -203,6 +228,15 @@ fn what_the_driver_has_is_not_known_from_the_call_to_its_answer() {
     assert_eq!(fails(&volume), Some(Fails::Always("ControllerModifyVolume: InvalidArgument: no".into())));
     begins(volume.status.as_mut().unwrap(), &tier("gold"));
     assert_eq!(fails(&volume), None, "nothing is said of this attempt yet");
+    // What keeps a call back says nothing of one before it.
+    let secret = || error("ControllerModifyVolume", "SecretNotFound");
+    kept_back(volume.status.as_mut().unwrap(), &tier("silver"), secret());
+    assert!(due(&volume) == Some(&tier("gold")) && is_open(&volume));
+    let mut untouched = changed(Modify).volume;
+    kept_back(untouched.status.as_mut().unwrap(), &tier("gold"), secret());
+    assert_eq!(untouched.status.as_ref().unwrap().mutable_parameters, tier("silver"));
+    let why = Fails::Certainly("ControllerModifyVolume: SecretNotFound: no".into());
+    assert_eq!((is_open(&untouched), fails(&untouched)), (false, Some(why)));
     ends(volume.status.as_mut().unwrap(), tier("gold"));
     assert_eq!((due(&volume), is_open(&volume)), (None, false));
 }
