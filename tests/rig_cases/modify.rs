@@ -300,6 +300,8 @@ pub const CASES: &[Case] = cases![
     a_claim_grows_while_its_class_is_refused_and_the_other_way_round,
     volumes::parameters_are_not_changed_while_the_volume_is_made,
     volumes::a_volume_is_modified_when_its_parameters_are_changed,
+    volumes::an_agent_says_nothing_is_under_way_that_nobody_asked_for,
+    volumes::a_namespace_that_may_not_parameterise_changes_nothing,
     volumes::nothing_is_attached_beside_a_call_that_modifies,
     crashes::the_leader_and_the_agent_may_die_at_every_step,
     crashes::an_agent_that_dies_in_the_call_repeats_it_before_another,

@@ -52,6 +52,12 @@ pub(super) async fn call(
     }
 }
 
+/// Whether a Volume still asks for what a failure is about, or a call of unknown outcome does. Else nothing is said of it, and
+/// the policies would not have it written.
+pub(super) fn is_asked(volume: &Volume, fresh: &Volume) -> bool {
+    modification::is_open(fresh) || modification::due(fresh) == modification::due(volume)
+}
+
 /// Writes into the status that the call cannot be made.
 pub(super) fn kept_back(status: &mut VolumeStatus, volume: &Volume, failure: &Failure) {
     if let Some(asked) = modification::due(volume) {

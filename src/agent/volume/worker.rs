@@ -287,7 +287,9 @@ impl Pass<'_> {
         // Also onto a Volume that was deleted meanwhile: whether there may be a volume is what the call has shown, and
         // nothing will show it again once a later call may have been one that repeats it.
         let still = |fresh: &Volume| {
-            fresh.spec.assignment == volume.spec.assignment && fresh.state() == volume.state()
+            fresh.spec.assignment == volume.spec.assignment
+                && fresh.state() == volume.state()
+                && (self.call != VolumeCall::Modify || modify::is_asked(volume, fresh))
         };
         let cache = &agent.caches.volumes;
         let also = |status: &mut VolumeStatus| {

@@ -83,6 +83,42 @@ pub async fn a_volume_is_modified_when_its_parameters_are_changed(cluster: Arc<C
     rig.assert_nothing_left().await;
 }
 
+/// A node in wrong hands writes what it likes as what is under way, and whoever makes the calls after it would go on with it.
+pub async fn an_agent_says_nothing_is_under_way_that_nobody_asked_for(cluster: Arc<Cluster>) {
+    let rig = start(&cluster).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    let caller = rig.volume_api().get("v").await.unwrap().spec.assignment.unwrap().controller.unwrap().agent;
+    let rogue = rig.rogue(&caller).await;
+    let lie = || json!({ "modification": { "parameters": { "tier": "dear" }, "outcomeUnknown": true } });
+    let refused = rogue.say_of_volume("v", lie()).await.unwrap_err().to_string();
+    assert!(refused.contains("status.modification"), "{refused}");
+    change(&rig, &json!({ "tier": "gold" })).await.unwrap();
+    until_says(&rig, "Modified").await;
+    let refused = rogue.say_of_volume("v", lie()).await.unwrap_err().to_string();
+    assert!(refused.contains("status.modification"), "{refused}");
+    assert_eq!(asked(&rig, "v"), [tier("gold")]);
+    rig.remove(&NO_CLAIM, &["v"]).await;
+    rig.assert_nothing_left().await;
+}
+
+/// What an administrator has left to himself the driver is not asked for.
+pub async fn a_namespace_that_may_not_parameterise_changes_nothing(cluster: Arc<Cluster>) {
+    let rig = start(&cluster).await;
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    rig.patch_plugin(json!({ "allow": { "parameterise": { "namespaces": [] } } })).await;
+    change(&rig, &json!({ "tier": "gold" })).await.unwrap();
+    let words = until_says(&rig, "ModifyNotAllowed").await;
+    assert!(words.contains("spec.mutableParameters") && words.contains("spec.allow.parameterise"), "{words}");
+    assert!(asked(&rig, "v").is_empty());
+    rig.patch_plugin(json!({ "allow": { "parameterise": { "namespaces": ["*"] } } })).await;
+    until_says(&rig, "Modified").await;
+    assert_eq!(asked(&rig, "v"), [tier("gold")]);
+    rig.remove(&NO_CLAIM, &["v"]).await;
+    rig.assert_nothing_left().await;
+}
+
 /// CSI wants one call for a volume at a time, and the driver here complains of two.
 pub async fn nothing_is_attached_beside_a_call_that_modifies(cluster: Arc<Cluster>) {
     let rig = start(&cluster).await;
