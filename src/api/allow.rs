@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Stands for every namespace.
 pub const EVERY: &str = "*";
 
-/// Which namespaces may do what with the driver. Asked when a Volume or a claim is taken up for the first time, and
-/// before storage is deleted: what has been granted stays as it is when less is allowed later.
+/// Which namespaces may do what with the driver. Asked when a Volume or a claim is taken up for the first time, before
+/// a volume is modified, and before storage is deleted: what has been granted stays as it is when less is allowed later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Allow {
@@ -20,9 +20,9 @@ pub struct Allow {
     /// everything the driver reaches. Unset: none.
     #[serde(default)]
     pub register: Namespaces,
-    /// Who may speak to the driver in its own words: spec.parameters, spec.volumeContext, spec.secrets and
-    /// spec.mountOptions of Volumes, spec.mountOptions of claims. A StorageClass leaves these to administrators. Unset:
-    /// every namespace.
+    /// Who may speak to the driver in its own words: spec.parameters, spec.mutableParameters, spec.volumeContext,
+    /// spec.secrets and spec.mountOptions of Volumes, spec.mountOptions of claims. A StorageClass and a
+    /// VolumeAttributesClass leave these to administrators. Unset: every namespace.
     #[serde(default = "Namespaces::every")]
     pub parameterise: Namespaces,
     /// Who may have storage deleted that it has only registered: deletionPolicy Delete beside spec.volumeHandle.

@@ -186,6 +186,10 @@ pub struct SecretRefs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::secret_name")]
     pub controller_expand: Option<String>,
+    /// Secret for ControllerModifyVolume. Absent: that of `controller`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::schema::secret_name")]
+    pub controller_modify: Option<String>,
     /// Secret for NodeStageVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::secret_name")]

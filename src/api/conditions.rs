@@ -30,6 +30,8 @@ pub const EXPANDED: &str = "Expanded";
 
 /// The condition of a Volume that says whether Pods can use it by the PersistentVolumeClaim that it names.
 pub const EXPORTED: &str = "Exported";
+/// The condition of a Volume that says whether its driver has taken the mutable parameters that are asked for.
+pub const MODIFIED: &str = "Modified";
 
 /// The condition of a Plugin that says which of its instances do not count as they say, and which hold up others.
 pub const IN_ORDER: &str = "InstancesInOrder";

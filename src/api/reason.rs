@@ -3,7 +3,7 @@
 //! docs/reference.md is made from these sentences.
 
 use super::conditions::{
-    DRIFTED, EXPANDED, EXPORTED, IN_ORDER, PERSISTENT_VOLUME, PODS, READY, SILENT, UNDONE,
+    DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY, SILENT, UNDONE,
 };
 use super::words::words;
 
@@ -314,6 +314,20 @@ words! {
             /// The PersistentVolumeClaim and its PersistentVolume are to go. The message names the Pods that they wait for: end
             /// those.
             ExportEnds,
+        }
+        Place { kinds: "Volume", condition: MODIFIED, status: true } => {
+            /// The driver has taken the mutable parameters that are asked for.
+            Modified,
+        }
+        Place { kinds: "Volume", condition: MODIFIED, status: false } => {
+            /// Other mutable parameters are asked for, and the driver has no MODIFY_VOLUME.
+            CannotModify,
+            /// Other mutable parameters are asked for, and the Plugin does not allow the namespace to choose any
+            /// (spec.allow.parameterise).
+            ModifyNotAllowed,
+            /// ControllerModifyVolume failed and is tried again. The message has the driver's words. Parameters that the
+            /// driver cannot follow (InvalidArgument) may be changed again.
+            ModifyVolumeFailed,
         }
         Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
             /// Every PluginInstance counts for what it says.

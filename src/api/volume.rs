@@ -39,7 +39,7 @@ use super::provision::Provision;
     printcolumn = r#"{"name":"Exported As","type":"string","jsonPath":".status.export.persistentVolumeClaim","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
     validation = Rule::new("oldSelf.hasValue() ? (has(self.spec.volumeHandle) || has(self.spec.capacity)) : (has(self.spec.volumeHandle) != has(self.spec.capacity))").optional_old_self(true).message("set exactly one of spec.capacity (to create a volume) and spec.volumeHandle (to register one that exists)").field_path(".spec"),
-    validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.mutableParameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit) && !has(self.spec.createName) && !has(self.spec.persistentVolume))").message("spec.parameters, spec.mutableParameters, spec.topology, spec.capacityLimit, spec.createName and spec.persistentVolume are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
+    validation = Rule::new("!has(self.spec.volumeHandle) || (!has(self.spec.parameters) && !has(self.spec.topology) && !has(self.spec.capacityLimit) && !has(self.spec.createName) && !has(self.spec.persistentVolume))").message("spec.parameters, spec.topology, spec.capacityLimit, spec.createName and spec.persistentVolume are for creating a volume: remove them or remove spec.volumeHandle").field_path(".spec"),
     validation = Rule::new("!has(self.spec.volumeContext) || has(self.spec.volumeHandle)").message("spec.volumeContext is for registering an existing volume; a created one gets it from its driver").field_path(".spec.volumeContext"),
     validation = Rule::new("!has(self.spec.capacityLimit) || !has(self.spec.capacity) || quantity(string(self.spec.capacity)).compareTo(quantity(string(self.spec.capacityLimit))) <= 0").message("spec.capacityLimit must not be below spec.capacity").field_path(".spec.capacityLimit"),
     validation = Rule::new("!has(self.spec.mountOptions) || self.spec.capabilities.exists(c, c.attachmentMode == 'FileSystem')").message("spec.mountOptions needs a capability with attachmentMode FileSystem: add one or remove mountOptions").field_path(".spec.mountOptions"),
@@ -52,7 +52,7 @@ use super::provision::Provision;
     validation = Rule::new("!has(self.spec.capacity) || (has(oldSelf.spec.capacity) && string(self.spec.capacity) == string(oldSelf.spec.capacity)) || (has(self.status) && has(self.status.state) && self.status.state == 'Ready')").message("spec.capacity cannot be changed before the Volume is Ready: until then CreateVolume is repeated with identical arguments").field_path(".spec.capacity"),
     validation = Rule::new("!has(self.spec.capacity) || (has(oldSelf.spec.capacity) && string(self.spec.capacity) == string(oldSelf.spec.capacity)) || !has(self.status) || !has(self.status.capacityBytes) || quantity(string(self.spec.capacity)).asApproximateFloat() >= double(self.status.capacityBytes)").message("spec.capacity cannot be below status.capacityBytes, the size that the volume has: a volume only grows").field_path(".spec.capacity"),
     validation = Rule::new("has(self.spec.parameters) == has(oldSelf.spec.parameters) && (!has(self.spec.parameters) || self.spec.parameters == oldSelf.spec.parameters)").message("spec.parameters is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.parameters"),
-    validation = Rule::new("has(self.spec.mutableParameters) == has(oldSelf.spec.mutableParameters) && (!has(self.spec.mutableParameters) || self.spec.mutableParameters == oldSelf.spec.mutableParameters)").message("spec.mutableParameters is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.mutableParameters"),
+    validation = Rule::new("(has(self.spec.mutableParameters) == has(oldSelf.spec.mutableParameters) && (!has(self.spec.mutableParameters) || self.spec.mutableParameters == oldSelf.spec.mutableParameters)) || (has(self.status) && has(self.status.state) && self.status.state == 'Ready')").message("spec.mutableParameters cannot be changed before the Volume is Ready: until then CreateVolume is repeated with identical arguments").field_path(".spec.mutableParameters"),
     validation = Rule::new("has(self.spec.createName) == has(oldSelf.spec.createName) && (!has(self.spec.createName) || self.spec.createName == oldSelf.spec.createName)").message("spec.createName is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.createName"),
     validation = Rule::new("has(self.spec.persistentVolume) == has(oldSelf.spec.persistentVolume) && (!has(self.spec.persistentVolume) || self.spec.persistentVolume == oldSelf.spec.persistentVolume)").message("spec.persistentVolume is immutable: it says what was asked for").field_path(".spec.persistentVolume"),
     validation = Rule::new("has(self.spec.volumeContext) == has(oldSelf.spec.volumeContext) && (!has(self.spec.volumeContext) || self.spec.volumeContext == oldSelf.spec.volumeContext)").message("spec.volumeContext is immutable").field_path(".spec.volumeContext"),
@@ -60,7 +60,7 @@ use super::provision::Provision;
     validation = Rule::new("self.spec.capabilities == oldSelf.spec.capabilities").message("spec.capabilities is immutable: create another Volume").field_path(".spec.capabilities"),
     validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: staging is repeated with identical arguments").field_path(".spec.mountOptions"),
     validation = Rule::new("(has(self.spec.readOnly) && self.spec.readOnly) == (has(oldSelf.spec.readOnly) && oldSelf.spec.readOnly)").message("spec.readOnly is immutable: create another Volume").field_path(".spec.readOnly"),
-    validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secrets) || !(has(self.spec.secrets.controller) || has(self.spec.secrets.controllerPublish) || has(self.spec.secrets.controllerExpand) || has(self.spec.secrets.nodeStage) || has(self.spec.secrets.nodePublish)) || (has(oldSelf.spec.secrets) && (has(oldSelf.spec.secrets.controller) || has(oldSelf.spec.secrets.controllerPublish) || has(oldSelf.spec.secrets.controllerExpand) || has(oldSelf.spec.secrets.nodeStage) || has(oldSelf.spec.secrets.nodePublish)))").message("spec.secrets cannot be added to a Volume that has been granted without: create another Volume with them").field_path(".spec.secrets"),
+    validation = Rule::new("!has(oldSelf.spec.assignment) || !has(self.spec.secrets) || !(has(self.spec.secrets.controller) || has(self.spec.secrets.controllerPublish) || has(self.spec.secrets.controllerExpand) || has(self.spec.secrets.controllerModify) || has(self.spec.secrets.nodeStage) || has(self.spec.secrets.nodePublish)) || (has(oldSelf.spec.secrets) && (has(oldSelf.spec.secrets.controller) || has(oldSelf.spec.secrets.controllerPublish) || has(oldSelf.spec.secrets.controllerExpand) || has(oldSelf.spec.secrets.controllerModify) || has(oldSelf.spec.secrets.nodeStage) || has(oldSelf.spec.secrets.nodePublish)))").message("spec.secrets cannot be added to a Volume that has been granted without: create another Volume with them").field_path(".spec.secrets"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || has(self.spec.assignment)").message("spec.assignment is the controller's and cannot be taken away: keep it when replacing the object, or use kubectl apply").field_path(".spec.assignment")
 )]
@@ -86,7 +86,9 @@ pub struct VolumeSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
     pub parameters: BTreeMap<String, String>,
-    /// Create: the parameters that may be changed later (CSI mutable_parameters), from a VolumeAttributesClass.
+    /// The parameters that may be changed later (CSI mutable_parameters), as a VolumeAttributesClass has them. Changed once the
+    /// Volume is Ready, the driver is asked for what they say then. What is taken out of them stays as it is in the storage. At
+    /// most 4 KiB in all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
     pub mutable_parameters: BTreeMap<String, String>,
@@ -196,6 +198,8 @@ pub enum VolumeOperation {
     Adopt,
     /// ControllerExpandVolume, until the volume has the size that is asked for.
     Expand,
+    /// ControllerModifyVolume, until the driver has taken the mutable parameters that are asked for.
+    Modify,
     /// DeleteVolume.
     Delete,
 }
@@ -242,6 +246,17 @@ pub struct VolumeStatus {
     /// How it was last made larger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expansion: Option<Expansion>,
+    /// The size that could not be had last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expansion_failure: Option<ExpansionFailure>,
+    /// The mutable parameters that the driver has taken last. Empty where it was asked for none, and while it is not known what
+    /// it has: when it is being asked for others, or has refused others, which it may have followed in part.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub mutable_parameters: BTreeMap<String, String>,
+    /// The mutable parameters that the driver is asked for, or has refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modification: Option<Modification>,
     /// Context from its creation, opaque, handed to the driver unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "super::schema::string_map")]
@@ -277,6 +292,7 @@ pub struct VolumeStatus {
     pub observed_generation: Option<i64>,
     /// Ready: claims are granted. Expanded: the volume has the size that spec.capacity asks for; absent if it never grew.
     /// Exported: Pods can use it by spec.persistentVolumeClaim; absent without that.
+    /// Modified: the driver has taken spec.mutableParameters; absent if they never changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -291,6 +307,32 @@ pub struct Expansion {
     /// NodeExpandVolume has to follow where the volume is used. It is kubelet's to call for a Pod.
     #[serde(default)]
     pub node_expansion_required: bool,
+}
+
+/// A size that a volume could not be given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpansionFailure {
+    /// The size in bytes that was asked for.
+    pub capacity_bytes: i64,
+    /// What went wrong.
+    pub error: CallFailure,
+}
+
+/// The mutable parameters with which ControllerModifyVolume is or was called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Modification {
+    /// They, as the driver gets them.
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub parameters: BTreeMap<String, String>,
+    /// The call may be running, or have had its effect. It is repeated as it is until that is known, also when
+    /// spec.mutableParameters says something else by now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outcome_unknown: bool,
+    /// What went wrong with it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<CallFailure>,
 }
 
 /// A volume that CreateVolume made and nobody can use.

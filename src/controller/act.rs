@@ -72,6 +72,7 @@ async fn write(
         LeaderStep::AllowDeletion(may_delete) => volumes::allow_deletion(ctx, volume?, *may_delete).await,
         LeaderStep::ReportReady => volumes::report_ready(ctx, volume?, handle).await,
         LeaderStep::ReportExpanded(by_nodes) => volumes::report_expanded(ctx, volume?, *by_nodes).await,
+        LeaderStep::ReportModified => volumes::report_modified(ctx, volume?).await,
         LeaderStep::RestoreStatus { state_too } => {
             volumes::restore_status(ctx, volume?, handle?, *state_too).await
         }

@@ -17,7 +17,7 @@ use crate::api::lock::{self, DriverVolume};
 use crate::api::volume::DeletionPolicy;
 use crate::api::{Volume, names};
 use crate::k8s::{ApiError, Named, Next};
-use crate::provision::deletion_secret;
+use crate::provision::{deletion_secret, modify_secret};
 use crate::volume::import::{Place, volume_of};
 use crate::volume::persistent_volume::CsiSource;
 
@@ -38,12 +38,14 @@ pub(crate) fn volume_for(known: &Known, persistent: &PersistentVolume) -> Option
     let csi = persistent.spec.as_ref()?.csi.as_ref()?;
     let plugin = served::plugin_of(known, &csi.driver)?;
     let of = DriverVolume { driver: plugin.driver_name(), handle: &csi.volume_handle };
-    let secret = deletion_secret(persistent.metadata.annotations.as_ref());
+    let annotations = persistent.metadata.annotations.as_ref();
+    let (deletion, modify) = (deletion_secret(annotations), modify_secret(annotations));
     let place = Place {
         namespace: &known.namespace,
         plugin: plugin.metadata.name.as_deref().unwrap_or_default(),
         handle_name: &lock::handle_name(of),
-        deletion_secret: secret.as_deref(),
+        deletion_secret: deletion.as_deref(),
+        modify_secret: modify.as_deref(),
     };
     volume_of(persistent, place)
 }

@@ -18,6 +18,8 @@ pub(crate) enum Key {
     Provision(ProvisionedFor),
     /// A PersistentVolumeClaim that asks for more than it has.
     Resize(ProvisionedFor),
+    /// A PersistentVolumeClaim that names another VolumeAttributesClass than it has.
+    Modify(ProvisionedFor),
     /// A PersistentVolumeClaim that is kept because its volume is copied.
     Copied(ProvisionedFor),
     /// A PersistentVolume that ends; its name.
@@ -41,7 +43,9 @@ impl Key {
         match self {
             Self::Volume(_) => "Volume",
             Self::Plugin(_) => "Plugin",
-            Self::Provision(_) | Self::Resize(_) | Self::Copied(_) => "PersistentVolumeClaim",
+            Self::Provision(_) | Self::Resize(_) | Self::Modify(_) | Self::Copied(_) => {
+                "PersistentVolumeClaim"
+            }
             Self::PersistentVolume(_) => "PersistentVolume",
             Self::Import(_) => "imported Volume",
             Self::Export(_) => "exported Volume",

@@ -39,8 +39,8 @@ pub(crate) struct Known {
     /// The Namespaces, for their labels.
     pub(crate) namespaces: Arc<Cache<Namespace>>,
     pub(crate) csi_drivers: Arc<Cache<CSIDriver>>,
-    /// PersistentVolumeClaims that wait for a provisioner, whosever that is, ask for more than they
-    /// have, or are being copied. No others.
+    /// PersistentVolumeClaims that wait for a provisioner, whosever that is, ask for more than they have, name another
+    /// VolumeAttributesClass, or are being copied. No others.
     pub(crate) pvcs: Arc<Cache<WatchedClaim>>,
     /// PersistentVolumes with a CSI driver that nobody claims any more or somebody deletes, and those of which nothing would
     /// be kept then though their storage is to go. No others.
@@ -78,10 +78,9 @@ impl Known {
             nodes: Arc::new(Cache::new(&["nodes"])),
             namespaces: Arc::new(Cache::new(&["namespaces"])),
             csi_drivers: Arc::new(Cache::new(&["csidrivers"])),
-            pvcs: Arc::new(
-                Cache::new(&["persistentvolumeclaims"])
-                    .that_keeps(|claim| claim.awaits() || claim.grows() || claim.is_copied()),
-            ),
+            pvcs: Arc::new(Cache::new(&["persistentvolumeclaims"]).that_keeps(|claim| {
+                claim.awaits() || claim.grows() || claim.modifies() || claim.is_copied()
+            })),
             pvs: Arc::new(Cache::new(&["persistentvolumes"]).that_keeps(WatchedPersistentVolume::concerns)),
             classes: Arc::new(Cache::new(&["storageclasses"]).without_annotations()),
             lease_cache: Arc::new(caches::lease_cache()),

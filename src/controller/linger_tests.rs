@@ -14,6 +14,7 @@ fn volume(name: &str) -> VolumeKey {
         Key::Plugin(_)
         | Key::Provision(_)
         | Key::Resize(_)
+        | Key::Modify(_)
         | Key::Copied(_)
         | Key::PersistentVolume(_)
         | Key::Export(_)

@@ -11,6 +11,7 @@ mod agent_leases;
 mod allow;
 mod args;
 mod attachments;
+mod bound;
 mod caches;
 mod capabilities;
 mod caution;
@@ -35,6 +36,7 @@ mod looks;
 mod losses;
 mod machines;
 mod missing;
+mod modify;
 mod nodes;
 #[cfg(test)]
 mod objects_tests;

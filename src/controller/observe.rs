@@ -30,7 +30,7 @@ use crate::heartbeat::Leftovers;
 use crate::k8s::Named;
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
-use crate::volume::{Grows, InstanceSeen, PluginSeen, driver_of_calls, handle_of};
+use crate::volume::{Grows, InstanceSeen, PluginSeen, driver_of_calls, handle_of, modifies};
 
 /// One Volume with all that hangs on it.
 pub(crate) struct Observed {
@@ -122,6 +122,7 @@ impl Observed {
     /// What the plan looks at.
     pub(crate) fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
         let statuses = || self.instances.iter().filter_map(|i| i.status.as_ref());
+        let called = self.volume.as_ref().is_some_and(|v| v.caller().is_some());
         Scene {
             name: &self.key.name,
             volume: self.volume.as_deref(),
@@ -137,7 +138,8 @@ impl Observed {
                         && s.capabilities.controller_has("CREATE_DELETE_VOLUME")
                 }),
                 attaches: self.attaches(),
-                grows: Grows::of(statuses(), self.volume.as_ref().is_some_and(|v| v.caller().is_some())),
+                grows: Grows::of(statuses(), called),
+                modifies: modifies(statuses(), called),
             },
             driver: &self.driver,
             driver_of_calls: self.driver_of_calls.as_deref(),

@@ -15,7 +15,7 @@ use crate::api::{ClaimUid, VolumeState};
 use crate::claim::Verdict;
 use crate::k8s::{ApiError, Next};
 use crate::leader::{LeaderStep, Look, Looked, plan};
-use crate::volume::{InstanceSeen, growth};
+use crate::volume::{InstanceSeen, growth, modification};
 
 /// More steps than one Volume can need at a time; the pass goes on behind the keys that wait.
 const STEPS: usize = 64;
@@ -143,6 +143,7 @@ fn waits_for_instances(seen: &Observed, verdicts: &[(ClaimUid, Verdict)]) -> Opt
         && !drifts
         && !leaves
         && growth::wanted(volume).is_none()
+        && modification::due(volume).is_none()
         && seen.forgotten.is_empty()
         && !verdicts.iter().any(waits);
     (!settled).then(|| volume.spec.plugin_name.clone())

@@ -10,9 +10,9 @@ use crate::api::{Plugin, PluginInstance, Volume};
 use crate::k8s::Named;
 use crate::provision::{WatchedClaim, WatchedPersistentVolume};
 
-/// A claim begins to wait for its provisioner or to ask for more, changes, is bound or goes.
+/// A claim begins to wait for its provisioner, to ask for more or for another class, changes, is bound or goes.
 pub(crate) fn claim_changed(known: &Known, claim: &WatchedClaim) {
-    let named = claim.named();
+    let (named, grows, modifies) = (claim.named(), claim.grows(), claim.modifies());
     if claim.is_copied() {
         known.queue.add(Key::Copied(named.clone()));
     }
@@ -26,7 +26,14 @@ pub(crate) fn claim_changed(known: &Known, claim: &WatchedClaim) {
             known.queue.add(Key::Copied(source.named()));
         }
     }
-    known.queue.add(if claim.grows() { Key::Resize(named) } else { Key::Provision(named) });
+    if modifies {
+        known.queue.add(Key::Modify(named.clone()));
+    }
+    if grows {
+        known.queue.add(Key::Resize(named));
+    } else if !modifies {
+        known.queue.add(Key::Provision(named));
+    }
 }
 
 /// Nobody claims a PersistentVolume any more, or somebody deletes it, or it is gone.
@@ -75,7 +82,7 @@ pub(crate) fn plugin_changed(known: &Known, plugin: &Plugin) {
 /// A name begins to be served, or ends, or is served otherwise.
 pub(crate) fn name_changed(known: &Known, name: &str) {
     exports::name_changed(known);
-    add_claims(known, |claim| claim.provisioner() == Some(name) || claim.grows());
+    add_claims(known, |claim| claim.provisioner() == Some(name) || claim.grows() || claim.modifies());
     for volume in known.pvs.all().iter().filter(|volume| volume.driver() == name) {
         persistent_volume_changed(known, volume);
     }

@@ -8,15 +8,13 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 
+use super::bound::{Bound, Looked, bound};
 use super::context::Context;
 use super::key::Key;
-use super::reclaim::{Found, Whose, found, source};
-use super::{imports, served};
 use crate::api::conditions::whole_second;
 use crate::api::provision::ProvisionedFor;
 use crate::api::{Volume, quantity};
 use crate::k8s::events::EventReason;
-use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Next};
 use crate::provision::{Resize, Said, claim_status, resize};
 
@@ -49,41 +47,24 @@ pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
 /// One step; None: something has changed, and it is looked at again.
 async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, ApiError> {
     let key = Key::Resize(claim.clone());
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &claim.namespace);
-    let live = get_live(&claims, &claim.name).await?;
-    let live = live.filter(|live| live.metadata.uid.as_deref() == Some(&claim.uid));
-    let name = live.as_ref().and_then(|live| live.spec.as_ref()?.volume_name.clone());
-    let (Some(live), Some(name)) = (live, name.filter(|name| !name.is_empty())) else {
-        ctx.provisioning.forget(&key);
-        return Ok(Some(Next::Done));
-    };
-    let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
-    let Some(persistent) = get_live(&volumes, &name).await? else { return Ok(Some(Next::Done)) };
-    let Some(source) = source(&persistent).filter(|s| served::plugin_of(ctx, &s.driver).is_some()) else {
-        // Somebody else's.
-        return Ok(Some(Next::Done));
-    };
-    let volume = match found(ctx, &name, &source).await? {
-        Found::There(volume, Whose::Kept(_)) => volume,
-        Found::There(volume, Whose::Users) => {
+    let Bound { live, persistent, volume } = match bound(ctx, claim, &key).await? {
+        Looked::Bound(bound) => *bound,
+        Looked::OfUsers(live, volume) => {
             let words = format!(
-                "Volume {}/{} has the storage, and its own spec.capacity says how large that is; raise it there",
-                volume.metadata.namespace.as_deref().unwrap_or_default(),
-                volume.metadata.name.as_deref().unwrap_or_default()
+                "Volume {volume} has the storage, and its own spec.capacity says how large that is; raise it there"
             );
             tell(ctx, &key, &live, EventReason::VolumeResizeFailed, &words).await;
             return Ok(Some(Next::After(RECHECK)));
         }
-        Found::There(_, Whose::BeingMade) => return Ok(Some(Next::After(RECHECK))),
-        // One that no Pod has asked for yet is nobody's so far.
-        Found::Gone if imports::take_up(ctx, &persistent).await? => return Ok(None),
-        Found::Gone => return Ok(Some(Next::Done)),
-        Found::Removed => return Ok(Some(Next::After(RECHECK))),
+        Looked::Later => return Ok(Some(Next::After(RECHECK))),
+        Looked::Changed => return Ok(None),
+        Looked::Nothing => {
+            ctx.provisioning.forget(&key);
+            return Ok(Some(Next::Done));
+        }
     };
-    // Before it is looked at, so that no change is missed.
-    let uid = volume.metadata.uid.clone().unwrap_or_default();
-    ctx.provisioning.wait(&uid, key.clone());
-    let volume = ctx.volumes.by_uid(&uid).unwrap_or(volume);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &claim.namespace);
+    let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
     match resize(&live, &persistent, &volume) {
         Resize::Nothing => {
             ctx.provisioning.forget(&key);
@@ -100,7 +81,7 @@ async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Api
             let capacity = after.spec.get_or_insert_default().capacity.get_or_insert_default();
             capacity.insert("storage".to_owned(), Quantity(quantity::human(size)));
             ctx.writer.merge(&volumes, &persistent, &after).await?;
-            tracing::info!(persistent_volume = name, size, "larger");
+            tracing::info!(persistent_volume = persistent.metadata.name, size, "larger");
             Ok(None)
         }
         Resize::Wait(words) => {

@@ -17,7 +17,7 @@ use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
-    agent_leases, copies, events, exports, forgotten, imports, losses, missing, nodes, pass, plugins,
+    agent_leases, copies, events, exports, forgotten, imports, losses, missing, modify, nodes, pass, plugins,
     provision, reclaim, resize,
 };
 use crate::admin::{self, Admin, AdminError};
@@ -198,6 +198,7 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
         Key::Provision(claim) => provision::run(&ctx, claim).await,
         Key::Copied(claim) => copies::run(&ctx, claim).await,
         Key::Resize(claim) => resize::run(&ctx, claim).await,
+        Key::Modify(claim) => modify::run(&ctx, claim).await,
         Key::PersistentVolume(name) => reclaim::run(&ctx, name).await,
         Key::Import(name) => imports::run(&ctx, name).await,
         Key::Export(volume) => exports::run(&ctx, volume).await,

@@ -12,7 +12,7 @@ use crate::api::volume::{Expansion, VolumeAssignment};
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
-use crate::volume::{VolumeWaiting, growth, handle_of};
+use crate::volume::{VolumeWaiting, growth, handle_of, modification};
 
 /// Writes finalizer and assignment in one patch.
 pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment) -> Result<bool, ApiError> {
@@ -73,11 +73,28 @@ pub(crate) async fn report_expanded(
         if let Some(capacity_bytes) = by_nodes {
             status.expansion = Some(Expansion { capacity_bytes, node_expansion_required: true });
         }
-        if status.last_error.as_ref().is_some_and(|error| error.rpc == growth::CALL) {
-            (status.last_error, status.attempts, status.next_retry) = (None, None, None);
-        }
+        status.expansion_failure = None;
+        forget_failure(status, growth::CALL);
     };
     record(ctx, volume, &Desired::new(Reason::Expanded, message), change).await
+}
+
+/// Writes that the driver has the mutable parameters that are asked for, or is asked for none any more.
+pub(crate) async fn report_modified(ctx: &Context, volume: &Volume) -> Result<bool, ApiError> {
+    let change = |status: &mut VolumeStatus| {
+        status.modification = None;
+        forget_failure(status, modification::CALL);
+    };
+    let modified =
+        Desired::new(Reason::Modified, "no other mutable parameters are asked for than the driver has");
+    record(ctx, volume, &modified, change).await
+}
+
+/// The last failure of this call is not waited for any more.
+fn forget_failure(status: &mut VolumeStatus, call: &str) {
+    if status.last_error.as_ref().is_some_and(|error| error.rpc == call) {
+        (status.last_error, status.attempts, status.next_retry) = (None, None, None);
+    }
 }
 
 /// Writes into the status what the VolumeHandle says, and with `state_too` that the storage was made: the agent goes by it.

@@ -1,4 +1,4 @@
-//! The Controller service: creating, growing and deleting volumes, attaching them to nodes, and questions about them.
+//! The Controller service: creating, growing, changing and deleting volumes, attaching them to nodes, and questions about them.
 
 use std::collections::BTreeSet;
 
@@ -28,6 +28,7 @@ impl Plugin {
         sizes::name("name", &request.name)
             .and_then(|()| sizes::capabilities(&request.volume_capabilities))
             .and_then(|()| sizes::map("parameters", &request.parameters))
+            .and_then(|()| sizes::map("mutable_parameters", &request.mutable_parameters))
             .and_then(|()| sizes::map("secrets", &request.secrets))
             .map_err(|error| CallError::argument(Rpc::CreateVolume, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capabilities);
@@ -90,6 +91,19 @@ impl Plugin {
             .map_err(|error| CallError::argument(Rpc::ControllerExpandVolume, &error))?;
         let scrub = Scrub::of(&request.secrets, &request.volume_capability);
         self.call(&request.volume_id, &scrub, &request).await
+    }
+
+    /// ControllerModifyVolume (needs MODIFY_VOLUME). A volume that is as asked for is success.
+    pub async fn controller_modify_volume(
+        &self,
+        request: wire::ControllerModifyVolumeRequest,
+    ) -> Result<(), CallError> {
+        sizes::id("volume_id", &request.volume_id)
+            .and_then(|()| sizes::map("mutable_parameters", &request.mutable_parameters))
+            .and_then(|()| sizes::map("secrets", &request.secrets))
+            .map_err(|error| CallError::argument(Rpc::ControllerModifyVolume, &error))?;
+        let scrub = Scrub::of_flags(&request.secrets, []);
+        self.call(&request.volume_id, &scrub, &request).await.map(drop)
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Deadlines {
     pub question: Duration,
     /// One page of ListVolumes. 1 min.
     pub list: Duration,
-    /// CreateVolume, DeleteVolume and ControllerExpandVolume. 5 min.
+    /// CreateVolume, DeleteVolume, ControllerExpandVolume and ControllerModifyVolume. 5 min.
     pub volume: Duration,
     /// ControllerPublishVolume and ControllerUnpublishVolume. 2 min.
     pub controller_publish: Duration,
@@ -88,7 +88,10 @@ impl Deadlines {
             Rpc::NodeGetInfo => self.node_info,
             Rpc::ValidateVolumeCapabilities | Rpc::NodeGetVolumeStats => self.question,
             Rpc::ListVolumes => self.list,
-            Rpc::CreateVolume | Rpc::DeleteVolume | Rpc::ControllerExpandVolume => self.volume,
+            Rpc::CreateVolume
+            | Rpc::DeleteVolume
+            | Rpc::ControllerExpandVolume
+            | Rpc::ControllerModifyVolume => self.volume,
             Rpc::ControllerPublishVolume | Rpc::ControllerUnpublishVolume => self.controller_publish,
             Rpc::NodeStageVolume | Rpc::NodeUnstageVolume | Rpc::NodeExpandVolume => self.stage,
             Rpc::NodePublishVolume | Rpc::NodeUnpublishVolume => self.publish,

@@ -9,7 +9,7 @@
 //! | CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, ABORTED | `StillRunning` |
 //! | RESOURCE_EXHAUSTED | `StillRunning`, but `Final` for CreateVolume |
 //! | INVALID_ARGUMENT | `Infeasible` |
-//! | ALREADY_EXISTS | `Infeasible` for calls that make something, else `Final` |
+//! | ALREADY_EXISTS | `Infeasible` for calls that make something, else `Final`, as for ControllerModifyVolume |
 //! | OUT_OF_RANGE | `Infeasible` for CreateVolume and ControllerExpandVolume, else `Final` |
 //! | NOT_FOUND | `AlreadyGone` for inverse calls, `Infeasible` for ControllerExpandVolume, else `Final` |
 //! | FAILED_PRECONDITION | `Blocked` where the spec says that something else holds the volume, else `Final` |
@@ -78,7 +78,7 @@ pub fn meaning(rpc: Rpc, code: Code) -> Meaning {
         Code::ResourceExhausted => Meaning::StillRunning,
         Code::InvalidArgument => Meaning::Infeasible,
         // The name or target is taken with other arguments; the spec asks the caller to fix them.
-        Code::AlreadyExists if rpc.is_change() => Meaning::Infeasible,
+        Code::AlreadyExists if rpc.is_change() && rpc != Rpc::ControllerModifyVolume => Meaning::Infeasible,
         // The size is impossible; the spec asks the caller to fix it.
         Code::OutOfRange if matches!(rpc, Rpc::CreateVolume | Rpc::ControllerExpandVolume) => {
             Meaning::Infeasible
@@ -88,7 +88,12 @@ pub fn meaning(rpc: Rpc, code: Code) -> Meaning {
         Code::NotFound if rpc.is_inverse() => Meaning::AlreadyGone,
         // Attached elsewhere, published at another target, has snapshots: somebody else has to let go.
         Code::FailedPrecondition if rpc == Rpc::DeleteVolume => Meaning::Blocked,
-        Code::FailedPrecondition if rpc.is_change() && rpc != Rpc::CreateVolume => Meaning::Blocked,
+        // CreateVolume and ControllerModifyVolume wait for nobody who has the volume.
+        Code::FailedPrecondition
+            if rpc.is_change() && !matches!(rpc, Rpc::CreateVolume | Rpc::ControllerModifyVolume) =>
+        {
+            Meaning::Blocked
+        }
         // The caller checks and backs off.
         Code::AlreadyExists | Code::OutOfRange | Code::NotFound | Code::FailedPrecondition => Meaning::Final,
         // CSI "Error Scheme": the caller must not retry, and may read the capabilities again.
@@ -195,6 +200,17 @@ mod tests {
         assert_eq!(meaning(Rpc::ControllerExpandVolume, Code::NotFound), Meaning::Infeasible);
         assert_eq!(meaning(Rpc::CreateVolume, Code::AlreadyExists), Meaning::Infeasible);
         assert_eq!(meaning(Rpc::NodePublishVolume, Code::AlreadyExists), Meaning::Infeasible);
+    }
+
+    /// The resizer takes a VolumeAttributesClass for impossible on this word alone.
+    #[test]
+    fn only_invalid_argument_says_that_a_volume_is_never_modified_so() {
+        for code in codes().filter(|code| *code != Code::InvalidArgument) {
+            assert_ne!(meaning(Rpc::ControllerModifyVolume, code), Meaning::Infeasible, "{code:?}");
+        }
+        for code in [Code::NotFound, Code::OutOfRange, Code::AlreadyExists, Code::FailedPrecondition] {
+            assert_eq!(meaning(Rpc::ControllerModifyVolume, code), Meaning::Final, "{code:?}");
+        }
     }
 
     #[test]

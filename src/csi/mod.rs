@@ -11,6 +11,8 @@
 //! | | Probe | `Plugin::probe` |
 //! | Controller | ControllerGetCapabilities | `Plugin::controller_get_capabilities` |
 //! | | CreateVolume, DeleteVolume | `Plugin::create_volume`, `Plugin::delete_volume` |
+//! | | ControllerExpandVolume | `Plugin::controller_expand_volume` |
+//! | | ControllerModifyVolume | `Plugin::controller_modify_volume` |
 //! | | ControllerPublishVolume | `Plugin::controller_publish_volume` |
 //! | | ControllerUnpublishVolume | `Plugin::controller_unpublish_volume` |
 //! | | ValidateVolumeCapabilities | `Plugin::validate_volume_capabilities` |

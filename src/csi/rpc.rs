@@ -44,7 +44,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 19] = [$(Self::$name),+];
+            pub const ALL: [Self; 20] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -94,6 +94,8 @@ rpcs! {
     ControllerUnpublishVolume: Controller Inverse, ControllerUnpublishVolumeRequest -> ControllerUnpublishVolumeResponse;
     /// Controller: make a volume larger.
     ControllerExpandVolume: Controller Change, ControllerExpandVolumeRequest -> ControllerExpandVolumeResponse;
+    /// Controller: change the parameters of a volume that may be changed.
+    ControllerModifyVolume: Controller Change, ControllerModifyVolumeRequest -> ControllerModifyVolumeResponse;
     /// Controller: can a volume be used like this.
     ValidateVolumeCapabilities: Controller Question, ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse;
     /// Controller: one page of all volumes.

@@ -40,7 +40,8 @@ refuse!(Controller:
     delete_volume(DeleteVolumeRequest) -> DeleteVolumeResponse,
     validate_volume_capabilities(ValidateVolumeCapabilitiesRequest) -> ValidateVolumeCapabilitiesResponse,
     controller_publish_volume(ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse,
-    controller_unpublish_volume(ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse
+    controller_unpublish_volume(ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse,
+    controller_modify_volume(ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse
 );
 refuse!(Node:
     node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse,
@@ -115,6 +116,12 @@ async fn the_secrets_of_every_call_reach_the_driver() {
         secrets: secrets(),
         ..wire::NodeExpandVolumeRequest::default()
     };
+    let mutable_parameters = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
+    let modify = wire::ControllerModifyVolumeRequest {
+        volume_id: volume_id.clone(),
+        secrets: secrets(),
+        mutable_parameters,
+    };
     let delete = wire::DeleteVolumeRequest { volume_id: volume_id.clone(), secrets: secrets() };
     let volume = volume_id.clone();
     let detach = wire::ControllerUnpublishVolumeRequest { volume_id: volume, node_id, secrets: secrets() };
@@ -144,6 +151,7 @@ async fn the_secrets_of_every_call_reach_the_driver() {
             .await
             .unwrap_err(),
         plugin.node_expand_volume(expand).await.map(drop).unwrap_err(),
+        plugin.controller_modify_volume(modify).await.unwrap_err(),
         plugin
             .node_unstage_volume(FollowUp { request: unstage, earlier_flags: remembered() })
             .await

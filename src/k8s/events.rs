@@ -31,6 +31,13 @@ words! {
             FileSystemResizeRequired,
             /// The volume of a PersistentVolumeClaim has the size that the claim asks for.
             VolumeResizeSuccessful,
+            /// The driver is asked for what the VolumeAttributesClass of a PersistentVolumeClaim says.
+            VolumeModify,
+            /// The volume of a PersistentVolumeClaim is as its VolumeAttributesClass says.
+            VolumeModifySuccessful,
+            /// A PersistentVolumeClaim names no VolumeAttributesClass any more, and the driver is not asked for the one that it
+            /// named.
+            VolumeModifyCancelled,
         }
         EventType::Warning => {
             /// A CSI call failed for the first time. The object's status says how it goes on.
@@ -43,6 +50,9 @@ words! {
             /// The volume of a PersistentVolumeClaim cannot grow now. The note says why, in the driver's words where it is the
             /// driver. It is tried again.
             VolumeResizeFailed,
+            /// The volume of a PersistentVolumeClaim cannot be made what its VolumeAttributesClass says now. The note says why, in
+            /// the driver's words where it is the driver. It is tried again.
+            VolumeModifyFailed,
             /// The storage of a PersistentVolume that nobody claims any more cannot be deleted now. The note says why. It is
             /// tried again.
             VolumeFailedDelete,

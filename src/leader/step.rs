@@ -109,6 +109,8 @@ pub enum LeaderStep {
     ReportReady,
     /// Write that the Volume has the size that is asked for, which the nodes see to if a size is named.
     ReportExpanded(Option<i64>),
+    /// Write that the driver has the mutable parameters that are asked for.
+    ReportModified,
     /// Write into the Volume's status what its VolumeHandle says, and that the storage was made if that was lost too.
     RestoreStatus {
         /// Whether the state was lost too.

@@ -34,6 +34,7 @@ pub(super) fn plan(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> Due {
         VolumeStep::GiveUp(caller) => give_up(scene, &caller),
         VolumeStep::MoveHandle(to) => move_handle(scene, to),
         VolumeStep::ReportExpanded(by_nodes) => Ok(Due::Step(LeaderStep::ReportExpanded(by_nodes))),
+        VolumeStep::ReportModified => Ok(Due::Step(LeaderStep::ReportModified)),
     };
     due.unwrap_or_else(|look| Due::Step(LeaderStep::Look(look)))
 }

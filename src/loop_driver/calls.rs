@@ -66,6 +66,7 @@ recorded! {
     ListVolumesRequest {}
     GetCapacityRequest {}
     ControllerExpandVolumeRequest { volume_id => volume }
+    ControllerModifyVolumeRequest { volume_id => volume }
     ControllerGetCapabilitiesRequest {}
     NodeStageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
     NodeUnstageVolumeRequest { volume_id => volume, staging_target_path => staging_path }

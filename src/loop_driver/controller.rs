@@ -5,20 +5,21 @@ use tonic::{Request, async_trait};
 use super::calls::Recorded;
 use super::driver::{Answer, Call, Service};
 use super::error::Error;
-use super::{attach, expand, room, volume};
+use super::{attach, expand, modify, room, volume};
 use crate::csi::proto::csi::v1::controller_server::Controller;
 use crate::csi::proto::csi::v1::controller_service_capability::rpc::Type as RpcType;
 use crate::csi::proto::csi::v1::controller_service_capability::{Rpc, Type};
 use crate::csi::proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
-    ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
-    ControllerServiceCapability, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
-    GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse,
+    ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
     ValidateVolumeCapabilitiesResponse,
 };
 
-const CAPABILITIES: [RpcType; 9] = [
+const CAPABILITIES: [RpcType; 10] = [
     RpcType::CreateDeleteVolume,
     RpcType::PublishUnpublishVolume,
     RpcType::ListVolumes,
@@ -27,6 +28,7 @@ const CAPABILITIES: [RpcType; 9] = [
     RpcType::GetCapacity,
     RpcType::CloneVolume,
     RpcType::ExpandVolume,
+    RpcType::ModifyVolume,
     RpcType::SingleNodeMultiWriter,
 ];
 
@@ -89,6 +91,13 @@ impl Controller for Service {
         request: Request<ControllerExpandVolumeRequest>,
     ) -> Answer<ControllerExpandVolumeResponse> {
         self.control(request, expand::expand).await
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<ControllerModifyVolumeRequest>,
+    ) -> Answer<ControllerModifyVolumeResponse> {
+        self.control(request, modify::modify).await
     }
 
     /// Says what the driver as a whole can. Every process answers that, one for its node alone too: csi-sanity asks a

@@ -35,6 +35,7 @@ mod filesystem;
 mod holding;
 mod identity;
 mod lock;
+mod modify;
 mod mounts;
 mod node;
 mod program;

@@ -22,6 +22,9 @@ pub(super) struct VolumeRecord {
     pub(super) capacity_bytes: i64,
     pub(super) parameters: BTreeMap<String, String>,
     pub(super) incarnation: String,
+    /// What may be changed of a volume, and does nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) label: Option<String>,
     /// The volume whose content it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<String>,

@@ -11,6 +11,7 @@ use super::copy;
 use super::driver::{Call, check_volume_id};
 use super::error::Error;
 use super::fence;
+use super::modify;
 use super::record::{VolumeRecord, find, load};
 use super::room;
 use super::state::{VolumeDir, VolumeId, make_dir, remove_file, sync_parent, write_json};
@@ -38,12 +39,11 @@ pub(super) fn create(
     sizes::name("name", &request.name)?;
     let usages = Usage::require_all(&request.volume_capabilities)?;
     let source = copy::source_of(request.volume_content_source.as_ref())?;
-    if !request.mutable_parameters.is_empty() {
-        return Err(Error::invalid("mutable_parameters", "this driver has none"));
-    }
+    let label = modify::label(&request.mutable_parameters)?;
     let range = request.capacity_range.as_ref();
     let volume = call.state().lock_volume(VolumeId::of_name(&request.name))?;
     if let Some(found) = load(&volume)? {
+        // Its label may have been changed since it was made.
         let is_same = found.parameters == request.parameters
             && found.source.as_deref() == source.as_ref().map(VolumeId::as_str);
         if !is_same || !capacity::fits(range, found.capacity_bytes)? {
@@ -63,6 +63,7 @@ pub(super) fn create(
         name: request.name.clone(),
         capacity_bytes,
         parameters: request.parameters.clone(),
+        label,
         incarnation: attachments::token(),
         source: source.as_ref().map(|(source, _)| source.id.as_str().to_owned()),
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::api::allow::{Allow, Namespaces};
 use crate::api::volume::DeletionPolicy;
-use crate::api::{Plugin, Volume, VolumeClaim};
+use crate::api::{Plugin, Volume, VolumeClaim, VolumeState};
 
 /// A namespace as this decision sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,8 +76,14 @@ impl NotAllowed {
     /// The condition's message.
     #[must_use]
     pub fn message(&self) -> String {
+        self.message_or(self.right.instead())
+    }
+
+    /// The condition's message, where something else can be done instead.
+    #[must_use]
+    pub fn message_or(&self, instead: &str) -> String {
         let Self { plugin, exists, namespace, right, field } = self;
-        let (entry, instead) = (right.entry(), right.instead());
+        let entry = right.entry();
         if *exists {
             return format!(
                 "{field}: Plugin {plugin} does not allow this in namespace {namespace}; {instead}, or have an \
@@ -91,22 +97,27 @@ impl NotAllowed {
     }
 }
 
-/// What a Volume asks for and its namespace may not: one that is deleted asks for the end of its storage, any other for
-/// all that its spec says. Counts only for what has not been granted yet.
+/// What a Volume asks for and its namespace may not: one that is deleted asks for the end of its storage, one that is Ready
+/// for the parameters that can be changed by now, any other for all that its spec says. Counts only for what has not been
+/// granted yet.
 #[must_use]
 pub fn volume(plugin: Option<&Plugin>, namespace: &NamespaceSeen, volume: &Volume) -> Option<NotAllowed> {
     let spec = &volume.spec;
     let registers = spec.volume_handle.is_some();
     let deletes_registered = registers && spec.deletion_policy == Some(DeletionPolicy::Delete);
     let delete = (deletes_registered, Right::DeleteRegistered, "spec.deletionPolicy");
+    let modifies = (!spec.mutable_parameters.is_empty(), Right::Parameterise, "spec.mutableParameters");
     let asked = if volume.metadata.deletion_timestamp.is_some() {
         vec![delete]
+    } else if spec.assignment.is_some() && volume.state() == VolumeState::Ready {
+        vec![modifies]
     } else {
         let options = spec.mount_options.as_ref();
         vec![
             (!registers, Right::Create, "spec.capacity"),
             (registers, Right::Register, "spec.volumeHandle"),
             (!spec.parameters.is_empty(), Right::Parameterise, "spec.parameters"),
+            modifies,
             (!spec.volume_context.is_empty(), Right::Parameterise, "spec.volumeContext"),
             (spec.secrets.as_ref().is_some_and(|s| !s.is_empty()), Right::Parameterise, "spec.secrets"),
             (options.is_some_and(|o| o.fs_type.is_some()), Right::Parameterise, "spec.mountOptions.fsType"),

@@ -54,6 +54,12 @@ fn each_field_asks_for_its_right() {
         (
             "parameterise",
             Right::Parameterise,
+            "spec.mutableParameters",
+            with(&created(), &json!({ "mutableParameters": { "a": "b" } })),
+        ),
+        (
+            "parameterise",
+            Right::Parameterise,
             "spec.volumeContext",
             with(&registered(), &json!({ "volumeContext": { "a": "b" } })),
         ),
@@ -112,6 +118,23 @@ fn a_plugin_that_says_nothing_lets_make_and_not_register() {
     assert_eq!(asks(&register, &registered()), None);
     let delete = with(&registered(), &json!({ "deletionPolicy": "Delete" }));
     assert_eq!(asks(&register, &delete), Some((Right::DeleteRegistered, "spec.deletionPolicy")));
+}
+
+#[test]
+fn a_ready_volume_asks_only_for_the_parameters_that_can_be_changed() {
+    let nothing = json!({ "create": { "namespaces": [] }, "parameterise": { "namespaces": [] } });
+    let ready = |mutable: &Value| {
+        let controller = json!({ "instance": "i", "agent": "a" });
+        let spec = json!({ "pluginName": "p", "capacity": "1Gi", "parameters": { "a": "b" },
+            "mutableParameters": mutable, "assignment": { "operation": "Create", "controller": controller } });
+        let object = json!({ "metadata": { "name": "v" }, "spec": spec, "status": { "state": "Ready" } });
+        let object: Volume = serde_json::from_value(object).unwrap();
+        volume(Some(&plugin(&nothing)), &team(), &object)
+    };
+    assert_eq!(ready(&json!({})), None);
+    let lack = ready(&json!({ "tier": "gold" })).unwrap();
+    assert_eq!((lack.right, lack.field), (Right::Parameterise, "spec.mutableParameters"));
+    assert!(lack.message_or("set it back").contains("set it back, or have an administrator"), "{lack:?}");
 }
 
 #[test]

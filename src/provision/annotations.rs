@@ -21,6 +21,12 @@ pub(super) const DELETION_SECRET: [&str; 2] = [
     "volume.kubernetes.io/provisioner-deletion-secret-namespace",
 ];
 
+/// On a PersistentVolume: name and namespace of the Secret of ControllerModifyVolume.
+pub(super) const MODIFY_SECRET: [&str; 2] = [
+    "volume.kubernetes.io/controller-modify-secret-name",
+    "volume.kubernetes.io/controller-modify-secret-namespace",
+];
+
 /// Annotations as objects have them.
 pub(super) type Annotations = BTreeMap<String, String>;
 
@@ -44,7 +50,17 @@ pub fn selected_node(annotations: Option<&Annotations>) -> Option<&str> {
 /// The Secret of DeleteVolume that a PersistentVolume names, as namespace/name.
 #[must_use]
 pub fn deletion_secret(annotations: Option<&Annotations>) -> Option<String> {
-    let [name, namespace] = DELETION_SECRET.map(|key| annotation(annotations, key));
+    secret(annotations, DELETION_SECRET)
+}
+
+/// The Secret of ControllerModifyVolume that a PersistentVolume names, as namespace/name.
+#[must_use]
+pub fn modify_secret(annotations: Option<&Annotations>) -> Option<String> {
+    secret(annotations, MODIFY_SECRET)
+}
+
+fn secret(annotations: Option<&Annotations>, keys: [&str; 2]) -> Option<String> {
+    let [name, namespace] = keys.map(|key| annotation(annotations, key));
     Some(format!("{}/{}", namespace?, name?))
 }
 

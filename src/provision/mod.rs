@@ -9,6 +9,7 @@
 mod annotations;
 mod export;
 mod export_objects;
+mod modify;
 mod parameters;
 mod persistent_volume;
 mod progress;
@@ -20,8 +21,11 @@ mod source;
 mod topology;
 mod watched;
 
-pub use annotations::{PROVISIONED_BY, SELECTED_NODE, deletion_secret, provisioner, selected_node};
+pub use annotations::{
+    PROVISIONED_BY, SELECTED_NODE, deletion_secret, modify_secret, provisioner, selected_node,
+};
 pub use export::{Export, Seen as ExportSeen, claim_of as exported_claim, concerns as is_export, export};
+pub use modify::{Claimed, Modify, Said as ClassSaid, modify, status as class_status, target};
 pub use parameters::{ClassSecrets, ParameterError, Resolved, resolve};
 pub use persistent_volume::{FINALIZER, Match, compare, persistent_volume};
 pub use progress::{ClaimNow, PersistentVolumeNow, Step, plan};

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::annotations::{DELETION_SECRET, PROVISIONED_BY};
+use super::annotations::{DELETION_SECRET, MODIFY_SECRET, PROVISIONED_BY};
 use crate::api::provision::Provision;
 use crate::api::quantity;
 use crate::api::volume::Segments;
@@ -21,11 +21,6 @@ use crate::volume::handle_of;
 pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 /// In the volume's attributes: by which provisioner it was made.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
-/// Secret of ControllerModifyVolume.
-const MODIFY_SECRET: [&str; 2] = [
-    "volume.kubernetes.io/controller-modify-secret-name",
-    "volume.kubernetes.io/controller-modify-secret-namespace",
-];
 
 /// Makes the PersistentVolume; None of a Volume that is not provisioned, or has no storage yet.
 #[must_use]

@@ -186,10 +186,10 @@ impl Wanted<'_> {
         let refs = SecretRefs {
             controller: secrets.provisioner,
             controller_publish: secrets.controller_publish,
-            // The PersistentVolume names it, and so `persistentVolume` does.
-            controller_expand: None,
             node_stage: secrets.node_stage,
             node_publish: secrets.node_publish,
+            // The PersistentVolume names the others, and so `persistentVolume` does.
+            ..SecretRefs::default()
         };
         let provision = Provision {
             name: name.clone(),

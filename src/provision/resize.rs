@@ -201,7 +201,12 @@ fn set_word(status: &mut PersistentVolumeClaimStatus, word: Option<&str>) {
     status.allocated_resource_statuses = Some(words).filter(|words| !words.is_empty());
 }
 
-fn put(conditions: &mut Vec<PersistentVolumeClaimCondition>, type_: &str, message: &str, now: Option<&Time>) {
+pub(super) fn put(
+    conditions: &mut Vec<PersistentVolumeClaimCondition>,
+    type_: &str,
+    message: &str,
+    now: Option<&Time>,
+) {
     let message = Some(message.to_owned()).filter(|message| !message.is_empty());
     let found = conditions.iter_mut().find(|condition| condition.type_ == type_);
     match found {
@@ -242,7 +247,7 @@ fn bytes(resources: Option<&BTreeMap<String, Quantity>>) -> Option<i64> {
 }
 
 /// Whether the two are bound to each other, and stay so.
-fn is_bound(claim: &PersistentVolumeClaim, persistent: &PersistentVolume) -> bool {
+pub(super) fn is_bound(claim: &PersistentVolumeClaim, persistent: &PersistentVolume) -> bool {
     let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
     let of = persistent.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     claim.metadata.deletion_timestamp.is_none()

@@ -53,7 +53,9 @@ fn failed(mut volume: Volume, reason: &str, code: &str) -> Volume {
         "observedGeneration": 3, "lastTransitionTime": "2025-01-01T00:00:00Z" });
     status.conditions = vec![serde_json::from_value(condition).unwrap()];
     let error = json!({ "rpc": "ControllerExpandVolume", "code": code, "message": "no" });
-    status.last_error = Some(serde_json::from_value(error).unwrap());
+    let capacity_bytes = quantity::bytes(volume.spec.capacity.as_ref().unwrap()).unwrap();
+    let failure = json!({ "capacityBytes": capacity_bytes, "error": error });
+    status.expansion_failure = Some(serde_json::from_value(failure).unwrap());
     volume
 }
 
@@ -147,9 +149,12 @@ fn a_size_that_cannot_be_had_may_be_lowered() {
             Resize::Wait(Some(words("Aborted"))),
         ),
     ]);
-    let mut stale = full();
-    stale.metadata.generation = Some(4);
+    // Another order in between changes nothing about it; what was said of another size says nothing of this one.
+    let (mut later, mut stale) = (full(), full());
+    later.metadata.generation = Some(4);
+    stale.status.as_mut().unwrap().expansion_failure.as_mut().unwrap().capacity_bytes = 5 * GI;
     check(vec![
+        row((9, 1, said(IN_PROGRESS, 9)), 1, later, Resize::Say(Said::Infeasible(words("OutOfRange")))),
         row((9, 1, said(IN_PROGRESS, 9)), 1, stale.clone(), Resize::Wait(None)),
         row((2, 1, said(IN_PROGRESS, 9)), 1, stale, Resize::Wait(None)),
     ]);

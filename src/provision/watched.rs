@@ -39,6 +39,8 @@ struct ClaimSpec {
     storage_class_name: Option<String>,
     #[serde(default)]
     resources: Requests,
+    #[serde(default)]
+    volume_attributes_class_name: Option<String>,
     data_source: Option<DataSource>,
     data_source_ref: Option<DataSource>,
 }
@@ -58,11 +60,27 @@ struct Requests {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ClaimStatus {
     #[serde(default)]
     phase: String,
     #[serde(default)]
     capacity: Sizes,
+    #[serde(default)]
+    current_volume_attributes_class_name: Option<String>,
+    /// What it says of a modification.
+    #[serde(default)]
+    modify_volume_status: Option<Modification>,
+}
+
+/// How the modification of a volume stands.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Modification {
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    target_volume_attributes_class_name: String,
 }
 
 /// The size of a volume among its resources.
@@ -89,6 +107,18 @@ impl WatchedClaim {
     pub fn grows(&self) -> bool {
         let (asks, has) = (self.spec.resources.requests.bytes(), self.status.capacity.bytes());
         self.status.phase == "Bound" && !self.spec.volume_name.is_empty() && has.is_some() && asks > has
+    }
+
+    /// Whether it is bound and names another VolumeAttributesClass than it has, or says that it did.
+    #[must_use]
+    pub fn modifies(&self) -> bool {
+        let (asks, has) =
+            (&self.spec.volume_attributes_class_name, &self.status.current_volume_attributes_class_name);
+        // An empty name is none.
+        let asks = asks.as_deref().filter(|name| !name.is_empty());
+        let differs = asks.is_some() && asks != has.as_deref();
+        let is_bound = self.status.phase == "Bound" && !self.spec.volume_name.is_empty();
+        is_bound && (differs || self.status.modify_volume_status.is_some())
     }
 
     /// Whether it is kept because its volume is copied.
@@ -282,6 +312,25 @@ mod tests {
         assert!(!of("Bound", "1Gi", Some("1024Mi")).grows() && !of("Bound", "1Gi", Some("2Gi")).grows());
         assert!(!of("Pending", "2Gi", Some("1Gi")).grows() && !of("Bound", "2Gi", None).grows());
         assert!(!of("Bound", "2Gi", Some("1Gi")).awaits());
+    }
+
+    #[test]
+    fn a_claim_modifies_that_is_bound_and_names_another_class() {
+        let of = |phase: &str, asks: Option<&str>, has: Option<&str>, says: Option<&str>| -> WatchedClaim {
+            let metadata = json!({ "name": "c", "namespace": "n", "uid": "u" });
+            let spec = json!({ "volumeName": "pv", "volumeAttributesClassName": asks });
+            let says = says.map(|word| json!({ "status": word, "targetVolumeAttributesClassName": "x" }));
+            let status = json!({ "phase": phase, "currentVolumeAttributesClassName": has,
+                "modifyVolumeStatus": says });
+            serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap()
+        };
+        assert!(of("Bound", Some("gold"), None, None).modifies());
+        assert!(of("Bound", Some("gold"), Some("silver"), None).modifies());
+        assert!(of("Bound", None, None, Some("Infeasible")).modifies(), "it was taken back");
+        assert!(of("Bound", Some("gold"), Some("gold"), Some("InProgress")).modifies());
+        assert!(!of("Bound", Some("gold"), Some("gold"), None).modifies());
+        assert!(!of("Bound", None, None, None).modifies() && !of("Bound", Some(""), None, None).modifies());
+        assert!(!of("Pending", Some("gold"), None, None).modifies(), "it is made with it");
     }
 
     const SELECTED: &str = super::annotations::SELECTED_NODE;

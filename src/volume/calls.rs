@@ -5,7 +5,7 @@
 //! before the call is sent: the Volume, and for a deletion its VolumeHandle. Nothing else decides, so no watch has to
 //! have caught up.
 
-use super::{growth, handle_of};
+use super::{growth, handle_of, modification};
 use crate::api::volume::VolumeOperation;
 use crate::api::{Volume, VolumeHandle, VolumeState};
 
@@ -22,6 +22,8 @@ pub enum VolumeCall {
     DeleteRejected,
     /// ControllerExpandVolume.
     Expand,
+    /// ControllerModifyVolume.
+    Modify,
 }
 
 /// One step. Every variant is at most one side effect.
@@ -58,19 +60,30 @@ pub fn plan(volume: &Volume, agent: &str) -> AgentStep {
         {
             VolumeCall::Expand
         }
+        (VolumeOperation::Modify, VolumeState::Created | VolumeState::Ready)
+            if deleted && !volume.spec.deletes_storage() =>
+        {
+            VolumeCall::Modify
+        }
         (VolumeOperation::Expand, VolumeState::Ready) if !deleted && growth::wanted(volume).is_some() => {
             VolumeCall::Expand
         }
+        (VolumeOperation::Modify, VolumeState::Ready) if !deleted && modification::due(volume).is_some() => {
+            VolumeCall::Modify
+        }
         (VolumeOperation::Adopt, _)
         | (
-            VolumeOperation::Create | VolumeOperation::Validate | VolumeOperation::Expand,
+            VolumeOperation::Create
+            | VolumeOperation::Validate
+            | VolumeOperation::Expand
+            | VolumeOperation::Modify,
             VolumeState::Pending | VolumeState::Created | VolumeState::Ready | VolumeState::Deleted,
         )
         | (VolumeOperation::Delete, VolumeState::Pending | VolumeState::Deleted) => return AgentStep::Idle,
     };
     let undoes = match call {
         VolumeCall::Delete => true,
-        VolumeCall::Create | VolumeCall::DeleteRejected | VolumeCall::Expand => deleted,
+        VolumeCall::Create | VolumeCall::DeleteRejected | VolumeCall::Expand | VolumeCall::Modify => deleted,
         VolumeCall::Validate => false,
     };
     if undoes && !volume.spec.deletes_storage() {
@@ -97,7 +110,8 @@ pub enum Standing {
     NotClosed,
     /// DeleteVolume of what nobody can use, and there is a VolumeHandle for it, so somebody does use it.
     Locked,
-    /// ControllerExpandVolume, and the VolumeHandle is not this Volume's, or another instance makes its controller calls.
+    /// ControllerExpandVolume or ControllerModifyVolume, and the VolumeHandle is not this Volume's, or another instance makes
+    /// its controller calls.
     NotHolder,
     /// As `Locked`, and the VolumeHandle is this very Volume's: its status was lost, and a repeated CreateVolume was
     /// answered with what it has, as something that nobody can use. It is asked again.
@@ -119,15 +133,17 @@ pub fn standing(
     let Some(live) = live.filter(|live| live.metadata.uid == prepared.metadata.uid) else {
         return Standing::Gone;
     };
-    if decisive(live) != decisive(prepared) {
+    if !is_same(prepared, live) {
         return Standing::Changed;
     }
     match call {
         VolumeCall::Create | VolumeCall::Validate => Standing::Valid,
         VolumeCall::Delete if lock.is_some_and(|lock| is_closed_by(lock, live)) => Standing::Valid,
         VolumeCall::Delete => Standing::NotClosed,
-        VolumeCall::Expand if lock.is_some_and(|lock| is_held_by(lock, live)) => Standing::Valid,
-        VolumeCall::Expand => Standing::NotHolder,
+        VolumeCall::Expand | VolumeCall::Modify if lock.is_some_and(|lock| is_held_by(lock, live)) => {
+            Standing::Valid
+        }
+        VolumeCall::Expand | VolumeCall::Modify => Standing::NotHolder,
         VolumeCall::DeleteRejected => match lock {
             None => Standing::Valid,
             Some(lock) if Some(&lock.spec.volume.uid) == live.metadata.uid.as_ref() => Standing::Own,
@@ -136,22 +152,37 @@ pub fn standing(
     }
 }
 
-/// Whether a Volume that leaves its storage may be given up. A growth only when its lock is closed: before that somebody uses
-/// the volume, and whoever reclaims its PersistentVolume then may still say that the storage is to go.
+/// Whether a Volume that leaves its storage may be given up. A growth or a modification only when its lock is closed: before
+/// that somebody uses the volume, and whoever reclaims its PersistentVolume then may still say that the storage is to go.
 #[must_use]
 pub fn may_give_up(call: VolumeCall, volume: &Volume, lock: Option<&VolumeHandle>) -> bool {
     let is_own = |lock: &VolumeHandle| Some(&lock.spec.volume.uid) == volume.metadata.uid.as_ref();
-    call != VolumeCall::Expand || lock.is_none_or(|lock| lock.spec.closing || !is_own(lock))
+    !changes_volume(call) || lock.is_none_or(|lock| lock.spec.closing || !is_own(lock))
+}
+
+/// Whether the call changes a volume that may be in use, so that the lock on it says who makes it.
+#[must_use]
+pub fn changes_volume(call: VolumeCall) -> bool {
+    match call {
+        VolumeCall::Expand | VolumeCall::Modify => true,
+        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected => false,
+    }
 }
 
 /// The id that DeleteVolume is called with.
 #[must_use]
 pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {
     match call {
-        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Expand => None,
+        VolumeCall::Create | VolumeCall::Validate | VolumeCall::Expand | VolumeCall::Modify => None,
         VolumeCall::Delete => handle_of(volume),
         VolumeCall::DeleteRejected => volume.rejected().map(|r| r.volume_handle.as_str()),
     }
+}
+
+/// Whether two versions of a Volume are the same in what decides about its calls and goes into them.
+#[must_use]
+pub fn is_same(one: &Volume, other: &Volume) -> bool {
+    one.metadata.uid == other.metadata.uid && decisive(one) == decisive(other)
 }
 
 /// The parts of a Volume that decide about its calls: the generation, which spec, assignment and deletion raise, and

@@ -6,7 +6,7 @@ use super::*;
 use crate::api::attachment::ControllerRef;
 use crate::api::volume::{DeletionPolicy, Rejected, VolumeAssignment};
 
-use VolumeOperation::{Create, Delete, Expand, Validate};
+use VolumeOperation::{Create, Delete, Expand, Modify, Validate};
 use VolumeState::{Created, Deleted, Pending, Ready};
 
 fn volume(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Volume {
@@ -153,10 +153,54 @@ fn a_volume_grows_until_it_has_its_size_or_is_deleted() {
     assert_eq!(plan(&volume(Expand, Pending, false), "me"), AgentStep::Idle);
 }
 
+/// A Ready Volume that is to be otherwise.
+fn modified(deleted: bool) -> Volume {
+    let mut modified = volume(Modify, Ready, deleted);
+    modified.spec.mutable_parameters = [("tier".to_owned(), "gold".to_owned())].into();
+    modified
+}
+
 #[test]
-fn only_who_makes_the_handles_calls_makes_it_larger() {
-    let growing = growing(false);
-    let of = |lock: Option<&VolumeHandle>| standing(VolumeCall::Expand, &growing, Some(&growing), lock);
+fn a_volume_is_modified_until_it_is_as_asked_for_or_deleted() {
+    assert_eq!(plan(&modified(false), "me"), AgentStep::Call(VolumeCall::Modify));
+    assert_eq!(plan(&modified(false), "other"), AgentStep::Idle);
+    let mut done = modified(false);
+    done.status.as_mut().unwrap().mutable_parameters.clone_from(&done.spec.mutable_parameters);
+    assert_eq!(plan(&done, "me"), AgentStep::Idle);
+    assert_eq!(plan(&modified(true), "me"), AgentStep::Idle);
+    let mut left = modified(true);
+    left.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(plan(&left, "me"), AgentStep::GiveUp(VolumeCall::Modify));
+    assert_eq!(plan(&volume(Modify, Pending, false), "me"), AgentStep::Idle);
+    // Nothing else is called under another order.
+    let mut growing = modified(false);
+    growing.spec.assignment.as_mut().unwrap().operation = Expand;
+    assert_eq!(plan(&growing, "me"), AgentStep::Idle);
+}
+
+#[test]
+fn a_modification_is_given_up_when_its_lock_is_closed() {
+    let left = modified(true);
+    let mut own = lock("v", false);
+    for call in [VolumeCall::Expand, VolumeCall::Modify] {
+        assert!(!may_give_up(call, &left, Some(&own)), "somebody may use it");
+        assert!(may_give_up(call, &left, None));
+        assert!(may_give_up(call, &left, Some(&lock("another", false))));
+    }
+    assert!(may_give_up(VolumeCall::Create, &left, Some(&own)));
+    own.spec.closing = true;
+    assert!(may_give_up(VolumeCall::Modify, &left, Some(&own)));
+}
+
+#[test]
+fn only_who_makes_the_handles_calls_makes_it_larger_or_modifies_it() {
+    for (call, volume) in [(VolumeCall::Expand, growing(false)), (VolumeCall::Modify, modified(false))] {
+        only_the_holder(call, &volume);
+    }
+}
+
+fn only_the_holder(call: VolumeCall, growing: &Volume) {
+    let of = |lock: Option<&VolumeHandle>| standing(call, growing, Some(growing), lock);
     let mut held = lock("v", false);
     assert_eq!(of(Some(&held)), Standing::Valid, "nothing is attached, so nobody else calls");
     held.spec.controller = growing.caller().cloned();

@@ -1,48 +1,50 @@
-//! How a volume grows: the order to call ControllerExpandVolume, and what stands for it where the driver has no such call.
+//! How a volume grows: when ControllerExpandVolume is due, and what stands for it where the driver has no such call.
 //!
 //! `spec.capacity` is the whole intent: whoever raises it has the volume grow, and the order stays until the status says that
-//! the size is there. A volume that its driver lets grow only while nobody uses it has the order taken back for as long as
-//! somebody does.
+//! the size is there (`orders.rs`). A volume that its driver lets grow only while nobody uses it has the order taken back for
+//! as long as somebody does.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::instance::Grows;
 use super::reason::VolumeWaiting;
-use super::seen::{Seen, VolumeStep};
+use super::seen::{Seen, VolumeStep, Wish};
 use crate::api::Volume;
-use crate::api::conditions::{EXPANDED, Reason};
+use crate::api::conditions::{CallFailure, EXPANDED, Reason};
 use crate::api::quantity;
-use crate::api::volume::{VolumeAssignment, VolumeOperation};
-use crate::attachment::HandleSeen;
+use crate::api::volume::{ExpansionFailure, VolumeStatus};
 
 /// CSI's name of the call, as a failure shows it.
 pub const CALL: &str = "ControllerExpandVolume";
 
-/// Why a growth does not get on, as the Volume says it of the size that is asked for now.
+/// Why a growth, or a modification, does not get on, as the Volume says it of what is asked for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fails {
     /// It may be under way all the same.
     Perhaps(String),
     /// Nothing has been done.
     Certainly(String),
-    /// Nothing has been done, nor will be with that size.
+    /// Nothing has been done, nor will be with what is asked for.
     Always(String),
 }
 
-/// Why a growth does not get on, if something was said of it since the Volume was changed.
+/// Why a growth does not get on, if something was said of the size that is asked for now. Other orders in between change
+/// nothing about that.
 #[must_use]
 pub fn fails(volume: &Volume) -> Option<Fails> {
     let status = volume.status.as_ref()?;
-    let said = status.conditions.iter().find(|c| c.type_ == EXPANDED && c.status == "False")?;
-    if said.observed_generation != volume.metadata.generation {
-        return None;
+    if let Some(said) =
+        condition(volume).filter(|said| said.observed_generation == volume.metadata.generation)
+    {
+        if said.reason == Reason::CannotExpand.as_str() {
+            return Some(Fails::Always(said.message.clone()));
+        }
+        if said.reason == Reason::ExpandsUnused.as_str() {
+            return Some(Fails::Certainly(said.message.clone()));
+        }
     }
-    let words = said.message.clone();
-    if said.reason == Reason::CannotExpand.as_str() {
-        return Some(Fails::Always(words));
-    }
-    if said.reason == Reason::ExpandsUnused.as_str() {
-        return Some(Fails::Certainly(words));
-    }
-    let error = status.last_error.as_ref().filter(|error| error.rpc == CALL)?;
+    let failure = status.expansion_failure.as_ref().filter(|f| f.capacity_bytes == asked(volume))?;
+    let error = &failure.error;
     let words = format!("{}: {}: {}", error.rpc, error.code, error.message);
     // As the stock resizer reads the codes. What was never sent says nothing of what was sent before.
     Some(match error.code.as_str() {
@@ -51,6 +53,11 @@ pub fn fails(volume: &Volume) -> Option<Fails> {
         | "Internal" | "DataLoss" | "Unauthenticated" => Fails::Certainly(words),
         _ => Fails::Perhaps(words),
     })
+}
+
+/// Writes into a status that the volume does not have the size that is asked for, and why.
+pub fn failed(status: &mut VolumeStatus, volume: &Volume, error: CallFailure) {
+    status.expansion_failure = Some(ExpansionFailure { capacity_bytes: asked(volume), error });
 }
 
 /// The size in bytes that is asked for; 0 where none is.
@@ -84,67 +91,41 @@ pub fn reached(volume: &Volume) -> i64 {
 /// Whether the driver has said last that the volume does not grow while it is used.
 #[must_use]
 pub fn is_blocked(volume: &Volume) -> bool {
-    let error = volume.status.as_ref().and_then(|status| status.last_error.as_ref());
-    error.is_some_and(|error| error.rpc == CALL && error.code == "FailedPrecondition")
+    let failure = volume.status.as_ref().and_then(|status| status.expansion_failure.as_ref());
+    failure.is_some_and(|failure| failure.error.code == "FailedPrecondition")
 }
 
-/// The next step towards the size that is asked for, of a volume that is Ready and whose VolumeHandle is open.
-pub(super) fn grow(seen: &Seen<'_>, own: &HandleSeen) -> VolumeStep {
+/// What becomes of the size that is asked for, of a volume that is Ready and whose VolumeHandle is open.
+pub(super) fn wish(seen: &Seen<'_>) -> Wish {
     let Some(wanted) = wanted(seen.volume) else { return settle(seen.volume) };
     if !seen.same_driver {
-        return VolumeStep::Idle;
+        return Wish::Nothing;
     }
     match seen.plugin.grows {
-        None => VolumeStep::Idle,
+        None => Wish::Nothing,
         Some(Grows::NotAtAll) => {
-            VolumeStep::Wait(VolumeWaiting::CannotExpand { plugin: seen.volume.spec.plugin_name.clone() })
+            Wish::Wait(VolumeWaiting::CannotExpand { plugin: seen.volume.spec.plugin_name.clone() })
         }
-        Some(Grows::OnNodes) => VolumeStep::ReportExpanded(Some(wanted)),
-        Some(Grows::ByController) => order(seen, own),
+        Some(Grows::OnNodes) => Wish::Write(VolumeStep::ReportExpanded(Some(wanted))),
+        Some(Grows::ByController) => match seen.in_use_by.as_ref().filter(|_| is_blocked(seen.volume)) {
+            Some(by) => Wish::Wait(VolumeWaiting::ExpandsUnused { by: by.clone() }),
+            None => Wish::Call,
+        },
     }
 }
 
 /// A failure of a growth that is not wanted any more is not said any longer.
-fn settle(volume: &Volume) -> VolumeStep {
-    let conditions = volume.status.iter().flat_map(|status| &status.conditions);
-    let says_not = conditions.into_iter().any(|c| c.type_ == EXPANDED && c.status == "False");
-    if says_not { VolumeStep::ReportExpanded(None) } else { VolumeStep::Idle }
+fn settle(volume: &Volume) -> Wish {
+    if condition(volume).is_some() { Wish::Write(VolumeStep::ReportExpanded(None)) } else { Wish::Nothing }
 }
 
-/// The call is ordered of who makes the controller calls of the VolumeHandle, so that no two are made beside each other.
-fn order(seen: &Seen<'_>, own: &HandleSeen) -> VolumeStep {
-    let Some(assignment) = &seen.volume.spec.assignment else { return VolumeStep::Idle };
-    let ordered = assignment.operation == VolumeOperation::Expand;
-    let take_back = || VolumeStep::Assign(VolumeAssignment { operation: before(seen), ..assignment.clone() });
-    if let Some(by) = seen.in_use_by.as_ref().filter(|_| is_blocked(seen.volume)) {
-        if ordered {
-            return take_back();
-        }
-        return VolumeStep::Wait(VolumeWaiting::ExpandsUnused { by: by.clone() });
-    }
-    let caller = assignment.controller.as_ref();
-    let to = match (&own.controller, caller) {
-        (Some(of_handle), _) => Some(of_handle.clone()),
-        (None, Some(caller)) => Some(seen.successor(caller).unwrap_or_else(|| caller.clone())),
-        (None, None) => seen.chosen(),
-    };
-    match to {
-        None => VolumeStep::Idle,
-        Some(to) if ordered && caller == Some(&to) => VolumeStep::Idle,
-        // The VolumeHandle was taken from its caller, who could be making no call then and makes none without it. By now
-        // that one may be back, so this is no takeover from somebody who is dead.
-        Some(_) if ordered && own.controller.is_some() => take_back(),
-        Some(to) => {
-            VolumeStep::Assign(VolumeAssignment { operation: VolumeOperation::Expand, controller: Some(to) })
-        }
-    }
+/// Whether the last attempt has failed since the Volume was changed last.
+pub(super) fn has_just_failed(volume: &Volume) -> bool {
+    condition(volume).is_some_and(|said| said.observed_generation == volume.metadata.generation)
 }
 
-/// The order under which the volume came to be, which asks for nothing any more.
-pub(super) fn before(seen: &Seen<'_>) -> VolumeOperation {
-    match (seen.volume.spec.volume_handle.is_some(), seen.adopts) {
-        (false, _) => VolumeOperation::Create,
-        (true, true) => VolumeOperation::Adopt,
-        (true, false) => VolumeOperation::Validate,
-    }
+/// What the Volume says of it, if it could not grow.
+fn condition(volume: &Volume) -> Option<&Condition> {
+    let conditions = &volume.status.as_ref()?.conditions;
+    conditions.iter().find(|c| c.type_ == EXPANDED && c.status == "False")
 }

@@ -21,6 +21,8 @@ pub struct Place<'a> {
     pub handle_name: &'a str,
     /// The Secret of DeleteVolume, as namespace/name.
     pub deletion_secret: Option<&'a str>,
+    /// The Secret of ControllerModifyVolume, as namespace/name.
+    pub modify_secret: Option<&'a str>,
 }
 
 /// The Volume of a PersistentVolume, as it is now: what is changed in the PersistentVolume later, or said otherwise by another
@@ -43,6 +45,7 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
         controller: place.deletion_secret.map(str::to_owned),
         controller_publish: secret(csi.controller_publish_secret_ref.as_ref()),
         controller_expand: secret(csi.controller_expand_secret_ref.as_ref()),
+        controller_modify: place.modify_secret.map(str::to_owned),
         node_stage: secret(csi.node_stage_secret_ref.as_ref()),
         node_publish: secret(csi.node_publish_secret_ref.as_ref()),
     };
@@ -105,8 +108,13 @@ mod tests {
         });
         change(&mut spec);
         let object = json!({ "metadata": { "name": "pv" }, "spec": spec });
-        let place =
-            Place { namespace: "moor", plugin: "p", handle_name: "h", deletion_secret: Some("keys/delete") };
+        let place = Place {
+            namespace: "moor",
+            plugin: "p",
+            handle_name: "h",
+            deletion_secret: Some("keys/delete"),
+            modify_secret: Some("keys/modify"),
+        };
         volume_of(&serde_json::from_value(object).unwrap(), place).unwrap()
     }
 
@@ -128,6 +136,7 @@ mod tests {
             (secrets.node_stage.as_deref(), secrets.controller.as_deref()),
             (Some("team/key"), Some("keys/delete"))
         );
+        assert_eq!(secrets.controller_modify.as_deref(), Some("keys/modify"));
         let modes: Vec<_> = spec.capabilities.iter().map(|u| u.access_mode).collect();
         assert_eq!(modes, [AccessMode::SingleNodeWriter, AccessMode::MultiNodeReader]);
         assert!(!spec.read_only);

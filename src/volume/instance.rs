@@ -89,6 +89,26 @@ impl Grows {
     }
 }
 
+/// Whether a driver's volumes can be modified, as its instances have said. None where the Controller service is not known,
+/// which may say otherwise. `called` is whether the driver has one that made or took the volume.
+pub fn modifies<'a>(
+    instances: impl Iterator<Item = &'a PluginInstanceStatus> + Clone,
+    called: bool,
+) -> Option<bool> {
+    if instances.clone().any(|status| status.capabilities.controller_has("MODIFY_VOLUME")) {
+        return Some(true);
+    }
+    let mut instances = instances;
+    let has_said = |status: &PluginInstanceStatus| {
+        if called {
+            status.controller && status.is_healthy_for(Service::Controller)
+        } else {
+            status.is_healthy_for_any()
+        }
+    };
+    instances.any(has_said).then_some(false)
+}
+
 /// What is known of a Volume's Plugin and of its instances.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginSeen<'a> {
@@ -108,6 +128,8 @@ pub struct PluginSeen<'a> {
     pub attaches: bool,
     /// By whom the driver's volumes grow; None while no instance has said so.
     pub grows: Option<Grows>,
+    /// Its volumes can be modified: MODIFY_VOLUME of its Controller service; None while no instance has said so.
+    pub modifies: Option<bool>,
 }
 
 impl PluginSeen<'_> {
@@ -188,6 +210,7 @@ mod tests {
             can_create: true,
             attaches: true,
             grows: None,
+            modifies: None,
         }
     }
 
@@ -224,6 +247,22 @@ mod tests {
         assert_eq!(grows(true, &[(Controller, false, false), (Node, true, true)]), None);
         assert_eq!(grows(true, &[(Controller, true, false), (Node, false, false)]), None);
         assert_eq!(grows(false, &[]), None);
+    }
+
+    #[test]
+    fn a_volume_is_modified_where_the_controller_says_so() {
+        let of = |called, healthy, named: &[&str], node: bool| {
+            let mut status = PluginInstanceStatus { healthy, ..PluginInstanceStatus::default() };
+            (status.controller, status.node) = (!node, node);
+            status.capabilities.controller = named.iter().map(|&name| name.to_owned()).collect();
+            modifies([status].iter(), called)
+        };
+        assert_eq!(of(true, true, &["MODIFY_VOLUME"], false), Some(true));
+        assert_eq!(of(true, false, &["MODIFY_VOLUME"], false), Some(true), "it once said so");
+        assert_eq!(of(true, true, &["EXPAND_VOLUME"], false), Some(false));
+        assert_eq!(of(true, false, &[], false), None, "it is not there");
+        assert_eq!(of(true, true, &[], true), None, "its controller process is not there");
+        assert_eq!(of(false, true, &[], true), Some(false), "it has none");
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub mod calls;
 pub mod growth;
 pub mod import;
 pub mod instance;
+pub mod modification;
+mod orders;
 pub mod persistent_volume;
 pub mod plan;
 pub mod reason;
@@ -16,7 +18,7 @@ pub mod seen;
 
 use crate::api::Volume;
 use crate::api::names::{DriverOn, instance_name};
-pub use instance::{Grows, InstanceSeen, Places, PluginSeen};
+pub use instance::{Grows, InstanceSeen, Places, PluginSeen, modifies};
 pub use plan::plan;
 pub use reason::{Left, VolumeWaiting};
 pub use seen::{Seen, VolumeStep};

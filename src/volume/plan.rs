@@ -6,12 +6,12 @@
 //! deleted: wait for Attachments and for the end of an export --BeginClosing--> quorum LIST --AssignDelete--> (agent) Deleted
 //!          --RemoveHandle--> FreeVolume --> gone
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
-//! Ready --Assign Expand--> (agent) grown; by nodes alone --ReportExpanded (`growth.rs`)
+//! Ready --Assign Expand | Modify--> (agent) as asked for; by nodes alone --ReportExpanded (`orders.rs`)
 //! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
 //!          (rule R3)
 //! ```
 
-use super::growth::{before, grow};
+use super::orders::{before, follow};
 use super::reason::{Left, VolumeWaiting};
 use super::seen::{Seen, VolumeStep};
 use crate::api::AccessMode;
@@ -49,7 +49,9 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
         VolumeState::Pending if current.is_none() => handle_or_ready(seen),
         VolumeState::Pending if assignment.operation == VolumeOperation::Adopt => handle_or_ready(seen),
         // Its status was lost: CreateVolume tells it again.
-        VolumeState::Pending if assignment.operation == VolumeOperation::Expand => {
+        VolumeState::Pending
+            if matches!(assignment.operation, VolumeOperation::Expand | VolumeOperation::Modify) =>
+        {
             VolumeStep::Assign(VolumeAssignment { operation: before(seen), ..assignment.clone() })
         }
         VolumeState::Pending => open_call(seen, assignment.operation, moved),
@@ -151,7 +153,7 @@ fn open_handle(seen: &Seen<'_>) -> VolumeStep {
     if seen.wanted_mode.is_some_and(|mode| mode != own.mode) {
         return VolumeStep::BeginClosing;
     }
-    grow(seen, own)
+    follow(seen, own)
 }
 
 fn delete(seen: &Seen<'_>) -> VolumeStep {
@@ -196,10 +198,13 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
         return match (own.closing, storage_goes, state, operation) {
             (false, ..) => VolumeStep::BeginClosing,
             // Its agent says that no call is running. One that has lost the VolumeHandle to another can be making none.
-            (true, false, VolumeState::Created | VolumeState::Ready, Some(VolumeOperation::Expand))
-                if own.controller.is_none() || own.controller.as_ref() == controller =>
-            {
-                open_call(seen, VolumeOperation::Expand, heir_of_call)
+            (
+                true,
+                false,
+                VolumeState::Created | VolumeState::Ready,
+                Some(ordered @ (VolumeOperation::Expand | VolumeOperation::Modify)),
+            ) if own.controller.is_none() || own.controller.as_ref() == controller => {
+                open_call(seen, ordered, heir_of_call)
             }
             // A status that was lost: the VolumeHandle was made because the storage was. A creation that is repeated since
             // ends first, as DeleteVolume by another instance could come before its end. However it ends, also in that
@@ -229,7 +234,8 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
                 VolumeOperation::Create
                 | VolumeOperation::Validate
                 | VolumeOperation::Adopt
-                | VolumeOperation::Expand,
+                | VolumeOperation::Expand
+                | VolumeOperation::Modify,
             ),
             VolumeState::Created | VolumeState::Ready,
         ) if storage_goes && (seen.handle.is_none() || !seen.same_driver) => {
@@ -249,7 +255,8 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
                 VolumeOperation::Create
                 | VolumeOperation::Validate
                 | VolumeOperation::Adopt
-                | VolumeOperation::Expand,
+                | VolumeOperation::Expand
+                | VolumeOperation::Modify,
             ),
             VolumeState::Created | VolumeState::Ready,
         )
@@ -258,6 +265,7 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
                 VolumeOperation::Validate
                 | VolumeOperation::Adopt
                 | VolumeOperation::Expand
+                | VolumeOperation::Modify
                 | VolumeOperation::Delete,
             ),
             VolumeState::Pending,
@@ -271,7 +279,10 @@ fn may_be_calling(operation: Option<VolumeOperation>, state: VolumeState) -> boo
     matches!(
         (operation, state),
         (Some(VolumeOperation::Create), VolumeState::Pending)
-            | (Some(VolumeOperation::Expand), VolumeState::Created | VolumeState::Ready)
+            | (
+                Some(VolumeOperation::Expand | VolumeOperation::Modify),
+                VolumeState::Created | VolumeState::Ready
+            )
             | (
                 Some(VolumeOperation::Delete),
                 VolumeState::Pending | VolumeState::Created | VolumeState::Ready

@@ -89,6 +89,13 @@ pub enum VolumeWaiting {
         /// namespace/name of the PersistentVolumeClaim.
         claim: String,
     },
+    /// It is to be modified, and its driver has no call for that.
+    CannotModify {
+        /// Name of the Plugin.
+        plugin: String,
+    },
+    /// It is to be modified, and its namespace may not have that.
+    ModifyNotAllowed(NotAllowed),
     /// Claims still use the volume that is to be deleted.
     InUse {
         /// A claim, or an Attachment where none is known.
@@ -151,6 +158,8 @@ impl VolumeWaiting {
             Self::AgentNotHeard { .. } => Reason::AgentNotHeard,
             Self::CannotExpand { .. } => Reason::CannotExpand,
             Self::ExpandsUnused { .. } => Reason::ExpandsUnused,
+            Self::CannotModify { .. } => Reason::CannotModify,
+            Self::ModifyNotAllowed(_) => Reason::ModifyNotAllowed,
             Self::Exported { .. } | Self::InUse { .. } => Reason::InUse,
         }
     }
@@ -214,6 +223,13 @@ impl VolumeWaiting {
                 "the driver does not let the volume grow while it is used; it grows when nothing uses it any more, and now \
                  {by} does"
             ),
+            Self::CannotModify { plugin } => format!(
+                "the driver of Plugin {plugin} has no MODIFY_VOLUME, so the volume stays as it is; set spec.mutableParameters \
+                 back to status.mutableParameters"
+            ),
+            Self::ModifyNotAllowed(lack) => {
+                lack.message_or("set it back to status.mutableParameters, or take it away")
+            }
             Self::InUse { by } => {
                 format!("deletion waits for {by}; end the Pods and delete the claims that use this volume")
             }

@@ -74,6 +74,21 @@ pub enum VolumeStep {
     MoveHandle(ControllerRef),
     /// Write that the Volume has the size that is asked for; with a size where no call makes it so and the nodes do.
     ReportExpanded(Option<i64>),
+    /// Write that nothing is asked for any more than the driver has taken.
+    ReportModified,
+}
+
+/// What comes of one of the things that a Ready volume may be asked for.
+#[derive(Debug)]
+pub(super) enum Wish {
+    /// It has it, or it is not known yet what is to be done.
+    Nothing,
+    /// This is written.
+    Write(VolumeStep),
+    /// It waits for this.
+    Wait(VolumeWaiting),
+    /// Its call is due.
+    Call,
 }
 
 impl<'a> Seen<'a> {

@@ -26,6 +26,7 @@ pub struct Observed {
     pub can_create: bool,
     pub attaches: bool,
     pub grows: Option<Grows>,
+    pub modifies: Option<bool>,
     pub handle: Option<HandleSeen>,
     pub claims: Vec<ClaimSeen>,
     pub attachments: Vec<AttachmentSeen>,
@@ -53,6 +54,7 @@ impl Default for Observed {
             can_create: true,
             attaches: true,
             grows: None,
+            modifies: None,
             handle: None,
             claims: Vec::new(),
             attachments: Vec::new(),
@@ -90,6 +92,7 @@ impl Observed {
                 can_create: self.can_create,
                 attaches: self.attaches,
                 grows: self.grows,
+                modifies: self.modifies,
             },
             driver: self.driver,
             driver_of_calls: self.volume.as_ref().and_then(|volume| {

@@ -1,5 +1,5 @@
-//! A Volume's own calls, checked by machine: CreateVolume, ControllerExpandVolume, DeleteVolume and what is deleted again, with the real
-//! decisions of leader and agents.
+//! A Volume's own calls, checked by machine: CreateVolume, ControllerExpandVolume, ControllerModifyVolume, DeleteVolume and
+//! what is deleted again, with the real decisions of leader and agents.
 //!
 //! One Volume is created, deleted and perhaps kept by its owner; the storage that it leaves is registered again by
 //! another one. Two agents may make the calls. An agent is cut off for as long as it likes, and its watch of Volumes
@@ -30,8 +30,18 @@ use state::{Budget, Config};
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use system::System;
 
-const NONE: Budget =
-    Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0, grow: 0 };
+pub const NONE: Budget = Budget {
+    away: 0,
+    lag: 0,
+    old_leader: 0,
+    fail: 0,
+    lost: 0,
+    wrong: 0,
+    retain: 0,
+    wiped: 0,
+    grow: 0,
+    modify: 0,
+};
 
 /// Explores every reachable state within the budget, and panics with the way to where something breaks.
 fn check(title: &str, config: Config) {
@@ -115,10 +125,33 @@ fn a_volume_grows_while_agents_come_and_go() {
     check("a volume grows", bounds(usual, Budget { away: 2, old_leader: 1, ..usual }));
 }
 
+/// The owner changes his mind while the agent that has the order is cut off, and answers are lost.
+#[test]
+fn a_volume_is_modified_while_agents_come_and_go() {
+    let usual = Budget { modify: 2, away: 1, lag: 1, lost: 1, ..NONE };
+    check("a volume is modified", bounds(usual, Budget { away: 2, fail: 1, old_leader: 1, ..usual }));
+}
+
+/// The driver refuses, and the volume is to grow beside that.
+#[test]
+fn a_volume_is_modified_and_grows() {
+    let usual = Budget { modify: 2, grow: 1, fail: 1, lost: 1, retain: 1, ..NONE };
+    check("a volume is modified and grows", bounds(usual, Budget { away: 1, lag: 1, ..usual }));
+}
+
+/// ASSUMED of the agent: it writes what it asks for before it does. Whoever comes after it would ask for something else while
+/// the driver may be at the first.
+#[test]
+#[should_panic(expected = "nothing else is asked for before an outcome is known")]
+fn assumed_an_agent_writes_before_a_volume_is_modified() {
+    let budget = Budget { modify: 2, lost: 1, ..NONE };
+    check("an agent that does not write", Config { budget, blind: Some(VolumeCall::Modify) });
+}
+
 /// ASSUMED of the agent: it looks live before it has a volume grow. On the word of its cache alone it calls beside who has
 /// the VolumeHandle by now.
 #[test]
-#[should_panic(expected = "nothing is called beside a growth")]
+#[should_panic(expected = "nothing is called beside a growth or a modification")]
 fn assumed_an_agent_looks_before_a_volume_grows() {
     let budget = Budget { grow: 1, away: 1, lag: 1, ..NONE };
     check("an agent that does not look", Config { budget, blind: Some(VolumeCall::Expand) });

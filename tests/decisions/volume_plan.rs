@@ -3,6 +3,7 @@
 mod deletion;
 mod drivers;
 mod growth;
+mod modification;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
@@ -42,6 +43,7 @@ struct Row {
     can_create: bool,
     attaches: bool,
     grows: Option<Grows>,
+    modifies: Option<bool>,
     handle: Option<HandleSeen>,
     in_use_by: Option<String>,
     wanted_mode: Option<AccessMode>,
@@ -68,6 +70,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         can_create: true,
         attaches: true,
         grows: None,
+        modifies: None,
         handle: None,
         in_use_by: None,
         wanted_mode: None,
@@ -113,6 +116,7 @@ impl Row {
                 can_create: self.can_create,
                 attaches: self.attaches,
                 grows: self.grows,
+                modifies: self.modifies,
             },
             not_allowed: self.not_allowed.clone(),
             same_driver: self.same_driver,
@@ -132,7 +136,7 @@ fn open_with(first: &ControllerRef) -> VolumeStep {
     VolumeStep::FinishClosing { mode: AccessMode::SingleNodeWriter, first_controller: Some(first.clone()) }
 }
 
-use VolumeOperation::{Adopt, Create, Delete, Expand, Validate};
+use VolumeOperation::{Adopt, Create, Delete, Expand, Modify, Validate};
 use VolumeState::{Created, Deleted, Pending, Ready};
 
 #[test]

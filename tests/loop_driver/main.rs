@@ -5,6 +5,7 @@
 mod bench;
 mod fencing;
 mod larger;
+mod modify;
 mod order;
 mod recovery;
 mod use_of_volumes;

@@ -116,7 +116,10 @@ async fn bind(admin: &Client, claim: &PersistentVolumeClaim, volume: &Persistent
     }
     if claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
         let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-        let status = Patch::Merge(json!({"status": {"phase": "Bound", "capacity": capacity}}));
+        let class = volume.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_ref());
+        let status =
+            json!({"phase": "Bound", "capacity": capacity, "currentVolumeAttributesClassName": class});
+        let status = Patch::Merge(json!({"status": status}));
         api.patch_status(&claim.name_any(), &PatchParams::default(), &status).await?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttributesClass};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -157,6 +157,7 @@ impl Cluster {
         let admin = &self.admin;
         self.remove_pods_and_their_volumes().await;
         remove(&Api::<StorageClass>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        remove(&Api::<VolumeAttributesClass>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Volume>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
         remove(&Api::<VolumeClaim>::all(admin.clone()), |ns| Api::namespaced(admin.clone(), ns)).await;
         remove(&Api::<Attachment>::all(admin.clone()), |_| Api::all(admin.clone())).await;

@@ -96,6 +96,8 @@ pub struct Options {
     pub can: Vec<Can>,
     /// How the driver's volumes grow.
     pub expand: fake::backend::Expand,
+    /// The driver has ControllerModifyVolume.
+    pub modify: bool,
     /// The driver copies volumes.
     pub clones: bool,
 }
@@ -114,6 +116,7 @@ impl Default for Options {
             topology: false,
             can: Vec::new(),
             expand: fake::backend::Expand::Never,
+            modify: false,
             clones: false,
         }
     }

@@ -31,6 +31,7 @@ mod leases_apart;
 mod leaving;
 mod left_behind;
 mod linger;
+mod modify;
 mod node_loss;
 mod pod_claims;
 mod provision;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         left_behind::CASES,
         leases_apart::CASES,
         linger::CASES,
+        modify::CASES,
         node_loss::CASES,
         pod_claims::CASES,
         provision::CASES,

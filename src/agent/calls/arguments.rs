@@ -254,6 +254,16 @@ pub fn controller_expand(
     })
 }
 
+/// ControllerModifyVolume for a Volume, with these parameters.
+pub fn controller_modify(
+    volume: &Volume,
+    mutable_parameters: BTreeMap<String, String>,
+    secrets: Secrets,
+) -> Result<wire::ControllerModifyVolumeRequest, ArgumentError> {
+    let volume_id = handle_of(volume).ok_or(ArgumentError::NoHandle)?.to_owned();
+    Ok(wire::ControllerModifyVolumeRequest { volume_id, secrets: secrets.into_field(), mutable_parameters })
+}
+
 /// ValidateVolumeCapabilities for a registered Volume.
 pub fn validate(
     volume: &Volume,

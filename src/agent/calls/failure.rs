@@ -275,6 +275,7 @@ fn reason(rpc: Rpc) -> Reason {
         Rpc::CreateVolume => Reason::CreateVolumeFailed,
         Rpc::DeleteVolume => Reason::DeleteVolumeFailed,
         Rpc::ControllerExpandVolume => Reason::ExpandVolumeFailed,
+        Rpc::ControllerModifyVolume => Reason::ModifyVolumeFailed,
         Rpc::ValidateVolumeCapabilities => Reason::ValidateFailed,
         Rpc::GetPluginInfo
         | Rpc::GetPluginCapabilities

@@ -2,7 +2,8 @@
 //! object's status after a restart.
 //!
 //! Calls of the Controller service and of the Node service wait each for themselves: an Attachment whose controller calls
-//! are made on its own node has two workers here, and both may have something to undo at a time.
+//! are made on its own node has two workers here, and both may have something to undo at a time. ControllerModifyVolume has a
+//! wait of its own too, which other calls of the volume in between do not end (`volume/orders.rs`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -43,7 +44,11 @@ impl<'a> Step<'a> {
     }
 
     fn key(&self) -> Key {
-        (self.uid.to_owned(), self.rpc.service())
+        let queue = match (self.rpc, self.rpc.service()) {
+            (Rpc::ControllerModifyVolume, _) => Waits::Modification,
+            (_, service) => Waits::Service(service),
+        };
+        (self.uid.to_owned(), queue)
     }
 }
 
@@ -76,11 +81,21 @@ pub struct Retries {
     entries: Mutex<HashMap<Key, Entry>>,
 }
 
-/// UID of an object, and the service that its worker calls.
-type Key = (String, Service);
+/// What waits for itself about an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Waits {
+    /// The calls of this service.
+    Service(Service),
+    /// ControllerModifyVolume.
+    Modification,
+}
 
-/// The services whose calls are made again.
-const SERVICES: [Service; 2] = [Service::Controller, Service::Node];
+/// UID of an object, and what waits about it.
+type Key = (String, Waits);
+
+/// The waits that an object may have.
+const WAITS: [Waits; 3] =
+    [Waits::Service(Service::Controller), Waits::Service(Service::Node), Waits::Modification];
 
 impl Retries {
     /// How long this step still has to wait; nothing if it may be tried.
@@ -126,21 +141,27 @@ impl Retries {
     /// Forgets the failures of an object, which is gone or has only one worker, whose step succeeded. Returns whether
     /// [`Self::word`] said why it had not.
     pub fn clear(&self, uid: &str) -> bool {
-        let told = SERVICES.map(|service| self.succeeded(uid, service));
+        let told = WAITS.map(|waits| self.forget(uid, waits));
         told.contains(&true)
     }
 
     /// Forgets the failures of an object's calls of one service, of which one succeeded. Returns whether [`Self::word`]
     /// said why it had not.
     pub fn succeeded(&self, uid: &str, service: Service) -> bool {
-        self.entries.lock().remove(&(uid.to_owned(), service)).is_some_and(|entry| entry.word.is_some())
+        self.forget(uid, Waits::Service(service))
+    }
+
+    fn forget(&self, uid: &str, waits: Waits) -> bool {
+        self.entries.lock().remove(&(uid.to_owned(), waits)).is_some_and(|entry| entry.word.is_some())
     }
 
     /// Keeps in words why the last step on the node failed, for one of which no claim can tell. Returns whether that is
     /// news.
     pub fn keep_word(&self, uid: &str, word: String) -> bool {
         let mut entries = self.entries.lock();
-        let Some(entry) = entries.get_mut(&(uid.to_owned(), Service::Node)) else { return false };
+        let Some(entry) = entries.get_mut(&(uid.to_owned(), Waits::Service(Service::Node))) else {
+            return false;
+        };
         let news = entry.word.as_ref() != Some(&word);
         entry.word = Some(word);
         news
@@ -149,7 +170,7 @@ impl Retries {
     /// What [`Self::keep_word`] has kept.
     #[must_use]
     pub fn word(&self, uid: &str) -> Option<String> {
-        self.entries.lock().get(&(uid.to_owned(), Service::Node))?.word.clone()
+        self.entries.lock().get(&(uid.to_owned(), Waits::Service(Service::Node)))?.word.clone()
     }
 
     /// Makes the steps due that waited for a plugin which answers again. Returns the UIDs of their objects.
@@ -212,6 +233,19 @@ mod tests {
         assert!(retries.wait(&step(Rpc::ControllerPublishVolume, 1)).is_some());
         assert_eq!(retries.wait(&step(Rpc::ControllerUnpublishVolume, 1)), None);
         assert_eq!(retries.wait(&step(Rpc::ControllerPublishVolume, 2)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_growth_in_between_does_not_end_the_wait_of_a_modification() {
+        let retries = Retries::default();
+        let modify = step(Rpc::ControllerModifyVolume, 1);
+        retries.failed(&modify, &failure(Pace::Slow), None, "d");
+        let grow = step(Rpc::ControllerExpandVolume, 2);
+        assert_eq!(retries.wait(&grow), None);
+        retries.failed(&grow, &failure(Pace::Usual), None, "d");
+        assert!(retries.wait(&modify).is_some());
+        retries.clear("u");
+        assert!(retries.wait(&modify).is_none() && retries.wait(&grow).is_none());
     }
 
     #[tokio::test(start_paused = true)]

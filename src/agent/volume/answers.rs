@@ -1,7 +1,8 @@
 //! The calls of a Volume itself, and what their answers say: CreateVolume, ValidateVolumeCapabilities, DeleteVolume, and by
-//! way of `expand` ControllerExpandVolume.
+//! way of `expand` and `modify` ControllerExpandVolume and ControllerModifyVolume.
 
 use super::expand::{self, Expanded};
+use super::modify::{self, Modified};
 use crate::agent::calls::arguments::{self, ArgumentError};
 use crate::agent::calls::attempt::{Due, Means};
 use crate::agent::calls::failure::{Failure, Pace};
@@ -27,6 +28,7 @@ pub(crate) fn rpc_of(call: VolumeCall) -> Rpc {
         VolumeCall::Create => Rpc::CreateVolume,
         VolumeCall::Validate => Rpc::ValidateVolumeCapabilities,
         VolumeCall::Expand => Rpc::ControllerExpandVolume,
+        VolumeCall::Modify => Rpc::ControllerModifyVolume,
         VolumeCall::Delete | VolumeCall::DeleteRejected => Rpc::DeleteVolume,
     }
 }
@@ -43,11 +45,13 @@ pub(crate) async fn prepare(due: &Due<'_>, volume: &Volume) -> Result<Prepared, 
     let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
     let of = volume.spec.secrets.as_ref();
     let secret = of.and_then(|s| s.controller.as_deref());
-    let expands = || match &volume.spec.persistent_volume {
-        Some(provision) => provision.controller_expand_secret.as_deref(),
-        None => of.and_then(|s| s.controller_expand.as_deref()).or(secret),
+    let secret = match (due.rpc, &volume.spec.persistent_volume) {
+        (Rpc::ControllerExpandVolume, Some(provision)) => provision.controller_expand_secret.as_deref(),
+        (Rpc::ControllerExpandVolume, None) => of.and_then(|s| s.controller_expand.as_deref()).or(secret),
+        (Rpc::ControllerModifyVolume, Some(provision)) => provision.controller_modify_secret.as_deref(),
+        (Rpc::ControllerModifyVolume, None) => of.and_then(|s| s.controller_modify.as_deref()).or(secret),
+        (_, _) => secret,
     };
-    let secret = if due.rpc == Rpc::ControllerExpandVolume { expands() } else { secret };
     let means = due.means(namespace, secret).await?;
     let plugin_uid = if due.rpc.is_inverse() { None } else { plugin_uid(due.agent, volume).await };
     Ok(Prepared { means, plugin_uid })
@@ -61,6 +65,8 @@ pub(crate) enum Answer {
     Unusable(Rejected, Option<String>),
     /// The volume is larger.
     Expanded(Expanded),
+    /// The volume is otherwise.
+    Modified(Modified),
     /// The driver confirms; with the UID of the Plugin.
     Validated(Option<String>),
     /// The storage is gone; with a word about how.
@@ -84,6 +90,7 @@ impl Answer {
             Self::Created(created, _) => Some(&created.volume_id),
             Self::Unusable(..)
             | Self::Expanded(_)
+            | Self::Modified(_)
             | Self::Validated(_)
             | Self::Deleted(_)
             | Self::DeletedAgain
@@ -97,9 +104,12 @@ impl Answer {
         status.rejected = None;
         match self {
             Self::Expanded(expanded) => expanded.take_in(status),
+            Self::Modified(modified) => modified.take_in(status),
             Self::Created(created, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
                 take_in(status, *created, asked(volume));
+                // They have been what they are since before the first call.
+                status.mutable_parameters.clone_from(&volume.spec.mutable_parameters);
                 Desired::new(Reason::Created, "the driver has made it; its VolumeHandle comes next")
             }
             Self::Unusable(rejected, plugin_uid) => {
@@ -146,6 +156,7 @@ pub(crate) async fn call(
         VolumeCall::Create => create(due, volume, with).await,
         VolumeCall::Validate => validate(due, volume, with).await,
         VolumeCall::Expand => expand::call(due, volume, with.means).await.map(Answer::Expanded),
+        VolumeCall::Modify => modify::call(due, volume, with.means).await.map(Answer::Modified),
         VolumeCall::Delete => delete(due, volume, call, with).await.map(Answer::Deleted),
         VolumeCall::DeleteRejected => delete(due, volume, call, with).await.map(|_| Answer::DeletedAgain),
     }

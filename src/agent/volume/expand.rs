@@ -26,6 +26,7 @@ impl Expanded {
         let Self { asked, capacity, by_nodes } = self;
         status.capacity = Some(quantity::human(capacity));
         status.capacity_bytes = Some(capacity);
+        status.expansion_failure = None;
         status.expansion = Some(Expansion { capacity_bytes: asked, node_expansion_required: by_nodes });
         let rest = if by_nodes {
             "the driver asks for NodeExpandVolume, which comes when a Pod uses it; where no Pod does, the driver has to make \

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
+use super::modify;
 use crate::agent::calls::attempt::{Counted, Due, NotDone, Word};
 use crate::agent::calls::budgets::LATER;
 use crate::agent::calls::failure::{Failure, Pace};
@@ -21,7 +22,7 @@ use crate::api::{Volume, VolumeHandle, VolumeState, lock};
 use crate::csi::{CallError, Meaning, Rpc};
 use crate::k8s::{ApiError, Next, read};
 use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
-use crate::volume::handle_of;
+use crate::volume::{growth, handle_of, modification};
 
 /// Time between looks whether the lock of a Volume that is given up is closed.
 const UNLOCKED: Duration = Duration::from_secs(5);
@@ -62,15 +63,20 @@ struct Pass<'a> {
 impl Pass<'_> {
     /// Everything that takes its time comes before the live reads, and the call right after them.
     async fn attempt(&self, volume: &Arc<Volume>) -> Result<Next, NotDone> {
-        self.due.agent.is_due(&Step::of(&**volume, self.due.rpc))?;
-        let _flight = match handle_name(volume, self.due.driver).filter(|_| self.call == VolumeCall::Expand) {
+        self.due.agent.is_due(&step(volume, self.due.rpc))?;
+        let beside_others = matches!(self.call, VolumeCall::Expand | VolumeCall::Modify);
+        let _flight = match handle_name(volume, self.due.driver).filter(|_| beside_others) {
             Some(handle) => Some(self.due.agent.flights.begin(&handle, &self.due.key)?),
             None => None,
         };
         let _turn = self.due.turn().await?;
         let prepared = match prepare(&self.due, volume).await {
             Ok(prepared) => prepared,
-            Err(failure) => return self.failed(volume, &failure, |_| {}).await,
+            Err(failure) => {
+                return self
+                    .failed(volume, &failure, |status| self.kept_back(status, volume, &failure))
+                    .await;
+            }
         };
         let volume = match self.look(volume).await? {
             (Standing::Valid, Some(live)) => live,
@@ -106,7 +112,14 @@ impl Pass<'_> {
                 return self.failed(volume, &failure, |_| {}).await;
             }
         };
-        let known = volume.status.as_ref().is_some_and(|s| s.may_exist);
+        let known = match self.call {
+            VolumeCall::Modify => modification::is_open(&volume),
+            VolumeCall::Create
+            | VolumeCall::Validate
+            | VolumeCall::Delete
+            | VolumeCall::DeleteRejected
+            | VolumeCall::Expand => volume.status.as_ref().is_some_and(|s| s.may_exist),
+        };
         let Some(volume) = self.begin(volume).await? else { return Ok(Next::Again) };
         self.due.may_call()?;
         match call(&self.due, &volume, self.call, prepared).await {
@@ -122,7 +135,7 @@ impl Pass<'_> {
             id.map(|id| lock::handle_name(lock::DriverVolume { driver: self.due.driver, handle: id }));
         let name = match self.call {
             VolumeCall::Create | VolumeCall::Validate => None,
-            VolumeCall::Expand => handle_name(volume, self.due.driver),
+            VolumeCall::Expand | VolumeCall::Modify => handle_name(volume, self.due.driver),
             // The name of the driver may be another one since.
             VolumeCall::Delete => volume.status.as_ref().and_then(|s| s.handle_name.clone()).or(computed),
             VolumeCall::DeleteRejected => computed,
@@ -147,23 +160,45 @@ impl Pass<'_> {
         Ok((standing, live.map(Arc::new)))
     }
 
-    /// Writes that there may be a volume from now on: a crash must not hide that. Nothing if the Volume has changed.
+    /// Writes that there may be a volume from now on, or that it may be another one than the status says: a crash must not
+    /// hide that. Nothing if the Volume has changed.
     async fn begin(&self, volume: Arc<Volume>) -> Result<Option<Arc<Volume>>, ApiError> {
-        let before = volume.status.clone().unwrap_or_default();
-        if self.call != VolumeCall::Create || before.may_exist {
-            return Ok(Some(volume));
+        let mut after = volume.status.clone().unwrap_or_default();
+        match self.call {
+            VolumeCall::Create if !after.may_exist => {
+                after.may_exist = true;
+                if after.last_error.is_none() {
+                    let message = format!("CreateVolume is called on node {}", self.due.agent.node_name);
+                    let desired = Desired::new(Reason::Creating, message);
+                    waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
+                }
+            }
+            VolumeCall::Modify => {
+                if let Some(asked) = modification::due(&volume) {
+                    modification::begins(&mut after, asked);
+                }
+            }
+            VolumeCall::Create
+            | VolumeCall::Validate
+            | VolumeCall::Delete
+            | VolumeCall::DeleteRejected
+            | VolumeCall::Expand => {}
         }
-        let mut after = VolumeStatus { may_exist: true, ..before };
-        if after.last_error.is_none() {
-            let message = format!("CreateVolume is called on node {}", self.due.agent.node_name);
-            let desired = Desired::new(Reason::Creating, message);
-            waits(&mut after, &desired, volume.metadata.generation, Timestamp::now());
+        if volume.status.as_ref() == Some(&after) {
+            return Ok(Some(volume));
         }
         write(self.due.agent, &volume, &after).await?;
         let written =
             self.due.agent.caches.volumes.by_uid(volume.metadata.uid.as_deref().unwrap_or_default());
-        let standing = calls::standing(self.call, &volume, written.as_deref(), None);
-        Ok(written.filter(|_| standing == Standing::Valid))
+        Ok(written.filter(|written| calls::is_same(&volume, written)))
+    }
+
+    /// Writes into the status why a volume is not modified, if that was to be. What the cache says of an earlier call may
+    /// be old, so the status decides onto which this is written.
+    fn kept_back(&self, status: &mut VolumeStatus, volume: &Volume, failure: &Failure) {
+        if self.call == VolumeCall::Modify {
+            modify::kept_back(status, volume, failure);
+        }
     }
 
     /// Writes what a call that succeeded has come to.
@@ -205,6 +240,11 @@ impl Pass<'_> {
         error: Option<&CallError>,
         known: bool,
     ) -> Result<Next, NotDone> {
+        if self.call == VolumeCall::Modify {
+            return self
+                .failed(volume, failure, |status| modify::failed(status, volume, failure, known))
+                .await;
+        }
         let creates = self.call == VolumeCall::Create;
         let not_made = creates && error.is_some_and(|error| says_not_made(error, known));
         let may_exist = match error.map(CallError::meaning) {
@@ -227,9 +267,11 @@ impl Pass<'_> {
     ) -> Result<Next, NotDone> {
         let agent = self.due.agent;
         let mut failure = failure.clone();
+        // Claims are granted all the while.
         if failure.rpc == Rpc::ControllerExpandVolume {
-            // Claims are granted all the while.
             failure.reason = Reason::ExpandVolumeFailed;
+        } else if failure.rpc == Rpc::ControllerModifyVolume {
+            failure.reason = Reason::ModifyVolumeFailed;
         }
         if volume.metadata.deletion_timestamp.is_some() && failure.rpc == Rpc::CreateVolume {
             // Who waits for this call wants its outcome, and can change nothing that would make it a better one.
@@ -240,14 +282,22 @@ impl Pass<'_> {
         }
         let failure = &failure;
         let objects = std::slice::from_ref(volume);
-        let attempt = agent.count(&Step::of(&**volume, failure.rpc), failure, self.due.driver, objects);
+        let attempt = agent.count(&step(volume, failure.rpc), failure, self.due.driver, objects);
         let counted = Counted { failure, attempt, node: &agent.node_name };
         // Also onto a Volume that was deleted meanwhile: whether there may be a volume is what the call has shown, and
         // nothing will show it again once a later call may have been one that repeats it.
         let still = |fresh: &Volume| {
-            fresh.spec.assignment == volume.spec.assignment && fresh.state() == volume.state()
+            fresh.spec.assignment == volume.spec.assignment
+                && fresh.state() == volume.state()
+                && (self.call != VolumeCall::Modify || modify::is_asked(volume, fresh))
         };
         let cache = &agent.caches.volumes;
+        let also = |status: &mut VolumeStatus| {
+            also(status);
+            if self.call == VolumeCall::Expand {
+                growth::failed(status, volume, failure.shown());
+            }
+        };
         let written = agent.write_failure(cache, volume, counted, also, still).await;
         if let Err(error) = written {
             if !matches!(error, ApiError::Conflict(_)) {
@@ -263,7 +313,7 @@ impl Pass<'_> {
 /// planned on, so a Volume that is another agent's by now is not given up here.
 async fn give_up(agent: &Agent, volume: &Arc<Volume>, call: VolumeCall) -> Result<Next, ApiError> {
     let rpc = rpc_of(call);
-    let locked = handle_name(volume, &driver(agent, volume)).filter(|_| call == VolumeCall::Expand);
+    let locked = handle_name(volume, &driver(agent, volume)).filter(|_| calls::changes_volume(call));
     let lock = match locked {
         Some(name) => agent.get_live::<VolumeHandle>(&name).await?,
         None => None,
@@ -284,6 +334,11 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>, call: VolumeCall) -> Resul
     write(agent, volume, &after).await?;
     agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
     Ok(Next::Done)
+}
+
+/// The step by which the failures of this call are counted.
+fn step(volume: &Volume, rpc: Rpc) -> Step<'_> {
+    if rpc == Rpc::ControllerModifyVolume { modify::step(volume) } else { Step::of(volume, rpc) }
 }
 
 async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(), ApiError> {

@@ -241,6 +241,7 @@ proptest! {
             | LeaderStep::MoveAttachment { .. }
             | LeaderStep::RetireWriter(_)
             | LeaderStep::ReportExpanded(_)
+            | LeaderStep::ReportModified
             | LeaderStep::AllowDeletion(false)
             | LeaderStep::ReportReady
             | LeaderStep::RestoreStatus { .. }

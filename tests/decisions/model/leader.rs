@@ -183,6 +183,7 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
         | LeaderStep::AllowDeletion(_)
         | LeaderStep::RestoreStatus { .. }
         | LeaderStep::ReportExpanded(_)
+        | LeaderStep::ReportModified
         | LeaderStep::TellStorageLeft(_) => {
             unreachable!(
                 "{step:?}: a registered Volume keeps its storage, and every call has somebody to make it"

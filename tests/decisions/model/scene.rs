@@ -34,6 +34,7 @@ pub fn observed(config: &Config, view: &LeaderView, name: &Name) -> Observed {
         can_create: false,
         attaches: config.attach,
         grows: None,
+        modifies: None,
         handle: handle_seen(config, &view.handle).filter(|_| found),
         claims: claims(config, view, |c| name.claims.contains(&c)),
         attachments: own.iter().map(|a| att_seen(config, a)).collect(),

@@ -36,6 +36,11 @@ fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
                 write(state, agent, v, live, begun);
                 live = begun;
             }
+            if call == VolumeCall::Modify {
+                let begun = Vol { open: asked(&live), has: 0, ..live };
+                write(state, agent, v, live, begun);
+                live = begun;
+            }
             start(state, agent, v, call, live);
             state.calls.last_mut().expect("it was started").known = known;
         }
@@ -53,17 +58,31 @@ fn look(state: &mut State, agent: u8, v: u8, call: VolumeCall, cached: Vol) {
 fn start(state: &mut State, by: u8, v: u8, call: VolumeCall, seen: Vol) {
     let running = state.calls.iter().filter(|c| c.answer.is_none()).map(|c| c.call);
     let changes = |call| call != VolumeCall::Validate;
-    if running.filter(|call| changes(*call)).any(|c| changes(call) && [c, call].contains(&VolumeCall::Expand))
-    {
-        state.harmed(Harm::CalledBesideGrowth);
+    let alone = |call| matches!(call, VolumeCall::Expand | VolumeCall::Modify);
+    if running.filter(|call| changes(*call)).any(|c| changes(call) && (alone(c) || alone(call))) {
+        state.harmed(Harm::CalledBeside);
+    }
+    if call == VolumeCall::Modify {
+        if ![0, asked(&seen)].contains(&state.unsettled) {
+            state.harmed(Harm::AskedBeforeOutcome);
+        }
+        state.unsettled = asked(&seen);
     }
     state.calls.push(Call { by, v, call, seen, known: seen.may_exist, answer: None });
+}
+
+/// The mutable parameters that a call is made with.
+fn asked(vol: &Vol) -> u8 {
+    if vol.open == 0 { vol.wants } else { vol.open }
 }
 
 /// The driver ends a call; `done` is whether it has had its effect.
 pub fn ends(state: &mut State, at: usize, answer: Answer, done: bool) {
     state.calls[at].answer = Some(answer);
-    let Call { v, call, .. } = state.calls[at];
+    let Call { v, call, seen, .. } = state.calls[at];
+    if call == VolumeCall::Modify && answer != Answer::Unknown {
+        state.unsettled = 0;
+    }
     if !done {
         return;
     }
@@ -75,6 +94,7 @@ pub fn ends(state: &mut State, at: usize, answer: Answer, done: bool) {
             state.stored = true;
         }
         VolumeCall::Validate | VolumeCall::Expand => {}
+        VolumeCall::Modify => state.attributes = asked(&seen),
         VolumeCall::Delete => {
             match state.handle {
                 Some(handle) if handle.owner != v => state.harmed(Harm::DeletedAnothers),
@@ -102,6 +122,8 @@ pub fn conclude(state: &mut State, at: usize) {
             Vol { state: VolumeState::Created, may_exist: false, grown: seen.asked, ..seen }
         }
         (VolumeCall::Expand, Answer::Ok) => Vol { grown: true, ..seen },
+        (VolumeCall::Modify, Answer::Ok) => Vol { has: asked(&seen), open: 0, ..seen },
+        (VolumeCall::Modify, Answer::Full) => Vol { open: 0, ..seen },
         (VolumeCall::Create, Answer::Wrong) => Vol { rejected: true, may_exist: false, ..seen },
         (VolumeCall::Create, Answer::Full) if known => return,
         (VolumeCall::Create, Answer::Full) if seen.deleted => {
@@ -114,9 +136,14 @@ pub fn conclude(state: &mut State, at: usize) {
             Vol { state: VolumeState::Deleted, rejected: false, may_delete: false, ..seen }
         }
         (VolumeCall::DeleteRejected, Answer::Ok) => Vol { rejected: false, may_delete: false, ..seen },
-        (VolumeCall::Validate | VolumeCall::Delete | VolumeCall::DeleteRejected | VolumeCall::Expand, _) => {
-            return;
-        }
+        (
+            VolumeCall::Validate
+            | VolumeCall::Delete
+            | VolumeCall::DeleteRejected
+            | VolumeCall::Expand
+            | VolumeCall::Modify,
+            _,
+        ) => return,
     };
     write(state, by, v, seen, new);
 }

@@ -18,6 +18,7 @@ pub fn plan(state: &State, v: u8) -> Option<(Vol, LeaderStep)> {
         volume: Some(volume),
         instances: state.instances(),
         grows: Some(Grows::ByController),
+        modifies: Some(true),
         handle: state.handle.filter(|h| names || h.owner == v).map(handle_seen),
         ..Observed::default()
     };

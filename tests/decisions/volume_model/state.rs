@@ -1,12 +1,13 @@
 //! The world at one moment, and the objects that the decisions look at.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use moor::api::attachment::ControllerRef;
 use moor::api::attachment::VolumeRef;
 use moor::api::names::{DriverOn, instance_name};
-use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation};
+use moor::api::volume::{DeletionPolicy, Modification, Rejected, VolumeAssignment, VolumeOperation};
 use moor::api::{FINALIZER, Volume, VolumeHandle, VolumeState};
 use moor::attachment::HandleSeen;
 use moor::volume::InstanceSeen;
@@ -40,6 +41,8 @@ pub struct Budget {
     pub wiped: u8,
     /// The owner wants more room.
     pub grow: u8,
+    /// The owner wants other parameters.
+    pub modify: u8,
 }
 
 /// A configuration.
@@ -65,6 +68,12 @@ pub struct Vol {
     pub asked: bool,
     /// The status says that it is there.
     pub grown: bool,
+    /// The mutable parameters that are asked for, one of two kinds; 0 is none.
+    pub wants: u8,
+    /// Those that the driver has taken, as the status says.
+    pub has: u8,
+    /// Those of a call whose outcome is not known, as the status says.
+    pub open: u8,
 }
 
 impl Vol {
@@ -81,6 +90,9 @@ impl Vol {
             may_exist: false,
             asked: false,
             grown: false,
+            wants: 0,
+            has: 0,
+            open: 0,
         }
     }
 }
@@ -124,7 +136,8 @@ pub enum Harm {
     DeletedWithoutLock,
     DeletedAnothers,
     MadeForNobody,
-    CalledBesideGrowth,
+    CalledBeside,
+    AskedBeforeOutcome,
 }
 
 /// Everything.
@@ -134,6 +147,10 @@ pub struct State {
     pub handle: Option<Handle>,
     /// The storage has the volume.
     pub stored: bool,
+    /// The mutable parameters that it has there.
+    pub attributes: u8,
+    /// Those of a call to which the driver has not said what came of it.
+    pub unsettled: u8,
     /// Number 0 is gone, and its owner has kept the storage, if there was any.
     pub kept: bool,
     pub registered: bool,
@@ -153,6 +170,8 @@ impl State {
             volumes: [Some(Vol::new(0)), None],
             handle: None,
             stored: false,
+            attributes: 0,
+            unsettled: 0,
             kept: false,
             registered: false,
             away: [false; AGENTS],
@@ -235,11 +254,16 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
             VolumeOperation::Create | VolumeOperation::Validate | VolumeOperation::Adopt => 0,
             VolumeOperation::Delete => 2,
             VolumeOperation::Expand => 4,
+            VolumeOperation::Modify => 6,
         };
         10 + i64::from(agent) + order
     });
     volume.metadata.generation = Some(
-        1 + i64::from(vol.deleted) + 2 * i64::from(vol.retain) + 10 * assigned + 1000 * i64::from(vol.asked),
+        1 + i64::from(vol.deleted)
+            + 2 * i64::from(vol.retain)
+            + 10 * assigned
+            + 1000 * i64::from(vol.asked)
+            + 10_000 * i64::from(vol.wants),
     );
     let size = |large: bool| if large { 2 } else { 1 };
     volume.spec.capacity = (v == 0).then(|| Quantity(size(vol.asked).to_string()));
@@ -261,8 +285,20 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
     let (reason, may_delete) = ("small".to_owned(), vol.may_delete);
     status.rejected = vol.rejected.then(|| Rejected { volume_handle: ID.into(), reason, may_delete });
     status.may_exist = vol.may_exist;
+    volume.spec.mutable_parameters = parameters(vol.wants);
+    status.mutable_parameters = parameters(vol.has);
+    status.modification = (vol.open != 0).then(|| Modification {
+        parameters: parameters(vol.open),
+        outcome_unknown: true,
+        error: None,
+    });
     status.capacity_bytes = status.volume_handle.as_ref().map(|_| size(vol.grown));
     volume
+}
+
+/// The mutable parameters of one of the two kinds.
+fn parameters(kind: u8) -> BTreeMap<String, String> {
+    (kind != 0).then(|| ("kind".to_owned(), kind.to_string())).into_iter().collect()
 }
 
 pub fn lock(handle: Handle) -> VolumeHandle {

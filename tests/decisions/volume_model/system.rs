@@ -6,8 +6,8 @@ use moor::api::VolumeState;
 use moor::volume::calls::VolumeCall;
 use stateright::{Model, Property};
 
-use super::state::{AGENTS, Answer, Budget, Config, Harm, State, Vol};
-use super::{agent, leader};
+use super::state::{AGENTS, Answer, Config, Harm, State, Vol};
+use super::{NONE, agent, leader};
 use crate::hashing::HashSet;
 
 /// Longest run without trouble that is taken for one that comes to rest.
@@ -19,6 +19,7 @@ pub enum Action {
     Delete,
     Retain(bool),
     Raise,
+    Modify(u8),
     LoseStatus,
     Register,
     Leader(u8),
@@ -76,7 +77,7 @@ fn trouble(s: &State, actions: &mut Vec<Action>) {
     let budget = &s.budget;
     for (at, call) in s.calls.iter().enumerate().filter(|(_, c)| c.answer.is_none()) {
         let creates = call.call == VolumeCall::Create;
-        if creates && budget.fail > 0 {
+        if (creates || call.call == VolumeCall::Modify) && budget.fail > 0 {
             actions.push(Action::Ends(at, Answer::Full, false));
         }
         if creates && budget.wrong > 0 {
@@ -114,9 +115,16 @@ fn users(s: &State, actions: &mut Vec<Action>) {
         if s.budget.grow > 0 && vol.state == VolumeState::Ready && !vol.deleted {
             actions.push(Action::Raise);
         }
+        if may_modify(s, &vol) {
+            actions.extend([1, 2].into_iter().filter(|kind| *kind != vol.wants).map(Action::Modify));
+        }
     } else if !s.registered && s.stored {
         actions.push(Action::Register);
     }
+}
+
+fn may_modify(s: &State, vol: &Vol) -> bool {
+    s.budget.modify > 0 && vol.state == VolumeState::Ready && !vol.deleted
 }
 
 fn step(config: &Config, s: &mut State, action: Action) {
@@ -135,6 +143,12 @@ fn step(config: &Config, s: &mut State, action: Action) {
             s.budget.grow -= 1;
             if let Some(vol) = &mut s.volumes[0] {
                 vol.asked = true;
+            }
+        }
+        Action::Modify(kind) => {
+            s.budget.modify -= 1;
+            if let Some(vol) = &mut s.volumes[0] {
+                vol.wants = kind;
             }
         }
         Action::LoseStatus => {
@@ -184,10 +198,8 @@ fn step(config: &Config, s: &mut State, action: Action) {
 
 /// Why a run without trouble ends badly; nothing if it ends well.
 pub fn calm(system: &System, from: &State) -> Option<String> {
-    let none =
-        Budget { away: 0, lag: 0, old_leader: 0, fail: 0, lost: 0, wrong: 0, retain: 0, wiped: 0, grow: 0 };
     let mut s =
-        State { budget: none, away: [false; AGENTS], caches: [None; AGENTS], old: None, ..from.clone() };
+        State { budget: NONE, away: [false; AGENTS], caches: [None; AGENTS], old: None, ..from.clone() };
     let mut passed = Vec::new();
     // One that harms is a step of the model's too, and has its own name there.
     while s.harm.is_none() && !system.calm.lock().expect("no check panics").contains(&s) {
@@ -219,6 +231,9 @@ fn bad_rest(s: &State) -> Option<String> {
         Some(vol) if vol.deleted => "a deleted Volume stays",
         Some(vol) if vol.state != VolumeState::Ready => "a Volume does not come up",
         Some(vol) if vol.asked != vol.grown => "a Volume does not get the room that is asked for",
+        Some(vol) if vol.wants != 0 && (vol.has, vol.open, s.attributes) != (vol.wants, 0, vol.wants) => {
+            "a Volume is not as it is asked to be"
+        }
         Some(_) if !s.stored => "a Ready Volume without storage",
         None if s.stored && !s.kept && s.volumes[1].is_none() => "storage that nobody knows is left",
         None if s.handle.is_some_and(|h| h.owner == 0) => "a VolumeHandle of nobody is left",
@@ -278,8 +293,11 @@ impl Model for System {
             Property::always("no volume is made for a Volume that is gone", |_, s: &State| {
                 s.harm != Some(Harm::MadeForNobody)
             }),
-            Property::always("nothing is called beside a growth", |_, s: &State| {
-                s.harm != Some(Harm::CalledBesideGrowth)
+            Property::always("nothing is called beside a growth or a modification", |_, s: &State| {
+                s.harm != Some(Harm::CalledBeside)
+            }),
+            Property::always("nothing else is asked for before an outcome is known", |_, s: &State| {
+                s.harm != Some(Harm::AskedBeforeOutcome)
             }),
             Property::always("once trouble ends, every run ends well", |model: &Self, s: &State| {
                 s.harm.is_some() || calm(model, s).is_none()

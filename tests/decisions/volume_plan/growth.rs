@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use moor::api::conditions::{CallFailure, Desired, Reason, set};
-use moor::api::volume::Expansion;
+use moor::api::volume::{Expansion, ExpansionFailure};
 
 use super::*;
 
@@ -22,11 +22,13 @@ fn order(to: &ControllerRef) -> VolumeStep {
 }
 
 fn blocked(mut row: Row) -> Row {
-    row.volume.status.as_mut().unwrap().last_error = Some(CallFailure {
+    let error = CallFailure {
         rpc: "ControllerExpandVolume".into(),
         code: "FailedPrecondition".into(),
         message: "attached".into(),
-    });
+    };
+    row.volume.status.as_mut().unwrap().expansion_failure =
+        Some(ExpansionFailure { capacity_bytes: 3 * MI, error });
     row
 }
 

@@ -32,6 +32,8 @@ pub struct Stored {
     pub created: Option<Vec<u8>>,
     /// The largest size in bytes that was asked for when it was there.
     pub grown: i64,
+    /// The mutable parameters that it has.
+    pub modified: BTreeMap<String, String>,
     /// By node id. Without arguments: attached by somebody else than moor.
     pub attached: BTreeMap<String, Vec<u8>>,
     /// By node: path and arguments.
@@ -80,6 +82,8 @@ pub struct Backend {
     pub(super) clones: bool,
     /// The largest size in bytes to which a volume grows.
     pub most: i64,
+    /// It has ControllerModifyVolume.
+    pub(super) modify: bool,
     /// Zones that have no room.
     pub full: BTreeSet<String>,
     /// By key.
@@ -102,6 +106,14 @@ pub struct Backend {
     pub media: BTreeMap<String, Medium>,
 }
 
+/// A driver of this kind has one parameter that may be changed.
+pub(super) fn check(parameters: &BTreeMap<String, String>) -> Result<(), Status> {
+    match parameters.keys().find(|key| *key != "tier") {
+        Some(key) => Err(Status::invalid_argument(format!("there is no parameter {key}"))),
+        None => Ok(()),
+    }
+}
+
 impl Backend {
     pub(super) fn new(directory: PathBuf, options: &Options) -> Self {
         fs::create_dir_all(&directory).unwrap();
@@ -114,6 +126,7 @@ impl Backend {
             expand: options.expand,
             clones: options.clones,
             most: i64::MAX,
+            modify: options.modify,
             full: BTreeSet::new(),
             volumes: BTreeMap::new(),
             violations: Vec::new(),
@@ -200,6 +213,16 @@ impl Backend {
         }
         volume.grown = volume.grown.max(asked);
         Ok(self.expand == Expand::AndNodes)
+    }
+
+    /// Has a volume have these parameters, and keep those that are not named.
+    pub(super) fn modify(&mut self, key: &str, parameters: &BTreeMap<String, String>) -> Result<(), Status> {
+        if parameters.is_empty() {
+            return Err(self.forbidden(key, format!("ControllerModifyVolume of {key} without parameters")));
+        }
+        check(parameters)?;
+        self.known(key)?.modified.extend(parameters.clone());
+        Ok(())
     }
 
     pub(super) fn create(&mut self, key: &str, arguments: &[u8]) -> Result<(), Status> {

@@ -6,7 +6,7 @@ use moor::csi::proto::csi::v1::controller_server::Controller;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::backend::Stored;
+use super::backend::{Stored, check};
 use super::identity::controller_capabilities;
 use super::{About, Place, ZONE, key_of};
 
@@ -41,10 +41,12 @@ impl Controller for Place {
             if wanted.as_ref().is_some_and(|wanted| backend.full.contains(&wanted.segments[ZONE])) {
                 return Err(Status::resource_exhausted("this zone is full"));
             }
+            check(&request.mutable_parameters)?;
             if let Some(source) = source_of(&request) {
                 backend.known(&key_of(source))?;
             }
             backend.create(&key, arguments)?;
+            backend.known(&key)?.modified.clone_from(&request.mutable_parameters);
             let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
             let answers = backend.answers.get(&key).cloned().unwrap_or_default();
             let content_source = request.volume_content_source.clone().filter(|_| !answers.hides_source);
@@ -88,6 +90,21 @@ impl Controller for Place {
         self.answer(about, |backend, _, _| {
             let node_expansion_required = backend.grow(&key, capacity_bytes)?;
             Ok(wire::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required })
+        })
+        .await
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<wire::ControllerModifyVolumeRequest>,
+    ) -> Answer<wire::ControllerModifyVolumeResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::ControllerModifyVolume, key: key.clone(), arguments };
+        self.answer(about, |backend, _, _| {
+            backend.modify(&key, &request.mutable_parameters)?;
+            Ok(wire::ControllerModifyVolumeResponse {})
         })
         .await
     }

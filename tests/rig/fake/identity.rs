@@ -47,6 +47,9 @@ pub(super) fn controller_capabilities(backend: &Backend) -> wire::ControllerGetC
     if matches!(backend.expand, Expand::ByController | Expand::AndNodes | Expand::Unused) {
         offered.push(rpc::Type::ExpandVolume);
     }
+    if backend.modify {
+        offered.push(rpc::Type::ModifyVolume);
+    }
     if backend.clones {
         offered.push(rpc::Type::CloneVolume);
     }

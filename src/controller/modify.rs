@@ -1,0 +1,171 @@
+//! One pass over a PersistentVolumeClaim that names another VolumeAttributesClass than its volume has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use kube::Api;
+
+use super::bound::{Bound, Looked, bound};
+use super::context::Context;
+use super::key::Key;
+use super::served;
+use crate::api::Volume;
+use crate::api::conditions::whole_second;
+use crate::api::provision::ProvisionedFor;
+use crate::k8s::events::EventReason;
+use crate::k8s::read::get_live;
+use crate::k8s::{ApiError, Next};
+use crate::provision::{Claimed, ClassSaid as Said, Modify, class_status, modify, target};
+
+/// Time between looks at a claim that waits for what no watch tells. Classes are not watched: an API server before 1.34 has
+/// none of this version, and a watch that cannot begin would hold up everything.
+const RECHECK: Duration = Duration::from_secs(10);
+/// More steps than a claim can need at a time.
+const STEPS: usize = 16;
+
+/// Settles one claim.
+pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
+    for _ in 0..STEPS {
+        if !ctx.leadership.is_leading() {
+            return Next::Done;
+        }
+        match step(ctx, claim).await {
+            Ok(None) => {}
+            Ok(Some(next)) => return next,
+            Err(ApiError::Conflict(request)) => {
+                tracing::info!(%request, "changed meanwhile; looking again");
+            }
+            Err(error) => {
+                tracing::warn!(%claim, %error, "modifying pass failed");
+                return Next::Retry;
+            }
+        }
+    }
+    Next::Again
+}
+
+/// One step; None: something has changed, and it is looked at again.
+async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, ApiError> {
+    let key = Key::Modify(claim.clone());
+    let bound = match bound(ctx, claim, &key).await? {
+        Looked::Bound(bound) => *bound,
+        Looked::OfUsers(live, volume) => {
+            let words = format!(
+                "Volume {volume} has the storage, and its own spec.mutableParameters says how that is to be; change them there"
+            );
+            tell(ctx, &key, &live, EventReason::VolumeModifyFailed, &words).await;
+            return Ok(Some(Next::After(RECHECK)));
+        }
+        Looked::Later => return Ok(Some(Next::After(RECHECK))),
+        Looked::Changed => return Ok(None),
+        Looked::Nothing => {
+            ctx.provisioning.forget(&key);
+            return Ok(Some(Next::Done));
+        }
+    };
+    let Bound { live, persistent, volume } = &bound;
+    let driver = persistent.spec.as_ref().and_then(|spec| Some(spec.csi.as_ref()?.driver.as_str()));
+    let driver = driver.unwrap_or_default();
+    let class = match target(live, volume) {
+        Some(name) => get_live::<VolumeAttributesClass>(&Api::all(ctx.client.clone()), name).await?,
+        None => None,
+    };
+    let modifies = served::driver(ctx, driver).is_some_and(|served| served.seen().modifies);
+    let seen = Claimed { claim: live, persistent, volume, driver, modifies };
+    match modify(&seen, class.as_ref()) {
+        Modify::Nothing => {
+            ctx.provisioning.forget(&key);
+            Ok(Some(Next::Done))
+        }
+        Modify::Say(said) => {
+            say(ctx, claim, live, &said).await?;
+            announce(ctx, &key, live, &said).await;
+            Ok(None)
+        }
+        Modify::Ask(parameters) => ask(ctx, &key, live, volume, parameters).await,
+        Modify::Name(class) => {
+            let mut after = persistent.clone();
+            after.spec.get_or_insert_default().volume_attributes_class_name = Some(class.clone());
+            let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
+            ctx.writer.merge(&volumes, persistent, &after).await?;
+            tracing::info!(persistent_volume = persistent.metadata.name, class, "has another class");
+            Ok(None)
+        }
+        Modify::Wait(words) => {
+            if let Some(words) = words {
+                tell(ctx, &key, live, EventReason::VolumeModifyFailed, &words).await;
+            }
+            Ok(Some(Next::After(RECHECK)))
+        }
+    }
+}
+
+async fn say(
+    ctx: &Context,
+    claim: &ProvisionedFor,
+    live: &PersistentVolumeClaim,
+    said: &Said,
+) -> Result<(), ApiError> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &claim.namespace);
+    let mut after = live.clone();
+    after.status = class_status(live, said, Some(&whole_second(Timestamp::now())));
+    ctx.writer.merge_status_of(&claims, live, &after).await.map(drop)
+}
+
+/// Writes what the Volume is to be like.
+async fn ask(
+    ctx: &Context,
+    key: &Key,
+    live: &PersistentVolumeClaim,
+    volume: &Arc<Volume>,
+    parameters: BTreeMap<String, String>,
+) -> Result<Option<Next>, ApiError> {
+    let mut after = (**volume).clone();
+    after.spec.mutable_parameters = parameters;
+    match ctx.writer.update(&ctx.volumes, volume, &after).await {
+        Ok(_) => {
+            tracing::info!(volume = volume.metadata.name, "is to have other mutable parameters");
+            Ok(None)
+        }
+        Err(error) => match error.refusal() {
+            Some(refusal) => {
+                let words = format!("its Volume: {refusal}");
+                tell(ctx, key, live, EventReason::VolumeModifyFailed, &words).await;
+                Ok(Some(Next::After(RECHECK)))
+            }
+            None => Err(error),
+        },
+    }
+}
+
+async fn announce(ctx: &Context, key: &Key, live: &PersistentVolumeClaim, said: &Said) {
+    let (reason, words) = match said {
+        Said::Pending(_, words) | Said::Failing(words) | Said::Infeasible(words) => {
+            (EventReason::VolumeModifyFailed, words.clone())
+        }
+        Said::InProgress(class) => (
+            EventReason::VolumeModify,
+            format!("the driver is asked for what VolumeAttributesClass {class} says"),
+        ),
+        Said::Done(class) => (
+            EventReason::VolumeModifySuccessful,
+            format!("the volume is as VolumeAttributesClass {class} says"),
+        ),
+        Said::Cancelled => (
+            EventReason::VolumeModifyCancelled,
+            "the driver is not asked for another class any more".to_owned(),
+        ),
+    };
+    tell(ctx, key, live, reason, &words).await;
+}
+
+async fn tell(ctx: &Context, key: &Key, live: &PersistentVolumeClaim, reason: EventReason, words: &str) {
+    if ctx.provisioning.is_news(key, words) {
+        tracing::info!(claim = live.metadata.name, reason = reason.as_str(), "{words}");
+        ctx.recorder.publish(live, reason, "Modify", words).await;
+    }
+}

@@ -1,0 +1,252 @@
+//! What is done next about a PersistentVolumeClaim that names another VolumeAttributesClass than its volume has.
+//!
+//! The words on the claim are those of the stock resizer. moor's own intent is the Volume's `spec.mutableParameters`, and what
+//! came of it is on the Volume:
+//!
+//! ```text
+//! Pending: there is no such class, or it is of no use --> InProgress --(Volume: asked, followed), PersistentVolume--> none
+//!                                                          |   ^
+//!                                                          |   +-- another class that is named since
+//!                                                          +--> Infeasible: the driver calls it an invalid argument
+//! ```
+//!
+//! Which class is asked for may change at any time, but while the driver may be following one: then that one comes first.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    ModifyVolumeStatus, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus,
+};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::resize::{is_bound, put};
+use crate::api::{Volume, VolumeState};
+use crate::volume::growth::Fails;
+use crate::volume::modification;
+
+/// The words in `status.modifyVolumeStatus`.
+const PENDING: &str = "Pending";
+const IN_PROGRESS: &str = "InProgress";
+const INFEASIBLE: &str = "Infeasible";
+
+/// The conditions of a claim that are about its class.
+const MODIFYING: &str = "ModifyingVolume";
+const ERROR: &str = "ModifyVolumeError";
+
+/// Everything the decision looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimed<'a> {
+    /// The claim, as it is now.
+    pub claim: &'a PersistentVolumeClaim,
+    /// Its PersistentVolume.
+    pub persistent: &'a PersistentVolume,
+    /// The Volume that has the storage.
+    pub volume: &'a Volume,
+    /// The driver's name in PersistentVolumes and classes.
+    pub driver: &'a str,
+    /// Some instance of the driver has said that it has MODIFY_VOLUME.
+    pub modifies: bool,
+}
+
+/// One step. Every variant is at most one write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Modify {
+    /// Nothing: the claim has the class that it names.
+    Nothing,
+    /// Write this on the claim.
+    Say(Said),
+    /// Write these as the Volume's `spec.mutableParameters`.
+    Ask(BTreeMap<String, String>),
+    /// Write this as the PersistentVolume's class.
+    Name(String),
+    /// The Volume is on its way, or something is missing. What goes wrong, if something does.
+    Wait(Option<String>),
+}
+
+/// What is said on a claim about its class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The volume is to be as this class says, which is of no use now, for this reason.
+    Pending(String, String),
+    /// The driver is asked for what this class says.
+    InProgress(String),
+    /// The driver does not follow now.
+    Failing(String),
+    /// The driver cannot follow. The claim may name another class.
+    Infeasible(String),
+    /// The volume is as this class says.
+    Done(String),
+    /// It names none any more.
+    Cancelled,
+}
+
+/// The class that the volume is to be made like next; None where none is to be looked up.
+#[must_use]
+pub fn target<'a>(claim: &'a PersistentVolumeClaim, volume: &Volume) -> Option<&'a str> {
+    let begun = word(claim).filter(|(word, _)| *word == IN_PROGRESS && modification::is_open(volume));
+    let asks = name(claim.spec.as_ref()?.volume_attributes_class_name.as_ref());
+    let target = begun.and_then(|(_, target)| target).or(asks)?;
+    let settled = word(claim).is_none() && current(claim) == Some(target);
+    (!settled).then_some(target)
+}
+
+/// Plans the next step. `class` is the one that [`target`] names, if it is there.
+#[must_use]
+pub fn modify(seen: &Claimed<'_>, class: Option<&VolumeAttributesClass>) -> Modify {
+    let Claimed { claim, persistent, volume, .. } = *seen;
+    if !is_bound(claim, persistent) || volume.metadata.deletion_timestamp.is_some() {
+        return Modify::Nothing;
+    }
+    if volume.state() != VolumeState::Ready {
+        return Modify::Wait(None);
+    }
+    match (target(claim, volume), word(claim)) {
+        (Some(target), _) => follow(seen, target, class),
+        // It was done before the claim named none any more.
+        (None, Some((IN_PROGRESS, Some(of))))
+            if current(claim).is_none() && named(persistent) == Some(of) =>
+        {
+            Modify::Say(Said::Done(of.to_owned()))
+        }
+        (None, _) if word(claim).is_none() || current(claim).is_some() => Modify::Nothing,
+        // The claim came without a class, and so did the volume.
+        (None, _) if !volume.spec.mutable_parameters.is_empty() => Modify::Ask(BTreeMap::new()),
+        (None, _) => Modify::Say(Said::Cancelled),
+    }
+}
+
+fn follow(seen: &Claimed<'_>, target: &str, class: Option<&VolumeAttributesClass>) -> Modify {
+    let Claimed { claim, persistent, volume, .. } = *seen;
+    let said = word(claim).filter(|(_, of)| *of == Some(target)).map(|(word, _)| word);
+    let wanted = match parameters(seen, target, class) {
+        Ok(wanted) => wanted,
+        // What was begun goes on without its class.
+        Err(why) if modification::is_open(volume) => return Modify::Wait(Some(why)),
+        Err(why) => return say(claim, Said::Pending(target.to_owned(), why)),
+    };
+    let asked = volume.spec.mutable_parameters == wanted;
+    match said {
+        Some(IN_PROGRESS) => {}
+        Some(INFEASIBLE) if asked => {}
+        Some(_) | None => return Modify::Say(Said::InProgress(target.to_owned())),
+    }
+    if !asked {
+        return Modify::Ask(wanted);
+    }
+    if modification::due(volume).is_none() {
+        return if named(persistent) == Some(target) {
+            Modify::Say(Said::Done(target.to_owned()))
+        } else {
+            Modify::Name(target.to_owned())
+        };
+    }
+    match modification::fails(volume) {
+        None => Modify::Wait(None),
+        Some(Fails::Perhaps(words) | Fails::Certainly(words)) => say(claim, Said::Failing(words)),
+        Some(Fails::Always(words)) => say(claim, Said::Infeasible(words)),
+    }
+}
+
+/// What the class says, or why it is of no use.
+fn parameters(
+    seen: &Claimed<'_>,
+    target: &str,
+    class: Option<&VolumeAttributesClass>,
+) -> Result<BTreeMap<String, String>, String> {
+    let Some(class) = class else {
+        return Err(format!(
+            "VolumeAttributesClass {target} does not exist; the volume is modified when it is created"
+        ));
+    };
+    if class.driver_name != seen.driver {
+        return Err(format!(
+            "VolumeAttributesClass {target} is for the driver {}, and the volume is of {}; name one that is for that",
+            class.driver_name, seen.driver
+        ));
+    }
+    if !seen.modifies {
+        return Err(format!(
+            "VolumeAttributesClass {target}: the driver {} has no MODIFY_VOLUME; set spec.volumeAttributesClassName back",
+            seen.driver
+        ));
+    }
+    Ok(class.parameters.clone().unwrap_or_default())
+}
+
+/// Says it, if the claim does not say so.
+fn say(claim: &PersistentVolumeClaim, said: Said) -> Modify {
+    let words = match &said {
+        Said::Pending(_, words) | Said::Failing(words) | Said::Infeasible(words) => Some(words.clone()),
+        Said::InProgress(_) | Said::Done(_) | Said::Cancelled => None,
+    };
+    if status(claim, &said, None).as_ref() == claim.status.as_ref() {
+        return Modify::Wait(words);
+    }
+    Modify::Say(said)
+}
+
+/// The claim's status with what is to be said. `now` is when a condition changes that does.
+#[must_use]
+pub fn status(
+    claim: &PersistentVolumeClaim,
+    said: &Said,
+    now: Option<&Time>,
+) -> Option<PersistentVolumeClaimStatus> {
+    let mut status = claim.status.clone()?;
+    let target = word(claim).and_then(|(_, target)| target).map(str::to_owned);
+    let (word, condition) = match said {
+        // What is said of an earlier attempt stays.
+        Said::Pending(target, _) => (Some((PENDING, Some(target.clone()))), None),
+        Said::InProgress(target) => {
+            let words = "the driver is asked for what the class says";
+            (Some((IN_PROGRESS, Some(target.clone()))), Some((MODIFYING, words)))
+        }
+        Said::Failing(words) => (Some((IN_PROGRESS, target)), Some((ERROR, words.as_str()))),
+        Said::Infeasible(words) => (Some((INFEASIBLE, target)), Some((ERROR, words.as_str()))),
+        Said::Done(target) => {
+            status.current_volume_attributes_class_name = Some(target.clone());
+            (None, None)
+        }
+        Said::Cancelled => (None, None),
+    };
+    status.modify_volume_status = word.map(|(word, target)| ModifyVolumeStatus {
+        status: word.to_owned(),
+        target_volume_attributes_class_name: target,
+    });
+    if !matches!(said, Said::Pending(..)) {
+        let mut conditions = status.conditions.take().unwrap_or_default();
+        let stays = |type_: &str| condition.is_some_and(|(said, _)| said == type_);
+        conditions.retain(|c| ![MODIFYING, ERROR].contains(&c.type_.as_str()) || stays(&c.type_));
+        if let Some((type_, message)) = condition {
+            put(&mut conditions, type_, message, now);
+        }
+        status.conditions = Some(conditions).filter(|conditions| !conditions.is_empty());
+    }
+    Some(status)
+}
+
+/// What the claim says of a modification: how it stands, and for which class.
+fn word(claim: &PersistentVolumeClaim) -> Option<(&str, Option<&str>)> {
+    let said = claim.status.as_ref()?.modify_volume_status.as_ref()?;
+    Some((said.status.as_str(), name(said.target_volume_attributes_class_name.as_ref())))
+}
+
+/// The class that the claim has.
+fn current(claim: &PersistentVolumeClaim) -> Option<&str> {
+    name(claim.status.as_ref()?.current_volume_attributes_class_name.as_ref())
+}
+
+/// The class that the PersistentVolume has.
+fn named(persistent: &PersistentVolume) -> Option<&str> {
+    name(persistent.spec.as_ref()?.volume_attributes_class_name.as_ref())
+}
+
+/// An empty name is none.
+fn name(named: Option<&String>) -> Option<&str> {
+    named.map(String::as_str).filter(|named| !named.is_empty())
+}
+
+#[cfg(test)]
+#[path = "modify_tests.rs"]
+mod tests;
