@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VOLUME_HANDLE, node_of_lease};
 use super::key::{Key, VolumeKey};
@@ -18,7 +18,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
 use crate::plugin::change::Change;
 use crate::plugin::csi_driver::plugin_of;
-use crate::provision::{WatchedClaim, WatchedPersistentVolume};
+use crate::provision::{WatchedClaim, WatchedPersistentVolume, capacity};
 use crate::volume::handle_of;
 
 /// An object before or after an event; None where it was not there.
@@ -35,6 +35,7 @@ pub(crate) fn connect(known: &Arc<Known>) {
     on(known, &known.nodes, node_changed);
     on(known, &known.namespaces, namespace_changed);
     on(known, &known.csi_drivers, csi_driver_changed);
+    on(known, &known.csi_capacities, csi_capacity_changed);
     on(known, &known.pvcs, pvc_changed);
     on(known, &known.pvs, pv_changed);
     on(known, &known.classes, class_changed);
@@ -67,8 +68,9 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
             let plugin = known.plugins.get(&instance.spec.plugin_name);
             if plugin.is_some_and(|plugin| plugin.spec.controller_nodes.is_some()) {
                 concern::wake_all_of(known, &instance.spec.plugin_name);
-                known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
             }
+            // The scheduler finds the node's room by its labels.
+            known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
         }
     }
     let retires = |n: &Arc<LeanNode>| n.retires();
@@ -144,6 +146,17 @@ fn csi_driver_changed(known: &Known, before: State<'_, CSIDriver>, after: State<
         for plugin in known.plugins.all().iter().filter(|plugin| plugin.kubelet_name() == name) {
             known.queue.add(Key::Plugin(plugin.metadata.name.clone().unwrap_or_default()));
         }
+    }
+}
+
+/// Somebody has changed or deleted what moor says of a driver's room.
+fn csi_capacity_changed(
+    known: &Known,
+    before: State<'_, CSIStorageCapacity>,
+    after: State<'_, CSIStorageCapacity>,
+) {
+    for plugin in before.into_iter().chain(after).filter_map(|object| capacity::plugin_of(object)) {
+        known.queue.sweep(Key::Plugin(plugin.to_owned()));
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::objects_tests::{attachment, claim, key_of};
 use super::*;
 use crate::api::ClaimUid;
 use crate::api::attachment::ControllerRef;
-use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
+use crate::api::instance::{Capacity, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::plugin::{ControllerNodes, PluginSpec};
 use crate::api::volume::{VolumeAssignment, VolumeOperation, VolumeSpec};
 use crate::claim::ClaimSeen;
@@ -199,6 +199,7 @@ async fn a_change_of_all_instances_that_decides_nothing_wakes_no_volume() {
         status.version = "2".into();
         status.writer_uid = "another Pod".into();
         status.last_error = Some("it was starting".into());
+        status.capacities.insert("csisc-1".into(), Capacity::default());
     });
     assert_eq!(woken.await.len(), 0);
 }

@@ -13,6 +13,7 @@ mod args;
 mod attachments;
 mod caches;
 mod capabilities;
+mod capacities;
 mod caution;
 mod claims;
 mod concern;

@@ -1,5 +1,7 @@
 //! Which passes over PersistentVolumeClaims and PersistentVolumes an event asks for.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::imports;
@@ -41,10 +43,14 @@ pub(crate) fn volume_changed(known: &Known, volume: &Volume) {
     }
 }
 
-/// Claims wait for their StorageClass, or for it to be changed.
+/// Claims wait for their StorageClass, or for it to be changed, and the scheduler is told of the room for it.
 pub(crate) fn class_changed(known: &Known, class: &StorageClass) {
     let name = class.metadata.name.as_deref().unwrap_or_default();
     add_claims(known, |claim| claim.class_name() == name);
+    let is_its = |plugin: &&Arc<Plugin>| plugin.kubelet_name() == Some(class.provisioner.as_str());
+    for plugin in known.plugins.all().iter().filter(is_its) {
+        known.queue.add(Key::Plugin(plugin.metadata.name.clone().unwrap_or_default()));
+    }
 }
 
 /// A Plugin begins to serve a driver's name, or does so otherwise.

@@ -148,6 +148,7 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.nodes), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.namespaces), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.csi_drivers), 0));
+    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&ctx.csi_capacities), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvcs), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvs), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.classes), 0));

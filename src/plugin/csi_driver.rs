@@ -31,18 +31,19 @@ pub enum CsiDriverStep {
     Conflict(String),
 }
 
-/// Plans for the CSIDriver object of this name. `plugin` is the Plugin that is served to Pods under it, if one is.
+/// Plans for the CSIDriver object of this name. `plugin` is the Plugin that is served to Pods under it, if one is, and
+/// `capacity` whether the scheduler is to go by the driver's CSIStorageCapacity objects.
 #[must_use]
-pub fn plan(name: &str, plugin: Option<&Plugin>, found: Option<&CSIDriver>) -> CsiDriverStep {
+pub fn plan(name: &str, plugin: Option<&Plugin>, found: Option<&CSIDriver>, capacity: bool) -> CsiDriverStep {
     match (plugin, found) {
         (None, Some(found)) if is_ours(found) => CsiDriverStep::Delete,
         (None, _) => CsiDriverStep::Nothing,
-        (Some(plugin), None) => CsiDriverStep::Create(Box::new(new_of(name, plugin))),
+        (Some(plugin), None) => CsiDriverStep::Create(Box::new(new_of(name, plugin, capacity))),
         (Some(_), Some(found)) if found.metadata.deletion_timestamp.is_some() => CsiDriverStep::Nothing,
         (Some(plugin), Some(found)) if is_ours(found) => match contradiction(found) {
             // What says otherwise can never be changed.
             Some(_) => CsiDriverStep::Delete,
-            None => correct(plugin, found),
+            None => correct(plugin, found, capacity),
         },
         (Some(plugin), Some(_)) if plugin.spec.kubernetes.csi_driver.replace => CsiDriverStep::Delete,
         (Some(plugin), Some(found)) => CsiDriverStep::Conflict(conflict(name, plugin, found)),
@@ -53,6 +54,12 @@ pub fn plan(name: &str, plugin: Option<&Plugin>, found: Option<&CSIDriver>) -> C
 #[must_use]
 pub fn serves(found: &CSIDriver) -> bool {
     is_ours(found) && contradiction(found).is_none() && found.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether the object says that the scheduler goes by the driver's CSIStorageCapacity objects.
+#[must_use]
+pub fn counts_capacity(found: &CSIDriver) -> bool {
+    found.spec.storage_capacity == Some(true)
 }
 
 /// Whether moor has made the object.
@@ -98,8 +105,8 @@ fn conflict(name: &str, plugin: &Plugin, found: &CSIDriver) -> String {
 }
 
 /// Puts right what can be changed in an object of moor's.
-fn correct(plugin: &Plugin, found: &CSIDriver) -> CsiDriverStep {
-    let wanted = spec_of(plugin);
+fn correct(plugin: &Plugin, found: &CSIDriver, capacity: bool) -> CsiDriverStep {
+    let wanted = spec_of(plugin, capacity);
     let mut corrected = found.clone();
     let spec = &mut corrected.spec;
     spec.pod_info_on_mount = wanted.pod_info_on_mount;
@@ -121,19 +128,19 @@ fn labels_of(plugin: &Plugin) -> [(String, String); 2] {
     [(PLUGIN.to_owned(), name), ("app.kubernetes.io/managed-by".to_owned(), "moor".to_owned())]
 }
 
-fn new_of(name: &str, plugin: &Plugin) -> CSIDriver {
+fn new_of(name: &str, plugin: &Plugin, capacity: bool) -> CSIDriver {
     CSIDriver {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             labels: Some(labels_of(plugin).into()),
             ..ObjectMeta::default()
         },
-        spec: spec_of(plugin),
+        spec: spec_of(plugin, capacity),
     }
 }
 
 /// As moor needs it, and as the Plugin says.
-fn spec_of(plugin: &Plugin) -> CSIDriverSpec {
+fn spec_of(plugin: &Plugin, capacity: bool) -> CSIDriverSpec {
     let said = &plugin.spec.kubernetes.csi_driver;
     let policy = match said.fs_group_policy {
         FsGroupPolicy::ReadWriteOnceWithFSType => "ReadWriteOnceWithFSType",
@@ -153,8 +160,8 @@ fn spec_of(plugin: &Plugin) -> CSIDriverSpec {
         se_linux_mount: Some(said.se_linux_mount),
         requires_republish: Some(said.requires_republish),
         token_requests: (!tokens.is_empty()).then_some(tokens),
-        // With true the scheduler places no Pod before it finds CSIStorageCapacity objects, and moor makes none.
-        storage_capacity: Some(false),
+        // With true the scheduler places no Pod before it finds CSIStorageCapacity objects.
+        storage_capacity: Some(capacity),
         ..CSIDriverSpec::default()
     }
 }
@@ -174,7 +181,7 @@ mod tests {
     }
 
     fn made(plugin: &Plugin) -> CSIDriver {
-        match plan(NAME, Some(plugin), None) {
+        match plan(NAME, Some(plugin), None, false) {
             CsiDriverStep::Create(made) => *made,
             other => panic!("{other:?}"),
         }
@@ -201,7 +208,7 @@ mod tests {
         assert_eq!((made.spec.requires_republish, made.spec.storage_capacity), (Some(true), Some(false)));
         assert_eq!(made.spec.token_requests.as_ref().unwrap()[0].audience, "vault");
         assert!(is_ours(&made) && plugin_of(&made) == Some("p"));
-        assert_eq!(plan(NAME, Some(&plugin), Some(&made)), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, Some(&plugin), Some(&made), false), CsiDriverStep::Nothing);
     }
 
     #[test]
@@ -211,21 +218,25 @@ mod tests {
         found.spec.pod_info_on_mount = Some(false);
         found.spec.storage_capacity = Some(true);
         found.spec.token_requests = Some(vec![TokenRequest::default()]);
-        let CsiDriverStep::Correct(corrected) = plan(NAME, Some(&plugin), Some(&found)) else {
+        let CsiDriverStep::Correct(corrected) = plan(NAME, Some(&plugin), Some(&found), false) else {
             panic!("nothing is put right");
         };
         assert_eq!(corrected.spec.pod_info_on_mount, Some(true));
         assert_eq!((corrected.spec.storage_capacity, &corrected.spec.token_requests), (Some(false), &None));
-        assert_eq!(plan(NAME, Some(&plugin), Some(&corrected)), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, Some(&plugin), Some(&corrected), false), CsiDriverStep::Nothing);
         assert!(serves(&corrected));
+        let CsiDriverStep::Correct(counts) = plan(NAME, Some(&plugin), Some(&corrected), true) else {
+            panic!("it is not told that there are capacity objects");
+        };
+        assert!(counts_capacity(&counts) && !counts_capacity(&corrected));
         let mut of_another = made(&plugin);
         of_another.metadata.labels.as_mut().unwrap().insert(PLUGIN.into(), "before".into());
-        let CsiDriverStep::Correct(taken) = plan(NAME, Some(&plugin), Some(&of_another)) else {
+        let CsiDriverStep::Correct(taken) = plan(NAME, Some(&plugin), Some(&of_another), false) else {
             panic!("that of an earlier Plugin is not taken over");
         };
         assert_eq!(plugin_of(&taken), Some("p"));
         found.spec.attach_required = None;
-        assert_eq!(plan(NAME, Some(&plugin), Some(&found)), CsiDriverStep::Delete);
+        assert_eq!(plan(NAME, Some(&plugin), Some(&found), false), CsiDriverStep::Delete);
         assert!(!serves(&found));
     }
 
@@ -241,22 +252,23 @@ mod tests {
             // As moor wants it, and still not moor's to change or to serve by.
             (foreign(false), "leaves it alone"),
         ] {
-            let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&found)) else {
+            let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&found), false)
+            else {
                 panic!("it is not told");
             };
             for part in [part, "`kubectl delete csidriver driver.example.com`", "`kubectl patch plugin p "] {
                 assert!(words.contains(part), "{words}");
             }
             let replaces = plugin(|said| said.replace = true);
-            assert_eq!(plan(NAME, Some(&replaces), Some(&found)), CsiDriverStep::Delete);
+            assert_eq!(plan(NAME, Some(&replaces), Some(&found), false), CsiDriverStep::Delete);
             assert!(!serves(&found));
         }
     }
 
     #[test]
     fn only_its_own_goes_with_the_plugin() {
-        assert_eq!(plan(NAME, None, Some(&made(&plugin(|_| {})))), CsiDriverStep::Delete);
-        assert_eq!(plan(NAME, None, Some(&foreign(false))), CsiDriverStep::Nothing);
-        assert_eq!(plan(NAME, None, None), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, None, Some(&made(&plugin(|_| {}))), false), CsiDriverStep::Delete);
+        assert_eq!(plan(NAME, None, Some(&foreign(false)), false), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, None, None, false), CsiDriverStep::Nothing);
     }
 }

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod annotations;
+pub mod capacity;
 mod parameters;
 mod persistent_volume;
 mod progress;

@@ -92,6 +92,8 @@ pub struct Options {
     pub attach: bool,
     /// The driver says where its nodes are, each in a zone of its name, and makes a volume in the first that is asked for.
     pub topology: bool,
+    /// The driver says how much room there is in each zone.
+    pub capacity: bool,
     /// What the driver can do on nodes beside staging.
     pub can: Vec<Can>,
     /// How the driver's volumes grow.
@@ -110,6 +112,7 @@ impl Default for Options {
             linger: 0,
             attach: true,
             topology: false,
+            capacity: false,
             can: Vec::new(),
             expand: fake::backend::Expand::Never,
         }

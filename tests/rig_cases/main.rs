@@ -16,6 +16,7 @@ mod backup;
 mod bad_input;
 mod behind;
 mod bounds;
+mod capacity;
 mod consumers;
 mod crash_sweep;
 mod dead_folder;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         bad_input::CASES,
         bounds::CASES,
         behind::CASES,
+        capacity::CASES,
         consumers::CASES,
         crash_sweep::CASES,
         dead_folder::CASES,

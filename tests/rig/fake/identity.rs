@@ -47,6 +47,9 @@ pub(super) fn controller_capabilities(backend: &Backend) -> wire::ControllerGetC
     if matches!(backend.expand, Expand::ByController | Expand::AndNodes | Expand::Unused) {
         offered.push(rpc::Type::ExpandVolume);
     }
+    if backend.capacity {
+        offered.push(rpc::Type::GetCapacity);
+    }
     if backend.attach {
         offered.extend([
             rpc::Type::PublishUnpublishVolume,
