@@ -59,7 +59,7 @@ check:
 	else echo 'cargo-deny is not installed, so licences and sources were not checked: cargo install cargo-deny'; fi
 
 # What the tests of tests/rig run moor's processes on, and nothing more of a cluster.
-rig_parts = certificates etcd kube-apiserver helm
+rig_parts = certificates etcd kube-apiserver helm csi-sanity
 # The longest first. They mostly wait, so a few run side by side, each on an API server of its own.
 longest = crash_sweep.every_crash_point crash_sweep.every_crash_point_in_company fault_matrix
 modules = $(sort $(notdir $(basename $(wildcard tests/rig_cases/*.rs))))

@@ -1,4 +1,4 @@
-"""The tour: a StatefulSet writes to its volume, its node is drained, and the next Pod reads what was written.
+"""The tour: a StatefulSet writes to its volume, its node is drained, the next Pod reads what was written, and the volume grows.
 
 Every command is shown.
 """
@@ -22,6 +22,10 @@ EXAMPLE = "examples/statefulset.yaml"
 # nodes cannot pull.
 SET, POD, IMAGE = "ledger", "ledger-0", "busybox:1.37"
 SELECTOR = f"app={SET}"
+CLAIM = f"data-{POD}"
+# On the test cluster. Its nodes may lack the right to make ext4 larger while it is mounted, which XFS does not ask for.
+CLASS, XFS, SIZE, XFS_SIZE = "moor-loop", "examples/storageclass-xfs.yaml", "64Mi", "512Mi"
+LARGER = "1Gi"
 WORDS = "moor kept these bytes"
 
 
@@ -47,6 +51,7 @@ class Tour:
         self._start()
         self._write()
         self._move()
+        self._grow()
         self._delete()
         self._farewell()
 
@@ -83,6 +88,16 @@ class Tour:
         finally:
             self.kubectl("uncordon", node)
 
+    def _grow(self) -> None:
+        tell("Its claim asks for more. The Pod runs on; kubelet looks at the claim about once a minute")
+        patch = f'{{"spec":{{"resources":{{"requests":{{"storage":"{LARGER}"}}}}}}}}'
+        self.kubectl("exec", POD, "--", "df", "-h", "/data")
+        self.kubectl("patch", "pvc", CLAIM, "--patch", patch)
+        until = f"--for=jsonpath={{.status.capacity.storage}}={LARGER}"
+        self.kubectl("wait", until, f"pvc/{CLAIM}", "--timeout=240s")
+        self.kubectl("exec", POD, "--", "df", "-h", "/data")
+        self.kubectl("get", "pods,pvc", "--selector", SELECTOR)
+
     def _delete(self) -> None:
         tell("The StatefulSet is deleted, and with it its claims, as it says. The storage goes too")
         words = self._quiet("get", "pvc", "--selector", SELECTOR, "-o", "jsonpath={.items[*].spec.volumeName}").split()
@@ -111,9 +126,16 @@ class Tour:
         selector = "app.kubernetes.io/component=agent"
         path = "jsonpath={.items[0].spec.containers[0].image}"
         image = self._quiet("get", "pods", "--namespace", install.NAMESPACE, "--selector", selector, "-o", path)
-        text = (REPOSITORY / EXAMPLE).read_text().replace(IMAGE, image)
-        prompt(f"sed 's|{IMAGE}|{image}|' {EXAMPLE} | kubectl {verb} -f -")
+        text = (REPOSITORY / EXAMPLE).read_text()
+        changes = {IMAGE: image, CLASS: f"{CLASS}-xfs", SIZE: XFS_SIZE}
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        self.kubectl("apply", "-f", XFS)
+        script = ";".join(f"s|{old}|{new}|" for old, new in changes.items())
+        prompt(f"sed '{script}' {EXAMPLE} | kubectl {verb} -f -")
         self._show(["kubectl", verb, "-f", "-"], text)
+        if verb == "delete":
+            self.kubectl("delete", "-f", XFS)
 
     def _node(self) -> str:
         return self._quiet("get", "pod", POD, "-o", "jsonpath={.spec.nodeName}")

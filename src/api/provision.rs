@@ -50,6 +50,20 @@ pub struct Provision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub volume_attributes_class_name: Option<String>,
+    /// The volume is made as a copy of this claim's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<CopyOf>,
+}
+
+/// What a volume is copied from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CopyOf {
+    /// The PersistentVolumeClaim that has it.
+    pub claim: ProvisionedFor,
+    /// The volume, as its driver knows it.
+    #[schemars(schema_with = "super::schema::volume_handle")]
+    pub volume_handle: String,
 }
 
 /// A PersistentVolumeClaim by its names and its UID.

@@ -370,11 +370,15 @@ words! {
             /// spec.kubernetes.driverName.
             PodsServedByOther = "DuplicateDriver",
             /// The CSIDriver object of the driver's name was not made by moor: another installation of the driver has it. Or
-            /// the API server does not take moor's. Pods get none of moor's volumes under this name. The message has the commands that end it.
+            /// the API server does not take moor's. Pods get none of moor's volumes under this name. The message has the
+            /// commands that end it.
             CSIDriverConflict,
             /// A kubelet has another socket under the driver's name. End the driver's registrar on the nodes that the
             /// message names.
             KubeletNameTaken,
+            /// A kubelet has not registered the driver, for the reason that the message has, and looks again within half a
+            /// minute. Until then its Pods wait.
+            KubeletRefused,
         }
         Place { kinds: "PluginInstance", condition: UNDONE, status: true } => {
             /// Nothing waits to be undone of which no claim tells.

@@ -17,6 +17,8 @@ pub(crate) enum Key {
     Provision(ProvisionedFor),
     /// A PersistentVolumeClaim that asks for more than it has.
     Resize(ProvisionedFor),
+    /// A PersistentVolumeClaim that is kept because its volume is copied.
+    Copied(ProvisionedFor),
     /// A PersistentVolume that ends; its name.
     PersistentVolume(String),
     /// A Volume that was made of a PersistentVolume, which may be gone; its name.
@@ -36,7 +38,7 @@ impl Key {
         match self {
             Self::Volume(_) => "Volume",
             Self::Plugin(_) => "Plugin",
-            Self::Provision(_) | Self::Resize(_) => "PersistentVolumeClaim",
+            Self::Provision(_) | Self::Resize(_) | Self::Copied(_) => "PersistentVolumeClaim",
             Self::PersistentVolume(_) => "PersistentVolume",
             Self::Import(_) => "imported Volume",
         }

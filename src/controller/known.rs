@@ -41,7 +41,8 @@ pub(crate) struct Known {
     pub(crate) csi_drivers: Arc<Cache<CSIDriver>>,
     /// moor's own, which say how much room drivers have. No others.
     pub(crate) csi_capacities: Arc<Cache<CSIStorageCapacity>>,
-    /// PersistentVolumeClaims that wait for a provisioner, whosever that is, or ask for more than they have. No others.
+    /// PersistentVolumeClaims that wait for a provisioner, whosever that is, ask for more than they
+    /// have, or are being copied. No others.
     pub(crate) pvcs: Arc<Cache<WatchedClaim>>,
     /// PersistentVolumes with a CSI driver that nobody claims any more or somebody deletes, and those of which nothing would
     /// be kept then though their storage is to go. No others.
@@ -81,7 +82,8 @@ impl Known {
             csi_drivers: Arc::new(Cache::new(&["csidrivers"])),
             csi_capacities: Arc::new(caches::capacity_cache()),
             pvcs: Arc::new(
-                Cache::new(&["persistentvolumeclaims"]).that_keeps(|claim| claim.awaits() || claim.grows()),
+                Cache::new(&["persistentvolumeclaims"])
+                    .that_keeps(|claim| claim.awaits() || claim.grows() || claim.is_copied()),
             ),
             pvs: Arc::new(Cache::new(&["persistentvolumes"]).that_keeps(WatchedPersistentVolume::concerns)),
             classes: Arc::new(Cache::new(&["storageclasses"]).without_annotations()),

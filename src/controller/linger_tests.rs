@@ -11,7 +11,12 @@ const TEN: Duration = Duration::from_secs(10);
 fn volume(name: &str) -> VolumeKey {
     match key_of("ns", name) {
         Key::Volume(key) => key,
-        Key::Plugin(_) | Key::Provision(_) | Key::Resize(_) | Key::PersistentVolume(_) | Key::Import(_) => {
+        Key::Plugin(_)
+        | Key::Provision(_)
+        | Key::Resize(_)
+        | Key::Copied(_)
+        | Key::PersistentVolume(_)
+        | Key::Import(_) => {
             unreachable!("it is the key of a Volume")
         }
     }

@@ -19,6 +19,7 @@ mod claims;
 mod concern;
 mod context;
 mod controller_instances;
+mod copies;
 mod csi_drivers;
 mod drift;
 mod events;

@@ -23,8 +23,8 @@ use crate::k8s::write::Deleted;
 use crate::k8s::{ApiError, Created, Named, Next};
 use crate::plugin::allow;
 use crate::provision::{
-    Asked, ClaimNow, PersistentVolumeNow, Request, SELECTED_NODE, Step, WatchedClaim, plan, provisioner,
-    request, selected_node,
+    Asked, CLONING_PROTECTION, ClaimNow, PersistentVolumeNow, Request, SELECTED_NODE, Source, SourceNow,
+    Step, WatchedClaim, plan, provisioner, request, selected_node, source,
 };
 
 /// Time between looks at a claim that waits for what no watch tells, or whose words somebody has to change.
@@ -94,7 +94,9 @@ async fn begin(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Ap
     let known = ctx.pvcs.by_uid(&claim.uid);
     let class = known.and_then(|known| ctx.classes.get(known.class_name()));
     let attributes = attributes(ctx, &live).await?;
+    let source = source_now(ctx, &live).await?;
     let asked = Asked {
+        source: source.seen(),
         claim: &live,
         class: class.as_deref(),
         attributes: attributes.as_ref(),
@@ -108,6 +110,12 @@ async fn begin(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Ap
             tell_failed(ctx, claim, &live, "the node that the scheduler chose does not exist any more").await;
             unselect(ctx, claim, &live).await?;
             Ok(Some(Next::Done))
+        }
+        Request::Protect => {
+            if let Some(source) = &source.claim {
+                protect(ctx, claim, source).await?;
+            }
+            Ok(None)
         }
         Request::Wait(waiting) => Ok(Some(said(ctx, claim, &live, &waiting.to_string()).await)),
         Request::Refuse(refusal) => Ok(Some(said(ctx, claim, &live, &refusal.to_string()).await)),
@@ -131,6 +139,43 @@ async fn begin(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Ap
             }
         }
     }
+}
+
+/// The claim of which a volume is to be a copy, as it is now.
+#[derive(Default)]
+struct CopySource {
+    claim: Option<PersistentVolumeClaim>,
+    volume: Option<PersistentVolume>,
+}
+
+impl CopySource {
+    fn seen(&self) -> SourceNow<'_> {
+        SourceNow { claim: self.claim.as_ref(), volume: self.volume.as_ref() }
+    }
+}
+
+async fn source_now(ctx: &Context, wanted: &PersistentVolumeClaim) -> Result<CopySource, ApiError> {
+    let Source::Claim(name) = source(wanted) else { return Ok(CopySource::default()) };
+    let namespace = wanted.metadata.namespace.as_deref().unwrap_or_default();
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), namespace);
+    let claim = get_live(&api, name).await?;
+    let bound = claim.as_ref().and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
+    let volume = match bound.filter(|name| !name.is_empty()) {
+        Some(name) => get_live(&Api::all(ctx.client.clone()), &name).await?,
+        None => None,
+    };
+    Ok(CopySource { claim, volume })
+}
+
+/// Keeps a claim from going while its volume is copied.
+async fn protect(
+    ctx: &Context,
+    claim: &ProvisionedFor,
+    source: &PersistentVolumeClaim,
+) -> Result<(), ApiError> {
+    let mut after = source.clone();
+    after.metadata.finalizers.get_or_insert_default().push(CLONING_PROTECTION.to_owned());
+    ctx.writer.merge(&claims(ctx, claim), source, &after).await.map(drop)
 }
 
 async fn attributes(

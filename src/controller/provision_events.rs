@@ -15,6 +15,19 @@ use crate::provision::{WatchedClaim, WatchedPersistentVolume};
 /// A claim begins to wait for its provisioner or to ask for more, changes, is bound or goes.
 pub(crate) fn claim_changed(known: &Known, claim: &WatchedClaim) {
     let named = claim.named();
+    if claim.is_copied() {
+        known.queue.add(Key::Copied(named.clone()));
+    }
+    if let Some(name) = claim.copies() {
+        let is_source = |other: &WatchedClaim| {
+            other.is_copied()
+                && other.metadata.namespace == claim.metadata.namespace
+                && other.metadata.name.as_deref() == Some(name)
+        };
+        for source in known.pvcs.all().iter().filter(|other| is_source(other)) {
+            known.queue.add(Key::Copied(source.named()));
+        }
+    }
     known.queue.add(if claim.grows() { Key::Resize(named) } else { Key::Provision(named) });
 }
 
@@ -36,6 +49,9 @@ pub(crate) fn volume_changed(known: &Known, volume: &Volume) {
     let is_own = volume.metadata.namespace.as_deref() == Some(&known.namespace);
     if let Some(provision) = volume.spec.persistent_volume.as_ref().filter(|_| is_own) {
         known.queue.add(Key::Provision(provision.claim.clone()));
+        if let Some(copy) = &provision.copy_of {
+            known.queue.add(Key::Copied(copy.claim.clone()));
+        }
     }
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
     for key in known.provisioning.waiting_for(uid) {

@@ -17,8 +17,8 @@ use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
-    agent_leases, events, forgotten, imports, losses, missing, nodes, pass, plugins, provision, reclaim,
-    resize,
+    agent_leases, copies, events, forgotten, imports, losses, missing, nodes, pass, plugins, provision,
+    reclaim, resize,
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
@@ -197,6 +197,7 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
         Key::Volume(volume) => pass::run(&ctx, volume).await,
         Key::Plugin(name) => plugins::run(&ctx, name).await,
         Key::Provision(claim) => provision::run(&ctx, claim).await,
+        Key::Copied(claim) => copies::run(&ctx, claim).await,
         Key::Resize(claim) => resize::run(&ctx, claim).await,
         Key::PersistentVolume(name) => reclaim::run(&ctx, name).await,
         Key::Import(name) => imports::run(&ctx, name).await,

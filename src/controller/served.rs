@@ -16,6 +16,7 @@ pub(crate) struct Driver {
     places: Vec<Place>,
     has_topology: Option<bool>,
     modifies: bool,
+    clones: bool,
 }
 
 impl Driver {
@@ -28,6 +29,7 @@ impl Driver {
             places: &self.places,
             has_topology: self.has_topology,
             modifies: self.modifies,
+            clones: self.clones,
             extra_create_metadata: kubernetes.extra_create_metadata,
             strict_topology: kubernetes.strict_topology,
         }
@@ -56,10 +58,12 @@ pub(crate) fn driver(known: &Known, name: &str) -> Option<Driver> {
         plugin.is_some_and(|all| all.iter().any(|c| c == "VOLUME_ACCESSIBILITY_CONSTRAINTS"))
     });
     let has_topology = is_known.then_some(has_topology);
-    let modifies =
-        has(&|i| i.status.as_ref().is_some_and(|status| status.capabilities.controller_has("MODIFY_VOLUME")));
+    let can = |what: &str| {
+        has(&|i| i.status.as_ref().is_some_and(|status| status.capabilities.controller_has(what)))
+    };
+    let (modifies, clones) = (can("MODIFY_VOLUME"), can("CLONE_VOLUME"));
     let places = counted.iter().filter_map(|instance| place(known, instance)).collect();
-    Some(Driver { plugin, places, has_topology, modifies })
+    Some(Driver { plugin, places, has_topology, modifies, clones })
 }
 
 fn place(known: &Known, instance: &PluginInstance) -> Option<Place> {

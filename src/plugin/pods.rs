@@ -8,6 +8,8 @@ use crate::api::conditions::{Desired, PODS, Reason, first_few};
 use crate::api::plugin::WITHDRAWN;
 use crate::api::{Plugin, PluginInstance};
 
+/// By these words of kubelet's a refusal means that another socket has the name (`validateVersions` of its CSI plugin).
+const ANOTHER: &str = "already registered";
 /// Most nodes that are named; there may be any number.
 const MOST: usize = 4;
 
@@ -57,11 +59,17 @@ pub fn pods_served(
         return Desired::new(Reason::CSIDriverConflict, conflict);
     }
     match refused(plugin, name, instances) {
-        Some((nodes, why)) => Desired::new(
+        Some((nodes, why)) if why.contains(ANOTHER) => Desired::new(
             Reason::KubeletNameTaken,
             format!(
                 "on node {nodes} kubelet does not take moor's socket for driver {name}: {why}; end the driver's \
                  node-driver-registrar there, or set spec.kubernetes.driverName to a name of its own"
+            ),
+        ),
+        Some((nodes, why)) => Desired::new(
+            Reason::KubeletRefused,
+            format!(
+                "on node {nodes} kubelet has not registered driver {name}: {why}; it is made to look again"
             ),
         ),
         None => served(name, by_another),
@@ -112,7 +120,7 @@ pub fn has_conflict(plugin: &Plugin) -> bool {
 /// Whether the Plugin says that Pods do not get its volumes, though it is to serve them.
 #[must_use]
 pub fn is_kept_from_pods(plugin: &Plugin) -> bool {
-    says(plugin, &[Reason::CSIDriverConflict, Reason::KubeletNameTaken])
+    says(plugin, &[Reason::CSIDriverConflict, Reason::KubeletNameTaken, Reason::KubeletRefused])
 }
 
 fn says(plugin: &Plugin, reasons: &[Reason]) -> bool {
@@ -213,8 +221,13 @@ mod tests {
             pods_served(&all[0], &all, &well, Around { by_another: Some("pvc-1"), ..Around::default() });
         assert_eq!(beside.reason, Reason::OtherProvisioner);
         assert!(beside.message.contains("pvc-1") && !is_kept_from_pods(&all[0]), "{beside:?}");
-        let refused: Vec<_> =
-            (0..9).map(|n| instance(&format!("n{n}"), Some((false, Some("taken"))))).collect();
+        let all_say = |why: &'static str| -> Vec<_> {
+            (0..9).map(|n| instance(&format!("n{n}"), Some((false, Some(why))))).collect()
+        };
+        let late = said(&all_say("no process of the driver answers"), None);
+        assert_eq!(late.reason, Reason::KubeletRefused);
+        assert!(late.message.contains("answers; it is made to look again"), "{late:?}");
+        let refused = all_say("another driver is already registered, the name is taken");
         let taken = said(&refused, None);
         assert_eq!(taken.reason, Reason::KubeletNameTaken);
         assert!(
@@ -228,7 +241,9 @@ mod tests {
             crate::api::conditions::set(conditions, said, None, Timestamp::UNIX_EPOCH);
             is_kept_from_pods(&plugin)
         };
-        assert!(says(&taken) && says(&said(&well, Some("other"))) && !says(&said(&well, None)));
+        assert!(
+            says(&taken) && says(&late) && says(&said(&well, Some("other"))) && !says(&said(&well, None))
+        );
     }
 
     #[test]

@@ -8,12 +8,14 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::annotations::{class_name, provisioner, selected_node};
-use super::parameters::{For, ParameterError, Resolved, resolve};
+use super::parameters::{For, Resolved, resolve};
+use super::refusal::{Refusal, SizeError, Waiting};
+use super::source::{Copied, NoCopy, Source, SourceNow, copied, source};
 use super::topology::{NoPlace, Place, immediate, late};
 use crate::api::attachment::SecretRefs;
 use crate::api::capability::VolumeUse;
-use crate::api::provision::{Provision, ProvisionedFor, ReclaimPolicy, provisioned_name};
-use crate::api::quantity::{self, QuantityError};
+use crate::api::provision::{CopyOf, Provision, ProvisionedFor, ReclaimPolicy, provisioned_name};
+use crate::api::quantity;
 use crate::api::volume::{DeletionPolicy, TopologyRequest, VolumeSpec};
 use crate::api::{AccessMode, AttachmentMode, MountOptions, Volume};
 
@@ -28,6 +30,8 @@ pub struct Asked<'a> {
     pub attributes: Option<&'a VolumeAttributesClass>,
     /// The driver that the claim's provisioner is; None if moor serves none of that name.
     pub driver: Option<Served<'a>>,
+    /// The claim of which the volume is to be a copy.
+    pub source: SourceNow<'a>,
     /// Whether the node exists that the scheduler has chosen.
     pub node_exists: bool,
     /// moor's own namespace.
@@ -47,6 +51,8 @@ pub struct Served<'a> {
     pub has_topology: Option<bool>,
     /// It takes a VolumeAttributesClass's parameters (`MODIFY_VOLUME`).
     pub modifies: bool,
+    /// It copies volumes (`CLONE_VOLUME`).
+    pub clones: bool,
     /// It is told for which claim it makes a volume.
     pub extra_create_metadata: bool,
     /// Its volumes are made at their first consumer's and nowhere else.
@@ -60,6 +66,8 @@ pub enum Request {
     NotOurs,
     /// Take the chosen node off the claim: it does not exist, and the scheduler chooses again.
     Unselect,
+    /// Put the finalizer on the claim that is to be copied, which then stays until it is.
+    Protect,
     /// Something that it needs is not there yet.
     Wait(Waiting),
     /// It cannot be provisioned as it is.
@@ -68,95 +76,9 @@ pub enum Request {
     Make(Box<Volume>),
 }
 
-/// What a claim waits for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Waiting {
-    /// Its StorageClass is not there.
-    #[error("StorageClass {0:?} does not exist; the volume is made when it is created again")]
-    NoClass(String),
-    /// Its VolumeAttributesClass is not there.
-    #[error("VolumeAttributesClass {0:?} does not exist; the volume is made when it is created")]
-    NoAttributes(String),
-    /// There is no place for it.
-    #[error(transparent)]
-    NoPlace(#[from] NoPlace),
-}
-
-/// Why a claim cannot be provisioned as it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// It selects PersistentVolumes.
-    #[error(
-        "spec.selector: a volume that is made for a claim has no labels to select it by; create the claim without, or a \
-         PersistentVolume that has them"
-    )]
-    Selector,
-    /// It asks for a copy.
-    #[error("spec.dataSource: moor makes no volume from a {0}; create the claim without and copy the data")]
-    DataSource(String),
-    /// It has no access mode, or one that is not known.
-    #[error(
-        "spec.accessModes: {0:?} is none of ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany and ReadWriteMany"
-    )]
-    AccessMode(String),
-    /// It names no size.
-    #[error("spec.resources.requests.storage: {0}")]
-    Size(SizeError),
-    /// The class says something that cannot be followed.
-    #[error("StorageClass {class}: {error}")]
-    Parameters {
-        /// Name of the class.
-        class: String,
-        /// What.
-        error: ParameterError,
-    },
-    /// The class has a reclaim policy that no CSI driver can follow.
-    #[error("StorageClass {class}: reclaimPolicy {policy} is neither Delete nor Retain")]
-    ReclaimPolicy {
-        /// Name of the class.
-        class: String,
-        /// What it says.
-        policy: String,
-    },
-    /// The VolumeAttributesClass is of another driver.
-    #[error(
-        "VolumeAttributesClass {class} is for the driver {of}, and the claim's StorageClass for {driver}"
-    )]
-    AttributesOfAnother {
-        /// Name of the class.
-        class: String,
-        /// Its driver.
-        of: String,
-        /// The claim's.
-        driver: String,
-    },
-    /// The driver takes no parameters of a VolumeAttributesClass.
-    #[error("spec.volumeAttributesClassName: the driver has no MODIFY_VOLUME; create the claim without")]
-    NoModify,
-}
-
-/// What is wrong with a size.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SizeError {
-    /// There is none.
-    #[error("it is not given")]
-    Missing,
-    /// It is nothing.
-    #[error("it must be at least one byte")]
-    Zero,
-    /// It cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
-}
-
-impl From<QuantityError> for SizeError {
-    fn from(error: QuantityError) -> Self {
-        Self::Unreadable(error.to_string())
-    }
-}
-
 /// Why there is no Volume to make.
 enum Unmet {
+    Protect,
     Waiting(Waiting),
     Refusal(Refusal),
 }
@@ -189,12 +111,11 @@ pub fn request(asked: &Asked<'_>) -> Request {
     if class.provisioner != driver.name {
         return Request::NotOurs;
     }
-    let source = match source(spec) {
-        Source::None => None,
-        Source::Ours(kind) => Some(kind),
+    let source = source(asked.claim);
+    if source == Source::Others {
         // A populator makes this volume.
-        Source::Others => return Request::NotOurs,
-    };
+        return Request::NotOurs;
+    }
     let is_late = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
     let node = selected_node(annotations).filter(|_| is_late);
     match node {
@@ -205,36 +126,9 @@ pub fn request(asked: &Asked<'_>) -> Request {
     let wanted = Wanted { spec, class, class_name, driver, node, source };
     match wanted.volume(asked) {
         Ok(volume) => Request::Make(Box::new(volume)),
+        Err(Unmet::Protect) => Request::Protect,
         Err(Unmet::Waiting(waiting)) => Request::Wait(waiting),
         Err(Unmet::Refusal(refusal)) => Request::Refuse(refusal),
-    }
-}
-
-/// What a volume is to be made from.
-enum Source {
-    /// Nothing.
-    None,
-    /// Something from which the driver would make it; its kind.
-    Ours(String),
-    /// Something that another controller fills the volume from.
-    Others,
-}
-
-fn source(spec: &PersistentVolumeClaimSpec) -> Source {
-    let from = spec.data_source_ref.as_ref().map(|from| (from.api_group.as_deref(), &from.kind));
-    let from = from.or_else(|| spec.data_source.as_ref().map(|from| (from.api_group.as_deref(), &from.kind)));
-    // Also of another namespace, which nobody has granted.
-    let elsewhere = spec.data_source_ref.as_ref().and_then(|from| from.namespace.as_deref());
-    let of = elsewhere.map(|namespace| format!(" of namespace {namespace}")).unwrap_or_default();
-    match from {
-        None => Source::None,
-        Some((None | Some(""), kind)) if kind == "PersistentVolumeClaim" => {
-            Source::Ours(format!("{kind}{of}"))
-        }
-        Some((Some("snapshot.storage.k8s.io"), kind)) if kind == "VolumeSnapshot" => {
-            Source::Ours(format!("{kind}{of}"))
-        }
-        Some(_) => Source::Others,
     }
 }
 
@@ -245,7 +139,7 @@ struct Wanted<'a> {
     class_name: &'a str,
     driver: &'a Served<'a>,
     node: Option<&'a str>,
-    source: Option<String>,
+    source: Source<'a>,
 }
 
 impl Wanted<'_> {
@@ -253,9 +147,6 @@ impl Wanted<'_> {
         let meta = &asked.claim.metadata;
         if self.spec.selector.is_some() {
             return Err(Refusal::Selector.into());
-        }
-        if let Some(kind) = self.source {
-            return Err(Refusal::DataSource(kind).into());
         }
         let claim = ProvisionedFor {
             namespace: meta.namespace.clone().unwrap_or_default(),
@@ -265,7 +156,7 @@ impl Wanted<'_> {
         let name = provisioned_name(&claim.uid);
         let block = self.spec.volume_mode.as_deref() == Some("Block");
         let capabilities = self.capabilities(block)?;
-        let capacity = self.capacity()?;
+        let bytes = self.capacity()?;
         let of = For {
             namespace: &claim.namespace,
             claim: &claim.name,
@@ -287,6 +178,8 @@ impl Wanted<'_> {
             Some(other) => return Err(Refusal::ReclaimPolicy { class, policy: other.to_owned() }.into()),
         };
         let topology = self.topology(&claim.uid)?;
+        // Last, since the claim that it names is kept from here on.
+        let copy_of = self.copy_of(asked, bytes)?;
         let mount_options =
             MountOptions { fs_type, mount_flags: self.class.mount_options.clone().unwrap_or_default() };
         let mount_options = Some(mount_options).filter(|o| !block && *o != MountOptions::default());
@@ -311,10 +204,11 @@ impl Wanted<'_> {
             node_expand_secret: secrets.node_expand,
             controller_modify_secret: secrets.controller_modify,
             volume_attributes_class_name: self.attributes_class().map(str::to_owned),
+            copy_of,
         };
         let spec = VolumeSpec {
             plugin_name: self.driver.plugin.to_owned(),
-            capacity: Some(capacity),
+            capacity: Some(Quantity(quantity::human(bytes))),
             parameters,
             mutable_parameters,
             create_name: Some(name.clone()),
@@ -352,13 +246,30 @@ impl Wanted<'_> {
         if modes.is_empty() { Err(Refusal::AccessMode(String::new())) } else { Ok(modes) }
     }
 
-    fn capacity(&self) -> Result<Quantity, Refusal> {
+    fn copy_of(&self, asked: &Asked<'_>, bytes: i64) -> Result<Option<CopyOf>, Unmet> {
+        let name = match self.source {
+            Source::None | Source::Others => return Ok(None),
+            Source::Snapshot => return Err(Refusal::Snapshot.into()),
+            Source::Elsewhere(of) => return Err(Refusal::Copy(NoCopy::Elsewhere(of.to_owned())).into()),
+            Source::Claim(_) if !self.driver.clones => return Err(Refusal::Copy(NoCopy::Unsupported).into()),
+            Source::Claim(name) => name,
+        };
+        match copied(asked.claim, name, asked.source, self.driver.name, bytes) {
+            Copied::Of(copy) => Ok(Some(copy)),
+            Copied::Protect => Err(Unmet::Protect),
+            Copied::Waits(why) => Err(Unmet::Waiting(why.into())),
+            Copied::Refused(why) => Err(Refusal::Copy(why).into()),
+        }
+    }
+
+    /// What is asked for, in bytes.
+    fn capacity(&self) -> Result<i64, Refusal> {
         let requests = self.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
         let asked = requests.and_then(|requests| requests.get("storage"));
         let asked = asked.ok_or(Refusal::Size(SizeError::Missing))?;
         match quantity::bytes(asked).map_err(|error| Refusal::Size(error.into()))? {
             0 => Err(Refusal::Size(SizeError::Zero)),
-            bytes => Ok(Quantity(quantity::human(bytes))),
+            bytes => Ok(bytes),
         }
     }
 

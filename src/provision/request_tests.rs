@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::super::source::CLONING_PROTECTION;
 use super::*;
 
 const DRIVER: &str = "d.example.com";
@@ -32,6 +33,7 @@ fn served(places: &[Place]) -> Served<'_> {
         places,
         has_topology: Some(!places.is_empty()),
         modifies: false,
+        clones: false,
         extra_create_metadata: false,
         strict_topology: false,
     }
@@ -42,6 +44,7 @@ fn asked<'a>(claim: &'a PersistentVolumeClaim, class: &'a StorageClass) -> Asked
         claim,
         class: Some(class),
         attributes: None,
+        source: SourceNow::default(),
         driver: Some(served(&[])),
         node_exists: true,
         namespace: "moor",
@@ -190,17 +193,17 @@ fn bad_input_is_refused_in_words_that_name_the_field() {
         (
             json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "other" } }),
             same.clone(),
-            "spec.dataSource",
+            "no CLONE_VOLUME",
         ),
         (
             json!({ "dataSource": { "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" } }),
             same.clone(),
-            "VolumeSnapshot",
+            "spec.dataSource: moor makes no volume from a snapshot",
         ),
         (
             json!({ "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "data", "namespace": "theirs" } }),
             same.clone(),
-            "PersistentVolumeClaim of namespace theirs",
+            "spec.dataSourceRef.namespace: a volume is copied within its namespace",
         ),
         (json!({ "accessModes": ["Sometimes"] }), same.clone(), "Sometimes"),
         (json!({ "accessModes": [] }), same.clone(), "spec.accessModes"),
@@ -228,6 +231,31 @@ fn what_is_not_there_yet_is_waited_for_by_its_name() {
     let (claim, class) = (claim(json!({}), json!({})), class(json!({})));
     let without = Asked { class: None, ..asked(&claim, &class) };
     assert!(matches!(request(&without), Request::Wait(w) if w.to_string().contains("\"fast\"")));
+}
+
+#[test]
+fn a_copy_is_made_of_what_stays_while_it_is_made() {
+    let copying =
+        claim(json!({}), json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "from" } }));
+    let class = class(json!({}));
+    let source = |finalizers: &[&str]| -> PersistentVolumeClaim {
+        let metadata = json!({ "name": "from", "namespace": "ns", "uid": "3-4", "finalizers": finalizers });
+        let spec = json!({ "resources": { "requests": { "storage": "1Gi" } } });
+        let whole = json!({ "metadata": metadata, "spec": spec, "status": { "phase": "Bound" } });
+        serde_json::from_value(whole).unwrap()
+    };
+    let spec = json!({ "csi": { "driver": DRIVER, "volumeHandle": "h" }, "claimRef": { "uid": "3-4" } });
+    let volume = serde_json::from_value(json!({ "metadata": { "name": "pv" }, "spec": spec })).unwrap();
+    let of = |claim: Option<&PersistentVolumeClaim>| {
+        let driver = Some(Served { clones: true, ..served(&[]) });
+        let source = SourceNow { claim, volume: Some(&volume) };
+        request(&Asked { driver, source, ..asked(&copying, &class) })
+    };
+    assert!(matches!(of(None), Request::Wait(waits) if waits.to_string().contains("from")));
+    assert_eq!(of(Some(&source(&[]))), Request::Protect);
+    let copy =
+        made(of(Some(&source(&[CLONING_PROTECTION])))).spec.persistent_volume.unwrap().copy_of.unwrap();
+    assert_eq!((copy.volume_handle.as_str(), copy.claim.to_string().as_str()), ("h", "ns/from"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::annotations;
 use super::persistent_volume::FINALIZER;
+use super::source::CLONING_PROTECTION;
 use crate::api::provision::ProvisionedFor;
 use crate::api::quantity;
 
@@ -38,6 +39,16 @@ struct ClaimSpec {
     storage_class_name: Option<String>,
     #[serde(default)]
     resources: Requests,
+    data_source: Option<DataSource>,
+    data_source_ref: Option<DataSource>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct DataSource {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    name: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -78,6 +89,19 @@ impl WatchedClaim {
     pub fn grows(&self) -> bool {
         let (asks, has) = (self.spec.resources.requests.bytes(), self.status.capacity.bytes());
         self.status.phase == "Bound" && !self.spec.volume_name.is_empty() && has.is_some() && asks > has
+    }
+
+    /// Whether it is kept because its volume is copied.
+    #[must_use]
+    pub fn is_copied(&self) -> bool {
+        self.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLONING_PROTECTION)
+    }
+
+    /// The claim of which its volume is to be a copy.
+    #[must_use]
+    pub fn copies(&self) -> Option<&str> {
+        let source = self.spec.data_source_ref.as_ref().or(self.spec.data_source.as_ref())?;
+        (source.kind == "PersistentVolumeClaim").then_some(source.name.as_str())
     }
 
     /// Who is to provision it.

@@ -136,6 +136,14 @@ pub fn standing(
     }
 }
 
+/// Whether a Volume that leaves its storage may be given up. A growth only when its lock is closed: before that somebody uses
+/// the volume, and whoever reclaims its PersistentVolume then may still say that the storage is to go.
+#[must_use]
+pub fn may_give_up(call: VolumeCall, volume: &Volume, lock: Option<&VolumeHandle>) -> bool {
+    let is_own = |lock: &VolumeHandle| Some(&lock.spec.volume.uid) == volume.metadata.uid.as_ref();
+    call != VolumeCall::Expand || lock.is_none_or(|lock| lock.spec.closing || !is_own(lock))
+}
+
 /// The id that DeleteVolume is called with.
 #[must_use]
 pub fn id_to_delete(call: VolumeCall, volume: &Volume) -> Option<&str> {

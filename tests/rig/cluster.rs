@@ -49,6 +49,11 @@ impl Cluster {
         Self::on(control_plane, directory).await
     }
 
+    /// The path of one of the built programs.
+    pub async fn part(&self, name: &str) -> PathBuf {
+        self.control_plane.lock().await.parts.join(name)
+    }
+
     /// Another API server, beside that of all cases.
     pub async fn start_another(&self) -> Self {
         Self::start(self.rig_directory()).await

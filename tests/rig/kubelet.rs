@@ -163,7 +163,7 @@ impl Kubelet {
 
     /// Has a Pod with a volume of this key come to the node, unless it is there: with the PersistentVolume and what is bound
     /// to it.
-    async fn take(&self, pod: &str, key: &str) {
+    pub async fn take(&self, pod: &str, key: &str) {
         if self.pods.lock().unwrap().contains_key(pod) {
             return;
         }
@@ -217,11 +217,16 @@ impl Kubelet {
         self.directory.join("plugins/kubernetes.io/csi/volumeDevices")
     }
 
-    /// NodeStageVolume.
-    pub async fn stage(&self, key: &str) -> Result<(), Status> {
+    /// What kubelet has on its disk before it has a volume staged.
+    pub fn prepare_staging(&self, key: &str) {
         fs::create_dir_all(self.staging(key)).unwrap();
         let data = json!({"driverName": DRIVER, "volumeHandle": format!("vol-{key}")});
         fs::write(self.volume_data(key), data.to_string()).unwrap();
+    }
+
+    /// NodeStageVolume.
+    pub async fn stage(&self, key: &str) -> Result<(), Status> {
+        self.prepare_staging(key);
         let request = wire::NodeStageVolumeRequest {
             volume_id: format!("vol-{key}"),
             staging_target_path: text(&self.staging(key)),

@@ -98,6 +98,8 @@ pub struct Options {
     pub can: Vec<Can>,
     /// How the driver's volumes grow.
     pub expand: fake::backend::Expand,
+    /// The driver copies volumes.
+    pub clones: bool,
 }
 
 impl Default for Options {
@@ -115,6 +117,7 @@ impl Default for Options {
             capacity: false,
             can: Vec::new(),
             expand: fake::backend::Expand::Never,
+            clones: false,
         }
     }
 }

@@ -124,6 +124,16 @@ impl Rig {
         self.kubelet_dir(node).join("plugins")
     }
 
+    /// Where the driver's process on a node listens.
+    pub fn driver_socket(&self, node: &str) -> PathBuf {
+        super::fake::socket(&self.plugin_dir(node))
+    }
+
+    /// A folder for whatever else a case needs.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// The folder of all targets.
     pub fn targets_dir(&self, node: &str) -> PathBuf {
         self.plugin_dir(node).join("kubernetes.io/csi/moor.dev/targets")

@@ -109,7 +109,7 @@ async fn each_late_class_has_an_object_in_each_place_and_loses_it(cluster: Arc<C
         assert!(calls.iter().all(|e| e.call().unwrap().node == node), "asked elsewhere");
         let request = GetCapacityRequest::decode(calls[0].call().unwrap().arguments.as_slice()).unwrap();
         assert_eq!(request.parameters, BTreeMap::from([("key".into(), "v".into())]));
-        assert_eq!(request.accessible_topology.unwrap().segments[ZONE], node);
+        assert_eq!(request.accessible_topology.as_ref().unwrap().segments[ZONE], node);
         let [capability] = &request.volume_capabilities[..] else { panic!("{request:?}") };
         let Some(AccessType::Mount(mount)) = &capability.access_type else { panic!("{capability:?}") };
         assert_eq!(mount.fs_type, "xfs");
@@ -261,12 +261,9 @@ async fn a_node_says_nothing_of_the_room_of_another(cluster: Arc<Cluster>) {
     rig.restart("node-2");
     until_told(&rig, &[("late", "node-2", "190Mi")]).await;
     let refused = |error: kube::Error| matches!(error, kube::Error::Api(status) if status.code == 403);
-    let foreign = rogue.capacities().patch(
-        &all[0],
-        &PatchParams::default(),
-        &Patch::Merge(json!({ "capacity": "1Ei" })),
-    );
-    assert!(refused(foreign.await.unwrap_err()), "it writes what the scheduler reads");
+    let (capacities, patch) = (rogue.capacities(), Patch::Merge(json!({ "capacity": "1Ei" })));
+    let foreign = capacities.patch(&all[0], &PatchParams::default(), &patch).await;
+    assert!(refused(foreign.unwrap_err()), "it writes what the scheduler reads");
 }
 
 pub const CASES: &[Case] = cases![

@@ -26,6 +26,7 @@ pub const CASES: &[Case] = cases![
     plain::the_link_outlives_the_agent,
     plain::kubelet_is_asked_anew_when_the_driver_says_something_else_of_the_node,
     plain::a_refused_registration_is_told,
+    plain::a_driver_that_begins_late_is_registered,
     plain::wrong_requests_make_no_claim,
     plain::how_full_a_volume_is,
     waits::staging_ends_with_the_last_pod,

@@ -18,6 +18,7 @@ mod behind;
 mod bounds;
 mod capacity;
 mod consumers;
+mod copies;
 mod crash_sweep;
 mod dead_folder;
 mod devices_in_use;
@@ -37,6 +38,7 @@ mod read_only;
 mod resize;
 mod restored;
 mod rogue;
+mod sanity;
 mod state_disk;
 mod stubborn;
 mod targets;
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         behind::CASES,
         capacity::CASES,
         consumers::CASES,
+        copies::CASES,
         crash_sweep::CASES,
         dead_folder::CASES,
         devices_in_use::CASES,
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         provision::CASES,
         read_only::CASES,
         rogue::CASES,
+        sanity::CASES,
         state_disk::CASES,
         stubborn::CASES,
         targets::CASES,

@@ -237,6 +237,7 @@ pub const CASES: &[Case] = cases![
     volumes::a_volume_grows_when_its_capacity_is_raised,
     volumes::a_volume_that_is_used_waits_where_the_driver_wants_it_so,
     volumes::nothing_is_attached_beside_a_call_that_makes_it_larger,
+    volumes::a_volume_that_is_used_is_not_given_up,
     volumes::a_volume_that_is_left_waits_for_the_end_of_its_call,
     crashes::the_leader_may_die_at_every_write,
     crashes::an_agent_that_dies_in_the_call_repeats_it,

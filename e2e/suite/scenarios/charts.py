@@ -108,7 +108,7 @@ def _expect_starts(world: World, work: Workloads, name: str, count: int) -> None
 def examples(world: World) -> None:
     work = Workloads(world)
     every = {path.stem for path in EXAMPLES.glob("*.yaml") if IMAGE in path.read_text()}
-    expect(every == {*_OF_PODS, "static-volume"}, f"the examples with Pods are {sorted(every)}")
+    expect(every == {*_OF_PODS, "clone", "static-volume"}, f"the examples with Pods are {sorted(every)}")
     _apply(world, work, *_OF_PODS)
     _wait(world, "pod/first", "pod/scratch", "pod/raw", until="condition=Ready")
     _wait(world, "deployment/web", until="condition=Available")
@@ -116,6 +116,11 @@ def examples(world: World) -> None:
     _wait(world, "job/report", until="condition=Complete")
     work.await_words("first", f"cat {MOUNT}/hello", "hello")
     _delete(world, work, *_OF_PODS[1:])
+    work.remove_pods("first")
+    _apply(world, work, "clone")
+    _wait(world, "pod/second", until="condition=Ready")
+    work.await_words("second", f"cat {MOUNT}/hello", "hello")
+    _delete(world, work, "clone")
     volume, handle = _outliving(world, work)
     _apply(world, work, "static-volume", handle=handle)
     _wait(world, "pod/existing", until="condition=Ready")
@@ -141,7 +146,7 @@ def _apply(world: World, work: Workloads, *names: str, handle: str = "") -> None
 
 
 def _delete(world: World, work: Workloads, *names: str, handle: str = "") -> None:
-    words = ("delete", "-n", world.namespace, "-f", "-", "--timeout=60s")
+    words = ("delete", "-n", world.namespace, "-f", "-", "--ignore-not-found", "--timeout=60s")
     world.cluster.kubectl(*words, stdin=_text(world, work, names, handle))
 
 

@@ -224,8 +224,17 @@ pub fn create_volume(
         mutable_parameters: spec.mutable_parameters.clone(),
         secrets: secrets.into_field(),
         accessibility_requirements,
-        ..wire::CreateVolumeRequest::default()
+        volume_content_source: content_source(volume),
     })
+}
+
+/// What a Volume is to be made from.
+#[must_use]
+pub fn content_source(volume: &Volume) -> Option<wire::VolumeContentSource> {
+    use wire::volume_content_source::{Type, VolumeSource};
+    let copy = volume.spec.persistent_volume.as_ref()?.copy_of.as_ref()?;
+    let source = VolumeSource { volume_id: copy.volume_handle.clone() };
+    Some(wire::VolumeContentSource { r#type: Some(Type::Volume(source)) })
 }
 
 /// ControllerExpandVolume for a Volume, to this size in bytes. A driver may need to know how the volume is used; of several

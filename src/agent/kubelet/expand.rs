@@ -5,9 +5,8 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::driver::Driver;
-use super::mounted::{About, NotMade};
+use super::mounted::{About, NotMade, volume_path};
 use crate::agent::calls::arguments;
-use crate::agent::host::paths::HostPath;
 use crate::csi::capability::NodeCapability;
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{Rpc, Secrets, sizes};
@@ -20,7 +19,6 @@ impl Driver {
         by: Instant,
     ) -> Result<wire::NodeExpandVolumeResponse, Status> {
         let sized = sizes::id("volume_id", &request.volume_id)
-            .and_then(|()| sizes::path("volume_path", &request.volume_path))
             .and_then(|()| sizes::optional_path("staging_target_path", &request.staging_target_path))
             .and_then(|()| sizes::range(request.capacity_range.as_ref()))
             .and_then(|()| sizes::map("secrets", &request.secrets));
@@ -30,7 +28,7 @@ impl Driver {
             return Err(Status::unimplemented(format!("driver {} has no NodeExpandVolume", self.name)));
         }
         let (range, secrets) = (request.capacity_range, Secrets::from(request.secrets));
-        let at = (About::Volume, HostPath::recorded(&request.volume_path));
+        let at = (About::Volume, volume_path(&request.volume_path)?);
         let expanded =
             self.about_mounted(Rpc::NodeExpandVolume, &request.volume_id, at, by, move |plugin, mounted| {
                 let (staging, target) = (mounted.staging(), mounted.target());

@@ -4,16 +4,20 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, sync::Arc};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
-use crate::csi::proto::csi::v1::NodeGetInfoResponse;
+use crate::csi::proto::csi::v1::{NodeGetInfoResponse, Topology};
 use crate::disk;
 
 /// Extension of the files.
 pub(crate) const FACTS: &str = "json";
+/// How long a refusal stands before kubelet is made to look again: the first one, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 
 /// What kubelet has made of a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +49,33 @@ impl Told {
             topology: topology.unwrap_or_default(),
         }
     }
+
+    /// The same as an answer.
+    pub fn info(self) -> NodeGetInfoResponse {
+        let Self { node_id, max_volumes, topology: segments } = self;
+        let accessible_topology = (!segments.is_empty()).then_some(Topology { segments });
+        NodeGetInfoResponse { node_id, max_volumes_per_node: max_volumes, accessible_topology }
+    }
+}
+
+/// Refusals that this process has heard one after the other, or has had kubelet look again after.
+#[derive(Debug, Default)]
+struct Refusals {
+    count: u32,
+    /// The last one; nothing where an earlier process heard it.
+    last: Option<Instant>,
+}
+
+impl Refusals {
+    fn next(&mut self) {
+        (self.count, self.last) = (self.count.saturating_add(1), Some(Instant::now()));
+    }
+
+    fn left(&self) -> Duration {
+        let [first, longest] = PAUSES;
+        let pause = first.saturating_mul(2_u32.saturating_pow(self.count.saturating_sub(1))).min(longest);
+        self.last.map_or(Duration::ZERO, |last| pause.saturating_sub(last.elapsed()))
+    }
 }
 
 /// The file's content.
@@ -69,6 +100,7 @@ pub(crate) struct Facts {
     driver: String,
     path: PathBuf,
     kept: Arc<Mutex<Kept>>,
+    refusals: Arc<Mutex<Refusals>>,
     /// Held while the file is written, so that what is on disk is what was said last.
     writing: Arc<Mutex<()>>,
 }
@@ -93,6 +125,7 @@ impl Facts {
             driver,
             path: path.to_owned(),
             kept: Arc::new(Mutex::new(kept)),
+            refusals: Arc::default(),
             writing: Arc::default(),
         }
     }
@@ -122,7 +155,23 @@ impl Facts {
 
     /// Takes in what kubelet has decided. It is on disk when this returns.
     pub async fn decided(&self, registered: Registered) -> io::Result<()> {
+        match &registered {
+            Registered::Refused(_) => self.refusals.lock().next(),
+            Registered::Yes | Registered::NotYet => *self.refusals.lock() = Refusals::default(),
+        }
         self.change(move |kept| kept.registered = registered).await
+    }
+
+    /// How long kubelet's refusal is to stand yet; nothing if it has not refused. Then it has to be made to look again: it
+    /// takes a plugin whose registration has failed at its end for one that it has.
+    pub fn refused_for(&self) -> Option<Duration> {
+        let refused = matches!(self.kept.lock().registered, Registered::Refused(_));
+        refused.then(|| self.refusals.lock().left())
+    }
+
+    /// kubelet is made to look again after a refusal, of which it says more or nothing.
+    pub fn asked_again(&self) {
+        self.refusals.lock().next();
     }
 
     /// Takes in what kubelet is about to be told. It is on disk when this returns.
@@ -171,6 +220,37 @@ mod tests {
         next.forgotten().await.unwrap();
         let last = Facts::read(&path).unwrap();
         assert_eq!((last.registered(), last.told()), (Registered::NotYet, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_stands_for_a_while_and_longer_each_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let facts = Facts::new(&dir.path().join("a.json"), "alias", "driver");
+        assert_eq!(facts.refused_for(), None);
+        let refused = || Registered::Refused("taken".to_owned());
+        for seconds in [2, 4, 8, 16, 30, 30] {
+            facts.decided(refused()).await.unwrap();
+            assert_eq!(facts.refused_for(), Some(Duration::from_secs(seconds)));
+        }
+        facts.asked_again();
+        assert_eq!(facts.refused_for(), Some(Duration::from_secs(30)));
+        // Another process has kubelet look at once.
+        let next = Facts::read(&dir.path().join("a.json")).unwrap();
+        assert_eq!(next.refused_for(), Some(Duration::ZERO));
+        facts.decided(Registered::Yes).await.unwrap();
+        assert_eq!(facts.refused_for(), None);
+        facts.decided(refused()).await.unwrap();
+        assert_eq!(facts.refused_for(), Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn what_kubelet_was_told_is_an_answer() {
+        let segments = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+        for accessible_topology in [None, Some(Topology { segments })] {
+            let info =
+                NodeGetInfoResponse { node_id: "n".into(), max_volumes_per_node: 3, accessible_topology };
+            assert_eq!(Told::of(&info).info(), info);
+        }
     }
 
     #[test]

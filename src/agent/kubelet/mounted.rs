@@ -12,7 +12,7 @@ use crate::agent::queues::Parked;
 use crate::api::{Attachment, AttachmentUid, ClaimUid};
 use crate::attachment::AttachmentSeen;
 use crate::attachment::record::{Done, Record, TargetRecord};
-use crate::csi::{CallError, Origin, Plugin, Rpc};
+use crate::csi::{CallError, Origin, Plugin, Rpc, sizes};
 
 /// A volume that is published for a claim, and was seen to be.
 pub(super) struct Mounted {
@@ -72,6 +72,15 @@ impl NotMade {
     }
 }
 
+/// The path at which a call says that a volume is. At one that is none of kubelet's nothing is, which CSI has a code for.
+pub(super) fn volume_path(path: &str) -> Result<HostPath, Status> {
+    if path.is_empty() {
+        return Err(Status::invalid_argument("volume_path is empty"));
+    }
+    sizes::path("volume_path", path).map_err(|error| Status::not_found(error.to_string()))?;
+    Ok(HostPath::recorded(path))
+}
+
 impl Driver {
     /// Makes a call about a volume that is published, beside no other call for the volume on this node. It goes on when
     /// `by` comes: the driver does, too, and nobody is to stage or unstage meanwhile.
@@ -88,7 +97,8 @@ impl Driver {
         F: Future<Output = Result<T, CallError>> + Send + 'static,
     {
         let (me, handle) = (self.clone(), self.handle_name(volume_id));
-        let running = tokio::spawn(async move { me.call_in_turn(rpc, handle, (about, path), call).await });
+        let running =
+            tokio::spawn(async move { me.call_in_turn(rpc, handle, (about, path), by, call).await });
         match timeout_at(by, running).await {
             Ok(done) => done.unwrap_or_else(|ended| Err(NotMade::Again(format!("{rpc} has ended: {ended}")))),
             Err(_) => {
@@ -102,6 +112,7 @@ impl Driver {
         rpc: Rpc,
         handle: String,
         at: (About, HostPath),
+        by: Instant,
         call: impl FnOnce(Plugin, Mounted) -> Result<F, NotMade>,
     ) -> Result<T, NotMade>
     where
@@ -109,19 +120,22 @@ impl Driver {
     {
         let agent = &*self.agent;
         let _beside = agent.asked.beside().await;
-        let _lane = agent.asked.lane(&handle).await;
+        // Nobody waits here for whom no answer is of use any more: kubelet's next call would stand behind.
+        let late = |_| NotMade::Again("another call for the volume is running".into());
+        let _lane = timeout_at(by, agent.asked.lane(&handle)).await.map_err(late)?;
         let word = Word::Term(agent.renewal.term());
         let mounted = self.mounted(&handle, &at).await?;
         let due = Due { agent, rpc, driver: &self.name, key: Parked::Node(handle), word };
         let again = |error: NotDone| NotMade::Again(error.to_string());
-        let _turn = due.turn().await.map_err(again)?;
+        let _turn = timeout_at(by, due.turn()).await.map_err(late)?.map_err(again)?;
         let serving =
             agent.serving(rpc, &self.name).map_err(|failure| NotMade::Again(failure.to_string()))?;
         due.may_call().map_err(again)?;
         Ok(due.call(call(serving.plugin, mounted)?).await?)
     }
 
-    /// The volume as it is published. Its Attachment is read live: a node that was lost in between has the volume mounted still, and may not touch it.
+    /// The volume as it is published. Its Attachment is read live: a node that was lost in between has the volume mounted
+    /// still, and may not touch it.
     async fn mounted(&self, handle: &str, at: &(About, HostPath)) -> Result<Mounted, NotMade> {
         let agent = &*self.agent;
         let again = |why: String| NotMade::Again(why);

@@ -42,6 +42,7 @@ impl Registration for Driver {
         let kept = self.facts.decided(registered).await;
         kept.map_err(|error| Status::unavailable(format!("keep what kubelet has decided: {error}")))?;
         self.agent.queues.instances.add(self.name.clone());
+        self.agent.queues.kubelet.add(self.name.clone());
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }

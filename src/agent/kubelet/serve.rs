@@ -32,12 +32,12 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
     let plugin = served_plugin(&agent, &driver);
     let wanted = plugin.as_ref().and_then(|plugin| plugin.kubelet_name());
-    let mut looks_again = false;
+    let mut looks_again = None;
     for facts in agent.served.of(&driver).into_iter().filter(|facts| Some(facts.name()) != wanted) {
         // Without its driver kubelet could not give up what Pods have (rule R12).
         let done = match is_held(&agent, &facts).await {
             Ok(true) => {
-                looks_again = true;
+                looks_again = Some(LOOK);
                 serve(&agent, &facts).await
             }
             Ok(false) => {
@@ -60,17 +60,18 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
         let facts = agent.served.facts(name, &driver);
         match serve_wanted(&agent, plugin, &facts).await {
             Ok(Settled::Yes) => {}
-            Ok(Settled::NotYet) => looks_again = true,
+            Ok(Settled::NotYet(pause)) => looks_again = looks_again.min(Some(pause)).or(Some(pause)),
             Err(error) => return failed(&facts, &error),
         }
     }
-    if looks_again { Next::After(LOOK) } else { Next::Done }
+    looks_again.map_or(Next::Done, Next::After)
 }
 
 /// Whether a driver name is served as it is to be, as far as nobody would tell when it can be.
 enum Settled {
     Yes,
-    NotYet,
+    /// It is looked at again after this time.
+    NotYet(Duration),
 }
 
 /// The Plugin of a driver, if it has its name at kubelets: of several with one name the oldest has it.
@@ -95,10 +96,22 @@ async fn serve_wanted(agent: &Arc<Agent>, plugin: &Plugin, facts: &Facts) -> io:
             return Ok(Settled::Yes);
         }
         if !is_announced(agent, facts.name()).await {
-            return Ok(Settled::NotYet);
+            return Ok(Settled::NotYet(LOOK));
         }
     }
     serve(agent, facts).await?;
+    // A refusal may be over: another socket had the name, the driver began after kubelet, kubelet reached no API server.
+    if is_linked
+        && serving.is_some()
+        && let Some(left) = facts.refused_for()
+    {
+        if !left.is_zero() {
+            return Ok(Settled::NotYet(left));
+        }
+        facts.asked_again();
+        at_disk(agent, facts, Served::unlink).await?;
+        return Ok(Settled::NotYet(LOOK));
+    }
     let info = serving.and_then(|serving| serving.fingerprint.node_info.clone());
     let outdated = info.zip(facts.told()).is_some_and(|(info, told)| Told::of(&info) != told);
     if is_linked && outdated {
@@ -110,7 +123,7 @@ async fn serve_wanted(agent: &Arc<Agent>, plugin: &Plugin, facts: &Facts) -> io:
         at_disk(agent, facts, Served::unlink).await?;
         facts.forgotten().await?;
         agent.queues.instances.add(facts.driver().to_owned());
-        return Ok(Settled::NotYet);
+        return Ok(Settled::NotYet(LOOK));
     }
     facts.keep().await?;
     at_disk(agent, facts, Served::link).await?;

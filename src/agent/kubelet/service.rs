@@ -142,9 +142,14 @@ impl Node for Driver {
         &self,
         _: Request<wire::NodeGetInfoRequest>,
     ) -> Result<Response<wire::NodeGetInfoResponse>, Status> {
-        let info = self.fingerprint()?.node_info.clone().ok_or_else(|| {
-            Status::unavailable(format!("driver {} has no Node service on this node", self.name))
-        })?;
+        let info = match (self.fingerprint(), self.facts.told()) {
+            (Ok(fingerprint), _) => fingerprint.node_info.clone().ok_or_else(|| {
+                Status::unavailable(format!("driver {} has no Node service on this node", self.name))
+            })?,
+            // After a boot kubelet may ask before the driver has begun. If that says otherwise then kubelet is to ask again.
+            (Err(_), Some(told)) => told.info(),
+            (Err(none), None) => return Err(none.into()),
+        };
         // kubelet writes it where it cannot be changed, so the next process has to know what it was.
         let kept = self.facts.tell(Told::of(&info)).await;
         kept.map_err(|error| Status::unavailable(format!("keep what kubelet is told: {error}")))?;

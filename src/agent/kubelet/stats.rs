@@ -3,9 +3,9 @@
 use tonic::{Code, Status};
 
 use super::driver::Driver;
+use super::mounted::volume_path;
 use crate::agent::host::error::HostError;
 use crate::agent::host::mounts;
-use crate::agent::host::paths::HostPath;
 use crate::agent::host::usage::{self, Amount};
 use crate::csi::capability::NodeCapability;
 use crate::csi::proto::csi::v1 as wire;
@@ -19,10 +19,9 @@ impl Driver {
         request: wire::NodeGetVolumeStatsRequest,
     ) -> Result<wire::NodeGetVolumeStatsResponse, Status> {
         let sized = sizes::id("volume_id", &request.volume_id)
-            .and_then(|()| sizes::path("volume_path", &request.volume_path))
             .and_then(|()| sizes::optional_path("staging_target_path", &request.staging_target_path));
         sized.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let (volume, path) = (&request.volume_id, HostPath::recorded(&request.volume_path));
+        let (volume, path) = (&request.volume_id, volume_path(&request.volume_path)?);
         let nothing = || Status::not_found(format!("volume {volume} is not mounted at {path} on this node"));
         let stored = self.agent.records.of_handle(&self.handle_name(volume));
         let is_there = |path: &str| {

@@ -40,8 +40,9 @@ impl Driver {
         let _turn = turn.map_err(|_| Unanswered::Again("another call for this target is running".into()))?;
         self.agent.queues.nodes.add(handle.clone());
         let mut pause = LOOK;
-        // The worker of the volume looks through its records once more, after whatever it was at.
-        while !asked.is_undone(&name) {
+        // The worker of the volume looks through its records once more, after whatever it was at. The mark of an earlier call
+        // goes with the claim, which was undone then.
+        while asked.is_released(&name) && !asked.is_undone(&name) {
             if Instant::now() + pause > by {
                 return Err(Unanswered::Again(self.still_there(&target, &name)));
             }

@@ -159,7 +159,10 @@ async fn create(due: &Due<'_>, volume: &Volume, with: Prepared) -> Result<Answer
     let asked = args.capacity_range;
     let called = due.call(with.means.serving.plugin.create_volume(args)).await;
     let created = called.map_err(|error| (Failure::of_call(&error), Some(error)))?;
-    match wrong_size(asked.as_ref(), created.capacity_bytes) {
+    let from = arguments::content_source(volume);
+    let wrong = wrong_size(asked.as_ref(), created.capacity_bytes)
+        .or_else(|| wrong_source(from.as_ref(), created.content_source.as_ref()));
+    match wrong {
         None => Ok(Answer::Created(Box::new(created), with.plugin_uid)),
         Some(what) => Ok(Answer::Unusable(rejected(created.volume_id, &what), with.plugin_uid)),
     }
@@ -187,6 +190,15 @@ fn wrong_size(asked: Option<&wire::CapacityRange>, made: i64) -> Option<String> 
     }
     let limit = limit.filter(|limit| made > *limit)?;
     Some(format!("the driver made {made} bytes, and spec.capacityLimit is {limit}"))
+}
+
+/// What is wrong with where the content of a volume comes from, which the driver has to say of a copy.
+fn wrong_source(
+    asked: Option<&wire::VolumeContentSource>,
+    made: Option<&wire::VolumeContentSource>,
+) -> Option<String> {
+    let what = "the driver does not say that what it made is the copy that was asked for (content_source)";
+    (asked.is_some() && asked != made).then(|| what.to_owned())
 }
 
 /// A volume that is not what was asked for, as a driver that can do no better should have refused to make.

@@ -1,6 +1,7 @@
 //! The worker for Volumes' own calls: takes the turn, looks live, has the call made, and writes what it came to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -22,12 +23,19 @@ use crate::k8s::{ApiError, Next, read};
 use crate::volume::calls::{self, AgentStep, Standing, VolumeCall};
 use crate::volume::handle_of;
 
+/// Time between looks whether the lock of a Volume that is given up is closed.
+const UNLOCKED: Duration = Duration::from_secs(5);
+
 /// Works on one Volume.
 pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
     let Some(volume) = agent.caches.volumes.by_uid(&uid) else { return Next::Done };
     let call = match calls::plan(&volume, &agent.node_name) {
         AgentStep::Idle => return Next::Done,
-        AgentStep::GiveUp(call) => return give_up(&agent, &volume, rpc_of(call)).await,
+        AgentStep::GiveUp(call) => {
+            return give_up(&agent, &volume, call).await.unwrap_or_else(|error| {
+                NotDone::Api(error).next(volume.metadata.name.as_deref().unwrap_or_default())
+            });
+        }
         AgentStep::Call(call) => call,
     };
     let driver = driver(&agent, &volume);
@@ -253,7 +261,17 @@ impl Pass<'_> {
 
 /// No call of it is running: this worker is the only one that makes them. The write is guarded by the version that was
 /// planned on, so a Volume that is another agent's by now is not given up here.
-async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
+async fn give_up(agent: &Agent, volume: &Arc<Volume>, call: VolumeCall) -> Result<Next, ApiError> {
+    let rpc = rpc_of(call);
+    let locked = handle_name(volume, &driver(agent, volume)).filter(|_| call == VolumeCall::Expand);
+    let lock = match locked {
+        Some(name) => agent.get_live::<VolumeHandle>(&name).await?,
+        None => None,
+    };
+    if !calls::may_give_up(call, volume, lock.as_ref()) {
+        // No watch tells of the lock.
+        return Ok(Next::After(UNLOCKED));
+    }
     let mut after = volume.status.clone().unwrap_or_default();
     after.state = VolumeState::Deleted;
     let left = after.rejected.as_ref().map(|r| r.volume_handle.as_str());
@@ -263,13 +281,9 @@ async fn give_up(agent: &Agent, volume: &Arc<Volume>, rpc: Rpc) -> Next {
     );
     let desired = Desired::new(Reason::Retained, message);
     went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-    match write(agent, volume, &after).await {
-        Ok(()) => {
-            agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
-            Next::Done
-        }
-        Err(error) => NotDone::Api(error).next(volume.metadata.name.as_deref().unwrap_or_default()),
-    }
+    write(agent, volume, &after).await?;
+    agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
+    Ok(Next::Done)
 }
 
 async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(), ApiError> {

@@ -235,7 +235,6 @@ fn kubelet_asks_again_after_a_boot() {
 fn a_pod_leaves_a_node_that_reaches_nobody() {
     let mut config = pods(Config::new(SingleNodeWriter, [1, 0]));
     (config.stage, config.by_kubelet_alone, config.leaves) = (false, true, Some(1));
-    config.budget =
-        bounds(Budget { away: 1, word: 1, ..NONE }, Budget { away: 1, word: 1, crash: 1, ..NONE });
+    config.budget = bounds(Budget { away: 1, ..NONE }, Budget { away: 1, word: 1, crash: 1, ..NONE });
     check("a Pod leaves a node that reaches nobody", config);
 }

@@ -10,7 +10,11 @@ pub fn act(config: &Config, state: &mut State, agent: u8, v: u8) {
     let Some(cached) = state.cached(agent, v) else { return };
     match calls::plan(&object(v, &cached), node(agent)) {
         AgentStep::Idle => {}
-        AgentStep::GiveUp(_) => {
+        AgentStep::GiveUp(call) => {
+            let lock = state.handle.map(lock);
+            if !calls::may_give_up(call, &object(v, &cached), lock.as_ref()) {
+                return;
+            }
             write(state, agent, v, cached, Vol { state: VolumeState::Deleted, ..cached });
         }
         AgentStep::Call(call) if config.blind == Some(call) => start(state, agent, v, call, cached),

@@ -45,6 +45,8 @@ pub struct Stored {
 pub struct Answers {
     /// Bytes of its id; 0 is as usual.
     pub id_bytes: usize,
+    /// It does not say of what it is a copy.
+    pub hides_source: bool,
     /// Its size, instead of what was asked for.
     pub capacity_bytes: Option<i64>,
     /// In its volume context beside what is there as usual.
@@ -78,6 +80,8 @@ pub struct Backend {
     /// What it can do on nodes beside staging.
     pub(super) can: Vec<Can>,
     pub(super) expand: Expand,
+    /// It copies volumes.
+    pub(super) clones: bool,
     /// The largest size in bytes to which a volume grows.
     pub most: i64,
     /// Zones that have no room.
@@ -114,6 +118,7 @@ impl Backend {
             room: BTreeMap::new(),
             can: options.can.clone(),
             expand: options.expand,
+            clones: options.clones,
             most: i64::MAX,
             full: BTreeSet::new(),
             volumes: BTreeMap::new(),

@@ -12,6 +12,14 @@ use super::{About, Place, ZONE, key_of, room};
 
 type Answer<A> = Result<Response<A>, Status>;
 
+/// The volume that is to be copied.
+fn source_of(request: &wire::CreateVolumeRequest) -> Option<&str> {
+    match request.volume_content_source.as_ref()?.r#type.as_ref()? {
+        wire::volume_content_source::Type::Volume(source) => Some(&source.volume_id),
+        wire::volume_content_source::Type::Snapshot(_) => None,
+    }
+}
+
 #[tonic::async_trait]
 impl Controller for Place {
     async fn controller_get_capabilities(
@@ -33,6 +41,9 @@ impl Controller for Place {
             if wanted.as_ref().is_some_and(|wanted| backend.full.contains(&wanted.segments[ZONE])) {
                 return Err(Status::resource_exhausted("this zone is full"));
             }
+            if let Some(source) = source_of(&request) {
+                backend.known(&key_of(source))?;
+            }
             backend.create(&key, arguments)?;
             let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
             if let Some(left) =
@@ -41,6 +52,7 @@ impl Controller for Place {
                 *left -= asked;
             }
             let answers = backend.answers.get(&key).cloned().unwrap_or_default();
+            let content_source = request.volume_content_source.clone().filter(|_| !answers.hides_source);
             let mut volume_context = answers.volume_context;
             volume_context.insert("made-for".to_owned(), key.clone());
             let volume = wire::Volume {
@@ -48,7 +60,7 @@ impl Controller for Place {
                 capacity_bytes: answers.capacity_bytes.unwrap_or(asked),
                 volume_context,
                 accessible_topology: wanted.iter().cloned().collect(),
-                ..Default::default()
+                content_source,
             };
             Ok(wire::CreateVolumeResponse { volume: Some(volume) })
         })

@@ -217,7 +217,7 @@ impl Fake {
     }
 }
 
-fn socket(plugin_dir: &Path) -> PathBuf {
+pub(super) fn socket(plugin_dir: &Path) -> PathBuf {
     plugin_dir.join(DRIVER).join("csi.sock")
 }
 

@@ -128,15 +128,41 @@ pub(super) async fn kubelet_is_asked_anew_when_the_driver_says_something_else_of
 pub(super) async fn a_refused_registration_is_told(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let kubelet = rig.kubelet(NODE).await;
+    let before = identity(&kubelet);
     let why = "plugin name taken by another socket with the same version";
     kubelet.register(false, why).await;
     let told = || rig.kubelet_status(NODE).filter(|status| !status.registered)?.message;
     let told = cluster.until("the refusal is told", told, || format!("{:?}", rig.kubelet_status(NODE))).await;
     assert_eq!(told, why);
+    // kubelet looks again by itself only at what is new in its folder.
+    let is_new = || async { identity(&kubelet).is_some_and(|now| Some(now) != before) };
+    rig.poll("the link is made anew", is_new).await;
+    let still = rig.kubelet_status(NODE).and_then(|status| status.message);
+    assert_eq!(still.as_deref(), Some(why), "it says so until kubelet says otherwise");
     kubelet.register(true, "").await;
     let taken = || rig.kubelet_status(NODE).filter(|status| status.registered);
     let status = cluster.until("it is registered", taken, String::new).await;
     assert_eq!((status.driver_name.as_str(), status.message), (DRIVER, None));
+}
+
+/// After a boot the driver may begin after kubelet has asked, and kubelet asks once.
+pub(super) async fn a_driver_that_begins_late_is_registered(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    let (before, (_, said)) = (identity(&kubelet), kubelet.register(true, "").await);
+    rig.kill(NODE);
+    rig.fake.stop(NODE, &rig.plugin_dir(NODE));
+    rig.run(NODE);
+    let (_, again) = kubelet.register(true, "").await;
+    assert_eq!(again, said);
+    rig.fake.serve(NODE, &rig.plugin_dir(NODE), false);
+    rig.until_served(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    kubelet.mount("pod-a", "data").await;
+    assert_eq!(identity(&kubelet), before, "nothing has changed, so nothing is registered anew");
+    kubelet.unmount("pod-a", "data").await;
+    kubelet.give_up("data").await;
+    rig.remove_for_pods("data").await;
 }
 
 pub(super) async fn wrong_requests_make_no_claim(cluster: Arc<Cluster>) {

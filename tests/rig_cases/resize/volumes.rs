@@ -128,6 +128,29 @@ pub async fn nothing_is_attached_beside_a_call_that_makes_it_larger(cluster: Arc
     rig.assert_nothing_left().await;
 }
 
+/// Whoever reclaims what it is used for says only then whether the storage goes.
+pub async fn a_volume_that_is_used_is_not_given_up(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, Expand::ByController).await;
+    let policy = |policy| Patch::Merge(json!({ "spec": { "deletionPolicy": policy } }));
+    let keep = policy("Retain");
+    rig.volume_api().patch("v", &PatchParams::default(), &keep).await.unwrap();
+    rig.make_claim(&volume_claim("c", "v", "node-2")).await;
+    rig.until_ready("c").await;
+    rig.fake.backend().most = MI;
+    raise(&rig, "3Mi").await.unwrap();
+    until_says(&rig, "ExpandVolumeFailed").await;
+    rig.delete_volume("v").await;
+    // Its agent has the time to do what it wants.
+    rig.make_volume(&volume("w")).await;
+    rig.until_volume_ready("w").await;
+    rig.volume_api().patch("v", &PatchParams::default(), &policy("Delete")).await.unwrap();
+    rig.delete_claim("c").await;
+    rig.until_volume_gone("v").await;
+    assert_eq!(rig.count("v", Rpc::DeleteVolume), 1, "{}", rig.story("v"));
+    rig.remove(&NO_CLAIM, &["w"]).await;
+    rig.assert_nothing_left().await;
+}
+
 /// The lock on the storage is kept for as long as its driver may be at it.
 pub async fn a_volume_that_is_left_waits_for_the_end_of_its_call(cluster: Arc<Cluster>) {
     let rig = start(&cluster, Expand::ByController).await;
