@@ -79,6 +79,8 @@ pub(super) struct Agent {
     pub went_back: Notify,
     pub audits: Audits,
     pub capacities: Said,
+    /// Time between two rounds of questions after room; zero is none.
+    pub capacity_interval: Duration,
     pub stopping: AtomicBool,
     /// Told when the Node of our name has another UID than ours.
     pub registered_anew: Notify,

@@ -163,6 +163,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         went_back: Notify::new(),
         audits: Audits::new(events.audit_interval),
         capacities: Said::default(),
+        capacity_interval: Duration::from_secs(args.capacity_interval),
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,

@@ -9,6 +9,7 @@ use super::*;
 use crate::api::instance::PluginInstanceSpec;
 use crate::api::names::{DriverOn, instance_name};
 use crate::k8s::node::LeanNode;
+use crate::provision::capacity::CapacityQuestion;
 
 const DRIVER: &str = "driver";
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use kube::ResourceExt as _;
 
 use super::caches::{BY_PLUGIN, BY_VOLUME};
-use super::capacities;
 use super::context::Context;
 use super::key::VolumeKey;
 use super::known::Known;
@@ -64,9 +63,7 @@ async fn settle_one(ctx: &Context, name: &str, is_kept: bool) -> Result<Option<S
     let all = ctx.plugins.all();
     let plugin = served_as(name, &all).map(|plugin| &**plugin);
     let found = ctx.csi_drivers.get(name);
-    let says = found.as_deref().is_some_and(csi_driver::counts_capacity);
-    let capacity = plugin.is_some_and(|plugin| capacities::counts(ctx, &capacities::plan(ctx, plugin), says));
-    match csi_driver::plan(name, plugin, found.as_deref(), capacity) {
+    match csi_driver::plan(name, plugin, found.as_deref()) {
         CsiDriverStep::Nothing => {}
         CsiDriverStep::Conflict(words) => return Ok(Some(words)),
         CsiDriverStep::Create(made) => {

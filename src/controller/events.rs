@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass}
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VOLUME_HANDLE, node_of_lease};
 use super::key::{Key, VolumeKey};
 use super::known::Known;
-use super::{concern, forgotten, machines, provision_events as provision};
+use super::{capacities, concern, forgotten, machines, provision_events as provision};
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
 use crate::heartbeat::{AgentOnNode, Leftovers};
@@ -68,9 +68,10 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
             let plugin = known.plugins.get(&instance.spec.plugin_name);
             if plugin.is_some_and(|plugin| plugin.spec.controller_nodes.is_some()) {
                 concern::wake_all_of(known, &instance.spec.plugin_name);
+                known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
             }
             // The scheduler finds the node's room by its labels.
-            known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
+            capacities::changed(known, &instance.spec.plugin_name);
         }
     }
     let retires = |n: &Arc<LeanNode>| n.retires();
@@ -87,6 +88,7 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
             // knows by the same id.
             concern::wake(known, &instance, Change::STANDING);
             known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
+            capacities::changed(known, &instance.spec.plugin_name);
         }
     }
 }
@@ -104,6 +106,7 @@ fn instance_changed(known: &Known, before: State<'_, PluginInstance>, after: Sta
     provision::instance_changed(known, before.map(Arc::as_ref), after.map(Arc::as_ref));
     concern::wake(known, instance, Change::between(before.map(Arc::as_ref), after.map(Arc::as_ref)));
     known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
+    capacities::changed(known, &instance.spec.plugin_name);
 }
 
 fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plugin>) {
@@ -127,9 +130,11 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
             } else if !other.kubelet_name().is_some_and(|name| at_kubelets.contains(&name)) {
                 continue;
             }
+            capacities::changed(known, &other_name);
             known.queue.sweep(Key::Plugin(other_name));
         }
         concern::wake_all_of(known, name);
+        capacities::changed(known, name);
         before.into_iter().chain(after).for_each(|plugin| provision::plugin_changed(known, plugin));
     }
     known.queue.sweep(Key::Plugin(name.to_owned()));
@@ -140,11 +145,14 @@ fn csi_driver_changed(known: &Known, before: State<'_, CSIDriver>, after: State<
     for object in before.into_iter().chain(after) {
         if let Some(plugin) = plugin_of(object) {
             known.queue.add(Key::Plugin(plugin.to_owned()));
+            capacities::changed(known, plugin);
         }
         let name = object.metadata.name.as_deref();
         provision::name_changed(known, name.unwrap_or_default());
         for plugin in known.plugins.all().iter().filter(|plugin| plugin.kubelet_name() == name) {
-            known.queue.add(Key::Plugin(plugin.metadata.name.clone().unwrap_or_default()));
+            let plugin = plugin.metadata.name.clone().unwrap_or_default();
+            capacities::changed(known, &plugin);
+            known.queue.add(Key::Plugin(plugin));
         }
     }
 }
@@ -156,7 +164,7 @@ fn csi_capacity_changed(
     after: State<'_, CSIStorageCapacity>,
 ) {
     for plugin in before.into_iter().chain(after).filter_map(|object| capacity::plugin_of(object)) {
-        known.queue.sweep(Key::Plugin(plugin.to_owned()));
+        capacities::changed(known, plugin);
     }
 }
 

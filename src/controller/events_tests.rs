@@ -35,6 +35,25 @@ async fn a_claim_wakes_its_own_volume_only() {
     assert_eq!(known.queue.next().await, key_of("a", "one"));
 }
 
+/// Each of a thousand nodes says how much room it has.
+#[tokio::test(start_paused = true)]
+async fn what_many_instances_say_of_their_room_is_one_pass() {
+    let Large(known) = large();
+    for place in 0..NODES {
+        let mut says = instance(place);
+        says.metadata.resource_version = Some("2".into());
+        says.status.get_or_insert_default().capacities.insert("csisc-1".into(), Capacity::default());
+        known.instances.apply(says);
+    }
+    let mut keys = Vec::new();
+    for _ in 0..known.queue.len() {
+        keys.push(known.queue.next().await);
+    }
+    assert_eq!(keys, [Key::Plugin("driver".into())]);
+    assert_eq!(known.queue.next().await, Key::Capacities("driver".into()));
+    assert_eq!(known.queue.len(), 0);
+}
+
 /// The younger Plugin of a driver says whose it is, and its Volumes wait for that to end. One was removed by hand.
 #[test]
 fn plugins_of_one_driver_wake_each_other() {

@@ -13,6 +13,8 @@ pub(crate) enum Key {
     Volume(VolumeKey),
     /// A Plugin's status.
     Plugin(String),
+    /// What the scheduler is told of the room that a Plugin's driver has; the Plugin may not exist.
+    Capacities(String),
     /// A PersistentVolumeClaim that is or was to be provisioned.
     Provision(ProvisionedFor),
     /// A PersistentVolumeClaim that asks for more than it has.
@@ -38,6 +40,7 @@ impl Key {
         match self {
             Self::Volume(_) => "Volume",
             Self::Plugin(_) => "Plugin",
+            Self::Capacities(_) => "CSIStorageCapacity",
             Self::Provision(_) | Self::Resize(_) | Self::Copied(_) => "PersistentVolumeClaim",
             Self::PersistentVolume(_) => "PersistentVolume",
             Self::Import(_) => "imported Volume",

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::caches::BY_PLUGIN;
-use super::capacities;
 use super::context::Context;
 use super::csi_drivers;
 use super::nodes::is_in_service;
@@ -35,24 +34,13 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     }
     let is_served = plugin.as_ref().is_some_and(|plugin| plugin.kubelet_name().is_some());
     let users = if is_served { BTreeSet::new() } else { csi_drivers::users(ctx, name) };
-    // What becomes of these objects keeps nothing else of the Plugin from being told. The CSIDriver counts on those that say
-    // how much room there is, so they come before it and go after it.
-    let capacity = plugin.as_deref().map(|plugin| capacities::plan(ctx, plugin)).unwrap_or_default();
-    let told = capacities::tell(ctx, name, &capacity).await;
+    // What becomes of the object keeps nothing else of the Plugin from being told.
     let (conflict, settled) = match csi_drivers::settle(ctx, name, plugin.as_deref(), &users).await {
         Ok(conflict) => (Some(conflict), Next::Done),
         Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot settle its CSIDriver");
             (error.refusal().map(Some), Next::Retry)
-        }
-    };
-    let settled = match capacities::take_away(ctx, name, &capacity).await.and(told) {
-        Ok(()) => settled,
-        Err(ApiError::Conflict(_)) => return Next::Again,
-        Err(error) => {
-            tracing::warn!(plugin = name, %error, "cannot tell the scheduler how much room its driver has");
-            Next::Retry
         }
     };
     let Some(plugin) = plugin else { return settled };

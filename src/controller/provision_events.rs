@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::storage::v1::StorageClass;
 
+use super::capacities;
 use super::imports;
 use super::key::Key;
 use super::known::Known;
@@ -65,7 +66,7 @@ pub(crate) fn class_changed(known: &Known, class: &StorageClass) {
     add_claims(known, |claim| claim.class_name() == name);
     let is_its = |plugin: &&Arc<Plugin>| plugin.kubelet_name() == Some(class.provisioner.as_str());
     for plugin in known.plugins.all().iter().filter(is_its) {
-        known.queue.add(Key::Plugin(plugin.metadata.name.clone().unwrap_or_default()));
+        capacities::changed(known, plugin.metadata.name.as_deref().unwrap_or_default());
     }
 }
 

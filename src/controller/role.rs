@@ -17,8 +17,8 @@ use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
-    agent_leases, copies, events, forgotten, imports, losses, missing, nodes, pass, plugins, provision,
-    reclaim, resize,
+    agent_leases, capacities, copies, events, forgotten, imports, losses, missing, nodes, pass, plugins,
+    provision, reclaim, resize,
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
@@ -196,6 +196,7 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
     match &key {
         Key::Volume(volume) => pass::run(&ctx, volume).await,
         Key::Plugin(name) => plugins::run(&ctx, name).await,
+        Key::Capacities(plugin) => capacities::run(&ctx, plugin).await,
         Key::Provision(claim) => provision::run(&ctx, claim).await,
         Key::Copied(claim) => copies::run(&ctx, claim).await,
         Key::Resize(claim) => resize::run(&ctx, claim).await,
@@ -242,6 +243,7 @@ async fn listen(ctx: Arc<Context>) {
             if before.get(&name).copied().unwrap_or_default() != degree {
                 concern::wake(&ctx, &instance, Change::HEARD);
                 ctx.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
+                capacities::changed(&ctx, &instance.spec.plugin_name);
             }
             now.insert(name, degree);
         }

@@ -31,19 +31,18 @@ pub enum CsiDriverStep {
     Conflict(String),
 }
 
-/// Plans for the CSIDriver object of this name. `plugin` is the Plugin that is served to Pods under it, if one is, and
-/// `capacity` whether the scheduler is to go by the driver's CSIStorageCapacity objects.
+/// Plans for the CSIDriver object of this name. `plugin` is the Plugin that is served to Pods under it, if one is.
 #[must_use]
-pub fn plan(name: &str, plugin: Option<&Plugin>, found: Option<&CSIDriver>, capacity: bool) -> CsiDriverStep {
+pub fn plan(name: &str, plugin: Option<&Plugin>, found: Option<&CSIDriver>) -> CsiDriverStep {
     match (plugin, found) {
         (None, Some(found)) if is_ours(found) => CsiDriverStep::Delete,
         (None, _) => CsiDriverStep::Nothing,
-        (Some(plugin), None) => CsiDriverStep::Create(Box::new(new_of(name, plugin, capacity))),
+        (Some(plugin), None) => CsiDriverStep::Create(Box::new(new_of(name, plugin))),
         (Some(_), Some(found)) if found.metadata.deletion_timestamp.is_some() => CsiDriverStep::Nothing,
         (Some(plugin), Some(found)) if is_ours(found) => match contradiction(found) {
             // What says otherwise can never be changed.
             Some(_) => CsiDriverStep::Delete,
-            None => correct(plugin, found, capacity),
+            None => correct(plugin, found),
         },
         (Some(plugin), Some(_)) if plugin.spec.kubernetes.csi_driver.replace => CsiDriverStep::Delete,
         (Some(plugin), Some(found)) => CsiDriverStep::Conflict(conflict(name, plugin, found)),
@@ -56,7 +55,18 @@ pub fn serves(found: &CSIDriver) -> bool {
     is_ours(found) && contradiction(found).is_none() && found.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether the object says that the scheduler goes by the driver's CSIStorageCapacity objects.
+/// The object as it says whether the scheduler goes by the driver's CSIStorageCapacity objects, if it does not say that yet.
+#[must_use]
+pub fn with_capacity(found: &CSIDriver, counts: bool) -> Option<CSIDriver> {
+    if counts_capacity(found) == counts || found.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let mut after = found.clone();
+    after.spec.storage_capacity = Some(counts);
+    Some(after)
+}
+
+/// Whether the scheduler goes by the driver's CSIStorageCapacity objects.
 #[must_use]
 pub fn counts_capacity(found: &CSIDriver) -> bool {
     found.spec.storage_capacity == Some(true)
@@ -105,15 +115,18 @@ fn conflict(name: &str, plugin: &Plugin, found: &CSIDriver) -> String {
 }
 
 /// Puts right what can be changed in an object of moor's.
-fn correct(plugin: &Plugin, found: &CSIDriver, capacity: bool) -> CsiDriverStep {
-    let wanted = spec_of(plugin, capacity);
+fn correct(plugin: &Plugin, found: &CSIDriver) -> CsiDriverStep {
+    let wanted = spec_of(plugin);
     let mut corrected = found.clone();
     let spec = &mut corrected.spec;
     spec.pod_info_on_mount = wanted.pod_info_on_mount;
     spec.fs_group_policy.clone_from(&wanted.fs_group_policy);
     spec.se_linux_mount = wanted.se_linux_mount;
     spec.requires_republish = wanted.requires_republish;
-    spec.storage_capacity = wanted.storage_capacity;
+    // What was said for another Plugin went by objects of that one.
+    if found.metadata.labels.as_ref().and_then(|labels| labels.get(PLUGIN)) != plugin.metadata.name.as_ref() {
+        spec.storage_capacity = wanted.storage_capacity;
+    }
     // The API server keeps no empty list.
     let tokens = |spec: &CSIDriverSpec| spec.token_requests.clone().unwrap_or_default();
     if tokens(&wanted) != tokens(spec) {
@@ -128,19 +141,19 @@ fn labels_of(plugin: &Plugin) -> [(String, String); 2] {
     [(PLUGIN.to_owned(), name), ("app.kubernetes.io/managed-by".to_owned(), "moor".to_owned())]
 }
 
-fn new_of(name: &str, plugin: &Plugin, capacity: bool) -> CSIDriver {
+fn new_of(name: &str, plugin: &Plugin) -> CSIDriver {
     CSIDriver {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             labels: Some(labels_of(plugin).into()),
             ..ObjectMeta::default()
         },
-        spec: spec_of(plugin, capacity),
+        spec: spec_of(plugin),
     }
 }
 
 /// As moor needs it, and as the Plugin says.
-fn spec_of(plugin: &Plugin, capacity: bool) -> CSIDriverSpec {
+fn spec_of(plugin: &Plugin) -> CSIDriverSpec {
     let said = &plugin.spec.kubernetes.csi_driver;
     let policy = match said.fs_group_policy {
         FsGroupPolicy::ReadWriteOnceWithFSType => "ReadWriteOnceWithFSType",
@@ -160,8 +173,9 @@ fn spec_of(plugin: &Plugin, capacity: bool) -> CSIDriverSpec {
         se_linux_mount: Some(said.se_linux_mount),
         requires_republish: Some(said.requires_republish),
         token_requests: (!tokens.is_empty()).then_some(tokens),
-        // With true the scheduler places no Pod before it finds CSIStorageCapacity objects.
-        storage_capacity: Some(capacity),
+        // With true the scheduler places no Pod before it finds CSIStorageCapacity objects, and at first there are none. Who
+        // writes these says when they count (`with_capacity`).
+        storage_capacity: Some(false),
         ..CSIDriverSpec::default()
     }
 }
@@ -181,7 +195,7 @@ mod tests {
     }
 
     fn made(plugin: &Plugin) -> CSIDriver {
-        match plan(NAME, Some(plugin), None, false) {
+        match plan(NAME, Some(plugin), None) {
             CsiDriverStep::Create(made) => *made,
             other => panic!("{other:?}"),
         }
@@ -208,7 +222,7 @@ mod tests {
         assert_eq!((made.spec.requires_republish, made.spec.storage_capacity), (Some(true), Some(false)));
         assert_eq!(made.spec.token_requests.as_ref().unwrap()[0].audience, "vault");
         assert!(is_ours(&made) && plugin_of(&made) == Some("p"));
-        assert_eq!(plan(NAME, Some(&plugin), Some(&made), false), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, Some(&plugin), Some(&made)), CsiDriverStep::Nothing);
     }
 
     #[test]
@@ -216,27 +230,31 @@ mod tests {
         let plugin = plugin(|_| {});
         let mut found = made(&plugin);
         found.spec.pod_info_on_mount = Some(false);
-        found.spec.storage_capacity = Some(true);
         found.spec.token_requests = Some(vec![TokenRequest::default()]);
-        let CsiDriverStep::Correct(corrected) = plan(NAME, Some(&plugin), Some(&found), false) else {
+        let CsiDriverStep::Correct(corrected) = plan(NAME, Some(&plugin), Some(&found)) else {
             panic!("nothing is put right");
         };
         assert_eq!(corrected.spec.pod_info_on_mount, Some(true));
         assert_eq!((corrected.spec.storage_capacity, &corrected.spec.token_requests), (Some(false), &None));
-        assert_eq!(plan(NAME, Some(&plugin), Some(&corrected), false), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, Some(&plugin), Some(&corrected)), CsiDriverStep::Nothing);
         assert!(serves(&corrected));
-        let CsiDriverStep::Correct(counts) = plan(NAME, Some(&plugin), Some(&corrected), true) else {
-            panic!("it is not told that there are capacity objects");
-        };
-        assert!(counts_capacity(&counts) && !counts_capacity(&corrected));
-        let mut of_another = made(&plugin);
+        let counts = with_capacity(&corrected, true).unwrap();
+        assert!(counts_capacity(&counts) && with_capacity(&counts, true).is_none());
+        assert_eq!(with_capacity(&counts, false).as_ref(), Some(&*corrected));
+        assert_eq!(
+            plan(NAME, Some(&plugin), Some(&counts)),
+            CsiDriverStep::Nothing,
+            "whoever writes the objects says it"
+        );
+        let mut of_another = counts;
         of_another.metadata.labels.as_mut().unwrap().insert(PLUGIN.into(), "before".into());
-        let CsiDriverStep::Correct(taken) = plan(NAME, Some(&plugin), Some(&of_another), false) else {
+        let CsiDriverStep::Correct(taken) = plan(NAME, Some(&plugin), Some(&of_another)) else {
             panic!("that of an earlier Plugin is not taken over");
         };
         assert_eq!(plugin_of(&taken), Some("p"));
+        assert!(!counts_capacity(&taken), "the earlier Plugin's objects go with it");
         found.spec.attach_required = None;
-        assert_eq!(plan(NAME, Some(&plugin), Some(&found), false), CsiDriverStep::Delete);
+        assert_eq!(plan(NAME, Some(&plugin), Some(&found)), CsiDriverStep::Delete);
         assert!(!serves(&found));
     }
 
@@ -252,23 +270,22 @@ mod tests {
             // As moor wants it, and still not moor's to change or to serve by.
             (foreign(false), "leaves it alone"),
         ] {
-            let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&found), false)
-            else {
+            let CsiDriverStep::Conflict(words) = plan(NAME, Some(&plugin(|_| {})), Some(&found)) else {
                 panic!("it is not told");
             };
             for part in [part, "`kubectl delete csidriver driver.example.com`", "`kubectl patch plugin p "] {
                 assert!(words.contains(part), "{words}");
             }
             let replaces = plugin(|said| said.replace = true);
-            assert_eq!(plan(NAME, Some(&replaces), Some(&found), false), CsiDriverStep::Delete);
+            assert_eq!(plan(NAME, Some(&replaces), Some(&found)), CsiDriverStep::Delete);
             assert!(!serves(&found));
         }
     }
 
     #[test]
     fn only_its_own_goes_with_the_plugin() {
-        assert_eq!(plan(NAME, None, Some(&made(&plugin(|_| {}))), false), CsiDriverStep::Delete);
-        assert_eq!(plan(NAME, None, Some(&foreign(false)), false), CsiDriverStep::Nothing);
-        assert_eq!(plan(NAME, None, None, false), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, None, Some(&made(&plugin(|_| {})))), CsiDriverStep::Delete);
+        assert_eq!(plan(NAME, None, Some(&foreign(false))), CsiDriverStep::Nothing);
+        assert_eq!(plan(NAME, None, None), CsiDriverStep::Nothing);
     }
 }

@@ -24,12 +24,17 @@ const DRIVER_NAME: &str = "csi.storage.k8s.io/drivername";
 const MANAGED_BY: &str = "csi.storage.k8s.io/managed-by";
 /// moor, in that label.
 const MOOR: &str = "moor";
+/// The selector of all objects that moor has made.
+pub const OURS: &str = "csi.storage.k8s.io/managed-by=moor";
 /// Most bytes of the parameters that one question takes along: more than CSI's limit is never sent.
 const MAX_PARAMETERS: usize = 4096;
 /// Most parameters of one question, as a PluginInstance has room for.
 const MAX_KEYS: usize = 64;
-/// Most bytes of all questions to one instance, far from what the API server takes for an object.
-const MAX_BYTES: usize = 512 * 1024;
+/// Longest name of a file system in a question, as a PluginInstance has room for.
+const MAX_FS_TYPE: usize = 128;
+/// Most bytes of all questions to one instance. With what the API server notes of each field, and all answers, that is still
+/// far from what etcd takes for an object.
+const MAX_BYTES: usize = 256 * 1024;
 
 /// A place in the driver's own terms.
 type Segments = BTreeMap<String, String>;
@@ -42,7 +47,9 @@ pub struct CapacitySource<'a> {
     /// Where its node is, as the driver says and the labels of the Node confirm. None of a node without the driver's Node
     /// service.
     pub place: Option<&'a Segments>,
-    /// It serves the Controller service with GET_CAPACITY, and its Plugin wants that used.
+    /// It serves the Controller service, and its Plugin wants that used.
+    pub makes: bool,
+    /// And that has GET_CAPACITY.
     pub answers: bool,
     /// It may be given new work.
     pub healthy: bool,
@@ -80,6 +87,8 @@ pub struct CapacityPlan {
     /// The classes with late binding.
     classes: BTreeSet<String>,
     questions: Vec<CapacityQuestion>,
+    /// There are places in which volumes can be made and of which nobody can say how much room there is.
+    has_unknown: bool,
     /// Some instance would be asked more than it can be.
     pub is_too_much: bool,
 }
@@ -143,7 +152,14 @@ impl CapacityPlan {
             questions.clear();
         }
         let classes = late.into_iter().map(name).collect();
-        Self { driver: of.driver.to_owned(), classes, questions, is_too_much }
+        let has_unknown = whom.has_unknown();
+        Self { driver: of.driver.to_owned(), classes, questions, has_unknown, is_too_much }
+    }
+
+    /// The driver's name in StorageClasses.
+    #[must_use]
+    pub fn driver(&self) -> &str {
+        &self.driver
     }
 
     /// Every question, with the object that tells its answer.
@@ -211,7 +227,8 @@ impl CapacityPlan {
     /// Whether the CSIDriver object is to say that the scheduler goes by these objects. From then on no Pod goes where there is
     /// none. `has` is whether there is one of this name, and `said` what the CSIDriver says now. It begins when every
     /// instance that can answer has, and ends when there is nothing of some class: a node that comes, or answers nothing for
-    /// a while, changes it for no other.
+    /// a while, changes it for no other. It ends too when volumes can be made where nobody says how much room there is, as
+    /// while a version of the driver that does is rolled out: else no Pod would go there.
     #[must_use]
     pub fn counts(&self, has: impl Fn(&str) -> bool, said: bool) -> bool {
         let (told, untold): (Vec<_>, Vec<_>) =
@@ -220,7 +237,7 @@ impl CapacityPlan {
             told.into_iter().map(|question| question.request.storage_class_name.as_str()).collect();
         let of_every_class = self.classes.iter().all(|class| classes.contains(class.as_str()));
         let waits = untold.into_iter().any(|question| question.healthy);
-        !self.classes.is_empty() && of_every_class && (said || !waits)
+        !self.classes.is_empty() && of_every_class && !self.has_unknown && (said || !waits)
     }
 }
 
@@ -239,7 +256,8 @@ fn request(class: &StorageClass) -> Option<CapacityRequest> {
     let all = class.parameters.clone().unwrap_or_default();
     let (parameters, fs_type) = (for_driver(&all), fs_type(&all));
     let bytes: usize = parameters.iter().map(|(key, value)| key.len() + value.len()).sum();
-    (parameters.len() <= MAX_KEYS && bytes <= MAX_PARAMETERS).then(|| CapacityRequest {
+    let is_short = fs_type.as_ref().is_none_or(|fs_type| fs_type.chars().count() <= MAX_FS_TYPE);
+    (parameters.len() <= MAX_KEYS && bytes <= MAX_PARAMETERS && is_short).then(|| CapacityRequest {
         storage_class_name: class.metadata.name.clone().unwrap_or_default(),
         fs_type,
         parameters,
@@ -259,6 +277,8 @@ fn is_too_much(questions: &[CapacityQuestion]) -> bool {
 /// Who is asked about which place.
 struct Whom<'a> {
     places: BTreeSet<&'a Segments>,
+    /// Places in which an instance makes volumes.
+    used: BTreeSet<&'a Segments>,
     there: BTreeMap<&'a Segments, &'a CapacitySource<'a>>,
     elsewhere: Option<&'a CapacitySource<'a>>,
 }
@@ -282,13 +302,24 @@ impl<'a> Whom<'a> {
             Balancing::PerTopology => None,
             Balancing::Spread | Balancing::SingleActive => able().min_by_key(|source| rank(source)),
         };
-        Self { places: of.sources.iter().filter_map(|source| source.place).collect(), there, elsewhere }
+        let places = of.sources.iter().filter_map(|source| source.place).collect();
+        let used =
+            of.sources.iter().filter(|source| source.makes).filter_map(|source| source.place).collect();
+        Self { places, used, there, elsewhere }
+    }
+
+    fn asked(&self, place: &'a Segments) -> Option<&'a CapacitySource<'a>> {
+        self.there.get(place).copied().or(self.elsewhere)
+    }
+
+    /// Whether nobody can be asked about some place in which volumes can be made.
+    fn has_unknown(&self) -> bool {
+        self.used.iter().any(|place| self.asked(place).is_none())
     }
 
     /// Every place that somebody can be asked about.
     fn places(&self) -> impl Iterator<Item = (&'a Segments, &'a CapacitySource<'a>)> {
-        let whom = |place: &'a Segments| self.there.get(place).copied().or(self.elsewhere);
-        self.places.iter().filter_map(move |place| Some((*place, whom(place)?)))
+        self.places.iter().filter_map(|place| Some((*place, self.asked(place)?)))
     }
 }
 

@@ -29,7 +29,7 @@ fn source<'a>(
     answers: bool,
     healthy: bool,
 ) -> CapacitySource<'a> {
-    CapacitySource { name, place, answers, healthy }
+    CapacitySource { name, place, makes: answers, answers, healthy }
 }
 
 fn plan(sources: &[CapacitySource<'_>], balancing: Balancing, classes: &[Arc<StorageClass>]) -> CapacityPlan {
@@ -184,13 +184,28 @@ fn the_scheduler_goes_by_the_objects_once_there_is_one_of_every_class() {
     assert!(!nobody.counts(|_| true, true), "the driver says nothing of its room any more");
 }
 
+/// A version of the driver that answers is rolled out, or rolled back.
+#[test]
+fn nothing_counts_while_volumes_can_be_made_where_nobody_says_how_much_room_there_is() {
+    let (a, b) = (zone("a"), zone("b"));
+    let older = CapacitySource { makes: true, ..source("2", Some(&b), false, true) };
+    let sources = [source("1", Some(&a), true, true), older];
+    let mixed = plan(&sources, Balancing::PerTopology, &[late("x")]);
+    assert_eq!(asked(&mixed), pairs(&[("a", "1")]));
+    assert!(!mixed.counts(|_| true, true), "no Pod would go to b");
+    assert!(plan(&sources, Balancing::Spread, &[late("x")]).counts(|_| true, false), "1 speaks for b");
+}
+
 #[test]
 fn a_class_that_no_driver_can_be_given_is_not_asked_about_and_does_not_count() {
     let a = zone("a");
     let sources = [source("1", Some(&a), true, true)];
     let long = "x".repeat(4096);
-    let plan = plan(&sources, Balancing::Spread, &[class("x", "WaitForFirstConsumer", &[("k", &long)])]);
-    assert!(plan.questions().is_empty() && !plan.counts(|_| true, true));
+    // A PluginInstance has no room for these, and one refusal would keep all others from being asked.
+    for (key, value) in [("k", long.as_str()), ("csi.storage.k8s.io/fstype", &long[..129])] {
+        let plan = plan(&sources, Balancing::Spread, &[class("x", "WaitForFirstConsumer", &[(key, value)])]);
+        assert!(plan.questions().is_empty() && !plan.counts(|_| true, true));
+    }
 }
 
 #[test]

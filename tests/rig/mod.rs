@@ -84,6 +84,8 @@ pub struct Options {
     pub supervised: bool,
     /// `--audit-interval` of the agents, in seconds; 0 is never.
     pub audit_interval: u64,
+    /// `--capacity-interval` of the agents, in seconds; 0 is never.
+    pub capacity_interval: u64,
     /// How many volumes of the driver a node takes; 0 is no limit.
     pub max_volumes: i64,
     /// `--linger` of the controller, in seconds; 0 is not at all.
@@ -110,6 +112,7 @@ impl Default for Options {
             longest_call: 5,
             supervised: true,
             audit_interval: 0,
+            capacity_interval: 0,
             max_volumes: 0,
             linger: 0,
             attach: true,
@@ -132,6 +135,7 @@ pub struct Rig {
     directory: PathBuf,
     longest_call: u64,
     audit_interval: u64,
+    capacity_interval: u64,
     linger: u32,
     kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
     upstreams: Mutex<BTreeMap<String, tokio::sync::watch::Sender<Upstream>>>,
@@ -157,6 +161,7 @@ impl Rig {
             directory,
             longest_call: options.longest_call,
             audit_interval: options.audit_interval,
+            capacity_interval: options.capacity_interval,
             linger: options.linger,
             kubeconfigs: Mutex::default(),
             upstreams: Mutex::default(),
@@ -237,6 +242,7 @@ impl Rig {
             &format!("--state-dir={}", self.state_dir(node).display()),
             &format!("--boot-id-file={}", self.boot_id_file(node).display()),
             &format!("--audit-interval={}", self.audit_interval),
+            &format!("--capacity-interval={}", self.capacity_interval),
             &format!("--longest-call={}", self.longest_call),
         ]
         .map(str::to_owned)

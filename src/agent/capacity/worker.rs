@@ -1,5 +1,5 @@
-//! Asks a driver how much room it has: each question that the leader has put into its PluginInstance, each minute and after
-//! every call that may have changed it.
+//! Asks a driver how much room it has: each question that the leader has put into its PluginInstance, again and again
+//! (`--capacity-interval`) and after every call that may have changed it.
 //!
 //! Nothing depends on an answer but where the scheduler places Pods, so a question takes no turn from calls that somebody
 //! waits for, and is asked on the word of a cache.
@@ -19,12 +19,10 @@ use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{CallError, Origin, Rpc, Service};
 use crate::k8s::Next;
 
-/// Time from one round of questions to the next.
-const INTERVAL: Duration = Duration::from_secs(60);
 /// Pause while no call may be started.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest error that is kept, in characters.
-const MAX_ERROR: usize = 512;
+/// Longest error that is kept, in characters: there may be one for each question.
+const MAX_ERROR: usize = 256;
 
 /// Asks one driver, and says when to do it again.
 pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
@@ -37,6 +35,7 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
         return Next::After(PAUSE);
     }
     let mut answers = agent.capacities.of(&driver, &observed);
+    let mut has_failed = false;
     for (name, request) in &observed.spec.capacity_requests {
         // One that comes back wakes this again.
         let Ok(serving) = agent.serving(Rpc::GetCapacity, &driver) else { break };
@@ -44,6 +43,7 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
         let answer = agent.call(&driver, Rpc::GetCapacity, call).await;
         if let Err(error) = &answer {
             tracing::warn!(driver, class = request.storage_class_name, "{error}");
+            has_failed = true;
         }
         if answer.as_ref().is_err_and(is_silence) {
             break;
@@ -56,8 +56,14 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
     if agent.capacities.heard(&driver, answers) {
         agent.queues.instances.add(driver);
     }
+    if has_failed {
+        return Next::Retry;
+    }
+    if agent.capacity_interval.is_zero() {
+        return Next::Done;
+    }
     // Agents begin together.
-    Next::After(INTERVAL.mul_f64(0.9 + 0.2 * rand::random::<f64>()))
+    Next::After(agent.capacity_interval.mul_f64(0.9 + 0.2 * rand::random::<f64>()))
 }
 
 /// Whether the driver has said nothing, and so will say nothing to the next question either.

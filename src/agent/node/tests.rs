@@ -91,6 +91,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         went_back: Notify::new(),
         audits: Audits::new(Duration::ZERO),
         capacities: Said::default(),
+        capacity_interval: Duration::ZERO,
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,
