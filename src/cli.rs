@@ -54,6 +54,9 @@ pub struct PreDeleteArgs {
     /// takes them over.
     #[arg(long, env = "MOOR_KEEP_MOUNTS", value_parser = BoolishValueParser::new())]
     pub keep_mounts: bool,
+    /// The controller's namespace.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "moor-system")]
+    pub namespace: String,
 }
 
 #[cfg(test)]

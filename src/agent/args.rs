@@ -45,6 +45,10 @@ pub struct AgentArgs {
     /// nothing is found. 0: no audits.
     #[arg(long, env = "MOOR_AUDIT_INTERVAL", default_value = "300")]
     pub audit_interval: u64,
+    /// Seconds between two times that a driver is asked how much room it has, for the scheduler. It is asked after each
+    /// volume that moor has had it make, enlarge or delete in any case. 0: then only.
+    #[arg(long, env = "MOOR_CAPACITY_INTERVAL", default_value = "60")]
+    pub capacity_interval: u64,
 }
 
 impl AgentArgs {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ClusterResourceScope;
@@ -16,6 +17,7 @@ use super::calls::budgets::Budgets;
 use super::calls::failure::Failure;
 use super::calls::flights::Flights;
 use super::calls::retry::Retries;
+use super::capacity::said::Said;
 use super::drivers::endpoint::Serving;
 use super::drivers::registry::Registry;
 use super::host::mount_namespace::MountNamespace;
@@ -40,6 +42,8 @@ use crate::metrics::{CallLabels, Metrics, RpcLabels};
 
 /// Controller calls at a time where the Plugin is gone: its default.
 const CONTROLLER_CONCURRENCY: usize = 16;
+/// Time in which several calls that change a driver's room become one look at it.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// The agent of one node.
 pub(super) struct Agent {
@@ -74,6 +78,9 @@ pub(super) struct Agent {
     /// The API server's history went back: the agent has to end.
     pub went_back: Notify,
     pub audits: Audits,
+    pub capacities: Said,
+    /// Time between two rounds of questions after room; zero is none.
+    pub capacity_interval: Duration,
     pub stopping: AtomicBool,
     /// Told when the Node of our name has another UID than ours.
     pub registered_anew: Notify,
@@ -180,7 +187,7 @@ impl Agent {
         found.ok().flatten().is_some_and(|found| found.metadata.deletion_timestamp.is_some())
     }
 
-    /// Awaits a call, counts it, and looks after the plugin if the connection broke.
+    /// Awaits a call, counts it, asks for what it may have changed, and looks after the plugin if the connection broke.
     pub async fn call<T>(
         &self,
         driver: &str,
@@ -193,6 +200,9 @@ impl Agent {
         self.metrics.csi_calls.get_or_create(&CallLabels { rpc: rpc.name(), code }).inc();
         let seconds = started.elapsed().as_secs_f64();
         self.metrics.csi_call_seconds.get_or_create(&RpcLabels { rpc: rpc.name() }).observe(seconds);
+        if rpc.changes_room() {
+            self.queues.capacities.add_after(driver.to_owned(), SETTLE);
+        }
         if result.as_ref().is_err_and(CallError::is_transport) {
             self.registry.poke(driver);
         }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::caches::{BY_ATTACHMENT, Caches};
 use super::calls::retry::Retries;
+use super::capacity::said;
 use super::drivers::registry::Surroundings;
 use super::kubelet::asked::Asked;
 use super::lost_mounts::LostMounts;
@@ -116,6 +117,11 @@ impl Events {
         self.caches.instances.on_change(move |old, new| {
             for instance in [old, new].into_iter().flatten() {
                 me.queues.instances.add_after(instance.spec.driver_name.clone(), SETTLE);
+            }
+            if differs(old, new, said::asks)
+                && let Some(instance) = new
+            {
+                me.queues.capacities.add(instance.spec.driver_name.clone());
             }
             if differs(old, new, |instance| (forgotten::orders(instance), forgotten::forced(instance))) {
                 for uid in new.map(|instance| forgotten::orders(instance)).unwrap_or_default() {
@@ -240,6 +246,7 @@ impl Surroundings for Events {
         self.queues.kubelet.add_after(driver.to_owned(), SETTLE);
         if serving {
             self.audit(driver, self.audit_interval);
+            self.queues.capacities.add(driver.to_owned());
             for uid in self.retries.plugin_is_back(driver) {
                 self.due(&uid);
             }

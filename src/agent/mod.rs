@@ -11,6 +11,7 @@
 //! | `failed_at` | what failed at which path |
 //! | `calls` | what every CSI call goes through, whichever worker makes it |
 //! | `attach`, `volume`, `node` | the workers: controller calls of Attachments, calls of Volumes, calls on this node |
+//! | `capacity` | how much room drivers have |
 //! | `drivers` | the processes of drivers: sockets, health, PluginInstances |
 //! | `host` | this machine: paths, mounts, and who uses them |
 //! | `records` | what this node knows of its mounts, and the disk that keeps it |
@@ -23,6 +24,7 @@ mod args;
 mod attach;
 mod caches;
 mod calls;
+mod capacity;
 mod context;
 mod drivers;
 mod events;

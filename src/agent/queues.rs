@@ -20,6 +20,8 @@ pub(crate) struct Queues {
     pub kubelet: Arc<Queue<String>>,
     /// Claims that kubelet has unpublished, by name: they are deleted.
     pub releases: Arc<Queue<String>>,
+    /// Questions after a driver's room, by driver name.
+    pub capacities: Arc<Queue<String>>,
     /// Audits of what a driver lists as attached, by driver name.
     pub audits: Arc<Queue<String>>,
 }

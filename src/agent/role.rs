@@ -14,6 +14,8 @@ use super::attach::{self, audit, audits::Audits};
 use super::caches::Caches;
 use super::calls::budgets::Budgets;
 use super::calls::flights::Flights;
+use super::capacity;
+use super::capacity::said::Said;
 use super::context::Agent;
 use super::drivers::plugin_instance;
 use super::drivers::registry::Registry;
@@ -160,6 +162,8 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         served: Served::below(&args.kubelet_dir),
         went_back: Notify::new(),
         audits: Audits::new(events.audit_interval),
+        capacities: Said::default(),
+        capacity_interval: Duration::from_secs(args.capacity_interval),
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,
@@ -275,6 +279,7 @@ fn workers_of(agent: &Arc<Agent>, shutdown: &Shutdown, set: &mut JoinSet<()>) {
     run.spawn(&queues.instances, 4, plugin_instance::work);
     // One at a time, and no part of what has to turn: the listing of a large driver takes as long as it takes.
     run.spawn(&queues.audits, 1, audit::work);
+    run.spawn(&queues.capacities, 4, capacity::worker::work);
     run.spawn(&queues.kubelet, 4, kubelet::serve::work);
     run.spawn(&queues.releases, WORKERS, kubelet::releases::work);
     // Also names whose Plugin went while the agent was away.

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Last Error","type":"string","jsonPath":".status.lastError","priority":1}"#,
-    validation = Rule::new("self.spec == oldSelf.spec").message("spec says which process this is: it cannot change").field_path(".spec")
+    validation = Rule::new("self.spec.pluginName == oldSelf.spec.pluginName && self.spec.driverName == oldSelf.spec.driverName && self.spec.nodeName == oldSelf.spec.nodeName && self.spec.nodeUID == oldSelf.spec.nodeUID && self.spec.agent == oldSelf.spec.agent && self.spec.socketPath == oldSelf.spec.socketPath").message("spec says which process this is: it cannot change").field_path(".spec")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PluginInstanceSpec {
@@ -53,6 +53,31 @@ pub struct PluginInstanceSpec {
     /// Socket on the node; of two processes that of one of them.
     #[schemars(length(max = 4096))]
     pub socket_path: String,
+    /// Which questions after room its driver is asked (CSI GetCapacity), by the name of the CSIStorageCapacity object that
+    /// tells the scheduler the answer. Written by the moor controller.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = MAX_CAPACITIES))]
+    pub capacity_requests: BTreeMap<String, CapacityRequest>,
+}
+
+/// A question after the room that there is for volumes of one StorageClass in one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CapacityRequest {
+    /// Name of the StorageClass.
+    #[schemars(length(max = 253))]
+    pub storage_class_name: String,
+    /// The file system that the class names, if it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub fs_type: Option<String>,
+    /// The class's parameters for the driver.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub parameters: BTreeMap<String, String>,
+    /// The place, in the driver's own terms.
+    #[schemars(schema_with = "super::schema::string_map")]
+    pub segments: BTreeMap<String, String>,
 }
 
 /// What the agent last saw.
@@ -111,6 +136,10 @@ pub struct PluginInstanceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::handle_names")]
     pub forgotten_handles: Vec<String>,
+    /// What the driver has answered to spec.capacityRequests, by the same names. An answer stays until there is another one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = MAX_CAPACITIES))]
+    pub capacities: BTreeMap<String, Capacity>,
     /// How kubelet is served on the node; absent where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<KubeletStatus>,
@@ -153,6 +182,22 @@ impl PluginInstanceStatus {
     pub fn is_healthy_for_any(&self) -> bool {
         self.healthy || self.services.iter().any(|s| s.healthy)
     }
+}
+
+/// What a driver says of its room.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Capacity {
+    /// How much there is, in bytes; absent as long as the driver has not said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_capacity: Option<i64>,
+    /// The largest volume that can be made, in bytes; absent if the driver does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum_volume_size: Option<i64>,
+    /// What it answered last, if that was no size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub last_error: Option<String>,
 }
 
 /// How a kubelet is served.
@@ -210,6 +255,8 @@ pub const MAX_FORGOTTEN_HANDLES: usize = 2048;
 /// Most volumes of a driver that an agent stages. As many mounts can be reported as forgotten, so that no report speaks
 /// for a volume that it does not name; what is over is for records that cannot be read.
 pub const MAX_STAGED: usize = MAX_FORGOTTEN_HANDLES;
+/// Most questions after room that one instance is asked.
+pub const MAX_CAPACITIES: usize = 1024;
 /// Most claims that are named of one mount.
 pub const MAX_CLAIMS: usize = 8;
 

@@ -5,6 +5,8 @@
 //! name and a hash that stands for the whole of it. A policy cannot compute the hash, so of two nodes with such names and
 //! one beginning it cannot tell which is meant; whoever reads an instance can, and does.
 
+use std::collections::BTreeMap;
+
 use super::lock::name_of;
 
 /// Longest name of an object.
@@ -18,6 +20,8 @@ pub const AGENTS: &str = "moor-agent-";
 
 /// What the names of Volumes begin with that are made of PersistentVolumes.
 const IMPORTED: &str = "pv-";
+/// What the names of CSIStorageCapacity objects begin with, as those of external-provisioner do.
+const CAPACITIES: &str = "csisc-";
 
 /// What the names of PersistentVolumes begin with by which Volumes are exported.
 const EXPORTED: &str = "moor-";
@@ -80,6 +84,15 @@ pub fn export(volume_uid: &str) -> String {
 #[must_use]
 pub fn exported_by(persistent_volume: &str) -> Option<&str> {
     persistent_volume.strip_prefix(EXPORTED)
+}
+
+/// Name of the CSIStorageCapacity object that says how much room a driver has for volumes of a StorageClass in a place. It
+/// says everything that cannot be changed in the object, so that a class that was made anew gets another one.
+#[must_use]
+pub fn capacity_name(driver: &str, class_uid: &str, segments: &BTreeMap<String, String>) -> String {
+    let place = segments.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]);
+    let parts: Vec<_> = [driver, class_uid].into_iter().chain(place).collect();
+    format!("{CAPACITIES}{}", name_of("storage-capacity", &parts))
 }
 
 /// The names of nodes are ASCII.

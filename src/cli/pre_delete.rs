@@ -4,13 +4,13 @@
 //! claim. So uninstalling stops here while claims are granted. What they have just left is still attached for a while
 //! (ADR 27), and without the controller would stay so: that is waited for.
 //!
-//! Then kubelets are made to forget the drivers: the controller removes the CSIDriver objects that it has made, and the agents
-//! their registrations, while both are there to do it.
+//! Then kubelets are made to forget the drivers: the controller removes the CSIDriver objects that it has made, and what it
+//! has told the scheduler of their room, and the agents their registrations, while both are there to do it.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::storage::v1::CSIDriver;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::json;
@@ -24,6 +24,7 @@ use crate::{
         read::{Readable, list_live},
     },
     plugin::{csi_driver::is_ours, withdrawal},
+    provision::capacity,
 };
 
 /// How many claims are named.
@@ -59,7 +60,7 @@ pub async fn run(client: Client, args: &PreDeleteArgs) -> Result<String, PreDele
         return Ok(judged);
     }
     let withdrawn = withdraw(&client).await?;
-    let left = farewell(&client).await;
+    let left = farewell(&client, &args.namespace).await;
     // A Pod may have come in between.
     match (look(&client, args).await, left) {
         (Ok(judged), Ok(None)) => Ok(judged),
@@ -104,26 +105,31 @@ async fn annotate(client: &Client, plugin: &str, since: Option<&str>) -> Result<
 }
 
 /// Waits until kubelets know of no driver of moor's any more. Returns what is left after a while, as on a node that is off.
-async fn farewell(client: &Client) -> Result<Option<String>, PreDeleteError> {
-    let mut left = still_known(client).await?;
+async fn farewell(client: &Client, namespace: &str) -> Result<Option<String>, PreDeleteError> {
+    let mut left = still_known(client, namespace).await?;
     for _ in 1..FAREWELL_LOOKS {
         if left.is_none() {
             break;
         }
         tokio::time::sleep(PAUSE).await;
-        left = still_known(client).await?;
+        left = still_known(client, namespace).await?;
     }
     Ok(left)
 }
 
-async fn still_known(client: &Client) -> Result<Option<String>, PreDeleteError> {
+async fn still_known(client: &Client, namespace: &str) -> Result<Option<String>, PreDeleteError> {
     let drivers: Vec<CSIDriver> = list(client).await?;
     let instances: Vec<PluginInstance> = list(client).await?;
-    Ok(left_behind(&drivers, &instances))
+    let capacities = list_of(&Api::<CSIStorageCapacity>::namespaced(client.clone(), namespace)).await?;
+    Ok(left_behind(&drivers, &instances, &capacities))
 }
 
 /// What stays when moor goes now, and how it is removed.
-fn left_behind(drivers: &[CSIDriver], instances: &[PluginInstance]) -> Option<String> {
+fn left_behind(
+    drivers: &[CSIDriver],
+    instances: &[PluginInstance],
+    capacities: &[CSIStorageCapacity],
+) -> Option<String> {
     let drivers: Vec<_> =
         drivers.iter().filter(|driver| is_ours(driver)).map(ResourceExt::name_any).collect();
     let links: Vec<_> = instances.iter().filter_map(link).collect();
@@ -134,7 +140,13 @@ fn left_behind(drivers: &[CSIDriver], instances: &[PluginInstance]) -> Option<St
     if !links.is_empty() {
         parts.push(format!("remove from kubelet's folder {}", first_few(links, NAMED)));
     }
-    (!parts.is_empty()).then(|| format!("this is left, and kubelets go by it: {}", parts.join("; ")))
+    if let Some(object) = capacities.iter().find(|object| capacity::is_ours(object)) {
+        // The next installation of a driver may have classes of the same names.
+        let namespace = object.namespace().unwrap_or_default();
+        parts.push(format!("`kubectl delete csistoragecapacities -n {namespace} -l {}`", capacity::OURS));
+    }
+    (!parts.is_empty())
+        .then(|| format!("this is left, and kubelets and the scheduler go by it: {}", parts.join("; ")))
 }
 
 /// Where a node's kubelet finds the driver.
@@ -154,7 +166,11 @@ async fn list<K>(client: &Client) -> Result<Vec<K>, PreDeleteError>
 where
     K: Readable + Resource<DynamicType = ()>,
 {
-    match list_live(&Api::<K>::all(client.clone()), None).await {
+    list_of(&Api::<K>::all(client.clone())).await
+}
+
+async fn list_of<K: Readable>(api: &Api<K>) -> Result<Vec<K>, PreDeleteError> {
+    match list_live(api, None).await {
         Ok(all) => Ok(all),
         // Without the definition there are none.
         Err(ApiError::Other { source, .. }) if matches!(&*source, kube::Error::Api(s) if s.code == 404) => {
@@ -295,14 +311,25 @@ mod tests {
             )
             .unwrap()
         };
-        assert_eq!(left_behind(&[of("other")], &[]), None);
-        let text = left_behind(&[of("moor.dev/plugin")], &[]).unwrap();
+        assert_eq!(left_behind(&[of("other")], &[], &[]), None);
+        let text = left_behind(&[of("moor.dev/plugin")], &[], &[]).unwrap();
         assert!(text.contains("kubectl delete csidriver d.example.com"), "{text}");
         let spec = PluginInstanceSpec { node_name: "n1".into(), ..PluginInstanceSpec::default() };
         let mut instance = PluginInstance::new("i", spec);
         let kubelet = KubeletStatus { driver_name: "alias".into(), ..KubeletStatus::default() };
         instance.status.get_or_insert_default().kubelet = Some(kubelet);
-        let text = left_behind(&[], &[instance]).unwrap();
+        let text = left_behind(&[], &[instance], &[]).unwrap();
         assert!(text.contains("plugins_registry/moor@alias.sock on node n1"), "{text}");
+        let room = |labels: serde_json::Value| -> CSIStorageCapacity {
+            let metadata = json!({ "name": "csisc-1", "namespace": "moor-system", "labels": labels });
+            serde_json::from_value(json!({ "metadata": metadata, "storageClassName": "c" })).unwrap()
+        };
+        assert_eq!(left_behind(&[], &[], &[room(json!({}))]), None);
+        let own = json!({ "csi.storage.k8s.io/managed-by": "moor", "moor.dev/plugin": "p" });
+        let text = left_behind(&[], &[], &[room(own)]).unwrap();
+        assert!(
+            text.contains("csistoragecapacities -n moor-system -l csi.storage.k8s.io/managed-by=moor"),
+            "{text}"
+        );
     }
 }

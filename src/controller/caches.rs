@@ -1,6 +1,7 @@
 //! The controller's caches, and by what their objects are found.
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 
 use super::key::{Place, VolumeKey};
 use crate::api::attachment::ControllerRef;
@@ -9,6 +10,7 @@ use crate::api::{Attachment, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::Forgotten;
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Index};
+use crate::provision::capacity;
 use crate::volume::handle_of;
 
 /// Claims by the Volume they name, and Attachments by the Volume they were made for: a [`VolumeKey`].
@@ -19,7 +21,7 @@ pub(crate) const BY_HANDLE: Index = Index("handle");
 pub(crate) const BY_NODE: Index = Index("node");
 /// Attachments by their driver and node: a [`Place`].
 pub(crate) const BY_PLACE: Index = Index("place");
-/// Volumes, PluginInstances and Attachments by their Plugin.
+/// Volumes, PluginInstances, Attachments and CSIStorageCapacity objects by their Plugin.
 pub(crate) const BY_PLUGIN: Index = Index("plugin");
 /// Volumes by the volume that they name or have, as its driver knows it.
 pub(crate) const BY_VOLUME_HANDLE: Index = Index("volume-handle");
@@ -83,6 +85,14 @@ pub(crate) fn instance_cache() -> Cache<PluginInstance> {
         .without_annotations()
         .with_index(BY_PLUGIN, |i: &PluginInstance| vec![i.spec.plugin_name.clone()])
         .with_index(BY_AGENT, |i: &PluginInstance| vec![i.spec.agent.clone()])
+}
+
+pub(crate) fn capacity_cache() -> Cache<CSIStorageCapacity> {
+    Cache::new(&["csistoragecapacities"])
+        .that_keeps(capacity::is_ours)
+        .with_index(BY_PLUGIN, |c: &CSIStorageCapacity| {
+            capacity::plugin_of(c).map(str::to_owned).into_iter().collect()
+        })
 }
 
 pub(crate) fn lease_cache() -> Cache<Lease> {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VOLUME_HANDLE, node_of_lease};
 use super::key::{Key, VolumeKey};
 use super::known::Known;
-use super::{concern, exports, forgotten, machines, provision_events as provision};
+use super::{capacities, concern, exports, forgotten, machines, provision_events as provision};
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
 use crate::heartbeat::{AgentOnNode, Leftovers};
@@ -18,7 +18,7 @@ use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
 use crate::plugin::change::Change;
 use crate::plugin::csi_driver::plugin_of;
-use crate::provision::{WatchedClaim, WatchedPersistentVolume};
+use crate::provision::{WatchedClaim, WatchedPersistentVolume, capacity};
 use crate::volume::handle_of;
 
 /// An object before or after an event; None where it was not there.
@@ -35,6 +35,7 @@ pub(crate) fn connect(known: &Arc<Known>) {
     on(known, &known.nodes, node_changed);
     on(known, &known.namespaces, namespace_changed);
     on(known, &known.csi_drivers, csi_driver_changed);
+    on(known, &known.csi_capacities, csi_capacity_changed);
     on(known, &known.pvcs, pvc_changed);
     on(known, &known.pvs, pv_changed);
     on(known, &known.classes, class_changed);
@@ -69,6 +70,8 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
                 concern::wake_all_of(known, &instance.spec.plugin_name);
                 known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
             }
+            // The scheduler finds the node's room by its labels.
+            capacities::changed(known, &instance.spec.plugin_name);
         }
     }
     let retires = |n: &Arc<LeanNode>| n.retires();
@@ -85,6 +88,7 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
             // knows by the same id.
             concern::wake(known, &instance, Change::STANDING);
             known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
+            capacities::changed(known, &instance.spec.plugin_name);
         }
     }
 }
@@ -102,6 +106,7 @@ fn instance_changed(known: &Known, before: State<'_, PluginInstance>, after: Sta
     provision::instance_changed(known, before.map(Arc::as_ref), after.map(Arc::as_ref));
     concern::wake(known, instance, Change::between(before.map(Arc::as_ref), after.map(Arc::as_ref)));
     known.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
+    capacities::changed(known, &instance.spec.plugin_name);
 }
 
 fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plugin>) {
@@ -125,9 +130,11 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
             } else if !other.kubelet_name().is_some_and(|name| at_kubelets.contains(&name)) {
                 continue;
             }
+            capacities::changed(known, &other_name);
             known.queue.sweep(Key::Plugin(other_name));
         }
         concern::wake_all_of(known, name);
+        capacities::changed(known, name);
         before.into_iter().chain(after).for_each(|plugin| provision::plugin_changed(known, plugin));
     }
     known.queue.sweep(Key::Plugin(name.to_owned()));
@@ -138,12 +145,26 @@ fn csi_driver_changed(known: &Known, before: State<'_, CSIDriver>, after: State<
     for object in before.into_iter().chain(after) {
         if let Some(plugin) = plugin_of(object) {
             known.queue.add(Key::Plugin(plugin.to_owned()));
+            capacities::changed(known, plugin);
         }
         let name = object.metadata.name.as_deref();
         provision::name_changed(known, name.unwrap_or_default());
         for plugin in known.plugins.all().iter().filter(|plugin| plugin.kubelet_name() == name) {
-            known.queue.add(Key::Plugin(plugin.metadata.name.clone().unwrap_or_default()));
+            let plugin = plugin.metadata.name.clone().unwrap_or_default();
+            capacities::changed(known, &plugin);
+            known.queue.add(Key::Plugin(plugin));
         }
+    }
+}
+
+/// Somebody has changed or deleted what moor says of a driver's room.
+fn csi_capacity_changed(
+    known: &Known,
+    before: State<'_, CSIStorageCapacity>,
+    after: State<'_, CSIStorageCapacity>,
+) {
+    for plugin in before.into_iter().chain(after).filter_map(|object| capacity::plugin_of(object)) {
+        capacities::changed(known, plugin);
     }
 }
 

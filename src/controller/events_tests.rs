@@ -9,7 +9,7 @@ use super::super::objects_tests::{attachment, claim, key_of};
 use super::*;
 use crate::api::ClaimUid;
 use crate::api::attachment::ControllerRef;
-use crate::api::instance::{PluginInstanceSpec, PluginInstanceStatus};
+use crate::api::instance::{Capacity, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::plugin::{ControllerNodes, PluginSpec};
 use crate::api::volume::{VolumeAssignment, VolumeOperation, VolumeSpec};
 use crate::claim::ClaimSeen;
@@ -33,6 +33,25 @@ async fn a_claim_wakes_its_own_volume_only() {
     known.claims.apply(changed);
     assert_eq!(known.queue.len(), 1);
     assert_eq!(known.queue.next().await, key_of("a", "one"));
+}
+
+/// Each of a thousand nodes says how much room it has.
+#[tokio::test(start_paused = true)]
+async fn what_many_instances_say_of_their_room_is_one_pass() {
+    let Large(known) = large();
+    for place in 0..NODES {
+        let mut says = instance(place);
+        says.metadata.resource_version = Some("2".into());
+        says.status.get_or_insert_default().capacities.insert("csisc-1".into(), Capacity::default());
+        known.instances.apply(says);
+    }
+    let mut keys = Vec::new();
+    for _ in 0..known.queue.len() {
+        keys.push(known.queue.next().await);
+    }
+    assert_eq!(keys, [Key::Plugin("driver".into())]);
+    assert_eq!(known.queue.next().await, Key::Capacities("driver".into()));
+    assert_eq!(known.queue.len(), 0);
 }
 
 /// The younger Plugin of a driver says whose it is, and its Volumes wait for that to end. One was removed by hand.
@@ -199,6 +218,7 @@ async fn a_change_of_all_instances_that_decides_nothing_wakes_no_volume() {
         status.version = "2".into();
         status.writer_uid = "another Pod".into();
         status.last_error = Some("it was starting".into());
+        status.capacities.insert("csisc-1".into(), Capacity::default());
     });
     assert_eq!(woken.await.len(), 0);
 }

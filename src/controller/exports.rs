@@ -13,6 +13,7 @@ use super::imports::{exporter, say};
 use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::served;
+use super::steps;
 use crate::api::conditions::{Desired, EXPORTED, Reason, first_few};
 use crate::api::{Volume, VolumeClaim, VolumeHandle, VolumeStatus, names};
 use crate::k8s::read::{Readable, get_live};
@@ -21,30 +22,12 @@ use crate::provision::{Export, ExportSeen, WatchedClaim, export, exported_claim,
 
 /// Time between looks at what no watch tells, or what somebody has to change.
 const RECHECK: Duration = Duration::from_secs(30);
-/// More steps than an export can need at a time.
-const STEPS: usize = 16;
 /// So many Pods are named.
 const NAMED: usize = 3;
 
 /// Settles the export of one Volume.
 pub(crate) async fn run(ctx: &Context, key: &VolumeKey) -> Next {
-    for _ in 0..STEPS {
-        if !ctx.leadership.is_leading() {
-            return Next::Done;
-        }
-        match Box::pin(step(ctx, key)).await {
-            Ok(None) => {}
-            Ok(Some(next)) => return next,
-            Err(ApiError::Conflict(request)) => {
-                tracing::info!(%request, "changed meanwhile; looking again");
-            }
-            Err(error) => {
-                tracing::warn!(volume = %key, %error, "exporting pass failed");
-                return Next::Retry;
-            }
-        }
-    }
-    Next::Again
+    steps::run(ctx, "exporting", key, || step(ctx, key)).await
 }
 
 /// One step; None: something has changed, and it is looked at again.

@@ -14,6 +14,8 @@ pub(crate) enum Key {
     Volume(VolumeKey),
     /// A Plugin's status.
     Plugin(String),
+    /// What the scheduler is told of the room that a Plugin's driver has; the Plugin may not exist.
+    Capacities(String),
     /// A PersistentVolumeClaim that is or was to be provisioned.
     Provision(ProvisionedFor),
     /// A PersistentVolumeClaim that asks for more than it has.
@@ -46,6 +48,7 @@ impl Key {
             Self::Provision(_) | Self::Resize(_) | Self::Modify(_) | Self::Copied(_) => {
                 "PersistentVolumeClaim"
             }
+            Self::Capacities(_) => "CSIStorageCapacity",
             Self::PersistentVolume(_) => "PersistentVolume",
             Self::Import(_) => "imported Volume",
             Self::Export(_) => "exported Volume",

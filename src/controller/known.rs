@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 
 use super::caches::{self, BY_PLACE};
 use super::caution::Caution;
@@ -39,6 +39,8 @@ pub(crate) struct Known {
     /// The Namespaces, for their labels.
     pub(crate) namespaces: Arc<Cache<Namespace>>,
     pub(crate) csi_drivers: Arc<Cache<CSIDriver>>,
+    /// moor's own, which say how much room drivers have. No others.
+    pub(crate) csi_capacities: Arc<Cache<CSIStorageCapacity>>,
     /// PersistentVolumeClaims that wait for a provisioner, whosever that is, ask for more than they have, name another
     /// VolumeAttributesClass, or are being copied. No others.
     pub(crate) pvcs: Arc<Cache<WatchedClaim>>,
@@ -78,6 +80,7 @@ impl Known {
             nodes: Arc::new(Cache::new(&["nodes"])),
             namespaces: Arc::new(Cache::new(&["namespaces"])),
             csi_drivers: Arc::new(Cache::new(&["csidrivers"])),
+            csi_capacities: Arc::new(caches::capacity_cache()),
             pvcs: Arc::new(Cache::new(&["persistentvolumeclaims"]).that_keeps(|claim| {
                 claim.awaits() || claim.grows() || claim.modifies() || claim.is_copied()
             })),
@@ -110,6 +113,7 @@ impl Known {
         self.nodes.synced().await;
         self.namespaces.synced().await;
         self.csi_drivers.synced().await;
+        self.csi_capacities.synced().await;
         self.pvcs.synced().await;
         self.pvs.synced().await;
         self.classes.synced().await;

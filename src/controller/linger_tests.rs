@@ -12,6 +12,7 @@ fn volume(name: &str) -> VolumeKey {
     match key_of("ns", name) {
         Key::Volume(key) => key,
         Key::Plugin(_)
+        | Key::Capacities(_)
         | Key::Provision(_)
         | Key::Resize(_)
         | Key::Modify(_)

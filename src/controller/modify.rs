@@ -13,6 +13,7 @@ use super::bound::{Bound, Looked, bound};
 use super::context::Context;
 use super::key::Key;
 use super::served;
+use super::steps;
 use crate::api::Volume;
 use crate::api::conditions::whole_second;
 use crate::api::provision::ProvisionedFor;
@@ -24,28 +25,10 @@ use crate::provision::{Claimed, ClassSaid as Said, Modify, class_status, modify,
 /// Time between looks at a claim that waits for what no watch tells. Classes are not watched: an API server before 1.34 has
 /// none of this version, and a watch that cannot begin would hold up everything.
 const RECHECK: Duration = Duration::from_secs(10);
-/// More steps than a claim can need at a time.
-const STEPS: usize = 16;
 
 /// Settles one claim.
 pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
-    for _ in 0..STEPS {
-        if !ctx.leadership.is_leading() {
-            return Next::Done;
-        }
-        match step(ctx, claim).await {
-            Ok(None) => {}
-            Ok(Some(next)) => return next,
-            Err(ApiError::Conflict(request)) => {
-                tracing::info!(%request, "changed meanwhile; looking again");
-            }
-            Err(error) => {
-                tracing::warn!(%claim, %error, "modifying pass failed");
-                return Next::Retry;
-            }
-        }
-    }
-    Next::Again
+    steps::run(ctx, "modifying", claim, || step(ctx, claim)).await
 }
 
 /// One step; None: something has changed, and it is looked at again.

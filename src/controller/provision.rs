@@ -13,6 +13,7 @@ use super::allow::namespace_seen;
 use super::context::Context;
 use super::key::Key;
 use super::served::{self, Driver};
+use super::steps;
 use crate::api::conditions::{self, Desired, Reason};
 use crate::api::provision::{ProvisionedFor, provisioned_name};
 use crate::api::volume::DeletionPolicy;
@@ -29,28 +30,10 @@ use crate::provision::{
 
 /// Time between looks at a claim that waits for what no watch tells, or whose words somebody has to change.
 const RECHECK: Duration = Duration::from_secs(30);
-/// More steps than a claim can need at a time.
-const STEPS: usize = 16;
 
 /// Settles one claim.
 pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
-    for _ in 0..STEPS {
-        if !ctx.leadership.is_leading() {
-            return Next::Done;
-        }
-        match step(ctx, claim).await {
-            Ok(None) => {}
-            Ok(Some(next)) => return next,
-            Err(ApiError::Conflict(request)) => {
-                tracing::info!(%request, "changed meanwhile; looking again");
-            }
-            Err(error) => {
-                tracing::warn!(%claim, %error, "provisioning pass failed");
-                return Next::Retry;
-            }
-        }
-    }
-    Next::Again
+    steps::run(ctx, "provisioning", claim, || step(ctx, claim)).await
 }
 
 /// One step; None: something has changed, and it is looked at again.

@@ -1,10 +1,12 @@
 //! Which passes over PersistentVolumeClaims and PersistentVolumes an event asks for.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::key::Key;
 use super::known::Known;
-use super::{exports, imports};
+use super::{capacities, exports, imports};
 use crate::api::instance::Service;
 use crate::api::{Plugin, PluginInstance, Volume};
 use crate::k8s::Named;
@@ -66,10 +68,14 @@ pub(crate) fn volume_changed(known: &Known, volume: &Volume) {
     }
 }
 
-/// Claims wait for their StorageClass, or for it to be changed.
+/// Claims wait for their StorageClass, or for it to be changed, and the scheduler is told of the room for it.
 pub(crate) fn class_changed(known: &Known, class: &StorageClass) {
     let name = class.metadata.name.as_deref().unwrap_or_default();
     add_claims(known, |claim| claim.class_name() == name);
+    let is_its = |plugin: &&Arc<Plugin>| plugin.kubelet_name() == Some(class.provisioner.as_str());
+    for plugin in known.plugins.all().iter().filter(is_its) {
+        capacities::changed(known, plugin.metadata.name.as_deref().unwrap_or_default());
+    }
 }
 
 /// A Plugin begins to serve a driver's name, or does so otherwise.

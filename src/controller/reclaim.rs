@@ -11,6 +11,7 @@ use super::context::Context;
 use super::imports::{say, says_gone};
 use super::key::Key;
 use super::persistent_volumes::Except;
+use super::steps;
 use super::{imports, provision, served};
 use crate::api::conditions::{Desired, Reason};
 use crate::api::lock::{self, DriverVolume};
@@ -26,28 +27,10 @@ use crate::volume::persistent_volume::CsiSource;
 
 /// Time between looks at what no watch tells.
 const RECHECK: Duration = Duration::from_secs(30);
-/// More steps than a PersistentVolume can need at a time.
-const STEPS: usize = 16;
 
 /// Settles one PersistentVolume.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
-    for _ in 0..STEPS {
-        if !ctx.leadership.is_leading() {
-            return Next::Done;
-        }
-        match step(ctx, name).await {
-            Ok(None) => {}
-            Ok(Some(next)) => return next,
-            Err(ApiError::Conflict(request)) => {
-                tracing::info!(%request, "changed meanwhile; looking again");
-            }
-            Err(error) => {
-                tracing::warn!(persistent_volume = name, %error, "reclaiming pass failed");
-                return Next::Retry;
-            }
-        }
-    }
-    Next::Again
+    steps::run(ctx, "reclaiming", name, || step(ctx, name)).await
 }
 
 fn api<K>(ctx: &Context) -> Api<K>

@@ -11,6 +11,7 @@ use kube::Api;
 use super::bound::{Bound, Looked, bound};
 use super::context::Context;
 use super::key::Key;
+use super::steps;
 use crate::api::conditions::whole_second;
 use crate::api::provision::ProvisionedFor;
 use crate::api::{Volume, quantity};
@@ -20,28 +21,10 @@ use crate::provision::{Resize, Said, claim_status, resize};
 
 /// Time between looks at a claim that waits for what no watch tells.
 const RECHECK: Duration = Duration::from_secs(30);
-/// More steps than a claim can need at a time.
-const STEPS: usize = 16;
 
 /// Settles one claim.
 pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
-    for _ in 0..STEPS {
-        if !ctx.leadership.is_leading() {
-            return Next::Done;
-        }
-        match step(ctx, claim).await {
-            Ok(None) => {}
-            Ok(Some(next)) => return next,
-            Err(ApiError::Conflict(request)) => {
-                tracing::info!(%request, "changed meanwhile; looking again");
-            }
-            Err(error) => {
-                tracing::warn!(%claim, %error, "resizing pass failed");
-                return Next::Retry;
-            }
-        }
-    }
-    Next::Again
+    steps::run(ctx, "resizing", claim, || step(ctx, claim)).await
 }
 
 /// One step; None: something has changed, and it is looked at again.

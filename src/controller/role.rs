@@ -17,8 +17,8 @@ use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
-    agent_leases, copies, events, exports, forgotten, imports, losses, missing, modify, nodes, pass, plugins,
-    provision, reclaim, resize,
+    agent_leases, capacities, copies, events, exports, forgotten, imports, losses, missing, modify, nodes,
+    pass, plugins, provision, reclaim, resize,
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::ClaimState;
@@ -148,6 +148,7 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.nodes), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.namespaces), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.csi_drivers), 0));
+    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&ctx.csi_capacities), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvcs), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvs), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.classes), 0));
@@ -195,6 +196,7 @@ async fn one(ctx: Arc<Context>, key: Key) -> Next {
     match &key {
         Key::Volume(volume) => pass::run(&ctx, volume).await,
         Key::Plugin(name) => plugins::run(&ctx, name).await,
+        Key::Capacities(plugin) => capacities::run(&ctx, plugin).await,
         Key::Provision(claim) => provision::run(&ctx, claim).await,
         Key::Copied(claim) => copies::run(&ctx, claim).await,
         Key::Resize(claim) => resize::run(&ctx, claim).await,
@@ -243,6 +245,7 @@ async fn listen(ctx: Arc<Context>) {
             if before.get(&name).copied().unwrap_or_default() != degree {
                 concern::wake(&ctx, &instance, Change::HEARD);
                 ctx.queue.sweep(Key::Plugin(instance.spec.plugin_name.clone()));
+                capacities::changed(&ctx, &instance.spec.plugin_name);
             }
             now.insert(name, degree);
         }

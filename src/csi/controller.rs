@@ -105,6 +105,23 @@ impl Plugin {
         let scrub = Scrub::of_flags(&request.secrets, []);
         self.call(&request.volume_id, &scrub, &request).await.map(drop)
     }
+
+    /// GetCapacity (needs GET_CAPACITY).
+    ///
+    /// Fails with `Origin::Reply` if the answer has a size of less than nothing.
+    pub async fn get_capacity(
+        &self,
+        request: wire::GetCapacityRequest,
+    ) -> Result<wire::GetCapacityResponse, CallError> {
+        sizes::map("parameters", &request.parameters)
+            .and_then(|()| request.volume_capabilities.iter().try_for_each(sizes::capability))
+            .map_err(|error| CallError::argument(Rpc::GetCapacity, &error))?;
+        let answer = self.ask(&request).await?;
+        if answer.available_capacity < 0 || answer.maximum_volume_size.is_some_and(|size| size < 0) {
+            return Err(CallError::reply(Rpc::GetCapacity, "a size is negative"));
+        }
+        Ok(answer)
+    }
 }
 
 fn created(answer: wire::CreateVolumeResponse) -> Result<wire::Volume, String> {

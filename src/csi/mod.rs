@@ -17,6 +17,7 @@
 //! | | ControllerUnpublishVolume | `Plugin::controller_unpublish_volume` |
 //! | | ValidateVolumeCapabilities | `Plugin::validate_volume_capabilities` |
 //! | | ListVolumes | `Plugin::list_published` |
+//! | | GetCapacity | `Plugin::get_capacity` |
 //! | Node | NodeGetCapabilities, NodeGetInfo | `Plugin::node_get_capabilities`, `Plugin::node_get_info` |
 //! | | NodeStageVolume, NodeUnstageVolume | `Plugin::node_stage_volume`, `Plugin::node_unstage_volume` |
 //! | | NodePublishVolume, NodeUnpublishVolume | `Plugin::node_publish_volume`, `Plugin::node_unpublish_volume` |

@@ -44,7 +44,7 @@ macro_rules! rpcs {
 
         impl Rpc {
             /// Every call, for tables.
-            pub const ALL: [Self; 20] = [$(Self::$name),+];
+            pub const ALL: [Self; 21] = [$(Self::$name),+];
 
             /// The method name, as in the protocol.
             #[must_use]
@@ -100,6 +100,8 @@ rpcs! {
     ValidateVolumeCapabilities: Controller Question, ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse;
     /// Controller: one page of all volumes.
     ListVolumes: Controller Question, ListVolumesRequest -> ListVolumesResponse;
+    /// Controller: how much room there is.
+    GetCapacity: Controller Question, GetCapacityRequest -> GetCapacityResponse;
     /// Node: which optional calls there are.
     NodeGetCapabilities: Node Question, NodeGetCapabilitiesRequest -> NodeGetCapabilitiesResponse;
     /// Node: its id, limit and topology.
@@ -134,6 +136,12 @@ impl Rpc {
     /// The call makes or changes something.
     pub(super) fn is_change(self) -> bool {
         self.facts().1 == Kind::Change
+    }
+
+    /// After the call there may be more room at the storage, or less (`Rpc::GetCapacity`).
+    #[must_use]
+    pub fn changes_room(self) -> bool {
+        matches!(self, Self::CreateVolume | Self::DeleteVolume | Self::ControllerExpandVolume)
     }
 
     /// The call undoes another one.

@@ -57,6 +57,11 @@ fn tokens() -> BTreeMap<String, String> {
     BTreeMap::from([(TOKENS.to_owned(), said.to_owned())])
 }
 
+fn modification(volume_id: String, secrets: BTreeMap<String, String>) -> wire::ControllerModifyVolumeRequest {
+    let mutable_parameters = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
+    wire::ControllerModifyVolumeRequest { volume_id, secrets, mutable_parameters }
+}
+
 #[tokio::test]
 async fn the_secrets_of_every_call_reach_the_driver() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,12 +121,7 @@ async fn the_secrets_of_every_call_reach_the_driver() {
         secrets: secrets(),
         ..wire::NodeExpandVolumeRequest::default()
     };
-    let mutable_parameters = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
-    let modify = wire::ControllerModifyVolumeRequest {
-        volume_id: volume_id.clone(),
-        secrets: secrets(),
-        mutable_parameters,
-    };
+    let modify = modification(volume_id.clone(), secrets());
     let delete = wire::DeleteVolumeRequest { volume_id: volume_id.clone(), secrets: secrets() };
     let volume = volume_id.clone();
     let detach = wire::ControllerUnpublishVolumeRequest { volume_id: volume, node_id, secrets: secrets() };

@@ -66,6 +66,8 @@ words! {
             Drifted,
             /// A Volume went and its storage stays, because a PersistentVolume names it.
             StorageLeft,
+            /// The scheduler is told nothing of the room that a Plugin's driver has. The note says why.
+            RoomUntold,
             /// An object cannot be read, so the leader does nothing about it. The note names the field.
             InvalidObject,
             /// The API server refuses what has to be written. The note has its words.

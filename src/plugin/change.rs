@@ -2,7 +2,7 @@
 //! change none.
 
 use crate::api::instance::{Capabilities, Service};
-use crate::api::{PluginInstance, PluginInstanceStatus};
+use crate::api::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 
 /// The capability of a driver that attaches.
 const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
@@ -75,7 +75,18 @@ fn of_controller(instance: &PluginInstance) -> impl PartialEq + use<'_> {
 fn of_place(instance: &PluginInstance) -> impl PartialEq + use<'_> {
     let meta = &instance.metadata;
     let node_id = instance.status.as_ref().map(|s| (&s.node_id, s.node));
-    (&meta.uid, &instance.spec, meta.deletion_timestamp.is_some(), node_id)
+    // What it is asked about its room concerns nobody else.
+    let PluginInstanceSpec {
+        plugin_name,
+        driver_name,
+        node_name,
+        node_uid,
+        agent,
+        socket_path,
+        capacity_requests: _,
+    } = &instance.spec;
+    let spec = (plugin_name, driver_name, node_name, node_uid, agent, socket_path);
+    (&meta.uid, spec, meta.deletion_timestamp.is_some(), node_id)
 }
 
 fn of_the_rest(instance: &PluginInstance) -> impl PartialEq + use<'_> {
@@ -88,7 +99,7 @@ fn of_the_rest(instance: &PluginInstance) -> impl PartialEq + use<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::instance::{ForgottenMount, PluginInstanceSpec};
+    use crate::api::instance::{Capacity, CapacityRequest, ForgottenMount};
 
     fn instance() -> PluginInstance {
         let mut instance = PluginInstance::new("i", PluginInstanceSpec::default());
@@ -119,6 +130,17 @@ mod tests {
             s.observed_generation = Some(2);
         });
         assert!(said.is_nothing());
+    }
+
+    #[test]
+    fn what_it_is_asked_about_its_room_and_what_it_answers_decides_nothing_else() {
+        let said = change(|s| {
+            s.capacities.insert("csisc-1".into(), Capacity::default());
+        });
+        assert!(said.is_nothing());
+        let mut asked = instance();
+        asked.spec.capacity_requests.insert("csisc-1".into(), CapacityRequest::default());
+        assert!(Change::between(Some(&instance()), Some(&asked)).is_nothing());
     }
 
     #[test]

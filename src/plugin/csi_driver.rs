@@ -55,6 +55,23 @@ pub fn serves(found: &CSIDriver) -> bool {
     is_ours(found) && contradiction(found).is_none() && found.metadata.deletion_timestamp.is_none()
 }
 
+/// The object as it says whether the scheduler goes by the driver's CSIStorageCapacity objects, if it does not say that yet.
+#[must_use]
+pub fn with_capacity(found: &CSIDriver, counts: bool) -> Option<CSIDriver> {
+    if counts_capacity(found) == counts || found.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let mut after = found.clone();
+    after.spec.storage_capacity = Some(counts);
+    Some(after)
+}
+
+/// Whether the scheduler goes by the driver's CSIStorageCapacity objects.
+#[must_use]
+pub fn counts_capacity(found: &CSIDriver) -> bool {
+    found.spec.storage_capacity == Some(true)
+}
+
 /// Whether moor has made the object.
 #[must_use]
 pub fn is_ours(found: &CSIDriver) -> bool {
@@ -106,7 +123,10 @@ fn correct(plugin: &Plugin, found: &CSIDriver) -> CsiDriverStep {
     spec.fs_group_policy.clone_from(&wanted.fs_group_policy);
     spec.se_linux_mount = wanted.se_linux_mount;
     spec.requires_republish = wanted.requires_republish;
-    spec.storage_capacity = wanted.storage_capacity;
+    // What was said for another Plugin went by objects of that one.
+    if found.metadata.labels.as_ref().and_then(|labels| labels.get(PLUGIN)) != plugin.metadata.name.as_ref() {
+        spec.storage_capacity = wanted.storage_capacity;
+    }
     // The API server keeps no empty list.
     let tokens = |spec: &CSIDriverSpec| spec.token_requests.clone().unwrap_or_default();
     if tokens(&wanted) != tokens(spec) {
@@ -153,7 +173,8 @@ fn spec_of(plugin: &Plugin) -> CSIDriverSpec {
         se_linux_mount: Some(said.se_linux_mount),
         requires_republish: Some(said.requires_republish),
         token_requests: (!tokens.is_empty()).then_some(tokens),
-        // With true the scheduler places no Pod before it finds CSIStorageCapacity objects, and moor makes none.
+        // With true the scheduler places no Pod before it finds CSIStorageCapacity objects, and at first there are none. Who
+        // writes these says when they count (`with_capacity`).
         storage_capacity: Some(false),
         ..CSIDriverSpec::default()
     }
@@ -209,7 +230,6 @@ mod tests {
         let plugin = plugin(|_| {});
         let mut found = made(&plugin);
         found.spec.pod_info_on_mount = Some(false);
-        found.spec.storage_capacity = Some(true);
         found.spec.token_requests = Some(vec![TokenRequest::default()]);
         let CsiDriverStep::Correct(corrected) = plan(NAME, Some(&plugin), Some(&found)) else {
             panic!("nothing is put right");
@@ -218,12 +238,21 @@ mod tests {
         assert_eq!((corrected.spec.storage_capacity, &corrected.spec.token_requests), (Some(false), &None));
         assert_eq!(plan(NAME, Some(&plugin), Some(&corrected)), CsiDriverStep::Nothing);
         assert!(serves(&corrected));
-        let mut of_another = made(&plugin);
+        let counts = with_capacity(&corrected, true).unwrap();
+        assert!(counts_capacity(&counts) && with_capacity(&counts, true).is_none());
+        assert_eq!(with_capacity(&counts, false).as_ref(), Some(&*corrected));
+        assert_eq!(
+            plan(NAME, Some(&plugin), Some(&counts)),
+            CsiDriverStep::Nothing,
+            "whoever writes the objects says it"
+        );
+        let mut of_another = counts;
         of_another.metadata.labels.as_mut().unwrap().insert(PLUGIN.into(), "before".into());
         let CsiDriverStep::Correct(taken) = plan(NAME, Some(&plugin), Some(&of_another)) else {
             panic!("that of an earlier Plugin is not taken over");
         };
         assert_eq!(plugin_of(&taken), Some("p"));
+        assert!(!counts_capacity(&taken), "the earlier Plugin's objects go with it");
         found.spec.attach_required = None;
         assert_eq!(plan(NAME, Some(&plugin), Some(&found)), CsiDriverStep::Delete);
         assert!(!serves(&found));

@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod annotations;
+pub mod capacity;
 mod export;
 mod export_objects;
 mod modify;

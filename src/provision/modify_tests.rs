@@ -91,8 +91,8 @@ fn one_that_is_not_bound_or_ready_waits() {
     assert_eq!(plan(&asks, None, &deleted), Modify::Nothing);
 }
 
-fn pending(step: Modify, class: &str, why: &str) {
-    let Modify::Say(Said::Pending(of, words)) = &step else { panic!("{step:?}") };
+fn pending(step: &Modify, class: &str, why: &str) {
+    let Modify::Say(Said::Pending(of, words)) = step else { panic!("{step:?}") };
     assert!(of == class && words.contains(why), "{step:?}");
 }
 
@@ -100,11 +100,11 @@ fn pending(step: Modify, class: &str, why: &str) {
 fn a_class_of_no_use_is_waited_for() {
     let at = volume(Some("gold"), Some("gold"));
     let asks = |class| claim(Some(class), Some("gold"), None);
-    pending(plan(&asks("absent"), Some("gold"), &at), "absent", "does not exist");
-    pending(plan(&asks("theirs"), Some("gold"), &at), "theirs", "for the driver other");
+    pending(&plan(&asks("absent"), Some("gold"), &at), "absent", "does not exist");
+    pending(&plan(&asks("theirs"), Some("gold"), &at), "theirs", "for the driver other");
     let (silver, persistent) = (asks("silver"), persistent(Some("gold")));
     let seen = Claimed { claim: &silver, persistent: &persistent, volume: &at, driver: "d", modifies: false };
-    pending(modify(&seen, class("silver").as_ref()), "silver", "MODIFY_VOLUME");
+    pending(&modify(&seen, class("silver").as_ref()), "silver", "MODIFY_VOLUME");
     // It says so already.
     let said = claim(Some("absent"), Some("gold"), Some(("Pending", "absent")));
     assert!(matches!(plan(&said, Some("gold"), &at), Modify::Wait(Some(_))));

@@ -156,10 +156,7 @@ pub fn resolve(parameters: &Annotations, of: For<'_>) -> Result<Resolved, Parame
     if let Some(key) = parameters.keys().find(|key| key.starts_with(PREFIX) && !known(key)) {
         return Err(ParameterError::Unknown { key: key.clone() });
     }
-    let mut fs_types =
-        parameters.iter().filter(|(key, _)| *key == FS_TYPE || key.eq_ignore_ascii_case(OLD_FS_TYPE));
-    let fs_type = fs_types.next().map(|(_, value)| value.clone()).filter(|value| !value.is_empty());
-    if fs_types.next().is_some() {
+    if fs_types(parameters).nth(1).is_some() {
         return Err(ParameterError::TwoFsTypes);
     }
     let secret = |kind: &Kind| -> Result<Option<String>, ParameterError> {
@@ -168,12 +165,8 @@ pub fn resolve(parameters: &Annotations, of: For<'_>) -> Result<Resolved, Parame
         template.map(|template| template.resolve(kind, of)).transpose()
     };
     Ok(Resolved {
-        fs_type,
-        driver: parameters
-            .iter()
-            .filter(|(key, _)| !key.starts_with(PREFIX))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect(),
+        fs_type: fs_type(parameters),
+        driver: for_driver(parameters),
         secrets: ClassSecrets {
             provisioner: secret(&PROVISIONER)?,
             controller_publish: secret(&CONTROLLER_PUBLISH)?,
@@ -184,6 +177,22 @@ pub fn resolve(parameters: &Annotations, of: For<'_>) -> Result<Resolved, Parame
             controller_modify: secret(&CONTROLLER_MODIFY)?,
         },
     })
+}
+
+/// The file system that parameters name; of several, of which no volume is made, the first.
+pub(super) fn fs_type(parameters: &Annotations) -> Option<String> {
+    fs_types(parameters).next().filter(|name| !name.is_empty()).cloned()
+}
+
+fn fs_types(parameters: &Annotations) -> impl Iterator<Item = &String> {
+    let is_one = |key: &String| key == FS_TYPE || key.eq_ignore_ascii_case(OLD_FS_TYPE);
+    parameters.iter().filter(move |(key, _)| is_one(key)).map(|(_, value)| value)
+}
+
+/// What the driver gets of parameters.
+pub(super) fn for_driver(parameters: &Annotations) -> BTreeMap<String, String> {
+    let is_own = |(key, _): &(&String, &String)| !key.starts_with(PREFIX);
+    parameters.iter().filter(is_own).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 impl Kind {

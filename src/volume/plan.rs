@@ -224,9 +224,16 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
             (true, true, _, _) => VolumeStep::AssignDelete(own.controller.as_ref().or(controller).cloned()),
         };
     }
-    match (operation, state) {
+    delete_unlocked(seen, storage_goes, heir_of_call)
+}
+
+/// What is left to do for a Volume that is to be deleted and has no VolumeHandle, or none of its own. `heir` is who takes its
+/// call over, if that is due.
+fn delete_unlocked(seen: &Seen<'_>, storage_goes: bool, heir: Option<ControllerRef>) -> VolumeStep {
+    let operation = seen.volume.spec.assignment.as_ref().map(|a| a.operation);
+    match (operation, seen.volume.state()) {
         (Some(VolumeOperation::Create), VolumeState::Pending) => {
-            open_call(seen, VolumeOperation::Create, heir_of_call)
+            open_call(seen, VolumeOperation::Create, heir)
         }
         // Made but not locked yet: without the lock another Volume could be using the same storage.
         (

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttributesClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass, VolumeAttributesClass};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -166,6 +166,8 @@ impl Cluster {
         remove(&Api::<Plugin>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<Node>::all(admin.clone()), |_| Api::all(admin.clone())).await;
         remove(&Api::<CSIDriver>::all(admin.clone()), |_| Api::all(admin.clone())).await;
+        let capacities: Api<CSIStorageCapacity> = Api::namespaced(admin.clone(), NAMESPACE);
+        remove(&capacities, |_| capacities.clone()).await;
         let leases: Api<Lease> = Api::namespaced(admin.clone(), NAMESPACE);
         remove(&leases, |_| leases.clone()).await;
         // Cases give the same names to their own objects.

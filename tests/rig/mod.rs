@@ -84,6 +84,8 @@ pub struct Options {
     pub supervised: bool,
     /// `--audit-interval` of the agents, in seconds; 0 is never.
     pub audit_interval: u64,
+    /// `--capacity-interval` of the agents, in seconds; 0 is never.
+    pub capacity_interval: u64,
     /// How many volumes of the driver a node takes; 0 is no limit.
     pub max_volumes: i64,
     /// `--linger` of the controller, in seconds; 0 is not at all.
@@ -92,6 +94,8 @@ pub struct Options {
     pub attach: bool,
     /// The driver says where its nodes are, each in a zone of its name, and makes a volume in the first that is asked for.
     pub topology: bool,
+    /// The driver says how much room there is in each zone.
+    pub capacity: bool,
     /// What the driver can do on nodes beside staging.
     pub can: Vec<Can>,
     /// How the driver's volumes grow.
@@ -110,10 +114,12 @@ impl Default for Options {
             longest_call: 5,
             supervised: true,
             audit_interval: 0,
+            capacity_interval: 0,
             max_volumes: 0,
             linger: 0,
             attach: true,
             topology: false,
+            capacity: false,
             can: Vec::new(),
             expand: fake::backend::Expand::Never,
             modify: false,
@@ -132,6 +138,7 @@ pub struct Rig {
     directory: PathBuf,
     longest_call: u64,
     audit_interval: u64,
+    capacity_interval: u64,
     linger: u32,
     kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
     upstreams: Mutex<BTreeMap<String, tokio::sync::watch::Sender<Upstream>>>,
@@ -157,6 +164,7 @@ impl Rig {
             directory,
             longest_call: options.longest_call,
             audit_interval: options.audit_interval,
+            capacity_interval: options.capacity_interval,
             linger: options.linger,
             kubeconfigs: Mutex::default(),
             upstreams: Mutex::default(),
@@ -237,6 +245,7 @@ impl Rig {
             &format!("--state-dir={}", self.state_dir(node).display()),
             &format!("--boot-id-file={}", self.boot_id_file(node).display()),
             &format!("--audit-interval={}", self.audit_interval),
+            &format!("--capacity-interval={}", self.capacity_interval),
             &format!("--longest-call={}", self.longest_call),
         ]
         .map(str::to_owned)

@@ -1,6 +1,7 @@
 //! A node in wrong hands: what its agent's token can do when somebody else uses it.
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Error};
@@ -116,6 +117,11 @@ impl Rogue {
     /// The claims of a namespace, by its token.
     pub fn claims(&self, namespace: &str) -> Api<VolumeClaim> {
         Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// What the scheduler is told of drivers' room, by its token.
+    pub fn capacities(&self) -> Api<CSIStorageCapacity> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
     fn instances(&self) -> Api<PluginInstance> {

@@ -16,6 +16,7 @@ mod backup;
 mod bad_input;
 mod behind;
 mod bounds;
+mod capacity;
 mod consumers;
 mod copies;
 mod crash_sweep;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         bad_input::CASES,
         bounds::CASES,
         behind::CASES,
+        capacity::CASES,
         consumers::CASES,
         copies::CASES,
         crash_sweep::CASES,

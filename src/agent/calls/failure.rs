@@ -282,6 +282,7 @@ fn reason(rpc: Rpc) -> Reason {
         | Rpc::Probe
         | Rpc::ControllerGetCapabilities
         | Rpc::ListVolumes
+        | Rpc::GetCapacity
         | Rpc::NodeGetCapabilities
         | Rpc::NodeGetInfo
         | Rpc::NodeGetVolumeStats

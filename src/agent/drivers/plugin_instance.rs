@@ -91,7 +91,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         return create(agent, spec(agent, plugin_name, driver, socket)).await;
     };
     if let Some(socket) = processes.socket(Some(&observed.spec.socket_path))
-        && observed.spec != spec(agent, plugin_name, driver, socket)
+        && !is_same_process(&observed.spec, spec(agent, plugin_name, driver, socket))
     {
         // spec says which process this is and cannot change: another Node UID, another socket.
         agent.writer.delete_in(&agent.caches.instances, &*observed).await?;
@@ -114,7 +114,7 @@ async fn create(agent: &Agent, spec: PluginInstanceSpec) -> Result<Next, ApiErro
     if let Some(found) = agent.get_live::<PluginInstance>(&object.name_any()).await? {
         // The next look compares the socket.
         let socket_path = found.spec.socket_path.clone();
-        if found.spec != (PluginInstanceSpec { socket_path, ..object.spec }) {
+        if !is_same_process(&found.spec, PluginInstanceSpec { socket_path, ..object.spec }) {
             // Also one that no watch of ours selects: it says another agent, so it has to go.
             agent.writer.delete_in(instances, &found).await?;
         }
@@ -215,7 +215,14 @@ fn spec(agent: &Agent, plugin: &str, driver: &str, socket_path: String) -> Plugi
         node_uid: agent.node_uid.clone(),
         agent: agent.node_name.clone(),
         socket_path,
+        ..PluginInstanceSpec::default()
     }
+}
+
+/// Whether a spec says that it is this process. What the leader asks of it is no part of that.
+fn is_same_process(found: &PluginInstanceSpec, process: PluginInstanceSpec) -> bool {
+    let capacity_requests = found.capacity_requests.clone();
+    *found == PluginInstanceSpec { capacity_requests, ..process }
 }
 
 fn object(agent: &Agent, spec: PluginInstanceSpec) -> PluginInstance {
@@ -250,6 +257,7 @@ fn status(
         state_disk::report(&mut status, &spec.socket_path, problem);
     }
     status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
+    status.capacities = agent.capacities.of(&spec.driver_name, observed);
     status.kubelet = kubelet::serve::status(agent, &spec.driver_name);
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();

@@ -18,6 +18,7 @@ use crate::agent::caches::Caches;
 use crate::agent::calls::attempt::{Due, NotDone, Word};
 use crate::agent::calls::budgets::Budgets;
 use crate::agent::calls::flights::Flights;
+use crate::agent::capacity::said::Said;
 use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Registry;
 use crate::agent::events::Events;
@@ -89,6 +90,8 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         namespace: "moor-system".into(),
         went_back: Notify::new(),
         audits: Audits::new(Duration::ZERO),
+        capacities: Said::default(),
+        capacity_interval: Duration::ZERO,
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,

@@ -68,9 +68,7 @@ pub(super) fn kept_back(status: &mut VolumeStatus, volume: &Volume, failure: &Fa
 /// Writes into the status that a call that had begun has failed. `known` is whether there may have been a call before this attempt.
 pub(super) fn failed(status: &mut VolumeStatus, volume: &Volume, failure: &Failure, known: bool) {
     let Some(asked) = modification::due(volume) else { return };
-    let outcome_unknown = match failure.meaning {
-        Meaning::NeverSent => known,
-        meaning => !meaning.is_settled_failure(),
-    };
+    let never_sent = failure.meaning == Meaning::NeverSent;
+    let outcome_unknown = if never_sent { known } else { !failure.meaning.is_settled_failure() };
     modification::failed(status, asked, failure.shown(), outcome_unknown);
 }

@@ -75,6 +75,10 @@ pub struct Backend {
     pub attach: bool,
     /// Its nodes are in zones.
     pub(super) topology: bool,
+    /// It has GetCapacity.
+    pub capacity: bool,
+    /// The bytes that are left in each zone.
+    pub room: BTreeMap<String, i64>,
     /// What it can do on nodes beside staging.
     pub(super) can: Vec<Can>,
     pub(super) expand: Expand,
@@ -122,6 +126,8 @@ impl Backend {
             max_volumes: options.max_volumes,
             attach: options.attach,
             topology: options.topology,
+            capacity: options.capacity,
+            room: BTreeMap::new(),
             can: options.can.clone(),
             expand: options.expand,
             clones: options.clones,

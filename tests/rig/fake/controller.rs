@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::backend::{Stored, check};
 use super::identity::controller_capabilities;
-use super::{About, Place, ZONE, key_of};
+use super::{About, Place, ZONE, key_of, room};
 
 type Answer<A> = Result<Response<A>, Status>;
 
@@ -48,6 +48,11 @@ impl Controller for Place {
             backend.create(&key, arguments)?;
             backend.known(&key)?.modified.clone_from(&request.mutable_parameters);
             let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
+            if let Some(left) =
+                wanted.as_ref().and_then(|wanted| backend.room.get_mut(&wanted.segments[ZONE]))
+            {
+                *left -= asked;
+            }
             let answers = backend.answers.get(&key).cloned().unwrap_or_default();
             let content_source = request.volume_content_source.clone().filter(|_| !answers.hides_source);
             let mut volume_context = answers.volume_context;
@@ -60,6 +65,24 @@ impl Controller for Place {
                 content_source,
             };
             Ok(wire::CreateVolumeResponse { volume: Some(volume) })
+        })
+        .await
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<wire::GetCapacityRequest>,
+    ) -> Answer<wire::GetCapacityResponse> {
+        let request = request.into_inner();
+        let zone = request.accessible_topology.as_ref().map_or("", |place| &place.segments[ZONE]).to_owned();
+        let about = About { rpc: Rpc::GetCapacity, key: room(&zone), arguments: request.encode_to_vec() };
+        self.answer(about, |backend, _, _| {
+            let available_capacity = backend.room.get(&zone).copied().unwrap_or_default();
+            Ok(wire::GetCapacityResponse {
+                available_capacity,
+                maximum_volume_size: Some(available_capacity / 2),
+                ..Default::default()
+            })
         })
         .await
     }

@@ -50,6 +50,9 @@ pub(super) fn controller_capabilities(backend: &Backend) -> wire::ControllerGetC
     if backend.modify {
         offered.push(rpc::Type::ModifyVolume);
     }
+    if backend.capacity {
+        offered.push(rpc::Type::GetCapacity);
+    }
     if backend.clones {
         offered.push(rpc::Type::CloneVolume);
     }

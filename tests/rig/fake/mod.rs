@@ -40,6 +40,11 @@ pub const DRIVER: &str = "fake.moor.dev";
 /// By which the driver says where a node is.
 pub const ZONE: &str = "topology.fake.moor.dev/zone";
 
+/// The key of questions after the room in a zone.
+pub fn room(zone: &str) -> String {
+    format!("room in {zone}")
+}
+
 /// How a call goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
