@@ -1,5 +1,6 @@
 //! Kubernetes Events: for people, never for decisions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use kube::{
     Client, Resource,
     runtime::events::{Event, EventType, Recorder as KubeRecorder, Reporter},
 };
-use tokio::time::timeout;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::api::conditions::shortened;
@@ -17,6 +19,8 @@ use crate::api::words::words;
 const NOTE: usize = 1024;
 /// A slow API server must not hold up a pass for the sake of an Event.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// An Event that comes later after one with the same note begins a series of its own, as kube has it.
+const SERIES: Duration = Duration::from_secs(6 * 60);
 
 words! {
     /// Why an Event was made. Closed, so that alerts can be written against it.
@@ -98,7 +102,11 @@ impl Role {
 /// Publishes Events. Needs `create` and `patch` on events.events.k8s.io; repeated ones become a series.
 #[derive(Clone)]
 pub struct Recorder {
-    inner: KubeRecorder,
+    client: Client,
+    reporter: Reporter,
+    /// kube's recorders by the note of their Events, and when each was used last. A recorder makes one series of all Events of
+    /// a reason about an object, with the note of the first; what is told since would not be told.
+    by_note: Arc<Mutex<HashMap<String, (KubeRecorder, Instant)>>>,
 }
 
 impl Recorder {
@@ -106,7 +114,17 @@ impl Recorder {
     #[must_use]
     pub fn new(client: Client, role: Role, instance: &str) -> Self {
         let reporter = Reporter { controller: role.name().into(), instance: Some(instance.into()) };
-        Self { inner: KubeRecorder::new(client, reporter) }
+        Self { client, reporter, by_note: Arc::default() }
+    }
+
+    fn of_note(&self, note: &str) -> KubeRecorder {
+        let now = Instant::now();
+        let mut all = self.by_note.lock();
+        all.retain(|_, (_, used)| now.duration_since(*used) < SERIES);
+        let of_note = || (KubeRecorder::new(self.client.clone(), self.reporter.clone()), now);
+        let (recorder, used) = all.entry(note.to_owned()).or_insert_with(of_note);
+        *used = now;
+        recorder.clone()
     }
 
     /// Publishes an Event about `object`. Takes at most 5 s and never fails the caller; an Event that is
@@ -115,14 +133,15 @@ impl Recorder {
     where
         K: Resource<DynamicType = ()>,
     {
+        let note = shortened(note, NOTE);
         let event = Event {
             type_: reason.group(),
             reason: reason.as_str().into(),
-            note: Some(shortened(note, NOTE).into()),
+            note: Some(note.into()),
             action: action.into(),
             secondary: None,
         };
-        match timeout(DEADLINE, self.inner.publish(&event, &object.object_ref(&()))).await {
+        match timeout(DEADLINE, self.of_note(note).publish(&event, &object.object_ref(&()))).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(reason = reason.as_str(), "event lost: {error}"),
             Err(_) => debug!(reason = reason.as_str(), "event lost: no answer in {DEADLINE:?}"),
