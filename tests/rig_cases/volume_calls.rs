@@ -226,6 +226,20 @@ async fn that_nothing_was_made_counts_also_when_the_volume_was_deleted_meanwhile
     assert!(!rig.is_stored("v"));
 }
 
+/// Somebody writes a word on a Volume while the driver makes it. That has nothing to do with the answer, which counts.
+async fn an_answer_counts_though_the_volume_was_written_meanwhile(cluster: Arc<Cluster>) {
+    let rig = start(&cluster, 5).await;
+    rig.fake.hold("v", Rpc::CreateVolume);
+    rig.make_volume(&volume("v")).await;
+    let called = || rig.journal.trace_of("v").contains(&"CreateVolume").then_some(());
+    rig.cluster.until("CreateVolume is called", called, || rig.story("v")).await;
+    let word = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/word": "here" } } }));
+    rig.volume_api().patch("v", &PatchParams::default(), &word).await.unwrap();
+    rig.fake.let_go("v", Rpc::CreateVolume);
+    rig.until_volume_ready("v").await;
+    assert_eq!(rig.count("v", Rpc::CreateVolume), 1);
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     an_order_to_delete_is_not_carried_out_from_memory,
@@ -234,4 +248,5 @@ pub const CASES: &[Case] = cases![
     a_crashed_call_is_not_forgotten,
     a_volume_for_which_there_was_no_room_goes_at_once,
     that_nothing_was_made_counts_also_when_the_volume_was_deleted_meanwhile,
+    an_answer_counts_though_the_volume_was_written_meanwhile,
 ];

@@ -151,6 +151,12 @@ impl Retries {
         self.forget(uid, Waits::Service(service))
     }
 
+    /// Forgets the failures of a step that has succeeded, and those that wait with it.
+    pub fn ended(&self, step: &Step<'_>) {
+        let (uid, waits) = step.key();
+        self.forget(&uid, waits);
+    }
+
     fn forget(&self, uid: &str, waits: Waits) -> bool {
         self.entries.lock().remove(&(uid.to_owned(), waits)).is_some_and(|entry| entry.word.is_some())
     }

@@ -9,6 +9,7 @@ use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::context::Agent;
 use crate::api::conditions::{Desired, Reason};
+use crate::api::names::handle_of_import;
 use crate::api::quantity;
 use crate::api::volume::{Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
@@ -45,11 +46,14 @@ pub(crate) async fn prepare(due: &Due<'_>, volume: &Volume) -> Result<Prepared, 
     let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
     let of = volume.spec.secrets.as_ref();
     let secret = of.and_then(|s| s.controller.as_deref());
+    // Of a PersistentVolume, as for the stock stack, the Secret that its storage is deleted with is for nothing else.
+    let is_import = volume.metadata.name.as_deref().and_then(handle_of_import).is_some();
+    let usual = secret.filter(|_| !is_import);
     let secret = match (due.rpc, &volume.spec.persistent_volume) {
         (Rpc::ControllerExpandVolume, Some(provision)) => provision.controller_expand_secret.as_deref(),
-        (Rpc::ControllerExpandVolume, None) => of.and_then(|s| s.controller_expand.as_deref()).or(secret),
+        (Rpc::ControllerExpandVolume, None) => of.and_then(|s| s.controller_expand.as_deref()).or(usual),
         (Rpc::ControllerModifyVolume, Some(provision)) => provision.controller_modify_secret.as_deref(),
-        (Rpc::ControllerModifyVolume, None) => of.and_then(|s| s.controller_modify.as_deref()).or(secret),
+        (Rpc::ControllerModifyVolume, None) => of.and_then(|s| s.controller_modify.as_deref()).or(usual),
         (_, _) => secret,
     };
     let means = due.means(namespace, secret).await?;
@@ -58,6 +62,7 @@ pub(crate) async fn prepare(due: &Due<'_>, volume: &Volume) -> Result<Prepared, 
 }
 
 /// The result of a call that did not fail.
+#[derive(Clone)]
 pub(crate) enum Answer {
     /// A volume, and the UID of the Plugin with which it was made.
     Created(Box<wire::Volume>, Option<String>),
@@ -82,20 +87,6 @@ impl Answer {
     pub(crate) fn unstorable(id: String, plugin_uid: Option<String>, why: &str) -> Self {
         let what = format!("the API server refuses to store the driver's answer: {why}");
         Self::Unusable(rejected(id, &what), plugin_uid)
-    }
-
-    /// The id of a volume that is to be kept.
-    pub(crate) fn id(&self) -> Option<&str> {
-        match self {
-            Self::Created(created, _) => Some(&created.volume_id),
-            Self::Unusable(..)
-            | Self::Expanded(_)
-            | Self::Modified(_)
-            | Self::Validated(_)
-            | Self::Deleted(_)
-            | Self::DeletedAgain
-            | Self::NotMade => None,
-        }
     }
 
     /// Puts the result into the status, and returns the condition for it.

@@ -11,6 +11,7 @@ use crate::csi::{CallError, Origin, Rpc};
 use crate::volume::growth;
 
 /// A volume that was made larger.
+#[derive(Clone)]
 pub(crate) struct Expanded {
     /// What was asked for.
     asked: i64,

@@ -14,6 +14,7 @@ use crate::csi::{CallError, Meaning, Rpc};
 use crate::volume::modification;
 
 /// The mutable parameters that a driver has taken.
+#[derive(Clone)]
 pub(crate) struct Modified(BTreeMap<String, String>);
 
 impl Modified {

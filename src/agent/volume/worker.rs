@@ -204,25 +204,36 @@ impl Pass<'_> {
     /// Writes what a call that succeeded has come to.
     async fn done(&self, volume: &Arc<Volume>, answer: Answer) -> Result<Next, NotDone> {
         let deleted = volume.metadata.deletion_timestamp.is_some();
-        let id = answer.id().map(str::to_owned);
         if let (Answer::DeletedAgain, false) = (&answer, deleted) {
             let reason = volume.status.as_ref().and_then(|s| s.rejected.as_ref()).map(|r| r.reason.as_str());
             let failure = Failure::of_call(&unusable(reason.unwrap_or_default()));
             return self.failed(volume, &failure, |status| status.rejected = None).await;
         }
-        let mut after = volume.status.clone().unwrap_or_default();
-        let rejects = matches!(answer, Answer::Unusable(..));
-        let desired = answer.take_in(volume, &mut after);
-        went(&mut after, &desired, volume.metadata.generation, Timestamp::now());
-        match (write(self.due.agent, volume, &after).await, id) {
-            (Ok(()), _) if rejects => Ok(Next::Again),
-            (Ok(()), _) => {
-                self.due.agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
+        let agent = self.due.agent;
+        let change = |status: &mut VolumeStatus, generation, now| {
+            let desired = answer.clone().take_in(volume, status);
+            went(status, &desired, generation, now);
+        };
+        // Somebody else may have written what has nothing to do with the call.
+        let still = |fresh: &Volume| calls::is_same(volume, fresh);
+        let written = agent.write_outcome(&agent.caches.volumes, volume, change, still).await;
+        match (written, answer) {
+            (Ok(()), Answer::Unusable(..)) => Ok(Next::Again),
+            (Ok(()), Answer::Deleted(_) | Answer::DeletedAgain | Answer::NotMade) => {
+                agent.retries.clear(volume.metadata.uid.as_deref().unwrap_or_default());
+                Ok(Next::Done)
+            }
+            (
+                Ok(()),
+                Answer::Created(..) | Answer::Expanded(_) | Answer::Modified(_) | Answer::Validated(_),
+            ) => {
+                agent.retries.ended(&step(volume, rpc_of(self.call)));
                 Ok(Next::Done)
             }
             // What no object can hold nobody can use.
-            (Err(ApiError::Invalid { message, .. }), Some(id)) if !rejects => {
-                Box::pin(self.done(volume, Answer::unstorable(id, after.plugin_uid, &message))).await
+            (Err(ApiError::Invalid { message, .. }), Answer::Created(created, plugin_uid)) => {
+                let unusable = Answer::unstorable(created.volume_id, plugin_uid, &message);
+                Box::pin(self.done(volume, unusable)).await
             }
             (Err(ApiError::Invalid { message, .. }), _) => {
                 self.failed(volume, &Failure::unstorable(rpc_of(self.call), &message), |_| {}).await
