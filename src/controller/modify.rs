@@ -1,7 +1,6 @@
 //! One pass over a PersistentVolumeClaim that names another VolumeAttributesClass than its volume has.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,7 +19,7 @@ use crate::api::provision::ProvisionedFor;
 use crate::k8s::events::EventReason;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Next};
-use crate::provision::{Claimed, ClassSaid as Said, Modify, class_status, modify, target};
+use crate::provision::{Claimed, ClassSaid as Said, MODIFIED_FOR, Modify, class_status, modify, target};
 
 /// Time between looks at a claim that waits for what no watch tells. Classes are not watched: an API server before 1.34 has
 /// none of this version, and a watch that cannot begin would hold up everything.
@@ -50,7 +49,10 @@ async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Api
             return Ok(Some(Next::Done));
         }
     };
-    let Bound { live, persistent, volume } = &bound;
+    let Bound { live, persistent, volume } = bound;
+    // Of a cache that is behind it would be concluded that the driver has followed.
+    let Some(volume) = fresh(ctx, &volume).await? else { return Ok(Some(Next::After(RECHECK))) };
+    let (live, persistent, volume) = (&live, &persistent, &volume);
     let driver = persistent.spec.as_ref().and_then(|spec| Some(spec.csi.as_ref()?.driver.as_str()));
     let driver = driver.unwrap_or_default();
     let class = match target(live, volume) {
@@ -87,6 +89,17 @@ async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Api
     }
 }
 
+/// The Volume as the API server has it now; None if it is gone.
+async fn fresh(ctx: &Context, known: &Volume) -> Result<Option<Volume>, ApiError> {
+    let key = known.reference();
+    let found = get_live(&ctx.writer.api::<Volume>(&key.namespace), &key.name).await?;
+    let found = found.filter(|found| found.metadata.uid == known.metadata.uid);
+    if let Some(found) = &found {
+        ctx.volumes.apply(found.clone());
+    }
+    Ok(found)
+}
+
 async fn say(
     ctx: &Context,
     claim: &ProvisionedFor,
@@ -104,11 +117,13 @@ async fn ask(
     ctx: &Context,
     key: &Key,
     live: &PersistentVolumeClaim,
-    volume: &Arc<Volume>,
+    volume: &Volume,
     parameters: BTreeMap<String, String>,
 ) -> Result<Option<Next>, ApiError> {
-    let mut after = (**volume).clone();
+    let mut after = volume.clone();
     after.spec.mutable_parameters = parameters;
+    let uid = live.metadata.uid.clone().unwrap_or_default();
+    after.metadata.annotations.get_or_insert_default().insert(MODIFIED_FOR.to_owned(), uid);
     match ctx.writer.update(&ctx.volumes, volume, &after).await {
         Ok(_) => {
             tracing::info!(volume = volume.metadata.name, "is to have other mutable parameters");
@@ -127,7 +142,7 @@ async fn ask(
 
 async fn announce(ctx: &Context, key: &Key, live: &PersistentVolumeClaim, said: &Said) {
     let (reason, words) = match said {
-        Said::Pending(_, words) | Said::Failing(words) | Said::Infeasible(words) => {
+        Said::Pending(_, words) | Said::Failing(words) | Said::Infeasible(_, words) => {
             (EventReason::VolumeModifyFailed, words.clone())
         }
         Said::InProgress(class) => (

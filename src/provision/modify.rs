@@ -7,10 +7,12 @@
 //! Pending: there is no such class, or it is of no use --> InProgress --(Volume: asked, followed), PersistentVolume--> none
 //!                                                          |   ^
 //!                                                          |   +-- another class that is named since
-//!                                                          +--> Infeasible: the driver calls it an invalid argument
+//!                                                          +--> Infeasible: the driver calls it an invalid argument, or
+//!                                                               it is another driver's class
 //! ```
 //!
-//! Which class is asked for may change at any time, but while the driver may be following one: then that one comes first.
+//! Which class is asked for may change at any time, but while the driver may be following one: then that one comes first. Of
+//! claims of one storage that name different classes the Volume says which it was asked for last ([`MODIFIED_FOR`]).
 
 use std::collections::BTreeMap;
 
@@ -34,6 +36,9 @@ const INFEASIBLE: &str = "Infeasible";
 const MODIFYING: &str = "ModifyingVolume";
 const ERROR: &str = "ModifyVolumeError";
 
+/// Annotation of a Volume with the UID of the claim whose class it is asked to be like.
+pub const MODIFIED_FOR: &str = "moor.dev/modified-for";
+
 /// Everything the decision looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimed<'a> {
@@ -41,7 +46,7 @@ pub struct Claimed<'a> {
     pub claim: &'a PersistentVolumeClaim,
     /// Its PersistentVolume.
     pub persistent: &'a PersistentVolume,
-    /// The Volume that has the storage.
+    /// The Volume that has the storage, as it is now: an older one would be taken for one that has followed.
     pub volume: &'a Volume,
     /// The driver's name in PersistentVolumes and classes.
     pub driver: &'a str,
@@ -73,8 +78,8 @@ pub enum Said {
     InProgress(String),
     /// The driver does not follow now.
     Failing(String),
-    /// The driver cannot follow. The claim may name another class.
-    Infeasible(String),
+    /// The driver cannot follow what this class says, for this reason. The claim may name another one.
+    Infeasible(String, String),
     /// The volume is as this class says.
     Done(String),
     /// It names none any more.
@@ -84,7 +89,8 @@ pub enum Said {
 /// The class that the volume is to be made like next; None where none is to be looked up.
 #[must_use]
 pub fn target<'a>(claim: &'a PersistentVolumeClaim, volume: &Volume) -> Option<&'a str> {
-    let begun = word(claim).filter(|(word, _)| *word == IN_PROGRESS && modification::is_open(volume));
+    let is_begun = |word: &str| [IN_PROGRESS, INFEASIBLE].contains(&word) && modification::is_open(volume);
+    let begun = word(claim).filter(|(word, _)| is_begun(word));
     let asks = name(claim.spec.as_ref()?.volume_attributes_class_name.as_ref());
     let target = begun.and_then(|(_, target)| target).or(asks)?;
     let settled = word(claim).is_none() && current(claim) == Some(target);
@@ -109,6 +115,9 @@ pub fn modify(seen: &Claimed<'_>, class: Option<&VolumeAttributesClass>) -> Modi
         {
             Modify::Say(Said::Done(of.to_owned()))
         }
+        (None, Some((IN_PROGRESS, Some(of)))) if current(claim).is_none() && has_followed(claim, volume) => {
+            Modify::Name(of.to_owned())
+        }
         (None, _) if word(claim).is_none() || current(claim).is_some() => Modify::Nothing,
         // The claim came without a class, and so did the volume.
         (None, _) if !volume.spec.mutable_parameters.is_empty() => Modify::Ask(BTreeMap::new()),
@@ -122,14 +131,29 @@ fn follow(seen: &Claimed<'_>, target: &str, class: Option<&VolumeAttributesClass
     let wanted = match parameters(seen, target, class) {
         Ok(wanted) => wanted,
         // What was begun goes on without its class.
-        Err(why) if modification::is_open(volume) => return Modify::Wait(Some(why)),
-        Err(why) => return say(claim, Said::Pending(target.to_owned(), why)),
+        Err(useless) if modification::is_open(volume) => return Modify::Wait(Some(useless.words())),
+        // The driver is not to follow later what the claim does not name any more.
+        Err(_) if modification::due(volume).is_some() && !is_of_another(claim, volume) => {
+            return Modify::Ask(volume.status.clone().unwrap_or_default().mutable_parameters);
+        }
+        Err(Useless::Yet(why)) => return say(claim, Said::Pending(target.to_owned(), why)),
+        Err(Useless::Ever(why)) => return say(claim, Said::Infeasible(target.to_owned(), why)),
     };
     let asked = volume.spec.mutable_parameters == wanted;
     match said {
         Some(IN_PROGRESS) => {}
         Some(INFEASIBLE) if asked => {}
         Some(_) | None => return Modify::Say(Said::InProgress(target.to_owned())),
+    }
+    if !asked && is_of_another(claim, volume) {
+        if named(persistent) == Some(target) {
+            return Modify::Say(Said::Done(target.to_owned()));
+        }
+        if modification::due(volume).is_some() {
+            let words =
+                "another PersistentVolumeClaim of the same storage names another class, which comes first";
+            return Modify::Wait(Some(words.to_owned()));
+        }
     }
     if !asked {
         return Modify::Ask(wanted);
@@ -144,7 +168,39 @@ fn follow(seen: &Claimed<'_>, target: &str, class: Option<&VolumeAttributesClass
     match modification::fails(volume) {
         None => Modify::Wait(None),
         Some(Fails::Perhaps(words) | Fails::Certainly(words)) => say(claim, Said::Failing(words)),
-        Some(Fails::Always(words)) => say(claim, Said::Infeasible(words)),
+        Some(Fails::Always(words)) => say(claim, Said::Infeasible(target.to_owned(), words)),
+    }
+}
+
+/// UID of the claim for which the Volume was asked last.
+fn asked_for(volume: &Volume) -> Option<&str> {
+    volume.metadata.annotations.as_ref()?.get(MODIFIED_FOR).map(String::as_str)
+}
+
+fn is_of_another(claim: &PersistentVolumeClaim, volume: &Volume) -> bool {
+    asked_for(volume).is_some_and(|uid| Some(uid) != claim.metadata.uid.as_deref())
+}
+
+/// Whether the driver has followed what the Volume was asked for by this claim.
+fn has_followed(claim: &PersistentVolumeClaim, volume: &Volume) -> bool {
+    asked_for(volume).is_some_and(|uid| Some(uid) == claim.metadata.uid.as_deref())
+        && !volume.spec.mutable_parameters.is_empty()
+        && modification::due(volume).is_none()
+}
+
+/// Why a class is of no use.
+enum Useless {
+    /// It may be of use later.
+    Yet(String),
+    /// It never will, whatever it says: it cannot be changed.
+    Ever(String),
+}
+
+impl Useless {
+    fn words(self) -> String {
+        match self {
+            Self::Yet(words) | Self::Ever(words) => words,
+        }
     }
 }
 
@@ -153,23 +209,24 @@ fn parameters(
     seen: &Claimed<'_>,
     target: &str,
     class: Option<&VolumeAttributesClass>,
-) -> Result<BTreeMap<String, String>, String> {
+) -> Result<BTreeMap<String, String>, Useless> {
     let Some(class) = class else {
-        return Err(format!(
+        let words = format!(
             "VolumeAttributesClass {target} does not exist; the volume is modified when it is created"
-        ));
+        );
+        return Err(Useless::Yet(words));
     };
     if class.driver_name != seen.driver {
-        return Err(format!(
+        return Err(Useless::Ever(format!(
             "VolumeAttributesClass {target} is for the driver {}, and the volume is of {}; name one that is for that",
             class.driver_name, seen.driver
-        ));
+        )));
     }
     if !seen.modifies {
-        return Err(format!(
+        return Err(Useless::Yet(format!(
             "VolumeAttributesClass {target}: the driver {} has no MODIFY_VOLUME; set spec.volumeAttributesClassName back",
             seen.driver
-        ));
+        )));
     }
     Ok(class.parameters.clone().unwrap_or_default())
 }
@@ -177,7 +234,7 @@ fn parameters(
 /// Says it, if the claim does not say so.
 fn say(claim: &PersistentVolumeClaim, said: Said) -> Modify {
     let words = match &said {
-        Said::Pending(_, words) | Said::Failing(words) | Said::Infeasible(words) => Some(words.clone()),
+        Said::Pending(_, words) | Said::Failing(words) | Said::Infeasible(_, words) => Some(words.clone()),
         Said::InProgress(_) | Said::Done(_) | Said::Cancelled => None,
     };
     if status(claim, &said, None).as_ref() == claim.status.as_ref() {
@@ -203,7 +260,9 @@ pub fn status(
             (Some((IN_PROGRESS, Some(target.clone()))), Some((MODIFYING, words)))
         }
         Said::Failing(words) => (Some((IN_PROGRESS, target)), Some((ERROR, words.as_str()))),
-        Said::Infeasible(words) => (Some((INFEASIBLE, target)), Some((ERROR, words.as_str()))),
+        Said::Infeasible(target, words) => {
+            (Some((INFEASIBLE, Some(target.clone()))), Some((ERROR, words.as_str())))
+        }
         Said::Done(target) => {
             status.current_volume_attributes_class_name = Some(target.clone());
             (None, None)

@@ -101,7 +101,9 @@ fn a_class_of_no_use_is_waited_for() {
     let at = volume(Some("gold"), Some("gold"));
     let asks = |class| claim(Some(class), Some("gold"), None);
     pending(&plan(&asks("absent"), Some("gold"), &at), "absent", "does not exist");
-    pending(&plan(&asks("theirs"), Some("gold"), &at), "theirs", "for the driver other");
+    let theirs = plan(&asks("theirs"), Some("gold"), &at);
+    let Modify::Say(Said::Infeasible(of, why)) = &theirs else { panic!("{theirs:?}") };
+    assert!(of == "theirs" && why.contains("for the driver other"), "{theirs:?}");
     let (silver, persistent) = (asks("silver"), persistent(Some("gold")));
     let seen = Claimed { claim: &silver, persistent: &persistent, volume: &at, driver: "d", modifies: false };
     pending(&modify(&seen, class("silver").as_ref()), "silver", "MODIFY_VOLUME");
@@ -118,15 +120,15 @@ fn only_an_invalid_argument_is_infeasible() {
     let begun = claim(Some("gold"), None, Some(("InProgress", "gold")));
     let after =
         |code, unknown| plan(&begun, None, &failed(volume(Some("gold"), None), "gold", code, unknown));
-    let say = |said: fn(String) -> Said, code| Modify::Say(said(words(code)));
-    assert_eq!(after("InvalidArgument", false), say(Said::Infeasible, "InvalidArgument"));
+    let never = Said::Infeasible("gold".into(), words("InvalidArgument"));
+    assert_eq!(after("InvalidArgument", false), Modify::Say(never.clone()));
     for code in ["NotFound", "OutOfRange", "Internal", "SecretNotFound"] {
-        assert_eq!(after(code, false), say(Said::Failing, code));
+        assert_eq!(after(code, false), Modify::Say(Said::Failing(words(code))));
     }
-    assert_eq!(after("Unavailable", true), say(Said::Failing, "Unavailable"));
+    assert_eq!(after("Unavailable", true), Modify::Say(Said::Failing(words("Unavailable"))));
     // It is tried again slowly, and the claim stays as it is.
     let mut infeasible = begun.clone();
-    infeasible.status = status(&begun, &Said::Infeasible(words("InvalidArgument")), None);
+    infeasible.status = status(&begun, &never, None);
     let refused = failed(volume(Some("gold"), None), "gold", "InvalidArgument", false);
     assert_eq!(plan(&infeasible, None, &refused), Modify::Wait(Some(words("InvalidArgument"))));
     // A class of the same name that says something else.
@@ -196,6 +198,62 @@ fn a_claim_that_had_no_class_may_name_none_again() {
 }
 
 /// The claim says what it has got, so that nobody looks for its class in vain.
+/// The same Volume, asked for what it is asked for by the claim with this UID.
+fn asked_by(mut volume: Volume, uid: &str) -> Volume {
+    volume.metadata.annotations.get_or_insert_default().insert(MODIFIED_FOR.into(), uid.into());
+    volume
+}
+
+/// The agent tries slowly what the driver calls infeasible, and may be at it when the claim names none any more.
+#[test]
+fn what_was_infeasible_and_is_tried_again_ends_first() {
+    let mut begun = volume(Some("bad"), None);
+    modification::begins(begun.status.as_mut().unwrap(), &tier("bad"));
+    for asks in [None, Some("gold")] {
+        let refused = claim(asks, None, Some(("Infeasible", "bad")));
+        assert_eq!(target(&refused, &begun), Some("bad"));
+        assert_eq!(plan(&refused, None, &begun), Modify::Wait(None));
+    }
+    let settled = failed(volume(Some("bad"), None), "bad", "InvalidArgument", false);
+    let none = claim(None, None, Some(("Infeasible", "bad")));
+    assert_eq!(plan(&none, None, &settled), Modify::Ask(BTreeMap::new()));
+}
+
+#[test]
+fn a_claim_that_names_none_when_the_driver_has_followed_has_the_class() {
+    let none = claim(None, None, Some(("InProgress", "gold")));
+    let followed = asked_by(volume(Some("gold"), Some("gold")), "u");
+    assert_eq!(plan(&none, None, &followed), Modify::Name("gold".into()));
+    assert_eq!(plan(&none, Some("gold"), &followed), Modify::Say(Said::Done("gold".into())));
+    let of_another = asked_by(volume(Some("silver"), Some("silver")), "other");
+    assert_eq!(plan(&none, None, &of_another), Modify::Ask(BTreeMap::new()));
+}
+
+/// Else the driver follows it later, and no claim names it.
+#[test]
+fn what_the_claim_named_before_a_class_of_no_use_is_not_asked_for_any_more() {
+    let asks = claim(Some("absent"), Some("gold"), Some(("InProgress", "silver")));
+    let ordered = asked_by(volume(Some("silver"), Some("gold")), "u");
+    assert_eq!(plan(&asks, Some("gold"), &ordered), Modify::Ask(tier("gold")));
+    let refused = failed(volume(Some("silver"), Some("gold")), "silver", "Internal", false);
+    assert_eq!(plan(&asks, Some("gold"), &asked_by(refused, "u")), Modify::Ask(BTreeMap::new()));
+    pending(&plan(&asks, Some("gold"), &asked_by(ordered, "other")), "absent", "does not exist");
+}
+
+/// Else each has the driver asked as soon as the other one has, for ever.
+#[test]
+fn claims_of_one_storage_are_followed_one_after_the_other() {
+    let mine = claim(Some("gold"), None, Some(("InProgress", "gold")));
+    let theirs = asked_by(volume(Some("silver"), None), "other");
+    let Modify::Wait(Some(words)) = plan(&mine, None, &theirs) else { panic!("asks over it") };
+    assert!(words.contains("same storage"), "{words}");
+    let followed = asked_by(volume(Some("silver"), Some("silver")), "other");
+    assert_eq!(plan(&mine, None, &followed), Modify::Ask(tier("gold")));
+    assert_eq!(plan(&mine, Some("gold"), &followed), Modify::Say(Said::Done("gold".into())));
+    let own = asked_by(volume(Some("silver"), None), "u");
+    assert_eq!(plan(&mine, None, &own), Modify::Ask(tier("gold")), "it has changed its mind");
+}
+
 #[test]
 fn a_claim_that_names_none_when_it_is_done_has_the_class() {
     let late = claim(None, None, Some(("InProgress", "gold")));
@@ -234,7 +292,7 @@ fn the_words_on_the_claim_are_the_stock_resizers() {
         (of(&fails), types(&fails)),
         (of(&begun), vec!["Resizing".into(), "ModifyVolumeError".into()])
     );
-    let infeasible = say(&fails, Said::Infeasible("never".into()));
+    let infeasible = say(&fails, Said::Infeasible("gold".into(), "never".into()));
     assert_eq!(of(&infeasible), json!({ "status": "Infeasible", "targetVolumeAttributesClassName": "gold" }));
     assert_eq!(types(&infeasible), ["Resizing", "ModifyVolumeError"]);
     let done = say(&infeasible, Said::Done("gold".into()));

@@ -169,7 +169,7 @@ async fn a_class_of_another_driver_is_named_and_left(cluster: Arc<Cluster>) {
     tiers(&rig, &["gold"]).await;
     bound(&rig, "v", None).await;
     ask(&rig, "v", Some("theirs")).await;
-    until(&rig, "v", "waits for a class of use", |claim| word(claim) == Some("Pending")).await;
+    until(&rig, "v", "is to name another one", |claim| word(claim) == Some("Infeasible")).await;
     rig.until_event("v", "VolumeModifyFailed", "is for the driver other.example.com").await;
     ask(&rig, "v", Some("gold")).await;
     until_done(&rig, "v", "gold").await;
