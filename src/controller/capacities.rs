@@ -55,6 +55,7 @@ fn source<'a>(known: &Known, plugin: &Plugin, instance: &'a PluginInstance) -> O
     Some(CapacitySource {
         name: instance.metadata.name.as_deref().unwrap_or_default(),
         place: Some(&status.topology).filter(|place| status.node && is_there(known, instance, place)),
+        is_anywhere: status.node && status.topology.is_empty(),
         makes,
         answers: makes && status.capabilities.controller_has("GET_CAPACITY"),
         healthy: is_heard && status.is_healthy_for(Service::Controller),

@@ -47,6 +47,8 @@ pub struct CapacitySource<'a> {
     /// Where its node is, as the driver says and the labels of the Node confirm. None of a node without the driver's Node
     /// service.
     pub place: Option<&'a Segments>,
+    /// Its node has the driver, which does not say where that is.
+    pub is_anywhere: bool,
     /// It serves the Controller service, and its Plugin wants that used.
     pub makes: bool,
     /// And that has GET_CAPACITY.
@@ -152,7 +154,9 @@ impl CapacityPlan {
             questions.clear();
         }
         let classes = late.into_iter().map(name).collect();
-        let has_unknown = whom.has_unknown();
+        // Of an instance that tells no places apart, as while a version of the driver that does is rolled out, nobody can say
+        // how much room it finds.
+        let has_unknown = whom.has_unknown() || of.sources.iter().any(|source| source.is_anywhere);
         Self { driver: of.driver.to_owned(), classes, questions, has_unknown, is_too_much }
     }
 

@@ -29,7 +29,7 @@ fn source<'a>(
     answers: bool,
     healthy: bool,
 ) -> CapacitySource<'a> {
-    CapacitySource { name, place, makes: answers, answers, healthy }
+    CapacitySource { name, place, is_anywhere: false, makes: answers, answers, healthy }
 }
 
 fn plan(sources: &[CapacitySource<'_>], balancing: Balancing, classes: &[Arc<StorageClass>]) -> CapacityPlan {
@@ -194,6 +194,20 @@ fn nothing_counts_while_volumes_can_be_made_where_nobody_says_how_much_room_ther
     assert_eq!(asked(&mixed), pairs(&[("a", "1")]));
     assert!(!mixed.counts(|_| true, true), "no Pod would go to b");
     assert!(plan(&sources, Balancing::Spread, &[late("x")]).counts(|_| true, false), "1 speaks for b");
+}
+
+/// Else one node that says that there are places would have all others do without Pods.
+#[test]
+fn nothing_counts_while_an_instance_says_nothing_of_places() {
+    let a = zone("a");
+    let nowhere = CapacitySource { is_anywhere: true, ..source("2", None, false, true) };
+    let sources = [source("1", Some(&a), true, true), nowhere];
+    for balancing in [Balancing::Spread, Balancing::PerTopology] {
+        assert!(plan(&sources[..1], balancing, &[late("x")]).counts(|_| true, false));
+        let mixed = plan(&sources, balancing, &[late("x")]);
+        assert_eq!(asked(&mixed), pairs(&[("a", "1")]));
+        assert!(!mixed.counts(|_| true, true) && !mixed.counts(|_| true, false));
+    }
 }
 
 #[test]

@@ -150,6 +150,8 @@ async fn the_room_is_told_after_each_volume_that_is_made_or_deleted(cluster: Arc
     // No round of questions comes by itself.
     let rig = start(&cluster, true).await;
     let _binder = Binder::start(&cluster.admin);
+    // Who makes a volume is who is asked about the room for it.
+    rig.patch_plugin(json!({ "balancing": "PerTopology" })).await;
     make_late_class(&rig, "late").await;
     until_told(&rig, &[("late", "node-1", "100Mi"), ("late", "node-2", "200Mi")]).await;
     rig.make_pvc("data", "late", json!({})).await;
@@ -254,7 +256,7 @@ async fn an_object_that_stays_for_pods_counts_on_nothing(cluster: Arc<Cluster>) 
 async fn nothing_counts_before_every_place_can_be_asked_about(cluster: Arc<Cluster>) {
     let rig = start(&cluster, true).await;
     rig.patch_plugin(json!({ "balancing": "PerTopology" })).await;
-    rig.fake.backend().capacity = false;
+    rig.fake.backend().incapable.extend(NODES.map(str::to_owned));
     for node in NODES {
         come_anew(&rig, node);
     }
@@ -268,7 +270,7 @@ async fn nothing_counts_before_every_place_can_be_asked_about(cluster: Arc<Clust
         .await;
     }
     make_late_class(&rig, "late").await;
-    rig.fake.backend().capacity = true;
+    rig.fake.backend().incapable.remove("node-1");
     come_anew(&rig, "node-1");
     until_told(&rig, &[("late", "node-1", "100Mi")]).await;
     // What would count comes after what is told, in the same pass, and the next one begins with this.
@@ -278,9 +280,10 @@ async fn nothing_counts_before_every_place_can_be_asked_about(cluster: Arc<Clust
         e.write().is_some_and(|w| w.kind == "csidrivers" && w.body["spec"]["storageCapacity"] == true)
     };
     assert!(rig.journal.since(0, true_was_written).is_empty(), "no Pod would go to node-2");
+    rig.fake.backend().incapable.clear();
     come_anew(&rig, "node-2");
     until_it_counts(&rig, true).await;
-    rig.fake.backend().capacity = false;
+    rig.fake.backend().incapable.insert("node-1".to_owned());
     come_anew(&rig, "node-1");
     until_it_counts(&rig, false).await;
 }
@@ -304,7 +307,7 @@ async fn a_driver_with_one_controller_is_asked_there_about_every_place(cluster: 
     rig.patch_plugin(json!({ "balancing": "PerTopology" })).await;
     until_told(&rig, &both[..1]).await;
     // It can say nothing any more: another version of it has come.
-    rig.fake.backend().capacity = false;
+    rig.fake.backend().incapable.insert("node-1".to_owned());
     come_anew(&rig, "node-1");
     until_told(&rig, &[]).await;
     until_it_counts(&rig, false).await;

@@ -43,7 +43,8 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
         let answer = agent.call(&driver, Rpc::GetCapacity, call).await;
         if let Err(error) = &answer {
             tracing::warn!(driver, class = request.storage_class_name, "{error}");
-            has_failed = true;
+            // What will not be otherwise next time is asked again with the others.
+            has_failed |= !error.meaning().is_settled_failure();
         }
         if answer.as_ref().is_err_and(is_silence) {
             break;

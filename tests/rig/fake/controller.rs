@@ -26,7 +26,7 @@ impl Controller for Place {
         &self,
         _: Request<wire::ControllerGetCapabilitiesRequest>,
     ) -> Answer<wire::ControllerGetCapabilitiesResponse> {
-        Ok(Response::new(controller_capabilities(&self.fake.backend())))
+        Ok(Response::new(controller_capabilities(&self.fake.backend(), &self.node)))
     }
 
     async fn create_volume(

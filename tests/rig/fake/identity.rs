@@ -41,7 +41,10 @@ impl Identity for Place {
     }
 }
 
-pub(super) fn controller_capabilities(backend: &Backend) -> wire::ControllerGetCapabilitiesResponse {
+pub(super) fn controller_capabilities(
+    backend: &Backend,
+    node: &str,
+) -> wire::ControllerGetCapabilitiesResponse {
     use wire::controller_service_capability::{Rpc, Type, rpc};
     let mut offered = vec![rpc::Type::CreateDeleteVolume, rpc::Type::SingleNodeMultiWriter];
     if matches!(backend.expand, Expand::ByController | Expand::AndNodes | Expand::Unused) {
@@ -50,7 +53,7 @@ pub(super) fn controller_capabilities(backend: &Backend) -> wire::ControllerGetC
     if backend.modify {
         offered.push(rpc::Type::ModifyVolume);
     }
-    if backend.capacity {
+    if backend.capacity && !backend.incapable.contains(node) {
         offered.push(rpc::Type::GetCapacity);
     }
     if backend.clones {

@@ -7,6 +7,7 @@
 pub mod backend;
 mod controller;
 mod identity;
+mod mounts;
 mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
