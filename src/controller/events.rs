@@ -17,7 +17,7 @@ use crate::k8s::Cache;
 use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
 use crate::plugin::change::Change;
-use crate::plugin::csi_driver::plugin_of;
+use crate::plugin::csi_driver::{plugin_of, serves};
 use crate::provision::{WatchedClaim, WatchedPersistentVolume, capacity};
 use crate::volume::handle_of;
 
@@ -148,7 +148,9 @@ fn csi_driver_changed(known: &Known, before: State<'_, CSIDriver>, after: State<
             capacities::changed(known, plugin);
         }
         let name = object.metadata.name.as_deref();
-        provision::name_changed(known, name.unwrap_or_default());
+        if before.map(|found| serves(found)) != after.map(|found| serves(found)) {
+            provision::name_changed(known, name.unwrap_or_default());
+        }
         for plugin in known.plugins.all().iter().filter(|plugin| plugin.kubelet_name() == name) {
             let plugin = plugin.metadata.name.clone().unwrap_or_default();
             capacities::changed(known, &plugin);

@@ -14,7 +14,7 @@ use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::served;
 use super::steps;
-use crate::api::conditions::{Desired, EXPORTED, Reason, first_few};
+use crate::api::conditions::{Desired, EXPORTED, READY, Reason, first_few};
 use crate::api::{Volume, VolumeClaim, VolumeHandle, VolumeStatus, names};
 use crate::k8s::read::{Readable, get_live};
 use crate::k8s::{ApiError, Created, Next};
@@ -142,7 +142,13 @@ fn driver_of(known: &Known, volume: &Volume, handle: &VolumeHandle) -> Option<St
 /// The Pods that have the volume by its PersistentVolume, or wait for it.
 fn used_by(known: &Known, key: &VolumeKey, persistent: &str) -> Option<String> {
     let claims = known.claims.by_index(BY_VOLUME, &key.to_string());
-    let pods = claims.iter().filter_map(|claim| {
+    // A Pod that has no right to it does not keep it, nor does one that an agent has made up.
+    let is_refused = |claim: &VolumeClaim| {
+        let said = claim.status.iter().flat_map(|status| &status.conditions);
+        claim.spec.assignment.is_none()
+            && said.into_iter().any(|c| c.type_ == READY && c.reason == Reason::PodNotEntitled.as_str())
+    };
+    let pods = claims.iter().filter(|claim| !is_refused(claim)).filter_map(|claim| {
         let pod = claim.spec.pod.as_ref().filter(|pod| pod.persistent_volume == persistent)?;
         let node = claim.spec.node_name.as_deref().unwrap_or_default();
         Some(format!("Pod {}/{} on node {node}", pod.namespace, pod.name))
@@ -188,9 +194,13 @@ pub(crate) fn claim_gone(known: &Known, claim: &VolumeClaim) {
     }
 }
 
-/// A driver's name begins to be served, or ends.
-pub(crate) fn name_changed(known: &Known) {
-    for volume in known.volumes.all() {
-        add(known, &volume);
+/// A driver's name begins to be served, or ends. A Plugin that serves none may have served this one.
+pub(crate) fn name_changed(known: &Known, name: &str) {
+    let is_of = |volume: &Volume| {
+        let plugin = known.plugins.get(&volume.spec.plugin_name);
+        plugin.is_none_or(|plugin| plugin.kubelet_name().is_none_or(|now| now == name))
+    };
+    for volume in known.volumes.all().iter().filter(|volume| is_of(volume)) {
+        add(known, volume);
     }
 }

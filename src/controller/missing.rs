@@ -9,7 +9,7 @@ use kube::Api;
 
 use super::context::Context;
 use super::imports::{says_gone, source_of};
-use super::key::Key;
+use super::key::{Key, VolumeKey};
 use crate::k8s::ApiError;
 use crate::k8s::read::look_through;
 use crate::volume::persistent_volume::{CsiSource, LeanPersistentVolume};
@@ -41,23 +41,30 @@ pub(crate) async fn look(ctx: Arc<Context>) {
     }
 }
 
-/// Reads all PersistentVolumes, if there are Volumes that were made into one or of one.
+/// Reads all PersistentVolumes, if there are Volumes that were made into one or of one, or are exported by one.
 async fn once(ctx: &Context) -> Result<(), ApiError> {
     let mut made: HashSet<String> = HashSet::new();
     let mut imports: HashMap<CsiSource, String> = HashMap::new();
+    let mut exports: HashMap<String, VolumeKey> = HashMap::new();
     for volume in ctx.volumes.all() {
         made.extend(volume.status.as_ref().and_then(|status| status.persistent_volume.clone()));
         if let (Some(source), Some(name)) = (source_of(ctx, &volume), &volume.metadata.name) {
             imports.insert(source, name.clone());
         }
+        if let Some(export) = volume.status.as_ref().and_then(|status| status.export.as_ref()) {
+            exports.insert(export.persistent_volume.clone(), VolumeKey::of_owner(&volume.reference()));
+        }
     }
-    if made.is_empty() && imports.is_empty() {
+    if made.is_empty() && imports.is_empty() && exports.is_empty() {
         return Ok(());
     }
     let all: Api<LeanPersistentVolume> = Api::all(ctx.client.clone());
     look_through(&all, |page: Vec<LeanPersistentVolume>| {
         for one in &page {
-            one.metadata.name.as_ref().map(|name| made.remove(name));
+            if let Some(name) = &one.metadata.name {
+                made.remove(name);
+                exports.remove(name);
+            }
             one.csi().map(|source| imports.remove(source));
         }
         ControlFlow::Continue(())
@@ -68,6 +75,9 @@ async fn once(ctx: &Context) -> Result<(), ApiError> {
     }
     for name in imports.into_values() {
         ctx.queue.sweep(Key::Import(name));
+    }
+    for volume in exports.into_values() {
+        ctx.queue.sweep(Key::Export(volume));
     }
     Ok(())
 }

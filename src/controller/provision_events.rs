@@ -87,7 +87,7 @@ pub(crate) fn plugin_changed(known: &Known, plugin: &Plugin) {
 
 /// A name begins to be served, or ends, or is served otherwise.
 pub(crate) fn name_changed(known: &Known, name: &str) {
-    exports::name_changed(known);
+    exports::name_changed(known, name);
     add_claims(known, |claim| claim.provisioner() == Some(name) || claim.grows() || claim.modifies());
     for volume in known.pvs.all().iter().filter(|volume| volume.driver() == name) {
         persistent_volume_changed(known, volume);

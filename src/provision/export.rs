@@ -6,8 +6,8 @@
 //! to end: no Pod uses it --> claim deleted and gone --> PersistentVolume deleted and gone --> no status.export
 //! ```
 //!
-//! Nobody but who can write PersistentVolumes can have one named as a Volume's own is, after the Volume's UID. What a status says is
-//! believed only where it takes something from the Volume itself: an agent writes there, too.
+//! Nobody but who can write PersistentVolumes can have one named as a Volume's own is, after the Volume's UID. `status.export` is the
+//! leader's alone: a policy refuses it to agents, who write the rest of the status (`moor-volume-status`).
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -234,6 +234,13 @@ fn keep(seen: &Seen<'_>, made: &Exported, persistent: &PersistentVolume, how: &U
     if persistent.metadata.deletion_timestamp.is_some() {
         return waits(format!(
             "PersistentVolume {} is being deleted, and is made anew when it is gone",
+            made.persistent_volume
+        ));
+    }
+    if let Some(field) = objects::outdated(volume, seen.driver, persistent) {
+        return waits(format!(
+            "PersistentVolume {} has another {field} than the Volume and its Plugin have now, and Kubernetes lets nobody change \
+             it; take spec.persistentVolumeClaim away, and set it again when the condition is gone",
             made.persistent_volume
         ));
     }

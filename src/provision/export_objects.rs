@@ -91,6 +91,24 @@ fn secrets_of(volume: &Volume) -> Secrets {
     }
 }
 
+/// The field of a PersistentVolume that cannot be changed and is not as it would be made now, if there is one: the name under
+/// which the driver serves Pods, or a Secret that kubelet reads.
+pub(super) fn outdated(
+    volume: &Volume,
+    driver: Option<&str>,
+    persistent: &PersistentVolume,
+) -> Option<&'static str> {
+    let source = persistent.spec.as_ref()?.csi.as_ref()?;
+    let secrets = secrets_of(volume);
+    [
+        ("spec.csi.driver", driver.is_none_or(|driver| driver == source.driver)),
+        ("spec.csi.nodeStageSecretRef", source.node_stage_secret_ref == secrets.node_stage),
+        ("spec.csi.nodePublishSecretRef", source.node_publish_secret_ref == secrets.node_publish),
+    ]
+    .into_iter()
+    .find_map(|(field, is_same)| (!is_same).then_some(field))
+}
+
 /// The size of a Volume in bytes. Of one that was registered nobody may have said it, and Kubernetes wants to read one.
 pub(super) fn size_of(volume: &Volume) -> i64 {
     let made = volume.status.as_ref().and_then(|status| status.capacity_bytes).filter(|bytes| *bytes > 0);

@@ -294,6 +294,23 @@ fn the_persistent_volume_follows_a_volume_that_has_grown() {
     assert_eq!(reason, Reason::Exported);
 }
 
+/// No Pod can mount it any more, and nobody can change it.
+#[test]
+fn a_persistent_volume_that_names_what_is_not_so_any_more_is_told() {
+    let (claim, persistent) = made();
+    let volume = exported(Some("pv-uid"), |_| {});
+    let now = Seen { claim: Some(&claim), persistent: Some(&persistent), ..seen(&volume) };
+    assert_eq!(says(export(&now)).0, Reason::Exported);
+    let (reason, words) = says(export(&Seen { driver: Some("d.moor"), ..now.clone() }));
+    assert_eq!(reason, Reason::ExportWaits);
+    assert!(words.contains(PV) && words.contains("spec.csi.driver"), "{words}");
+    let secret = |whole: &mut Value| whole["spec"]["secrets"] = json!({ "nodePublish": "another" });
+    let changed = exported(Some("pv-uid"), secret);
+    let (reason, words) = says(export(&Seen { volume: &changed, ..now }));
+    assert_eq!(reason, Reason::ExportWaits);
+    assert!(words.contains("spec.csi.nodePublishSecretRef"), "{words}");
+}
+
 #[test]
 fn an_export_ends_behind_its_pods_and_leaves_nothing() {
     let (claim, persistent) = made();
