@@ -41,6 +41,7 @@ mod proxy;
 mod rogue;
 mod second;
 mod stall;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -66,6 +67,7 @@ use process::Moor;
 pub use proxy::ON_THE_PATH;
 use proxy::{Role, Upstream};
 pub use second::SecondServer;
+pub use walk::{Victim, Walk};
 
 /// moor's own namespace.
 pub const NAMESPACE: &str = "moor-system";

@@ -213,4 +213,5 @@ pub const CASES: &[Case] = cases![
     lies::a_pod_has_no_volume_that_is_not_exported,
     lies::a_persistent_volume_that_poses_as_the_export_keeps_the_storage,
     crashes::the_leader_may_die_at_every_write,
+    crashes::the_api_server_may_go_away_at_every_write,
 ];

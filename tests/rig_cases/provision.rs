@@ -159,5 +159,6 @@ pub const CASES: &[Case] = cases![
     secrets::those_of_a_class_reach_the_driver_and_nobody_else,
     bad_input::nobody_else_says_what_a_volume_is_provisioned_for,
     crashes::the_leader_may_die_at_every_write,
+    crashes::the_api_server_may_go_away_at_every_write,
     crashes::the_leader_may_die_at_every_write_about_a_static_volume,
 ];

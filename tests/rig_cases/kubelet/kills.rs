@@ -9,9 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::NODE;
 use super::crashes::{comes, goes, is_used};
-use crate::rig::{
-    CONTROLLER, Cluster, Entry, Kubelet, LOOK, ON_THE_PATH, Options, Point, Rig, Side, is_whole, say,
-};
+use crate::rig::{Cluster, Entry, Kubelet, LOOK, ON_THE_PATH, Options, Point, Rig, Side, is_whole, say};
 
 /// The node whose driver makes the controller calls.
 const OTHER: &str = "node-1";
@@ -169,23 +167,9 @@ async fn kill(
             walk.end(&at).await;
         }
         Victim::ApiServer => {
-            let everybody = [CONTROLLER, OTHER, NODE];
-            for actor in everybody {
-                rig.take_the_api_server_from(actor);
-            }
-            rig.gate.release();
-            rig.poll("what was under way has ended", || async { has_ended(rig, since, point) }).await;
-            for actor in everybody {
-                rig.give_the_api_server_back_to(actor);
-            }
+            rig.lose_the_api_server_at(point, since).await;
             walk.end(&at).await;
         }
     }
     true
-}
-
-/// Whether the write or call that was stopped has ended.
-fn has_ended(rig: &Rig, since: usize, point: &Point) -> bool {
-    let those = rig.journal.since(since, |entry| entry.actor == point.actor && entry.label() == point.label);
-    those.get(point.ordinal).is_some_and(|entry| entry.outcome().is_some())
 }

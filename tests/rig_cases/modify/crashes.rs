@@ -1,77 +1,46 @@
 //! Whoever dies on the way of a modification, the next one goes on, and nothing else is asked for in between.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use moor::csi::Rpc;
 
 use super::{ask, asked, bound, end, has, start, tier, tiers, until_done};
-use crate::rig::{CONTROLLER, Cluster, Entry, Point, Rig, Side, say};
+use crate::rig::{CONTROLLER, Cluster, Rig, Victim, Walk};
 
 const AGENT: &str = "node-1";
 
+const KINDS: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "volumes"];
+
+const WALK: Walk = Walk {
+    prepare: |rig, key| Box::pin(async move { bound(&rig, &key, None).await }),
+    go: |rig, key| Box::pin(async move { modify(&rig, &key).await }),
+    is_step: |entry| {
+        let writes = entry.write().is_some_and(|write| KINDS.contains(&&*write.kind));
+        let calls = entry.call().is_some_and(|call| call.rpc == Rpc::ControllerModifyVolume);
+        [CONTROLLER, AGENT].contains(&&*entry.actor) && (writes || calls)
+    },
+    passes: &[
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "volumes",
+        "volumes/status",
+        "ControllerModifyVolume",
+    ],
+};
+
 /// Each is killed right before and right after each of its writes, and the agent at the driver's call too.
 pub async fn the_leader_and_the_agent_may_die_at_every_step(cluster: Arc<Cluster>) {
-    let (rig, _binder) = start(&cluster).await;
-    tiers(&rig, &["gold"]).await;
-    bound(&rig, "clean", None).await;
-    let since = rig.journal.now();
-    modify(&rig, "clean").await;
-    let kinds = ["persistentvolumeclaims", "persistentvolumes", "volumes"];
-    let ours = |e: &Entry| {
-        let writes = e.write().is_some_and(|w| kinds.contains(&w.kind.as_str()));
-        let calls = e.call().is_some_and(|call| call.rpc == Rpc::ControllerModifyVolume);
-        [CONTROLLER, AGENT].contains(&e.actor.as_str()) && (writes || calls)
-    };
-    let mut ordinals: BTreeMap<(String, String), usize> = BTreeMap::new();
-    let points: Vec<_> = rig
-        .journal
-        .since(since, ours)
-        .into_iter()
-        .map(|entry| {
-            let (actor, label) = (entry.actor.clone(), entry.label());
-            let next = ordinals.entry((actor.clone(), label.clone())).or_default();
-            *next += 1;
-            Point { actor, label, ordinal: *next - 1 }
-        })
-        .collect();
-    for (actor, kind) in kinds.map(|kind| (CONTROLLER, kind)).into_iter().chain([(AGENT, "volumes")]) {
-        let of = |point: &Point| point.actor == actor && point.label.contains(kind);
-        assert!(points.iter().any(of), "{actor} {kind}: {points:?}");
-    }
-    assert!(points.iter().any(|point| point.label.contains("ControllerModifyVolume")), "{points:?}");
-    let mut missed = 0;
-    for (number, point) in points.iter().enumerate() {
-        for side in [Side::Before, Side::After] {
-            let key = format!("crash-{number}-{}", if side == Side::Before { "before" } else { "after" });
-            bound(&rig, &key, None).await;
-            let hit = rig.gate.arm(point.clone(), side);
-            let (walker, its) = (rig.clone(), key.clone());
-            let going = tokio::spawn(async move { modify(&walker, &its).await });
-            let reached = tokio::select! {
-                hit = hit => hit.is_ok(),
-                () = until_ended(&going) => false,
-            };
-            if reached {
-                rig.kill(&point.actor);
-                rig.gate.disarm();
-                rig.run(&point.actor);
-            } else {
-                rig.gate.disarm();
-                missed += 1;
-            }
-            going.await.unwrap_or_else(|panicked| panic!("{side:?} {point}: {panicked}"));
-            say(&format!("  {side:?} {point}{}", if reached { "" } else { ", did not come up" }));
-        }
-    }
-    // A write that meets another's is made twice, which no run can be made to do.
-    assert!(missed * 4 <= points.len() * 2, "{missed} of {} did not come up", points.len() * 2);
+    sweep(&cluster, Victim::Maker).await;
 }
 
-async fn until_ended(going: &tokio::task::JoinHandle<()>) {
-    while !going.is_finished() {
-        tokio::time::sleep(crate::rig::LOOK).await;
-    }
+pub async fn the_api_server_may_go_away_at_every_step(cluster: Arc<Cluster>) {
+    sweep(&cluster, Victim::ApiServer).await;
+}
+
+async fn sweep(cluster: &Arc<Cluster>, victim: Victim) {
+    let (rig, _binder) = start(cluster).await;
+    tiers(&rig, &["gold"]).await;
+    WALK.sweep(&rig, victim).await;
 }
 
 /// Whatever happens on the way: the claim has its class, and nothing else was asked for.

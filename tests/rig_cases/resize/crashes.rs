@@ -1,70 +1,33 @@
 //! Whoever dies on the way of a growth, the next one goes on, and nothing is asked for otherwise.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use moor::csi::Rpc;
 
 use super::{MI, ask, bound, calls, end, start, until_done};
 use crate::rig::fake::backend::Expand;
-use crate::rig::{CONTROLLER, Cluster, Entry, Point, Rig, Side, say};
+use crate::rig::{CONTROLLER, Cluster, Rig, Victim, Walk};
+
+const KINDS: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "volumes"];
+
+const WALK: Walk = Walk {
+    prepare: |rig, key| Box::pin(async move { bound(&rig, &key).await }),
+    go: |rig, key| Box::pin(async move { grow(&rig, &key).await }),
+    is_step: |entry| {
+        entry.actor == CONTROLLER && entry.write().is_some_and(|write| KINDS.contains(&&*write.kind))
+    },
+    passes: &KINDS,
+};
 
 /// The leader is killed right before and right after each of its writes.
 pub async fn the_leader_may_die_at_every_write(cluster: Arc<Cluster>) {
     let (rig, _binder) = start(&cluster, Expand::ByController).await;
-    bound(&rig, "clean").await;
-    let since = rig.journal.now();
-    grow(&rig, "clean").await;
-    let mut ordinals: BTreeMap<String, usize> = BTreeMap::new();
-    let kinds = ["persistentvolumeclaims", "persistentvolumes", "volumes"];
-    let ours =
-        |e: &Entry| e.actor == CONTROLLER && e.write().is_some_and(|w| kinds.contains(&w.kind.as_str()));
-    let points: Vec<_> = rig
-        .journal
-        .since(since, ours)
-        .into_iter()
-        .map(|entry| {
-            let label = entry.label();
-            let next = ordinals.entry(label.clone()).or_default();
-            *next += 1;
-            Point { actor: CONTROLLER.to_owned(), label, ordinal: *next - 1 }
-        })
-        .collect();
-    for kind in kinds {
-        assert!(points.iter().any(|point| point.label.contains(kind)), "{kind}: {points:?}");
-    }
-    let mut missed = 0;
-    for (number, point) in points.iter().enumerate() {
-        for side in [Side::Before, Side::After] {
-            let key = format!("crash-{number}-{}", if side == Side::Before { "before" } else { "after" });
-            bound(&rig, &key).await;
-            let hit = rig.gate.arm(point.clone(), side);
-            let (walker, its) = (rig.clone(), key.clone());
-            let going = tokio::spawn(async move { grow(&walker, &its).await });
-            let reached = tokio::select! {
-                hit = hit => hit.is_ok(),
-                () = until_ended(&going) => false,
-            };
-            if reached {
-                rig.kill(CONTROLLER);
-                rig.gate.disarm();
-                rig.run(CONTROLLER);
-            } else {
-                rig.gate.disarm();
-                missed += 1;
-            }
-            going.await.unwrap_or_else(|panicked| panic!("{side:?} {point}: {panicked}"));
-            say(&format!("  {side:?} {point}{}", if reached { "" } else { ", did not come up" }));
-        }
-    }
-    // A write that meets another's is made twice, which no run can be made to do.
-    assert!(missed * 4 <= points.len() * 2, "{missed} of {} did not come up", points.len() * 2);
+    WALK.sweep(&rig, Victim::Maker).await;
 }
 
-async fn until_ended(going: &tokio::task::JoinHandle<()>) {
-    while !going.is_finished() {
-        tokio::time::sleep(crate::rig::LOOK).await;
-    }
+pub async fn the_api_server_may_go_away_at_every_step(cluster: Arc<Cluster>) {
+    let (rig, _binder) = start(&cluster, Expand::ByController).await;
+    WALK.sweep(&rig, Victim::ApiServer).await;
 }
 
 /// Whatever happens on the way: the claim has its size, and nothing else was asked for.
