@@ -29,6 +29,9 @@ use crate::metrics::{Metrics, WriteLabels};
 /// read it whole and hangs up, so that its answer may be lost on the way: such a body is not sent.
 const MOST: usize = 3 * 1024 * 1024;
 
+/// The subresource that is written apart from the rest of an object.
+const STATUS: &str = "status";
+
 /// An object as it was read: what a write is guarded by.
 struct Target {
     name: String,
@@ -97,13 +100,8 @@ impl Writer {
         K: Readable + HasStatus<Status: Default + Serialize>,
     {
         let none = K::Status::default();
-        let Some(fields) = difference(object.status().unwrap_or(&none), after) else { return Ok(None) };
-        let target = Target::of(object);
-        let request = Request { subresource: "status", ..request(api, "patch", &target.name) };
-        let body = guard(&request, &target, json!({ "status": fields }))?;
-        self.count(&request);
-        let (params, patch) = (PatchParams::default(), Patch::Merge(body));
-        within(&request, api.patch_status(&target.name, &params, &patch)).await.map(Some)
+        let fields = difference(object.status().unwrap_or(&none), after);
+        self.patch(api, object, fields.map(|fields| json!({ "status": fields })), STATUS).await
     }
 
     /// As [`Self::merge`], for the status of a kind whose type does not say that it has one. The two are alike elsewhere.
@@ -113,13 +111,7 @@ impl Writer {
         before: &K,
         after: &K,
     ) -> Result<Option<K>, ApiError> {
-        let Some(fields) = difference(before, after) else { return Ok(None) };
-        let target = Target::of(before);
-        let request = Request { subresource: "status", ..request(api, "patch", &target.name) };
-        let body = guard(&request, &target, fields)?;
-        self.count(&request);
-        let (params, patch) = (PatchParams::default(), Patch::Merge(body));
-        within(&request, api.patch_status(&target.name, &params, &patch)).await.map(Some)
+        self.patch(api, before, difference(before, after), STATUS).await
     }
 
     /// Writes what `after` has otherwise than `before`, in metadata and spec; a list is replaced whole. None: there is no
@@ -130,13 +122,29 @@ impl Writer {
         before: &K,
         after: &K,
     ) -> Result<Option<K>, ApiError> {
-        let Some(fields) = difference(before, after) else { return Ok(None) };
-        let target = Target::of(before);
-        let request = request(api, "patch", &target.name);
+        self.patch(api, before, difference(before, after), "").await
+    }
+
+    /// Writes these fields of an object, or of this subresource of it, if it is as it was read. None: there are none.
+    async fn patch<K: Readable>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        fields: Option<Value>,
+        subresource: &'static str,
+    ) -> Result<Option<K>, ApiError> {
+        let Some(fields) = fields else { return Ok(None) };
+        let target = Target::of(object);
+        let request = Request { subresource, ..request(api, "patch", &target.name) };
         let body = guard(&request, &target, fields)?;
         self.count(&request);
         let (params, patch) = (PatchParams::default(), Patch::Merge(body));
-        within(&request, api.patch(&target.name, &params, &patch)).await.map(Some)
+        let answer = if subresource == STATUS {
+            within(&request, api.patch_status(&target.name, &params, &patch)).await
+        } else {
+            within(&request, api.patch(&target.name, &params, &patch)).await
+        };
+        answer.map(Some)
     }
 
     /// Creates an object under its name. The name is the guard, so it has to be one that says

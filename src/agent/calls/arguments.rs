@@ -25,6 +25,11 @@ pub enum ArgumentError {
          are; create the Volume without"
     )]
     NoTopology,
+    /// The volume is to have mutable parameters, and the driver knows of none.
+    #[error(
+        "spec.mutableParameters: the driver has no MODIFY_VOLUME; create the Volume without, or with spec.parameters"
+    )]
+    NoModify,
     /// No volume id is known.
     #[error("the Volume has no handle yet")]
     NoHandle,
@@ -191,13 +196,24 @@ fn create_name(volume: &Volume) -> String {
     volume.spec.create_name.clone().unwrap_or_else(own)
 }
 
+/// What a driver offers by which CreateVolume is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Offers {
+    /// Which single-node modes its Controller service takes.
+    pub modes: SingleNode,
+    /// VOLUME_ACCESSIBILITY_CONSTRAINTS.
+    pub topology: bool,
+    /// MODIFY_VOLUME.
+    pub modifies: bool,
+}
+
 /// CreateVolume for a Volume.
 pub fn create_volume(
     volume: &Volume,
     secrets: Secrets,
-    modes: SingleNode,
-    topology: bool,
+    driver: Offers,
 ) -> Result<wire::CreateVolumeRequest, ArgumentError> {
+    let Offers { modes, topology, modifies } = driver;
     let spec = &volume.spec;
     let size = |quantity: &Option<_>| quantity.as_ref().map_or(Ok(0), quantity::bytes);
     let range = wire::CapacityRange {
@@ -206,6 +222,9 @@ pub fn create_volume(
     };
     if !topology && spec.topology.as_ref().is_some_and(|request| !request.required.is_empty()) {
         return Err(ArgumentError::NoTopology);
+    }
+    if !modifies && !spec.mutable_parameters.is_empty() {
+        return Err(ArgumentError::NoModify);
     }
     let segments = |terms: &[crate::api::volume::Segments]| {
         terms.iter().map(|term| wire::Topology { segments: term.segments.clone() }).collect()

@@ -138,7 +138,7 @@ fn every_call_that_takes_secrets_gets_them() {
     assert_eq!(controller_unpublish(&attachment, given()).request.secrets, map("secret"));
     assert_eq!(node_stage(&attachment, &path, given()).secrets, map("secret"));
     assert_eq!(node_publish(&attachment, &claim(), &path, &path, given()).request.secrets, map("secret"));
-    assert_eq!(create_volume(&volume, given(), SingleNode::WriterOnly, true).unwrap().secrets, map("secret"));
+    assert_eq!(create_volume(&volume, given(), ALL).unwrap().secrets, map("secret"));
     assert_eq!(validate(&volume, given(), SingleNode::WriterOnly).unwrap().secrets, map("secret"));
     assert_eq!(delete_volume(VolumeCall::Delete, &volume, given()).unwrap().request.secrets, map("secret"));
 }
@@ -226,9 +226,11 @@ fn volume() -> Volume {
     volume
 }
 
+const ALL: Offers = Offers { modes: SingleNode::WriterOnly, topology: true, modifies: true };
+
 #[test]
 fn a_volume_is_created_under_its_uid() {
-    let args = create_volume(&volume(), Secrets::none(), SingleNode::WriterOnly, true).unwrap();
+    let args = create_volume(&volume(), Secrets::none(), ALL).unwrap();
     assert_eq!(args.name, "moor-uid-1");
     let range = args.capacity_range.unwrap();
     assert_eq!((range.required_bytes, range.limit_bytes), (1 << 30, 2_000_000_000));
@@ -241,7 +243,7 @@ fn a_volume_is_created_under_its_uid() {
 fn no_size_asks_for_no_range() {
     let mut volume = volume();
     (volume.spec.capacity, volume.spec.capacity_limit) = (None, None);
-    let args = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, true).unwrap();
+    let args = create_volume(&volume, Secrets::none(), ALL).unwrap();
     assert_eq!(args.capacity_range, None);
 }
 
@@ -250,22 +252,36 @@ fn topology_is_asked_only_of_a_driver_that_has_it() {
     let mut volume = volume();
     let request = volume.spec.topology.as_mut().unwrap();
     request.preferred = std::mem::take(&mut request.required);
-    let args = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, false).unwrap();
+    let args = create_volume(&volume, Secrets::none(), Offers { topology: false, ..ALL }).unwrap();
     assert_eq!(args.accessibility_requirements, None);
 }
 
 /// It would be made anywhere, and nobody would be told.
 #[test]
 fn required_topology_needs_a_driver_that_has_it() {
-    let error = create_volume(&volume(), Secrets::none(), SingleNode::WriterOnly, false).unwrap_err();
+    let error = create_volume(&volume(), Secrets::none(), Offers { topology: false, ..ALL }).unwrap_err();
     assert!(error.to_string().contains("spec.topology.required"), "{error}");
+}
+
+/// It would leave them out, and the Volume would say that it has them.
+#[test]
+fn mutable_parameters_need_a_driver_that_has_them() {
+    let mut volume = volume();
+    volume.spec.mutable_parameters = map("tier");
+    let none = Offers { modifies: false, ..ALL };
+    let error = create_volume(&volume, Secrets::none(), none).unwrap_err();
+    assert!(error.to_string().contains("spec.mutableParameters"), "{error}");
+    let args = create_volume(&volume, Secrets::none(), ALL).unwrap();
+    assert_eq!(args.mutable_parameters, map("tier"));
+    volume.spec.mutable_parameters.clear();
+    assert!(create_volume(&volume, Secrets::none(), none).is_ok());
 }
 
 #[test]
 fn what_cannot_be_asked_is_an_error_with_the_field() {
     let mut volume = volume();
     volume.spec.capacity = Some(Quantity("lots".into()));
-    let error = create_volume(&volume, Secrets::none(), SingleNode::WriterOnly, true).unwrap_err();
+    let error = create_volume(&volume, Secrets::none(), ALL).unwrap_err();
     assert!(error.to_string().contains("spec.capacity"), "{error}");
     assert!(delete_volume(VolumeCall::Delete, &volume, Secrets::none()).is_err());
     assert!(validate(&volume, Secrets::none(), SingleNode::WriterOnly).is_err());

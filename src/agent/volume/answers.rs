@@ -3,7 +3,7 @@
 
 use super::expand::{self, Expanded};
 use super::modify::{self, Modified};
-use crate::agent::calls::arguments::{self, ArgumentError};
+use crate::agent::calls::arguments::{self, ArgumentError, Offers};
 use crate::agent::calls::attempt::{Due, Means};
 use crate::agent::calls::failure::{Failure, Pace};
 use crate::agent::calls::not_found::{self, Earlier};
@@ -16,6 +16,7 @@ use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{CallError, Meaning, Origin, Rpc, Validation};
 use crate::volume::calls::VolumeCall;
+use crate::volume::growth;
 
 /// A failed call, and the driver's own answer if there was one.
 pub(crate) type Failed = (Failure, Option<CallError>);
@@ -98,7 +99,7 @@ impl Answer {
             Self::Modified(modified) => modified.take_in(status),
             Self::Created(created, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
-                take_in(status, *created, asked(volume));
+                take_in(status, *created, growth::asked(volume));
                 // They have been what they are since before the first call.
                 status.mutable_parameters.clone_from(&volume.spec.mutable_parameters);
                 Desired::new(Reason::Created, "the driver has made it; its VolumeHandle comes next")
@@ -155,8 +156,12 @@ pub(crate) async fn call(
 
 async fn create(due: &Due<'_>, volume: &Volume, with: Prepared) -> Result<Answer, Failed> {
     let fingerprint = &with.means.serving.fingerprint;
-    let (modes, topology) = (fingerprint.controller_modes, fingerprint.topology);
-    let args = arguments::create_volume(volume, with.means.secrets, modes, topology)
+    let driver = Offers {
+        modes: fingerprint.controller_modes,
+        topology: fingerprint.topology,
+        modifies: fingerprint.capabilities.controller_has("MODIFY_VOLUME"),
+    };
+    let args = arguments::create_volume(volume, with.means.secrets, driver)
         .map_err(|error| (Failure::arguments(due.rpc, &error), never_sent(&error)))?;
     let asked = args.capacity_range;
     let called = due.call(with.means.serving.plugin.create_volume(args)).await;
@@ -278,11 +283,6 @@ async fn delete(
         failure.message = format!("{} ({note})", failure.message);
     }
     Err((failure, Some(error)))
-}
-
-/// What was asked for, in bytes.
-fn asked(volume: &Volume) -> i64 {
-    volume.spec.capacity.as_ref().and_then(|asked| quantity::bytes(asked).ok()).unwrap_or_default()
 }
 
 fn take_in(status: &mut VolumeStatus, created: wire::Volume, asked: i64) {
