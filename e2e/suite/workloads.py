@@ -112,12 +112,16 @@ class Workloads:
         for name in names:
             self.await_pod_gone(name)
 
-    def remove_claims(self, *names: str) -> None:
-        """Deletes claims and waits until their PersistentVolumes have gone too."""
+    def remove_claims(self, *names: str, timeout: float = 60) -> None:
+        """Deletes claims and waits until Kubernetes lets them go, and until their PersistentVolumes have gone too."""
         bound = {self._get("persistentvolumeclaims", name)["spec"].get("volumeName") for name in names}
         for name in names:
             self._api.delete(self._path("persistentvolumeclaims", name))
-        self._world.cluster.wait_for("the claims to go", lambda: not set(names) & set(self._names("persistentvolumeclaims")), 60)
+
+        def gone() -> bool:
+            return not set(names) & set(self._names("persistentvolumeclaims"))
+
+        self._world.cluster.wait_for("the claims to go", gone, timeout)
         self.await_volumes_gone(*bound)
 
     def await_volumes_gone(self, *names: str) -> None:

@@ -65,10 +65,11 @@ impl Rig {
         unmount(self.state_dir(node), UnmountFlags::DETACH).unwrap();
     }
 
-    /// Names of the files in which the node has its records.
+    /// Names of the files in which the node has its records. One that an agent was at when it was killed is none yet.
     pub fn records(&self, node: &str) -> Vec<String> {
         let found = fs::read_dir(self.state_dir(node).join("records")).into_iter().flatten().flatten();
-        found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        let whole = found.filter(|entry| entry.path().extension().is_none_or(|extension| extension != "new"));
+        whole.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// Changes the only record of a node, whose agent does not run.
