@@ -40,6 +40,17 @@ fn nothing_is_undone_under_a_later_attachment() {
     assert_eq!(plan(&unknown), read, "it may be there");
 }
 
+/// A driver that goes by the volume id would take the mount of the other one away.
+#[test]
+fn what_kubelet_has_released_is_not_undone_under_a_later_attachment() {
+    let mut seen = under_a_later_one();
+    seen.released = vec![C.into()];
+    assert_eq!(plan(&seen), NodeStep::Idle);
+    let unknown = Seen { live_attachments: Vec::new(), ..seen };
+    let read = NodeStep::ReadAttachment { attachment: A.into(), name: "name-attachment".into() };
+    assert_eq!(plan(&unknown), read, "whether its own is there comes first");
+}
+
 #[test]
 fn what_is_later_goes_first_and_then_what_was_before() {
     let mut seen = under_a_later_one();

@@ -23,6 +23,12 @@ enum Fate {
 /// The next step of undoing, if there is one.
 pub(super) fn undo(seen: &Seen) -> Option<NodeStep> {
     let allowed = |record: &Record, step: &NodeStep| !is_call(step) || !is_under_another(seen, record);
+    // Before all looks: kubelet's order waits for nothing that the API server has to say of other targets and records.
+    let mut released =
+        seen.records.iter().filter_map(|r| undo_released(seen, r).filter(|step| allowed(r, step)));
+    if let Some(step) = released.next() {
+        return Some(step);
+    }
     let mut steps = seen.records.iter().filter_map(|r| undo_record(seen, r).filter(|step| allowed(r, step)));
     if let Some(step) = steps.next() {
         return Some(step);
@@ -77,7 +83,11 @@ fn is_under_another(seen: &Seen, record: &Record) -> bool {
         other.boot_id == seen.boot_id && (other.staged == Done::Yes || is_published)
     };
     let mut others = seen.records.iter().filter(|other| other.attachment_uid != record.attachment_uid);
-    others.any(|other| is_mounted(other) && right_of(seen, other) > right_of(seen, record))
+    // One for whose Attachment nobody has looked yet is undone under no other.
+    let uid = &record.attachment_uid;
+    let is_known = seen.attachment(uid).is_some() || seen.live(uid).is_some();
+    let right = if is_known { right_of(seen, record) } else { Right::Nothing };
+    others.any(|other| is_mounted(other) && right_of(seen, other) > right)
 }
 
 /// What a record's mounts are there for; the order keeps two records from waiting for each other.
@@ -100,6 +110,15 @@ fn right_of(seen: &Seen, record: &Record) -> Right {
         (true, Some(_)) => Right::Forgotten,
         (true, None) => Right::Nothing,
     }
+}
+
+/// Takes off the first target that kubelet has released. kubelet's word is enough for its own paths, also while the API
+/// server is away.
+fn undo_released(seen: &Seen, record: &Record) -> Option<NodeStep> {
+    let mut released =
+        record.targets.keys().filter(|claim| seen.released.contains(claim) && !seen.backs_off(claim));
+    let claim = released.next()?.clone();
+    Some(NodeStep::Unpublish { claim, attachment: record.attachment_uid.clone() })
 }
 
 fn undo_record(seen: &Seen, record: &Record) -> Option<NodeStep> {
@@ -169,7 +188,7 @@ fn undo_target(
 ) -> Option<NodeStep> {
     let uid = &record.attachment_uid;
     let unpublish = || NodeStep::Unpublish { claim: claim_uid.clone(), attachment: uid.clone() };
-    // kubelet's word is enough for its own paths, also while the API server is away.
+    // One that kubelet has released has had its turn, and waits for another record.
     if ordered || seen.released.contains(claim_uid) {
         return Some(unpublish());
     }

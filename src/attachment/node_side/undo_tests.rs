@@ -247,6 +247,27 @@ fn it_gets_the_handle_again_only_when_it_is_clean() {
     assert_eq!(plan(&seen), NodeStep::Stage { attachment: "next".into() });
 }
 
+/// While the API server is away no look succeeds.
+#[test]
+fn what_kubelet_has_released_waits_for_no_look_at_another_target_or_record() {
+    let mut seen = in_use();
+    seen.records[0].targets.insert("another".into(), fixtures::target("another"));
+    assert_eq!(plan(&seen), NodeStep::ReadClaim { claim: "another".into() });
+    let released = Seen { released: vec![C.into()], ..seen };
+    assert_eq!(plan(&released), unpublish(), "before what became of the other claim is known");
+
+    let mut seen = in_use();
+    seen.records.insert(0, Record { staged: Done::No, ..fixtures::record("before") });
+    let read = NodeStep::ReadAttachment { attachment: "before".into(), name: "name-before".into() };
+    assert_eq!(plan(&seen), read);
+    let released = Seen { released: vec![C.into()], ..seen };
+    assert_eq!(plan(&released), unpublish(), "before what became of the other Attachment is known");
+    let unknown = Seen { claims: Vec::new(), attachments: Vec::new(), ..released };
+    assert_eq!(plan(&unknown), unpublish(), "and of its own");
+    let failed = Seen { backing_off: vec![C.into()], ..unknown };
+    assert_eq!(plan(&failed), read, "it holds up nothing while it backs off");
+}
+
 #[path = "beside_tests.rs"]
 mod beside;
 #[path = "unreadable_tests.rs"]
