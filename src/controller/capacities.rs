@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
+use kube::ResourceExt as _;
 
 use super::caches::BY_PLUGIN;
 use super::context::Context;
@@ -18,6 +19,7 @@ use super::served;
 use crate::api::instance::{MAX_CAPACITIES, Service};
 use crate::api::{Plugin, PluginInstance, PluginInstanceStatus};
 use crate::k8s::events::EventReason;
+use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Named, Next};
 use crate::plugin::csi_driver;
 use crate::provision::capacity::{self, CapacityOf, CapacityPlan, CapacitySource, CapacityStep, MadeFor};
@@ -40,10 +42,10 @@ fn plan(known: &Known, plugin: &Plugin) -> CapacityPlan {
     let knows_places = |status: &PluginInstanceStatus| {
         status.capabilities.plugin.iter().any(|c| c == "VOLUME_ACCESSIBILITY_CONSTRAINTS")
     };
-    if !instances.iter().filter_map(|instance| instance.status.as_ref()).any(knows_places) {
-        return CapacityPlan::default();
-    }
     let sources: Vec<_> = instances.iter().filter_map(|instance| source(known, plugin, instance)).collect();
+    if !instances.iter().filter_map(|instance| instance.status.as_ref()).any(knows_places) {
+        return CapacityPlan::without_places(sources.iter().any(|source| source.answers));
+    }
     let of = CapacityOf { driver, balancing: plugin.spec.balancing, sources: &sources };
     CapacityPlan::new(&of, &known.classes.all())
 }
@@ -89,9 +91,13 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let told = tell(ctx, name, &plan).await;
     // The CSIDriver object counts on the others: it is written when they are there, and before they go.
     let ended = match count(ctx, name, &plan).await {
-        Ok(()) => take_away(ctx, name, &plan).await,
+        Ok(true) => take_away(ctx, name, &plan).await,
+        Ok(false) => Ok(()),
         Err(error) => Err(error),
     };
+    if ctx.provisioning.room_untold(name, why_untold(ctx, name, &plan)) {
+        ctx.queue.add(Key::Plugin(name.to_owned()));
+    }
     match ended.and(told).and(asked) {
         Ok(()) => Next::Done,
         Err(ApiError::Conflict(_)) => Next::Again,
@@ -152,7 +158,7 @@ async fn settle(
     found: Option<&CSIStorageCapacity>,
 ) -> Result<(), ApiError> {
     match (step, found) {
-        (CapacityStep::Create(made), _) => ctx.writer.create_in(&ctx.csi_capacities, &**made).await.map(drop),
+        (CapacityStep::Create(made), _) => create(ctx, made).await,
         (CapacityStep::Correct(after), Some(found)) => {
             ctx.writer.update(&ctx.csi_capacities, found, &**after).await.map(drop)
         }
@@ -161,8 +167,25 @@ async fn settle(
     }
 }
 
-/// Says in the CSIDriver objects of a Plugin whether the scheduler goes by what it is told.
-async fn count(ctx: &Context, plugin: &str, plan: &CapacityPlan) -> Result<(), ApiError> {
+/// Creates an object. In moor's own namespace the name, a hash of the driver, the class and the place, is moor's: what has it
+/// and is not known as moor's has lost its labels, and is replaced.
+async fn create(ctx: &Context, made: &CSIStorageCapacity) -> Result<(), ApiError> {
+    if ctx.writer.create_in(&ctx.csi_capacities, made).await? {
+        return Ok(());
+    }
+    let name = made.metadata.name.as_deref().unwrap_or_default();
+    let found = get_live(&ctx.writer.api::<CSIStorageCapacity>(&ctx.namespace), name).await?;
+    if let Some(found) = found.filter(|found| !capacity::is_ours(found)) {
+        ctx.writer.delete_in(&ctx.csi_capacities, &found).await?;
+        ctx.writer.create_in(&ctx.csi_capacities, made).await?;
+    }
+    Ok(())
+}
+
+/// Says in the CSIDriver objects of a Plugin whether the scheduler goes by what it is told. Returns whether all of them say so
+/// now: one that somebody changes back each time is written again after a while.
+async fn count(ctx: &Context, plugin: &str, plan: &CapacityPlan) -> Result<bool, ApiError> {
+    let mut all_say_so = true;
     let is_own = |driver: &&Arc<CSIDriver>| csi_driver::plugin_of(driver) == Some(plugin);
     for driver in ctx.csi_drivers.all().iter().filter(is_own) {
         let says = csi_driver::counts_capacity(driver);
@@ -171,20 +194,35 @@ async fn count(ctx: &Context, plugin: &str, plan: &CapacityPlan) -> Result<(), A
         if let Some(after) = csi_driver::with_capacity(driver, counts)
             && ctx.leadership.is_leading()
         {
+            let what = format!("storageCapacity of {}", driver.name_any());
+            if let Some(wait) = ctx.corrections.wait(&what, &counts.to_string()) {
+                ctx.queue.add_after(Key::Capacities(plugin.to_owned()), wait);
+                all_say_so = false;
+                continue;
+            }
             ctx.writer.update(&ctx.csi_drivers, &**driver, &after).await?;
+            ctx.corrections.made(&what, counts.to_string());
             tracing::info!(plugin, counts, "whether the scheduler goes by the driver's room is said anew");
         }
     }
-    Ok(())
+    Ok(all_say_so)
 }
 
 /// Only what was written for this Plugin goes with it, and counts for it.
 fn counts(known: &Known, plugin: &str, plan: &CapacityPlan, says: bool) -> bool {
-    let has = |name: &str| {
-        object(known, name)
-            .is_some_and(|object| object.capacity.is_some() && capacity::plugin_of(&object) == Some(plugin))
-    };
-    plan.counts(has, says)
+    plan.counts(|name| has(known, plugin, name), says)
+}
+
+/// Why the scheduler does not go by the room that a Plugin's driver says there is, if so.
+fn why_untold(known: &Known, plugin: &str, plan: &CapacityPlan) -> Option<String> {
+    let says =
+        known.csi_drivers.get(plan.driver()).is_some_and(|driver| csi_driver::counts_capacity(&driver));
+    plan.why_untold(|name| has(known, plugin, name), says)
+}
+
+fn has(known: &Known, plugin: &str, name: &str) -> bool {
+    object(known, name)
+        .is_some_and(|object| object.capacity.is_some() && capacity::plugin_of(&object) == Some(plugin))
 }
 
 fn object(known: &Known, name: &str) -> Option<Arc<CSIStorageCapacity>> {

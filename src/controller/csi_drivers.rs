@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 
 use super::caches::{BY_PLUGIN, BY_VOLUME};
 use super::context::Context;
-use super::key::VolumeKey;
+use super::key::{Key, VolumeKey};
 use super::known::Known;
 use crate::api::Plugin;
 use crate::api::claim::Assignment;
@@ -72,9 +72,18 @@ async fn settle_one(ctx: &Context, name: &str, is_kept: bool) -> Result<Option<S
             }
         }
         CsiDriverStep::Correct(corrected) => {
-            if let Some(found) = &found
+            // What the scheduler is told of room is somebody else's to write.
+            let mut wanted = (corrected.metadata.labels.clone(), corrected.spec.clone());
+            wanted.1.storage_capacity = None;
+            let wanted = format!("{wanted:?}");
+            if let Some(wait) = ctx.corrections.wait(name, &wanted) {
+                if let Some(plugin) = plugin {
+                    ctx.queue.add_after(Key::Plugin(plugin.name_any()), wait);
+                }
+            } else if let Some(found) = &found
                 && ctx.writer.update(&ctx.csi_drivers, found, &*corrected).await?
             {
+                ctx.corrections.made(name, wanted);
                 tracing::info!(name, "CSIDriver corrected");
             }
         }

@@ -12,6 +12,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass}
 
 use super::caches::{self, BY_PLACE};
 use super::caution::Caution;
+use super::corrections::Corrections;
 use super::gone::GoneObserver;
 use super::instances::InstancesByPlugin;
 use super::key::{Key, Place};
@@ -58,6 +59,8 @@ pub(crate) struct Known {
     pub(crate) by_plugin: InstancesByPlugin,
     pub(crate) gone: GoneObserver,
     pub(crate) pods: PodLooks,
+    /// Of CSIDriver objects.
+    pub(crate) corrections: Corrections,
     /// Namespace of the agents' Leases.
     pub(crate) namespace: String,
     /// Longest time that one CSI call may take (rule R2).
@@ -96,6 +99,7 @@ impl Known {
             by_plugin: InstancesByPlugin::default(),
             gone: GoneObserver::default(),
             pods: PodLooks::default(),
+            corrections: Corrections::default(),
             namespace,
             longest_call,
             started: Timestamp::now(),

@@ -21,6 +21,7 @@ mod concern;
 mod context;
 mod controller_instances;
 mod copies;
+mod corrections;
 mod csi_drivers;
 mod drift;
 mod events;

@@ -51,9 +51,10 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref(), selected);
     let in_order = in_order(&plugin, &instances, selected, |i| is_in_service(ctx, i));
     let by_another = ctx.provisioning.by_another(name);
+    let room_untold = ctx.provisioning.why_room_is_untold(name);
     let pods = conflict.map(|conflict| {
         let by_another = by_another.as_ref().map(|(volume, _)| volume.as_str());
-        pods_served(&plugin, &all, &instances, Around { conflict, by_another, users })
+        pods_served(&plugin, &all, &instances, Around { conflict, by_another, room_untold, users })
     });
     for desired in [ready, in_order].into_iter().chain(pods) {
         conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());

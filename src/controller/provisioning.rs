@@ -26,6 +26,8 @@ pub(crate) struct Provisioning {
     ordered: Mutex<HashMap<String, String>>,
     /// PersistentVolumes that another provisioner has made in moor's place, the last one of each Plugin.
     by_others: Mutex<HashMap<String, (String, Instant)>>,
+    /// Why the scheduler does not go by the room of a Plugin's driver, where that has some to tell of.
+    untold: Mutex<HashMap<String, String>>,
     /// Which of several PersistentVolumes of one storage ends last is found out by one at a time.
     pub(crate) last: tokio::sync::Mutex<()>,
 }
@@ -77,6 +79,24 @@ impl Provisioning {
             return None;
         }
         Some((name.clone(), left))
+    }
+
+    /// Takes in why the scheduler does not go by the room of this Plugin's driver. Returns whether that is news.
+    pub(crate) fn room_untold(&self, plugin: &str, why: Option<String>) -> bool {
+        let mut untold = self.untold.lock();
+        if untold.get(plugin) == why.as_ref() {
+            return false;
+        }
+        match why {
+            Some(why) => untold.insert(plugin.to_owned(), why),
+            None => untold.remove(plugin),
+        };
+        true
+    }
+
+    /// Why the scheduler does not go by the room of this Plugin's driver.
+    pub(crate) fn why_room_is_untold(&self, plugin: &str) -> Option<String> {
+        self.untold.lock().get(plugin).cloned()
     }
 
     /// A pass waits for this Volume to change.

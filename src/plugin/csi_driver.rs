@@ -15,6 +15,8 @@ pub const PLUGIN: &str = "moor.dev/plugin";
 
 /// Volumes that live longer than a Pod. Kubernetes' own word.
 const PERSISTENT: &str = "Persistent";
+/// Volumes that a Pod names itself. Kubernetes' own word.
+const EPHEMERAL: &str = "Ephemeral";
 
 /// What is to be done about one CSIDriver object.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +55,14 @@ pub fn plan(name: &str, plugin: Option<&Plugin>, found: Option<&CSIDriver>) -> C
 #[must_use]
 pub fn serves(found: &CSIDriver) -> bool {
     is_ours(found) && contradiction(found).is_none() && found.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether kubelets let Pods name volumes of the driver themselves, and wait for no VolumeAttachment.
+#[must_use]
+pub fn serves_inline(found: &CSIDriver) -> bool {
+    let modes = found.spec.volume_lifecycle_modes.as_deref().unwrap_or_default();
+    let is_there = found.metadata.deletion_timestamp.is_none();
+    is_there && found.spec.attach_required == Some(false) && modes.iter().any(|mode| mode == EPHEMERAL)
 }
 
 /// The object as it says whether the scheduler goes by the driver's CSIStorageCapacity objects, if it does not say that yet.

@@ -27,6 +27,8 @@ pub struct Around<'a> {
     pub conflict: Option<String>,
     /// A PersistentVolume that another provisioner of the driver has made in moor's place.
     pub by_another: Option<&'a str>,
+    /// Why the scheduler does not go by the room that the driver says there is.
+    pub room_untold: Option<String>,
     /// The Pods that have its volumes.
     pub users: BTreeSet<String>,
 }
@@ -39,7 +41,7 @@ pub fn pods_served(
     instances: &[Arc<PluginInstance>],
     around: Around<'_>,
 ) -> Desired {
-    let Around { conflict, by_another, users } = around;
+    let Around { conflict, by_another, room_untold, users } = around;
     let Some(name) = plugin.kubelet_name() else { return not_served(plugin, &users) };
     let own = plugin.metadata.name.as_deref();
     let serves = served_as(name, all).and_then(|plugin| plugin.metadata.name.as_deref());
@@ -72,13 +74,17 @@ pub fn pods_served(
                 "on node {nodes} kubelet has not registered driver {name}: {why}; it is made to look again"
             ),
         ),
-        None => served(name, by_another),
+        None => served(name, by_another, room_untold),
     }
 }
 
-fn served(name: &str, by_another: Option<&str>) -> Desired {
+fn served(name: &str, by_another: Option<&str>, room_untold: Option<String>) -> Desired {
     match by_another {
-        None => Desired::new(Reason::PodsServed, format!("Pods use its volumes by CSIDriver {name}")),
+        None => {
+            let room = room_untold.map(|why| format!("; the scheduler does not go by its room: {why}"));
+            let message = format!("Pods use its volumes by CSIDriver {name}{}", room.unwrap_or_default());
+            Desired::new(Reason::PodsServed, message)
+        }
         Some(volume) => Desired::new(
             Reason::OtherProvisioner,
             format!(
@@ -221,6 +227,12 @@ mod tests {
             pods_served(&all[0], &all, &well, Around { by_another: Some("pvc-1"), ..Around::default() });
         assert_eq!(beside.reason, Reason::OtherProvisioner);
         assert!(beside.message.contains("pvc-1") && !is_kept_from_pods(&all[0]), "{beside:?}");
+        let unsaid = Around { room_untold: Some("no class".into()), ..Around::default() };
+        let untold = pods_served(&all[0], &all, &well, unsaid);
+        assert!(
+            untold.reason == Reason::PodsServed && untold.message.ends_with("its room: no class"),
+            "{untold:?}"
+        );
         let all_say = |why: &'static str| -> Vec<_> {
             (0..9).map(|n| instance(&format!("n{n}"), Some((false, Some(why))))).collect()
         };

@@ -11,7 +11,7 @@ use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
-use super::parameters::{for_driver, fs_type};
+use super::parameters::{for_driver, fs_type, too_many};
 use crate::api::instance::{Capacity, CapacityRequest, MAX_CAPACITIES};
 use crate::api::names::capacity_name;
 use crate::api::plugin::Balancing;
@@ -26,10 +26,6 @@ const MANAGED_BY: &str = "csi.storage.k8s.io/managed-by";
 const MOOR: &str = "moor";
 /// The selector of all objects that moor has made.
 pub const OURS: &str = "csi.storage.k8s.io/managed-by=moor";
-/// Most bytes of the parameters that one question takes along: more than CSI's limit is never sent.
-const MAX_PARAMETERS: usize = 4096;
-/// Most parameters of one question, as a PluginInstance has room for.
-const MAX_KEYS: usize = 64;
 /// Longest name of a file system in a question, as a PluginInstance has room for.
 const MAX_FS_TYPE: usize = 128;
 /// Most bytes of all questions to one instance. With what the API server notes of each field, and all answers, that is still
@@ -89,8 +85,11 @@ pub struct CapacityPlan {
     /// The classes with late binding.
     classes: BTreeSet<String>,
     questions: Vec<CapacityQuestion>,
-    /// There are places in which volumes can be made and of which nobody can say how much room there is.
-    has_unknown: bool,
+    /// Some instance says how much room there is.
+    answers: bool,
+    /// Why something of it can never be known, in words: where a node is, who could say how much room there is in a place in
+    /// which volumes can be made, or what there is for a class.
+    unknown: Option<String>,
     /// Some instance would be asked more than it can be.
     pub is_too_much: bool,
 }
@@ -128,6 +127,7 @@ impl CapacityPlan {
     /// Plans the questions of a driver, for those of these classes that are its own.
     #[must_use]
     pub fn new(of: &CapacityOf<'_>, classes: &[Arc<StorageClass>]) -> Self {
+        let answers = of.sources.iter().any(|source| source.answers);
         let is_late = |class: &&Arc<StorageClass>| {
             class.provisioner == of.driver
                 && class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
@@ -153,11 +153,25 @@ impl CapacityPlan {
         if is_too_much {
             questions.clear();
         }
-        let classes = late.into_iter().map(name).collect();
         // Of an instance that tells no places apart, as while a version of the driver that does is rolled out, nobody can say
         // how much room it finds.
-        let has_unknown = whom.has_unknown() || of.sources.iter().any(|source| source.is_anywhere);
-        Self { driver: of.driver.to_owned(), classes, questions, has_unknown, is_too_much }
+        let anywhere = of.sources.iter().find(|source| source.is_anywhere);
+        let anywhere =
+            anywhere.map(|source| format!("PluginInstance {} does not say where its node is", source.name));
+        let odd = late.iter().find(|class| request(class).is_none()).map(|class| name(class));
+        let odd = odd
+            .map(|class| format!("StorageClass {class} has more parameters than a driver can be asked with"));
+        let unknown = anywhere.or_else(|| whom.unknown()).or(odd);
+        let classes = late.into_iter().map(name).collect();
+        Self { driver: of.driver.to_owned(), classes, questions, answers, unknown, is_too_much }
+    }
+
+    /// Plans for a driver that does not tell places apart: the scheduler is told nothing. `answers` is whether some instance
+    /// says how much room there is.
+    #[must_use]
+    pub fn without_places(answers: bool) -> Self {
+        let why = "the driver does not say where its nodes are (VOLUME_ACCESSIBILITY_CONSTRAINTS)";
+        Self { answers, unknown: Some(why.to_owned()), ..Self::default() }
     }
 
     /// The driver's name in StorageClasses.
@@ -235,13 +249,40 @@ impl CapacityPlan {
     /// while a version of the driver that does is rolled out: else no Pod would go there.
     #[must_use]
     pub fn counts(&self, has: impl Fn(&str) -> bool, said: bool) -> bool {
+        self.lack(has, said).is_none()
+    }
+
+    /// Why the scheduler does not go by the room of a driver that says how much there is, in words for people; None where it
+    /// does, or the driver does not say it. The arguments are those of [`Self::counts`].
+    #[must_use]
+    pub fn why_untold(&self, has: impl Fn(&str) -> bool, said: bool) -> Option<String> {
+        self.lack(has, said).filter(|_| self.answers)
+    }
+
+    fn lack(&self, has: impl Fn(&str) -> bool, said: bool) -> Option<String> {
+        if let Some(unknown) = &self.unknown {
+            return Some(unknown.clone());
+        }
+        if self.classes.is_empty() {
+            return Some("no StorageClass of the driver has WaitForFirstConsumer".into());
+        }
+        if self.is_too_much {
+            return Some("an instance would be asked more than it can be".into());
+        }
         let (told, untold): (Vec<_>, Vec<_>) =
             self.questions.iter().partition(|question| has(&question.name));
-        let classes: BTreeSet<_> =
-            told.into_iter().map(|question| question.request.storage_class_name.as_str()).collect();
-        let of_every_class = self.classes.iter().all(|class| classes.contains(class.as_str()));
-        let waits = untold.into_iter().any(|question| question.healthy);
-        !self.classes.is_empty() && of_every_class && !self.has_unknown && (said || !waits)
+        let of = |questions: &[&CapacityQuestion], class: &str| {
+            questions.iter().any(|question| question.request.storage_class_name == class)
+        };
+        if let Some(class) = self.classes.iter().find(|class| !of(&told, class)) {
+            return Some(if of(&untold, class) {
+                format!("nothing is known of StorageClass {class} yet, see status.capacities of instances")
+            } else {
+                "no Node's labels confirm where an instance says that its node is".into()
+            });
+        }
+        let waits = untold.into_iter().find(|question| question.healthy && !said)?;
+        Some(format!("PluginInstance {} has not answered yet", waits.instance))
     }
 }
 
@@ -259,9 +300,8 @@ pub struct MadeFor<'a> {
 fn request(class: &StorageClass) -> Option<CapacityRequest> {
     let all = class.parameters.clone().unwrap_or_default();
     let (parameters, fs_type) = (for_driver(&all), fs_type(&all));
-    let bytes: usize = parameters.iter().map(|(key, value)| key.len() + value.len()).sum();
     let is_short = fs_type.as_ref().is_none_or(|fs_type| fs_type.chars().count() <= MAX_FS_TYPE);
-    (parameters.len() <= MAX_KEYS && bytes <= MAX_PARAMETERS && is_short).then(|| CapacityRequest {
+    (too_many(&parameters).is_none() && is_short).then(|| CapacityRequest {
         storage_class_name: class.metadata.name.clone().unwrap_or_default(),
         fs_type,
         parameters,
@@ -316,9 +356,11 @@ impl<'a> Whom<'a> {
         self.there.get(place).copied().or(self.elsewhere)
     }
 
-    /// Whether nobody can be asked about some place in which volumes can be made.
-    fn has_unknown(&self) -> bool {
-        self.used.iter().any(|place| self.asked(place).is_none())
+    /// A place in which volumes can be made and about which nobody can be asked, in words.
+    fn unknown(&self) -> Option<String> {
+        let place = self.used.iter().find(|place| self.asked(place).is_none())?;
+        let said: Vec<_> = place.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        Some(format!("nobody says how much room there is in {}, where volumes can be made", said.join(",")))
     }
 
     /// Every place that somebody can be asked about.

@@ -210,6 +210,46 @@ fn nothing_counts_while_an_instance_says_nothing_of_places() {
     }
 }
 
+/// Somebody finds storageCapacity false though the driver has GET_CAPACITY.
+#[test]
+fn why_the_scheduler_does_not_go_by_the_room_is_said() {
+    let (a, b) = (zone("a"), zone("b"));
+    let first = || source("1", Some(&a), true, true);
+    let nowhere = CapacitySource { is_anywhere: true, ..source("2", None, false, true) };
+    let silent = CapacitySource { makes: true, ..source("2", Some(&b), false, true) };
+    let unconfirmed = source("1", None, true, true);
+    let long = "x".repeat(4096);
+    let (x, now) = (|| late("x"), class("now", "Immediate", &[]));
+    let odd = class("odd", "WaitForFirstConsumer", &[("k", &long)]);
+    let said = |sources: &[CapacitySource<'_>], classes: &[_], told: bool| {
+        let plan = plan(sources, Balancing::PerTopology, classes);
+        let (why, counts) = (plan.why_untold(|_| told, false), plan.counts(|_| told, false));
+        assert_eq!(why.is_none(), counts, "{why:?}");
+        why.unwrap_or_default()
+    };
+    for (sources, classes, told, words) in [
+        (vec![first()], vec![x()], true, ""),
+        (vec![first(), nowhere], vec![x()], true, "PluginInstance 2 does not say where"),
+        (vec![first(), silent], vec![x()], true, "how much room there is in zone=b"),
+        (vec![first()], vec![now], true, "WaitForFirstConsumer"),
+        (vec![first()], vec![x()], false, "of StorageClass x yet"),
+        (vec![first()], vec![x(), odd.clone()], true, "StorageClass odd has more parameters"),
+        (vec![first()], vec![odd], true, "StorageClass odd has more parameters"),
+        (vec![unconfirmed], vec![x()], true, "Node's labels"),
+    ] {
+        let said = said(&sources, &classes, told);
+        assert!(said.contains(words) && said.is_empty() == words.is_empty(), "{words}: {said}");
+    }
+    let some = plan(&[first(), source("2", Some(&b), true, true)], Balancing::PerTopology, &[x()]);
+    let of_first = some.questions()[0].name.clone();
+    let why = some.why_untold(|name| name == of_first, false).unwrap();
+    assert!(why.contains("PluginInstance 2 has not answered"), "{why}");
+    assert!(CapacityPlan::without_places(true).why_untold(|_| true, false).unwrap().contains("VOLUME_ACC"));
+    let mute = plan(&[source("1", Some(&a), false, true)], Balancing::Spread, &[x()]);
+    assert_eq!(mute.why_untold(|_| true, false), None, "it says nothing of its room");
+    assert_eq!(CapacityPlan::without_places(false).why_untold(|_| true, false), None);
+}
+
 #[test]
 fn a_class_that_no_driver_can_be_given_is_not_asked_about_and_does_not_count() {
     let a = zone("a");

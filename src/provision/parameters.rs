@@ -10,6 +10,21 @@ const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 /// The key that file system types had before, in any case.
 const OLD_FS_TYPE: &str = "fstype";
 
+/// Most parameters that a driver is given: a Volume and a PluginInstance have room for no more.
+const MAX_KEYS: usize = 64;
+/// Most bytes of the parameters that one call takes along: more than CSI's limit is never sent.
+const MAX_BYTES: usize = 4096;
+
+/// Why these are more parameters than a driver can be given, if they are.
+pub(super) fn too_many(parameters: &BTreeMap<String, String>) -> Option<String> {
+    let bytes: usize = parameters.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if parameters.len() > MAX_KEYS {
+        return Some(format!("it has {} parameters, and a driver can be given {MAX_KEYS}", parameters.len()));
+    }
+    (bytes > MAX_BYTES)
+        .then(|| format!("its parameters have {bytes} bytes, and a driver can be given {MAX_BYTES}"))
+}
+
 /// For which claim parameters are resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct For<'a> {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use moor::api::PluginInstance;
+use moor::api::conditions::PODS;
 use moor::api::names::{DriverOn, instance_name};
+use moor::api::{Plugin, PluginInstance};
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1::GetCapacityRequest;
 use moor::csi::proto::csi::v1::volume_capability::AccessType;
@@ -37,6 +38,17 @@ async fn started(cluster: &Arc<Cluster>, options: Options) -> Arc<Rig> {
         rig.label_node(node, ZONE, Some(node)).await;
     }
     rig
+}
+
+/// Waits until the Plugin says of Pods what contains these words, or does not say them.
+async fn until_served(rig: &Rig, words: &str, says: bool) {
+    let plugins: Api<Plugin> = Api::all(rig.cluster.admin.clone());
+    rig.until(&format!("the Plugin says {words}: {says}"), || async {
+        let conditions = plugins.get(DRIVER).await.unwrap().status.unwrap_or_default().conditions;
+        let said = conditions.into_iter().find(|c| c.type_ == PODS && c.reason == "Served")?;
+        (said.message.contains(words) == says).then_some(())
+    })
+    .await;
 }
 
 async fn make_late_class(rig: &Rig, name: &str) {
@@ -97,9 +109,11 @@ async fn each_late_class_has_an_object_in_each_place_and_loses_it(cluster: Arc<C
     let rig = start(&cluster, true).await;
     rig.make_class(&class("now", &json!({}))).await;
     until_it_counts(&rig, false).await;
+    until_served(&rig, "no StorageClass of the driver has WaitForFirstConsumer", true).await;
     make_late_class(&rig, "late").await;
     until_told(&rig, &[("late", "node-1", "100Mi"), ("late", "node-2", "200Mi")]).await;
     until_it_counts(&rig, true).await;
+    until_served(&rig, "the scheduler does not go by its room", false).await;
     for object in objects(&rig).await {
         assert_eq!(object.labels()["csi.storage.k8s.io/drivername"], DRIVER);
         assert_eq!(object.labels()["csi.storage.k8s.io/managed-by"], "moor");
@@ -130,6 +144,18 @@ async fn each_late_class_has_an_object_in_each_place_and_loses_it(cluster: Arc<C
     api(&rig).patch(&one, &PatchParams::default(), &patch).await.unwrap();
     until_told(&rig, &later).await;
     api(&rig).delete(&one, &DeleteParams::default()).await.unwrap();
+    until_told(&rig, &later).await;
+    // One without its labels is nobody's by what it says, and has the name all the same.
+    let one = objects(&rig).await.remove(0).name_any();
+    api(&rig)
+        .patch(&one, &PatchParams::default(), &Patch::Merge(json!({ "metadata": { "labels": null } })))
+        .await
+        .unwrap();
+    rig.until("it has its labels again", || async {
+        let found = api(&rig).get_opt(&one).await.unwrap()?;
+        found.labels().contains_key("moor.dev/plugin").then_some(())
+    })
+    .await;
     until_told(&rig, &later).await;
 
     // The place goes, then the name at kubelets.

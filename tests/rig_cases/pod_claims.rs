@@ -18,6 +18,7 @@ pub const CASES: &[Case] = cases![
     granted::the_first_persistent_volume_of_a_handle_stands,
     forgeries::a_claim_that_lies_about_a_pod_is_never_granted,
     csi_driver::a_plugin_has_a_csi_driver_that_stays_as_it_should_be,
+    csi_driver::one_that_is_changed_back_each_time_is_put_right_less_often,
     csi_driver::one_that_says_attach_is_told_of_and_replaced_only_by_order,
     csi_driver::what_another_installation_serves_is_left_to_it,
 ];

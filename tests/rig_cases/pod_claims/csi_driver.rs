@@ -1,7 +1,7 @@
 //! The CSIDriver object of a Plugin.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::Api;
@@ -88,6 +88,28 @@ pub(super) async fn a_plugin_has_a_csi_driver_that_stays_as_it_should_be(cluster
     assert_eq!(rig.journal.since(0, |e| e.call().is_some_and(|c| c.rpc == Rpc::CreateVolume)).len(), 0);
 }
 
+/// Something applies its own idea of the object whenever moor has put it right. That it takes longer from time to time is a lower
+/// bound, which no load breaks.
+pub(super) async fn one_that_is_changed_back_each_time_is_put_right_less_often(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    until(&cluster, DRIVER, |found| found.is_some()).await;
+    let is_right = |found: Option<&CSIDriver>| found.is_some_and(|d| d.spec.pod_info_on_mount == Some(true));
+    let mut took = Vec::new();
+    for _ in 0..3 {
+        let theirs = Patch::Merge(json!({"spec": {"podInfoOnMount": false}}));
+        all(&cluster).patch(DRIVER, &PatchParams::default(), &theirs).await.unwrap();
+        let since = Instant::now();
+        until(&cluster, DRIVER, is_right).await;
+        took.push(since.elapsed());
+    }
+    assert!(took[1] + took[2] > Duration::from_secs(3), "{took:?}");
+    // What is wanted otherwise comes at once, and nobody waits for it.
+    rig.patch_plugin(json!({"kubernetes": {"csiDriver": {"fsGroupPolicy": "None"}}})).await;
+    until(&cluster, DRIVER, |d| d.is_some_and(|d| d.spec.fs_group_policy.as_deref() == Some("None"))).await;
+    rig.delete_plugin().await;
+    until(&cluster, DRIVER, |found| found.is_none()).await;
+}
+
 /// That of the driver's own installation, whose external-attacher may be at work.
 pub(super) async fn one_that_says_attach_is_told_of_and_replaced_only_by_order(cluster: Arc<Cluster>) {
     let foreign = || -> CSIDriver {
@@ -131,20 +153,20 @@ pub(super) async fn what_another_installation_serves_is_left_to_it(cluster: Arc<
     let said = until_plugin_says(&cluster, "CSIDriverConflict").await;
     assert!(said.contains("leaves it alone"), "{said}");
     rig.make_class(&class("theirs", &json!({"parameters": {"key": "v"}}))).await;
-    rig.make_pvc("data", "theirs", json!({})).await;
-    rig.until_asked("data").await;
+    rig.make_pvc("unmade", "theirs", json!({})).await;
+    rig.until_asked("unmade").await;
     // Whoever comes later is served, so the claim has been looked at.
     rig.make_volume(&volume("native")).await;
     rig.until_volume_ready("native").await;
     let made = rig.provisioned_api().list(&ListParams::default()).await.unwrap();
-    assert!(made.items.is_empty() && rig.events_of("data").await.is_empty(), "{made:?}");
+    assert!(made.items.is_empty() && rig.events_of("unmade").await.is_empty(), "{made:?}");
     let after = all(&cluster).get(DRIVER).await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
 
     all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
-    rig.until_bound("data").await;
+    rig.until_bound("unmade").await;
     until_plugin_says(&cluster, "Served").await;
-    rig.delete_pvc("data").await;
+    rig.delete_pvc("unmade").await;
     rig.until_nothing_provisioned().await;
     rig.delete_volume("native").await;
     rig.until_volume_gone("native").await;
