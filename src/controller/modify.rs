@@ -19,7 +19,9 @@ use crate::api::provision::ProvisionedFor;
 use crate::k8s::events::EventReason;
 use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Next};
-use crate::provision::{Claimed, ClassSaid as Said, MODIFIED_FOR, Modify, class_status, modify, target};
+use crate::provision::{
+    Claimed, ClassSaid as Said, LEFT_AT, MODIFIED_FOR, Modify, class_status, modify, target,
+};
 
 /// Time between looks at a claim that waits for what no watch tells. Classes are not watched: an API server before 1.34 has
 /// none of this version, and a watch that cannot begin would hold up everything.
@@ -72,6 +74,12 @@ async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Api
             Ok(None)
         }
         Modify::Ask(parameters) => ask(ctx, &key, live, volume, parameters).await,
+        Modify::Leave(at) => {
+            let mut after = volume.clone();
+            after.metadata.annotations.get_or_insert_default().insert(LEFT_AT.to_owned(), at);
+            ctx.writer.update(&ctx.volumes, volume, &after).await?;
+            Ok(None)
+        }
         Modify::Name(class) => {
             let mut after = persistent.clone();
             after.spec.get_or_insert_default().volume_attributes_class_name = Some(class.clone());
@@ -124,6 +132,14 @@ async fn ask(
     after.spec.mutable_parameters = parameters;
     let uid = live.metadata.uid.clone().unwrap_or_default();
     after.metadata.annotations.get_or_insert_default().insert(MODIFIED_FOR.to_owned(), uid);
+    // Whoever finds that the claim has left the class writes the Volume: what is read now is of before that, or the claim is
+    // not any more as it was.
+    let claims: Api<PersistentVolumeClaim> =
+        Api::namespaced(ctx.client.clone(), live.metadata.namespace.as_deref().unwrap_or_default());
+    let now = get_live(&claims, live.metadata.name.as_deref().unwrap_or_default()).await?;
+    if now.is_none_or(|now| now.metadata.resource_version != live.metadata.resource_version) {
+        return Ok(None);
+    }
     match ctx.writer.update(&ctx.volumes, volume, &after).await {
         Ok(_) => {
             tracing::info!(volume = volume.metadata.name, "is to have other mutable parameters");

@@ -26,7 +26,9 @@ pub use annotations::{
     PROVISIONED_BY, SELECTED_NODE, deletion_secret, modify_secret, provisioner, selected_node,
 };
 pub use export::{Export, Seen as ExportSeen, claim_of as exported_claim, concerns as is_export, export};
-pub use modify::{Claimed, MODIFIED_FOR, Modify, Said as ClassSaid, modify, status as class_status, target};
+pub use modify::{
+    Claimed, LEFT_AT, MODIFIED_FOR, Modify, Said as ClassSaid, modify, status as class_status, target,
+};
 pub use parameters::{ClassSecrets, ParameterError, Resolved, resolve};
 pub use persistent_volume::{FINALIZER, Match, compare, persistent_volume};
 pub use progress::{ClaimNow, PersistentVolumeNow, Step, plan};

@@ -8,7 +8,7 @@
 //!                                                          |   ^
 //!                                                          |   +-- another class that is named since
 //!                                                          +--> Infeasible: the driver calls it an invalid argument, or
-//!                                                               it is another driver's class
+//!                                                               it is another driver's class, or has too many parameters
 //! ```
 //!
 //! Which class is asked for may change at any time, but while the driver may be following one: then that one comes first. Of
@@ -22,6 +22,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::parameters::too_many;
 use super::resize::{is_bound, put};
 use crate::api::{Volume, VolumeState};
 use crate::volume::growth::Fails;
@@ -38,6 +39,11 @@ const ERROR: &str = "ModifyVolumeError";
 
 /// Annotation of a Volume with the UID of the claim whose class it is asked to be like.
 pub const MODIFIED_FOR: &str = "moor.dev/modified-for";
+
+/// Annotation of a Volume with the resourceVersion at which its claim was found to name another class than the one that was
+/// begun. It is there to be written: a leader that has died may have asked for what was begun, and its write, which may be under
+/// way still, was decided on the Volume as it was before.
+pub const LEFT_AT: &str = "moor.dev/class-left-at";
 
 /// Everything the decision looks at.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +69,8 @@ pub enum Modify {
     Say(Said),
     /// Write these as the Volume's `spec.mutableParameters`.
     Ask(BTreeMap<String, String>),
+    /// Write this as [`LEFT_AT`] on the Volume: another class was begun before than the claim names now.
+    Leave(String),
     /// Write this as the PersistentVolume's class.
     Name(String),
     /// The Volume is on its way, or something is missing. What goes wrong, if something does.
@@ -107,7 +115,9 @@ pub fn modify(seen: &Claimed<'_>, class: Option<&VolumeAttributesClass>) -> Modi
     if volume.state() != VolumeState::Ready {
         return Modify::Wait(None);
     }
+    let left = || Modify::Leave(claim.metadata.resource_version.clone().unwrap_or_default());
     match (target(claim, volume), word(claim)) {
+        (Some(target), Some((_, begun))) if begun != Some(target) && may_land(claim, volume) => left(),
         (Some(target), _) => follow(seen, target, class),
         // It was done before the claim named none any more.
         (None, Some((IN_PROGRESS, Some(of))))
@@ -121,8 +131,16 @@ pub fn modify(seen: &Claimed<'_>, class: Option<&VolumeAttributesClass>) -> Modi
         (None, _) if word(claim).is_none() || current(claim).is_some() => Modify::Nothing,
         // The claim came without a class, and so did the volume.
         (None, _) if !volume.spec.mutable_parameters.is_empty() => Modify::Ask(BTreeMap::new()),
+        (None, _) if may_land(claim, volume) => left(),
         (None, _) => Modify::Say(Said::Cancelled),
     }
+}
+
+/// Whether a write that asks for what was begun may still land on the Volume. While the driver has something to follow nothing
+/// is called done before the Volume is written.
+fn may_land(claim: &PersistentVolumeClaim, volume: &Volume) -> bool {
+    let left_at = volume.metadata.annotations.as_ref().and_then(|all| all.get(LEFT_AT));
+    modification::due(volume).is_none() && left_at != claim.metadata.resource_version.as_ref()
 }
 
 fn follow(seen: &Claimed<'_>, target: &str, class: Option<&VolumeAttributesClass>) -> Modify {
@@ -167,7 +185,9 @@ fn follow(seen: &Claimed<'_>, target: &str, class: Option<&VolumeAttributesClass
     }
     match modification::fails(volume) {
         None => Modify::Wait(None),
-        Some(Fails::Perhaps(words) | Fails::Certainly(words)) => say(claim, Said::Failing(words)),
+        Some(Fails::Perhaps(words) | Fails::NotAsked(words) | Fails::Certainly(words)) => {
+            say(claim, Said::Failing(words))
+        }
         Some(Fails::Always(words)) => say(claim, Said::Infeasible(target.to_owned(), words)),
     }
 }
@@ -228,7 +248,11 @@ fn parameters(
             seen.driver
         )));
     }
-    Ok(class.parameters.clone().unwrap_or_default())
+    let wanted = class.parameters.clone().unwrap_or_default();
+    match too_many(&wanted) {
+        Some(why) => Err(Useless::Ever(format!("VolumeAttributesClass {target}: {why}; name another one"))),
+        None => Ok(wanted),
+    }
 }
 
 /// Says it, if the claim does not say so.

@@ -116,6 +116,28 @@ fn a_class_of_no_use_is_waited_for() {
 }
 
 #[test]
+fn a_class_with_more_than_a_driver_can_be_given_is_infeasible() {
+    let (asks, at) = (claim(Some("large"), Some("gold"), None), volume(Some("gold"), Some("gold")));
+    let plan = |parameters: BTreeMap<String, String>| {
+        let large = VolumeAttributesClass { parameters: Some(parameters), ..class("large").unwrap() };
+        let persistent = persistent(Some("gold"));
+        let seen =
+            Claimed { claim: &asks, persistent: &persistent, volume: &at, driver: "d", modifies: true };
+        modify(&seen, Some(&large))
+    };
+    let keys = |count: usize| (0..count).map(|n| (format!("key{n}"), String::new())).collect();
+    let bytes = |count: usize| BTreeMap::from([("k".to_owned(), "v".repeat(count - 1))]);
+    for (parameters, why) in [(keys(65), "65 parameters"), (bytes(4097), "4097 bytes")] {
+        let step = plan(parameters);
+        let Modify::Say(Said::Infeasible(of, words)) = &step else { panic!("{step:?}") };
+        assert!(of == "large" && words.contains(why), "{step:?}");
+    }
+    for parameters in [keys(64), bytes(4096)] {
+        assert_eq!(plan(parameters), Modify::Say(Said::InProgress("large".into())));
+    }
+}
+
+#[test]
 fn only_an_invalid_argument_is_infeasible() {
     let begun = claim(Some("gold"), None, Some(("InProgress", "gold")));
     let after =
@@ -161,6 +183,31 @@ fn a_change_of_mind_goes_to_the_newest_class_unless_one_may_be_followed() {
     // The class of what may be followed is gone: it goes on without.
     let gone = claim(Some("silver"), None, Some(("InProgress", "absent")));
     assert!(matches!(plan(&gone, None, &open()), Modify::Wait(Some(_))));
+}
+
+/// A leader that has died may have asked for gold, and the write is under way still. It lands on the Volume as it was.
+#[test]
+fn before_a_class_that_was_begun_is_left_the_volume_is_written() {
+    let at = |version: &str, mut claim: PersistentVolumeClaim| {
+        claim.metadata.resource_version = Some(version.into());
+        claim
+    };
+    let back = |version| at(version, claim(Some("silver"), Some("silver"), Some(("InProgress", "gold"))));
+    let mut as_before = volume(Some("silver"), Some("silver"));
+    assert_eq!(plan(&back("7"), Some("silver"), &as_before), Modify::Leave("7".into()));
+    as_before.metadata.annotations = Some([(LEFT_AT.to_owned(), "7".to_owned())].into());
+    assert_eq!(plan(&back("7"), Some("silver"), &as_before), Modify::Say(Said::InProgress("silver".into())));
+    assert_eq!(
+        plan(&back("9"), Some("silver"), &as_before),
+        Modify::Leave("9".into()),
+        "gold was begun anew"
+    );
+
+    let none = at("7", claim(None, None, Some(("InProgress", "gold"))));
+    let mut as_before = volume(None, None);
+    assert_eq!(plan(&none, None, &as_before), Modify::Leave("7".into()));
+    as_before.metadata.annotations = Some([(LEFT_AT.to_owned(), "7".to_owned())].into());
+    assert_eq!(plan(&none, None, &as_before), Modify::Say(Said::Cancelled));
 }
 
 #[test]

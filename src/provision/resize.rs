@@ -106,7 +106,7 @@ pub fn resize(claim: &PersistentVolumeClaim, persistent: &PersistentVolume, volu
     }
     match fails {
         None => Resize::Wait(None),
-        Some(Fails::Perhaps(words)) => Resize::Wait(Some(words)),
+        Some(Fails::Perhaps(words) | Fails::NotAsked(words)) => Resize::Wait(Some(words)),
         Some(Fails::Certainly(words)) => say(claim, Said::Failing(words)),
         Some(Fails::Always(words)) => say(claim, Said::Infeasible(words)),
     }

@@ -22,6 +22,8 @@ pub const CALL: &str = "ControllerExpandVolume";
 pub enum Fails {
     /// It may be under way all the same.
     Perhaps(String),
+    /// This time the driver was not asked: a Secret is missing, or the driver itself. An earlier call may be under way.
+    NotAsked(String),
     /// Nothing has been done.
     Certainly(String),
     /// Nothing has been done, nor will be with what is asked for.
@@ -51,9 +53,14 @@ pub fn fails(volume: &Volume) -> Option<Fails> {
         "InvalidArgument" | "OutOfRange" | "NotFound" => Fails::Always(words),
         "Unknown" | "AlreadyExists" | "PermissionDenied" | "FailedPrecondition" | "Unimplemented"
         | "Internal" | "DataLoss" | "Unauthenticated" => Fails::Certainly(words),
+        code if BEFORE_THE_CALL.iter().any(|reason| reason.as_str() == code) => Fails::NotAsked(words),
         _ => Fails::Perhaps(words),
     })
 }
+
+/// What keeps a call from being made: its word stands where that of a driver's answer would.
+const BEFORE_THE_CALL: [Reason; 4] =
+    [Reason::SecretNotFound, Reason::SecretUnreadable, Reason::PluginNotRunning, Reason::BadArguments];
 
 /// Writes into a status that the volume does not have the size that is asked for, and why.
 pub fn failed(status: &mut VolumeStatus, volume: &Volume, error: CallFailure) {

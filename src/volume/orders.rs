@@ -1,7 +1,7 @@
 //! Which call the instance of a Ready volume is ordered to make: to make it larger, to have it be otherwise, or none.
 //!
-//! There is one order at a time, so that there is one call at a time. Where both are due and one is refused, the other one has
-//! its turn. A growth that fails is called again as soon as it has its next turn; a modification that fails keeps its
+//! There is one order at a time, so that there is one call at a time. Where both are due and one is refused, or cannot even be
+//! asked for, the other one has its turn. A growth that fails is called again as soon as it has its next turn; a modification that fails keeps its
 //! back-off whatever is ordered in between (`agent/calls/retry.rs`), and so two that always fail do not chase each other.
 
 use super::growth::{self, Fails};
@@ -38,16 +38,20 @@ pub(super) fn follow(seen: &Seen<'_>, own: &HandleSeen) -> VolumeStep {
 fn turn(seen: &Seen<'_>) -> VolumeOperation {
     let volume = seen.volume;
     let (size, attributes) = (growth::fails(volume), modification::fails(volume));
-    let refused = |fails: &Option<Fails>| matches!(fails, Some(Fails::Certainly(_) | Fails::Always(_)));
+    let gives_way = |fails: &Option<Fails>| match fails {
+        Some(Fails::Certainly(_) | Fails::Always(_) | Fails::NotAsked(_)) => true,
+        // What may be under way comes to an end first.
+        Some(Fails::Perhaps(_)) | None => false,
+    };
     match volume.spec.assignment.as_ref().map(|assignment| assignment.operation) {
-        // What has not failed comes at once, and what has after the next refusal of the other.
+        // What has not failed comes at once, and what has after the next failure of the other.
         Some(VolumeOperation::Expand)
-            if refused(&size) && (growth::has_just_failed(volume) || attributes.is_none()) =>
+            if gives_way(&size) && (growth::has_just_failed(volume) || attributes.is_none()) =>
         {
             VolumeOperation::Modify
         }
         Some(VolumeOperation::Modify)
-            if refused(&attributes) && (modification::has_just_failed(volume) || size.is_none()) =>
+            if gives_way(&attributes) && (modification::has_just_failed(volume) || size.is_none()) =>
         {
             VolumeOperation::Expand
         }

@@ -10,7 +10,9 @@ use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use moor::csi::Rpc;
-use moor::csi::proto::csi::v1::{ControllerModifyVolumeRequest, CreateVolumeRequest};
+use moor::csi::proto::csi::v1::{
+    ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, CreateVolumeRequest,
+};
 use prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -19,7 +21,7 @@ use crate::cases;
 use crate::provision::objects::class;
 use crate::rig::fake::DRIVER;
 use crate::rig::fake::backend::Expand;
-use crate::rig::{Binder, Case, Cluster, Fault, Options, Rig};
+use crate::rig::{Binder, Case, Cluster, Fault, Options, Rig, SPACE};
 
 type Parameters = BTreeMap<String, String>;
 
@@ -287,6 +289,27 @@ async fn a_claim_grows_while_its_class_is_refused_and_the_other_way_round(cluste
     end(&rig, "v").await;
 }
 
+/// Nothing is sent of the growth, for as long as nobody makes its Secret.
+async fn a_class_is_followed_while_a_growth_waits_for_its_secret(cluster: Arc<Cluster>) {
+    let (rig, _binder) = start(&cluster).await;
+    tiers(&rig, &["gold"]).await;
+    let parameters = json!({ "key": "v", "csi.storage.k8s.io/controller-expand-secret-name": "absent",
+        "csi.storage.k8s.io/controller-expand-secret-namespace": SPACE });
+    let more = json!({ "parameters": parameters, "allowVolumeExpansion": true });
+    rig.make_class(&class("v", &more)).await;
+    rig.make_pvc("v", "v", json!({})).await;
+    rig.until_bound("v").await;
+    let grow = json!({ "spec": { "resources": { "requests": { "storage": "2Mi" } } } });
+    rig.pvc_api().patch("v", &PatchParams::default(), &Patch::Merge(grow)).await.unwrap();
+    rig.until_event("v", "VolumeResizeFailed", "absent").await;
+    ask(&rig, "v", Some("gold")).await;
+    let done = |claim: &Value| current(claim) == Some("gold") && word(claim).is_none();
+    until(&rig, "v", "has gold", done).await;
+    assert_eq!(has(&rig, "v"), tier("gold"));
+    assert_eq!(sent::<ControllerExpandVolumeRequest>(&rig, "v", Rpc::ControllerExpandVolume), []);
+    end(&rig, "v").await;
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     a_claim_is_given_a_class_and_another_and_the_first_again,
@@ -298,6 +321,7 @@ pub const CASES: &[Case] = cases![
     a_call_of_unknown_outcome_is_repeated_before_another,
     a_driver_that_cannot_modify_is_named,
     a_claim_grows_while_its_class_is_refused_and_the_other_way_round,
+    a_class_is_followed_while_a_growth_waits_for_its_secret,
     volumes::parameters_are_not_changed_while_the_volume_is_made,
     volumes::a_volume_is_modified_when_its_parameters_are_changed,
     volumes::an_agent_says_nothing_is_under_way_that_nobody_asked_for,

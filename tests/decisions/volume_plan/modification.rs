@@ -197,6 +197,22 @@ fn what_is_refused_gives_way_to_the_other() {
     assert_eq!(anew.plan(), order(Modify));
 }
 
+/// Whoever asks for the one need not wait until somebody makes the Secret of the other.
+#[test]
+fn what_cannot_be_asked_for_gives_way_to_the_other() {
+    for code in ["SecretNotFound", "SecretUnreadable", "PluginNotRunning", "BadArguments"] {
+        assert_eq!(not_grown(both(Expand), code, true).plan(), order(Modify), "{code}");
+        assert_eq!(not_modified(both(Modify), code, true).plan(), order(Expand), "{code}");
+        let mut open = both(Modify);
+        begins(open.volume.status.as_mut().unwrap(), &tier("gold"));
+        kept_back(open.volume.status.as_mut().unwrap(), &tier("gold"), error("ControllerModifyVolume", code));
+        say(&mut open, Reason::ModifyVolumeFailed, true);
+        assert_eq!(open.plan(), VolumeStep::Idle, "{code}: an earlier call may be under way");
+        let neither = not_modified(not_grown(both(Expand), code, false), code, true).plan();
+        assert_eq!(neither, VolumeStep::Idle, "{code}: it is tried before the other one has its turn again");
+    }
+}
+
 #[test]
 fn a_growth_that_waits_lets_the_other_through() {
     let mut row = not_grown(both(Expand), "FailedPrecondition", true);
