@@ -14,6 +14,9 @@ use crate::claim::{ClaimSeen, Entitled};
 const FIRST: Duration = Duration::from_secs(2);
 /// Longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Time for which a claim that is refused is left to its agent, which deletes it. Nobody looks at it meanwhile: it stays
+/// refused.
+const REFUSED: Duration = Duration::from_secs(60);
 
 /// What was found, by UID of the claim. In memory: a new leader looks at every Pod that a claim needs anyway.
 #[derive(Debug, Default)]
@@ -55,7 +58,12 @@ impl PodLooks {
             all.remove(&claim.uid);
             return;
         }
-        let pause = all.get(&claim.uid).map_or(FIRST, |before| LONGEST.min(before.pause * 2));
+        let is_refused = claim.not_entitled.is_some() || matches!(entitled, Entitled::No(_));
+        let pause = match all.get(&claim.uid) {
+            _ if is_refused => REFUSED,
+            None => FIRST,
+            Some(before) => LONGEST.min(before.pause * 2),
+        };
         let (entitled, handle_name) = (entitled.clone(), handle_name.map(str::to_owned));
         let (granted, again) = (claim.uses().is_some(), Instant::now() + pause);
         all.insert(claim.uid.clone(), Found { entitled, granted, handle_name, pause, again });
@@ -135,6 +143,25 @@ mod tests {
         let looks = PodLooks::default();
         assert_eq!(looks.next(&[fixtures::claim("b")]), None, "it is no Pod's");
         assert_eq!(looks.next(&[granted(ClaimState::Ready)]), None, "it is mounted");
+    }
+
+    /// Whoever has an agent's token may make any number of claims that are refused.
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_is_refused_is_looked_at_once() {
+        let refused = ClaimSeen { not_entitled: Some("no".into()), ..claim() };
+        for (claim, found) in [
+            (claim(), Entitled::No("no".into())),
+            (refused.clone(), Entitled::No("no".into())),
+            (refused, Entitled::Yes),
+        ] {
+            let (looks, claims) = (PodLooks::default(), [claim.clone()]);
+            looks.found(&claim, Some("h"), &found);
+            assert_eq!(looks.next(&claims), Some(Duration::from_secs(60)), "{found:?}");
+            tokio::time::advance(Duration::from_secs(59)).await;
+            assert!(looks.seen(&claims, Some("h")).overdue.is_empty(), "its agent has time to delete it");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(looks.seen(&claims, Some("h")).overdue.len(), 1);
+        }
     }
 
     #[tokio::test(start_paused = true)]

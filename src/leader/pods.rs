@@ -16,7 +16,7 @@ const AT_A_TIME: usize = 16;
 /// The first thing that is due about the Pod of a claim.
 pub(super) fn plan(scene: &Scene<'_>) -> Option<LeaderStep> {
     let concerned = || scene.claims.iter().filter(|claim| claim.needs_pod());
-    let ended = || scene.claims.iter().find_map(end);
+    let ended = || scene.claims.iter().find_map(end).or_else(|| concerned().find_map(|c| left(scene, c)));
     let told = || concerned().find_map(|claim| told(scene, claim));
     let import = || concerned().find_map(|claim| import(scene, claim));
     ended().or_else(told).or_else(import).or_else(|| look(scene, concerned()))
@@ -36,6 +36,14 @@ fn look<'a>(scene: &Scene<'_>, claims: impl Iterator<Item = &'a ClaimSeen>) -> O
 fn end(claim: &ClaimSeen) -> Option<LeaderStep> {
     let has_ended = claim.of_pod && !claim.deleted && claim.state.is_final();
     has_ended.then(|| LeaderStep::DeleteClaim { claim: claim.uid.clone() })
+}
+
+/// Deletes a claim that was refused a while ago and that its agent has left there. It stays refused, so nothing is lost with it:
+/// where kubelet still waits its agent makes another one. Whoever has an agent's token may make any number of such claims.
+fn left(scene: &Scene<'_>, claim: &ClaimSeen) -> Option<LeaderStep> {
+    let is_over = scene.pods_overdue.contains_key(&claim.uid);
+    let is_left = claim.not_entitled.is_some() && claim.wants_grant() && is_over;
+    is_left.then(|| LeaderStep::DeleteClaim { claim: claim.uid.clone() })
 }
 
 /// Ends what nobody waits for, and says what nobody may have. A claim that is granted ends only because its Pod does.

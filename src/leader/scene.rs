@@ -54,7 +54,8 @@ pub struct Scene<'a> {
     pub unused: &'a BTreeMap<AttachmentUid, Unused>,
     /// What live reads found a moment ago about the Pods of claims that need one, by UID of the claim.
     pub pods: &'a BTreeMap<ClaimUid, Entitled>,
-    /// For how long Pods that were looked at before are due to be looked at again, by UID of the claim.
+    /// For how long Pods that were looked at before are due to be looked at again, by UID of the claim. Of a claim that is
+    /// refused, for how long it ought to have been deleted by its agent.
     pub pods_overdue: &'a BTreeMap<ClaimUid, Duration>,
     /// The name by which kubelets know the driver, if moor keeps this Volume for PersistentVolumes of that name.
     pub kept_as: Option<&'a str>,

@@ -56,7 +56,7 @@ pub enum LeaderStep {
         /// UID of the claim.
         claim: ClaimUid,
     },
-    /// Delete a Pod's claim that has ended, or whose Pod is gone before it was mounted.
+    /// Delete a Pod's claim that has ended, whose Pod is gone before it was mounted, or that was refused a while ago.
     DeleteClaim {
         /// UID of the claim.
         claim: ClaimUid,

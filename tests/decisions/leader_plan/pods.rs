@@ -143,6 +143,35 @@ fn a_refused_claim_holds_nobody_up_and_ends_with_its_pod() {
     assert_eq!(step(&observed, &said("a", Entitled::PodGone)), LeaderStep::DeleteClaim { claim: "a".into() });
 }
 
+/// Whoever has an agent's token may make any number of claims, and would leave them there.
+#[test]
+fn a_claim_that_was_refused_and_left_there_is_deleted_without_a_look() {
+    let refused = |uid: &str| ClaimSeen { not_entitled: Some("no".into()), ..of_pod(uid) };
+    let mut observed = Observed { claims: vec![refused("a"), claim("b")], ..open() };
+    observed.pods.insert("a".into(), Entitled::No("no".into()));
+    let done = step(&observed, &Looked::default());
+    assert!(
+        matches!(&done, LeaderStep::CreateAttachment { claim, .. } if *claim == "b"),
+        "its agent has time"
+    );
+    observed.pods.clear();
+    observed.pods_overdue.insert("a".into(), Duration::ZERO);
+    assert_eq!(step(&observed, &Looked::default()), LeaderStep::DeleteClaim { claim: "a".into() });
+    observed.claims[0].deleted = true;
+    let done = step(&observed, &Looked::default());
+    assert!(
+        matches!(&done, LeaderStep::CreateAttachment { claim, .. } if *claim == "b"),
+        "it is, once: {done:?}"
+    );
+    // What was granted meanwhile, or not refused, is looked at and stays.
+    observed.claims = vec![of_pod("a")];
+    assert_eq!(asks(&observed, &Looked::default()), look("a"));
+    let mut granted = granted(ClaimState::Taken);
+    granted.claims[0].not_entitled = Some("before".into());
+    granted.pods_overdue.insert("a".into(), Duration::ZERO);
+    assert_eq!(asks(&granted, &Looked::default()), look("a"));
+}
+
 /// Whoever uses the volume would be waited for, and nobody new would be let in.
 #[test]
 fn no_claim_that_lies_switches_the_mode() {
@@ -179,19 +208,25 @@ fn no_claim_that_lies_switches_the_mode() {
 /// With many claims the first ones are due again before the last ones were looked at.
 #[test]
 fn who_was_looked_at_the_longest_ago_is_looked_at_next() {
-    let claims = ["a", "b", "c", "d"].map(of_pod).to_vec();
+    // Granted, so that nothing else is due.
+    let on = attachment();
+    let granted = |uid: &str| ClaimSeen {
+        assignment: Some(grant(&on)),
+        held: true,
+        state: ClaimState::Taken,
+        ..of_pod(uid)
+    };
+    let claims = ["a", "b", "c", "d"].map(granted).to_vec();
     let seconds = |of: &[(&str, u64)]| {
         of.iter().map(|(uid, ago)| (ClaimUid::from(*uid), Duration::from_secs(*ago))).collect()
     };
-    let mut observed = Observed { claims, ..open() };
+    let mut observed = Observed { claims, attachments: vec![on.clone()], locks: vec![on.clone()], ..open() };
     observed.pods_overdue = seconds(&[("a", 1), ("b", 3)]);
     let mut looked = Looked::default();
     let mut order = Vec::new();
     while let LeaderStep::Look(Look::Pod { claim }) = step(&observed, &looked) {
         order.push(claim.to_string());
-        // Refused before, so that nothing else is due.
-        looked.pods.insert(claim, Entitled::No("no".into()));
-        observed.claims.iter_mut().for_each(|claim| claim.not_entitled = Some("no".into()));
+        looked.pods.insert(claim, Entitled::Yes);
     }
     assert_eq!(order, ["c", "d", "b", "a"], "those that nobody has looked at come first");
 }

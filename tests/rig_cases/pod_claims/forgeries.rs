@@ -103,6 +103,11 @@ pub(super) async fn a_claim_that_lies_about_a_pod_is_never_granted(cluster: Arc<
         e.write().is_some_and(|w| w.kind == "volumeclaims" && w.body.pointer("/spec/assignment").is_some())
     };
     assert!(rig.journal.since(0, granted).is_empty());
+    // Other names than that of the Pod's own claim, of which there would be any number.
+    for name in ["0123456789abcdef0", "0123456789abcde", "0123456789abcdez", "x.0123456789abcdef"] {
+        let refused = rig.ask_as(&precious, name, |_| {}).await.unwrap_err().to_string();
+        assert!(refused.contains("under the name pod-<UID of the Pod>"), "{name}: {refused}");
+    }
     // Its own Pod gets it all the same.
     let claim = rig.ask(&precious, |_| {}).await;
     rig.until_granted(&claim).await;

@@ -81,6 +81,16 @@ impl Rig {
     /// Makes the claim that the agent of the Pod's node makes when kubelet asks for the volume, after `change`: with the token
     /// of the agent on the node that the claim names. Returns its name.
     pub async fn ask(&self, pod: &PodVolume, change: impl FnOnce(&mut Value)) -> String {
+        self.ask_as(pod, "0123456789abcdef", change).await.unwrap()
+    }
+
+    /// The same, with these words at the end of its name.
+    pub async fn ask_as(
+        &self,
+        pod: &PodVolume,
+        end: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> kube::Result<String> {
         let mut spec = json!({
             "volumeName": kept_volume(&pod.handle),
             "nodeName": pod.node,
@@ -91,12 +101,12 @@ impl Rig {
         });
         change(&mut spec);
         let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
-        let (name, node) = (format!("pod-{}-0123456789abcdef", text("/pod/uid")), text("/nodeName"));
+        let (name, node) = (format!("pod-{}-{end}", text("/pod/uid")), text("/nodeName"));
         let metadata = json!({"name": name, "namespace": NAMESPACE, "finalizers": [FINALIZER]});
         let claim = read(json!({"metadata": metadata, "spec": spec}));
         let agents = self.rogue(&node).await.claims(NAMESPACE);
-        agents.create(&PostParams::default(), &claim).await.unwrap();
-        name
+        agents.create(&PostParams::default(), &claim).await?;
+        Ok(name)
     }
 
     /// A claim in moor's own namespace, as it was last seen.
