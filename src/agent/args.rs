@@ -49,6 +49,10 @@ pub struct AgentArgs {
     /// volume that moor has had it make, enlarge or delete in any case. 0: then only.
     #[arg(long, env = "MOOR_CAPACITY_INTERVAL", default_value = "60")]
     pub capacity_interval: u64,
+    /// Serve kubelet the driver moor.dev, by which Pods use Volumes of their namespace that they name in spec.volumes[].csi.
+    /// The CSIDriver object of that name is the chart's.
+    #[arg(long, env = "MOOR_INLINE_VOLUMES")]
+    pub inline_volumes: bool,
 }
 
 impl AgentArgs {

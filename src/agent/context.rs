@@ -81,6 +81,8 @@ pub(super) struct Agent {
     pub capacities: Said,
     /// Time between two rounds of questions after room; zero is none.
     pub capacity_interval: Duration,
+    /// Kubelet is served the driver moor.dev.
+    pub inline_volumes: bool,
     pub stopping: AtomicBool,
     /// Told when the Node of our name has another UID than ours.
     pub registered_anew: Notify,

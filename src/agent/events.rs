@@ -20,6 +20,7 @@ use super::records::store::Records;
 use super::restore::forgotten;
 use crate::api::claim::Assignment;
 use crate::api::conditions::Reason;
+use crate::api::names::INLINE;
 use crate::api::{
     Attachment, AttachmentState, AttachmentUid, ClaimState, ClaimUid, Volume, VolumeClaim, VolumeState,
     VolumeStatus,
@@ -106,6 +107,7 @@ impl Events {
                 me.queues.instances.add(plugin.driver_name().to_owned());
                 me.queues.kubelet.add(plugin.driver_name().to_owned());
             }
+            me.queues.kubelet.add(INLINE.to_owned());
             // Of several with one name at kubelets the oldest has it, and then the next.
             if new.is_none() || differs(old, new, |plugin| plugin.spec.kubernetes.clone()) {
                 for other in me.caches.plugins.all() {

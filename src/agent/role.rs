@@ -164,6 +164,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         audits: Audits::new(events.audit_interval),
         capacities: Said::default(),
         capacity_interval: Duration::from_secs(args.capacity_interval),
+        inline_volumes: args.inline_volumes,
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,

@@ -49,6 +49,7 @@ use super::uid::AttachmentUid;
     validation = Rule::new("has(self.spec.pod) || !(self.spec.accessMode in ['SingleNodeReader', 'MultiNodeReader']) || self.spec.readOnly").message("this accessMode only reads: set spec.readOnly to true or choose a writer mode").field_path(".spec.readOnly"),
     validation = Rule::new("has(self.spec.pod) == has(oldSelf.spec.pod) && (!has(self.spec.pod) || self.spec.pod == oldSelf.spec.pod)").message("spec.pod is immutable: it says for which Pod a node's agent has made this claim").field_path(".spec.pod"),
     validation = Rule::new("!has(self.spec.pod) || has(self.spec.nodeName)").message("a claim of a Pod needs spec.nodeName: such claims are made by the agent of the Pod's node").field_path(".spec.nodeName"),
+    validation = Rule::new("!has(self.spec.pod) || has(self.spec.pod.persistentVolume) != has(self.spec.pod.inlineVolume)").message("spec.pod names either persistentVolume or inlineVolume: such claims are made by the agent of the Pod's node").field_path(".spec.pod"),
     validation = Rule::new("oldSelf.hasValue() || !has(self.spec.assignment)").optional_old_self(true).message("spec.assignment is written by the moor controller: remove it").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.spec.assignment) || (has(self.spec.assignment) && (self.spec.assignment == oldSelf.spec.assignment || (has(oldSelf.status) && has(oldSelf.status.yielded) && oldSelf.status.yielded == oldSelf.spec.assignment.attachmentUID)))").message("spec.assignment is written by the moor controller, and changes only after the node gave the Attachment back (status.yielded): leave it as it is, or delete this claim").field_path(".spec.assignment"),
     validation = Rule::new("!has(oldSelf.status) || !(oldSelf.status.state in ['NodeDetached', 'Lost']) || (has(self.status) && self.status.state == oldSelf.status.state)").message("status.state NodeDetached and Lost are final").field_path(".status.state")
@@ -102,12 +103,65 @@ pub struct PodUse {
     #[schemars(length(min = 1, max = 63))]
     pub uid: String,
     /// Name of the PersistentVolume that the Pod's claim is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::object_name")]
-    pub persistent_volume: String,
+    pub persistent_volume: Option<String>,
+    /// Name of the volume in the Pod, where the Pod itself names the Volume: in spec.volumes[].csi, with the driver moor.dev.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::schema::object_name")]
+    pub inline_volume: Option<String>,
     /// The group that the driver is to give the volume to, where kubelet leaves that to the driver (CSI VOLUME_MOUNT_GROUP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub volume_mount_group: Option<String>,
+}
+
+/// By what a Pod uses a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodVolume<'a> {
+    /// By a PersistentVolumeClaim that is bound to the PersistentVolume of this name.
+    Persistent(&'a str),
+    /// By a volume of this name in the Pod, which names the Volume.
+    Inline(&'a str),
+}
+
+impl PodUse {
+    /// By what the Pod uses the volume. The API server keeps nothing that says neither, or both.
+    #[must_use]
+    pub fn volume(&self) -> PodVolume<'_> {
+        match &self.inline_volume {
+            Some(name) => PodVolume::Inline(name),
+            None => PodVolume::Persistent(self.persistent_volume.as_deref().unwrap_or_default()),
+        }
+    }
+
+    /// The PersistentVolume, where the Pod uses the volume by one.
+    #[must_use]
+    pub fn by_persistent_volume(&self) -> Option<&str> {
+        match self.volume() {
+            PodVolume::Persistent(name) => Some(name),
+            PodVolume::Inline(_) => None,
+        }
+    }
+}
+
+impl<'a> PodVolume<'a> {
+    /// The name by which kubelet has the volume among the Pod's.
+    #[must_use]
+    pub fn name(self) -> &'a str {
+        match self {
+            Self::Persistent(name) | Self::Inline(name) => name,
+        }
+    }
+}
+
+impl std::fmt::Display for PodVolume<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Persistent(name) => write!(f, "PersistentVolume {name}"),
+            Self::Inline(name) => write!(f, "spec.volumes[{name}].csi"),
+        }
+    }
 }
 
 /// Mount options that belong to one claim. Debug never shows the flags.

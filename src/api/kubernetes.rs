@@ -10,7 +10,7 @@ pub struct Kubernetes {
     /// Whether kubelets are served, a CSIDriver object is made, and PersistentVolumes are provisioned.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// The driver's name in PersistentVolumes, StorageClasses and its CSIDriver object. Empty: the driver's own. Another name
+    /// The driver's name in PersistentVolumes, StorageClasses and its CSIDriver object. Absent: the driver's own. Another name
     /// lets moor be tried beside an installation of the driver that has its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(

@@ -18,6 +18,11 @@ const DRIVER: usize = 12;
 /// What the names of the agents' Leases begin with.
 pub const AGENTS: &str = "moor-agent-";
 
+/// The driver by which a Pod names a Volume of its namespace itself, in spec.volumes[].csi. No driver of any Plugin.
+pub const INLINE: &str = "moor.dev";
+/// The attribute by which it does.
+pub const INLINE_VOLUME: &str = "volume";
+
 /// What the names of Volumes begin with that are made of PersistentVolumes.
 const IMPORTED: &str = "pv-";
 /// What the names of CSIStorageCapacity objects begin with, as those of external-provisioner do.

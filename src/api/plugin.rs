@@ -33,6 +33,7 @@ use super::kubernetes::Kubernetes;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
     validation = Rule::new("has(self.spec.driverName) == has(oldSelf.spec.driverName) && (!has(self.spec.driverName) || self.spec.driverName == oldSelf.spec.driverName)").message("spec.driverName is immutable: create another Plugin for another driver").field_path(".spec.driverName"),
+    validation = Rule::new("(has(self.spec.kubernetes.driverName) ? self.spec.kubernetes.driverName : has(self.spec.driverName) ? self.spec.driverName : self.metadata.name) != 'moor.dev'").message("moor.dev is the name by which Pods use Volumes that they name themselves: give the driver another name in spec.kubernetes.driverName").field_path(".spec.kubernetes.driverName"),
     validation = Rule::new("!has(self.spec.controllerNodes) || has(self.spec.controllerNodes.names) != has(self.spec.controllerNodes.matchLabels)").message("spec.controllerNodes takes either names or matchLabels: give one of the two, or leave spec.controllerNodes out to allow every node").field_path(".spec.controllerNodes")
 )]
 #[serde(rename_all = "camelCase")]

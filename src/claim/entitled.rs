@@ -3,9 +3,12 @@
 //! An agent makes claims for the Pods of its node, and whoever has an agent's token can make any. So what such a claim says
 //! is compared with the Pod, the PersistentVolume and the PersistentVolumeClaim as they are now, before it is granted.
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume as PodVolume};
+use std::collections::BTreeMap;
 
-use crate::api::claim::PodUse;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume as VolumeOfPod};
+
+use crate::api::claim::{PodUse, PodVolume};
+use crate::api::names::{INLINE, INLINE_VOLUME};
 
 /// A Pod as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub struct PodSeen {
     pub claims: Vec<String>,
     /// Names of those that were made for it, because it has a generic ephemeral volume.
     pub ephemeral: Vec<String>,
+    /// Names of the Volumes that it names itself, by the name of its own volume.
+    pub inline: BTreeMap<String, String>,
 }
 
 /// A PersistentVolume as far as it matters here.
@@ -66,8 +71,12 @@ impl PodSeen {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let volumes = || spec.and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
         // The name that kube-controller-manager gives the claim of a generic ephemeral volume.
-        let of_ephemeral = |v: &PodVolume| v.ephemeral.as_ref().map(|_| format!("{name}-{}", v.name));
+        let of_ephemeral = |v: &VolumeOfPod| v.ephemeral.as_ref().map(|_| format!("{name}-{}", v.name));
         let ephemeral: Vec<String> = volumes().filter_map(of_ephemeral).collect();
+        let inline = |v: &VolumeOfPod| {
+            let csi = v.csi.as_ref().filter(|csi| csi.driver == INLINE)?;
+            Some((v.name.clone(), csi.volume_attributes.as_ref()?.get(INLINE_VOLUME)?.clone()))
+        };
         let named = volumes().filter_map(|v| Some(v.persistent_volume_claim.as_ref()?.claim_name.clone()));
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
@@ -75,6 +84,7 @@ impl PodSeen {
             ended: pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")),
             claims: named.chain(ephemeral.iter().cloned()).collect(),
             ephemeral,
+            inline: volumes().filter_map(inline).collect(),
         }
     }
 }
@@ -129,7 +139,7 @@ pub struct Found {
 /// What an agent asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// The Pod and the PersistentVolume.
+    /// The Pod, and by what it uses the volume.
     pub pod: &'a PodUse,
     /// The node of the agent.
     pub node: &'a str,
@@ -141,6 +151,8 @@ pub struct Asked<'a> {
     pub volume: &'a str,
     /// Name of the VolumeHandle of that Volume, or of the one that it is to be made for; None if neither is known.
     pub handle_name: Option<&'a str>,
+    /// That Volume is kept for PersistentVolumes, whoever may use those.
+    pub is_for_persistent: bool,
     /// UID of the PersistentVolume by which that Volume is exported.
     pub exported_as: Option<&'a str>,
     /// The Volume, as namespace/name, that the PersistentVolume is the export of, by its name.
@@ -176,14 +188,41 @@ fn is_export(asked: Asked<'_>, found: &Found) -> bool {
 pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
     let Asked { pod: wanted, node, .. } = asked;
     let Some(pod) = living(wanted, found.pod.as_ref()) else { return Entitled::PodGone };
-    let (namespace, name, volume) = (&wanted.namespace, &wanted.name, &wanted.persistent_volume);
-    let no = |why: String| Entitled::No(format!("Pod {namespace}/{name} {why}"));
+    let no = |why: String| Entitled::No(format!("Pod {}/{} {why}", wanted.namespace, wanted.name));
     if pod.node != node {
         return no(format!("is not on node {node}"));
     }
+    let judged = match wanted.volume() {
+        PodVolume::Persistent(volume) => judge_persistent(asked, volume, pod, found),
+        PodVolume::Inline(volume) => judge_inline(asked, volume, pod),
+    };
+    judged.map_or_else(no, |()| Entitled::Yes)
+}
+
+/// A Pod names a Volume itself: one of its own namespace, as everything is that a Pod can name.
+fn judge_inline(asked: Asked<'_>, volume: &str, pod: &PodSeen) -> Result<(), String> {
+    let Asked { namespace, volume: named, .. } = asked;
+    if namespace != asked.pod.namespace || pod.inline.get(volume).map(String::as_str) != Some(named) {
+        return Err(format!(
+            "does not name Volume {namespace}/{named} in its volume {volume} (spec.volumes[].csi, driver {INLINE}), or is in \
+             another namespace"
+        ));
+    }
+    if asked.is_for_persistent {
+        return Err(format!(
+            "names Volume {named}, which moor keeps for a PersistentVolume: Pods use it by a PersistentVolumeClaim"
+        ));
+    }
+    Ok(())
+}
+
+/// A Pod uses a PersistentVolumeClaim that is bound to a PersistentVolume.
+fn judge_persistent(asked: Asked<'_>, volume: &str, pod: &PodSeen, found: &Found) -> Result<(), String> {
+    let wanted = asked.pod;
+    let namespace = &wanted.namespace;
     let is_export = is_export(asked, found);
     if asked.namespace != asked.own_namespace && !is_export {
-        return no(format!(
+        return Err(format!(
             "asks for Volume {}/{}, which somebody has made for the volume of PersistentVolume {volume}: Pods use only \
              Volumes that moor keeps for PersistentVolumes, in namespace {}, and those of their own namespace that were \
              made into that very PersistentVolume (spec.persistentVolumeClaim of the Volume)",
@@ -192,44 +231,44 @@ pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
     }
     // Its VolumeHandle was not there when kubelet asked. Another Volume would take the storage from it.
     if let Some(exporter) = asked.exporter.filter(|_| !is_export) {
-        return no(format!(
+        return Err(format!(
             "asks for PersistentVolume {volume}, which is that of Volume {exporter}, and not by that Volume: kubelet asks \
              again"
         ));
     }
     let Some(bound_to) = found.volume.as_ref().and_then(|volume| volume.bound_to.as_ref()) else {
-        return no(format!("asks for PersistentVolume {volume}, which is not there or not bound"));
+        return Err(format!("asks for PersistentVolume {volume}, which is not there or not bound"));
     };
     if bound_to.namespace != *namespace || !pod.claims.contains(&bound_to.name) {
-        return no(format!(
+        return Err(format!(
             "does not use PersistentVolumeClaim {}/{}, to which PersistentVolume {volume} is bound",
             bound_to.namespace, bound_to.name
         ));
     }
-    let stands = |claim: &&PersistentVolumeClaimSeen| claim.uid == bound_to.uid && claim.volume == *volume;
+    let stands = |claim: &&PersistentVolumeClaimSeen| claim.uid == bound_to.uid && claim.volume == volume;
     let Some(claim) = found.claim.as_ref().filter(stands) else {
-        return no(format!(
+        return Err(format!(
             "uses PersistentVolumeClaim {namespace}/{}, which is not the one that PersistentVolume {volume} is bound to",
             bound_to.name
         ));
     };
     // Else whoever may make Pods could take a PersistentVolumeClaim of another one for an ephemeral volume of his.
     if pod.ephemeral.contains(&bound_to.name) && claim.pod_uid.as_ref() != Some(&wanted.uid) {
-        return no(format!("does not own PersistentVolumeClaim {namespace}/{}", bound_to.name));
+        return Err(format!("does not own PersistentVolumeClaim {namespace}/{}", bound_to.name));
     }
     let (driver, handle_name) =
         found.volume.as_ref().map(|v| (v.driver.as_str(), v.handle_name.as_deref())).unwrap_or_default();
     match handle_name {
-        None => no(format!(
+        None => Err(format!(
             "asks for PersistentVolume {volume}, which is not of a driver that a Plugin serves to Pods ({})",
             if driver.is_empty() { "it has no CSI source" } else { driver }
         )),
         // Else a Pod that has one volume would open every other one.
-        Some(name) if asked.handle_name != Some(name) => no(format!(
+        Some(name) if asked.handle_name != Some(name) => Err(format!(
             "asks for PersistentVolume {volume}, which stands for another volume of driver {driver} than Volume {} does",
             asked.volume
         )),
-        Some(_) => Entitled::Yes,
+        Some(_) => Ok(()),
     }
 }
 

@@ -5,8 +5,8 @@ fn wanted() -> PodUse {
         namespace: "ns".into(),
         name: "pod".into(),
         uid: "pod-uid".into(),
-        persistent_volume: "pv".into(),
-        volume_mount_group: None,
+        persistent_volume: Some("pv".into()),
+        ..PodUse::default()
     }
 }
 
@@ -43,6 +43,7 @@ fn asked(pod: &PodUse) -> Asked<'_> {
         own_namespace: "moor",
         volume: "pv-handle",
         handle_name: Some("handle"),
+        is_for_persistent: false,
         exported_as: None,
         exporter: None,
     }
@@ -205,4 +206,41 @@ fn objects_are_read_as_kubernetes_writes_them() {
     assert_eq!(PersistentVolumeClaimSeen::of(&claim("Pending")).volume, "", "it is not bound yet");
     let bound = PersistentVolumeClaimSeen::of(&claim("Bound"));
     assert_eq!((bound.volume.as_str(), bound.pod_uid.as_deref()), ("pv", Some("own")));
+}
+
+fn judged_inline(namespace: &str, volume: &str, is_for_persistent: bool) -> Entitled {
+    let pod = PodUse { persistent_volume: None, inline_volume: Some("scratch".into()), ..wanted() };
+    let mut found = Found { pod: found().pod, ..Found::default() };
+    found.pod.as_mut().unwrap().inline = BTreeMap::from([("scratch".into(), "data".into())]);
+    judge(Asked { namespace, volume, is_for_persistent, handle_name: None, ..asked(&pod) }, &found)
+}
+
+#[test]
+fn a_pod_names_volumes_of_its_own_namespace_that_are_no_claims() {
+    assert_eq!(judged_inline("ns", "data", false), Entitled::Yes);
+    for (namespace, volume, is_for_persistent, part) in [
+        ("moor", "data", false, "does not name Volume moor/data"),
+        ("ns", "other", false, "does not name Volume ns/other"),
+        ("ns", "data", true, "moor keeps for a PersistentVolume"),
+    ] {
+        let Entitled::No(why) = judged_inline(namespace, volume, is_for_persistent) else {
+            panic!("{volume}")
+        };
+        assert!(why.contains(part) && why.starts_with("Pod ns/pod "), "{why}");
+    }
+}
+
+/// Only moor.dev's volumes are looked at: of another driver the attributes mean something else.
+#[test]
+fn a_pod_names_a_volume_by_moors_driver_alone() {
+    let csi =
+        |driver: &str| serde_json::json!({ "driver": driver, "volumeAttributes": { "volume": "data" } });
+    let volumes = serde_json::json!([
+        { "name": "a", "csi": csi("moor.dev") },
+        { "name": "b", "csi": csi("d.example.com") },
+        { "name": "c", "csi": { "driver": "moor.dev" } },
+    ]);
+    let pod = serde_json::json!({ "metadata": {}, "spec": { "containers": [], "volumes": volumes } });
+    let seen = PodSeen::of(&serde_json::from_value(pod).unwrap());
+    assert_eq!(seen.inline, BTreeMap::from([("a".to_owned(), "data".to_owned())]));
 }

@@ -230,8 +230,8 @@ fn place(claim: &VolumeClaim) -> Option<String> {
     if let Some(pod) = &claim.spec.pod {
         // Also one that waits: kubelet waits with it, and would for ever.
         let node = claim.spec.node_name.as_deref().unwrap_or_default();
-        let (space, name, volume) = (&pod.namespace, &pod.name, &pod.persistent_volume);
-        return Some(format!("that of Pod {space}/{name} for PersistentVolume {volume} on node {node}"));
+        let (space, name, volume) = (&pod.namespace, &pod.name, pod.volume());
+        return Some(format!("that of Pod {space}/{name} for {volume} on node {node}"));
     }
     let assignment = claim.spec.assignment.as_ref()?;
     Some(format!("{namespace}/{} on node {}", claim.name_any(), assignment.node_name))
@@ -296,7 +296,7 @@ mod tests {
         waits.spec.pod = Some(crate::api::claim::PodUse {
             namespace: "team".into(),
             name: "web-0".into(),
-            persistent_volume: "pvc-1".into(),
+            persistent_volume: Some("pvc-1".into()),
             ..crate::api::claim::PodUse::default()
         });
         let text = judge(&[waits], &[], false).unwrap_err().to_string();

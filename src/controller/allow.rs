@@ -36,7 +36,9 @@ pub(crate) fn refused(
     let is_provisioned =
         namespace == known.namespace && volume.is_some_and(|v| v.spec.persistent_volume.is_some());
     let namespace = namespace_seen(known, namespace);
-    let new = claims.iter().filter(|c| c.spec.assignment.is_none() && c.spec.pod.is_none());
+    let is_for_persistent =
+        |c: &VolumeClaim| c.spec.pod.as_ref().is_some_and(|pod| pod.by_persistent_volume().is_some());
+    let new = claims.iter().filter(|c| c.spec.assignment.is_none() && !is_for_persistent(c));
     // Without its Volume nothing is granted.
     let name = volume.map(|v| v.spec.plugin_name.as_str());
     Refused {

@@ -149,7 +149,7 @@ fn used_by(known: &Known, key: &VolumeKey, persistent: &str) -> Option<String> {
             && said.into_iter().any(|c| c.type_ == READY && c.reason == Reason::PodNotEntitled.as_str())
     };
     let pods = claims.iter().filter(|claim| !is_refused(claim)).filter_map(|claim| {
-        let pod = claim.spec.pod.as_ref().filter(|pod| pod.persistent_volume == persistent)?;
+        let pod = claim.spec.pod.as_ref().filter(|pod| pod.by_persistent_volume() == Some(persistent))?;
         let node = claim.spec.node_name.as_deref().unwrap_or_default();
         Some(format!("Pod {}/{} on node {node}", pod.namespace, pod.name))
     });

@@ -35,9 +35,10 @@ pub(crate) async fn look(
         let found = get_live(&pods, &pod.name).await?.as_ref().map(PodSeen::of);
         return Ok(living(pod, found.as_ref()).map_or(Entitled::PodGone, |_| Entitled::Yes));
     }
-    let (found, (volume, bound)) = tokio::try_join!(get_live(&pods, &pod.name), bound(ctx, pod))?;
+    let persistent = pod.by_persistent_volume();
+    let (found, (volume, bound)) = tokio::try_join!(get_live(&pods, &pod.name), bound(ctx, persistent))?;
     let found = Found { pod: found.as_ref().map(PodSeen::of), volume, claim: bound };
-    let exporter = imports::exporter(ctx, &pod.persistent_volume);
+    let exporter = persistent.and_then(|name| imports::exporter(ctx, name));
     let exporter = exporter.map(|volume| VolumeKey::of_owner(&volume.reference()).to_string());
     let asked = Asked {
         pod,
@@ -46,19 +47,21 @@ pub(crate) async fn look(
         own_namespace: &ctx.namespace,
         volume: &seen.key.name,
         handle_name: seen.asked_handle(),
+        is_for_persistent: seen.is_for_persistent(&ctx.namespace),
         exported_as: seen.exported_as(),
         exporter: exporter.as_deref(),
     };
     Ok(judge(asked, &found))
 }
 
-/// The PersistentVolume of a claim and the PersistentVolumeClaim that it is bound to.
+/// The PersistentVolume of a claim that is for one, and the PersistentVolumeClaim that it is bound to.
 async fn bound(
     ctx: &Context,
-    pod: &PodUse,
+    name: Option<&str>,
 ) -> Result<(Option<PersistentVolumeSeen>, Option<PersistentVolumeClaimSeen>), ApiError> {
+    let Some(name) = name else { return Ok((None, None)) };
     let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
-    let Some(volume) = get_live(&volumes, &pod.persistent_volume).await? else { return Ok((None, None)) };
+    let Some(volume) = get_live(&volumes, name).await? else { return Ok((None, None)) };
     let volume = PersistentVolumeSeen::of(&volume, |driver, id| handle_name(ctx, driver, id));
     let Some(to) = &volume.bound_to else { return Ok((Some(volume), None)) };
     let bound: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &to.namespace);
@@ -75,8 +78,8 @@ fn handle_name(known: &Known, kubelet_name: &str, id: &str) -> Option<String> {
 
 /// Makes the Volume of the PersistentVolume that a claim names.
 pub(crate) async fn import(ctx: &Context, seen: &Observed, claim: &VolumeClaim) -> Result<bool, ApiError> {
-    let Some(pod) = &claim.spec.pod else { return Ok(false) };
-    let name = &pod.persistent_volume;
+    let named = claim.spec.pod.as_ref().and_then(PodUse::by_persistent_volume);
+    let Some(name) = named else { return Ok(false) };
     let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
     // It may have changed since it was looked at, and is then looked at anew.
     let Some(found) = get_live(&volumes, name).await? else { return Ok(look_anew(ctx, claim)) };
@@ -110,10 +113,13 @@ pub(crate) async fn refuse(ctx: &Context, claim: &VolumeClaim, why: String) -> R
     claims::say(ctx, claim, &Desired::new(Reason::PodNotEntitled, why), |_| {}).await
 }
 
-/// Deletes a claim that has ended, or whose Pod is gone: kubelet's call for it ends. Not one that was mounted meanwhile:
+/// Deletes a claim that has ended, was refused, or whose Pod is gone: kubelet's call for it ends. Not one that was mounted meanwhile:
 /// kubelet may have been told so, and have started what writes there, before it hears that the Pod is to end.
 pub(crate) async fn delete(ctx: &Context, claim: &VolumeClaim) -> Result<bool, ApiError> {
     ctx.writer.delete_as_seen(&ctx.claims, claim).await?;
-    tracing::info!(claim = claim.metadata.name, "deleted: its Pod is gone, or it has ended");
+    tracing::info!(
+        claim = claim.metadata.name,
+        "deleted: its Pod is gone, or it has ended, or was refused and left there"
+    );
     Ok(true)
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use moor::api::names::INLINE;
 use moor::csi::proto::csi::v1 as wire;
 use moor::csi::proto::csi::v1::node_client::NodeClient;
 use moor::csi::proto::registration::v1::registration_client::RegistrationClient;
@@ -105,7 +106,10 @@ impl Kubelet {
     /// The link, or socket, in kubelet's folder of plugins.
     pub fn link(&self) -> Option<PathBuf> {
         let found = fs::read_dir(self.directory.join("plugins_registry")).into_iter().flatten().flatten();
-        found.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "sock"))
+        let is_inline = |path: &Path| path.to_string_lossy().ends_with(&format!("@{INLINE}.sock"));
+        let mut all =
+            found.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sock"));
+        all.find(|path| is_inline(path) == self.wish.inline.is_some())
     }
 
     /// The same, with another deadline of its calls. What waits is answered 5 s before it.
@@ -167,12 +171,11 @@ impl Kubelet {
         if self.pods.lock().unwrap().contains_key(pod) {
             return;
         }
-        if self.wish.persistent_volume.is_none() {
+        if self.wish.persistent_volume.is_none() && self.wish.inline.is_none() {
             let csi = json!({"driver": DRIVER, "volumeHandle": format!("vol-{key}")});
             self.cluster.bind_once(&self.wish.volume(key), key, &csi, self.wish.is_block).await;
         }
-        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": key}}]);
-        let made = self.cluster.make_pod(pod, &self.node, &volumes).await;
+        let made = self.cluster.make_pod(pod, &self.node, &self.wish.in_pod(key)).await;
         self.pods.lock().unwrap().insert(pod.to_owned(), made.metadata.uid.unwrap());
     }
 
@@ -208,6 +211,11 @@ impl Kubelet {
         self.staging(key).parent().unwrap().join("vol_data.json")
     }
 
+    /// What kubelet writes down of a volume that a Pod has, before it calls for it.
+    fn pods_data(&self, pod: &str, key: &str) -> PathBuf {
+        self.target(pod, key).parent().unwrap().join("vol_data.json")
+    }
+
     /// Folder of the raw devices of all Pods.
     fn devices(&self) -> PathBuf {
         self.directory.join("plugins/kubernetes.io/csi/volumeDevices")
@@ -236,17 +244,20 @@ impl Kubelet {
     /// The request of NodePublishVolume.
     pub fn publication(&self, pod: &str, key: &str) -> wire::NodePublishVolumeRequest {
         let uid = self.uid(pod);
-        let said =
-            [("pod.name", pod), ("pod.namespace", SPACE), ("pod.uid", uid.as_str()), ("ephemeral", "false")];
+        let said = [("pod.name", pod), ("pod.namespace", SPACE), ("pod.uid", uid.as_str())];
         let said = said.map(|(key, value)| (key, value.to_owned())).into_iter();
         let tokens = self.wish.tokens.clone().map(|tokens| ("serviceAccount.tokens", tokens));
         let context = said.chain(tokens).map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value));
         wire::NodePublishVolumeRequest {
-            volume_id: format!("vol-{key}"),
-            staging_target_path: text(&self.staging(key)),
+            volume_id: self.wish.volume_id(key),
+            staging_target_path: if self.wish.inline.is_some() {
+                String::new()
+            } else {
+                text(&self.staging(key))
+            },
             target_path: text(&self.target(pod, key)),
             volume_capability: Some(self.wish.capability()),
-            volume_context: context.collect(),
+            volume_context: context.chain(self.wish.context()).collect(),
             readonly: self.wish.read_only,
             ..Default::default()
         }
@@ -258,6 +269,11 @@ impl Kubelet {
         let target = self.target(pod, key);
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         fs::create_dir_all(self.pod_dir(pod)).unwrap();
+        if !self.wish.is_block {
+            let driver = if self.wish.inline.is_some() { INLINE } else { DRIVER };
+            let data = json!({"driverName": driver, "volumeHandle": self.wish.volume_id(key)});
+            fs::write(self.pods_data(pod, key), data.to_string()).unwrap();
+        }
         let answer = self.send(self.publication(pod, key)).await;
         if answer.as_ref().is_err_and(|status| is_final(status.code())) {
             remove(&target);
@@ -273,7 +289,7 @@ impl Kubelet {
     /// NodeUnpublishVolume, after which kubelet removes what it has made.
     pub async fn unpublish(&self, pod: &str, key: &str) -> Result<(), Status> {
         let target = self.target(pod, key);
-        let (volume_id, target_path) = (format!("vol-{key}"), text(&target));
+        let (volume_id, target_path) = (self.wish.volume_id(key), text(&target));
         let request = wire::NodeUnpublishVolumeRequest { volume_id, target_path };
         self.node().await?.node_unpublish_volume(self.request(request)).await.map_err(as_kubelets)?;
         if self.wish.is_block {
@@ -281,6 +297,7 @@ impl Kubelet {
             return Ok(());
         }
         remove(&target);
+        let _ = fs::remove_file(self.pods_data(pod, key));
         remove(target.parent().unwrap());
         Ok(())
     }
@@ -325,7 +342,7 @@ impl Kubelet {
 
     /// NodeGetVolumeStats.
     pub async fn stats(&self, key: &str, path: &Path) -> Result<wire::NodeGetVolumeStatsResponse, Status> {
-        let (volume_id, volume_path) = (format!("vol-{key}"), text(path));
+        let (volume_id, volume_path) = (self.wish.volume_id(key), text(path));
         let request = wire::NodeGetVolumeStatsRequest { volume_id, volume_path, ..Default::default() };
         let answer = self.node().await?.node_get_volume_stats(self.request(request)).await;
         answer.map(tonic::Response::into_inner)
@@ -334,7 +351,9 @@ impl Kubelet {
     /// A Pod starts: kubelet calls until the volume is mounted.
     pub async fn mount(&self, pod: &str, key: &str) -> PathBuf {
         repeat(&format!("Pod {pod} has {key}"), || async {
-            self.stage(key).await?;
+            if self.wish.inline.is_none() {
+                self.stage(key).await?;
+            }
             self.publish(pod, key).await
         })
         .await;
@@ -358,6 +377,7 @@ impl Kubelet {
         let volumes = folder.join("volumes/kubernetes.io~csi");
         for left in fs::read_dir(&volumes).into_iter().flatten().flatten() {
             remove(&left.path().join("mount"));
+            let _ = fs::remove_file(left.path().join("vol_data.json"));
             remove(&left.path());
         }
         for part in [volumes, folder.join("volumes"), folder] {

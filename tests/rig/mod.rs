@@ -88,6 +88,8 @@ pub struct Options {
     pub audit_interval: u64,
     /// `--capacity-interval` of the agents, in seconds; 0 is never.
     pub capacity_interval: u64,
+    /// `--inline-volumes` of the agents.
+    pub inline_volumes: bool,
     /// How many volumes of the driver a node takes; 0 is no limit.
     pub max_volumes: i64,
     /// `--linger` of the controller, in seconds; 0 is not at all.
@@ -117,6 +119,7 @@ impl Default for Options {
             supervised: true,
             audit_interval: 0,
             capacity_interval: 0,
+            inline_volumes: false,
             max_volumes: 0,
             linger: 0,
             attach: true,
@@ -141,6 +144,7 @@ pub struct Rig {
     longest_call: u64,
     audit_interval: u64,
     capacity_interval: u64,
+    inline_volumes: bool,
     linger: u32,
     kubeconfigs: Mutex<BTreeMap<String, PathBuf>>,
     upstreams: Mutex<BTreeMap<String, tokio::sync::watch::Sender<Upstream>>>,
@@ -167,6 +171,7 @@ impl Rig {
             longest_call: options.longest_call,
             audit_interval: options.audit_interval,
             capacity_interval: options.capacity_interval,
+            inline_volumes: options.inline_volumes,
             linger: options.linger,
             kubeconfigs: Mutex::default(),
             upstreams: Mutex::default(),
@@ -250,8 +255,10 @@ impl Rig {
             &format!("--capacity-interval={}", self.capacity_interval),
             &format!("--longest-call={}", self.longest_call),
         ]
+        .into_iter()
+        .chain(self.inline_volumes.then_some("--inline-volumes"))
         .map(str::to_owned)
-        .into()
+        .collect()
     }
 
     fn take(&self, actor: &str) -> Moor {

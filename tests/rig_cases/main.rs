@@ -27,6 +27,7 @@ mod events;
 mod exported;
 mod fault_matrix;
 mod forgotten;
+mod inline;
 mod kubelet;
 mod leases_apart;
 mod leaving;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         exported::CASES,
         fault_matrix::CASES,
         forgotten::CASES,
+        inline::CASES,
         kubelet::CASES,
         leaving::CASES,
         left_behind::CASES,

@@ -110,12 +110,13 @@ def examples(world: World) -> None:
     every = {path.stem for path in EXAMPLES.glob("*.yaml") if IMAGE in path.read_text()}
     expect(every == {*_OF_PODS, "clone", "static-volume"}, f"the examples with Pods are {sorted(every)}")
     _apply(world, work, *_OF_PODS)
-    _wait(world, "pod/first", "pod/scratch", "pod/raw", "pod/exported", until="condition=Ready")
+    _wait(world, "pod/first", "pod/scratch", "pod/raw", "pod/exported", "pod/inline", until="condition=Ready")
     _wait(world, "deployment/web", until="condition=Available")
     _wait(world, "statefulset/ledger", until="jsonpath={.status.readyReplicas}=2")
     _wait(world, "job/report", until="condition=Complete")
     work.await_words("first", f"cat {MOUNT}/hello", "hello")
     work.await_words("exported", f"cat {MOUNT}/hello", "hello")
+    work.await_words("inline", f"cat {MOUNT}/hello", "hello")
     _delete(world, work, *_OF_PODS[1:])
     work.remove_pods("first")
     _apply(world, work, "clone")
@@ -131,7 +132,7 @@ def examples(world: World) -> None:
     work.await_volumes_gone(volume)
 
 
-_OF_PODS = ("pod", "deployment", "statefulset", "job", "ephemeral-volume", "block-pod", "exported-volume")
+_OF_PODS = ("pod", "deployment", "statefulset", "job", "ephemeral-volume", "block-pod", "exported-volume", "inline-volume")
 
 
 def _text(world: World, work: Workloads, names: tuple[str, ...], handle: str) -> str:

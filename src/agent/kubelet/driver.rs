@@ -8,15 +8,17 @@ use super::facts::Facts;
 use super::target::Target;
 use crate::agent::context::Agent;
 use crate::agent::drivers::fingerprint::Fingerprint;
+use crate::agent::records::store::Stored;
 use crate::api::capability::{AccessMode, AttachmentMode};
 use crate::api::claim::{ClaimMountOptions, PodUse, VolumeClaimSpec};
 use crate::api::lock::{self, DriverVolume};
+use crate::api::names::{INLINE, INLINE_VOLUME};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::volume_capability::{AccessType, access_mode::Mode};
 use crate::csi::{Service, TOKENS, sizes};
 
 /// What kubelet puts before everything that it says of the Pod, in the volume's context.
-const OF_KUBELET: &str = "csi.storage.k8s.io/";
+pub(super) const OF_KUBELET: &str = "csi.storage.k8s.io/";
 
 /// A driver under the name by which kubelet asks for it.
 #[derive(Clone)]
@@ -30,14 +32,35 @@ pub(crate) struct Driver {
     pub facts: Facts,
 }
 
+/// The Volume that a Pod's claim is for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum WishedVolume {
+    /// The one that has the storage of a PersistentVolume, by the name of its VolumeHandle.
+    OfHandle(String),
+    /// The one of this name in the Pod's namespace.
+    Named(String),
+}
+
 /// What kubelet asks of the API server's objects with a NodePublishVolume.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Wish {
     pub target: Target,
     pub claim_name: String,
+    pub volume: WishedVolume,
+    /// Without the name of the Volume.
     pub spec: VolumeClaimSpec,
     /// What goes to the driver beside the volume's own context.
     pub context: BTreeMap<String, String>,
+}
+
+/// The Pod for which kubelet makes a call, and where it wants the volume.
+pub(super) struct ForPod {
+    pub target: Target,
+    pub claim_name: String,
+    pub namespace: String,
+    pub name: String,
+    /// Whether the Pod describes the volume itself.
+    pub is_inline: bool,
 }
 
 impl Driver {
@@ -68,18 +91,18 @@ impl Driver {
     pub fn refuse(&self, claim_name: &str, code: FinalCode, why: String) -> Unanswered {
         let is_it = |name: Option<&str>| name == Some(claim_name);
         let claims = self.agent.caches.claims.all();
-        let mut known = claims.iter().any(|claim| is_it(claim.metadata.name.as_deref()));
-        self.agent.records.visit(&self.name, |stored| {
-            known |= stored.record.targets.values().any(|target| is_it(Some(&target.name)));
-        });
+        let is_recorded =
+            |stored: &Stored| stored.record.targets.values().any(|target| is_it(Some(&target.name)));
+        let known = claims.iter().any(|claim| is_it(claim.metadata.name.as_deref()))
+            || self.agent.records.with_traces().iter().any(is_recorded);
         match NoClaim::unless(known) {
             Some(none) => Unanswered::last_word(none, code, why),
             None => Unanswered::Again(why),
         }
     }
 
-    /// Reads a NodePublishVolume. Nothing is asked of anybody.
-    pub fn wish(&self, request: &wire::NodePublishVolumeRequest) -> Result<Wish, Unanswered> {
+    /// Reads of a NodePublishVolume for which Pod it is, and where.
+    pub(super) fn for_pod(&self, request: &wire::NodePublishVolumeRequest) -> Result<ForPod, Unanswered> {
         let target = self.target(&request.volume_id, &request.target_path)?;
         let claim_name = target.claim_name(&self.kubelet_name, &request.volume_id);
         let refuse = |code, why| self.refuse(&claim_name, code, why);
@@ -97,24 +120,36 @@ impl Driver {
             );
             return Err(refuse(FinalCode::FailedPrecondition, why));
         };
-        if said("ephemeral").is_some_and(|is| is == "true") {
-            let why = "volumes that a Pod describes itself (spec.volumes[].csi) are not served: use a \
-                       PersistentVolumeClaim, or an ephemeral.volumeClaimTemplate in the Pod";
-            return Err(refuse(FinalCode::FailedPrecondition, why.to_owned()));
-        }
         if uid != target.pod_uid {
             let why =
                 format!("target_path is of Pod {}, and the volume_context names Pod {uid}", target.pod_uid);
             return Err(refuse(FinalCode::InvalidArgument, why));
+        }
+        let is_inline = said("ephemeral").is_some_and(|is| is == "true");
+        Ok(ForPod { target, claim_name, namespace, name, is_inline })
+    }
+
+    /// Reads a NodePublishVolume. Nothing is asked of anybody.
+    pub fn wish(&self, request: &wire::NodePublishVolumeRequest) -> Result<Wish, Unanswered> {
+        let ForPod { target, claim_name, namespace, name, is_inline } = self.for_pod(request)?;
+        let refuse = |code, why| self.refuse(&claim_name, code, why);
+        if is_inline {
+            let why = format!(
+                "volumes that a Pod describes itself (spec.volumes[].csi) are not served: use a PersistentVolumeClaim, an \
+                 ephemeral.volumeClaimTemplate in the Pod, or, for a Volume that is there, driver {INLINE} with its name in \
+                 volumeAttributes.{INLINE_VOLUME}"
+            );
+            return Err(refuse(FinalCode::FailedPrecondition, why));
         }
         let (mode, attachment_mode, group, flags) = use_of(request.volume_capability.as_ref())
             .map_err(|why| refuse(FinalCode::InvalidArgument, why))?;
         let pod = PodUse {
             namespace,
             name,
-            uid,
-            persistent_volume: target.volume.clone(),
+            uid: target.pod_uid.clone(),
+            persistent_volume: Some(target.volume.clone()),
             volume_mount_group: group,
+            inline_volume: None,
         };
         let is_file_system = attachment_mode == AttachmentMode::FileSystem;
         let spec = VolumeClaimSpec {
@@ -132,7 +167,8 @@ impl Driver {
         let of_kubelet = request.volume_context.iter().filter(|(key, _)| key.starts_with(OF_KUBELET));
         let context = of_kubelet.filter(|(key, _)| is_passed(key));
         let context = context.map(|(key, value)| (key.clone(), value.clone())).collect();
-        Ok(Wish { target, claim_name, spec, context })
+        let volume = WishedVolume::OfHandle(self.handle_name(&request.volume_id));
+        Ok(Wish { target, claim_name, volume, spec, context })
     }
 }
 

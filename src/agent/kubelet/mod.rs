@@ -5,6 +5,7 @@ pub(crate) mod asked;
 pub(crate) mod driver;
 mod expand;
 mod facts;
+pub(crate) mod inline;
 mod mounted;
 mod publish;
 mod registration;

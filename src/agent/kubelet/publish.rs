@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::answer::{FinalCode, NoClaim, Unanswered};
 use super::asked::{Call, InFlight};
-use super::driver::{Driver, Wish};
+use super::driver::{Driver, Wish, WishedVolume};
 use crate::agent::host::mounts;
 use crate::agent::host::paths::HostPath;
 use crate::api::conditions::Reason;
@@ -44,9 +44,18 @@ impl Driver {
         by: Instant,
     ) -> Result<(), Unanswered> {
         let wish = self.wish(&request)?;
+        self.publish_wished(wish, request, by).await
+    }
+
+    /// The same, of what was read in the request.
+    pub(super) async fn publish_wished(
+        &self,
+        wish: Wish,
+        request: wire::NodePublishVolumeRequest,
+        by: Instant,
+    ) -> Result<(), Unanswered> {
         let asked = &self.agent.asked;
-        let turn = timeout_at(by, asked.turn(&wish.claim_name)).await;
-        let _turn = turn.map_err(|_| Unanswered::Again("another call for this target is running".into()))?;
+        let _turn = self.turn(&wish.claim_name, by).await?;
         if self.is_published(&wish).await {
             return self.publish_anew(&wish, request, by).await;
         }
@@ -58,7 +67,7 @@ impl Driver {
             return Err(Unanswered::Again(why));
         }
         // A write that is under way when the time is up may be made all the same: the next call finds its claim.
-        let claim = timeout_at(by, self.claim(&wish, &request.volume_id)).await;
+        let claim = timeout_at(by, self.claim(&wish)).await;
         let claim = claim.map_err(|_| {
             let name = &wish.claim_name;
             Unanswered::Again(format!(
@@ -76,8 +85,13 @@ impl Driver {
             context: wish.context.clone(),
             changed: tokio::sync::Notify::new(),
         };
-        let in_flight = asked.begin(ClaimUid::of(&claim.metadata), call);
-        self.agent.queues.nodes.add(self.handle_name(&request.volume_id));
+        let uid = ClaimUid::of(&claim.metadata);
+        let in_flight = asked.begin(uid.clone(), call);
+        // Nothing is made of a claim that was granted before somebody waits for it. One that is granted from now on is told.
+        let granted = self.agent.caches.claims.by_uid(&uid).and_then(|claim| claim.spec.assignment.clone());
+        if let Some(assignment) = granted {
+            self.agent.queues.nodes.add(assignment.handle_name);
+        }
         self.wait(&in_flight, &wish, &claim, by).await
     }
 
@@ -101,16 +115,9 @@ impl Driver {
     }
 
     /// Makes the claim, or finds the one of an earlier call.
-    async fn claim(&self, wish: &Wish, volume_id: &str) -> Result<Arc<VolumeClaim>, Unanswered> {
-        let handle_name = self.handle_name(volume_id);
+    async fn claim(&self, wish: &Wish) -> Result<Arc<VolumeClaim>, Unanswered> {
         let agent = &self.agent;
-        let handle =
-            agent.get_live::<VolumeHandle>(&handle_name).await.map_err(|error| not_reached(&error))?;
-        let (namespace, volume_name) = match handle {
-            Some(handle) => (handle.spec.volume.namespace, handle.spec.volume.name),
-            // The controller makes the Volume of the PersistentVolume when a claim asks for it.
-            None => (agent.namespace.clone(), names::imported_volume(&handle_name)),
-        };
+        let (namespace, volume_name) = self.volume(wish).await?;
         let mut spec = wish.spec.clone();
         spec.volume_name = volume_name;
         let claim = VolumeClaim {
@@ -149,6 +156,25 @@ impl Driver {
                 Some(_) | None => sleep(LOOK).await,
             }
         }
+    }
+
+    /// Namespace and name of a claim's Volume.
+    async fn volume(&self, wish: &Wish) -> Result<(String, String), Unanswered> {
+        let agent = &self.agent;
+        let handle_name = match &wish.volume {
+            WishedVolume::OfHandle(name) => name,
+            WishedVolume::Named(name) => {
+                let namespace = wish.spec.pod.as_ref().map(|pod| pod.namespace.clone()).unwrap_or_default();
+                return Ok((namespace, name.clone()));
+            }
+        };
+        let handle =
+            agent.get_live::<VolumeHandle>(handle_name).await.map_err(|error| not_reached(&error))?;
+        Ok(match handle {
+            Some(handle) => (handle.spec.volume.namespace, handle.spec.volume.name),
+            // The controller makes the Volume of the PersistentVolume when a claim asks for it.
+            None => (agent.namespace.clone(), names::imported_volume(handle_name)),
+        })
     }
 
     /// Waits until the claim is mounted, or will not be.
@@ -249,7 +275,7 @@ impl Driver {
             },
             ..Default::default()
         };
-        let note = format!("PersistentVolume {}: {words}", pod.persistent_volume);
+        let note = format!("{}: {words}", pod.volume());
         self.agent.recorder.tell(&Arc::new(about), EventReason::WaitsForVolume, "Mount", note);
     }
 }
@@ -290,7 +316,7 @@ fn waits_for(claim: &VolumeClaim) -> Option<String> {
 
 /// The API server's words about a claim that it does not take may hold mount flags, which may be secret.
 #[allow(clippy::wildcard_enum_match_arm, reason = "of the others the words are said as they are")]
-fn not_reached(error: &ApiError) -> Unanswered {
+pub(super) fn not_reached(error: &ApiError) -> Unanswered {
     Unanswered::Again(match error {
         ApiError::Invalid { request, message: _ } => format!(
             "{request}: the API server does not take it; look at accessModes and mountOptions of the PersistentVolume"

@@ -1,9 +1,11 @@
 //! kubelet's plugin registration: who we are, and whether kubelet has taken us.
 
+use std::sync::Arc;
+
 use tonic::{Request, Response, Status, async_trait};
 
-use super::driver::Driver;
-use super::facts::Registered;
+use super::facts::{Facts, Registered};
+use crate::agent::context::Agent;
 use crate::csi::proto::registration::v1::registration_server::Registration;
 use crate::csi::proto::registration::v1::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
@@ -16,12 +18,25 @@ const VERSIONS: [&str; 1] = ["1.0.0"];
 /// Bytes of kubelet's words that a PluginInstance has room for.
 const WORDS: usize = 1024;
 
+/// Registers a driver name at kubelet.
+pub(super) struct Registrar {
+    agent: Arc<Agent>,
+    /// What is known of the name at kubelet.
+    facts: Facts,
+}
+
+impl Registrar {
+    pub fn new(agent: Arc<Agent>, facts: Facts) -> Self {
+        Self { agent, facts }
+    }
+}
+
 #[async_trait]
-impl Registration for Driver {
+impl Registration for Registrar {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         Ok(Response::new(PluginInfo {
             r#type: CSI_PLUGIN.to_owned(),
-            name: self.kubelet_name.clone(),
+            name: self.facts.name().to_owned(),
             // The same socket serves both.
             endpoint: String::new(),
             supported_versions: VERSIONS.map(str::to_owned).to_vec(),
@@ -36,13 +51,13 @@ impl Registration for Driver {
         let registered = if plugin_registered {
             Registered::Yes
         } else {
-            tracing::warn!(name = self.kubelet_name, "kubelet refuses the driver: {error}");
+            tracing::warn!(name = self.facts.name(), "kubelet refuses the driver: {error}");
             Registered::Refused(error.chars().take(WORDS).collect())
         };
         let kept = self.facts.decided(registered).await;
         kept.map_err(|error| Status::unavailable(format!("keep what kubelet has decided: {error}")))?;
-        self.agent.queues.instances.add(self.name.clone());
-        self.agent.queues.kubelet.add(self.name.clone());
+        self.agent.queues.instances.add(self.facts.driver().to_owned());
+        self.agent.queues.kubelet.add(self.facts.driver().to_owned());
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }

@@ -10,14 +10,17 @@ use tonic::transport::Server;
 
 use super::driver::Driver;
 use super::facts::{Facts, Registered, Told};
+use super::inline::{self, Inline};
+use super::registration::Registrar;
 use super::served::Served;
 use super::volume_data;
 use crate::agent::context::Agent;
 use crate::agent::host::paths::HostPath;
-use crate::api::Plugin;
 use crate::api::instance::KubeletStatus;
+use crate::api::names::INLINE;
 use crate::attachment::record::Done;
 use crate::csi::Service;
+use crate::csi::proto::csi::v1::NodeGetInfoResponse;
 use crate::csi::proto::csi::v1::identity_server::IdentityServer;
 use crate::csi::proto::csi::v1::node_server::NodeServer;
 use crate::csi::proto::registration::v1::registration_server::RegistrationServer;
@@ -28,12 +31,44 @@ use crate::plugin::{csi_driver, has_conflict, served_as};
 /// volumes of Pods whose Plugin is gone, and kubelet's own folder after a link was taken away.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// What kubelet is to be served of one driver.
+struct Wanted {
+    /// The name by which kubelet is to know it.
+    name: String,
+    /// Whether somebody else has the name.
+    has_conflict: bool,
+    /// Whether what kubelet asks at once is known: it takes a driver without a node id for broken.
+    answers: bool,
+    /// What kubelet is told of the node now, if that is known.
+    info: Option<NodeGetInfoResponse>,
+}
+
+/// What is wanted of a driver: if its Plugin has its name at kubelets, of which of several with one name the oldest has it. The
+/// volumes that Pods name themselves are served beside those of any Plugin.
+fn wanted(agent: &Agent, driver: &str) -> Option<Wanted> {
+    let all = agent.caches.plugins.all();
+    if driver == INLINE {
+        let is_wanted = agent.inline_volumes && all.iter().any(|plugin| plugin.kubelet_name().is_some());
+        let (name, info) = (INLINE.to_owned(), Some(inline::node_info(agent)));
+        return is_wanted.then_some(Wanted { name, has_conflict: false, answers: true, info });
+    }
+    let plugin = agent.caches.plugin_of(driver)?;
+    let name = plugin.kubelet_name()?.to_owned();
+    if served_as(&name, &all)?.metadata.name != plugin.metadata.name {
+        return None;
+    }
+    let serving = agent.registry.client_for(driver, Service::Node);
+    let answers = serving.is_some();
+    let info = serving.and_then(|serving| serving.fingerprint.node_info.clone());
+    Some(Wanted { name, has_conflict: has_conflict(&plugin), answers, info })
+}
+
 /// Serves kubelet what it is to be served of one driver, and ends what it is not.
 pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
-    let plugin = served_plugin(&agent, &driver);
-    let wanted = plugin.as_ref().and_then(|plugin| plugin.kubelet_name());
+    let wanted = wanted(&agent, &driver);
+    let name = wanted.as_ref().map(|wanted| wanted.name.as_str());
     let mut looks_again = None;
-    for facts in agent.served.of(&driver).into_iter().filter(|facts| Some(facts.name()) != wanted) {
+    for facts in agent.served.of(&driver).into_iter().filter(|facts| Some(facts.name()) != name) {
         // Without its driver kubelet could not give up what Pods have (rule R12).
         let done = match is_held(&agent, &facts).await {
             Ok(true) => {
@@ -52,13 +87,14 @@ pub(crate) async fn work(agent: Arc<Agent>, driver: String) -> Next {
             return failed(&facts, &error);
         }
     }
-    if let Some((plugin, name)) = plugin.as_ref().zip(wanted) {
+    if let Some(wanted) = wanted {
         // kubelet gives up by this name what Pods have of a driver that had it before.
-        if agent.served.driver_of(name).is_some_and(|had| had != driver && has_pods(&agent, &had)) {
+        let before = agent.served.driver_of(&wanted.name);
+        if before.is_some_and(|had| had != driver && has_pods(&agent, &had)) {
             return Next::After(LOOK);
         }
-        let facts = agent.served.facts(name, &driver);
-        match serve_wanted(&agent, plugin, &facts).await {
+        let facts = agent.served.facts(&wanted.name, &driver);
+        match serve_wanted(&agent, wanted, &facts).await {
             Ok(Settled::Yes) => {}
             Ok(Settled::NotYet(pause)) => looks_again = looks_again.min(Some(pause)).or(Some(pause)),
             Err(error) => return failed(&facts, &error),
@@ -74,25 +110,12 @@ enum Settled {
     NotYet(Duration),
 }
 
-/// The Plugin of a driver, if it has its name at kubelets: of several with one name the oldest has it.
-fn served_plugin(agent: &Agent, driver: &str) -> Option<Arc<Plugin>> {
-    let plugin = agent.caches.plugin_of(driver)?;
-    let all = agent.caches.plugins.all();
-    let served = served_as(plugin.kubelet_name()?, &all)?;
-    (served.metadata.name == plugin.metadata.name).then_some(plugin)
-}
-
-async fn serve_wanted(agent: &Arc<Agent>, plugin: &Plugin, facts: &Facts) -> io::Result<Settled> {
-    let serving = agent.registry.client_for(facts.driver(), Service::Node);
+async fn serve_wanted(agent: &Arc<Agent>, wanted: Wanted, facts: &Facts) -> io::Result<Settled> {
     let is_linked = at_disk(agent, facts, |served, name| Ok(served.is_linked(name))).await?;
     if !is_linked {
-        // kubelet asks the driver's node id at once, and takes a driver without one for broken.
-        if serving.is_none() {
-            return Ok(Settled::Yes);
-        }
         // The controller makes the object, or says on the Plugin why not. Before that kubelet would wait for
         // VolumeAttachments. When it says otherwise, that is an event.
-        if has_conflict(plugin) {
+        if !wanted.answers || wanted.has_conflict {
             return Ok(Settled::Yes);
         }
         if !is_announced(agent, facts.name()).await {
@@ -102,7 +125,7 @@ async fn serve_wanted(agent: &Arc<Agent>, plugin: &Plugin, facts: &Facts) -> io:
     serve(agent, facts).await?;
     // A refusal may be over: another socket had the name, the driver began after kubelet, kubelet reached no API server.
     if is_linked
-        && serving.is_some()
+        && wanted.answers
         && let Some(left) = facts.refused_for()
     {
         if !left.is_zero() {
@@ -112,8 +135,7 @@ async fn serve_wanted(agent: &Arc<Agent>, plugin: &Plugin, facts: &Facts) -> io:
         at_disk(agent, facts, Served::unlink).await?;
         return Ok(Settled::NotYet(LOOK));
     }
-    let info = serving.and_then(|serving| serving.fingerprint.node_info.clone());
-    let outdated = info.zip(facts.told()).is_some_and(|(info, told)| Told::of(&info) != told);
+    let outdated = wanted.info.zip(facts.told()).is_some_and(|(info, told)| Told::of(&info) != told);
     if is_linked && outdated {
         // What kubelet has written into the CSINode object can only be replaced by another registration.
         tracing::info!(
@@ -135,16 +157,20 @@ async fn serve(agent: &Arc<Agent>, facts: &Facts) -> io::Result<()> {
     if agent.served.is_running(facts.name()) {
         return Ok(());
     }
-    let driver = Driver {
-        agent: agent.clone(),
-        kubelet_name: facts.name().to_owned(),
-        name: facts.driver().to_owned(),
-        facts: facts.clone(),
+    let registrar = Registrar::new(agent.clone(), facts.clone());
+    let router = Server::builder().add_service(RegistrationServer::new(registrar));
+    let router = if facts.driver() == INLINE {
+        let all = Arc::new(Inline::new(agent.clone(), facts.clone()));
+        router.add_service(IdentityServer::from_arc(all.clone())).add_service(NodeServer::from_arc(all))
+    } else {
+        let driver = Driver {
+            agent: agent.clone(),
+            kubelet_name: facts.name().to_owned(),
+            name: facts.driver().to_owned(),
+            facts: facts.clone(),
+        };
+        router.add_service(IdentityServer::new(driver.clone())).add_service(NodeServer::new(driver))
     };
-    let router = Server::builder()
-        .add_service(RegistrationServer::new(driver.clone()))
-        .add_service(IdentityServer::new(driver.clone()))
-        .add_service(NodeServer::new(driver));
     at_disk(agent, facts, move |served, name| served.serve(name, router)).await
 }
 
@@ -186,11 +212,12 @@ fn has_pods(agent: &Agent, driver: &str) -> bool {
     found
 }
 
-/// Whether the CSIDriver object is moor's, and lets kubelet mount without a VolumeAttachment.
+/// Whether the CSIDriver object is moor's or its chart's, and lets kubelet mount without a VolumeAttachment.
 async fn is_announced(agent: &Agent, name: &str) -> bool {
     let found = read::get_live(&Api::<CSIDriver>::all(agent.client.clone()), name).await;
+    let serves = if name == INLINE { csi_driver::serves_inline } else { csi_driver::serves };
     match found {
-        Ok(found) => found.is_some_and(|found| csi_driver::serves(&found)),
+        Ok(found) => found.is_some_and(|found| serves(&found)),
         Err(error) => {
             tracing::warn!("{error}");
             false

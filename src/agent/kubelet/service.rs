@@ -22,7 +22,7 @@ const PASSED_ON: [NodeCapability; 3] =
     [NodeCapability::StageUnstageVolume, NodeCapability::VolumeMountGroup, NodeCapability::ExpandVolume];
 
 /// The deadline that kubelet sent with its call (gRPC over HTTP/2, `grpc-timeout`).
-fn timeout<T>(request: &Request<T>) -> Option<Duration> {
+pub(super) fn timeout<T>(request: &Request<T>) -> Option<Duration> {
     let text = request.metadata().get("grpc-timeout")?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number: u64 = number.parse().ok()?;

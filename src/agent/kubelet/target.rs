@@ -66,16 +66,15 @@ impl Target {
 
     /// Where kubelet wants the volume of a claim; nothing where what the claim says makes no path of kubelet's.
     pub fn of(kubelet: &Path, pod: &PodUse, mode: AttachmentMode) -> Option<Self> {
+        let volume = pod.volume().name();
         let path = match mode {
             AttachmentMode::FileSystem => {
-                folder_of(kubelet, &pod.uid).join(MOUNTED).join(&pod.persistent_volume).join("mount")
+                folder_of(kubelet, &pod.uid).join(MOUNTED).join(volume).join("mount")
             }
-            AttachmentMode::BlockDevice => {
-                kubelet.join(DEVICES).join("publish").join(&pod.persistent_volume).join(&pod.uid)
-            }
+            AttachmentMode::BlockDevice => kubelet.join(DEVICES).join("publish").join(volume).join(&pod.uid),
         };
         let found = Self::parse(kubelet, path.to_str()?).ok()?;
-        (found.pod_uid == pod.uid && found.volume == pod.persistent_volume).then_some(found)
+        (found.pod_uid == pod.uid && found.volume == volume).then_some(found)
     }
 
     /// Name of the VolumeClaim for this volume at this path. `driver` is the name under which kubelet knows it.
@@ -95,7 +94,7 @@ pub(crate) fn folder_of(kubelet: &Path, pod_uid: &str) -> PathBuf {
 pub(crate) fn staging(
     kubelet: &Path,
     volume: lock::DriverVolume<'_>,
-    pod: &PodUse,
+    persistent_volume: &str,
     mode: AttachmentMode,
 ) -> HostPath {
     let path = match mode {
@@ -103,7 +102,7 @@ pub(crate) fn staging(
             let hash = HEXLOWER.encode(&Sha256::digest(volume.handle.as_bytes()));
             kubelet.join(STAGED).join(volume.driver).join(hash).join("globalmount")
         }
-        AttachmentMode::BlockDevice => kubelet.join(DEVICES).join("staging").join(&pod.persistent_volume),
+        AttachmentMode::BlockDevice => kubelet.join(DEVICES).join("staging").join(persistent_volume),
     };
     HostPath::recorded(&path.to_string_lossy())
 }
@@ -169,7 +168,7 @@ mod tests {
     fn a_claim_says_where_its_target_is() {
         let pod = |uid: &str| PodUse {
             uid: uid.to_owned(),
-            persistent_volume: "pvc-1".to_owned(),
+            persistent_volume: Some("pvc-1".to_owned()),
             ..PodUse::default()
         };
         let of = |uid: &str, mode| Target::of(Path::new("/var/lib/kubelet"), &pod(uid), mode);
@@ -185,7 +184,7 @@ mod tests {
             assert_eq!(of("../x", mode), None);
         }
         let volume = lock::DriverVolume { driver: "d", handle: "v" };
-        let staged = |mode| staging(Path::new("/k"), volume, &pod(UID), mode).text();
+        let staged = |mode| staging(Path::new("/k"), volume, "pvc-1", mode).text();
         // As `printf v | sha256sum` says.
         let hash = "4c94485e0c21ae6c41ce1dfe7b6bfaceea5ab68e40a2476f50208e526f506080";
         assert_eq!(

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::answer::Unanswered;
@@ -32,27 +33,43 @@ impl Driver {
     ) -> Result<(), Unanswered> {
         let target = self.target(&request.volume_id, &request.target_path)?;
         let name = target.claim_name(&self.kubelet_name, &request.volume_id);
-        let asked = &self.agent.asked;
         let handle = self.handle_name(&request.volume_id);
+        let _turn = self.undo_claim(&target, &name, &handle, by).await?;
+        self.clear_foreign(&request, &target.path, &handle, by).await?;
+        self.agent.queues.releases.add(name);
+        Ok(())
+    }
+
+    /// Waits until nothing of a claim of this VolumeHandle is on the node. Returns the turn of who ends it.
+    pub(super) async fn undo_claim(
+        &self,
+        target: &Target,
+        name: &str,
+        handle: &str,
+        by: Instant,
+    ) -> Result<OwnedMutexGuard<()>, Unanswered> {
+        let asked = &self.agent.asked;
         // A call to publish that waits still ends by it, and makes no claim any more.
-        asked.release(&name, &handle);
-        let turn = timeout_at(by, asked.turn(&name)).await;
-        let _turn = turn.map_err(|_| Unanswered::Again("another call for this target is running".into()))?;
-        self.agent.queues.nodes.add(handle.clone());
+        asked.release(name, handle);
+        let turn = self.turn(name, by).await?;
+        self.agent.queues.nodes.add(handle.to_owned());
         let mut pause = LOOK;
         // The worker of the volume looks through its records once more, after whatever it was at. The mark of an earlier call
         // goes with the claim, which was undone then.
-        while asked.is_released(&name) && !asked.is_undone(&name) {
+        while asked.is_released(name) && !asked.is_undone(name) {
             if Instant::now() + pause > by {
-                return Err(Unanswered::Again(self.still_there(&target, &name)));
+                return Err(Unanswered::Again(self.still_there(target, name)));
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_LOOK);
         }
-        let cleared = timeout_at(by, self.clear_foreign(&request, &target.path, &handle)).await;
-        cleared.map_err(|_| Unanswered::Again(format!("{} is being unmounted", target.path)))??;
-        self.agent.queues.releases.add(name);
-        Ok(())
+        Ok(turn)
+    }
+
+    /// The turn of a call for the target of a claim.
+    pub(super) async fn turn(&self, name: &str, by: Instant) -> Result<OwnedMutexGuard<()>, Unanswered> {
+        let turn = timeout_at(by, self.agent.asked.turn(name)).await;
+        turn.map_err(|_| Unanswered::Again("another call for this target is running".into()))
     }
 
     /// Why a target is not unmounted yet: what its claim says, or what the last call came to.
@@ -66,7 +83,18 @@ impl Driver {
 
     /// What is mounted and in no record: another CSI client made it, or the records were lost. The driver is asked to
     /// unmount it.
-    async fn clear_foreign(
+    pub(super) async fn clear_foreign(
+        &self,
+        request: &wire::NodeUnpublishVolumeRequest,
+        path: &HostPath,
+        handle: &str,
+        by: Instant,
+    ) -> Result<(), Unanswered> {
+        let cleared = timeout_at(by, self.unmount_foreign(request, path, handle)).await;
+        cleared.unwrap_or_else(|_| Err(Unanswered::Again(format!("{path} is being unmounted"))))
+    }
+
+    async fn unmount_foreign(
         &self,
         request: &wire::NodeUnpublishVolumeRequest,
         path: &HostPath,
@@ -171,7 +199,7 @@ impl Stored {
     }
 }
 
-async fn is_mounted(path: &HostPath) -> Result<bool, Unanswered> {
+pub(super) async fn is_mounted(path: &HostPath) -> Result<bool, Unanswered> {
     let seen = mounts::look(path).await.map_err(|error| Unanswered::Again(error.to_string()))?;
     Ok(seen.is_some())
 }

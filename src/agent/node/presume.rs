@@ -39,13 +39,15 @@ impl Pass {
     pub(super) fn staging_of_kubelet(&self, attachment: &Attachment, view: &View) -> Option<HostPath> {
         let uid = AttachmentUid::of(&attachment.metadata);
         let users = view.claims.values().filter(|claim| ClaimSeen::of(claim).uses() == Some(&uid));
-        let pod = users.filter_map(|claim| claim.spec.pod.as_ref()).min_by_key(|pod| &pod.uid)?;
+        let pods = users.filter_map(|claim| claim.spec.pod.as_ref());
+        let persistent = pods.filter_map(|pod| Some((&pod.uid, pod.by_persistent_volume()?)));
+        let (_, persistent_volume) = persistent.min()?;
         let fixed = &attachment.spec.fixed;
         let plugin = self.agent.caches.plugin_of(&fixed.driver_name);
         let name = plugin.as_ref().and_then(|plugin| plugin.kubelet_name()).unwrap_or(&fixed.driver_name);
         let kubelet = self.agent.paths.kubelet();
         let volume = DriverVolume { driver: name, handle: &attachment.spec.volume_handle };
-        Some(target::staging(kubelet.as_path(), volume, pod, fixed.attachment_mode))
+        Some(target::staging(kubelet.as_path(), volume, persistent_volume, fixed.attachment_mode))
     }
 
     /// Writes a record in place of one that cannot be read or was lost, of all that it could speak of: the undo finds out

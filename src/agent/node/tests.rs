@@ -92,6 +92,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         audits: Audits::new(Duration::ZERO),
         capacities: Said::default(),
         capacity_interval: Duration::ZERO,
+        inline_volumes: false,
         stopping: AtomicBool::new(false),
         registered_anew: Notify::new(),
         client,
