@@ -197,6 +197,13 @@ impl<'a> LoopDevices<'a> {
         run(&self.volume.lock, "losetup", &["--set-capacity", &path])?.success().map(drop)
     }
 
+    /// Has everything that was written to a device so far reach its file: by its file system too, in whichever mount namespace
+    /// that is mounted.
+    pub(super) fn flush(&self, device: &LoopDevice) -> Result<(), Error> {
+        let path = device.path.to_string_lossy();
+        run(&self.volume.lock, "blockdev", &["--flushbufs", &path])?.success().map(drop)
+    }
+
     /// Detaches a device, and says whether it is really gone. When it is not, something still has the device open or
     /// mounted: it then goes by itself at the last close (the kernel calls that autoclear), and until then is `closing`.
     pub(super) fn detach(&self, device: &LoopDevice) -> Result<bool, Error> {

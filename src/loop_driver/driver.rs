@@ -182,7 +182,7 @@ pub(super) fn check_machine() -> Result<(), Error> {
         )));
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    for program in ["losetup", "blkid", "mount", "mkfs.ext4", "e2fsck", "resize2fs", "cp"] {
+    for program in ["losetup", "blockdev", "blkid", "mount", "mkfs.ext4", "e2fsck", "resize2fs", "cp"] {
         if !std::env::split_paths(&paths).any(|dir| dir.join(program).exists()) {
             return Err(Error::Lacking(format!("the program {program}")));
         }

@@ -9,7 +9,9 @@
 //!
 //! Limits, on purpose:
 //! - A call without capacity_range makes a volume of 1 GiB, which as a sparse file costs nothing until it is written.
-//! - A volume that a node may write to is not copied: CreateVolume with it as a source waits for NodeUnstageVolume.
+//! - A volume in use is copied as its disk would be after a power failure, at a moment at which nothing is written to it; one
+//!   that is written to without a pause is refused. As nobody can replay its journal, the copy of an xfs volume in use that is
+//!   mounted read-only first shows what had reached the file system itself.
 //! - A read-only block target has a loop device of its own, which refuses writes. It shares the data file but not the
 //!   writable device's block cache: a reader sees what a writer has flushed, and what the reader has cached may be old.
 //! - A fenced node that still runs gets I/O errors, because its data file is frozen and replaced by a copy. That needs a

@@ -71,9 +71,15 @@ pub(super) fn create(
     // the latter case holds somebody's data.
     clear(&volume)?;
     make_dir(&volume.path)?;
-    match &source {
-        Some((source, _)) => copy::copy(call, source, &volume, capacity_bytes)?,
-        None => make_data(&volume.data(), capacity_bytes)?,
+    let made = match &source {
+        Some((source, _)) => copy::copy(call, source, &volume, capacity_bytes),
+        None => make_data(&volume.data(), capacity_bytes),
+    };
+    if let Err(error) = made {
+        // The caller may take the error for final, and then nobody deletes what was begun.
+        clear(&volume)?;
+        volume.unlock_for_good()?;
+        return Err(error);
     }
     call.step("data")?;
     write_json(&volume.record(), &record)?;

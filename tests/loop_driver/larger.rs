@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use moor::csi::proto::csi::v1::volume_capability::access_mode::Mode;
 use moor::csi::proto::csi::v1::volume_content_source::{Type, VolumeSource};
@@ -13,7 +15,7 @@ use moor::csi::proto::csi::v1::{
 use serde_json::json;
 use tonic::{Code, Status};
 
-use crate::bench::{Bench, Driver};
+use crate::bench::{Bench, Driver, Survivor};
 use crate::volume::{MIB, Volume, block, create_request, mount, text};
 
 /// The controller's half.
@@ -212,19 +214,16 @@ async fn a_copy_has_the_files_and_goes_its_own_way_beside_its_source() {
         volume.bring_up(&driver).await;
         fs::write(volume.target("a").join("file"), "of the source").unwrap();
         let before = size_at(&volume.target("a"));
-        let error = copy(&volume, &driver, 0).await.map(|_| ()).unwrap_err();
-        assert_eq!(error.code(), Code::FailedPrecondition, "it is in use: {}", error.message());
-        volume.take_down(&driver).await;
-
+        // What nobody has synced is in the copy as well: the source stays in use.
         let mut copied = copy(&volume, &driver, 640 * MIB).await.unwrap();
         assert_eq!(copy(&volume, &driver, 640 * MIB).await.unwrap().id, copied.id, "also again");
         let plain = create_request("a copy", &volume.capability, 640 * MIB);
         let error = driver.controller().create_volume(plain).await.unwrap_err();
         assert_eq!(error.code(), Code::AlreadyExists, "another source is another volume");
         copied.dir = bench.node_dir("copied");
-        volume.bring_up(&driver).await;
         copied.bring_up(&driver).await;
         assert!(size_at(&copied.target("a")) > before + 250 * MIB, "a larger copy has the room");
+        assert_eq!(fs::read_to_string(copied.target("a").join("file")).unwrap(), "of the source");
         fs::write(copied.target("a").join("file"), "of the copy").unwrap();
         assert_eq!(fs::read_to_string(volume.target("a").join("file")).unwrap(), "of the source");
         for one in [&copied, &volume] {
@@ -233,6 +232,61 @@ async fn a_copy_has_the_files_and_goes_its_own_way_beside_its_source() {
         }
         bench.assert_clean();
     }
+}
+
+/// Drivers whose nodes see nothing of each other's mounts.
+#[tokio::test]
+async fn a_copy_has_what_was_written_on_another_node() {
+    for capability in [mount(Mode::SingleNodeWriter, "ext4"), mount(Mode::SingleNodeWriter, "xfs")] {
+        let bench = Bench::new();
+        let (driver, elsewhere) = (bench.shared_apart("node-1").await, bench.shared_apart("node-2").await);
+        let mut volume = Volume::create(&bench, &driver, "node-1", capability).await;
+        volume.bring_up(&driver).await;
+        let file = |one: &Volume| one.target("a").join("file").display().to_string();
+        let users = (Survivor::beside(&driver), Survivor::beside(&elsewhere));
+        assert!(users.0.shell(&format!("echo kept > {}", file(&volume))).status.success());
+        let mut copied = copy(&volume, &elsewhere, 0).await.unwrap();
+        (copied.node, copied.dir) = ("node-2".to_owned(), bench.node_dir("node-2"));
+        copied.bring_up(&elsewhere).await;
+        let read = users.1.shell(&format!("cat {}", file(&copied)));
+        assert_eq!(String::from_utf8(read.stdout).unwrap(), "kept\n");
+        drop(users);
+        for (one, driver) in [(&copied, &elsewhere), (&volume, &driver)] {
+            one.take_down(driver).await;
+            one.delete(driver).await.unwrap();
+        }
+        bench.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_a_volume_that_is_written_to_all_the_time_is_refused_and_leaves_nothing() {
+    let bench = Bench::new();
+    let driver = bench.start("node-1", &[], false).await;
+    let mut volume = Volume::create(&bench, &driver, "node-1", mount(Mode::SingleNodeWriter, "ext4")).await;
+    volume.bring_up(&driver).await;
+    let entries = || fs::read_dir(bench.state().join("volumes")).unwrap().count();
+    let (before, ends) = (entries(), Arc::new(AtomicBool::new(false)));
+    let (path, ended) = (volume.target("a").join("file"), Arc::clone(&ends));
+    let writer = std::thread::spawn(move || {
+        let mut file = File::create(path).unwrap();
+        while !ended.load(Ordering::Relaxed) {
+            std::io::Write::write_all(&mut file, b"more").unwrap();
+            file.sync_all().unwrap();
+        }
+    });
+    let refused = copy(&volume, &driver, 0).await;
+    ends.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+    let error = refused.map(|_| ()).unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition, "{}", error.message());
+    assert!(error.message().contains("was written to"), "{}", error.message());
+    assert_eq!(entries(), before);
+    let copied = copy(&volume, &driver, 0).await.unwrap();
+    copied.delete(&driver).await.unwrap();
+    volume.take_down(&driver).await;
+    volume.delete(&driver).await.unwrap();
+    bench.assert_clean();
 }
 
 #[tokio::test]

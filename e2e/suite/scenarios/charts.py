@@ -118,11 +118,12 @@ def examples(world: World) -> None:
     work.await_words("exported", f"cat {MOUNT}/hello", "hello")
     work.await_words("inline", f"cat {MOUNT}/hello", "hello")
     _delete(world, work, *_OF_PODS[1:])
-    work.remove_pods("first")
+    # A copy of what Pod first goes on using.
     _apply(world, work, "clone")
     _wait(world, "pod/second", until="condition=Ready")
     work.await_words("second", f"cat {MOUNT}/hello", "hello")
     _delete(world, work, "clone")
+    work.remove_pods("first")
     volume, handle = _outliving(world, work)
     _apply(world, work, "static-volume", handle=handle)
     _wait(world, "pod/existing", until="condition=Ready")
