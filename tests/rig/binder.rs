@@ -43,6 +43,8 @@ async fn settle(admin: &Client) -> Result<(), Error> {
     let classes: Api<StorageClass> = Api::all(admin.clone());
     let classes = classes.list(&ListParams::default()).await?.items;
     let classes: BTreeMap<String, StorageClass> = classes.into_iter().map(|c| (c.name_any(), c)).collect();
+    // Before the claims: one that is not there when its volume was is gone, and not still to come.
+    let all_volumes = volumes.list(&ListParams::default()).await?.items;
     let all_claims = claims.list(&ListParams::default()).await?.items;
     for claim in &all_claims {
         ask(admin, claim, &classes).await?;
@@ -52,7 +54,7 @@ async fn settle(admin: &Client) -> Result<(), Error> {
             patch(&api, &claim.name_any(), left.as_ref()).await?;
         }
     }
-    for volume in volumes.list(&ListParams::default()).await?.items {
+    for volume in all_volumes {
         let spec = volume.spec.clone().unwrap_or_default();
         let to = spec.claim_ref.unwrap_or_default();
         let is_named = |claim: &&PersistentVolumeClaim| {
