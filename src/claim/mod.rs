@@ -24,5 +24,5 @@ pub mod writer;
 
 pub use admission::{Grant, Verdict, admit};
 pub use entitled::Entitled;
-pub use observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
+pub use observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen, not_entitled};
 pub use reason::{Holder, Waiting};

@@ -83,7 +83,7 @@ impl ClaimSeen {
                 flags: claim.spec.mount_options.as_ref().map(|o| o.mount_flags.clone()).unwrap_or_default(),
                 group: claim.spec.pod.as_ref().and_then(|pod| pod.volume_mount_group.clone()),
             },
-            not_entitled: said_of_pod(claim),
+            not_entitled: not_entitled(claim),
             silence: silence(claim),
         }
     }
@@ -139,7 +139,8 @@ fn silence(claim: &VolumeClaim) -> Option<String> {
 
 /// Why the Pod of a claim may not have the volume, if that was said. While it waits for a grant only the controller writes
 /// what a claim says.
-fn said_of_pod(claim: &VolumeClaim) -> Option<String> {
+#[must_use]
+pub fn not_entitled(claim: &VolumeClaim) -> Option<String> {
     let given_back = claim.status.as_ref().and_then(|status| status.yielded.as_ref());
     let is_granted = claim.spec.assignment.as_ref().is_some_and(|a| Some(&a.attachment_uid) != given_back);
     let said = claim.status.iter().flat_map(|status| &status.conditions);

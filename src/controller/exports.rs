@@ -14,8 +14,9 @@ use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::served;
 use super::steps;
-use crate::api::conditions::{Desired, EXPORTED, READY, Reason, first_few};
+use crate::api::conditions::{Desired, EXPORTED, Reason, first_few};
 use crate::api::{Volume, VolumeClaim, VolumeHandle, VolumeStatus, names};
+use crate::claim::not_entitled;
 use crate::k8s::read::{Readable, get_live};
 use crate::k8s::{ApiError, Created, Next};
 use crate::provision::{Export, ExportSeen, WatchedClaim, export, exported_claim, is_export};
@@ -143,12 +144,7 @@ fn driver_of(known: &Known, volume: &Volume, handle: &VolumeHandle) -> Option<St
 fn used_by(known: &Known, key: &VolumeKey, persistent: &str) -> Option<String> {
     let claims = known.claims.by_index(BY_VOLUME, &key.to_string());
     // A Pod that has no right to it does not keep it, nor does one that an agent has made up.
-    let is_refused = |claim: &VolumeClaim| {
-        let said = claim.status.iter().flat_map(|status| &status.conditions);
-        claim.spec.assignment.is_none()
-            && said.into_iter().any(|c| c.type_ == READY && c.reason == Reason::PodNotEntitled.as_str())
-    };
-    let pods = claims.iter().filter(|claim| !is_refused(claim)).filter_map(|claim| {
+    let pods = claims.iter().filter(|claim| not_entitled(claim).is_none()).filter_map(|claim| {
         let pod = claim.spec.pod.as_ref().filter(|pod| pod.by_persistent_volume() == Some(persistent))?;
         let node = claim.spec.node_name.as_deref().unwrap_or_default();
         Some(format!("Pod {}/{} on node {node}", pod.namespace, pod.name))

@@ -8,12 +8,11 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::Api;
 
-use super::bound::{Bound, Looked, bound};
+use super::bound::{Bound, Change};
 use super::context::Context;
 use super::key::Key;
 use super::served;
 use super::steps;
-use crate::api::Volume;
 use crate::api::conditions::whole_second;
 use crate::api::provision::ProvisionedFor;
 use crate::k8s::events::EventReason;
@@ -34,27 +33,18 @@ pub(crate) async fn run(ctx: &Context, claim: &ProvisionedFor) -> Next {
 
 /// One step; None: something has changed, and it is looked at again.
 async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, ApiError> {
-    let key = Key::Modify(claim.clone());
-    let bound = match bound(ctx, claim, &key).await? {
-        Looked::Bound(bound) => *bound,
-        Looked::OfUsers(live, volume) => {
-            let words = format!(
-                "Volume {volume} has the storage, and its own spec.mutableParameters says how that is to be; change them there"
-            );
-            tell(ctx, &key, &live, EventReason::VolumeModifyFailed, &words).await;
-            return Ok(Some(Next::After(RECHECK)));
-        }
-        Looked::Later => return Ok(Some(Next::After(RECHECK))),
-        Looked::Changed => return Ok(None),
-        Looked::Nothing => {
-            ctx.provisioning.forget(&key);
-            return Ok(Some(Next::Done));
-        }
+    let change = Change {
+        key: Key::Modify(claim.clone()),
+        action: "Modify",
+        failed: EventReason::VolumeModifyFailed,
+        field: "spec.mutableParameters says how that is to be; change them there",
+        recheck: RECHECK,
     };
-    let Bound { live, persistent, volume } = bound;
-    // Of a cache that is behind it would be concluded that the driver has followed.
-    let Some(volume) = fresh(ctx, &volume).await? else { return Ok(Some(Next::After(RECHECK))) };
-    let (live, persistent, volume) = (&live, &persistent, &volume);
+    let bound = match change.look(ctx, claim).await? {
+        Ok(bound) => bound,
+        Err(next) => return Ok(next),
+    };
+    let Bound { live, persistent, volume } = &*bound;
     let driver = persistent.spec.as_ref().and_then(|spec| Some(spec.csi.as_ref()?.driver.as_str()));
     let driver = driver.unwrap_or_default();
     let class = match target(live, volume) {
@@ -65,15 +55,15 @@ async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Api
     let seen = Claimed { claim: live, persistent, volume, driver, modifies };
     match modify(&seen, class.as_ref()) {
         Modify::Nothing => {
-            ctx.provisioning.forget(&key);
+            ctx.provisioning.forget(&change.key);
             Ok(Some(Next::Done))
         }
         Modify::Say(said) => {
             say(ctx, claim, live, &said).await?;
-            announce(ctx, &key, live, &said).await;
+            announce(ctx, &change, live, &said).await;
             Ok(None)
         }
-        Modify::Ask(parameters) => ask(ctx, &key, live, volume, parameters).await,
+        Modify::Ask(parameters) => ask(ctx, &change, &bound, parameters).await,
         Modify::Leave(at) => {
             let mut after = volume.clone();
             after.metadata.annotations.get_or_insert_default().insert(LEFT_AT.to_owned(), at);
@@ -88,24 +78,9 @@ async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Api
             tracing::info!(persistent_volume = persistent.metadata.name, class, "has another class");
             Ok(None)
         }
-        Modify::Wait(words) => {
-            if let Some(words) = words {
-                tell(ctx, &key, live, EventReason::VolumeModifyFailed, &words).await;
-            }
-            Ok(Some(Next::After(RECHECK)))
-        }
+        Modify::Wait(Some(words)) => change.fails(ctx, live, &words).await,
+        Modify::Wait(None) => Ok(Some(Next::After(RECHECK))),
     }
-}
-
-/// The Volume as the API server has it now; None if it is gone.
-async fn fresh(ctx: &Context, known: &Volume) -> Result<Option<Volume>, ApiError> {
-    let key = known.reference();
-    let found = get_live(&ctx.writer.api::<Volume>(&key.namespace), &key.name).await?;
-    let found = found.filter(|found| found.metadata.uid == known.metadata.uid);
-    if let Some(found) = &found {
-        ctx.volumes.apply(found.clone());
-    }
-    Ok(found)
 }
 
 async fn say(
@@ -123,12 +98,11 @@ async fn say(
 /// Writes what the Volume is to be like.
 async fn ask(
     ctx: &Context,
-    key: &Key,
-    live: &PersistentVolumeClaim,
-    volume: &Volume,
+    change: &Change,
+    bound: &Bound,
     parameters: BTreeMap<String, String>,
 ) -> Result<Option<Next>, ApiError> {
-    let mut after = volume.clone();
+    let (live, mut after) = (&bound.live, bound.volume.clone());
     after.spec.mutable_parameters = parameters;
     let uid = live.metadata.uid.clone().unwrap_or_default();
     after.metadata.annotations.get_or_insert_default().insert(MODIFIED_FOR.to_owned(), uid);
@@ -140,26 +114,13 @@ async fn ask(
     if now.is_none_or(|now| now.metadata.resource_version != live.metadata.resource_version) {
         return Ok(None);
     }
-    match ctx.writer.update(&ctx.volumes, volume, &after).await {
-        Ok(_) => {
-            tracing::info!(volume = volume.metadata.name, "is to have other mutable parameters");
-            Ok(None)
-        }
-        Err(error) => match error.refusal() {
-            Some(refusal) => {
-                let words = format!("its Volume: {refusal}");
-                tell(ctx, key, live, EventReason::VolumeModifyFailed, &words).await;
-                Ok(Some(Next::After(RECHECK)))
-            }
-            None => Err(error),
-        },
-    }
+    change.ask(ctx, bound, &after).await
 }
 
-async fn announce(ctx: &Context, key: &Key, live: &PersistentVolumeClaim, said: &Said) {
+async fn announce(ctx: &Context, change: &Change, live: &PersistentVolumeClaim, said: &Said) {
     let (reason, words) = match said {
         Said::Pending(_, words) | Said::Failing(words) | Said::Infeasible(_, words) => {
-            (EventReason::VolumeModifyFailed, words.clone())
+            (change.failed, words.clone())
         }
         Said::InProgress(class) => (
             EventReason::VolumeModify,
@@ -174,12 +135,5 @@ async fn announce(ctx: &Context, key: &Key, live: &PersistentVolumeClaim, said: 
             "the driver is not asked for another class any more".to_owned(),
         ),
     };
-    tell(ctx, key, live, reason, &words).await;
-}
-
-async fn tell(ctx: &Context, key: &Key, live: &PersistentVolumeClaim, reason: EventReason, words: &str) {
-    if ctx.provisioning.is_news(key, words) {
-        tracing::info!(claim = live.metadata.name, reason = reason.as_str(), "{words}");
-        ctx.recorder.publish(live, reason, "Modify", words).await;
-    }
+    change.tell(ctx, live, reason, &words).await;
 }

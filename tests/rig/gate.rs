@@ -1,8 +1,11 @@
 //! Stops a process of moor at one exact moment: right before or right after one write or call.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
+
+use super::journal::Entry;
 
 /// One write or call: the `ordinal`-th (from 0) of its kind by this process since the gate was armed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +22,20 @@ pub enum Side {
     Before,
     /// It has had its effect, and who asked has not heard of it.
     After,
+}
+
+impl Point {
+    /// Where these writes and calls are, in their order, when everything is done again.
+    pub fn of(entries: Vec<Entry>) -> Vec<Self> {
+        let mut ordinals: BTreeMap<(String, String), usize> = BTreeMap::new();
+        let points = entries.into_iter().map(|entry| {
+            let (actor, label) = (entry.actor.clone(), entry.label());
+            let next = ordinals.entry((actor.clone(), label.clone())).or_default();
+            *next += 1;
+            Self { actor, label, ordinal: *next - 1 }
+        });
+        points.collect()
+    }
 }
 
 impl std::fmt::Display for Point {

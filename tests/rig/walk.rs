@@ -1,6 +1,5 @@
 //! Goes the same way again and again. At each of its steps somebody goes away, and the way is gone to its end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -65,16 +64,7 @@ impl Walk {
         (self.prepare)(rig.clone(), Self::UNDISTURBED.to_owned()).await;
         let since = rig.journal.now();
         (self.go)(rig.clone(), Self::UNDISTURBED.to_owned()).await;
-        let mut ordinals: BTreeMap<(String, String), usize> = BTreeMap::new();
-        let steps = rig.journal.since(since, self.is_step).into_iter();
-        let points: Vec<_> = steps
-            .map(|entry| {
-                let (actor, label) = (entry.actor.clone(), entry.label());
-                let next = ordinals.entry((actor.clone(), label.clone())).or_default();
-                *next += 1;
-                Point { actor, label, ordinal: *next - 1 }
-            })
-            .collect();
+        let points = Point::of(rig.journal.since(since, self.is_step));
         for passes in self.passes {
             assert!(points.iter().any(|point| point.label.contains(passes)), "{passes}: {points:?}");
         }

@@ -114,6 +114,16 @@ fn asked(rig: &Rig, key: &str) -> Vec<Parameters> {
         .collect()
 }
 
+/// The driver was asked for gold until that was done, more than once, and then for silver.
+fn assert_gold_before_silver(rig: &Rig, key: &str) {
+    let all = asked(rig, key);
+    let (last, golds) = all.split_last().unwrap();
+    assert!(
+        *last == tier("silver") && golds.len() > 1 && golds.iter().all(|p| *p == tier("gold")),
+        "{all:?}"
+    );
+}
+
 fn has(rig: &Rig, key: &str) -> Parameters {
     rig.fake.backend().volumes[key].modified.clone()
 }
@@ -240,12 +250,7 @@ async fn a_call_of_unknown_outcome_is_repeated_before_another(cluster: Arc<Clust
     assert_eq!(target(&claim), Some("gold"));
     rig.fake.heal("v", Rpc::ControllerModifyVolume);
     until_done(&rig, "v", "silver").await;
-    let all = asked(&rig, "v");
-    let (last, golds) = all.split_last().unwrap();
-    assert!(
-        *last == tier("silver") && golds.len() > 1 && golds.iter().all(|p| *p == tier("gold")),
-        "{all:?}"
-    );
+    assert_gold_before_silver(&rig, "v");
     end(&rig, "v").await;
 }
 

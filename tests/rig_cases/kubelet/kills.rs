@@ -1,7 +1,6 @@
 //! At every step of a Pod that comes and goes somebody dies who is none of moor's processes: kubelet, the driver, or the API
 //! server. Nothing is wedged, and nothing is left. (Of moor's own processes: `crashes.rs`.)
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -112,15 +111,7 @@ async fn sweep(cluster: &Arc<Cluster>, victim: Victim) {
 async fn points(rig: &Arc<Rig>, kubelet: &Kubelet, victim: Victim) -> Vec<Point> {
     let since = rig.journal.now();
     Walk::begin(rig, kubelet, "clean".to_owned()).end("nobody died").await;
-    let mut ordinals: BTreeMap<(String, String), usize> = BTreeMap::new();
-    let entries = rig.journal.since(since, |entry| victim.dies_at(entry));
-    let points = entries.into_iter().map(|entry| {
-        let (actor, label) = (entry.actor.clone(), entry.label());
-        let next = ordinals.entry((actor.clone(), label.clone())).or_default();
-        *next += 1;
-        Point { actor, label, ordinal: *next - 1 }
-    });
-    points.collect()
+    Point::of(rig.journal.since(since, |entry| victim.dies_at(entry)))
 }
 
 /// Says whether the point came up.

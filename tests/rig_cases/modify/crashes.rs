@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use moor::csi::Rpc;
 
-use super::{ask, asked, bound, end, has, start, tier, tiers, until_done};
+use super::{ask, asked, assert_gold_before_silver, bound, end, has, start, tier, tiers, until_done};
 use crate::rig::{CONTROLLER, Cluster, Rig, Victim, Walk};
 
 const AGENT: &str = "node-1";
@@ -65,11 +65,6 @@ pub async fn an_agent_that_dies_in_the_call_repeats_it_before_another(cluster: A
     rig.fake.let_go("v", Rpc::ControllerModifyVolume);
     rig.run(AGENT);
     until_done(&rig, "v", "silver").await;
-    let all = asked(&rig, "v");
-    let (last, golds) = all.split_last().unwrap();
-    assert!(
-        *last == tier("silver") && golds.len() > 1 && golds.iter().all(|p| *p == tier("gold")),
-        "{all:?}"
-    );
+    assert_gold_before_silver(&rig, "v");
     end(&rig, "v").await;
 }
