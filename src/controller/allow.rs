@@ -24,7 +24,7 @@ pub(crate) fn namespace_seen(known: &Known, name: &str) -> NamespaceSeen {
 }
 
 /// A Volume that moor keeps for PersistentVolumes says what administrators have written there, and a Pod's claim what kubelet
-/// has read there (`is_kept`). One that is provisioned was judged when it was made, by the namespace that asked for it.
+/// has read there (`is_kept`), or what the Volume says that its Pod names. One that is provisioned was judged when it was made, by the namespace that asked for it.
 pub(crate) fn refused(
     known: &Known,
     namespace: &str,
@@ -36,9 +36,7 @@ pub(crate) fn refused(
     let is_provisioned =
         namespace == known.namespace && volume.is_some_and(|v| v.spec.persistent_volume.is_some());
     let namespace = namespace_seen(known, namespace);
-    let is_for_persistent =
-        |c: &VolumeClaim| c.spec.pod.as_ref().is_some_and(|pod| pod.by_persistent_volume().is_some());
-    let new = claims.iter().filter(|c| c.spec.assignment.is_none() && !is_for_persistent(c));
+    let new = claims.iter().filter(|c| c.spec.assignment.is_none() && c.spec.pod.is_none());
     // Without its Volume nothing is granted.
     let name = volume.map(|v| v.spec.plugin_name.as_str());
     Refused {

@@ -95,8 +95,8 @@ impl Observed {
     /// Whether moor keeps the Volume for PersistentVolumes, in its own namespace.
     pub(crate) fn is_for_persistent(&self, own_namespace: &str) -> bool {
         let is_made = |volume: &Arc<Volume>| volume.spec.persistent_volume.is_some();
-        self.kept_as.is_some()
-            || self.key.namespace == own_namespace && self.volume.as_ref().is_some_and(is_made)
+        self.key.namespace == own_namespace
+            && (handle_of_import(&self.key.name).is_some() || self.volume.as_ref().is_some_and(is_made))
     }
 
     /// UID of the PersistentVolume by which the Volume is exported.

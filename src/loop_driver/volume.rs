@@ -71,18 +71,19 @@ pub(super) fn create(
     // the latter case holds somebody's data.
     clear(&volume)?;
     make_dir(&volume.path)?;
-    let made = match &source {
+    let filled = match &source {
         Some((source, _)) => copy::copy(call, source, &volume, capacity_bytes),
         None => make_data(&volume.data(), capacity_bytes),
     };
+    let made = filled.and_then(|()| call.step("data")).and_then(|()| write_json(&volume.record(), &record));
     if let Err(error) = made {
         // The caller may take the error for final, and then nobody deletes what was begun.
-        clear(&volume)?;
-        volume.unlock_for_good()?;
+        if load(&volume)?.is_none() {
+            clear(&volume)?;
+            volume.unlock_for_good()?;
+        }
         return Err(error);
     }
-    call.step("data")?;
-    write_json(&volume.record(), &record)?;
     Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &record)) })
 }
 

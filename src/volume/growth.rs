@@ -22,7 +22,7 @@ pub const CALL: &str = "ControllerExpandVolume";
 pub enum Fails {
     /// It may be under way all the same.
     Perhaps(String),
-    /// This time the driver was not asked: a Secret is missing, or the driver itself. An earlier call may be under way.
+    /// The driver was not asked, and has nothing under way: a Secret is missing, or the driver itself.
     NotAsked(String),
     /// Nothing has been done.
     Certainly(String),
@@ -53,7 +53,7 @@ pub fn fails(volume: &Volume) -> Option<Fails> {
         "InvalidArgument" | "OutOfRange" | "NotFound" => Fails::Always(words),
         "Unknown" | "AlreadyExists" | "PermissionDenied" | "FailedPrecondition" | "Unimplemented"
         | "Internal" | "DataLoss" | "Unauthenticated" => Fails::Certainly(words),
-        code if BEFORE_THE_CALL.iter().any(|reason| reason.as_str() == code) => Fails::NotAsked(words),
+        code if is_before_the_call(code) && !failure.outcome_unknown => Fails::NotAsked(words),
         _ => Fails::Perhaps(words),
     })
 }
@@ -62,9 +62,16 @@ pub fn fails(volume: &Volume) -> Option<Fails> {
 const BEFORE_THE_CALL: [Reason; 4] =
     [Reason::SecretNotFound, Reason::SecretUnreadable, Reason::PluginNotRunning, Reason::BadArguments];
 
+fn is_before_the_call(code: &str) -> bool {
+    BEFORE_THE_CALL.iter().any(|reason| reason.as_str() == code)
+}
+
 /// Writes into a status that the volume does not have the size that is asked for, and why.
 pub fn failed(status: &mut VolumeStatus, volume: &Volume, error: CallFailure) {
-    status.expansion_failure = Some(ExpansionFailure { capacity_bytes: asked(volume), error });
+    // A final answer settles what was unknown before it.
+    let outcome_unknown = is_before_the_call(&error.code) && matches!(fails(volume), Some(Fails::Perhaps(_)));
+    status.expansion_failure =
+        Some(ExpansionFailure { capacity_bytes: asked(volume), error, outcome_unknown });
 }
 
 /// The size in bytes that is asked for; 0 where none is.

@@ -17,10 +17,11 @@ use moor::csi::Rpc;
 use serde_json::{Value, json};
 
 use crate::cases;
+use crate::inline;
 use crate::provision::objects::list;
 use crate::rig::fake::DRIVER;
 use crate::rig::fake::backend::Expand;
-use crate::rig::{Binder, Case, Cluster, Kubelet, Options, Rig, Wish, volume, volume_claim};
+use crate::rig::{Binder, Case, Cluster, Kubelet, Options, Rig, Wish, is_final, volume, volume_claim};
 
 const NODE: &str = "node-1";
 
@@ -124,6 +125,34 @@ async fn pods_and_claims_use_it_side_by_side(cluster: Arc<Cluster>) {
     rig.assert_nothing_left().await;
 }
 
+/// A Pod that names the Volume itself may go on for days with what was staged for another one. kubelet, which does nothing else
+/// with a volume while it waits for an answer, is told so at once.
+async fn giving_up_what_others_use_is_refused_without_waiting(cluster: Arc<Cluster>) {
+    let (rig, _binder) = start_with(&cluster, Options { inline_volumes: true, ..Options::default() }).await;
+    inline::announce(&rig).await;
+    rig.make_volume(&exported("v")).await;
+    let persistent = until_exported(&rig, "v", "v").await;
+    let of_claims = kubelet_for(&rig, NODE, &persistent).await;
+    of_claims.mount("web", "v").await;
+    let naming = inline::kubelet(&rig, NODE, inline::naming("v")).await;
+    naming.mount("other", "own").await;
+    assert_eq!(rig.count("v", Rpc::NodeStageVolume), 1);
+
+    of_claims.unmount("web", "v").await;
+    // The longest that kubelet waits: the case would go on for as long.
+    let refused = of_claims.unstage("v").await.unwrap_err();
+    assert!(!is_final(refused.code()) && refused.message().contains("for no PersistentVolume"), "{refused}");
+    // Another Pod of the claim need not wait for that.
+    of_claims.mount("web-again", "v").await;
+    of_claims.unmount("web-again", "v").await;
+    naming.unmount("other", "own").await;
+    of_claims.give_up("v").await;
+    rig.delete_volume("v").await;
+    rig.until_volume_gone("v").await;
+    until_nothing_exported(&rig).await;
+    rig.assert_nothing_left().await;
+}
+
 /// Of two Volumes with one name the first has it, and what was there before both has it for good.
 async fn a_claim_of_somebody_else_is_not_touched(cluster: Arc<Cluster>) {
     let (rig, _binder) = start(&cluster).await;
@@ -204,6 +233,7 @@ async fn the_persistent_volume_has_the_size_of_the_volume(cluster: Arc<Cluster>)
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     pods_and_claims_use_it_side_by_side,
+    giving_up_what_others_use_is_refused_without_waiting,
     a_claim_of_somebody_else_is_not_touched,
     what_is_removed_by_hand_comes_back,
     the_persistent_volume_has_the_size_of_the_volume,

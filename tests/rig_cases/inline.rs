@@ -4,14 +4,16 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use moor::api::capability::{MountOptions, VolumeUse};
 use moor::api::names::INLINE;
 use moor::api::{AccessMode, AttachmentMode, FINALIZER, Plugin, VolumeClaim};
 use moor::csi::Rpc;
 use moor::csi::proto::csi::v1 as wire;
+use moor::csi::proto::csi::v1::volume_capability::AccessType;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -24,6 +26,7 @@ const OTHER: &str = "node-2";
 
 pub const CASES: &[Case] = cases![
     a_pod_has_the_volume_that_it_names_and_leaves_nothing,
+    it_is_mounted_as_the_volume_says,
     a_pod_ends_while_the_api_server_is_away,
     an_agent_that_starts_anew_goes_on,
     a_pod_waits_for_who_has_the_volume,
@@ -33,7 +36,7 @@ pub const CASES: &[Case] = cases![
 ];
 
 /// As the chart makes it.
-async fn announce(rig: &Rig) {
+pub(crate) async fn announce(rig: &Rig) {
     let made = json!({
         "metadata": { "name": INLINE },
         "spec": { "attachRequired": false, "podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"] },
@@ -48,12 +51,12 @@ async fn start(cluster: &Arc<Cluster>) -> Arc<Rig> {
     rig
 }
 
-fn naming(name: &str) -> Wish {
+pub(crate) fn naming(name: &str) -> Wish {
     Wish { inline: Some(name.to_owned()), ..Wish::default() }
 }
 
 /// The kubelet of a node, whose Pods name a Volume.
-async fn kubelet(rig: &Rig, node: &str, wish: Wish) -> Kubelet {
+pub(crate) async fn kubelet(rig: &Rig, node: &str, wish: Wish) -> Kubelet {
     let kubelet = rig.kubelet(node).await.wishing(wish);
     rig.until(&format!("kubelet of {node} finds the driver"), || async { kubelet.link() }).await;
     kubelet
@@ -110,6 +113,39 @@ async fn a_pod_has_the_volume_that_it_names_and_leaves_nothing(cluster: Arc<Clus
     rig.remove(&[""; 0], &["data"]).await;
 }
 
+/// kubelet brings neither flags nor Secrets for such a volume, and the namespace may choose none.
+async fn it_is_mounted_as_the_volume_says(cluster: Arc<Cluster>) {
+    let rig = start(&cluster).await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), SPACE);
+    let secret = json!({ "metadata": { "name": "credentials" }, "stringData": { "word": "open-sesame" } });
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    let mut strict = volume("data");
+    let flags = ["nosuid", "noexec"].map(str::to_owned).to_vec();
+    strict.spec.mount_options = Some(MountOptions { mount_flags: flags.clone(), ..MountOptions::default() });
+    strict.spec.secrets = serde_json::from_value(json!({ "nodePublish": "credentials" })).unwrap();
+    rig.make_volume(&strict).await;
+    rig.until_volume_ready("data").await;
+    rig.patch_plugin(json!({ "allow": { "parameterise": { "namespaces": ["other"] } } })).await;
+    let kubelet = kubelet(&rig, NODE, naming("data")).await;
+    let target = kubelet.mount("pod-a", "own").await;
+    let calls = published(&rig, "data");
+    let [call] = calls.as_slice() else { panic!("{} calls", calls.len()) };
+    assert_eq!(call.secrets.get("word").map(String::as_str), Some("open-sesame"));
+    let Some(AccessType::Mount(mount)) = call.volume_capability.as_ref().and_then(|c| c.access_type.as_ref())
+    else {
+        panic!("not as a file system")
+    };
+    assert_eq!(mount.mount_flags, flags);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.contains(target.to_str().unwrap())).unwrap();
+    assert!(line.contains("nosuid") && line.contains("noexec"), "{line}");
+    kubelet.unmount("pod-a", "own").await;
+    until_no_claims(&rig).await;
+    rig.patch_plugin(json!({ "allow": { "parameterise": null } })).await;
+    secrets.delete("credentials", &DeleteParams::default()).await.unwrap();
+    rig.remove(&[""; 0], &["data"]).await;
+}
+
 async fn a_pod_ends_while_the_api_server_is_away(cluster: Arc<Cluster>) {
     let rig = start(&cluster).await;
     let kubelet = kubelet(&rig, NODE, naming("data")).await;
@@ -146,8 +182,13 @@ async fn a_pod_waits_for_who_has_the_volume(cluster: Arc<Cluster>) {
     make(&rig, "data").await;
     here.mount("pod-a", "own").await;
     let hasty = there.within(Duration::from_secs(8));
-    let status = hasty.publish("pod-b", "own").await.unwrap_err();
-    assert!(!is_final(status.code()) && status.message().contains("on node node-1"), "{status}");
+    // On a slow machine the first call ends before the claim says it.
+    rig.until("kubelet is told who has it", || async {
+        let status = hasty.publish("pod-b", "own").await.unwrap_err();
+        assert!(!is_final(status.code()), "{status}");
+        status.message().contains("on node node-1").then_some(())
+    })
+    .await;
     // By a claim of its own somebody would stand behind.
     let waits = there.clone();
     let mounted = tokio::spawn(async move { waits.mount("pod-b", "own").await });

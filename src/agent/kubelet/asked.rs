@@ -68,8 +68,8 @@ pub(crate) struct Call {
     pub target: HostPath,
     /// Where kubelet wants it staged; nothing if kubelet does not stage.
     pub staging: Option<HostPath>,
-    /// The Secret for NodePublishVolume, as kubelet read it.
-    pub publish_secrets: Secrets,
+    /// The Secret for NodePublishVolume, as kubelet read it; nothing where the Volume names it, and the agent reads it.
+    pub publish_secrets: Option<Secrets>,
     /// The Secret for NodeStageVolume, as kubelet read it; nothing if the call came to another process of the agent.
     pub stage_secrets: Option<Secrets>,
     /// What goes into the driver's volume_context: tokens, and facts about the Pod where the Plugin passes them on.

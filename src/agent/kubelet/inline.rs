@@ -18,7 +18,7 @@ use super::service::timeout;
 use super::target::Target;
 use super::unpublish::is_mounted;
 use crate::agent::context::Agent;
-use crate::api::claim::{PodUse, VolumeClaimSpec};
+use crate::api::claim::{ClaimMountOptions, PodUse, VolumeClaimSpec};
 use crate::api::names::{INLINE, INLINE_VOLUME};
 use crate::api::{AccessMode, AttachmentMode, Volume};
 use crate::csi::capability::NodeCapability;
@@ -58,13 +58,21 @@ impl Inline {
     }
 
     async fn publish(&self, request: wire::NodePublishVolumeRequest, by: Instant) -> Result<(), Unanswered> {
-        let wish = self.wish(&request).await?;
+        let asks = self.0.for_pod(&request)?;
+        {
+            // Nobody has to be asked then, not even for the Volume.
+            let _turn = self.0.turn(&asks.claim_name, by).await?;
+            if self.0.is_published(&asks.target, &asks.claim_name).await {
+                return Ok(());
+            }
+        }
+        let wish = self.wish(asks, &request).await?;
         self.0.publish_wished(wish, request, by).await
     }
 
-    /// Reads a NodePublishVolume, and the Volume that it names.
-    async fn wish(&self, request: &wire::NodePublishVolumeRequest) -> Result<Wish, Unanswered> {
-        let ForPod { target, claim_name, namespace, name: pod, is_inline } = self.0.for_pod(request)?;
+    /// Reads the rest of a NodePublishVolume, and the Volume that it names.
+    async fn wish(&self, asks: ForPod, request: &wire::NodePublishVolumeRequest) -> Result<Wish, Unanswered> {
+        let ForPod { target, claim_name, namespace, name: pod, is_inline } = asks;
         let refuse = |why| self.0.refuse(&claim_name, FinalCode::FailedPrecondition, why);
         if !is_inline {
             let why = format!("{INLINE} is the driver of no PersistentVolume: name that of the volume");
@@ -94,6 +102,11 @@ impl Inline {
             read_only: request.readonly,
             access_mode: mode,
             attachment_mode: AttachmentMode::FileSystem,
+            // A Pod's claim says all flags with which it is mounted. Here nobody but the Volume has any.
+            mount_options: volume
+                .spec
+                .mount_options
+                .map(|options| ClaimMountOptions { mount_flags: options.mount_flags }),
             pod: Some(pod),
             ..VolumeClaimSpec::default()
         };
@@ -113,7 +126,7 @@ impl Inline {
         // A call to publish that waits ends by it. When it has nothing begins any more of which nothing is known.
         agent.asked.release(&name, "");
         drop(self.0.turn(&name, by).await?);
-        let Known { handle, volume } = self.known(&target, &name);
+        let Known { handle, volume } = self.known(&target, &name)?;
         if !handle.is_empty() {
             drop(self.0.undo_claim(&target, &name, &handle, by).await?);
         }
@@ -127,25 +140,37 @@ impl Inline {
         Ok(())
     }
 
-    /// What the node's records or else the API server's objects say of a claim.
-    fn known(&self, target: &Target, claim_name: &str) -> Known {
+    /// What the node's records or else the API server's objects say of a claim. An error where a record says that another
+    /// claim has the target.
+    fn known(&self, target: &Target, claim_name: &str) -> Result<Known, Unanswered> {
         let agent = &self.0.agent;
-        if let Some((stored, _)) = agent.records.at(&target.path) {
+        if let Some((stored, at)) = agent.records.at(&target.path) {
+            if at.name != claim_name {
+                let why =
+                    format!("{} has the volume of VolumeClaim {}/{}", target.path, at.namespace, at.name);
+                return Err(Unanswered::Again(why));
+            }
             let record = stored.record;
             let volume = Some((record.driver_name, record.volume_handle));
-            return Known { handle: record.handle_name, volume };
+            return Ok(Known { handle: record.handle_name, volume });
         }
+        // Anybody may have a claim of that name in another namespace.
+        let is_for = |pod: &PodUse| {
+            pod.uid == target.pod_uid && pod.inline_volume.as_deref() == Some(target.volume.as_str())
+        };
         let claims = agent.caches.claims.all();
-        let claim = claims.iter().find(|claim| claim.name_any() == claim_name);
+        let claim = claims
+            .iter()
+            .find(|claim| claim.name_any() == claim_name && claim.spec.pod.as_ref().is_some_and(&is_for));
         let Some(assignment) = claim.and_then(|claim| claim.spec.assignment.as_ref()) else {
-            return Known::default();
+            return Ok(Known::default());
         };
         let attachment = agent.caches.attachments.by_uid(&assignment.attachment_uid);
         let volume = attachment.map(|attachment| {
             let spec = &attachment.spec;
             (spec.fixed.driver_name.clone(), spec.volume_handle.clone())
         });
-        Known { handle: assignment.handle_name.clone(), volume }
+        Ok(Known { handle: assignment.handle_name.clone(), volume })
     }
 
     async fn stats(

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::answer::{FinalCode, NoClaim, Unanswered};
 use super::asked::{Call, InFlight};
 use super::driver::{Driver, Wish, WishedVolume};
+use super::target::Target;
 use crate::agent::host::mounts;
 use crate::agent::host::paths::HostPath;
 use crate::api::conditions::Reason;
@@ -56,7 +57,7 @@ impl Driver {
     ) -> Result<(), Unanswered> {
         let asked = &self.agent.asked;
         let _turn = self.turn(&wish.claim_name, by).await?;
-        if self.is_published(&wish).await {
+        if self.is_published(&wish.target, &wish.claim_name).await {
             return self.publish_anew(&wish, request, by).await;
         }
         if !self.agent.may_call() {
@@ -81,7 +82,10 @@ impl Driver {
                 .filter(|path| !path.is_empty())
                 .map(|path| HostPath::recorded(&path)),
             stage_secrets: asked.stage_secrets(&self.kubelet_name, &request.volume_id),
-            publish_secrets: Secrets::from(request.secrets),
+            publish_secrets: match &wish.volume {
+                WishedVolume::OfHandle(_) => Some(Secrets::from(request.secrets)),
+                WishedVolume::Named(_) => None,
+            },
             context: wish.context.clone(),
             changed: tokio::sync::Notify::new(),
         };
@@ -98,19 +102,19 @@ impl Driver {
     /// Whether the volume was published at this path in this boot, for a claim of this very name, and is mounted: then
     /// nobody has to be asked. Neither its claim nor its Attachment is on its way out; what a restored etcd has forgotten is
     /// kept.
-    async fn is_published(&self, wish: &Wish) -> bool {
+    pub(super) async fn is_published(&self, wanted: &Target, claim_name: &str) -> bool {
         let agent = &self.agent;
-        let Some((stored, target)) = agent.records.at(&wish.target.path) else { return false };
+        let Some((stored, target)) = agent.records.at(&wanted.path) else { return false };
         let attachment = agent.caches.attachments.by_uid(&stored.record.attachment_uid);
         let stands = attachment.map_or(stored.record.is_kept(), |attachment| attachment.stands());
         let is_done = target.published == Done::Yes && stored.record.boot_id == agent.boot_id;
-        let is_it = target.name == wish.claim_name;
+        let is_it = target.name == claim_name;
         let named = Named { namespace: &target.namespace, name: &target.name };
         let ends = agent.caches.claims.get_in(named).is_some_and(|claim| has_ended(&claim));
-        if !stands || !is_done || !is_it || ends || agent.asked.is_released(&wish.claim_name) {
+        if !stands || !is_done || !is_it || ends || agent.asked.is_released(claim_name) {
             return false;
         }
-        let seen = mounts::look(&wish.target.path).await;
+        let seen = mounts::look(&wanted.path).await;
         seen.is_ok_and(|seen| seen.is_some_and(|device| Some(device.text()) == target.device.as_deref()))
     }
 
@@ -200,7 +204,7 @@ impl Driver {
             };
             let state = seen.status.as_ref().map(|status| status.state).unwrap_or_default();
             match state {
-                ClaimState::Ready if self.is_published(wish).await => return Ok(()),
+                ClaimState::Ready if self.is_published(&wish.target, &wish.claim_name).await => return Ok(()),
                 ClaimState::Lost | ClaimState::NodeDetached => {
                     self.end(seen).await;
                     return Err(Unanswered::TakenBack(format!("VolumeClaim {} has ended", wish.claim_name)));

@@ -14,7 +14,8 @@ use crate::agent::host::mounts;
 use crate::agent::host::paths::HostPath;
 use crate::agent::queues::Parked;
 use crate::agent::records::store::Stored;
-use crate::api::VolumeClaim;
+use crate::api::claim::PodUse;
+use crate::api::{ClaimUid, VolumeClaim};
 use crate::attachment::record::Done;
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::{CallError, FollowUp, Plugin, Rpc};
@@ -129,7 +130,12 @@ impl Driver {
         self.agent.asked.unstage(&self.kubelet_name, &request.volume_id);
         let handle = self.handle_name(&request.volume_id);
         let mut pause = LOOK;
-        while self.agent.records.of_handle(&handle).iter().any(|stored| stored.is_staged_at(&path)) {
+        while let Some(stored) = self.staged_at(&handle, &path) {
+            if self.is_for_others(&stored) {
+                return Err(Unanswered::Again(format!(
+                    "{path} is staged: VolumeClaims that are for no PersistentVolume use the volume on this node"
+                )));
+            }
             if Instant::now() + pause > by {
                 return Err(Unanswered::Again(format!(
                     "{path} is staged: a claim on this node needs it, or its undoing has failed or waits for the API server"
@@ -141,6 +147,24 @@ impl Driver {
         }
         let cleared = timeout_at(by, self.unstage_foreign(&request, &path, &handle)).await;
         cleared.map_err(|_| Unanswered::Again(format!("{path} is being unmounted")))?
+    }
+
+    /// What is, or may be, staged at a path.
+    fn staged_at(&self, handle: &str, path: &HostPath) -> Option<Stored> {
+        self.agent.records.of_handle(handle).into_iter().find(|stored| stored.is_staged_at(path))
+    }
+
+    /// Whether all targets of what is staged are of claims that kubelet has not staged it for, and that stay. They may be there
+    /// for days, and kubelet does nothing else with the volume while it waits for an answer.
+    fn is_for_others(&self, stored: &Stored) -> bool {
+        let is_other = |uid: &ClaimUid| {
+            self.agent.caches.claims.by_uid(uid).is_some_and(|claim| {
+                let of_kubelet = claim.spec.pod.as_ref().and_then(PodUse::by_persistent_volume);
+                of_kubelet.is_none() && claim.metadata.deletion_timestamp.is_none()
+            })
+        };
+        let targets = &stored.record.targets;
+        !targets.is_empty() && targets.keys().all(is_other)
     }
 
     /// What is staged at kubelet's path and in no record. kubelet removes the path with all that is in it.

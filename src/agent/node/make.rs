@@ -92,9 +92,10 @@ impl Pass {
         let due = self.due(RPC, driver);
         let _turn = due.turn().await?;
         let asked = view.asked.get(&ClaimUid::of(&claim.metadata)).cloned();
-        let secret = fixed.secrets.node_publish.as_deref().filter(|_| asked.is_none());
+        let given = asked.as_ref().and_then(|call| call.publish_secrets.clone());
+        let secret = fixed.secrets.node_publish.as_deref().filter(|_| given.is_none());
         let Means { serving, secrets, .. } = due.means(namespace, secret).await?;
-        let secrets = asked.as_ref().map_or(secrets, |call| call.publish_secrets.clone());
+        let secrets = given.unwrap_or(secrets);
 
         let before = self.record(attachment, view)?;
         let mut stored = before.clone();
@@ -231,10 +232,12 @@ impl Pass {
     }
 }
 
-/// kubelet's call for one of the claims that wait for an Attachment. All have the same staging path.
+/// kubelet's call for one of the claims that wait for an Attachment: one that says how kubelet has it staged, if there is one.
+/// All that do have the same staging path.
 fn asked_on<'a>(attachment: &AttachmentUid, view: &'a View) -> Option<&'a Call> {
-    let mut claims = view.seen.claims.iter().filter(|claim| claim.uses() == Some(attachment));
-    claims.find_map(|claim| view.asked.get(&claim.uid)).map(|call| &**call)
+    let claims = view.seen.claims.iter().filter(|claim| claim.uses() == Some(attachment));
+    let calls = claims.filter_map(|claim| view.asked.get(&claim.uid)).map(|call| &**call);
+    calls.max_by_key(|call| (call.stage_secrets.is_some(), call.staging.is_some()))
 }
 
 /// What is known after a failed NodeStageVolume: a final answer means that there is nothing to

@@ -18,7 +18,7 @@ use crate::agent::records::store::Stored;
 use crate::api::conditions::Reason;
 use crate::api::instance::FORCE_UNDO;
 use crate::api::{AttachmentUid, ClaimUid};
-use crate::attachment::node_side::NodeStep;
+use crate::attachment::node_side::{LiveAttachment, NodeStep};
 use crate::attachment::record::{Done, Imprint, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
 use crate::k8s::events::EventReason;
@@ -324,8 +324,10 @@ fn seen_or_ordered(
 /// The volume was taken away from this node (rule R4): its Attachment is lost or gone. The device may be gone too, so
 /// that no call of the driver can succeed while the mount is there. Not where the mount may be in proper use.
 fn is_abandoned(view: &View, stored: &Stored) -> bool {
-    let attachment = view.attachments.get(&stored.record.attachment_uid);
-    stored.record.forgotten.is_none() && attachment.is_none_or(|a| a.spec.lost.is_some())
+    let uid = &stored.record.attachment_uid;
+    let is_gone = || view.seen.live(uid) == Some(&LiveAttachment::Gone);
+    let attachment = view.attachments.get(uid);
+    stored.record.forgotten.is_none() && attachment.map_or_else(is_gone, |a| a.spec.lost.is_some())
 }
 
 #[cfg(test)]

@@ -109,7 +109,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    pub(super) fn live(&self, uid: &AttachmentUid) -> Option<&LiveAttachment> {
+    /// What a live read has found of an Attachment in this pass.
+    pub(crate) fn live(&self, uid: &AttachmentUid) -> Option<&LiveAttachment> {
         self.live_attachments.iter().find(|(u, _)| u == uid).map(|(_, l)| l)
     }
 

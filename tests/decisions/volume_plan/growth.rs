@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use moor::api::conditions::{CallFailure, Desired, Reason, set};
 use moor::api::volume::{Expansion, ExpansionFailure};
+use moor::volume::growth::{Fails, failed, fails};
 
 use super::*;
 
@@ -28,8 +29,27 @@ fn blocked(mut row: Row) -> Row {
         message: "attached".into(),
     };
     row.volume.status.as_mut().unwrap().expansion_failure =
-        Some(ExpansionFailure { capacity_bytes: 3 * MI, error });
+        Some(ExpansionFailure { capacity_bytes: 3 * MI, error, outcome_unknown: false });
     row
+}
+
+/// What keeps the next call from being made says nothing of the one before.
+#[test]
+fn a_growth_that_may_be_under_way_stays_so_until_the_driver_says_otherwise() {
+    let mut row = growing(Expand);
+    let said = |row: &mut Row, code: &str| {
+        let error =
+            CallFailure { rpc: "ControllerExpandVolume".into(), code: code.into(), message: String::new() };
+        let before = row.volume.clone();
+        failed(row.volume.status.as_mut().unwrap(), &before, error);
+        fails(&row.volume).unwrap()
+    };
+    assert!(matches!(said(&mut row, "SecretNotFound"), Fails::NotAsked(_)));
+    assert!(matches!(said(&mut row, "DeadlineExceeded"), Fails::Perhaps(_)));
+    assert!(matches!(said(&mut row, "PluginNotRunning"), Fails::Perhaps(_)));
+    assert!(matches!(said(&mut row, "SecretNotFound"), Fails::Perhaps(_)));
+    assert!(matches!(said(&mut row, "Internal"), Fails::Certainly(_)));
+    assert!(matches!(said(&mut row, "SecretNotFound"), Fails::NotAsked(_)));
 }
 
 #[test]
