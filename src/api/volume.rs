@@ -317,7 +317,7 @@ pub struct ExpansionFailure {
     pub capacity_bytes: i64,
     /// What went wrong.
     pub error: CallFailure,
-    /// An earlier call for this size may be running, or have had its effect. What kept a later one from being made says nothing
+    /// An earlier call, for this size or a smaller one, may be running, or have had its effect. What kept a later one from being made says nothing
     /// about that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outcome_unknown: bool,

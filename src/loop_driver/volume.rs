@@ -78,10 +78,9 @@ pub(super) fn create(
     let made = filled.and_then(|()| call.step("data")).and_then(|()| write_json(&volume.record(), &record));
     if let Err(error) = made {
         // The caller may take the error for final, and then nobody deletes what was begun.
-        if load(&volume)?.is_none() {
-            clear(&volume)?;
-            volume.unlock_for_good()?;
-        }
+        remove_file(&volume.record())?;
+        clear(&volume)?;
+        volume.unlock_for_good()?;
         return Err(error);
     }
     Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &record)) })

@@ -46,16 +46,20 @@ pub fn fails(volume: &Volume) -> Option<Fails> {
         }
     }
     let failure = status.expansion_failure.as_ref().filter(|f| f.capacity_bytes == asked(volume))?;
+    Some(meaning(failure))
+}
+
+fn meaning(failure: &ExpansionFailure) -> Fails {
     let error = &failure.error;
     let words = format!("{}: {}: {}", error.rpc, error.code, error.message);
     // As the stock resizer reads the codes. What was never sent says nothing of what was sent before.
-    Some(match error.code.as_str() {
+    match error.code.as_str() {
         "InvalidArgument" | "OutOfRange" | "NotFound" => Fails::Always(words),
         "Unknown" | "AlreadyExists" | "PermissionDenied" | "FailedPrecondition" | "Unimplemented"
         | "Internal" | "DataLoss" | "Unauthenticated" => Fails::Certainly(words),
         code if is_before_the_call(code) && !failure.outcome_unknown => Fails::NotAsked(words),
         _ => Fails::Perhaps(words),
-    })
+    }
 }
 
 /// What keeps a call from being made: its word stands where that of a driver's answer would.
@@ -68,8 +72,10 @@ fn is_before_the_call(code: &str) -> bool {
 
 /// Writes into a status that the volume does not have the size that is asked for, and why.
 pub fn failed(status: &mut VolumeStatus, volume: &Volume, error: CallFailure) {
-    // A final answer settles what was unknown before it.
-    let outcome_unknown = is_before_the_call(&error.code) && matches!(fails(volume), Some(Fails::Perhaps(_)));
+    // A final answer settles what was unknown before it, whatever size that was for.
+    let before = volume.status.as_ref().and_then(|status| status.expansion_failure.as_ref());
+    let outcome_unknown = is_before_the_call(&error.code)
+        && before.is_some_and(|before| matches!(meaning(before), Fails::Perhaps(_)));
     status.expansion_failure =
         Some(ExpansionFailure { capacity_bytes: asked(volume), error, outcome_unknown });
 }

@@ -56,6 +56,7 @@ pub const CASES: &[Case] = cases![
     troubles::an_agent_is_replaced_while_many_pods_start,
     troubles::after_a_reboot_a_volume_is_published_when_kubelet_asks,
     troubles::a_lost_node_that_is_back_gives_up_what_its_pods_had,
+    troubles::a_lost_node_that_is_back_gives_up_what_a_pod_goes_on_using,
     troubles::a_secret_that_went_with_the_agent_is_named,
     troubles::a_secret_that_went_with_the_agent_is_read_where_it_may_be,
     troubles::a_volume_whose_driver_hangs_holds_up_no_other,

@@ -18,6 +18,7 @@ use super::service::timeout;
 use super::target::Target;
 use super::unpublish::is_mounted;
 use crate::agent::context::Agent;
+use crate::agent::records::store::Stored;
 use crate::api::claim::{ClaimMountOptions, PodUse, VolumeClaimSpec};
 use crate::api::names::{INLINE, INLINE_VOLUME};
 use crate::api::{AccessMode, AttachmentMode, Volume};
@@ -144,15 +145,15 @@ impl Inline {
     /// claim has the target.
     fn known(&self, target: &Target, claim_name: &str) -> Result<Known, Unanswered> {
         let agent = &self.0.agent;
-        if let Some((stored, at)) = agent.records.at(&target.path) {
-            if at.name != claim_name {
-                let why =
-                    format!("{} has the volume of VolumeClaim {}/{}", target.path, at.namespace, at.name);
-                return Err(Unanswered::Again(why));
-            }
-            let record = stored.record;
+        let (own, others): (Vec<_>, Vec<_>) =
+            agent.records.all_at(&target.path).into_iter().partition(|(_, at)| at.name == claim_name);
+        if let Some((Stored { record, .. }, _)) = own.into_iter().next() {
             let volume = Some((record.driver_name, record.volume_handle));
             return Ok(Known { handle: record.handle_name, volume });
+        }
+        if let Some((_, at)) = others.first() {
+            let why = format!("{} has the volume of VolumeClaim {}/{}", target.path, at.namespace, at.name);
+            return Err(Unanswered::Again(why));
         }
         // Anybody may have a claim of that name in another namespace.
         let is_for = |pod: &PodUse| {

@@ -17,7 +17,7 @@ use crate::agent::host::paths::HostPath;
 use crate::agent::records::store::Stored;
 use crate::api::conditions::Reason;
 use crate::api::instance::FORCE_UNDO;
-use crate::api::{AttachmentUid, ClaimUid};
+use crate::api::{Attachment, AttachmentUid, ClaimUid};
 use crate::attachment::node_side::{LiveAttachment, NodeStep};
 use crate::attachment::record::{Done, Imprint, Record};
 use crate::csi::{CallError, Meaning, Plugin, Rpc};
@@ -62,7 +62,7 @@ impl Pass {
             };
             if let Err(failure) = call().await? {
                 // The order to unmount by force does not wait for the driver; the rest of the undo does.
-                if !forced {
+                if !forced && !self.is_found_gone(view, &stored).await {
                     return Err(failure.into());
                 }
                 // Rule R4: with a live agent forceDetach is an order to unmount even while busy.
@@ -306,6 +306,21 @@ fn passed_over(
          may have left on this node is not undone: {failure}",
         record.volume_handle
     ))
+}
+
+impl Pass {
+    /// Whether the Attachment of a target is gone that kubelet has released, and for which nobody has looked in this pass yet: such
+    /// a target comes before all looks. What cannot be found out counts as there.
+    async fn is_found_gone(&self, view: &View, stored: &Stored) -> bool {
+        let record = &stored.record;
+        let uid = &record.attachment_uid;
+        let is_known = view.attachments.contains_key(uid) || view.seen.live(uid).is_some();
+        if is_known || record.forgotten.is_some() {
+            return false;
+        }
+        let found = self.agent.get_live::<Attachment>(&record.attachment_name).await;
+        found.is_ok_and(|found| found.is_none_or(|found| AttachmentUid::of(&found.metadata) != *uid))
+    }
 }
 
 /// The imprint by which copies of a mount would be found. An order that waits for no user does not wait for this

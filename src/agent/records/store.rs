@@ -153,12 +153,19 @@ impl Records {
     /// The record with a target at this path, and the target.
     #[must_use]
     pub fn at(&self, path: &HostPath) -> Option<(Stored, TargetRecord)> {
+        self.all_at(path).into_iter().next()
+    }
+
+    /// All records that have a target at this path, with that target. There are several where a Pod has two volumes of one name.
+    #[must_use]
+    pub fn all_at(&self, path: &HostPath) -> Vec<(Stored, TargetRecord)> {
         let known = self.known.lock();
         let text = path.text();
-        known.values().find_map(|stored| {
+        let found = known.values().filter_map(|stored| {
             let target = stored.record.targets.values().find(|target| target.path == text)?;
             Some((stored.clone(), target.clone()))
-        })
+        });
+        found.collect()
     }
 
     /// Names of the VolumeHandles that have a record.

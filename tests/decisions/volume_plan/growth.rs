@@ -50,6 +50,9 @@ fn a_growth_that_may_be_under_way_stays_so_until_the_driver_says_otherwise() {
     assert!(matches!(said(&mut row, "SecretNotFound"), Fails::Perhaps(_)));
     assert!(matches!(said(&mut row, "Internal"), Fails::Certainly(_)));
     assert!(matches!(said(&mut row, "SecretNotFound"), Fails::NotAsked(_)));
+    assert!(matches!(said(&mut row, "DeadlineExceeded"), Fails::Perhaps(_)));
+    row.volume.spec.capacity = Some(Quantity("4Mi".into()));
+    assert!(matches!(said(&mut row, "SecretNotFound"), Fails::Perhaps(_)), "the call for 3Mi may run");
 }
 
 #[test]

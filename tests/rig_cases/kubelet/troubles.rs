@@ -147,12 +147,22 @@ pub(super) async fn after_a_reboot_a_volume_is_published_when_kubelet_asks(clust
 
 /// Its Pod runs elsewhere by now.
 pub(super) async fn a_lost_node_that_is_back_gives_up_what_its_pods_had(cluster: Arc<Cluster>) {
+    give_up_after_a_loss(cluster, false).await;
+}
+
+/// Until kubelet ends it. What kubelet has released comes before all looks at the API server.
+pub(super) async fn a_lost_node_that_is_back_gives_up_what_a_pod_goes_on_using(cluster: Arc<Cluster>) {
+    give_up_after_a_loss(cluster, true).await;
+}
+
+async fn give_up_after_a_loss(cluster: Arc<Cluster>, goes_on: bool) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let kubelet = rig.kubelet(NODE).await;
     let elsewhere = rig.kubelet(OTHER).await;
     rig.make_volume_for_pods("data").await;
     let old = kubelet.mount("pod-a", "data").await;
     fs::write(old.join("word"), "kept").unwrap();
+    let user = goes_on.then(|| fs::File::open(old.join("word")).unwrap());
     rig.kill(NODE);
     rig.fake.stop(NODE, &rig.plugin_dir(NODE));
     rig.fake.backend().lost.insert(NODE.to_owned());
@@ -164,8 +174,15 @@ pub(super) async fn a_lost_node_that_is_back_gives_up_what_its_pods_had(cluster:
     rig.mark_out_of_service(NODE, false).await;
     rig.fake.serve(NODE, &rig.plugin_dir(NODE), false);
     rig.run(NODE);
-    rig.poll("the old mount is gone", || async { !old.join("word").exists() }).await;
-    // kubelet's own cleaning up finds nothing to do.
+    if goes_on {
+        // More than once: it has found out what became of the Attachment.
+        let tried = || async { rig.count("data", Rpc::NodeUnpublishVolume) > 1 };
+        rig.poll("the driver is asked to unmount", tried).await;
+        drop(user);
+    } else {
+        // kubelet's own cleaning up finds nothing to do.
+        rig.poll("the old mount is gone", || async { !old.join("word").exists() }).await;
+    }
     kubelet.unmount("pod-a", "data").await;
     kubelet.give_up("data").await;
     rig.poll("the claim of the node goes", || async { rig.pod_claims().await.len() == 1 }).await;
