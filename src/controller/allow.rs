@@ -23,8 +23,9 @@ pub(crate) fn namespace_seen(known: &Known, name: &str) -> NamespaceSeen {
     NamespaceSeen { name: name.to_owned(), labels }
 }
 
-/// A Volume that moor keeps for PersistentVolumes says what administrators have written there, and a Pod's claim what kubelet
-/// has read there (`is_kept`), or what the Volume says that its Pod names. One that is provisioned was judged when it was made, by the namespace that asked for it.
+/// What a Volume and its claims may not. A Volume that moor keeps for PersistentVolumes (`is_kept`) says what administrators
+/// have written there, and a Pod's claim what kubelet has read there, or what the Volume says that its Pod names. A Volume
+/// that is provisioned was judged when it was made, by the namespace that asked for it.
 pub(crate) fn refused(
     known: &Known,
     namespace: &str,

@@ -59,8 +59,8 @@ impl Change {
         }))
     }
 
-    /// Writes what the Volume is to be.
-    pub(crate) async fn ask(
+    /// Writes what the Volume is to be, or what is noted there. A refusal is told on the claim.
+    pub(crate) async fn write(
         &self,
         ctx: &Context,
         bound: &Bound,
@@ -68,7 +68,8 @@ impl Change {
     ) -> Result<Option<Next>, ApiError> {
         match ctx.writer.update(&ctx.volumes, &bound.volume, after).await {
             Ok(_) => {
-                tracing::info!(volume = after.metadata.name, action = self.action, "is asked for");
+                let capacity = after.spec.capacity.as_ref().map(|capacity| capacity.0.as_str());
+                tracing::info!(volume = after.metadata.name, action = self.action, capacity, "is asked for");
                 Ok(None)
             }
             Err(error) => match error.refusal() {

@@ -67,8 +67,7 @@ async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Api
         Modify::Leave(at) => {
             let mut after = volume.clone();
             after.metadata.annotations.get_or_insert_default().insert(LEFT_AT.to_owned(), at);
-            ctx.writer.update(&ctx.volumes, volume, &after).await?;
-            Ok(None)
+            change.write(ctx, &bound, &after).await
         }
         Modify::Name(class) => {
             let mut after = persistent.clone();
@@ -114,7 +113,7 @@ async fn ask(
     if now.is_none_or(|now| now.metadata.resource_version != live.metadata.resource_version) {
         return Ok(None);
     }
-    change.ask(ctx, bound, &after).await
+    change.write(ctx, bound, &after).await
 }
 
 async fn announce(ctx: &Context, change: &Change, live: &PersistentVolumeClaim, said: &Said) {

@@ -113,8 +113,9 @@ pub(crate) async fn refuse(ctx: &Context, claim: &VolumeClaim, why: String) -> R
     claims::say(ctx, claim, &Desired::new(Reason::PodNotEntitled, why), |_| {}).await
 }
 
-/// Deletes a claim that has ended, was refused, or whose Pod is gone: kubelet's call for it ends. Not one that was mounted meanwhile:
-/// kubelet may have been told so, and have started what writes there, before it hears that the Pod is to end.
+/// Deletes a claim that has ended, was refused, or whose Pod is gone: kubelet's call for it ends. A claim that was mounted
+/// meanwhile is not deleted: kubelet may have been told so, and have started what writes there, before it hears that the Pod
+/// is to end.
 pub(crate) async fn delete(ctx: &Context, claim: &VolumeClaim) -> Result<bool, ApiError> {
     ctx.writer.delete_as_seen(&ctx.claims, claim).await?;
     tracing::info!(

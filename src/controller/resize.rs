@@ -53,7 +53,7 @@ async fn step(ctx: &Context, claim: &ProvisionedFor) -> Result<Option<Next>, Api
         Resize::Ask(size) => {
             let mut after = volume.clone();
             after.spec.capacity = Some(Quantity(quantity::human(size)));
-            change.ask(ctx, &bound, &after).await
+            change.write(ctx, &bound, &after).await
         }
         Resize::Enlarge(size) => {
             let mut after = persistent.clone();

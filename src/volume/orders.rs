@@ -1,8 +1,9 @@
 //! Which call the instance of a Ready volume is ordered to make: to make it larger, to have it be otherwise, or none.
 //!
 //! There is one order at a time, so that there is one call at a time. Where both are due and one is refused, or cannot even be
-//! asked for, the other one has its turn. A growth that fails is called again as soon as it has its next turn; a modification that fails keeps its
-//! back-off whatever is ordered in between (`agent/calls/retry.rs`), and so two that always fail do not chase each other.
+//! asked for, the other one has its turn. A growth that fails is called again as soon as it has its next turn. A modification
+//! that fails keeps its back-off whatever is ordered in between (`agent/calls/retry.rs`), so two that always fail do not
+//! chase each other.
 
 use super::growth::{self, Fails};
 use super::modification;

@@ -60,15 +60,13 @@ impl Inline {
 
     async fn publish(&self, request: wire::NodePublishVolumeRequest, by: Instant) -> Result<(), Unanswered> {
         let asks = self.0.for_pod(&request)?;
-        {
-            // Nobody has to be asked then, not even for the Volume.
-            let _turn = self.0.turn(&asks.claim_name, by).await?;
-            if self.0.is_published(&asks.target, &asks.claim_name).await {
-                return Ok(());
-            }
+        let _turn = self.0.turn(&asks.claim_name, by).await?;
+        if self.0.is_published(&asks.target, &asks.claim_name).await {
+            // Nobody has to be asked then, not even for the Volume; and kubelet brings no tokens for it.
+            return Ok(());
         }
         let wish = self.wish(asks, &request).await?;
-        self.0.publish_wished(wish, request, by).await
+        self.0.publish_first(wish, request, by).await
     }
 
     /// Reads the rest of a NodePublishVolume, and the Volume that it names.
@@ -145,13 +143,11 @@ impl Inline {
     /// claim has the target.
     fn known(&self, target: &Target, claim_name: &str) -> Result<Known, Unanswered> {
         let agent = &self.0.agent;
-        let (own, others): (Vec<_>, Vec<_>) =
-            agent.records.all_at(&target.path).into_iter().partition(|(_, at)| at.name == claim_name);
-        if let Some((Stored { record, .. }, _)) = own.into_iter().next() {
+        if let Some((Stored { record, .. }, _)) = agent.records.of_claim_at(claim_name, &target.path) {
             let volume = Some((record.driver_name, record.volume_handle));
             return Ok(Known { handle: record.handle_name, volume });
         }
-        if let Some((_, at)) = others.first() {
+        if let Some((_, at)) = agent.records.at(&target.path) {
             let why = format!("{} has the volume of VolumeClaim {}/{}", target.path, at.namespace, at.name);
             return Err(Unanswered::Again(why));
         }

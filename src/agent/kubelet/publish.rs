@@ -45,21 +45,21 @@ impl Driver {
         by: Instant,
     ) -> Result<(), Unanswered> {
         let wish = self.wish(&request)?;
-        self.publish_wished(wish, request, by).await
+        let _turn = self.turn(&wish.claim_name, by).await?;
+        if self.is_published(&wish.target, &wish.claim_name).await {
+            return self.publish_anew(&wish, request, by).await;
+        }
+        self.publish_first(wish, request, by).await
     }
 
-    /// The same, of what was read in the request.
-    pub(super) async fn publish_wished(
+    /// Publishes what is not published yet. Whoever calls this has the claim's turn.
+    pub(super) async fn publish_first(
         &self,
         wish: Wish,
         request: wire::NodePublishVolumeRequest,
         by: Instant,
     ) -> Result<(), Unanswered> {
         let asked = &self.agent.asked;
-        let _turn = self.turn(&wish.claim_name, by).await?;
-        if self.is_published(&wish.target, &wish.claim_name).await {
-            return self.publish_anew(&wish, request, by).await;
-        }
         if !self.agent.may_call() {
             let node = &self.agent.node_name;
             let why = format!(
@@ -104,14 +104,15 @@ impl Driver {
     /// kept.
     pub(super) async fn is_published(&self, wanted: &Target, claim_name: &str) -> bool {
         let agent = &self.agent;
-        let Some((stored, target)) = agent.records.at(&wanted.path) else { return false };
+        let Some((stored, target)) = agent.records.of_claim_at(claim_name, &wanted.path) else {
+            return false;
+        };
         let attachment = agent.caches.attachments.by_uid(&stored.record.attachment_uid);
         let stands = attachment.map_or(stored.record.is_kept(), |attachment| attachment.stands());
         let is_done = target.published == Done::Yes && stored.record.boot_id == agent.boot_id;
-        let is_it = target.name == claim_name;
         let named = Named { namespace: &target.namespace, name: &target.name };
         let ends = agent.caches.claims.get_in(named).is_some_and(|claim| has_ended(&claim));
-        if !stands || !is_done || !is_it || ends || agent.asked.is_released(claim_name) {
+        if !stands || !is_done || ends || agent.asked.is_released(claim_name) {
             return false;
         }
         let seen = mounts::look(&wanted.path).await;
@@ -323,7 +324,8 @@ fn waits_for(claim: &VolumeClaim) -> Option<String> {
 pub(super) fn not_reached(error: &ApiError) -> Unanswered {
     Unanswered::Again(match error {
         ApiError::Invalid { request, message: _ } => format!(
-            "{request}: the API server does not take it; look at accessModes and mountOptions of the PersistentVolume"
+            "{request}: the API server does not take it; look at the access modes and mount options of the \
+             PersistentVolume, or of the Volume that the Pod names"
         ),
         other => other.to_string(),
     })

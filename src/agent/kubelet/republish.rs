@@ -23,7 +23,6 @@ impl Driver {
         request: wire::NodePublishVolumeRequest,
         by: Instant,
     ) -> Result<(), Unanswered> {
-        // Without a Plugin: a volume that its Pod names itself, for which kubelet brings no tokens.
         let plugin = self.agent.caches.plugin_of(&self.name);
         if !plugin.is_some_and(|plugin| plugin.spec.kubernetes.csi_driver.requires_republish) {
             return Ok(());

@@ -42,7 +42,6 @@ impl Pass {
             let _turn = self.due_unpublish(claim, &told, &view.seen).turn().await?;
             let ordered = view.claims.get(claim).filter(|c| c.spec.force_detach);
             let by_order = ordered.is_some() || self.is_forced(&stored.record);
-            let forced = by_order || is_abandoned(view, &stored);
             if recorded.covered {
                 self.uncover(&mut stored, by_order).await.map_err(|error| in_use(RPC, &error))?;
             }
@@ -62,7 +61,7 @@ impl Pass {
             };
             if let Err(failure) = call().await? {
                 // The order to unmount by force does not wait for the driver; the rest of the undo does.
-                if !forced && !self.is_found_gone(view, &stored).await {
+                if !by_order && !self.is_abandoned(view, &stored).await {
                     return Err(failure.into());
                 }
                 // Rule R4: with a live agent forceDetach is an order to unmount even while busy.
@@ -125,7 +124,7 @@ impl Pass {
         // The order may have come while the driver was asked.
         let by_order = self.is_forced(&stored.record);
         if let Err(failure) = &called
-            && (by_order || is_abandoned(view, &stored))
+            && (by_order || self.is_abandoned(view, &stored).await)
             && self.detach(&staging, failure, by_order, &stored.record).await?.is_some()
         {
             called = call().await?;
@@ -282,6 +281,25 @@ impl Pass {
         Err(Failure::contradicted(Reason::StillMounted, rpc, message).into())
     }
 
+    /// Whether the volume was taken away from this node (rule R4): its Attachment is lost or gone. The device may be gone too,
+    /// so that no call of the driver can succeed while the mount is there. Not where the mount may be in proper use. A target
+    /// that kubelet has released comes before all looks, so that nobody may have looked in this pass: then the API server is
+    /// asked, and what cannot be found out counts as there.
+    async fn is_abandoned(&self, view: &View, stored: &Stored) -> bool {
+        let uid = &stored.record.attachment_uid;
+        if stored.record.forgotten.is_some() {
+            return false;
+        }
+        if let Some(attachment) = view.attachments.get(uid) {
+            return attachment.spec.lost.is_some();
+        }
+        if let Some(live) = view.seen.live(uid) {
+            return *live == LiveAttachment::Gone;
+        }
+        let found = self.agent.get_live::<Attachment>(&stored.record.attachment_name).await;
+        found.is_ok_and(|found| found.is_none_or(|found| AttachmentUid::of(&found.metadata) != *uid))
+    }
+
     async fn clear_staging(&self, staging: &HostPath) -> Result<(), HostError> {
         if directories::remove_staging(&self.agent.paths, staging).await? == Left::Content {
             tracing::warn!(path = %staging, "the staging directory is unmounted and not empty; it is kept");
@@ -308,21 +326,6 @@ fn passed_over(
     ))
 }
 
-impl Pass {
-    /// Whether the Attachment of a target is gone that kubelet has released, and for which nobody has looked in this pass yet: such
-    /// a target comes before all looks. What cannot be found out counts as there.
-    async fn is_found_gone(&self, view: &View, stored: &Stored) -> bool {
-        let record = &stored.record;
-        let uid = &record.attachment_uid;
-        let is_known = view.attachments.contains_key(uid) || view.seen.live(uid).is_some();
-        if is_known || record.forgotten.is_some() {
-            return false;
-        }
-        let found = self.agent.get_live::<Attachment>(&record.attachment_name).await;
-        found.is_ok_and(|found| found.is_none_or(|found| AttachmentUid::of(&found.metadata) != *uid))
-    }
-}
-
 /// The imprint by which copies of a mount would be found. An order that waits for no user does not wait for this
 /// either.
 fn seen_or_ordered(
@@ -334,15 +337,6 @@ fn seen_or_ordered(
         return Ok(None);
     }
     seen
-}
-
-/// The volume was taken away from this node (rule R4): its Attachment is lost or gone. The device may be gone too, so
-/// that no call of the driver can succeed while the mount is there. Not where the mount may be in proper use.
-fn is_abandoned(view: &View, stored: &Stored) -> bool {
-    let uid = &stored.record.attachment_uid;
-    let is_gone = || view.seen.live(uid) == Some(&LiveAttachment::Gone);
-    let attachment = view.attachments.get(uid);
-    stored.record.forgotten.is_none() && attachment.map_or_else(is_gone, |a| a.spec.lost.is_some())
 }
 
 #[cfg(test)]

@@ -150,22 +150,25 @@ impl Records {
         found
     }
 
-    /// The record with a target at this path, and the target.
+    /// The record with a target at this path, and the target: any of them where a Pod has two volumes of one name.
     #[must_use]
     pub fn at(&self, path: &HostPath) -> Option<(Stored, TargetRecord)> {
-        self.all_at(path).into_iter().next()
+        self.with_target(|target| target.path == path.text())
     }
 
-    /// All records that have a target at this path, with that target. There are several where a Pod has two volumes of one name.
+    /// The record with the target at this path of the claim of this name, and the target.
     #[must_use]
-    pub fn all_at(&self, path: &HostPath) -> Vec<(Stored, TargetRecord)> {
+    pub fn of_claim_at(&self, claim_name: &str, path: &HostPath) -> Option<(Stored, TargetRecord)> {
+        self.with_target(|target| target.path == path.text() && target.name == claim_name)
+    }
+
+    fn with_target(&self, is_it: impl Fn(&TargetRecord) -> bool) -> Option<(Stored, TargetRecord)> {
         let known = self.known.lock();
-        let text = path.text();
-        let found = known.values().filter_map(|stored| {
-            let target = stored.record.targets.values().find(|target| target.path == text)?;
+        let mut found = known.values().filter_map(|stored| {
+            let target = stored.record.targets.values().find(|target| is_it(target))?;
             Some((stored.clone(), target.clone()))
         });
-        found.collect()
+        found.next()
     }
 
     /// Names of the VolumeHandles that have a record.
