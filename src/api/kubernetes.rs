@@ -29,6 +29,12 @@ pub struct Kubernetes {
     /// is told of other places too, and that this one is the best.
     #[serde(default)]
     pub strict_topology: bool,
+    /// The file system of volumes whose StorageClass names none (csi.storage.k8s.io/fstype), as external-provisioner's
+    /// --default-fstype. Without one the driver chooses, and kubelet gives no volume to a Pod's fsGroup unless fsGroupPolicy is
+    /// File. It counts for volumes that are made from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub default_fs_type: Option<String>,
     /// What the CSIDriver object says.
     #[serde(default)]
     pub csi_driver: CsiDriver,
@@ -42,6 +48,7 @@ impl Default for Kubernetes {
             pass_pod_info: false,
             extra_create_metadata: false,
             strict_topology: false,
+            default_fs_type: None,
             csi_driver: CsiDriver::default(),
         }
     }

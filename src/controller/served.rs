@@ -32,6 +32,7 @@ impl Driver {
             clones: self.clones,
             extra_create_metadata: kubernetes.extra_create_metadata,
             strict_topology: kubernetes.strict_topology,
+            default_fs_type: kubernetes.default_fs_type.as_deref(),
         }
     }
 }

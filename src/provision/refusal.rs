@@ -55,6 +55,19 @@ pub enum Refusal {
         /// What.
         error: ParameterError,
     },
+    /// The class is for the code that Kubernetes once had for this driver in its own tree.
+    #[error(
+        "StorageClass {class}: its provisioner is {provisioner}, and moor does not translate what such a class says for driver \
+         {driver}; create the claim with a class whose provisioner is {driver}"
+    )]
+    InTree {
+        /// Name of the class.
+        class: String,
+        /// What it says.
+        provisioner: String,
+        /// The driver that has taken its place.
+        driver: String,
+    },
     /// The class has a reclaim policy that no CSI driver can follow.
     #[error("StorageClass {class}: reclaimPolicy {policy} is neither Delete nor Retain")]
     ReclaimPolicy {

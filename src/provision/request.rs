@@ -11,13 +11,16 @@ use super::annotations::{class_name, provisioner, selected_node};
 use super::parameters::{For, Resolved, resolve};
 use super::refusal::{Refusal, SizeError, Waiting};
 use super::source::{Copied, NoCopy, Source, SourceNow, copied, source};
-use super::topology::{NoPlace, Place, immediate, late};
+use super::topology::{NoPlace, Place, immediate, late, names_no_place};
 use crate::api::attachment::SecretRefs;
 use crate::api::capability::VolumeUse;
 use crate::api::provision::{CopyOf, Provision, ProvisionedFor, ReclaimPolicy, provisioned_name};
 use crate::api::quantity;
 use crate::api::volume::{DeletionPolicy, TopologyRequest, VolumeSpec};
 use crate::api::{AccessMode, AttachmentMode, MountOptions, Volume};
+
+/// What the provisioners of Kubernetes' own tree are called, before their names.
+const IN_TREE: &str = "kubernetes.io/";
 
 /// Everything the decision looks at.
 #[derive(Clone, Debug)]
@@ -57,6 +60,8 @@ pub struct Served<'a> {
     pub extra_create_metadata: bool,
     /// Its volumes are made at their first consumer's and nowhere else.
     pub strict_topology: bool,
+    /// The file system of volumes whose class names none.
+    pub default_fs_type: Option<&'a str>,
 }
 
 /// What is done about a claim that has no Volume.
@@ -109,7 +114,12 @@ pub fn request(asked: &Asked<'_>) -> Request {
     let class_name = class_name(annotations, spec.storage_class_name.as_deref());
     let Some(class) = asked.class else { return Request::Wait(Waiting::NoClass(class_name.to_owned())) };
     if class.provisioner != driver.name {
-        return Request::NotOurs;
+        // Kubernetes names the CSI driver on claims of classes that were written for the code it had in its own tree.
+        if !class.provisioner.starts_with(IN_TREE) {
+            return Request::NotOurs;
+        }
+        let (class, provisioner) = (class_name.to_owned(), class.provisioner.clone());
+        return Request::Refuse(Refusal::InTree { class, provisioner, driver: driver.name.to_owned() });
     }
     let source = source(asked.claim);
     if source == Source::Others {
@@ -180,6 +190,7 @@ impl Wanted<'_> {
         let topology = self.topology(&claim.uid)?;
         // Last, since the claim that it names is kept from here on.
         let copy_of = self.copy_of(asked, bytes)?;
+        let fs_type = fs_type.or_else(|| self.driver.default_fs_type.map(str::to_owned));
         let mount_options =
             MountOptions { fs_type, mount_flags: self.class.mount_options.clone().unwrap_or_default() };
         let mount_options = Some(mount_options).filter(|o| !block && *o != MountOptions::default());
@@ -298,6 +309,9 @@ impl Wanted<'_> {
         }
         let allowed = self.class.allowed_topologies.as_deref().unwrap_or_default();
         let (places, strict) = (self.driver.places, self.driver.strict_topology);
+        if allowed.is_empty() && names_no_place(places) {
+            return Ok(None);
+        }
         match self.node {
             Some(node) => late(places, node, allowed, strict),
             None => immediate(places, allowed, uid),

@@ -35,6 +35,7 @@ fn served(places: &[Place]) -> Served<'_> {
         modifies: false,
         clones: false,
         extra_create_metadata: false,
+        default_fs_type: None,
         strict_topology: false,
     }
 }
@@ -279,4 +280,44 @@ fn a_volume_attributes_class_has_to_be_of_the_driver() {
     assert_eq!(volume.spec.mutable_parameters, BTreeMap::from([("iops".to_owned(), "9".to_owned())]));
     let provision = volume.spec.persistent_volume.unwrap();
     assert_eq!(provision.volume_attributes_class_name.as_deref(), Some("gold"));
+}
+
+#[test]
+fn a_class_of_the_time_before_csi_is_refused_in_words() {
+    let old = decide(json!({}), json!({}), json!({ "provisioner": "kubernetes.io/aws-ebs" }));
+    let Request::Refuse(refusal) = old else { panic!("{old:?}") };
+    let said = refusal.to_string();
+    for word in ["kubernetes.io/aws-ebs", DRIVER] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+#[test]
+fn the_plugins_file_system_is_that_of_a_class_without_one() {
+    for (named, block, expected) in [
+        (json!({}), false, Some("xfs")),
+        (json!({ "csi.storage.k8s.io/fstype": "ext4" }), false, Some("ext4")),
+        (json!({}), true, None),
+    ] {
+        let mode = if block { "Block" } else { "Filesystem" };
+        let claim = claim(json!({}), json!({ "volumeMode": mode }));
+        let class = class(json!({ "parameters": named }));
+        let driver = Served { default_fs_type: Some("xfs"), ..served(&[]) };
+        let volume = made(request(&Asked { driver: Some(driver), ..asked(&claim, &class) }));
+        assert_eq!(volume.spec.mount_options.and_then(|o| o.fs_type).as_deref(), expected, "{block}");
+    }
+}
+
+/// Some drivers list VOLUME_ACCESSIBILITY_CONSTRAINTS always.
+#[test]
+fn a_driver_whose_nodes_are_in_no_place_is_asked_for_none() {
+    let nowhere = [Place { node: "a".to_owned(), healthy: true, segments: BTreeMap::new() }];
+    let (claim, anywhere) = (claim(json!({}), json!({})), class(json!({})));
+    let driver = Served { has_topology: Some(true), ..served(&nowhere) };
+    let volume = made(request(&Asked { driver: Some(driver.clone()), ..asked(&claim, &anywhere) }));
+    assert_eq!(volume.spec.topology, None);
+    let allowed = json!([{ "matchLabelExpressions": [{ "key": "zone", "values": ["a"] }] }]);
+    let wants_zone = class(json!({ "allowedTopologies": allowed }));
+    let none = request(&Asked { driver: Some(driver), ..asked(&claim, &wants_zone) });
+    assert!(matches!(none, Request::Wait(_)), "the class wants a place: {none:?}");
 }

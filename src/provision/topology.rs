@@ -40,6 +40,13 @@ pub enum NoPlace {
     NotAllowed,
 }
 
+/// Whether the driver tells no places apart, although it lists VOLUME_ACCESSIBILITY_CONSTRAINTS: one of its processes is
+/// healthy and has said of no place where its node is, and neither has any other. Some drivers list the capability always,
+/// and name places only where they are configured to.
+pub fn names_no_place(places: &[Place]) -> bool {
+    places.iter().any(|place| place.healthy) && places.iter().all(|place| place.segments.is_empty())
+}
+
 /// The places for a volume whose first consumer runs on `node`: that node's own first, then others of the same kind.
 pub fn late(
     places: &[Place],

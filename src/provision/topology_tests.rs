@@ -54,6 +54,21 @@ fn the_chosen_nodes_place_comes_first() {
 }
 
 #[test]
+fn a_driver_that_names_no_place_tells_none_apart() {
+    for (places, expected) in [
+        (vec![place("a", true, &[]), place("b", true, &[])], true),
+        (vec![place("a", true, &[]), place("sick", false, &[])], true),
+        // It may say so yet.
+        (vec![], false),
+        (vec![place("sick", false, &[])], false),
+        (zones(), false),
+        (vec![place("a", true, &[]), place("sick", false, &[("zone", "a")])], false),
+    ] {
+        assert_eq!(names_no_place(&places), expected, "{places:?}");
+    }
+}
+
+#[test]
 fn a_node_whose_place_is_not_known_is_waited_for() {
     for node in ["nowhere", "unheard-of"] {
         let none = late(&zones(), node, &[], false).unwrap_err();
