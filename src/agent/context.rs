@@ -102,7 +102,7 @@ impl Agent {
     /// As [`Self::may_call`], and it is known whether this driver's service runs here: right after a start that takes a
     /// moment. Controller calls may have to wait for longer after another machine of this name.
     pub fn may_call_driver(&self, driver: &str, service: Service) -> bool {
-        let is_known = self.registry.is_settled() || self.registry.client_for(driver, service).is_some();
+        let is_known = self.registry.is_settled() || self.process_of(driver, service).is_some();
         let inherits_nothing = match service {
             Service::Controller => self.renewal.may_call_controller(self.registry.deadlines().longest()),
             Service::Node | Service::Identity => true,
@@ -144,11 +144,15 @@ impl Agent {
     /// The process that answers with this driver name and serves what the call needs, or why there is none. A Plugin that
     /// is gone does not matter: undo goes on as long as the recorded driver answers (rule R9).
     pub fn serving(&self, rpc: Rpc, driver: &str) -> Result<Serving, Failure> {
-        let socket = self.caches.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
-        self.registry
-            .best(driver, rpc.service(), socket.as_deref())
-            .and_then(|endpoint| endpoint.serving)
+        self.process_of(driver, rpc.service())
             .ok_or_else(|| Failure::plugin_not_running(rpc, self.driver_here(driver)))
+    }
+
+    /// The process that answers with this driver name and serves this, for calls and for what kubelet is told alike: the one
+    /// at the socket that the Plugin names before any other.
+    pub fn process_of(&self, driver: &str, service: Service) -> Option<Serving> {
+        let socket = self.caches.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
+        self.registry.best(driver, service, socket.as_deref()).and_then(|endpoint| endpoint.serving)
     }
 
     /// The secrets of a call for a Volume of this namespace. Live, and not kept. An undo call whose Secret is gone is made without (rule R12), and says so in

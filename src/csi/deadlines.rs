@@ -72,7 +72,7 @@ impl Deadlines {
             volume: longest,
             controller_publish: changes(120),
             stage: changes(120),
-            publish: changes(60),
+            publish: changes(120),
         }
     }
 

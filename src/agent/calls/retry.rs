@@ -107,6 +107,12 @@ impl Retries {
         Some(entry.due.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
+    /// Whether the last attempt of this step failed, in this process.
+    #[must_use]
+    pub fn has_failed(&self, step: &Step<'_>) -> bool {
+        self.entries.lock().get(&step.key()).is_some_and(|entry| entry.rpc == step.rpc)
+    }
+
     /// Counts a failure. `before` is the number of attempts in the object's status, for the first failure of this
     /// process. `driver` is the plugin's name.
     pub fn failed(&self, step: &Step<'_>, failure: &Failure, before: Option<i64>, driver: &str) -> Attempt {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::endpoint::{Endpoint, Health, Said, Seen, Serving};
+use super::endpoint::{Endpoint, Health, Said, Seen};
 use super::folders::{Folders, Scan, SocketFile};
 use super::watcher::Watcher;
 use crate::csi::{Deadlines, Service};
@@ -69,15 +69,10 @@ impl Registry {
         Arc::new(Self { directory, deadlines, surroundings, state: Mutex::default() })
     }
 
-    /// The process that serves this driver's service: of those that answer, a healthy one before another, the newest
-    /// before others. Unhealthy alone stops no call: that is for whoever assigns (rule R2).
-    #[must_use]
-    pub fn client_for(&self, driver: &str, service: Service) -> Option<Serving> {
-        self.best(driver, service, None).and_then(|endpoint| endpoint.serving)
-    }
-
-    /// What is known of this driver's service here: the endpoint that serves it, else the last that did. Where the Plugin
-    /// names a `socket`, that process comes first for all that it offers, and without it there is none.
+    /// What is known of this driver's service here: the endpoint that serves it, else the last that did. Of those that
+    /// answer, a healthy one comes before another, and the newest before others; unhealthy alone stops no call: that is for
+    /// whoever assigns (rule R2). Where the Plugin names a `socket`, that process comes first for all that it offers, and
+    /// without it there is none.
     #[must_use]
     pub fn best(&self, driver: &str, service: Service, socket: Option<&Path>) -> Option<Endpoint> {
         let state = self.state.lock();

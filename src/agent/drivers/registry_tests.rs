@@ -8,11 +8,17 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::*;
+use crate::agent::drivers::endpoint::Serving;
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::controller_server::{Controller, ControllerServer};
 use crate::csi::proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use crate::csi::proto::csi::v1::identity_server::{Identity, IdentityServer};
 use crate::csi::proto::csi::v1::node_server::{Node, NodeServer};
+
+/// The process that serves a driver's service, whichever socket it has.
+fn client_for(registry: &Registry, driver: &str, service: Service) -> Option<Serving> {
+    registry.best(driver, service, None).and_then(|endpoint| endpoint.serving)
+}
 
 #[derive(Clone, Default)]
 pub(crate) struct Driver {
@@ -199,21 +205,21 @@ async fn a_plugin_is_found_serves_and_its_end_is_noticed_at_once() {
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     let path = directory.path().join("a/csi.sock");
     let server = serve(&driver, &path);
-    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
-    let serving = registry.client_for("a.test", Service::Identity).unwrap();
+    until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
+    let serving = client_for(&registry, "a.test", Service::Identity).unwrap();
     assert_eq!(serving.fingerprint.node_info.as_ref().unwrap().node_id, "id");
     assert!(!serving.fingerprint.controller && serving.fingerprint.node);
     assert!(registry.best("a.test", Service::Identity, None).unwrap().health.healthy);
     assert!(registry.best("a.test", Service::Identity, Some(Path::new("/elsewhere.sock"))).is_none());
-    assert!(registry.client_for("b.test", Service::Identity).is_none());
+    assert!(client_for(&registry, "b.test", Service::Identity).is_none());
 
     // The process ends and leaves its socket behind, as one that is killed does.
     drop(server);
     until("gone", || registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.gone)).await;
-    assert!(registry.client_for("a.test", Service::Identity).is_none());
+    assert!(client_for(&registry, "a.test", Service::Identity).is_none());
 
     let _server = serve(&driver, &path);
-    until("serving again", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    until("serving again", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     let told = world.told.lock().clone();
     assert_eq!(told.iter().filter(|(name, serving)| name == "a.test" && *serving).count(), 2, "{told:?}");
 }
@@ -238,7 +244,7 @@ async fn of_two_processes_of_a_driver_the_newer_serves_and_the_older_is_kept() {
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     let (old, new) = (directory.path().join("old/csi.sock"), directory.path().join("new/csi.sock"));
     let _old = serve(&driver, &old);
-    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     let second = serve(&driver, &new);
     let serving = || registry.best("a.test", Service::Identity, None).filter(|e| e.serving.is_some());
     let path = || serving().map(|endpoint| endpoint.path);
@@ -254,7 +260,7 @@ async fn a_plugin_that_is_not_ready_is_unhealthy_and_can_still_be_called() {
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     driver.not_ready.store(true, Ordering::SeqCst);
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("connected", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    until("connected", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     let health = registry.best("a.test", Service::Identity, None).unwrap().health;
     assert_eq!(health, Health::default());
     registry.poke("a.test");
@@ -276,7 +282,7 @@ async fn a_plugin_that_fails_when_it_is_first_asked_is_asked_again() {
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     driver.refusals.store(2, Ordering::SeqCst);
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     assert!(registry.best("a.test", Service::Identity, None).unwrap().health.healthy);
     assert_eq!(driver.asked.load(Ordering::SeqCst), 3);
 }
@@ -289,7 +295,7 @@ async fn a_named_process_that_does_not_say_what_it_serves_is_not_passed_over() {
     let _ill = serve(&Driver { name: "a.test".into(), ill: true, ..Driver::default() }, &named);
     until("told of", || world.told.lock().contains(&("a.test".into(), false))).await;
     let _well = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &other);
-    until("serving", || registry.client_for("a.test", Service::Node).is_some()).await;
+    until("serving", || client_for(&registry, "a.test", Service::Node).is_some()).await;
     let best = |service| registry.best("a.test", service, Some(&named)).map(|e| e.path);
     assert_eq!((best(Service::Node), best(Service::Identity)), (None, Some(named.clone())));
     assert_eq!(registry.drivers(), ["a.test"], "one of them answers");
@@ -302,8 +308,8 @@ async fn a_controller_service_that_is_only_said_to_be_there_does_not_count() {
     let Fixture { directory, registry, .. } = fixture();
     let driver = Driver { name: "a.test".into(), says_controller: true, ..Driver::default() };
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
-    let fingerprint = registry.client_for("a.test", Service::Identity).unwrap().fingerprint;
+    until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
+    let fingerprint = client_for(&registry, "a.test", Service::Identity).unwrap().fingerprint;
     assert!(!fingerprint.controller && fingerprint.node);
     assert!(fingerprint.capabilities.controller.is_empty());
 }
@@ -315,9 +321,9 @@ async fn a_version_that_is_too_long_is_cut_between_characters() {
     let version = format!("{}\u{e9}-and-more", "v".repeat(127));
     let driver = Driver { name: "a.test".into(), version, ..Driver::default() };
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     assert_eq!(
-        registry.client_for("a.test", Service::Identity).unwrap().fingerprint.version,
+        client_for(&registry, "a.test", Service::Identity).unwrap().fingerprint.version,
         "v".repeat(127)
     );
 }
@@ -348,10 +354,11 @@ async fn a_plugin_that_changes_its_name_leaves_nothing_under_the_old_one() {
     let Fixture { directory, world, registry } = fixture();
     let path = directory.path().join("a/csi.sock");
     let before = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &path);
-    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     drop(before);
     let _after = serve(&Driver { name: "b.test".into(), ..Driver::default() }, &path);
-    until("serving under the new name", || registry.client_for("b.test", Service::Identity).is_some()).await;
+    until("serving under the new name", || client_for(&registry, "b.test", Service::Identity).is_some())
+        .await;
     assert!(registry.best("a.test", Service::Identity, None).is_none());
     assert_eq!(registry.drivers(), ["b.test"]);
     assert!(world.told.lock().contains(&("a.test".into(), false)));
@@ -364,7 +371,7 @@ async fn a_socket_that_is_no_plugin_does_not_hold_up_others() {
     let silent = UnixListener::bind(directory.path().join("x/silent.sock")).unwrap();
     let driver = Driver { name: "a.test".into(), ..Driver::default() };
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     assert!(!registry.is_settled(), "nothing is known yet of the silent one");
     assert_eq!(registry.drivers(), ["a.test"]);
     drop(silent);
@@ -377,13 +384,13 @@ async fn a_socket_that_nobody_names_any_more_serves_until_it_is_gone() {
     let path = directory.path().join("a/driver.socket");
     let _server = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &path);
     world.named.lock().push(path.clone());
-    until("serving", || registry.client_for("a.test", Service::Identity).is_some()).await;
+    until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     world.named.lock().clear();
     // The one that appears now is found by a look that begins after that.
     let other = directory.path().join("b/csi.sock");
     let _other = serve(&Driver { name: "b.test".into(), ..Driver::default() }, &other);
-    until("the other serves", || registry.client_for("b.test", Service::Identity).is_some()).await;
-    assert!(registry.client_for("a.test", Service::Identity).is_some());
+    until("the other serves", || client_for(&registry, "b.test", Service::Identity).is_some()).await;
+    assert!(client_for(&registry, "a.test", Service::Identity).is_some());
     fs::remove_file(&path).unwrap();
     until("gone", || registry.best("a.test", Service::Identity, None).is_none()).await;
 }

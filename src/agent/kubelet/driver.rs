@@ -66,7 +66,7 @@ pub(super) struct ForPod {
 impl Driver {
     /// What the driver's process on this node says of itself.
     pub fn fingerprint(&self) -> Result<Arc<Fingerprint>, Unanswered> {
-        let serving = self.agent.registry.client_for(&self.name, Service::Node);
+        let serving = self.agent.process_of(&self.name, Service::Node);
         serving.map(|serving| serving.fingerprint).ok_or_else(|| {
             let (driver, node) = (&self.name, &self.agent.node_name);
             Unanswered::Again(format!("no process of driver {driver} answers on node {node}"))

@@ -57,7 +57,7 @@ fn wanted(agent: &Agent, driver: &str) -> Option<Wanted> {
     if served_as(&name, &all)?.metadata.name != plugin.metadata.name {
         return None;
     }
-    let serving = agent.registry.client_for(driver, Service::Node);
+    let serving = agent.process_of(driver, Service::Node);
     let answers = serving.is_some();
     let info = serving.and_then(|serving| serving.fingerprint.node_info.clone());
     Some(Wanted { name, has_conflict: has_conflict(&plugin), answers, info })

@@ -52,7 +52,7 @@ impl Driver {
         &self,
         request: wire::NodeGetVolumeStatsRequest,
     ) -> Result<wire::NodeGetVolumeStatsResponse, Status> {
-        let serving = self.agent.registry.client_for(&self.name, Service::Node);
+        let serving = self.agent.process_of(&self.name, Service::Node);
         let serving = serving.ok_or_else(|| Status::unavailable("the driver does not answer"))?;
         let call = serving.plugin.node_get_volume_stats(request);
         let answer = self.agent.call(&self.name, Rpc::NodeGetVolumeStats, call).await;

@@ -5,6 +5,7 @@ use super::view::{View, path_failure, version};
 use crate::agent::calls::arguments;
 use crate::agent::calls::attempt::{Means, NotDone};
 use crate::agent::calls::failure::Failure;
+use crate::agent::calls::retry::Step;
 use crate::agent::host::directories;
 use crate::agent::host::error::HostError;
 use crate::agent::host::imprint;
@@ -29,11 +30,19 @@ impl Pass {
         let due = self.due(RPC, driver);
         let _turn = due.turn().await?;
         let asked = asked_on(uid, view);
+        let serving = self.agent.serving(RPC, driver)?;
         // kubelet reads the Secret once; an agent that was started since then reads it itself, if it may.
         let given = asked.and_then(|call| call.stage_secrets.clone());
-        let secret = fixed.secrets.node_stage.as_deref().filter(|_| given.is_none());
-        let Means { serving, secrets, .. } = due.means(namespace, secret).await?;
-        let secrets = given.unwrap_or(secrets);
+        let named = fixed.secrets.node_stage.as_deref();
+        let read = async |named| self.agent.secrets(RPC, namespace, named).await.map(|(secrets, _)| secrets);
+        let secrets = match given {
+            // Somebody may have put it right after a call that failed, and kubelet, which was answered, does not read it again.
+            Some(given) if named.is_some() && self.agent.retries.has_failed(&Step::of(&*attachment, RPC)) => {
+                read(named).await.unwrap_or(given)
+            }
+            Some(given) => given,
+            None => read(named).await?,
+        };
 
         let mut before = self.record(&attachment, view)?;
         if before.record.staged == Done::No && before.record.targets.is_empty() {
@@ -122,7 +131,9 @@ impl Pass {
         }
         let device = visible(mounts::look(&target).await?, &target)?;
         let raw = fixed.attachment_mode == AttachmentMode::BlockDevice;
-        if raw && claim.spec.read_only && mounts::is_writable_device(&target).await? {
+        // Of a Pod kubelet lets no container write a device that the Pod has read-only, whatever the device allows.
+        let is_open = raw && claim.spec.read_only && claim.spec.pod.is_none();
+        if is_open && mounts::is_writable_device(&target).await? {
             return Err(writable_device(&target).into());
         }
         if let Some(wanted) = flags(attachment, claim) {

@@ -18,7 +18,7 @@ use tonic::Code;
 
 use super::NODE;
 use super::plain::identity;
-use crate::rig::{Cluster, Kubelet, NAMESPACE, Options, Point, Rig, Side, Wish, is_final};
+use crate::rig::{Cluster, Fault, Kubelet, NAMESPACE, Options, Point, Rig, Side, Wish, is_final};
 
 /// The node that the Pods of the others are on; it attaches.
 const OTHER: &str = "node-1";
@@ -238,6 +238,32 @@ pub(super) async fn a_secret_that_went_with_the_agent_is_read_where_it_may_be(cl
     // kubelet does not stage again: what is asked for is a publication alone.
     rig.poll("it is published", || async { kubelet.publish("pod-a", "data").await.is_ok() }).await;
     assert_eq!(staged_with(&rig), [BTreeMap::from(secrets)]);
+    kubelet.unmount("pod-a", "data").await;
+    end(&rig, &kubelet, &["data"]).await;
+    kept.delete(KEY, &DeleteParams::default()).await.unwrap();
+}
+
+/// kubelet was answered when it had the volume staged, and does not read the Secret again.
+pub(super) async fn a_secret_that_is_put_right_is_used(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let wrong = [("password".to_owned(), "battery".to_owned())];
+    let wish = Wish { stage_secrets: wrong.clone().into(), ..Wish::default() };
+    let kubelet = rig.kubelet(NODE).await.wishing(wish);
+    make_with_secret(&rig).await;
+    rig.fake.fail("data", Rpc::NodeStageVolume, Fault::CodeBefore(Code::Unauthenticated));
+    let hasty = kubelet.within(Duration::from_secs(8));
+    kubelet.stage("data").await.unwrap();
+    hasty.publish("pod-a", "data").await.unwrap_err();
+    // Without the Secret, and where it may not be read, what kubelet brought is all there is.
+    let tried = staged_with(&rig);
+    assert!(!tried.is_empty() && tried.iter().all(|secrets| *secrets == BTreeMap::from(wrong.clone())));
+    let kept: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let secret = json!({"metadata": {"name": KEY}, "stringData": {"password": "correct horse"}});
+    kept.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    rig.fake.heal("data", Rpc::NodeStageVolume);
+    rig.poll("it is published", || async { kubelet.publish("pod-a", "data").await.is_ok() }).await;
+    let right = BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]);
+    assert_eq!(staged_with(&rig).last(), Some(&right));
     kubelet.unmount("pod-a", "data").await;
     end(&rig, &kubelet, &["data"]).await;
     kept.delete(KEY, &DeleteParams::default()).await.unwrap();

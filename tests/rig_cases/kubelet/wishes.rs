@@ -104,6 +104,20 @@ pub(super) async fn a_pod_that_only_reads_cannot_write(cluster: Arc<Cluster>) {
     end(&rig, &kubelet).await;
 }
 
+/// kubelet lets no container write such a device, so that it does not matter that the device itself takes writes.
+pub(super) async fn a_raw_device_that_a_pod_only_reads(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let wish = Wish { is_block: true, read_only: true, ..Wish::default() };
+    let kubelet = rig.kubelet(NODE).await.wishing(wish);
+    let disk = Disk::make(&cluster.directory.join("read.disk"));
+    rig.fake.backend().media.insert("data".to_owned(), Medium::Device(disk.device.clone()));
+    rig.make_device_for_pods("data").await;
+    let device = kubelet.mount("pod-a", "data").await;
+    assert!(fs::metadata(&device).unwrap().file_type().is_block_device(), "{}", device.display());
+    kubelet.unmount("pod-a", "data").await;
+    end(&rig, &kubelet).await;
+}
+
 /// kubelet removes the staging path of a raw device with everything below it.
 pub(super) async fn a_raw_device_for_two_pods(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
