@@ -5,6 +5,7 @@
 
 pub mod allow;
 pub mod attachment;
+pub mod attributes;
 pub mod capability;
 pub mod claim;
 pub mod conditions;

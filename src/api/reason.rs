@@ -44,7 +44,8 @@ words! {
             /// What the claim needs to know of the driver is not known. The message says what is missing and where to
             /// look.
             PluginNotReady,
-            /// The Pod that the claim was made for does not use the volume, or is not on the claim's node. The message says
+            /// The Pod that the claim was made for does not use the volume, is not on the claim's node, or asks for a
+            /// PersistentVolume whose volumeAttributes are others than those that the volume is used with. The message says
             /// what does not fit. Only an agent makes such a claim, for kubelet.
             PodNotEntitled,
             /// Another claim holds the volume; status.waitingFor names it. This claim is next when that one is gone.

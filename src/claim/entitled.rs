@@ -7,8 +7,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume as VolumeOfPod};
 
+use crate::api::attributes::differing;
 use crate::api::claim::{PodUse, PodVolume};
+use crate::api::conditions::first_few;
 use crate::api::names::{INLINE, INLINE_VOLUME};
+
+/// So many keys of attributes are named.
+const NAMED: usize = 8;
 
 /// A Pod as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct PersistentVolumeSeen {
     pub driver: String,
     /// Name of the VolumeHandle of its volume; None where no Plugin serves its driver to Pods.
     pub handle_name: Option<String>,
+    /// What it has its driver given: its volumeAttributes.
+    pub attributes: BTreeMap<String, String>,
     /// The PersistentVolumeClaim that it is bound to: namespace, name and UID.
     pub bound_to: Option<ClaimRef>,
 }
@@ -101,6 +108,7 @@ impl PersistentVolumeSeen {
             uid: volume.metadata.uid.clone().unwrap_or_default(),
             driver: csi.map(|csi| csi.driver.clone()).unwrap_or_default(),
             handle_name: csi.and_then(|csi| handle_name(&csi.driver, &csi.volume_handle)),
+            attributes: csi.and_then(|csi| csi.volume_attributes.clone()).unwrap_or_default(),
             bound_to: bound.and_then(|to| {
                 let (namespace, name) = (to.namespace.clone()?, to.name.clone()?);
                 Some(ClaimRef { namespace, name, uid: to.uid.clone()? })
@@ -151,6 +159,9 @@ pub struct Asked<'a> {
     pub volume: &'a str,
     /// Name of the VolumeHandle of that Volume, or of the one that it is to be made for; None if neither is known.
     pub handle_name: Option<&'a str>,
+    /// The attributes with which that Volume was made of a PersistentVolume; None of one that was made in another way, is still
+    /// to be made, or is on its way out.
+    pub imported_with: Option<&'a BTreeMap<String, String>>,
     /// That Volume is kept for PersistentVolumes, whoever may use those.
     pub is_for_persistent: bool,
     /// UID of the PersistentVolume by which that Volume is exported.
@@ -168,6 +179,9 @@ pub enum Entitled {
     PodGone,
     /// The Pod has no right to the volume, in words.
     No(String),
+    /// The Pod may have the volume as its PersistentVolume describes it, and the Volume was made of one that describes it
+    /// otherwise. In words.
+    Otherwise(String),
 }
 
 /// The Pod that a claim was made for, if it is there and has not ended.
@@ -196,7 +210,29 @@ pub fn judge(asked: Asked<'_>, found: &Found) -> Entitled {
         PodVolume::Persistent(volume) => judge_persistent(asked, volume, pod, found),
         PodVolume::Inline(volume) => judge_inline(asked, volume, pod),
     };
-    judged.map_or_else(no, |()| Entitled::Yes)
+    match judged {
+        Err(why) => no(why),
+        Ok(()) => otherwise(asked, found).map_or(Entitled::Yes, Entitled::Otherwise),
+    }
+}
+
+/// What the driver would be given is not what the PersistentVolume says: it could mount something else, and nobody would know.
+fn otherwise(asked: Asked<'_>, found: &Found) -> Option<String> {
+    let (imported_with, volume) = (asked.imported_with?, asked.pod.by_persistent_volume()?);
+    let keys = differing(imported_with, &found.volume.as_ref()?.attributes);
+    if keys.is_empty() {
+        return None;
+    }
+    let Asked { pod, namespace, volume: has_it, .. } = asked;
+    Some(format!(
+        "Pod {}/{} asks for PersistentVolume {volume}, whose volumeAttributes are not those with which Volume \
+         {namespace}/{has_it} was made of another PersistentVolume of the same volumeHandle, and is used or waited for; they differ in: \
+         {}. Give each PersistentVolume with volumeAttributes of its own a volumeHandle of its own, or end what uses the \
+         Volume: then it is made anew of the PersistentVolume that is asked for next",
+        pod.namespace,
+        pod.name,
+        first_few(keys, NAMED)
+    ))
 }
 
 /// A Pod names a Volume itself: one of its own namespace, as everything is that a Pod can name.

@@ -23,6 +23,7 @@ fn found() -> Found {
             uid: "pv-uid".into(),
             driver: "d".into(),
             handle_name: Some("handle".into()),
+            attributes: BTreeMap::new(),
             bound_to: Some(claim),
         }),
         claim: Some(PersistentVolumeClaimSeen { uid: "pvc-uid".into(), volume: "pv".into(), pod_uid: None }),
@@ -43,6 +44,7 @@ fn asked(pod: &PodUse) -> Asked<'_> {
         own_namespace: "moor",
         volume: "pv-handle",
         handle_name: Some("handle"),
+        imported_with: None,
         is_for_persistent: false,
         exported_as: None,
         exporter: None,
@@ -52,7 +54,7 @@ fn asked(pod: &PodUse) -> Asked<'_> {
 fn refused(change: impl FnOnce(&mut Found)) -> String {
     match judged(change) {
         Entitled::No(why) => why,
-        other @ (Entitled::Yes | Entitled::PodGone) => panic!("{other:?}"),
+        other @ (Entitled::Yes | Entitled::PodGone | Entitled::Otherwise(_)) => panic!("{other:?}"),
     }
 }
 
@@ -155,7 +157,7 @@ fn an_exported_volume_is_for_pods_of_its_namespace() {
     assert_eq!(judge(exported, &found()), Entitled::Yes);
     let refused = |asked: Asked<'_>| match judge(asked, &found()) {
         Entitled::No(why) => why,
-        other @ (Entitled::Yes | Entitled::PodGone) => panic!("{other:?}"),
+        other @ (Entitled::Yes | Entitled::PodGone | Entitled::Otherwise(_)) => panic!("{other:?}"),
     };
     for (lie, word) in [
         // Another PersistentVolume of the same storage, or of the same name.
@@ -243,4 +245,37 @@ fn a_pod_names_a_volume_by_moors_driver_alone() {
     let pod = serde_json::json!({ "metadata": {}, "spec": { "containers": [], "volumes": volumes } });
     let seen = PodSeen::of(&serde_json::from_value(pod).unwrap());
     assert_eq!(seen.inline, BTreeMap::from([("a".to_owned(), "data".to_owned())]));
+}
+
+/// Else the driver would mount for one PersistentVolume what the other one says.
+#[test]
+fn a_volume_that_was_made_of_another_description_is_not_what_the_pod_asks_for() {
+    let map = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+        all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let identity = crate::api::attributes::IDENTITY;
+    let imported = map(&[("server", "s"), ("share", "first-secret"), (identity, "moor-d")]);
+    let (wanted, mut found) = (wanted(), found());
+    let judged = |found: &Found, imported_with| judge(Asked { imported_with, ..asked(&wanted) }, found);
+    found.volume.as_mut().unwrap().attributes = map(&[("server", "s"), ("share", "second-secret")]);
+    let Entitled::Otherwise(why) = judged(&found, Some(&imported)) else {
+        panic!("another share is mounted")
+    };
+    for said in ["Pod ns/pod", "PersistentVolume pv", "Volume moor/pv-handle", "differ in: share."] {
+        assert!(why.contains(said), "{said}: {why}");
+    }
+    assert!(!why.contains("secret") && !why.contains("server"), "{why}");
+    assert_eq!(
+        judged(&found, None),
+        Entitled::Yes,
+        "it was not made of a PersistentVolume, or is still to be"
+    );
+    // Which provisioner has written it changes nothing.
+    found.volume.as_mut().unwrap().attributes =
+        map(&[("server", "s"), ("share", "first-secret"), (identity, "1700-d")]);
+    assert_eq!(judged(&found, Some(&imported)), Entitled::Yes);
+    // Who has no right to it is told nothing of it.
+    found.pod.as_mut().unwrap().claims.clear();
+    found.volume.as_mut().unwrap().attributes.clear();
+    assert!(matches!(judged(&found, Some(&imported)), Entitled::No(_)));
 }

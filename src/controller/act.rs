@@ -45,6 +45,7 @@ async fn write(
         }
         LeaderStep::DeleteClaim { claim } => pods::delete(ctx, seen.claim(claim)?).await,
         LeaderStep::RefuseClaim { claim, why } => pods::refuse(ctx, seen.claim(claim)?, why.clone()).await,
+        LeaderStep::RenewVolume { claim } => pods::renew(ctx, volume?, seen.claim(claim)?).await,
         LeaderStep::ImportVolume { claim } => pods::import(ctx, seen, seen.claim(claim)?).await,
         LeaderStep::CreateAttachment { claim, name, node } => {
             attachments::create(ctx, seen, seen.claim(claim)?, (name, node), locked).await

@@ -29,7 +29,9 @@ pub(crate) fn wake(known: &Known, instance: &PluginInstance, change: Change) {
     if change.controller || change.place {
         wake_called_by(known, instance.metadata.name.as_deref().unwrap_or_default());
     }
-    if change.attaches {
+    // Of a driver without Controller service nobody calls for any volume: its nodes come and go without such a pass.
+    let can_call = change.controller && instance.status.as_ref().is_some_and(|status| status.controller);
+    if change.attaches || can_call {
         wake_called_by(known, &nobody(&spec.driver_name));
     }
 }

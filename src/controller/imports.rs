@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
 
 use super::caches::BY_VOLUME;
 use super::context::Context;
@@ -16,9 +17,10 @@ use crate::api::conditions::{self, Desired, PERSISTENT_VOLUME, Reason};
 use crate::api::lock::{self, DriverVolume};
 use crate::api::volume::DeletionPolicy;
 use crate::api::{Volume, names};
+use crate::k8s::read::get_live;
 use crate::k8s::{ApiError, Named, Next};
 use crate::provision::{deletion_secret, modify_secret};
-use crate::volume::import::{Place, volume_of};
+use crate::volume::import::{Place, is_given_otherwise, volume_of};
 use crate::volume::persistent_volume::CsiSource;
 
 /// Time between looks while somebody uses what no PersistentVolume stands for.
@@ -78,8 +80,8 @@ pub(crate) fn source_of(known: &Known, volume: &Volume) -> Option<CsiSource> {
     (name.is_some() && name == meta.name).then_some(source)
 }
 
-/// Looks whether a PersistentVolume stands for the storage of this Volume. If none does the Volume goes, and leaves the
-/// storage; while somebody uses it, it says that.
+/// Looks whether a PersistentVolume stands for the storage of this Volume. If none does, or one that has the driver given
+/// something else, the Volume goes, and leaves the storage; while somebody uses it, it says that none stands for it.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     if !ctx.leadership.is_leading() {
         return Next::Done;
@@ -101,6 +103,11 @@ async fn look(ctx: &Context, name: &str) -> Result<Next, ApiError> {
     };
     let Some(source) = source_of(ctx, &volume) else { return Ok(Next::Done) };
     if let Some(stands) = ctx.persistent_volumes.naming(&source, None).await? {
+        if is_anothers(ctx, &volume, &stands.name).await? && !is_used(ctx, name) {
+            tracing::info!(volume = name, persistent_volume = stands.name, "is to be made anew");
+            provision::delete(ctx, &volume, DeletionPolicy::Retain, None).await?;
+            return Ok(Next::Done);
+        }
         if says_gone(&volume) {
             let words = format!("PersistentVolume {} stands for it", stands.name);
             say(ctx, &volume, &Desired::new(Reason::PersistentVolumeMade, words)).await?;
@@ -115,6 +122,16 @@ async fn look(ctx: &Context, name: &str) -> Result<Next, ApiError> {
                  Create the PersistentVolume again, or end what uses the volume";
     say(ctx, &volume, &Desired::new(Reason::PersistentVolumeGone, words)).await?;
     Ok(Next::After(RECHECK))
+}
+
+/// Whether this PersistentVolume has its driver given something else than the one of which the Volume was made.
+async fn is_anothers(ctx: &Context, volume: &Volume, persistent: &str) -> Result<bool, ApiError> {
+    let live = get_live(&Api::<PersistentVolume>::all(ctx.client.clone()), persistent).await?;
+    let wanted = live.and_then(|live| volume_for(ctx, &live)).filter(|wanted| {
+        // It may be there no more, and another one have its name.
+        wanted.metadata.name == volume.metadata.name
+    });
+    Ok(wanted.is_some_and(|wanted| is_given_otherwise(&volume.spec, &wanted.spec)))
 }
 
 /// Whether somebody has the volume or is about to. What is missed by that waits as a Volume that is deleted.

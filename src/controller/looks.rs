@@ -96,7 +96,7 @@ pub(crate) async fn answer(
                 return Ok(true);
             };
             let entitled = pods::look(ctx, seen, (of, object)).await?;
-            ctx.pods.found(of, seen.asked_handle(), &entitled);
+            ctx.pods.found(of, &seen.asked, &entitled);
             looked.pods.insert(claim.clone(), entitled);
             Ok(false)
         }

@@ -13,7 +13,7 @@ use super::key::{Place, VolumeKey};
 use super::known::Known;
 use super::linger::Lingering;
 use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};
-use super::pod_looks::PodsSeen;
+use super::pod_looks::{AskedVolume, PodsSeen};
 use super::unused;
 use crate::api::instance::{PluginInstanceStatus, Service};
 use crate::api::names::{agent_lease_name, handle_of_import};
@@ -75,6 +75,8 @@ pub(crate) struct Observed {
     pub(crate) driver_of_calls: Option<String>,
     /// What the Volume and its claims ask for and their namespace may not have.
     pub(crate) refused: Refused,
+    /// What a claim asks for.
+    pub(crate) asked: AskedVolume,
     /// What was found of the Pods of claims that need one.
     pub(crate) pods: PodsSeen,
     /// The name of the driver at kubelets, if moor keeps the Volume for PersistentVolumes of that name.
@@ -84,12 +86,10 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Name of the VolumeHandle that a claim asks for: the Volume's, or the one that it is to be made for.
-    pub(crate) fn asked_handle(&self) -> Option<&str> {
-        match &self.volume {
-            Some(_) => self.handle_name.as_deref(),
-            None => handle_of_import(&self.key.name),
-        }
+    /// The attributes with which the Volume was made of a PersistentVolume, unless it is on its way out.
+    pub(crate) fn imported_with(&self) -> Option<&BTreeMap<String, String>> {
+        let volume = self.volume.as_ref().filter(|_| self.kept_as.is_some())?;
+        volume.metadata.deletion_timestamp.is_none().then_some(&volume.spec.volume_context)
     }
 
     /// Whether moor keeps the Volume for PersistentVolumes, in its own namespace.
@@ -259,13 +259,14 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let reported = handle_name.as_ref().or(rejected.as_ref());
     let reported = reported.map(|name| reports(known, &instances, name)).unwrap_or_default();
     let kept_as = kept_as(known, key, plugin.as_deref(), handle_name.as_deref());
-    let asked = if volume.is_some() { handle_name.as_deref() } else { handle_of_import(&key.name) };
+    let asked = AskedVolume::of(&key.name, volume.as_deref(), handle_name.as_deref());
     let attachments_seen: Vec<_> = attachments.iter().map(|a| AttachmentSeen::of(a)).collect();
     let storage = (driver.as_str(), handle_name.as_deref());
     let nodes = nodes(known, volume.as_deref(), storage, &instances, wanted.as_ref(), &locks);
     Observed {
         lingering: unused::observe(known, key, (&attachments_seen, &claims_seen), &nodes),
-        pods: known.pods.seen(&claims_seen, asked),
+        pods: known.pods.seen(&claims_seen, &asked),
+        asked,
         cautious: known.caution.is_on(),
         driver_of_calls,
         key: key.clone(),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::api::ClaimUid;
+use crate::api::names::handle_of_import;
+use crate::api::{ClaimUid, Volume};
 use crate::claim::{ClaimSeen, Entitled};
 
 /// Time to the second look at a Pod. Each later one takes twice as long.
@@ -22,21 +23,40 @@ const REFUSED: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct PodLooks(Mutex<HashMap<ClaimUid, Found>>);
 
+/// Which volume a claim asks for. What was found for a claim holds for this very Volume: another one of its name, also the first
+/// one, may have been made of another PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AskedVolume {
+    /// The VolumeHandle of the Volume, or the one that it is to be made for.
+    pub handle_name: Option<String>,
+    /// UID of the Volume; None before it is made.
+    uid: Option<String>,
+}
+
+impl AskedVolume {
+    /// The Volume of this name, if it is there, with the name of its VolumeHandle.
+    pub(crate) fn of(name: &str, volume: Option<&Volume>, handle_name: Option<&str>) -> Self {
+        let handle_name = if volume.is_some() { handle_name } else { handle_of_import(name) };
+        let uid = volume.and_then(|volume| volume.metadata.uid.clone());
+        Self { handle_name: handle_name.map(str::to_owned), uid }
+    }
+}
+
 #[derive(Debug)]
 struct Found {
     entitled: Entitled,
     /// Whether the claim was granted then: only the Pod itself was looked at.
     granted: bool,
-    /// The VolumeHandle of the Volume that the claim named then.
-    handle_name: Option<String>,
+    /// What the claim asked for then.
+    asked: AskedVolume,
     pause: Duration,
     again: Instant,
 }
 
 impl Found {
     /// Whether it answers what matters of the claim now.
-    fn is_about(&self, claim: &ClaimSeen, handle_name: Option<&str>) -> bool {
-        claim.uses().is_some() || (!self.granted && self.handle_name.as_deref() == handle_name)
+    fn is_about(&self, claim: &ClaimSeen, asked: &AskedVolume) -> bool {
+        claim.uses().is_some() || (!self.granted && self.asked == *asked)
     }
 }
 
@@ -51,31 +71,32 @@ pub(crate) struct PodsSeen {
 
 impl PodLooks {
     /// Takes in what a look has found.
-    pub(crate) fn found(&self, claim: &ClaimSeen, handle_name: Option<&str>, entitled: &Entitled) {
+    pub(crate) fn found(&self, claim: &ClaimSeen, asked: &AskedVolume, entitled: &Entitled) {
         let mut all = self.0.lock();
         if *entitled == Entitled::PodGone {
             // The claim goes; until it has, each pass looks anew.
             all.remove(&claim.uid);
             return;
         }
-        let is_refused = claim.not_entitled.is_some() || matches!(entitled, Entitled::No(_));
+        let is_refused =
+            claim.not_entitled.is_some() || matches!(entitled, Entitled::No(_) | Entitled::Otherwise(_));
         let pause = match all.get(&claim.uid) {
             _ if is_refused => REFUSED,
             None => FIRST,
             Some(before) => LONGEST.min(before.pause * 2),
         };
-        let (entitled, handle_name) = (entitled.clone(), handle_name.map(str::to_owned));
+        let (entitled, asked) = (entitled.clone(), asked.clone());
         let (granted, again) = (claim.uses().is_some(), Instant::now() + pause);
-        all.insert(claim.uid.clone(), Found { entitled, granted, handle_name, pause, again });
+        all.insert(claim.uid.clone(), Found { entitled, granted, asked, pause, again });
     }
 
     /// What is known of the Pods of these claims.
-    pub(crate) fn seen(&self, claims: &[ClaimSeen], handle_name: Option<&str>) -> PodsSeen {
+    pub(crate) fn seen(&self, claims: &[ClaimSeen], asked: &AskedVolume) -> PodsSeen {
         let (all, now) = (self.0.lock(), Instant::now());
         let mut seen = PodsSeen::default();
         for claim in claims.iter().filter(|claim| claim.needs_pod()) {
             let Some(found) = all.get(&claim.uid) else { continue };
-            if now < found.again && found.is_about(claim, handle_name) {
+            if now < found.again && found.is_about(claim, asked) {
                 seen.known.insert(claim.uid.clone(), found.entitled.clone());
             } else {
                 seen.overdue.insert(claim.uid.clone(), now.saturating_duration_since(found.again));
@@ -107,13 +128,17 @@ mod tests {
         ClaimSeen { of_pod: true, ..fixtures::claim("a") }
     }
 
+    fn of(handle_name: &str) -> AskedVolume {
+        AskedVolume { handle_name: Some(handle_name.into()), uid: Some("v".into()) }
+    }
+
     fn granted(state: ClaimState) -> ClaimSeen {
         let assignment = Some(fixtures::grant(&fixtures::attachment("att")));
         ClaimSeen { assignment, held: true, state, ..claim() }
     }
 
-    fn known(looks: &PodLooks, claim: &ClaimSeen, handle_name: Option<&str>) -> Option<Entitled> {
-        looks.seen(std::slice::from_ref(claim), handle_name).known.remove(&claim.uid)
+    fn known(looks: &PodLooks, claim: &ClaimSeen, asked: &AskedVolume) -> Option<Entitled> {
+        looks.seen(std::slice::from_ref(claim), asked).known.remove(&claim.uid)
     }
 
     #[tokio::test(start_paused = true)]
@@ -123,16 +148,16 @@ mod tests {
             assert_eq!(looks.next(&claims), Some(Duration::ZERO), "nobody has looked");
             let mut pauses = Vec::new();
             for _ in 0..5 {
-                looks.found(&claim, Some("h"), &Entitled::Yes);
-                assert_eq!(known(&looks, &claim, Some("h")), Some(Entitled::Yes));
+                looks.found(&claim, &of("h"), &Entitled::Yes);
+                assert_eq!(known(&looks, &claim, &of("h")), Some(Entitled::Yes));
                 let pause = looks.next(&claims).unwrap();
                 pauses.push(pause.as_secs());
                 tokio::time::advance(pause).await;
-                assert_eq!(known(&looks, &claim, Some("h")), None, "it is to be looked at again");
+                assert_eq!(known(&looks, &claim, &of("h")), None, "it is to be looked at again");
             }
             assert_eq!(pauses, [2, 4, 8, 10, 10]);
             tokio::time::advance(Duration::from_secs(3)).await;
-            let overdue = looks.seen(&claims, Some("h")).overdue;
+            let overdue = looks.seen(&claims, &of("h")).overdue;
             assert_eq!(overdue.get(&claim.uid), Some(&Duration::from_secs(3)));
             assert_eq!(
                 looks.next(&[ClaimSeen { deleted: true, ..claim }]),
@@ -155,36 +180,51 @@ mod tests {
             (refused, Entitled::Yes),
         ] {
             let (looks, claims) = (PodLooks::default(), [claim.clone()]);
-            looks.found(&claim, Some("h"), &found);
+            looks.found(&claim, &of("h"), &found);
             assert_eq!(looks.next(&claims), Some(Duration::from_secs(60)), "{found:?}");
             tokio::time::advance(Duration::from_secs(59)).await;
-            assert!(looks.seen(&claims, Some("h")).overdue.is_empty(), "its agent has time to delete it");
+            assert!(looks.seen(&claims, &of("h")).overdue.is_empty(), "its agent has time to delete it");
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert_eq!(looks.seen(&claims, Some("h")).overdue.len(), 1);
+            assert_eq!(looks.seen(&claims, &of("h")).overdue.len(), 1);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_found_is_of_one_volume_and_of_a_pod_that_is_there() {
         let (looks, claim) = (PodLooks::default(), claim());
-        looks.found(&claim, Some("h"), &Entitled::Yes);
-        assert_eq!(known(&looks, &claim, Some("other")), None);
-        looks.found(&claim, Some("h"), &Entitled::PodGone);
-        assert_eq!(known(&looks, &claim, Some("h")), None);
+        looks.found(&claim, &of("h"), &Entitled::Yes);
+        assert_eq!(known(&looks, &claim, &of("other")), None);
+        looks.found(&claim, &of("h"), &Entitled::PodGone);
+        assert_eq!(known(&looks, &claim, &of("h")), None);
         assert_eq!(looks.next(std::slice::from_ref(&claim)), Some(Duration::ZERO));
-        looks.found(&claim, None, &Entitled::Yes);
+        looks.found(&claim, &AskedVolume::default(), &Entitled::Yes);
         looks.forget(&claim.uid);
-        assert_eq!(known(&looks, &claim, None), None);
+        assert_eq!(known(&looks, &claim, &AskedVolume::default()), None);
+    }
+
+    /// While a claim waits another one has the Volume made, or made anew, of a PersistentVolume that says otherwise.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_found_is_of_one_volume_and_not_of_the_next_of_its_name() {
+        let (looks, claim) = (PodLooks::default(), claim());
+        let name = format!("pv-{}", "0".repeat(52));
+        let before = AskedVolume::of(&name, None, None);
+        assert!(before.handle_name.is_some());
+        looks.found(&claim, &before, &Entitled::Yes);
+        assert_eq!(known(&looks, &claim, &before), Some(Entitled::Yes));
+        let made = AskedVolume { uid: Some("first".into()), ..before };
+        assert_eq!(known(&looks, &claim, &made), None);
+        looks.found(&claim, &made, &Entitled::Yes);
+        assert_eq!(known(&looks, &claim, &AskedVolume { uid: Some("next".into()), ..made }), None);
     }
 
     /// Of a claim that is granted nobody looks whether its Pod may have the volume: for the next grant that is looked at.
     #[tokio::test(start_paused = true)]
     async fn what_was_found_for_a_mount_grants_nothing() {
         let (looks, taken) = (PodLooks::default(), granted(ClaimState::Taken));
-        looks.found(&claim(), Some("h"), &Entitled::Yes);
-        assert_eq!(known(&looks, &taken, Some("h")), Some(Entitled::Yes), "the Pod was there");
-        looks.found(&taken, Some("h"), &Entitled::Yes);
+        looks.found(&claim(), &of("h"), &Entitled::Yes);
+        assert_eq!(known(&looks, &taken, &of("h")), Some(Entitled::Yes), "the Pod was there");
+        looks.found(&taken, &of("h"), &Entitled::Yes);
         let given_back = ClaimSeen { yielded: Some("att".into()), ..taken };
-        assert_eq!(known(&looks, &given_back, Some("h")), None);
+        assert_eq!(known(&looks, &given_back, &of("h")), None);
     }
 }

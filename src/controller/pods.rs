@@ -7,11 +7,12 @@ use super::context::Context;
 use super::key::VolumeKey;
 use super::known::Known;
 use super::observe::Observed;
-use super::{claims, imports};
+use super::{claims, imports, provision};
 use crate::api::claim::PodUse;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::lock::{self, DriverVolume};
-use crate::api::{ClaimUid, VolumeClaim};
+use crate::api::volume::DeletionPolicy;
+use crate::api::{ClaimUid, Volume, VolumeClaim};
 use crate::claim::entitled::{
     Asked, Found, PersistentVolumeClaimSeen, PersistentVolumeSeen, PodSeen, judge, living,
 };
@@ -46,7 +47,8 @@ pub(crate) async fn look(
         namespace: &seen.key.namespace,
         own_namespace: &ctx.namespace,
         volume: &seen.key.name,
-        handle_name: seen.asked_handle(),
+        handle_name: seen.asked.handle_name.as_deref(),
+        imported_with: seen.imported_with(),
         is_for_persistent: seen.is_for_persistent(&ctx.namespace),
         exported_as: seen.exported_as(),
         exporter: exporter.as_deref(),
@@ -99,6 +101,19 @@ pub(crate) async fn import(ctx: &Context, seen: &Observed, claim: &VolumeClaim) 
         }
         Err(other) => Err(other),
     }
+}
+
+/// Removes the Volume that was made of a PersistentVolume which describes the volume otherwise than that of a claim. Its storage
+/// stays, and the claim has the next one made.
+pub(crate) async fn renew(ctx: &Context, volume: &Volume, claim: &VolumeClaim) -> Result<bool, ApiError> {
+    let name = volume.metadata.name.as_deref();
+    tracing::info!(
+        volume = name,
+        claim = claim.metadata.name,
+        "made anew: its PersistentVolume is another one"
+    );
+    provision::delete(ctx, volume, DeletionPolicy::Retain, None).await?;
+    Ok(look_anew(ctx, claim))
 }
 
 /// What was found does not hold any more.

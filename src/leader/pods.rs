@@ -51,10 +51,33 @@ fn told(scene: &Scene<'_>, claim: &ClaimSeen) -> Option<LeaderStep> {
     let uid = claim.uid.clone();
     match scene.entitled(claim)? {
         Entitled::PodGone => Some(LeaderStep::DeleteClaim { claim: uid }),
-        Entitled::No(_) if !claim.wants_grant() || claim.not_entitled.is_some() => None,
+        Entitled::No(_) | Entitled::Otherwise(_) if !claim.wants_grant() || claim.not_entitled.is_some() => {
+            None
+        }
+        Entitled::Otherwise(why) => otherwise(scene, claim, why),
         Entitled::No(why) => Some(LeaderStep::RefuseClaim { claim: uid, why: why.clone() }),
         Entitled::Yes => None,
     }
+}
+
+/// What the Volume was made of is not what the claim's PersistentVolume says. Who has the volume keeps it, or is given it if that
+/// is how it was asked for, and the claim is refused. A Volume that nobody uses or waits for goes and leaves the storage, so that
+/// another one is made of the claim's PersistentVolume; else two claims would each have the other's Volume made anew.
+fn otherwise(scene: &Scene<'_>, claim: &ClaimSeen, why: &str) -> Option<LeaderStep> {
+    let is_going = scene.volume?.metadata.deletion_timestamp.is_some();
+    if is_going || scene.kept_as.is_none() {
+        return None;
+    }
+    let waits =
+        |other: &&ClaimSeen| other.uid != claim.uid && other.wants_grant() && other.not_entitled.is_none();
+    let mut others = scene.claims.iter().filter(waits).map(|other| may_have(scene, other));
+    let claim = claim.uid.clone();
+    if scene.in_use_by().is_some() || others.clone().any(|may| may == Ok(true)) {
+        return Some(LeaderStep::RefuseClaim { claim, why: why.to_owned() });
+    }
+    // Whether one of them may have it as it is is looked at first.
+    let all_are_known = others.all(|may| may.is_ok());
+    all_are_known.then_some(LeaderStep::RenewVolume { claim })
 }
 
 /// Makes the Volume of a PersistentVolume when a Pod that may have it asks for it first.

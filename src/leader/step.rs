@@ -68,6 +68,12 @@ pub enum LeaderStep {
         /// Why not.
         why: String,
     },
+    /// Delete the Volume, and leave its storage: it was made of another PersistentVolume than the claim names, which describes
+    /// the volume otherwise, and nobody uses it.
+    RenewVolume {
+        /// UID of the claim.
+        claim: ClaimUid,
+    },
     /// Create the Volume of the PersistentVolume that a claim names.
     ImportVolume {
         /// UID of the claim.

@@ -12,7 +12,7 @@ const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
 pub struct Change {
     /// About claims for its node, and what is attached there.
     pub node: bool,
-    /// About Volumes whose calls it makes.
+    /// About Volumes whose calls it makes, and those that wait for whoever can make theirs.
     pub controller: bool,
     /// About Volumes whose calls nobody makes: there is one now that attaches.
     pub attaches: bool,

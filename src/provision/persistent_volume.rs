@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::annotations::{DELETION_SECRET, MODIFY_SECRET, PROVISIONED_BY};
+use crate::api::attributes::IDENTITY;
 use crate::api::provision::Provision;
 use crate::api::quantity;
 use crate::api::volume::Segments;
@@ -19,8 +20,6 @@ use crate::volume::handle_of;
 /// Finalizer by which a provisioner keeps a PersistentVolume until its storage is gone. It has the stock one's name, so
 /// that either finds what the other has made.
 pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-/// In the volume's attributes: by which provisioner it was made.
-const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
 /// Makes the PersistentVolume; None of a Volume that is not provisioned, or has no storage yet.
 #[must_use]

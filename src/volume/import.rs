@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
 use kube::api::ObjectMeta;
 
 use crate::api::attachment::SecretRefs;
+use crate::api::attributes::differing;
 use crate::api::capability::{AccessMode, AttachmentMode, MountOptions, VolumeUse};
 use crate::api::volume::{DeletionPolicy, VolumeSpec};
 use crate::api::{Volume, names};
@@ -70,6 +71,19 @@ pub fn volume_of(persistent: &PersistentVolume, place: Place<'_>) -> Option<Volu
     })
 }
 
+/// Whether a Volume that was made of one PersistentVolume would be given to its driver otherwise if it were made of this one, of
+/// which `wanted` would be made. What can be changed in a PersistentVolume that is there does not count.
+#[must_use]
+pub fn is_given_otherwise(imported: &VolumeSpec, wanted: &VolumeSpec) -> bool {
+    let fixed = |spec: &VolumeSpec| {
+        let SecretRefs { controller_publish, node_stage, node_publish, .. } =
+            spec.secrets.clone().unwrap_or_default();
+        (spec.read_only, controller_publish, node_stage, node_publish)
+    };
+    !differing(&imported.volume_context, &wanted.volume_context).is_empty()
+        || fixed(imported) != fixed(wanted)
+}
+
 /// What kubelet may ask for. Of a mode that this version does not know it asks for nothing.
 fn uses<'a>(modes: impl Iterator<Item = &'a String>, is_block: bool) -> Vec<VolumeUse> {
     let attachment_mode = if is_block { AttachmentMode::BlockDevice } else { AttachmentMode::FileSystem };
@@ -98,6 +112,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::attributes::IDENTITY;
 
     fn imported(change: impl FnOnce(&mut Value)) -> Volume {
         let mut spec = json!({
@@ -157,5 +172,18 @@ mod tests {
         });
         let staged = volume.spec.secrets.and_then(|secrets| secrets.node_stage);
         assert!(volume.spec.read_only && staged.is_none(), "a Secret of no namespace is none");
+    }
+
+    #[test]
+    fn one_is_made_anew_for_what_the_driver_is_given_and_not_for_what_may_be_changed() {
+        let is_otherwise =
+            |change: fn(&mut Value)| is_given_otherwise(&imported(|_| {}).spec, &imported(change).spec);
+        assert!(!is_otherwise(|_| {}));
+        assert!(is_otherwise(|spec| spec["csi"]["volumeAttributes"] = json!({ "a": "c" })));
+        assert!(is_otherwise(|spec| spec["csi"]["readOnly"] = true.into()));
+        assert!(is_otherwise(|spec| spec["csi"]["nodeStageSecretRef"]["name"] = "other".into()));
+        assert!(!is_otherwise(|spec| spec["csi"]["volumeAttributes"][IDENTITY] = "1700-d".into()));
+        assert!(!is_otherwise(|spec| spec["mountOptions"] = json!(["ro"])));
+        assert!(!is_otherwise(|spec| spec["accessModes"] = json!(["ReadWriteMany"])));
     }
 }

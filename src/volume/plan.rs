@@ -7,6 +7,7 @@
 //!          --RemoveHandle--> FreeVolume --> gone
 //! made and unusable: stays Pending --JudgeRejected--> (agent) deletes it and then calls CreateVolume anew (`calls.rs`)
 //! Ready --Assign Expand | Modify--> (agent) as asked for; by nodes alone --ReportExpanded (`orders.rs`)
+//! Ready, adopted without a caller --Assign Adopt--> (nobody calls) the same, with who is to call DeleteVolume one day
 //! mode switch, first controller instance: BeginClosing --> quorum LIST --FinishClosing--> open at the next epoch
 //!          (rule R3)
 //! ```
@@ -153,7 +154,20 @@ fn open_handle(seen: &Seen<'_>) -> VolumeStep {
     if seen.wanted_mode.is_some_and(|mode| mode != own.mode) {
         return VolumeStep::BeginClosing;
     }
-    follow(seen, own)
+    first_caller(seen, own).map_or_else(|| follow(seen, own), VolumeStep::Assign)
+}
+
+/// Who calls DeleteVolume for a Volume that was adopted before its driver had the Controller service, and whose driver attaches
+/// nothing: without a caller its PersistentVolume could never be reclaimed. Adopt asks for no call, so none can be running
+/// beside those of the one that is named here, and nobody who uses the volume notices.
+fn first_caller(seen: &Seen<'_>, own: &HandleSeen) -> Option<VolumeAssignment> {
+    let assignment = seen.volume.spec.assignment.as_ref()?;
+    let is_adopted = seen.adopts && assignment.operation == VolumeOperation::Adopt;
+    if !is_adopted || assignment.controller.is_some() || own.controller.is_some() {
+        return None;
+    }
+    let chosen = seen.chosen()?;
+    Some(VolumeAssignment { controller: Some(chosen), ..assignment.clone() })
 }
 
 fn delete(seen: &Seen<'_>) -> VolumeStep {

@@ -150,6 +150,7 @@ pub const CASES: &[Case] = cases![
     static_volumes::the_last_of_those_with_one_handle_decides,
     static_volumes::a_foreign_handle_has_nothing_deleted,
     static_volumes::a_name_of_its_own_at_kubelets_changes_nothing,
+    static_volumes::one_that_was_taken_up_before_its_drivers_controller_came_is_reclaimed,
     bad_input::what_cannot_be_provisioned_says_so_and_makes_nothing,
     bad_input::what_the_driver_refuses_is_told_in_its_words_and_leaves_nothing,
     bad_input::a_claim_waits_for_its_class_and_says_so,

@@ -247,6 +247,40 @@ fn the_volume_of_a_persistent_volume_comes_with_the_first_pod() {
     assert_eq!(named("data", &yes), LeaderStep::Rest, "somebody else makes a Volume of this name");
 }
 
+/// The Volume was made of a PersistentVolume that describes the volume otherwise. Who has it keeps it as it is.
+#[test]
+fn a_volume_that_was_made_of_another_persistent_volume_is_made_anew_when_nobody_uses_it() {
+    let otherwise = said("a", Entitled::Otherwise("no".into()));
+    let unused = Observed { claims: vec![of_pod("a")], kept_as: Some(DRIVER), ..open() };
+    assert_eq!(step(&unused, &otherwise), LeaderStep::RenewVolume { claim: "a".into() });
+    let on = attachment();
+    let used = Observed { attachments: vec![on.clone()], locks: vec![on], ..unused.clone() };
+    let refuses = LeaderStep::RefuseClaim { claim: "a".into(), why: "no".into() };
+    assert_eq!(step(&used, &otherwise), refuses);
+    let mut told = used;
+    told.claims[0].not_entitled = Some("no".into());
+    let done = step(&told, &otherwise);
+    assert!(!matches!(done, LeaderStep::RefuseClaim { .. } | LeaderStep::RenewVolume { .. }), "{done:?}");
+    // It is on its way out, and the claim waits for the next one.
+    let mut going = unused.clone();
+    let meta = &mut going.volume.as_mut().unwrap().metadata;
+    meta.deletion_timestamp =
+        leaving(VolumeOperation::Create, "node-1", VolumeState::Ready).metadata.deletion_timestamp;
+    let done = step(&going, &otherwise);
+    assert!(!matches!(done, LeaderStep::RefuseClaim { .. } | LeaderStep::RenewVolume { .. }), "{done:?}");
+    // Somebody else asks for it as it is: he has it, or nobody would get it, each making it anew for himself.
+    let both = Observed { claims: vec![of_pod("a"), of_pod("b")], ..unused.clone() };
+    assert_eq!(asks(&both, &otherwise), look("b"));
+    let mut known = said("a", Entitled::Otherwise("no".into()));
+    known.pods.insert("b".into(), Entitled::Yes);
+    assert_eq!(step(&both, &known), refuses);
+    known.pods.insert("b".into(), Entitled::Otherwise("nor this".into()));
+    assert!(matches!(step(&both, &known), LeaderStep::RenewVolume { .. }));
+    // Whatever else was found: a Volume of somebody's own is not moor's to make anew.
+    let own = step(&Observed { kept_as: None, ..unused }, &otherwise);
+    assert_eq!(own, LeaderStep::Rest);
+}
+
 /// Kubernetes' own stack has what a PersistentVolume names, unless that is served by moor.
 #[test]
 fn a_kept_volume_is_not_kept_off_by_its_own_persistent_volume() {

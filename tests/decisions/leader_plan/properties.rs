@@ -208,7 +208,9 @@ proptest! {
                 prop_assert_eq!(looked.pods.get(&claim), Some(&Entitled::No(why)));
                 prop_assert!(observed.claims.iter().any(|c| c.uid == claim && c.wants_grant()));
             }
-            LeaderStep::ImportVolume { .. } => prop_assert!(false, "its name is no import's"),
+            LeaderStep::ImportVolume { .. } | LeaderStep::RenewVolume { .. } => {
+                prop_assert!(false, "its name is no import's");
+            }
             LeaderStep::MoveHandle(to) => {
                 prop_assert!(to == caller("node-2") && dead(&caller("node-1").instance), "{:?}", looked.callers);
             }

@@ -180,6 +180,7 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
         | LeaderStep::Abandon { .. }
         | LeaderStep::RefuseClaim { .. }
         | LeaderStep::ImportVolume { .. }
+        | LeaderStep::RenewVolume { .. }
         | LeaderStep::AllowDeletion(_)
         | LeaderStep::RestoreStatus { .. }
         | LeaderStep::ReportExpanded(_)

@@ -189,3 +189,34 @@ fn a_driver_that_never_attaches_needs_no_closing() {
     silent.controllers.clear();
     assert_eq!(silent.plan(), open_in(AccessMode::SingleNodeWriter));
 }
+
+/// Else nobody could call DeleteVolume for it one day, although the driver has it by now.
+#[test]
+fn a_volume_that_was_adopted_without_a_caller_gets_one_when_its_driver_has_the_controller_service() {
+    let ready = || {
+        let mut row = row(Ready, Some(Adopt)).handle("v-uid", false).without_controller();
+        (row.adopts, row.attaches) = (true, false);
+        row
+    };
+    let to = VolumeAssignment { operation: Adopt, controller: Some(c1()) };
+    assert_eq!(ready().plan(), VolumeStep::Assign(to));
+    let mut unheard = ready();
+    unheard.controllers = vec![instance(&c1(), false, false)];
+    assert_eq!(unheard.plan(), VolumeStep::Idle, "nobody can be chosen yet");
+    let mut one_has = ready();
+    one_has.handle.as_mut().unwrap().controller = Some(c2());
+    assert_eq!(one_has.plan(), VolumeStep::Idle, "there are no two callers");
+    let mut named = ready();
+    named.volume.spec.assignment.as_mut().unwrap().controller = Some(c2());
+    assert_eq!(named.plan(), VolumeStep::Idle, "it has one already");
+    let mut attaches = ready();
+    attaches.attaches = true;
+    assert_eq!(attaches.plan(), VolumeStep::BeginClosing, "first nobody uses it without being attached");
+    // By that its storage goes, when its PersistentVolume ends so.
+    let mut goes = ready().deleted();
+    goes.handle.as_mut().unwrap().closing = true;
+    goes.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
+    assert_eq!(goes.plan(), VolumeStep::RemoveHandle, "nobody can be asked");
+    goes.volume.spec.assignment.as_mut().unwrap().controller = Some(c1());
+    assert_eq!(goes.plan(), VolumeStep::AssignDelete(Some(c1())));
+}

@@ -128,15 +128,19 @@ pub(super) async fn a_claim_goes_with_the_node_that_it_was_granted_on(cluster: A
     rig.until_served(LOST).await;
 }
 
-/// What another PersistentVolume says of the same storage, or the first one later, changes nothing. When the last one is gone,
-/// what uses the volume keeps it.
+/// What another PersistentVolume says of the same storage, or the first one later, changes nothing: what it has the driver given
+/// has to be the same, but for the provisioner's name. When the last one is gone, what uses the volume keeps it.
 pub(super) async fn the_first_persistent_volume_of_a_handle_stands(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let first = rig.make_pod_volume("web", "node-1").await;
     let holds = rig.ask(&first, |_| {}).await;
     rig.until_granted(&holds).await;
     let before = rig.kept(&first.handle).unwrap();
-    let csi = json!({"driver": DRIVER, "volumeHandle": first.handle, "volumeAttributes": {"other": "words"}});
+    let attributes =
+        json!({"storage.kubernetes.io/csiProvisionerIdentity": format!("1700000000000-1-{DRIVER}")});
+    let csi = json!({
+        "driver": DRIVER, "volumeHandle": first.handle, "fsType": "xfs", "volumeAttributes": attributes,
+    });
     rig.cluster.bind("second", "second", &csi).await;
     let pod = rig.make_pod_beside(&first, "second", "node-1").await;
     // The Pod uses the second PersistentVolumeClaim.

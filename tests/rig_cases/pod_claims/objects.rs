@@ -61,7 +61,8 @@ impl Rig {
         self.make_pod_of(name, node, &first.volume, first.handle.clone()).await
     }
 
-    async fn make_pod_of(&self, name: &str, node: &str, volume: &str, handle: String) -> PodVolume {
+    /// Makes a Pod on a node that uses the PersistentVolumeClaim `volume`, which is bound to the PersistentVolume of that name.
+    pub async fn make_pod_of(&self, name: &str, node: &str, volume: &str, handle: String) -> PodVolume {
         let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": volume}}]);
         let pod = self.cluster.make_pod(name, node, &volumes).await;
         PodVolume {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::objects::class;
 use super::reclaim::start;
 use crate::rig::fake::DRIVER;
-use crate::rig::{CONTROLLER, Cluster, Rig, SPACE, registered};
+use crate::rig::{Binder, CONTROLLER, Cluster, Options, Rig, SPACE, registered};
 
 impl Rig {
     /// Makes storage with a PersistentVolume that somebody has written by hand, and a claim that is bound to it.
@@ -245,6 +245,30 @@ pub async fn a_name_of_its_own_at_kubelets_changes_nothing(cluster: Arc<Cluster>
     rig.until_pv_gone("data").await;
     assert!(rig.has_storage("v"));
     rig.delete_pvc("twin").await;
+    rig.until_nothing_provisioned().await;
+    assert!(!rig.has_storage("v"));
+    assert_eq!(rig.count("v", Rpc::DeleteVolume), 1);
+    rig.assert_nothing_left().await;
+}
+
+/// It is taken up while nobody has seen the driver's controller, which attaches nothing. When that has come the storage goes as
+/// the policy says.
+pub async fn one_that_was_taken_up_before_its_drivers_controller_came_is_reclaimed(cluster: Arc<Cluster>) {
+    let nodes = vec![("node-2", false)];
+    let rig = Rig::start(&cluster, Options { nodes, attach: false, ..Options::default() }).await;
+    let _binder = Binder::start(&cluster.admin);
+    let pod = rig.make_pod_volume("v", "node-2").await;
+    rig.set_reclaim_policy("v", "Delete").await;
+    rig.until_held("v").await;
+    let claim = rig.ask(&pod, |_| {}).await;
+    rig.until_granted(&claim).await;
+    assert_eq!(rig.kept(&pod.handle).unwrap().spec.assignment.as_ref().unwrap().controller, None);
+    rig.kept_claims().delete(&claim, &DeleteParams::default()).await.unwrap();
+    rig.until_kept_claim_gone(&claim).await;
+    rig.remove_pod("v").await;
+    rig.add_node("node-1", true).await;
+    rig.until_served("node-1").await;
+    rig.delete_pvc("v").await;
     rig.until_nothing_provisioned().await;
     assert!(!rig.has_storage("v"));
     assert_eq!(rig.count("v", Rpc::DeleteVolume), 1);
