@@ -50,6 +50,13 @@ impl Document {
         assert_eq!(found, expected.iter().collect::<Vec<_>>());
     }
 
+    /// What entries with this letter have in brackets at the end of what goes wrong, in their order.
+    pub fn in_brackets(&self, letter: char) -> Vec<&str> {
+        let those = self.0.iter().filter(|entry| entry.id.starts_with(letter));
+        let told = those.filter_map(|entry| entry.what_goes_wrong.strip_suffix(')')?.rsplit_once(" ("));
+        told.map(|(_, id)| id).collect()
+    }
+
     pub fn assert_worded(&self) {
         for Entry { id, what_goes_wrong, what_is_done, proofs } in &self.0 {
             assert!(what_goes_wrong.len() >= SHORTEST, "{id} does not say what goes wrong");
