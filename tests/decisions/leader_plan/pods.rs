@@ -254,7 +254,14 @@ fn a_volume_that_was_made_of_another_persistent_volume_is_made_anew_when_nobody_
     let unused = Observed { claims: vec![of_pod("a")], kept_as: Some(DRIVER), ..open() };
     assert_eq!(step(&unused, &otherwise), LeaderStep::RenewVolume { claim: "a".into() });
     let on = attachment();
-    let used = Observed { attachments: vec![on.clone()], locks: vec![on], ..unused.clone() };
+    let has_it =
+        ClaimSeen { assignment: Some(grant(&on)), held: true, state: ClaimState::Ready, ..of_pod("has it") };
+    let used = Observed {
+        claims: vec![of_pod("a"), has_it],
+        attachments: vec![on.clone()],
+        locks: vec![on],
+        ..unused.clone()
+    };
     let refuses = LeaderStep::RefuseClaim { claim: "a".into(), why: "no".into() };
     assert_eq!(step(&used, &otherwise), refuses);
     let mut told = used;
