@@ -63,22 +63,36 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             down()
     _JSON.parent.mkdir(exist_ok=True)
-    _JSON.write_text(json.dumps([each.as_json() for each in figures], indent=2) + "\n")
+    _JSON.write_text(json.dumps([_as_json(each, figures) for each in figures], indent=2) + "\n")
     _print(figures, _JSON)
     return 0
 
 
+def _against(each: Figures, figures: list[Figures], name: str) -> Figures:
+    """The figures of the kind of this name, of as many Pods at once."""
+    return next(other for other in figures if other.kind.name == name and other.at_once == each.at_once)
+
+
+def _as_json(each: Figures, figures: list[Figures]) -> dict[str, object]:
+    none, floor = (_against(each, figures, name) for name in ("none", "floor"))
+    return each.as_json() | {
+        "overNoneSeconds": round(each.median - none.median, 3),
+        "overFloorSeconds": round(each.median - floor.median, 3),
+        "writesOverNone": round(each.writes - none.writes, 2),
+    }
+
+
 def _print(figures: list[Figures], path: Path) -> None:
-    heads = ("at once", "median", "p99", "over none", "over floor", "API writes", "over none")
-    widths = (7, 8, 8, 10, 11, 11, 10)
-    print(" ".join([f"{'Pods':44}", *(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))]))
+    heads = ("at once", "Pods", "median", "p99", "over none", "over floor", "API writes", "over none")
+    widths = (7, 4, 8, 8, 10, 11, 11, 10)
+    print(" ".join([f"{'What they have':44}", *(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))]))
     for each in figures:
-        alike = {other.kind.name: other for other in figures if other.at_once == each.at_once}
-        none, floor = alike["none"], alike["floor"]
+        none, floor = (_against(each, figures, name) for name in ("none", "floor"))
         print(
-            f"{each.kind.title:44} {each.at_once:7} {each.median:6.2f} s {each.p99:6.2f} s"
+            f"{each.kind.title:44} {each.at_once:7} {len(each.seconds):4} {each.median:6.2f} s {each.p99:6.2f} s"
             f" {each.median - none.median:+8.2f} s {each.median - floor.median:+9.2f} s"
             f" {each.writes:11.1f} {each.writes - none.writes:+10.1f}"
         )
+    print("p99 of fewer than 100 Pods is the slowest of them")
     print(f"all of it: {path.relative_to(REPOSITORY)}", flush=True)
     sys.stdout.flush()

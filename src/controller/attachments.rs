@@ -2,7 +2,7 @@
 
 use kube::api::ObjectMeta;
 
-use super::capabilities::{PUBLISH_READONLY, PUBLISH_UNPUBLISH, SINGLE_NODE_MULTI_WRITER, capabilities_of};
+use super::capabilities::{PUBLISH_READONLY, PUBLISH_UNPUBLISH, capabilities_of};
 use super::context::Context;
 use super::key::Place;
 use super::observe::Observed;
@@ -13,6 +13,7 @@ use crate::api::{Attachment, FINALIZER, Volume, VolumeClaim};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
 use crate::k8s::ApiError;
+use crate::plugin::SINGLE_NODE_MULTI_WRITER;
 
 /// Creates an Attachment: the compare-and-swap that grants. On a node with a limit of volumes that is done under the mutex
 /// of driver and node: Volumes are worked on side by side, and each counts. So the plan is made once more when the mutex is

@@ -5,8 +5,6 @@ use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::plugin::Roles;
 use crate::api::{Plugin, PluginInstance, VolumeHandle};
 
-/// The capability that lets a driver take several targets of one volume on a node.
-pub(crate) const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
 /// The capability of a driver that attaches.
 pub(crate) const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
 /// The capability of a driver that attaches read-only where it is asked to.

@@ -26,7 +26,7 @@ words! {
     /// Why an Event was made. Closed, so that alerts can be written against it.
     pub enum EventReason: EventType {
         EventType::Normal => {
-            /// A claim is mounted.
+            /// A claim that is not a Pod's is mounted.
             Mounted,
             /// The PersistentVolume of a PersistentVolumeClaim was made.
             ProvisioningSucceeded,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::belief::{counts, older};
 use crate::api::conditions::{Desired, PODS, Reason, first_few};
+use crate::api::instance::Service;
 use crate::api::plugin::WITHDRAWN;
 use crate::api::{Plugin, PluginInstance};
 
@@ -12,6 +13,9 @@ use crate::api::{Plugin, PluginInstance};
 const ANOTHER: &str = "already registered";
 /// Most nodes that are named; there may be any number.
 const MOST: usize = 4;
+
+/// What a driver lists whose volumes take a second writing target on a node (CSI NodePublishVolume).
+pub const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
 
 /// The Plugin that is served to Pods under this name: of several the oldest, if it has its driver at all.
 #[must_use]
@@ -74,15 +78,35 @@ pub fn pods_served(
                 "on node {nodes} kubelet has not registered driver {name}: {why}; it is made to look again"
             ),
         ),
-        None => served(name, by_another, room_untold),
+        None => served(name, by_another, room_untold, shares_unsaid(plugin, instances)),
     }
 }
 
-fn served(name: &str, by_another: Option<&str>, room_untold: Option<String>) -> Desired {
+/// Whether Pods of one node share a volume of one writer although neither the driver nor the Plugin says that it takes that.
+fn shares_unsaid(plugin: &Plugin, instances: &[Arc<PluginInstance>]) -> bool {
+    let counted = instances.iter().filter(|instance| counts(instance, plugin.driver_name()));
+    let mut statuses = counted.filter_map(|instance| instance.status.as_ref());
+    plugin.spec.tolerates_second_target.is_none()
+        && statuses.any(|status| {
+            status.node
+                && status.is_healthy_for(Service::Node)
+                && !status.capabilities.node_has(SINGLE_NODE_MULTI_WRITER)
+        })
+}
+
+fn served(name: &str, by_another: Option<&str>, room_untold: Option<String>, shares_unsaid: bool) -> Desired {
     match by_another {
         None => {
+            let shares = if shares_unsaid {
+                "; Pods of one node share a ReadWriteOnce volume, though the driver does not say that it takes that \
+                 (SINGLE_NODE_MULTI_WRITER): set spec.toleratesSecondTarget to true if it does, or to false, so that a second \
+                 Pod waits"
+            } else {
+                ""
+            };
             let room = room_untold.map(|why| format!("; the scheduler does not go by its room: {why}"));
-            let message = format!("Pods use its volumes by CSIDriver {name}{}", room.unwrap_or_default());
+            let message =
+                format!("Pods use its volumes by CSIDriver {name}{shares}{}", room.unwrap_or_default());
             Desired::new(Reason::PodsServed, message)
         }
         Some(volume) => Desired::new(
@@ -256,6 +280,32 @@ mod tests {
         assert!(
             says(&taken) && says(&late) && says(&said(&well, Some("other"))) && !says(&said(&well, None))
         );
+    }
+
+    /// kubelet publishes it twice whatever the driver says, and one that does not say it is taken to bear it.
+    #[test]
+    fn that_pods_share_a_volume_unsaid_is_told() {
+        let of = |listed: bool, healthy: bool| {
+            let mut instance = PluginInstance::clone(&instance("a", None));
+            let status = instance.status.get_or_insert_default();
+            (status.node, status.healthy) = (true, healthy);
+            if listed {
+                status.capabilities.node.push(SINGLE_NODE_MULTI_WRITER.to_owned());
+            }
+            Arc::new(instance)
+        };
+        let said = |tolerates: Option<bool>, instance: Arc<PluginInstance>| {
+            let all = [plugin("p", 1, |spec| spec.tolerates_second_target = tolerates)];
+            let said = pods_served(&all[0], &all, &[instance], Around::default());
+            assert_eq!(said.reason, Reason::PodsServed);
+            said.message.contains("spec.toleratesSecondTarget")
+        };
+        assert!(said(None, of(false, true)));
+        assert!(!said(None, of(true, true)), "the driver says it");
+        assert!(!said(None, of(false, false)), "what it can is not known");
+        for tolerates in [true, false] {
+            assert!(!said(Some(tolerates), of(false, true)), "the Plugin says it");
+        }
     }
 
     #[test]

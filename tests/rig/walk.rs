@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use moor::csi::Rpc;
 use tokio::task::JoinHandle;
 
 use super::{Entry, LOOK, Point, Rig, Side, say};
@@ -25,8 +26,19 @@ pub struct Walk {
 pub enum Victim {
     /// The process of moor that makes the step: it is killed right before it and right after it.
     Maker,
+    /// The driver, in each of the calls: it is killed right before it has done what it is asked, and right after.
+    Driver,
     /// The API server, of which nobody hears from right before the step until that has ended.
     ApiServer,
+}
+
+impl Victim {
+    fn dies_at(self, point: &Point) -> bool {
+        match self {
+            Self::Driver => Rpc::ALL.into_iter().any(|rpc| point.label.contains(rpc.name())),
+            Self::Maker | Self::ApiServer => true,
+        }
+    }
 }
 
 impl Walk {
@@ -41,12 +53,12 @@ impl Walk {
     /// Goes the way, with the victim at each step.
     pub async fn sweep(&self, rig: &Arc<Rig>, victim: Victim) {
         let sides: &[Side] = match victim {
-            Victim::Maker => &[Side::Before, Side::After],
+            Victim::Maker | Victim::Driver => &[Side::Before, Side::After],
             // Whose answer is lost is as good as killed.
             Victim::ApiServer => &[Side::Before],
         };
         let (mut taken, mut missed) = (0, 0);
-        for point in self.points(rig).await {
+        for point in self.points(rig).await.into_iter().filter(|point| victim.dies_at(point)) {
             for side in sides {
                 let key = format!("walk-{taken}");
                 taken += 1;
@@ -56,7 +68,7 @@ impl Walk {
             }
         }
         // A write that meets another's is made twice, which no run can be made to do.
-        assert!(missed * 4 <= taken, "{missed} of {taken} did not come up");
+        assert!(taken > 0 && missed * 4 <= taken, "{missed} of {taken} did not come up");
     }
 
     /// The steps of the way when nobody goes away.
@@ -87,6 +99,12 @@ impl Walk {
                 rig.kill(&point.actor);
                 rig.gate.disarm();
                 rig.run(&point.actor);
+            }
+            Victim::Driver => {
+                let folder = rig.plugin_dir(&point.actor);
+                rig.fake.stop(&point.actor, &folder);
+                rig.gate.disarm();
+                rig.fake.serve(&point.actor, &folder, true);
             }
             Victim::ApiServer => rig.lose_the_api_server_at(point, since).await,
         }

@@ -3,7 +3,7 @@
 //!
 //! The points come from a run without a crash. `MOOR_RIG=all` takes all of them; without it the sweep takes the calls,
 
-//! whose crashes are the dangerous ones.
+//! whose crashes are the dangerous ones, and what else the way says.
 
 mod checks;
 mod ways;
@@ -89,7 +89,7 @@ async fn clean(rig: &Arc<Rig>, way: &Way, number: usize) -> Vec<Point> {
         let next = ordinals.entry((actor.clone(), label.clone())).or_default();
         let point = Point { actor, label, ordinal: *next };
         *next += 1;
-        if crate::rig::is_whole() || entry.call().is_some() {
+        if crate::rig::is_whole() || (way.in_short)(&entry) {
             points.push(point);
         }
     }

@@ -41,6 +41,7 @@ pub const CASES: &[Case] = cases![
     wishes::a_pod_that_only_reads_cannot_write,
     wishes::a_raw_device_for_two_pods,
     wishes::a_raw_device_that_a_pod_only_reads,
+    larger::whoever_dies_in_the_call_it_is_made_again,
     larger::a_volume_grows_for_the_pods_that_have_it,
     larger::nothing_is_enlarged_beside_another_call,
     larger::what_the_driver_says_of_a_larger_volume_reaches_kubelet,

@@ -239,7 +239,8 @@ pub const CASES: &[Case] = cases![
     volumes::nothing_is_attached_beside_a_call_that_makes_it_larger,
     volumes::a_volume_that_is_used_is_not_given_up,
     volumes::a_volume_that_is_left_waits_for_the_end_of_its_call,
-    crashes::the_leader_may_die_at_every_write,
+    crashes::the_leader_and_the_agent_may_die_at_every_step,
+    crashes::the_driver_may_die_in_the_call,
     crashes::the_api_server_may_go_away_at_every_step,
     crashes::an_agent_that_dies_in_the_call_repeats_it,
 ];

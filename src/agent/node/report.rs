@@ -43,7 +43,10 @@ impl Pass {
             status.yielded = None;
         })
         .await?;
-        self.agent.recorder.tell(claim, EventReason::Mounted, "Publish", message);
+        // Of a Pod's volume kubelet tells on the Pod, and nobody looks for the Events of a claim that was made for one.
+        if claim.spec.pod.is_none() {
+            self.agent.recorder.tell(claim, EventReason::Mounted, "Publish", message);
+        }
         Ok(())
     }
 

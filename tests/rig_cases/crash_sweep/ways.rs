@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use moor::api::ClaimState;
 
-use crate::rig::{LOOK, PATIENCE, Rig, registered, volume, volume_claim};
+use crate::rig::{Entry, LOOK, PATIENCE, Rig, registered, volume, volume_claim};
 
 /// From nothing to nothing.
 pub struct Way {
@@ -18,7 +18,12 @@ pub struct Way {
     /// While the killed process is down, claim and Volume are deleted: what it has begun has to be undone, by what it
     /// wrote down before.
     pub given_up: bool,
+    /// Which writes and calls the short form of the sweep takes.
+    pub in_short: fn(&Entry) -> bool,
 }
+
+/// The calls alone.
+const CALLS: fn(&Entry) -> bool = |entry| entry.call().is_some();
 
 pub const WAYS: [Way; 4] = [
     Way {
@@ -35,6 +40,7 @@ pub const WAYS: [Way; 4] = [
             "DeleteVolume",
         ],
         given_up: false,
+        in_short: CALLS,
     },
     Way {
         name: "given-up",
@@ -50,6 +56,7 @@ pub const WAYS: [Way; 4] = [
             "DeleteVolume",
         ],
         given_up: true,
+        in_short: CALLS,
     },
     Way {
         name: "registered-shared",
@@ -64,6 +71,7 @@ pub const WAYS: [Way; 4] = [
             "ControllerUnpublishVolume",
         ],
         given_up: false,
+        in_short: CALLS,
     },
     Way {
         name: "all-at-once",
@@ -79,6 +87,7 @@ pub const WAYS: [Way; 4] = [
             "DeleteVolume",
         ],
         given_up: false,
+        in_short: CALLS,
     },
 ];
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::crash_sweep::{Way, sweep};
-use crate::rig::{Cluster, Kubelet, Rig};
+use crate::rig::{CONTROLLER, Cluster, Kubelet, Rig, Write};
 
 use super::NODE;
 
@@ -21,6 +21,10 @@ const WAY: Way = Way {
         "DeleteVolume",
     ],
     given_up: false,
+    in_short: |entry| {
+        let makes_or_deletes = |write: &Write| ["POST", "DELETE"].contains(&&*write.verb);
+        entry.call().is_some() || (entry.actor == CONTROLLER && entry.write().is_some_and(makes_or_deletes))
+    },
 };
 
 async fn comes_and_goes(rig: Arc<Rig>, key: String) {

@@ -10,7 +10,7 @@ use tonic::Code;
 
 use super::NODE;
 use crate::rig::fake::WORDS;
-use crate::rig::{Can, Cluster, Fault, Kubelet, Options, Rig, is_final};
+use crate::rig::{Can, Cluster, Entry, Fault, Kubelet, Options, Point, Rig, Side, is_final};
 
 const BYTES: i64 = 2 << 20;
 
@@ -86,6 +86,61 @@ pub(super) async fn nothing_is_enlarged_beside_another_call(cluster: Arc<Cluster
     assert!(!is_final(status.code()), "{status}");
     rig.fake.let_go("data", Rpc::NodeExpandVolume);
     leaving.await.unwrap();
+    end(&rig, &kubelet).await;
+}
+
+/// Who dies in a call of kubelet's.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Agent,
+    Driver,
+    Kubelet,
+}
+
+/// What the driver was at is not known, so kubelet asks again.
+pub(super) async fn whoever_dies_in_the_call_it_is_made_again(cluster: Arc<Cluster>) {
+    let (rig, kubelet) = start(&cluster).await;
+    let target = kubelet.mount("pod-a", "data").await;
+    let since = rig.journal.now();
+    kubelet.expand("pod-a", "data", BYTES).await.unwrap();
+    let is_it = |entry: &Entry| entry.call().is_some_and(|call| call.rpc == Rpc::NodeExpandVolume);
+    let point = Point::of(rig.journal.since(since, is_it)).remove(0);
+    let mut larger = BYTES;
+    for victim in [Victim::Agent, Victim::Driver, Victim::Kubelet] {
+        for side in [Side::Before, Side::After] {
+            larger += 1 << 20;
+            let hit = rig.gate.arm(point.clone(), side);
+            let asking = kubelet.clone();
+            let call = tokio::spawn(async move { asking.expand("pod-a", "data", larger).await });
+            hit.await.unwrap();
+            match victim {
+                Victim::Agent => {
+                    rig.kill(NODE);
+                    rig.gate.disarm();
+                    rig.run(NODE);
+                }
+                Victim::Driver => {
+                    rig.fake.stop(NODE, &rig.plugin_dir(NODE));
+                    rig.gate.disarm();
+                    rig.fake.serve(NODE, &rig.plugin_dir(NODE), false);
+                }
+                Victim::Kubelet => {
+                    // Its connection breaks with it.
+                    call.abort();
+                    rig.gate.release();
+                    kubelet.register(true, "").await;
+                }
+            }
+            let ended = call.await;
+            assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()), "{victim:?} {side:?}");
+            let again = || async { kubelet.expand("pod-a", "data", larger).await.is_ok() };
+            rig.poll(&format!("it is enlarged, {victim:?} {side:?}"), again).await;
+            let last = asked(&rig).pop().unwrap();
+            assert_eq!(last.capacity_range.unwrap().required_bytes, larger, "{victim:?} {side:?}");
+            assert_eq!(Some(last.volume_path.as_str()), target.to_str());
+        }
+    }
+    kubelet.unmount("pod-a", "data").await;
     end(&rig, &kubelet).await;
 }
 

@@ -8,26 +8,44 @@ use super::{MI, ask, bound, calls, end, start, until_done};
 use crate::rig::fake::backend::Expand;
 use crate::rig::{CONTROLLER, Cluster, Rig, Victim, Walk};
 
+const AGENT: &str = "node-1";
+
 const KINDS: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "volumes"];
 
 const WALK: Walk = Walk {
     prepare: |rig, key| Box::pin(async move { bound(&rig, &key).await }),
     go: |rig, key| Box::pin(async move { grow(&rig, &key).await }),
     is_step: |entry| {
-        entry.actor == CONTROLLER && entry.write().is_some_and(|write| KINDS.contains(&&*write.kind))
+        let writes = entry.write().is_some_and(|write| KINDS.contains(&&*write.kind));
+        let calls = entry.call().is_some_and(|call| call.rpc == Rpc::ControllerExpandVolume);
+        [CONTROLLER, AGENT].contains(&&*entry.actor) && (writes || calls)
     },
-    passes: &KINDS,
+    passes: &[
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "volumes",
+        "volumes/status",
+        "ControllerExpandVolume",
+    ],
 };
 
-/// The leader is killed right before and right after each of its writes.
-pub async fn the_leader_may_die_at_every_write(cluster: Arc<Cluster>) {
-    let (rig, _binder) = start(&cluster, Expand::ByController).await;
-    WALK.sweep(&rig, Victim::Maker).await;
+/// Each is killed right before and right after each of its writes, and the agent at the driver's call too. (At
+/// NodeExpandVolume: `kubelet/larger.rs`.)
+pub async fn the_leader_and_the_agent_may_die_at_every_step(cluster: Arc<Cluster>) {
+    sweep(&cluster, Victim::Maker).await;
+}
+
+pub async fn the_driver_may_die_in_the_call(cluster: Arc<Cluster>) {
+    sweep(&cluster, Victim::Driver).await;
 }
 
 pub async fn the_api_server_may_go_away_at_every_step(cluster: Arc<Cluster>) {
-    let (rig, _binder) = start(&cluster, Expand::ByController).await;
-    WALK.sweep(&rig, Victim::ApiServer).await;
+    sweep(&cluster, Victim::ApiServer).await;
+}
+
+async fn sweep(cluster: &Arc<Cluster>, victim: Victim) {
+    let (rig, _binder) = start(cluster, Expand::ByController).await;
+    WALK.sweep(&rig, victim).await;
 }
 
 /// Whatever happens on the way: the claim has its size, and nothing else was asked for.
@@ -46,9 +64,9 @@ pub async fn an_agent_that_dies_in_the_call_repeats_it(cluster: Arc<Cluster>) {
     rig.fake.hold("v", Rpc::ControllerExpandVolume);
     ask(&rig, "v", "2Mi").await;
     rig.until_called("v", Rpc::ControllerExpandVolume).await;
-    rig.kill("node-1");
+    rig.kill(AGENT);
     rig.fake.let_go("v", Rpc::ControllerExpandVolume);
-    rig.run("node-1");
+    rig.run(AGENT);
     until_done(&rig, "v", "2Mi").await;
     assert!(calls(&rig, "v").len() > 1, "{}", rig.story("v"));
     end(&rig, "v").await;
