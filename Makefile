@@ -104,7 +104,7 @@ lag:
 	$(CARGO) test --locked --no-run
 	@set -e; for rule in $(foreach rule,$(LAGS),'$(rule)'); do \
 		echo "MOOR_RIG_LAG=$$rule"; \
-		MOOR_RIG_LAG="$$rule" $(MAKE) --no-print-directory -j3 --output-sync=target $(rigs:%=rig-%); \
+		MOOR_RIG_LAG="$$rule" $(MAKE) --no-print-directory -j3 --keep-going --output-sync=target $(rigs:%=rig-%); \
 	done
 
 # What takes too long for every change, and is run before a change of the protocol is called done.

@@ -191,14 +191,21 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
     // An order to delete stands whatever the policy says since: the lock goes only after its agent has said that no call
     // is running any more (rule R3).
     let ordered = operation == Some(VolumeOperation::Delete);
-    let of_handle = seen.own_handle().and_then(|own| own.controller.as_ref());
-    let storage_goes = (controller.is_some() || of_handle.is_some()) && (ordered || spec.deletes_storage());
-    // Asked again at the end: the policy may have been changed since the Volume was taken up.
+    let is_to_go = ordered || spec.deletes_storage();
     let has_storage = seen.own_handle().is_some()
         || (seen.handle.is_none() && matches!(state, VolumeState::Created | VolumeState::Ready));
-    if let Some(lack) = seen.not_allowed.as_ref().filter(|_| storage_goes && has_storage && !ordered) {
-        return VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone()));
+    let deleter = deleter(seen);
+    if is_to_go && has_storage && !ordered {
+        // Asked again at the end: the policy may have been changed since the Volume was taken up.
+        if let Some(lack) = &seen.not_allowed {
+            return VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone()));
+        }
+        // Freed now, the Volume would leave the storage to nobody, against what its owner has said.
+        if deleter.is_none() {
+            return VolumeStep::Wait(VolumeWaiting::CannotDelete { plugin: spec.plugin_name.clone() });
+        }
     }
+    let storage_goes = is_to_go && deleter.is_some();
     let heir_of_call = controller.and_then(|controller| seen.successor(controller));
     let unheard = controller.filter(|caller| heir_of_call.is_none() && seen.plugin.is_dead(caller));
     if let Some(caller) = unheard.filter(|_| !spec.deletes_storage())
@@ -235,10 +242,19 @@ fn delete(seen: &Seen<'_>) -> VolumeStep {
                 Some(next) => VolumeStep::AssignDelete(Some(next)),
                 None => wait_for_caller(seen),
             },
-            (true, true, _, _) => VolumeStep::AssignDelete(own.controller.as_ref().or(controller).cloned()),
+            (true, true, _, _) => VolumeStep::AssignDelete(deleter),
         };
     }
     delete_unlocked(seen, storage_goes, heir_of_call)
+}
+
+/// Who calls DeleteVolume: whoever makes the volume's calls. One that was registered while no instance of its driver had the
+/// Controller service has nobody, so any instance may that has come since: no call of another can be running. Its VolumeHandle
+/// says that the instances are of the driver which has the storage.
+fn deleter(seen: &Seen<'_>) -> Option<ControllerRef> {
+    let own = seen.own_handle();
+    let named = own.and_then(|own| own.controller.as_ref()).or_else(|| seen.volume.caller());
+    named.cloned().or_else(|| own.and_then(|_| seen.chosen()))
 }
 
 /// What is left to do for a Volume that is to be deleted and has no VolumeHandle, or none of its own. `heir` is who takes its

@@ -39,6 +39,11 @@ pub enum VolumeWaiting {
         /// Name of the Plugin.
         plugin: String,
     },
+    /// Its storage is to be deleted, and no instance of the driver is known that could.
+    CannotDelete {
+        /// Name of the Plugin.
+        plugin: String,
+    },
     /// Another Volume owns the handle.
     DuplicateHandle {
         /// namespace/name of the owner.
@@ -148,7 +153,9 @@ impl VolumeWaiting {
             Self::PluginNotFound { .. } => Reason::PluginNotFound,
             Self::DuplicateDriver { .. } => Reason::DuplicateDriver,
             Self::NotAllowed(_) => Reason::NotAllowed,
-            Self::NoInstance { .. } | Self::DriverNotThere { .. } => Reason::NoInstance,
+            Self::NoInstance { .. } | Self::DriverNotThere { .. } | Self::CannotDelete { .. } => {
+                Reason::NoInstance
+            }
             Self::CannotCreate { .. } => Reason::CannotCreate,
             Self::DuplicateHandle { .. } => Reason::DuplicateHandle,
             Self::HandleInPersistentVolume { .. } | Self::AnswerInPersistentVolume { .. } => {
@@ -178,6 +185,11 @@ impl VolumeWaiting {
             Self::NotAllowed(lack) => lack.message(),
             Self::NoInstance { plugin, needs } => format!(
                 "no instance of Plugin {plugin} is healthy and {needs}; see `kubectl get plugininstances`"
+            ),
+            Self::CannotDelete { plugin } => format!(
+                "spec.deletionPolicy is Delete, and no instance of Plugin {plugin} is healthy that serves the Controller \
+                 service, so nobody can call DeleteVolume: start the driver with it, or set spec.deletionPolicy to Retain, \
+                 which leaves the volume in the storage"
             ),
             Self::DriverNotThere { plugin, left } => format!(
                 "{}, and Plugin {plugin} does not have the driver that was asked (any more); create the Plugin with that \

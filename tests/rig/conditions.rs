@@ -1,9 +1,13 @@
-//! What claims and Volumes say of themselves, and how often a driver was asked.
+//! What claims, Volumes and Plugins say of themselves, how often a driver was asked, and what it has.
 
+use std::time::Instant;
+
+use kube::Api;
+use moor::api::Plugin;
 use moor::api::claim::VolumeClaimStatus;
 use moor::csi::Rpc;
 
-use super::{Rig, condition};
+use super::{LOOK, PATIENCE, Rig, condition};
 
 impl Rig {
     /// Waits until a claim's Ready condition has this reason, whatever its status. Returns its message.
@@ -38,6 +42,36 @@ impl Rig {
         };
         let what = format!("Volume {volume} says {reason} with {words:?}");
         self.cluster.until(&what, look, || self.story(volume)).await
+    }
+
+    /// Waits until `look` finds something in a Plugin.
+    pub async fn until_plugin<T>(&self, name: &str, what: &str, look: impl Fn(&Plugin) -> Option<T>) -> T {
+        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let plugin = plugins.get(name).await.unwrap();
+            if let Some(found) = look(&plugin) {
+                return found;
+            }
+            assert!(Instant::now() < end, "Plugin {name} never {what}, but {:?}", plugin.status);
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until a condition of a Plugin has this reason, and these words in its message, which it returns.
+    pub async fn until_plugin_says(&self, name: &str, type_: &str, reason: &str, words: &[&str]) -> String {
+        let what = format!("says {reason} with {words:?}");
+        let look = |plugin: &Plugin| {
+            let said =
+                plugin.status.as_ref()?.conditions.iter().find(|c| c.type_ == type_ && c.reason == reason)?;
+            words.iter().all(|word| said.message.contains(word)).then(|| said.message.clone())
+        };
+        self.until_plugin(name, &what, look).await
+    }
+
+    /// Whether the driver has a volume that was made as `key`.
+    pub fn has_storage(&self, key: &str) -> bool {
+        self.fake.backend().volumes.contains_key(key)
     }
 
     /// How often this call was made about a volume.

@@ -96,10 +96,6 @@ impl Rig {
         };
         tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("{}", self.story(volume)));
     }
-
-    fn is_stored(&self, key: &str) -> bool {
-        self.fake.backend().volumes.contains_key(key)
-    }
 }
 
 /// The code of the last failure.
@@ -129,7 +125,7 @@ async fn an_order_to_delete_is_not_carried_out_from_memory(cluster: Arc<Cluster>
     rig.remove(&[""; 0], &["again"]).await;
     let calls = rig.calls_by(&old, since, "v");
     assert!(calls.iter().all(|e| e.label() != "DeleteVolume"), "{}", Journal::text(&calls));
-    assert!(rig.is_stored("v"), "the storage of a Ready Volume was deleted");
+    assert!(rig.has_storage("v"), "the storage of a Ready Volume was deleted");
 }
 
 /// The same of CreateVolume: the Volume was made by the other agent and has come to its end.
@@ -145,7 +141,7 @@ async fn what_came_to_its_end_is_not_made_again_from_memory(cluster: Arc<Cluster
     rig.until_volume_ready("v").await;
     rig.delete_volume("v").await;
     rig.until_volume_gone("v").await;
-    assert!(!rig.is_stored("v"));
+    assert!(!rig.has_storage("v"));
 
     let since = rig.bring_back(&old, "v").await;
     // It works again, and not on that.
@@ -154,7 +150,7 @@ async fn what_came_to_its_end_is_not_made_again_from_memory(cluster: Arc<Cluster
     rig.remove(&[""; 0], &["later"]).await;
     let calls = rig.calls_by(&old, since, "v");
     assert!(calls.is_empty(), "{}", Journal::text(&calls));
-    assert!(!rig.is_stored("v"), "a volume was made that nobody knows of");
+    assert!(!rig.has_storage("v"), "a volume was made that nobody knows of");
 }
 
 /// The storage says that it is full to a call that may have been made before.
@@ -163,13 +159,13 @@ async fn a_full_storage_does_not_say_that_nothing_was_made_earlier(cluster: Arc<
     rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeAfter(Code::Unavailable));
     rig.make_volume(&volume("v")).await;
     rig.until_volume_says("v", "CreateVolumeFailed", &["strike"]).await;
-    assert!(rig.is_stored("v"));
+    assert!(rig.has_storage("v"));
     rig.fake.fail("v", Rpc::CreateVolume, Fault::CodeBefore(Code::ResourceExhausted));
     rig.delete_volume("v").await;
     rig.until_status("v", |status| failed_with(status, "ResourceExhausted")).await;
     rig.fake.heal("v", Rpc::CreateVolume);
     rig.until_volume_gone("v").await;
-    assert!(!rig.is_stored("v"), "a volume was made and forgotten");
+    assert!(!rig.has_storage("v"), "a volume was made and forgotten");
     rig.assert_nothing_left().await;
 }
 
@@ -180,7 +176,7 @@ async fn a_crashed_call_is_not_forgotten(cluster: Arc<Cluster>) {
         let rig = start(&cluster, 5).await;
         rig.fake.fail("v", Rpc::CreateVolume, Fault::HangAfter);
         rig.make_volume(&volume("v")).await;
-        let made = || rig.is_stored("v").then_some(());
+        let made = || rig.has_storage("v").then_some(());
         cluster.until("the volume is made", made, || rig.story("v")).await;
         let agent = rig.until_assigned("v", "").await;
         rig.kill(&agent);
@@ -192,7 +188,7 @@ async fn a_crashed_call_is_not_forgotten(cluster: Arc<Cluster>) {
         // The next attempt may be minutes away; another process makes it at once.
         rig.restart(&agent);
         rig.until_volume_gone("v").await;
-        assert!(!rig.is_stored("v"), "a volume was made and forgotten");
+        assert!(!rig.has_storage("v"), "a volume was made and forgotten");
         rig.assert_nothing_left().await;
         drop(rig);
         cluster.wipe().await;
@@ -223,7 +219,7 @@ async fn that_nothing_was_made_counts_also_when_the_volume_was_deleted_meanwhile
     rig.fake.let_go("v", Rpc::CreateVolume);
     rig.until_volume_gone("v").await;
     rig.fake.heal("v", Rpc::CreateVolume);
-    assert!(!rig.is_stored("v"));
+    assert!(!rig.has_storage("v"));
 }
 
 /// Somebody writes a word on a Volume while the driver makes it. That has nothing to do with the answer, which counts.

@@ -212,16 +212,39 @@ fn the_call_of_a_deleted_volume_moves_only_away_from_a_dead_instance() {
     }
 }
 
-/// A driver without Controller service deletes nothing, whatever the policy says.
+/// Registered while no instance of the driver had the Controller service: its owner is told, and nothing is left in silence.
 #[test]
-fn storage_that_nobody_can_delete_is_let_go() {
-    let mut row = row(Ready, Some(Validate)).registered().deleted().handle("v-uid", true);
-    row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
-    assert_eq!(row.plan(), VolumeStep::AssignDelete(Some(c1())));
-    row.controllers.clear();
-    row.volume.spec.assignment.as_mut().unwrap().controller = None;
-    row.handle.as_mut().unwrap().controller = None;
-    assert_eq!(row.plan(), VolumeStep::RemoveHandle);
+fn storage_that_nobody_can_delete_waits_for_who_can_or_for_its_owners_word() {
+    let deleted = |closing| {
+        let mut row = row(Ready, Some(Validate)).handle("v-uid", closing).without_controller().deleted();
+        row.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
+        row
+    };
+    let waits = VolumeStep::Wait(VolumeWaiting::CannotDelete { plugin: "loop".into() });
+    for controllers in [vec![], vec![instance(&c1(), false, false)]] {
+        for closing in [false, true] {
+            let mut nobody = deleted(closing);
+            nobody.controllers.clone_from(&controllers);
+            assert_eq!(nobody.plan(), waits, "closing {closing}");
+            nobody.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+            let leaves = if closing { VolumeStep::RemoveHandle } else { VolumeStep::BeginClosing };
+            assert_eq!(nobody.plan(), leaves, "closing {closing}");
+        }
+    }
+    // One that came since, of the driver that has the VolumeHandle, and only where that is allowed.
+    assert_eq!(deleted(false).plan(), VolumeStep::BeginClosing);
+    assert_eq!(deleted(true).plan(), VolumeStep::AssignDelete(Some(c1())));
+    let mut lacks = deleted(true);
+    lacks.not_allowed = Some(lack(Right::DeleteRegistered));
+    assert_eq!(lacks.plan(), VolumeStep::Wait(VolumeWaiting::NotAllowed(lack(Right::DeleteRegistered))));
+    lacks.controllers.clear();
+    assert_eq!(lacks.plan(), VolumeStep::Wait(VolumeWaiting::NotAllowed(lack(Right::DeleteRegistered))));
+    // Without its VolumeHandle nothing says whose the instances are.
+    let mut unlocked = deleted(true);
+    unlocked.handle = None;
+    assert_eq!(unlocked.plan(), waits);
+    unlocked.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
+    assert_eq!(unlocked.plan(), VolumeStep::FreeVolume);
 }
 
 #[test]

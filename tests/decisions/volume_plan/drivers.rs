@@ -216,7 +216,7 @@ fn a_volume_that_was_adopted_without_a_caller_gets_one_when_its_driver_has_the_c
     let mut goes = ready().deleted();
     goes.handle.as_mut().unwrap().closing = true;
     goes.volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
-    assert_eq!(goes.plan(), VolumeStep::RemoveHandle, "nobody can be asked");
+    assert_eq!(goes.plan(), VolumeStep::AssignDelete(Some(c1())), "although it was told no caller");
     goes.volume.spec.assignment.as_mut().unwrap().controller = Some(c1());
     assert_eq!(goes.plan(), VolumeStep::AssignDelete(Some(c1())));
 }

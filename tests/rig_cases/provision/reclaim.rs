@@ -24,10 +24,6 @@ impl Rig {
         self.until_bound(name).await.metadata.name.unwrap()
     }
 
-    pub(super) fn has_storage(&self, key: &str) -> bool {
-        self.fake.backend().volumes.contains_key(key)
-    }
-
     pub(super) async fn delete_pv(&self, name: &str) {
         self.pv_api().delete(name, &DeleteParams::default()).await.unwrap();
     }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use kube::api::{Patch, PatchParams};
+use moor::api::volume::DeletionPolicy;
 use moor::csi::Rpc;
+use serde_json::json;
 
 use super::{NODE, UNDO, course};
 use crate::rig::{Cluster, Options, Rig, registered, volume_claim};
@@ -47,6 +50,29 @@ pub async fn a_controller_that_comes_later_attaches_for_the_next_claim(cluster: 
     rig.delete_volume("witness").await;
     rig.until_volume_gone("witness").await;
     rig.remove_volume("late").await;
+}
+
+/// Storage that its owner wants deleted is not left to nobody because the part that deletes has not come yet.
+pub async fn storage_is_deleted_by_a_controller_that_comes_later(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options { nodes: vec![(NODE, false)], ..Options::default() }).await;
+    for name in ["goes", "stays"] {
+        let handle = rig.fake.backend().add(name);
+        let mut volume = registered(name, &handle);
+        volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
+        rig.make_volume(&volume).await;
+        rig.until_volume_ready(name).await;
+        rig.delete_volume(name).await;
+        rig.until_volume_says(name, "NoInstance", &["spec.deletionPolicy", "DeleteVolume", "Retain"]).await;
+    }
+    let retain = Patch::Merge(json!({ "spec": { "deletionPolicy": "Retain" } }));
+    rig.volume_api().patch("stays", &PatchParams::default(), &retain).await.unwrap();
+    rig.until_volume_gone("stays").await;
+
+    rig.add_node("node-1", true).await;
+    rig.until_volume_gone("goes").await;
+    assert_eq!(["goes", "stays"].map(|name| rig.count(name, Rpc::DeleteVolume)), [1, 0]);
+    assert!(!rig.has_storage("goes") && rig.has_storage("stays"));
+    rig.assert_nothing_left().await;
 }
 
 /// Rule R2. A Deployment's controller Pod may go to another node for good, and both nodes are as well as before.
