@@ -5,8 +5,9 @@ use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Error};
+use moor::api::conditions::IN_ORDER;
 use moor::api::names::{DriverOn, instance_name};
-use moor::api::{PluginInstance, Volume, VolumeClaim};
+use moor::api::{Plugin, PluginInstance, Volume, VolumeClaim};
 use serde_json::{Value, json};
 
 use super::fake::DRIVER;
@@ -39,21 +40,13 @@ impl Rig {
 
     /// Waits until the condition InstancesInOrder of the driver's Plugin says no, with these words in its message.
     pub async fn until_out_of_order(&self, words: &[&str]) -> String {
-        let plugins: Api<moor::api::Plugin> = Api::all(self.cluster.admin.clone());
-        let end = std::time::Instant::now() + super::PATIENCE;
-        loop {
-            let plugin = plugins.get(DRIVER).await.unwrap();
-            let status = plugin.status.unwrap_or_default();
-            let found = status.conditions.into_iter().find(|c| c.type_ == moor::api::conditions::IN_ORDER);
+        let look = |plugin: &Plugin| {
+            let status = plugin.status.as_ref()?;
+            let said = status.conditions.iter().find(|c| c.type_ == IN_ORDER && c.status == "False")?;
             let answers = status.observed_generation == plugin.metadata.generation;
-            let message = found.as_ref().map_or("", |c| c.message.as_str());
-            let said = found.as_ref().is_some_and(|c| c.status == "False");
-            if said && answers && words.iter().all(|word| message.contains(word)) {
-                return message.to_owned();
-            }
-            assert!(std::time::Instant::now() < end, "the Plugin never says {words:?}, but {found:?}");
-            tokio::time::sleep(super::LOOK).await;
-        }
+            (answers && words.iter().all(|word| said.message.contains(word))).then(|| said.message.clone())
+        };
+        self.until_plugin(DRIVER, &format!("says {words:?}"), look).await
     }
 }
 

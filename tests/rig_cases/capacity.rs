@@ -42,13 +42,12 @@ async fn started(cluster: &Arc<Cluster>, options: Options) -> Arc<Rig> {
 
 /// Waits until the Plugin says of Pods what contains these words, or does not say them.
 async fn until_served(rig: &Rig, words: &str, says: bool) {
-    let plugins: Api<Plugin> = Api::all(rig.cluster.admin.clone());
-    rig.until(&format!("the Plugin says {words}: {says}"), || async {
-        let conditions = plugins.get(DRIVER).await.unwrap().status.unwrap_or_default().conditions;
-        let said = conditions.into_iter().find(|c| c.type_ == PODS && c.reason == "Served")?;
+    let look = |plugin: &Plugin| {
+        let conditions = &plugin.status.as_ref()?.conditions;
+        let said = conditions.iter().find(|c| c.type_ == PODS && c.reason == "Served")?;
         (said.message.contains(words) == says).then_some(())
-    })
-    .await;
+    };
+    rig.until_plugin(DRIVER, &format!("says {words}: {says}"), look).await;
 }
 
 async fn make_late_class(rig: &Rig, name: &str) {

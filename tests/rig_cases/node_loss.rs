@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cases;
+use crate::rig::fake::DRIVER;
 use crate::rig::{CONTROLLER, Case, Cluster, Entry, Options, Rig, registered, volume, volume_claim};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use moor::api::{
-    ClaimState, PluginInstance,
+    ClaimState, Plugin, PluginInstance,
     conditions::SILENT,
     names::{DriverOn, instance_name},
 };
@@ -42,13 +43,23 @@ async fn until_clean(rig: &Rig, node: &str) {
     rig.cluster.until("the returned node is clean", clean, || rig.leaks_on(node).join("\n")).await;
 }
 
-/// Garbage collection takes the PluginInstance of a Node that is gone.
+/// Garbage collection takes the PluginInstance of a Node that is gone, and the leader has seen it: its watch of claims does
+/// not wait for that of instances, so a claim that is made at once may still be granted on what the instance once said.
 async fn collect_instance(rig: &Rig, node: &str) {
+    let known = |so_many: usize| {
+        move |plugin: &Plugin| {
+            let expected = plugin.status.as_ref()?.nodes_expected;
+            (usize::try_from(expected) == Ok(so_many)).then_some(())
+        }
+    };
     let instances: Api<PluginInstance> = Api::all(rig.cluster.admin.clone());
+    let instances_now = instances.list(&ListParams::default()).await.unwrap().items.len();
+    rig.until_plugin(DRIVER, "counts all instances", known(instances_now)).await;
     instances
-        .delete(&instance_name(DriverOn { driver: crate::rig::fake::DRIVER, node }), &DeleteParams::default())
+        .delete(&instance_name(DriverOn { driver: DRIVER, node }), &DeleteParams::default())
         .await
         .unwrap();
+    rig.until_plugin(DRIVER, "counts the instances that are left", known(instances_now - 1)).await;
 }
 
 async fn is_lost(rig: &Rig, claim: &str) -> bool {

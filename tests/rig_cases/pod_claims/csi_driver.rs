@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use moor::api::Plugin;
 use moor::api::conditions::PODS;
 use moor::csi::Rpc;
 use serde_json::json;
@@ -37,18 +36,8 @@ async fn until(
 }
 
 /// Waits until the Plugin says this of Pods. Returns the message.
-async fn until_plugin_says(cluster: &Cluster, reason: &str) -> String {
-    let plugins: Api<Plugin> = Api::all(cluster.admin.clone());
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let conditions = plugins.get(DRIVER).await.unwrap().status.unwrap_or_default().conditions;
-        let found = conditions.into_iter().find(|c| c.type_ == PODS);
-        if let Some(found) = found.as_ref().filter(|c| c.reason == reason) {
-            return found.message.clone();
-        }
-        assert!(Instant::now() < end, "the Plugin never says {reason}: {found:?}");
-        tokio::time::sleep(LOOK).await;
-    }
+async fn until_plugin_says(rig: &Rig, reason: &str) -> String {
+    rig.until_plugin_says(DRIVER, PODS, reason, &[]).await
 }
 
 /// Made with the Plugin, put right when somebody changes or deletes it, and gone with the Plugin.
@@ -57,7 +46,7 @@ pub(super) async fn a_plugin_has_a_csi_driver_that_stays_as_it_should_be(cluster
     let made = until(&cluster, DRIVER, |found| found.is_some()).await.unwrap();
     assert_eq!((made.spec.attach_required, made.spec.pod_info_on_mount), (Some(false), Some(true)));
     assert_eq!(made.spec.fs_group_policy.as_deref(), Some("ReadWriteOnceWithFSType"));
-    until_plugin_says(&cluster, "Served").await;
+    until_plugin_says(&rig, "Served").await;
 
     let patch = |spec| Patch::Merge(json!({"spec": spec}));
     let by_hand = patch(json!({"podInfoOnMount": false, "storageCapacity": true}));
@@ -80,7 +69,7 @@ pub(super) async fn a_plugin_has_a_csi_driver_that_stays_as_it_should_be(cluster
     until(&cluster, DRIVER, |found| found.is_none()).await;
     rig.patch_plugin(json!({"kubernetes": {"enabled": false}})).await;
     until(&cluster, "trial.example.com", |found| found.is_none()).await;
-    until_plugin_says(&cluster, "NotServed").await;
+    until_plugin_says(&rig, "NotServed").await;
     rig.patch_plugin(json!({"kubernetes": null})).await;
     until(&cluster, DRIVER, |found| found.is_some()).await;
     rig.delete_plugin().await;
@@ -118,7 +107,7 @@ pub(super) async fn one_that_says_attach_is_told_of_and_replaced_only_by_order(c
     };
     let made = all(&cluster).create(&PostParams::default(), &foreign()).await.unwrap();
     let rig = Rig::start(&cluster, Options::default()).await;
-    let said = until_plugin_says(&cluster, "CSIDriverConflict").await;
+    let said = until_plugin_says(&rig, "CSIDriverConflict").await;
     for part in ["kubectl delete csidriver", "kubectl patch plugin", "external-attacher"] {
         assert!(said.contains(part), "{said}");
     }
@@ -126,17 +115,17 @@ pub(super) async fn one_that_says_attach_is_told_of_and_replaced_only_by_order(c
 
     // By one of the two commands, and by the other one when it has come back.
     all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
-    until_plugin_says(&cluster, "Served").await;
+    until_plugin_says(&rig, "Served").await;
     let replaced = || async {
         all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
         // Whoever is first has the name.
         all(&cluster).create(&PostParams::default(), &foreign()).await.is_ok()
     };
     while !replaced().await {}
-    until_plugin_says(&cluster, "CSIDriverConflict").await;
+    until_plugin_says(&rig, "CSIDriverConflict").await;
     rig.patch_plugin(json!({"kubernetes": {"csiDriver": {"replace": true}}})).await;
     until(&cluster, DRIVER, |d| d.is_some_and(|d| d.spec.attach_required == Some(false))).await;
-    until_plugin_says(&cluster, "Served").await;
+    until_plugin_says(&rig, "Served").await;
 }
 
 /// Its external-provisioner makes the volumes: moor does not, and changes nothing of the object either, though that is almost
@@ -150,7 +139,7 @@ pub(super) async fn what_another_installation_serves_is_left_to_it(cluster: Arc<
     let before = all(&cluster).create(&PostParams::default(), &theirs).await.unwrap();
     let rig = Rig::start(&cluster, Options::default()).await;
     let _binder = Binder::start(&cluster.admin);
-    let said = until_plugin_says(&cluster, "CSIDriverConflict").await;
+    let said = until_plugin_says(&rig, "CSIDriverConflict").await;
     assert!(said.contains("leaves it alone"), "{said}");
     rig.make_class(&class("theirs", &json!({"parameters": {"key": "v"}}))).await;
     rig.make_pvc("unmade", "theirs", json!({})).await;
@@ -165,7 +154,7 @@ pub(super) async fn what_another_installation_serves_is_left_to_it(cluster: Arc<
 
     all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
     rig.until_bound("unmade").await;
-    until_plugin_says(&cluster, "Served").await;
+    until_plugin_says(&rig, "Served").await;
     rig.delete_pvc("unmade").await;
     rig.until_nothing_provisioned().await;
     rig.delete_volume("native").await;

@@ -1,11 +1,11 @@
 //! The Plugin of a volume in use is deleted, or made anew: another one under the same name (trap B21).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use moor::api::Plugin;
+use moor::api::conditions::READY;
 use moor::api::instance::Service;
 use moor::csi::Rpc;
 use serde_json::json;
@@ -13,7 +13,7 @@ use tonic::Code;
 
 use super::{NODE, UNDO, course};
 use crate::rig::fake::DRIVER;
-use crate::rig::{CONTROLLER, Cluster, Fault, Options, PATIENCE, Rig, condition, volume, volume_claim};
+use crate::rig::{CONTROLLER, Cluster, Fault, Options, Rig, volume, volume_claim};
 
 const GONE: Fault = Fault::CodeBefore(Code::NotFound);
 
@@ -129,21 +129,6 @@ pub async fn everything_ends_without_its_plugin(cluster: Arc<Cluster>) {
     assert!(rig.fake.backend().volumes.is_empty());
 }
 
-/// Waits until a Plugin's condition has this reason and names `word`.
-async fn until_plugin_says(plugins: &Api<Plugin>, name: &str, reason: &str, word: &str) {
-    let said = async {
-        loop {
-            let status = plugins.get(name).await.unwrap().status.unwrap_or_default();
-            let ready = condition(&status.conditions);
-            if ready.is_some_and(|ready| ready.reason == reason && ready.message.contains(word)) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    assert!(tokio::time::timeout(PATIENCE, said).await.is_ok(), "Plugin {name} says {reason} with {word:?}");
-}
-
 pub async fn the_younger_of_two_plugins_says_so_and_has_the_driver_next(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let plugins: Api<Plugin> = Api::all(cluster.admin.clone());
@@ -151,15 +136,15 @@ pub async fn the_younger_of_two_plugins_says_so_and_has_the_driver_next(cluster:
     let name = "z-younger";
     let younger = json!({"metadata": {"name": name}, "spec": {"driverName": DRIVER}});
     plugins.create(&PostParams::default(), &serde_json::from_value(younger).unwrap()).await.unwrap();
-    until_plugin_says(&plugins, name, "DuplicateDriver", DRIVER).await;
-    until_plugin_says(&plugins, DRIVER, "Healthy", "").await;
+    rig.until_plugin_says(name, READY, "DuplicateDriver", &[DRIVER]).await;
+    rig.until_plugin_says(DRIVER, READY, "Healthy", &[]).await;
     let mut waits = volume("waits");
     waits.spec.plugin_name = name.into();
     rig.make_volume(&waits).await;
     rig.until_volume_says("waits", "DuplicateDriver", &[name, DRIVER]).await;
 
     rig.delete_plugin().await;
-    until_plugin_says(&plugins, name, "Healthy", "").await;
+    rig.until_plugin_says(name, READY, "Healthy", &[]).await;
     rig.until_volume_ready("waits").await;
     rig.remove_volume("waits").await;
     plugins.delete(name, &DeleteParams::default()).await.unwrap();
