@@ -316,6 +316,12 @@ impl Capabilities {
         self.controller.iter().any(|c| c == name)
     }
 
+    /// The driver attaches: its Controller service lists PUBLISH_UNPUBLISH_VOLUME.
+    #[must_use]
+    pub fn attaches(&self) -> bool {
+        self.controller_has("PUBLISH_UNPUBLISH_VOLUME")
+    }
+
     /// The node service lists this capability.
     #[must_use]
     pub fn node_has(&self, name: &str) -> bool {

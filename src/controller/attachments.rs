@@ -2,18 +2,19 @@
 
 use kube::api::ObjectMeta;
 
-use super::capabilities::{PUBLISH_READONLY, PUBLISH_UNPUBLISH, capabilities_of};
+use super::capabilities::{PUBLISH_READONLY, capabilities_of};
 use super::context::Context;
 use super::key::Place;
 use super::observe::Observed;
 use super::room::Locked;
 use crate::api::attachment::{AttachmentSpec, ControllerRef, Fixed};
 use crate::api::capability::MountOptions;
+use crate::api::instance::Capabilities;
 use crate::api::{Attachment, FINALIZER, Volume, VolumeClaim};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::{attaches_read_only, is_exclusive, shares_node};
 use crate::k8s::ApiError;
-use crate::plugin::SINGLE_NODE_MULTI_WRITER;
+use crate::plugin::takes_second_writer;
 
 /// Creates an Attachment: the compare-and-swap that grants. On a node with a limit of volumes that is done under the mutex
 /// of driver and node: Volumes are worked on side by side, and each counts. So the plan is made once more when the mutex is
@@ -69,10 +70,8 @@ fn attachment_spec(
         Some(c) => Some(capabilities_of(seen.instances.named(&c.instance)?)?),
     };
     let controller_has = |name| controller_capabilities.is_some_and(|c| c.controller_has(name));
-    let attach = controller_has(PUBLISH_UNPUBLISH);
-    let on_node_multi_writer = node_status.capabilities.node_has(SINGLE_NODE_MULTI_WRITER);
-    let single_node_multi_writer =
-        on_node_multi_writer && (!attach || controller_has(SINGLE_NODE_MULTI_WRITER));
+    let attach = controller_capabilities.is_some_and(Capabilities::attaches);
+    let single_node_multi_writer = takes_second_writer(&node_status.capabilities, controller_capabilities);
     let mode = claim.spec.access_mode;
     let tolerates = plugin.spec.tolerates_second_target.unwrap_or(claim.spec.pod.is_some());
     let shares_node = shares_node(mode, single_node_multi_writer, tolerates);

@@ -5,8 +5,6 @@ use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::plugin::Roles;
 use crate::api::{Plugin, PluginInstance, VolumeHandle};
 
-/// The capability of a driver that attaches.
-pub(crate) const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
 /// The capability of a driver that attaches read-only where it is asked to.
 pub(crate) const PUBLISH_READONLY: &str = "PUBLISH_READONLY";
 
@@ -27,7 +25,7 @@ pub(crate) fn unprepared(
     let instance = instances.named(&controller.instance);
     let known = instance.and_then(|i| capabilities_of(i));
     // Of two processes nothing is said of the one that is left out, which is not to be taken for one that does not attach.
-    let attaches = |c: &Capabilities| c.controller.is_empty() || c.controller_has(PUBLISH_UNPUBLISH);
+    let attaches = |c: &Capabilities| c.controller.is_empty() || c.attaches();
     if plugin.spec.roles == Roles::Node && known.is_none_or(attaches) {
         return Some(format!(
             "spec.roles of Plugin {plugin_name} is Node, which leaves out the Controller service that the volume is \

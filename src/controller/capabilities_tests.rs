@@ -53,7 +53,7 @@ fn a_volume_that_is_attached_waits_while_its_plugin_leaves_the_controller_servic
     };
     assert_eq!(waits(&handle, &[]), None, "it has never been attached");
     handle.spec.controller = Some(ControllerRef { instance: "i".into(), agent: "node-1".into() });
-    for capabilities in [&[][..], &["CREATE_DELETE_VOLUME", PUBLISH_UNPUBLISH]] {
+    for capabilities in [&[][..], &["CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME"]] {
         let why = waits(&handle, capabilities).expect("it is not attached");
         assert!(why.contains("spec.roles of Plugin p is Node"), "{why}");
     }
@@ -96,8 +96,8 @@ fn what_readers_are_attached_with_is_not_forgotten_while_nobody_is_healthy() {
         attaches_read_only(Some(&handle), &instances)
     };
     for healthy in [true, false] {
-        assert!(said(healthy, &[PUBLISH_UNPUBLISH, PUBLISH_READONLY]), "healthy={healthy}");
-        assert!(!said(healthy, &[PUBLISH_UNPUBLISH]), "healthy={healthy}");
+        assert!(said(healthy, &["PUBLISH_UNPUBLISH_VOLUME", PUBLISH_READONLY]), "healthy={healthy}");
+        assert!(!said(healthy, &["PUBLISH_UNPUBLISH_VOLUME"]), "healthy={healthy}");
     }
     assert!(said(false, &[]), "it has not said anything: one node may be all that the driver lets write");
     assert!(attaches_read_only(Some(&handle), &Instances::default()), "nor has one that is gone");

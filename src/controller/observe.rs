@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::allow::{Refused, refused};
 use super::caches::{BY_HANDLE, BY_OWNER, BY_VOLUME};
-use super::capabilities::{PUBLISH_UNPUBLISH, attaches_read_only, capabilities_of, unprepared};
+use super::capabilities::{attaches_read_only, capabilities_of, unprepared};
 use super::controller_instances::controllers;
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
@@ -15,7 +15,7 @@ use super::linger::Lingering;
 use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};
 use super::pod_looks::{AskedVolume, PodsSeen};
 use super::unused;
-use crate::api::instance::{PluginInstanceStatus, Service};
+use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::names::{agent_lease_name, handle_of_import};
 use crate::api::{
     Attachment, AttachmentUid, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle,
@@ -171,10 +171,7 @@ impl Observed {
 
     /// Whether a controller instance has said that its driver attaches.
     pub(crate) fn attaches(&self) -> bool {
-        self.controlling
-            .iter()
-            .filter_map(|i| capabilities_of(i))
-            .any(|c| c.controller_has(PUBLISH_UNPUBLISH))
+        self.controlling.iter().filter_map(|i| capabilities_of(i)).any(Capabilities::attaches)
     }
 
     /// The instance that serves the Node service on this node.

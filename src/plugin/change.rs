@@ -4,9 +4,6 @@
 use crate::api::instance::{Capabilities, Service};
 use crate::api::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 
-/// The capability of a driver that attaches.
-const PUBLISH_UNPUBLISH: &str = "PUBLISH_UNPUBLISH_VOLUME";
-
 /// Which decisions a change of a PluginInstance can change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
@@ -37,7 +34,7 @@ impl Change {
     pub fn between(before: Option<&PluginInstance>, after: Option<&PluginInstance>) -> Self {
         let attaches = |i: Option<&PluginInstance>| {
             let status = i.and_then(|i| i.status.as_ref());
-            status.is_some_and(|s| s.controller && s.capabilities.controller_has(PUBLISH_UNPUBLISH))
+            status.is_some_and(|s| s.controller && s.capabilities.attaches())
         };
         Self {
             node: before.map(of_node) != after.map(of_node),
@@ -109,7 +106,10 @@ mod tests {
             controller: true,
             node: true,
             node_id: "n".into(),
-            capabilities: Capabilities { controller: names(&[PUBLISH_UNPUBLISH]), ..Capabilities::default() },
+            capabilities: Capabilities {
+                controller: names(&["PUBLISH_UNPUBLISH_VOLUME"]),
+                ..Capabilities::default()
+            },
             ..PluginInstanceStatus::default()
         });
         instance

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub use belief::{counts, may_control, older, twins};
 pub use in_order::in_order;
-pub use pods::{Around, SINGLE_NODE_MULTI_WRITER, has_conflict, is_kept_from_pods, pods_served, served_as};
+pub use pods::{Around, has_conflict, is_kept_from_pods, pods_served, served_as, takes_second_writer};
 
 use crate::api::conditions::{Desired, Reason};
 use crate::api::instance::{Capabilities, Service};

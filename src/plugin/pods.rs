@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::belief::{counts, older};
 use crate::api::conditions::{Desired, PODS, Reason, first_few};
-use crate::api::instance::Service;
+use crate::api::instance::{Capabilities, Service};
 use crate::api::plugin::WITHDRAWN;
 use crate::api::{Plugin, PluginInstance};
 
@@ -14,8 +14,15 @@ const ANOTHER: &str = "already registered";
 /// Most nodes that are named; there may be any number.
 const MOST: usize = 4;
 
-/// What a driver lists whose volumes take a second writing target on a node (CSI NodePublishVolume).
-pub const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
+/// Whether a driver says that its volumes take a second writing target on a node (CSI NodePublishVolume): its Node service
+/// does, and where it attaches its Controller service too, which is told of the mode as well.
+#[must_use]
+pub fn takes_second_writer(node: &Capabilities, controller: Option<&Capabilities>) -> bool {
+    const SINGLE_NODE_MULTI_WRITER: &str = "SINGLE_NODE_MULTI_WRITER";
+    let attaches = controller.filter(|controller| controller.attaches());
+    node.node_has(SINGLE_NODE_MULTI_WRITER)
+        && attaches.is_none_or(|controller| controller.controller_has(SINGLE_NODE_MULTI_WRITER))
+}
 
 /// The Plugin that is served to Pods under this name: of several the oldest, if it has its driver at all.
 #[must_use]
@@ -85,39 +92,39 @@ pub fn pods_served(
 /// Whether Pods of one node share a volume of one writer although neither the driver nor the Plugin says that it takes that.
 fn shares_unsaid(plugin: &Plugin, instances: &[Arc<PluginInstance>]) -> bool {
     let counted = instances.iter().filter(|instance| counts(instance, plugin.driver_name()));
-    let mut statuses = counted.filter_map(|instance| instance.status.as_ref());
+    let statuses: Vec<_> = counted.filter_map(|instance| instance.status.as_ref()).collect();
+    // Any of them may make the controller calls of a volume.
+    let of_controllers =
+        statuses.iter().filter(|status| status.controller).map(|status| &status.capabilities);
+    let lacks = |node: &Capabilities| {
+        let nobody_attaches = std::iter::once(None);
+        !of_controllers.clone().map(Some).chain(nobody_attaches).all(|by| takes_second_writer(node, by))
+    };
     plugin.spec.tolerates_second_target.is_none()
-        && statuses.any(|status| {
-            status.node
-                && status.is_healthy_for(Service::Node)
-                && !status.capabilities.node_has(SINGLE_NODE_MULTI_WRITER)
-        })
+        && statuses
+            .iter()
+            .any(|status| status.node && status.is_healthy_for(Service::Node) && lacks(&status.capabilities))
 }
 
 fn served(name: &str, by_another: Option<&str>, room_untold: Option<String>, shares_unsaid: bool) -> Desired {
-    match by_another {
-        None => {
-            let shares = if shares_unsaid {
-                "; Pods of one node share a ReadWriteOnce volume, though the driver does not say that it takes that \
-                 (SINGLE_NODE_MULTI_WRITER): set spec.toleratesSecondTarget to true if it does, or to false, so that a second \
-                 Pod waits"
-            } else {
-                ""
-            };
-            let room = room_untold.map(|why| format!("; the scheduler does not go by its room: {why}"));
-            let message =
-                format!("Pods use its volumes by CSIDriver {name}{shares}{}", room.unwrap_or_default());
-            Desired::new(Reason::PodsServed, message)
-        }
-        Some(volume) => Desired::new(
-            Reason::OtherProvisioner,
-            format!(
-                "Pods use its volumes by CSIDriver {name}; another provisioner of that name has made PersistentVolume \
-                 {volume} in moor's place: end the driver's external-provisioner, which heeds none of moor's Attachments \
-                 when it deletes storage"
-            ),
-        ),
+    let mut said = vec![format!("Pods use its volumes by CSIDriver {name}")];
+    if let Some(volume) = by_another {
+        said.push(format!(
+            "another provisioner of that name has made PersistentVolume {volume} in moor's place: end the driver's \
+             external-provisioner, which heeds none of moor's Attachments when it deletes storage"
+        ));
     }
+    if shares_unsaid {
+        said.push(
+            "Pods of one node share a ReadWriteOnce volume, though the driver does not say that it takes that \
+             (SINGLE_NODE_MULTI_WRITER): set spec.toleratesSecondTarget to true if it does, or to false, so that a second Pod \
+             waits"
+                .to_owned(),
+        );
+    }
+    said.extend(room_untold.map(|why| format!("the scheduler does not go by its room: {why}")));
+    let reason = if by_another.is_some() { Reason::OtherProvisioner } else { Reason::PodsServed };
+    Desired::new(reason, said.join("; "))
 }
 
 fn not_served(plugin: &Plugin, users: &BTreeSet<String>) -> Desired {
@@ -285,26 +292,44 @@ mod tests {
     /// kubelet publishes it twice whatever the driver says, and one that does not say it is taken to bear it.
     #[test]
     fn that_pods_share_a_volume_unsaid_is_told() {
-        let of = |listed: bool, healthy: bool| {
+        const LISTED: &str = "SINGLE_NODE_MULTI_WRITER";
+        const ATTACHES: &str = "PUBLISH_UNPUBLISH_VOLUME";
+        let of = |node: &[&str], controller: Option<&[&str]>, healthy: bool| {
             let mut instance = PluginInstance::clone(&instance("a", None));
             let status = instance.status.get_or_insert_default();
-            (status.node, status.healthy) = (true, healthy);
-            if listed {
-                status.capabilities.node.push(SINGLE_NODE_MULTI_WRITER.to_owned());
-            }
+            (status.node, status.controller, status.healthy) = (true, controller.is_some(), healthy);
+            status.capabilities.node.extend(node.iter().map(|&name| name.to_owned()));
+            status
+                .capabilities
+                .controller
+                .extend(controller.into_iter().flatten().map(|&name| name.to_owned()));
             Arc::new(instance)
         };
-        let said = |tolerates: Option<bool>, instance: Arc<PluginInstance>| {
+        let said = |tolerates: Option<bool>, instance: &Arc<PluginInstance>| {
             let all = [plugin("p", 1, |spec| spec.tolerates_second_target = tolerates)];
-            let said = pods_served(&all[0], &all, &[instance], Around::default());
-            assert_eq!(said.reason, Reason::PodsServed);
-            said.message.contains("spec.toleratesSecondTarget")
+            let by = |by_another| {
+                let around = Around { by_another, ..Around::default() };
+                pods_served(&all[0], &all, std::slice::from_ref(instance), around)
+                    .message
+                    .contains("spec.toleratesSecondTarget")
+            };
+            assert_eq!(by(None), by(Some("pvc-1")), "another provisioner has nothing to do with it");
+            by(None)
         };
-        assert!(said(None, of(false, true)));
-        assert!(!said(None, of(true, true)), "the driver says it");
-        assert!(!said(None, of(false, false)), "what it can is not known");
-        for tolerates in [true, false] {
-            assert!(!said(Some(tolerates), of(false, true)), "the Plugin says it");
+        let rows = [
+            (&[][..], None, true),
+            (&[LISTED], None, false),
+            (&[LISTED], Some(&[][..]), false),
+            (&[LISTED], Some(&[ATTACHES]), true),
+            (&[LISTED], Some(&[ATTACHES, LISTED]), false),
+            (&[], Some(&[ATTACHES, LISTED]), true),
+        ];
+        for (node, controller, told) in rows {
+            assert_eq!(said(None, &of(node, controller, true)), told, "{node:?} {controller:?}");
+            assert!(!said(None, &of(node, controller, false)), "what it can is not known");
+            for tolerates in [true, false] {
+                assert!(!said(Some(tolerates), &of(node, controller, true)), "the Plugin says it");
+            }
         }
     }
 
