@@ -67,7 +67,7 @@ use process::Moor;
 pub use proxy::ON_THE_PATH;
 use proxy::{Role, Upstream};
 pub use second::SecondServer;
-pub use walk::{Victim, Walk};
+pub use walk::{Victim, Walk, changes_a_volume};
 
 /// moor's own namespace.
 pub const NAMESPACE: &str = "moor-system";
@@ -189,6 +189,7 @@ impl Rig {
         for (node, _) in &options.nodes {
             rig.until_served(node).await;
         }
+        rig.until_counted(&options.nodes).await;
         if options.supervised {
             tokio::spawn(supervise(Arc::downgrade(&rig)));
         }

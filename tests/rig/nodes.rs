@@ -7,6 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use moor::api::Plugin;
 use moor::api::names::agent_lease_name;
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::json;
@@ -105,7 +106,19 @@ impl Rig {
         leases.patch(&name, &PatchParams::default(), &Patch::Merge(short)).await.unwrap();
     }
 
-    /// Waits until the leader knows the driver on a node as healthy.
+    /// Waits until the leader has seen all of these as healthy: what it knows of instances decides how it takes a Volume, and
+    /// it may hear of that first.
+    pub async fn until_counted(&self, nodes: &[(&str, bool)]) {
+        let controllers = nodes.iter().filter(|(_, controller)| *controller).count();
+        let wanted = [nodes.len(), controllers].map(|so_many| i64::try_from(so_many).unwrap());
+        let look = |plugin: &Plugin| {
+            let status = plugin.status.as_ref()?;
+            ([status.nodes_healthy, status.controllers_healthy] == wanted).then_some(())
+        };
+        self.until_plugin(DRIVER, "counts all instances", look).await;
+    }
+
+    /// Waits until the driver on a node is known as healthy.
     pub async fn until_served(&self, node: &str) {
         let instance = || {
             let all = self.cluster.instances.state();

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use moor::csi::Rpc;
 use tokio::task::JoinHandle;
 
-use super::{Entry, LOOK, Point, Rig, Side, say};
+use super::{CONTROLLER, Entry, LOOK, Point, Rig, Side, say};
 
 /// A way, which is gone with another key each time.
 #[derive(Clone, Copy)]
@@ -100,12 +100,7 @@ impl Walk {
                 rig.gate.disarm();
                 rig.run(&point.actor);
             }
-            Victim::Driver => {
-                let folder = rig.plugin_dir(&point.actor);
-                rig.fake.stop(&point.actor, &folder);
-                rig.gate.disarm();
-                rig.fake.serve(&point.actor, &folder, true);
-            }
+            Victim::Driver => rig.lose_the_driver_at(point, true),
             Victim::ApiServer => rig.lose_the_api_server_at(point, since).await,
         }
         going.await.unwrap_or_else(|panicked| panic!("{victim:?}, {side:?} {point}: {panicked}"));
@@ -119,7 +114,25 @@ async fn until_ended(going: &JoinHandle<()>) {
     }
 }
 
+/// Whether this is a step of what a PersistentVolumeClaim asks for while it is used: a write about the claim or its volume, or
+/// this call, by the leader or by the agent whose driver has the Controller service.
+pub fn changes_a_volume(entry: &Entry, rpc: Rpc) -> bool {
+    const KINDS: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "volumes"];
+    let writes = entry.write().is_some_and(|write| KINDS.contains(&&*write.kind));
+    let calls = entry.call().is_some_and(|call| call.rpc == rpc);
+    [CONTROLLER, "node-1"].contains(&&*entry.actor) && (writes || calls)
+}
+
 impl Rig {
+    /// The driver dies in the call at which the gate has stopped it, and is started again. `controller` says whether it has the
+    /// Controller service there.
+    pub fn lose_the_driver_at(&self, point: &Point, controller: bool) {
+        let folder = self.plugin_dir(&point.actor);
+        self.fake.stop(&point.actor, &folder);
+        self.gate.disarm();
+        self.fake.serve(&point.actor, &folder, controller);
+    }
+
     /// No process of moor reaches the API server until the step has ended at which the gate has stopped one. `since` is before
     /// that.
     pub async fn lose_the_api_server_at(&self, point: &Point, since: usize) {

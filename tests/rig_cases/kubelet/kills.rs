@@ -151,10 +151,7 @@ async fn kill(
             goes(rig, kubelet, &key).await;
         }
         Victim::Driver => {
-            let (node, folder) = (point.actor.as_str(), rig.plugin_dir(&point.actor));
-            rig.fake.stop(node, &folder);
-            rig.gate.disarm();
-            rig.fake.serve(node, &folder, node == OTHER);
+            rig.lose_the_driver_at(point, point.actor == OTHER);
             walk.end(&at).await;
         }
         Victim::ApiServer => {

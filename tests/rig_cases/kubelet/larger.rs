@@ -119,11 +119,7 @@ pub(super) async fn whoever_dies_in_the_call_it_is_made_again(cluster: Arc<Clust
                     rig.gate.disarm();
                     rig.run(NODE);
                 }
-                Victim::Driver => {
-                    rig.fake.stop(NODE, &rig.plugin_dir(NODE));
-                    rig.gate.disarm();
-                    rig.fake.serve(NODE, &rig.plugin_dir(NODE), false);
-                }
+                Victim::Driver => rig.lose_the_driver_at(&point, false),
                 Victim::Kubelet => {
                     // Its connection breaks with it.
                     call.abort();

@@ -5,20 +5,14 @@ use std::sync::Arc;
 use moor::csi::Rpc;
 
 use super::{ask, asked, assert_gold_before_silver, bound, end, has, start, tier, tiers, until_done};
-use crate::rig::{CONTROLLER, Cluster, Rig, Victim, Walk};
+use crate::rig::{Cluster, Rig, Victim, Walk, changes_a_volume};
 
 const AGENT: &str = "node-1";
-
-const KINDS: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "volumes"];
 
 const WALK: Walk = Walk {
     prepare: |rig, key| Box::pin(async move { bound(&rig, &key, None).await }),
     go: |rig, key| Box::pin(async move { modify(&rig, &key).await }),
-    is_step: |entry| {
-        let writes = entry.write().is_some_and(|write| KINDS.contains(&&*write.kind));
-        let calls = entry.call().is_some_and(|call| call.rpc == Rpc::ControllerModifyVolume);
-        [CONTROLLER, AGENT].contains(&&*entry.actor) && (writes || calls)
-    },
+    is_step: |entry| changes_a_volume(entry, Rpc::ControllerModifyVolume),
     passes: &[
         "persistentvolumeclaims",
         "persistentvolumes",

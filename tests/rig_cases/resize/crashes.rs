@@ -6,20 +6,14 @@ use moor::csi::Rpc;
 
 use super::{MI, ask, bound, calls, end, start, until_done};
 use crate::rig::fake::backend::Expand;
-use crate::rig::{CONTROLLER, Cluster, Rig, Victim, Walk};
+use crate::rig::{Cluster, Rig, Victim, Walk, changes_a_volume};
 
 const AGENT: &str = "node-1";
-
-const KINDS: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "volumes"];
 
 const WALK: Walk = Walk {
     prepare: |rig, key| Box::pin(async move { bound(&rig, &key).await }),
     go: |rig, key| Box::pin(async move { grow(&rig, &key).await }),
-    is_step: |entry| {
-        let writes = entry.write().is_some_and(|write| KINDS.contains(&&*write.kind));
-        let calls = entry.call().is_some_and(|call| call.rpc == Rpc::ControllerExpandVolume);
-        [CONTROLLER, AGENT].contains(&&*entry.actor) && (writes || calls)
-    },
+    is_step: |entry| changes_a_volume(entry, Rpc::ControllerExpandVolume),
     passes: &[
         "persistentvolumeclaims",
         "persistentvolumes",
