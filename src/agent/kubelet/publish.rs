@@ -31,6 +31,9 @@ const LONGEST: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(250);
 /// After this long the Pod is told what it waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// By then whoever looks at the Pod is to know, the look that comes next included.
+const KNOWN_BY: Duration = Duration::from_secs(3);
+const _: () = assert!(PATIENCE.as_millis() + LOOK.as_millis() < KNOWN_BY.as_millis());
 
 /// When a call of kubelet's is to be answered at the latest.
 pub(super) fn answer_by(timeout: Option<Duration>) -> Instant {
@@ -191,8 +194,8 @@ impl Driver {
         by: Instant,
     ) -> Result<(), Unanswered> {
         let uid = ClaimUid::of(&claim.metadata);
-        let told_at = Instant::now() + PATIENCE;
-        let mut told = None;
+        let begun = Instant::now();
+        let mut told: Option<String> = None;
         loop {
             if self.agent.asked.is_released(&wish.claim_name) {
                 let why = format!("kubelet has given {} up meanwhile", wish.target.path);
@@ -216,14 +219,12 @@ impl Driver {
                 return Err(self.take_back(seen, why, by).await);
             }
             let words = waits_for(seen);
-            if told != words
-                && Instant::now() >= told_at
-                && let Some(words) = &words
-            {
-                self.tell_pod(seen, words);
-                told = Some(words.clone());
+            if let Some(news) = news(words.as_deref(), told.as_deref(), begun.elapsed()) {
+                self.tell_pod(seen, news);
+                told = Some(news.to_owned());
             }
-            let next = if told.is_some() { by } else { by.min(told_at.max(Instant::now() + LOOK)) };
+            let next =
+                if told.is_some() { by } else { by.min((begun + PATIENCE).max(Instant::now() + LOOK)) };
             if Instant::now() >= by {
                 let words = words.unwrap_or_else(|| "it is being mounted".into());
                 return Err(Unanswered::Again(format!("waits for the volume: {words}")));
@@ -285,6 +286,12 @@ impl Driver {
     }
 }
 
+/// What the Pod is to be told now: the words for what it waits for, once it has waited for long enough that a hand-over which
+/// goes well is over, and again when they are others.
+fn news<'a>(words: Option<&'a str>, told: Option<&str>, waited: Duration) -> Option<&'a str> {
+    words.filter(|words| waited >= PATIENCE && told != Some(*words))
+}
+
 /// Whether a claim that has the name asks for the same.
 fn is_same(found: &VolumeClaim, wanted: &VolumeClaim) -> bool {
     let (found, wanted) = (&found.spec, &wanted.spec);
@@ -329,4 +336,19 @@ pub(super) fn not_reached(error: &ApiError) -> Unanswered {
         ),
         other => other.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_told_once_per_story_and_not_of_what_passes_at_once() {
+        let soon = PATIENCE.checked_sub(Duration::from_millis(1)).unwrap();
+        assert_eq!(news(Some("held"), None, soon), None);
+        assert_eq!(news(Some("held"), None, PATIENCE), Some("held"));
+        assert_eq!(news(Some("held"), Some("held"), KNOWN_BY), None);
+        assert_eq!(news(Some("the driver says no"), Some("held"), KNOWN_BY), Some("the driver says no"));
+        assert_eq!(news(None, None, KNOWN_BY), None, "nobody has said what is wrong");
+    }
 }

@@ -108,16 +108,25 @@ pub(super) async fn a_pod_is_told_who_has_its_volume(cluster: Arc<Cluster>) {
     let (kubelet, elsewhere) = (rig.kubelet(NODE).await, rig.kubelet("node-1").await);
     rig.make_volume_for_pods("data").await;
     kubelet.mount("pod-a", "data").await;
-    // Its answer comes 5 s before this.
-    let hasty = elsewhere.within(Duration::from_secs(12));
-    hasty.stage("data").await.unwrap();
-    let status = hasty.publish("pod-b", "data").await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
     let held = rig.pod_claims().await.into_iter().find(|claim| claim.spec.node_name.as_deref() == Some(NODE));
     let ready = condition(&held.unwrap().status.unwrap().conditions).unwrap().last_transition_time.0;
-    for words in [format!("for Pod default/pod-a, on node {NODE}"), format!("Held since {ready}")] {
-        assert!(status.message().contains(&words), "{words}: {status}");
-        rig.until_event("pod-b", "WaitsForVolume", &words).await;
+    let words = [format!("for Pod default/pod-a, on node {NODE}"), format!("Held since {ready}")];
+    elsewhere.stage("data").await.unwrap();
+    let waiting = tokio::spawn({
+        let elsewhere = elsewhere.clone();
+        async move { elsewhere.publish("pod-b", "data").await }
+    });
+    for words in &words {
+        rig.until_event("pod-b", "WaitsForVolume", words).await;
+    }
+    assert!(!waiting.is_finished(), "{:?}", waiting.await);
+    waiting.abort();
+    // Its answer comes 5 s before this.
+    let hasty = elsewhere.within(Duration::from_secs(12));
+    let status = hasty.publish("pod-b", "data").await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    for words in &words {
+        assert!(status.message().contains(words), "{words}: {status}");
     }
     assert_eq!(rig.count("data", Rpc::ControllerPublishVolume), 1, "attached for both");
     kubelet.unmount("pod-a", "data").await;

@@ -112,10 +112,13 @@ pub(super) async fn one_that_says_attach_is_told_of_and_replaced_only_by_order(c
         assert!(said.contains(part), "{said}");
     }
     assert_eq!(all(&cluster).get(DRIVER).await.unwrap().metadata.uid, made.metadata.uid, "it is not touched");
+    let is_counted = |so_many| rig.gauge("moor_plugins_kept_from_pods", so_many);
+    rig.poll("it is counted", || is_counted(1)).await;
 
     // By one of the two commands, and by the other one when it has come back.
     all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
     until_plugin_says(&rig, "Served").await;
+    rig.poll("it is counted no more", || is_counted(0)).await;
     let replaced = || async {
         all(&cluster).delete(DRIVER, &DeleteParams::default()).await.unwrap();
         // Whoever is first has the name.
