@@ -17,6 +17,7 @@ use super::pod_looks::{AskedVolume, PodsSeen};
 use super::unused;
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::names::{agent_lease_name, handle_of_import};
+use crate::api::plugin::Roles;
 use crate::api::{
     Attachment, AttachmentUid, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle,
     VolumeState, lock,
@@ -30,7 +31,7 @@ use crate::heartbeat::Leftovers;
 use crate::k8s::Named;
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
-use crate::volume::{Grows, InstanceSeen, PluginSeen, driver_of_calls, handle_of, modifies};
+use crate::volume::{Grows, InstanceSeen, PluginSeen, SaidBy, driver_of_calls, handle_of, modifies};
 
 /// One Volume with all that hangs on it.
 pub(crate) struct Observed {
@@ -138,7 +139,7 @@ impl Observed {
                 balancing: self.plugin.as_ref().map(|p| p.spec.balancing),
                 older: self.older_plugin.as_deref(),
                 controllers: &self.controllers,
-                names_controllers: self.plugin.as_ref().is_some_and(|p| p.spec.controller_nodes.is_some()),
+                controllers_said: self.controllers_said(),
                 any_healthy: statuses().any(PluginInstanceStatus::is_healthy_for_any),
                 can_create: self.controlling.iter().filter_map(|i| i.status.as_ref()).any(|s| {
                     s.is_healthy_for(Service::Controller)
@@ -167,6 +168,18 @@ impl Observed {
             cautious: self.cautious,
             looked,
         }
+    }
+
+    fn controllers_said(&self) -> Option<SaidBy> {
+        let spec = &self.plugin.as_ref()?.spec;
+        let mut statuses = self.instances.iter().filter_map(|i| i.status.as_ref());
+        if spec.controller_nodes.is_some() {
+            return Some(SaidBy::Plugin);
+        }
+        let says = |status: &PluginInstanceStatus| {
+            status.capabilities.plugin.iter().any(|c| c == "CONTROLLER_SERVICE")
+        };
+        (spec.roles != Roles::Node && statuses.any(says)).then_some(SaidBy::Driver)
     }
 
     /// Whether a controller instance has said that its driver attaches.

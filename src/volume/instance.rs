@@ -109,6 +109,16 @@ pub fn modifies<'a>(
     instances.any(has_said).then_some(false)
 }
 
+/// Who says that a driver has a Controller service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaidBy {
+    /// The Plugin, by `spec.controllerNodes`.
+    Plugin,
+    /// A process of the driver that does not serve it itself (CONTROLLER_SERVICE of GetPluginCapabilities), as the node process
+    /// of a driver in two parts does.
+    Driver,
+}
+
 /// What is known of a Volume's Plugin and of its instances.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginSeen<'a> {
@@ -118,8 +128,8 @@ pub struct PluginSeen<'a> {
     pub older: Option<&'a str>,
     /// Instances that could make controller calls, and those that are named and are gone.
     pub controllers: &'a [InstanceSeen],
-    /// The Plugin says on which nodes these are: the driver has a Controller service, even if there is no instance of it.
-    pub names_controllers: bool,
+    /// Who says that the driver has a Controller service, even if there is no instance of it.
+    pub controllers_said: Option<SaidBy>,
     /// Some instance of the Plugin is healthy, of whatever role.
     pub any_healthy: bool,
     /// A healthy controller instance lists CREATE_DELETE_VOLUME.
@@ -205,7 +215,7 @@ mod tests {
             balancing: Some(balancing),
             older: None,
             controllers,
-            names_controllers: false,
+            controllers_said: None,
             any_healthy: true,
             can_create: true,
             attaches: true,

@@ -18,7 +18,7 @@ pub mod seen;
 
 use crate::api::Volume;
 use crate::api::names::{DriverOn, instance_name};
-pub use instance::{Grows, InstanceSeen, Places, PluginSeen, modifies};
+pub use instance::{Grows, InstanceSeen, Places, PluginSeen, SaidBy, modifies};
 pub use plan::plan;
 pub use reason::{Left, VolumeWaiting};
 pub use seen::{Seen, VolumeStep};

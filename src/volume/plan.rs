@@ -12,6 +12,7 @@
 //!          (rule R3)
 //! ```
 
+use super::instance::SaidBy;
 use super::orders::{before, follow};
 use super::reason::{Left, VolumeWaiting};
 use super::seen::{Seen, VolumeStep};
@@ -68,8 +69,14 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
     if let Some(older) = seen.plugin.older {
         return VolumeStep::Wait(VolumeWaiting::DuplicateDriver { plugin, older: older.to_owned() });
     }
-    if seen.plugin.controllers.is_empty() && seen.plugin.names_controllers {
-        let needs = "serves the Controller service on a node that its spec.controllerNodes selects";
+    if let Some(by) = seen.plugin.controllers_said.filter(|_| seen.plugin.controllers.is_empty()) {
+        let needs = match by {
+            SaidBy::Plugin => "serves the Controller service on a node that its spec.controllerNodes selects",
+            SaidBy::Driver => {
+                "serves the Controller service, which the driver says that it has: start that part of it, or set spec.roles of \
+                 the Plugin to Node if there is none"
+            }
+        };
         return VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs });
     }
     if seen.plugin.controllers.is_empty() {

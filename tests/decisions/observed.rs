@@ -87,7 +87,7 @@ impl Observed {
                 balancing: self.plugin,
                 older: None,
                 controllers: &self.instances,
-                names_controllers: false,
+                controllers_said: None,
                 any_healthy: true,
                 can_create: self.can_create,
                 attaches: self.attaches,

@@ -13,7 +13,7 @@ use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperat
 use moor::api::{AccessMode, Volume, VolumeState};
 use moor::attachment::HandleSeen;
 use moor::plugin::allow::{NotAllowed, Right};
-use moor::volume::{Grows, InstanceSeen, PluginSeen, Seen, VolumeStep, VolumeWaiting, plan};
+use moor::volume::{Grows, InstanceSeen, PluginSeen, SaidBy, Seen, VolumeStep, VolumeWaiting, plan};
 
 use super::fixtures;
 
@@ -39,7 +39,7 @@ struct Row {
     same_driver: bool,
     adopts: bool,
     controllers: Vec<InstanceSeen>,
-    names_controllers: bool,
+    controllers_said: Option<SaidBy>,
     can_create: bool,
     attaches: bool,
     grows: Option<Grows>,
@@ -66,7 +66,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         same_driver: true,
         adopts: false,
         controllers: vec![instance(&c1(), true, false)],
-        names_controllers: false,
+        controllers_said: None,
         can_create: true,
         attaches: true,
         grows: None,
@@ -111,7 +111,7 @@ impl Row {
                 balancing: self.plugin.then_some(Balancing::Spread),
                 older: self.older_plugin,
                 controllers: &self.controllers,
-                names_controllers: self.names_controllers,
+                controllers_said: self.controllers_said,
                 any_healthy: true,
                 can_create: self.can_create,
                 attaches: self.attaches,

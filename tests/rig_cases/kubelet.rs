@@ -26,6 +26,7 @@ pub const CASES: &[Case] = cases![
     plain::a_kubelet_that_starts_anew_costs_nothing,
     plain::the_link_outlives_the_agent,
     plain::kubelet_is_asked_anew_when_the_driver_says_something_else_of_the_node,
+    plain::kubelet_is_told_of_the_process_that_the_plugin_names,
     plain::a_refused_registration_is_told,
     plain::a_driver_that_begins_late_is_registered,
     plain::wrong_requests_make_no_claim,

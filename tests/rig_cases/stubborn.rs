@@ -69,6 +69,7 @@ pub const CASES: &[Case] = cases![
     shared::one_writer_follows_another_and_the_volume_goes,
     secrets::undo_goes_on_without_its_secrets,
     split::a_controller_that_comes_later_attaches_for_the_next_claim,
+    split::a_volume_waits_for_a_controller_that_the_driver_says_it_has,
     split::storage_is_deleted_by_a_controller_that_comes_later,
     split::calls_move_when_a_controller_has_left_its_node,
     conflicts::a_failed_attach_is_written_onto_a_newer_attachment,

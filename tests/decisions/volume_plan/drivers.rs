@@ -10,9 +10,14 @@ fn a_volume_waits_for_a_controller_instance_where_the_plugin_wants_it() {
     let mut row = row(Pending, None).registered();
     row.controllers = Vec::new();
     assert!(matches!(row.plan(), VolumeStep::Assign(VolumeAssignment { controller: None, .. })));
-    row.names_controllers = true;
-    let VolumeStep::Wait(why) = row.plan() else { panic!("it does not wait") };
-    assert!(why.reason() == Reason::NoInstance && why.message().contains("spec.controllerNodes"), "{why:?}");
+    for (by, word) in [(SaidBy::Plugin, "spec.controllerNodes"), (SaidBy::Driver, "spec.roles")] {
+        row.controllers_said = Some(by);
+        row.volume.spec.volume_handle = Some("vol-7".into());
+        let VolumeStep::Wait(why) = row.plan() else { panic!("it does not wait") };
+        assert!(why.reason() == Reason::NoInstance && why.message().contains(word), "{why:?}");
+        row.volume.spec.volume_handle = None;
+        assert_eq!(row.plan(), VolumeStep::Wait(why), "also one that is to be made");
+    }
 }
 
 #[test]

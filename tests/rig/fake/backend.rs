@@ -72,6 +72,8 @@ pub struct Backend {
     pub(super) max_volumes: i64,
     /// It has ControllerPublishVolume.
     pub attach: bool,
+    /// Processes without the Controller service say that the driver has it.
+    pub says_controller: bool,
     /// Its nodes are in zones.
     pub(super) topology: bool,
     /// It has GetCapacity.
@@ -126,6 +128,7 @@ impl Backend {
             directory,
             max_volumes: options.max_volumes,
             attach: options.attach,
+            says_controller: false,
             topology: options.topology,
             capacity: options.capacity,
             incapable: BTreeSet::new(),

@@ -26,6 +26,9 @@ impl Controller for Place {
         &self,
         _: Request<wire::ControllerGetCapabilitiesRequest>,
     ) -> Answer<wire::ControllerGetCapabilitiesResponse> {
+        if !self.controller {
+            return Err(Status::unimplemented("another process serves it"));
+        }
         Ok(Response::new(controller_capabilities(&self.fake.backend(), &self.node)))
     }
 

@@ -32,7 +32,8 @@ impl Identity for Place {
         let places = Service { r#type: service::Type::VolumeAccessibilityConstraints.into() };
         let places = wire::PluginCapability { r#type: Some(Type::Service(places)) };
         let places = self.fake.backend().topology.then_some(places);
-        let capabilities = self.controller.then_some(capability).into_iter().chain(places).collect();
+        let has_controller = self.controller || self.fake.backend().says_controller;
+        let capabilities = has_controller.then_some(capability).into_iter().chain(places).collect();
         Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
     }
 

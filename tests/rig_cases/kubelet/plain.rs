@@ -126,6 +126,21 @@ pub(super) async fn kubelet_is_asked_anew_when_the_driver_says_something_else_of
     assert_eq!(said.node_id, "another-id");
 }
 
+/// Of two processes that answer with the driver's name. The one at the usual path is better placed, and has another id.
+pub(super) async fn kubelet_is_told_of_the_process_that_the_plugin_names(cluster: Arc<Cluster>) {
+    const NAMED: &str = "named";
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    assert_eq!(kubelet.register(true, "").await.1.node_id, NODE);
+    rig.fake.serve(NAMED, &rig.plugin_dir(NODE).join(NAMED), false);
+    rig.patch_plugin(serde_json::json!({"socketPath": format!("{NAMED}/{DRIVER}/csi.sock")})).await;
+    let is_named = || async { kubelet.register(true, "").await.1.node_id == NAMED };
+    rig.poll("kubelet is told of the named process", is_named).await;
+    rig.patch_plugin(serde_json::json!({"socketPath": format!("{DRIVER}/csi.sock")})).await;
+    let is_usual = || async { kubelet.register(true, "").await.1.node_id == NODE };
+    rig.poll("kubelet is told of the one at the usual path", is_usual).await;
+}
+
 pub(super) async fn a_refused_registration_is_told(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let kubelet = rig.kubelet(NODE).await;

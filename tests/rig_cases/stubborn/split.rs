@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use moor::api::volume::DeletionPolicy;
 use moor::csi::Rpc;
 use serde_json::json;
@@ -50,6 +50,37 @@ pub async fn a_controller_that_comes_later_attaches_for_the_next_claim(cluster: 
     rig.delete_volume("witness").await;
     rig.until_volume_gone("witness").await;
     rig.remove_volume("late").await;
+}
+
+/// The part that has come says that there is another one. Taken without that, the volume would be staged without being attached.
+pub async fn a_volume_waits_for_a_controller_that_the_driver_says_it_has(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options { nodes: vec![], ..Options::default() }).await;
+    rig.fake.backend().says_controller = true;
+    rig.add_node(NODE, false).await;
+    rig.until_served(NODE).await;
+    let handle = rig.fake.backend().add("v");
+    rig.make_volume(&registered("v", &handle)).await;
+    rig.make_claim(&volume_claim("v", "v", NODE)).await;
+    rig.until_volume_says("v", "NoInstance", &["Controller service", "spec.roles"]).await;
+    let pod = rig.make_pod_volume("web", NODE).await;
+    let claim = rig.ask(&pod, |_| {}).await;
+    rig.add_node("node-1", true).await;
+    rig.until_ready("v").await;
+    rig.until_granted(&claim).await;
+    assert_eq!(rig.count("v", Rpc::ValidateVolumeCapabilities), 1);
+    rig.until_called("web", Rpc::ControllerPublishVolume).await;
+    rig.kept_claims().delete(&claim, &DeleteParams::default()).await.unwrap();
+    rig.until_kept_claim_gone(&claim).await;
+    rig.remove_pod("web").await;
+    rig.delete_pvc("web").await;
+    rig.remove(&["v"], &["v"]).await;
+
+    // A driver that says it and has none is there too.
+    rig.patch_plugin(json!({"roles": "Node"})).await;
+    let handle = rig.fake.backend().add("alone");
+    rig.make_volume(&registered("alone", &handle)).await;
+    rig.until_volume_ready("alone").await;
+    rig.remove_volume("alone").await;
 }
 
 /// Storage that its owner wants deleted is not left to nobody because the part that deletes has not come yet.
