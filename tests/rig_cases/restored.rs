@@ -152,6 +152,7 @@ async fn nothing_is_unmounted_and_nothing_granted_twice(cluster: Arc<Cluster>) {
     rig.make_claim(&volume_claim("early", "late", "node-2")).await;
     // In the backup nobody but the rival asks for this volume, and its node cannot take it yet.
     rig.stop("node-3").await;
+    rig.until_counted(&[("node-1", true), ("node-2", false)]).await;
     rig.make_claim(&volume_claim("rival", "shared", "node-3")).await;
     // Its Lease could end while the API server is stopped for the copy, and nobody starts it again.
     rig.stop(CONTROLLER).await;

@@ -22,6 +22,7 @@ pub async fn a_node_without_a_plugin_instance_is_waited_for_too(shared: Arc<Clus
     make_volumes(&rig, &["shared"]).await;
     // In the backup nobody but the rival asks for the volume, and its node cannot take it yet.
     rig.stop("node-3").await;
+    rig.until_counted(&[("node-1", true), ("node-2", false)]).await;
     rig.make_claim(&volume_claim("rival", "shared", "node-3")).await;
     // Away while the backup is made, so that nobody makes its PluginInstance again before.
     rig.kill("node-2");
