@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttributesClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -187,7 +187,7 @@ impl Wanted<'_> {
             Some("Retain") => ReclaimPolicy::Retain,
             Some(other) => return Err(Refusal::ReclaimPolicy { class, policy: other.to_owned() }.into()),
         };
-        let topology = self.topology(&claim.uid)?;
+        let topology = self.topology(&claim.uid, asked.source.volume)?;
         // Last, since the claim that it names is kept from here on.
         let copy_of = self.copy_of(asked, bytes)?;
         let fs_type = fs_type.or_else(|| self.driver.default_fs_type.map(str::to_owned));
@@ -302,7 +302,11 @@ impl Wanted<'_> {
         Ok(found.parameters.clone().unwrap_or_default())
     }
 
-    fn topology(&self, uid: &str) -> Result<Option<TopologyRequest>, NoPlace> {
+    fn topology(
+        &self,
+        uid: &str,
+        source: Option<&PersistentVolume>,
+    ) -> Result<Option<TopologyRequest>, NoPlace> {
         // What is made without a place stays where it is, so nothing is made before that is known.
         if !self.driver.has_topology.ok_or(NoPlace::Unheard)? {
             return Ok(None);
@@ -314,7 +318,7 @@ impl Wanted<'_> {
         }
         match self.node {
             Some(node) => late(places, node, allowed, strict),
-            None => immediate(places, allowed, uid),
+            None => immediate(places, allowed, uid, source),
         }
         .map(Some)
     }

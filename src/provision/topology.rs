@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::TopologySelectorTerm;
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PersistentVolume, TopologySelectorTerm};
 
 use crate::api::volume::{MAX_PLACES, Segments, TopologyRequest};
 
@@ -67,11 +67,13 @@ pub fn late(
     Ok(request(after.into_iter().chain(before).cloned()))
 }
 
-/// The places for a volume whose consumers nobody knows yet: all, each claim beginning at another one.
+/// The places for a volume whose consumers nobody knows yet: all, each claim beginning at another one. A copy begins where its
+/// source is, which a driver whose nodes have storage of their own finds nowhere else.
 pub fn immediate(
     places: &[Place],
     allowed: &[TopologySelectorTerm],
     claim_uid: &str,
+    source: Option<&PersistentVolume>,
 ) -> Result<TopologyRequest, NoPlace> {
     let healthy = places.iter().filter(|place| place.healthy && !place.segments.is_empty());
     let all: BTreeSet<_> = healthy.map(|place| &place.segments).collect();
@@ -82,7 +84,25 @@ pub fn immediate(
     let count = u64::try_from(all.len()).unwrap_or(1);
     let start = hash(claim_uid).checked_rem(count).ok_or(NoPlace::NotAllowed)?;
     all.rotate_left(usize::try_from(start).unwrap_or_default());
+    // Stable: the others stay in their order.
+    all.sort_by_key(|segments| !source.is_some_and(|source| has(source, segments)));
     Ok(request(all))
+}
+
+/// Whether a PersistentVolume is to be reached from this place, and not from everywhere.
+fn has(volume: &PersistentVolume, segments: &BTreeMap<String, String>) -> bool {
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    let terms = affinity
+        .and_then(|affinity| affinity.required.as_ref())
+        .map(|required| &required.node_selector_terms);
+    let fits = |wanted: &NodeSelectorRequirement| {
+        let value = segments.get(&wanted.key);
+        wanted.operator == "In"
+            && value.is_some_and(|value| wanted.values.iter().flatten().any(|v| v == value))
+    };
+    terms.into_iter().flatten().any(|term| {
+        term.match_expressions.as_ref().is_some_and(|all| !all.is_empty() && all.iter().all(fits))
+    })
 }
 
 /// Whether one of the terms has a value of the place for each of its keys. No terms allow every place.

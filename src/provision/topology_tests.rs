@@ -80,7 +80,7 @@ fn a_node_whose_place_is_not_known_is_waited_for() {
 #[test]
 fn without_a_node_all_allowed_places_are_asked_for_and_claims_begin_at_different_ones() {
     let places = zones();
-    let all = |allowed: &[TopologySelectorTerm], uid: &str| immediate(&places, allowed, uid);
+    let all = |allowed: &[TopologySelectorTerm], uid: &str| immediate(&places, allowed, uid, None);
     let mut first = BTreeSet::new();
     for n in 0..64 {
         let request = all(&[], &format!("uid-{n}")).unwrap();
@@ -97,8 +97,8 @@ fn without_a_node_all_allowed_places_are_asked_for_and_claims_begin_at_different
     zones.preferred.sort_by(|a, b| a.segments["zone"].cmp(&b.segments["zone"]));
     assert_eq!(said(&zones), ["a", "e"]);
     assert_eq!(all(&[term(&[("zone", &["a"]), ("rack", &["1"])])], "u"), Err(NoPlace::NotAllowed));
-    assert_eq!(immediate(&[], &[], "u"), Err(NoPlace::NoDriver));
-    assert_eq!(immediate(&places[4..5], &[], "u"), Err(NoPlace::NoDriver), "no healthy one");
+    assert_eq!(immediate(&[], &[], "u", None), Err(NoPlace::NoDriver));
+    assert_eq!(immediate(&places[4..5], &[], "u", None), Err(NoPlace::NoDriver), "no healthy one");
 }
 
 #[test]
@@ -107,4 +107,40 @@ fn of_very_many_places_as_many_are_asked_for_as_an_object_holds() {
         (0..500).map(|n| place(&format!("n{n}"), true, &[("zone", &n.to_string())])).collect();
     let request = late(&places, "n300", &[], false).unwrap();
     assert_eq!((request.required.len(), said(&request)[0]), (MAX_PLACES, "300"));
+}
+
+#[test]
+fn a_copy_begins_where_its_source_is() {
+    let places = zones();
+    let source = |terms: serde_json::Value| -> PersistentVolume {
+        let affinity = serde_json::json!({ "required": { "nodeSelectorTerms": terms } });
+        let whole = serde_json::json!({ "spec": { "nodeAffinity": affinity } });
+        serde_json::from_value(whole).unwrap()
+    };
+    let term =
+        |key: &str, values: &[&str]| serde_json::json!({ "key": key, "operator": "In", "values": values });
+    let order = |source: Option<&PersistentVolume>, allowed: &[TopologySelectorTerm]| -> Vec<String> {
+        let request = immediate(&places, allowed, "u", source).unwrap();
+        said(&request).into_iter().map(str::to_owned).collect()
+    };
+    let plain = order(None, &[]);
+    for zone in ["a", "b", "c", "e"] {
+        let there = source(serde_json::json!([{ "matchExpressions": [term("zone", &[zone])] }]));
+        let copy = order(Some(&there), &[]);
+        assert_eq!(copy[0], zone);
+        let without = |all: &[String]| all.iter().filter(|at| *at != zone).cloned().collect::<Vec<_>>();
+        assert_eq!(without(&copy), without(&plain), "the others as ever");
+    }
+    // Of two terms one is enough, and of one term all that it says.
+    let either = source(serde_json::json!([
+        { "matchExpressions": [term("zone", &["c"]), term("rack", &["1"])] },
+        { "matchExpressions": [term("zone", &["e"]), term("rack", &["1", "2"])] },
+    ]));
+    assert_eq!(order(Some(&either), &[])[0], "e");
+    // It must be where the class allows, and one that is everywhere, or in no place that is known, begins as any.
+    let away = source(serde_json::json!([{ "matchExpressions": [term("zone", &["c"])] }]));
+    assert_eq!(order(Some(&away), &[self::term(&[("zone", &["b"])])]), ["b"]);
+    let nowhere = source(serde_json::json!([{ "matchExpressions": [term("zone", &["d"])] }, {}]));
+    assert_eq!(order(Some(&nowhere), &[]), plain);
+    assert_eq!(order(Some(&PersistentVolume::default()), &[]), plain);
 }
