@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
-from e2e.cluster import Cluster, Problem, down, packages, say, up
+from e2e.cluster import Cluster, Problem, down, packages, parts, say, up
+from e2e.cluster.commands import run
 from e2e.cluster.install import foreign_kubeconfig
 from e2e.cluster.paths import KUBECONFIG
 from e2e.suite import cli as suite
 
-from . import drivers, outcome, specs
+from . import drivers, left, outcome, specs
+
+# What is left behind is waited for so many seconds.
+_PATIENCE = 120
 
 
 def main() -> int:
@@ -45,12 +51,12 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     start = time.monotonic()
     test = _on_another_driver if arguments.driver else _on_the_loop_driver
-    told, left = test(arguments)
+    told, behind = test(arguments)
     print("\n".join(told.lines()))
-    for line in sorted(left):
+    for line in sorted(behind):
         print(f"left behind: {line}")
     print(f"the storage tests took {time.monotonic() - start:.0f} s", flush=True)
-    return 0 if told.good and not left else 1
+    return 0 if told.good and not behind else 1
 
 
 def _on_the_loop_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome, set[str]]:
@@ -75,11 +81,30 @@ def _on_another_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome, 
     definition = Path(arguments.driver).resolve()
     if not definition.is_file():
         raise Problem(f"there is no definition file {definition}", f"for its form see {specs.OURS[0]}")
-    foreign = foreign_kubeconfig()
+    driver = left.driver_of(definition)
+    if driver is None:
+        raise Problem(f"{definition} names no driver in DriverInfo.Name", f"for its form see {specs.OURS[0]}")
+    foreign, cluster = foreign_kubeconfig(), None
     if foreign is None:
-        return _test([definition], KUBECONFIG, arguments, Cluster.attach()), set()
-    say(f"using the cluster of KUBECONFIG={foreign}, whose nodes pull the suite's images from registry.k8s.io")
-    return _test([definition], Path(foreign).resolve(), arguments, None), set()
+        cluster, kubeconfig = Cluster.attach(), KUBECONFIG
+    else:
+        say(f"using the cluster of KUBECONFIG={foreign}, whose nodes pull the suite's images from registry.k8s.io")
+        kubeconfig = Path(foreign).resolve()
+        parts.ensure(("kubectl",))
+    before = left.of_driver(driver, _objects(kubeconfig))
+    told = _test([definition], kubeconfig, arguments, cluster)
+    end = time.monotonic() + _PATIENCE
+    while (new := left.of_driver(driver, _objects(kubeconfig)) - before) and time.monotonic() < end:
+        time.sleep(1)
+    return told, new
+
+
+def _objects(kubeconfig: Path) -> left.Objects:
+    def listed(kind: str) -> list[Any]:
+        words = [parts.program("kubectl"), f"--kubeconfig={kubeconfig}", "get", kind, "-A", "-o", "json"]
+        return list(json.loads(run(words, timeout=120).stdout)["items"])
+
+    return listed
 
 
 def _test(
@@ -91,7 +116,7 @@ def _test(
 def _left_behind(cluster: Cluster) -> set[str]:
     """What of volumes is there after all Pods and claims have gone, which the suite waits for only in part."""
     try:
-        cluster.wait_for("all that the tests made to be gone", lambda: not drivers.leftovers(cluster), 120, 1)
+        cluster.wait_for("all that the tests made to be gone", lambda: not drivers.leftovers(cluster), _PATIENCE, 1)
     except Problem:
         return drivers.leftovers(cluster)
     return set()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import unittest
 
-from e2e.storage import outcome_test
+from e2e.storage import left_test, outcome_test
 
 from . import audit_test, leaks_test, soak_test, trace_test
 
-_MODULES = (trace_test, leaks_test, audit_test, soak_test, outcome_test)
+_MODULES = (trace_test, leaks_test, audit_test, soak_test, outcome_test, left_test)
 
 
 def run() -> tuple[int, list[str]]:
