@@ -121,7 +121,7 @@ pub enum Roles {
 /// How volumes are spread over controller instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Balancing {
-    /// Evenly over the healthy ones.
+    /// Evenly over the healthy ones: over those where the volume is, or should be, if there are any.
     #[default]
     Spread,
     /// One instance does everything until it is lost.

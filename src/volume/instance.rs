@@ -158,7 +158,7 @@ impl PluginSeen<'_> {
     /// Chooses a healthy instance for new work on the volume `key`; the same one every time while the set of
     /// healthy instances stays the same. Without the Plugin there is none.
     ///
-    /// Where it is counts only if the balancing asks for it.
+    /// Where it is decides with `PerTopology`, and comes first with `Spread`.
     #[must_use]
     pub fn choose(&self, places: Places<'_>, key: &str) -> Option<ControllerRef> {
         let healthy = self.controllers.iter().filter(|i| i.healthy);
@@ -167,7 +167,10 @@ impl PluginSeen<'_> {
             Balancing::PerTopology => healthy
                 .filter(|i| reaches(places.required, &i.topology))
                 .max_by_key(|i| (Reverse(places.rank(i)), i.weight(key))),
-            Balancing::Spread => healthy.max_by_key(|i| i.weight(key)),
+            // Where storage is local to nodes nobody else finds the volume, and nowhere is the way shorter.
+            Balancing::Spread => healthy.max_by_key(|i| {
+                (reaches(places.required, &i.topology), Reverse(places.rank(i)), i.weight(key))
+            }),
         };
         chosen.map(InstanceSeen::to_ref)
     }
@@ -293,6 +296,24 @@ mod tests {
             })
             .count();
         assert!((25..=75).contains(&on_a), "{on_a} of 100");
+    }
+
+    /// So that a driver with storage of its own on each node works as it comes.
+    #[test]
+    fn spread_begins_where_the_volume_is_or_should_be_and_goes_elsewhere_if_it_must() {
+        let all = [instance("a", true, false), instance("b", true, false), instance("c", false, false)];
+        let chosen = |required: &[Segments], preferred: &[Segments], key: &str| {
+            let places = Places { required, preferred };
+            plugin(&all, Balancing::Spread).choose(places, key).unwrap().instance
+        };
+        let mut anywhere = std::collections::BTreeSet::new();
+        for key in (0..16).map(|n| n.to_string()) {
+            assert_eq!(chosen(&[zone("b")], &[], &key), "b");
+            assert_eq!(chosen(&[zone("a"), zone("b")], &[zone("b"), zone("a")], &key), "b");
+            assert_eq!(chosen(&[zone("a")], &[zone("b")], &key), "a", "what must be comes first");
+            anywhere.insert(chosen(&[zone("c")], &[zone("c")], &key));
+        }
+        assert_eq!(anywhere.len(), 2, "nobody is well there, so all others are alike");
     }
 
     #[test]
