@@ -35,6 +35,7 @@ pub const CASES: &[Case] = cases![
     waits::a_claim_that_is_deleted_ends_the_call,
     waits::a_call_ends_with_its_pod,
     waits::a_pod_is_told_who_has_its_volume,
+    waits::what_the_driver_says_reaches_the_pod,
     waits::giving_up_ends_the_call_that_waits,
     waits::a_stage_beyond_the_deadline_is_repeated_as_it_was,
     waits::no_last_word_while_there_is_a_claim,

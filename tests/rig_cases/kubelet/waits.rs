@@ -8,6 +8,7 @@ use moor::csi::Rpc;
 use tonic::Code;
 
 use super::NODE;
+use crate::rig::fake::WORDS;
 use crate::rig::{Cluster, Fault, Kubelet, Options, Rig, condition, is_final};
 
 /// Pods are called what their UIDs are.
@@ -133,6 +134,32 @@ pub(super) async fn a_pod_is_told_who_has_its_volume(cluster: Arc<Cluster>) {
     kubelet.give_up("data").await;
     elsewhere.mount("pod-b", "data").await;
     gone(&rig, &elsewhere, &["pod-b"]).await;
+}
+
+/// In an Event while the call waits, and in what kubelet makes of its end (FailedMount).
+pub(super) async fn what_the_driver_says_reaches_the_pod(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let kubelet = rig.kubelet(NODE).await;
+    // Its answer comes 5 s before this.
+    let hasty = kubelet.within(Duration::from_secs(8));
+    for (number, rpc) in
+        [Rpc::ControllerPublishVolume, Rpc::NodeStageVolume, Rpc::NodePublishVolume].into_iter().enumerate()
+    {
+        let (pod, volume) = (format!("pod-{number}"), format!("data-{number}"));
+        rig.make_volume_for_pods(&volume).await;
+        rig.fake.fail(&volume, rpc, Fault::CodeBefore(Code::Internal));
+        hasty.stage(&volume).await.unwrap();
+        let status = hasty.publish(&pod, &volume).await.unwrap_err();
+        let words = format!("Internal: {WORDS}");
+        let told = [rpc.name(), &words].iter().all(|words| status.message().contains(words));
+        assert!(!is_final(status.code()) && told, "{rpc:?}: {status}");
+        rig.until_event(&pod, "WaitsForVolume", &words).await;
+        rig.fake.heal(&volume, rpc);
+        kubelet.mount(&pod, &volume).await;
+        kubelet.unmount(&pod, &volume).await;
+        kubelet.give_up(&volume).await;
+        rig.remove_for_pods(&volume).await;
+    }
 }
 
 /// As from a kubelet that was started anew in between.
