@@ -60,11 +60,17 @@ impl Rig {
         assert!(plugins.get_opt(DRIVER).await.unwrap().is_none(), "something holds the Plugin");
     }
 
-    /// Changes the Plugin's spec.
+    /// Changes the Plugin's spec, and waits until the leader goes by it: what is asked for next it may hear of first.
     pub async fn patch_plugin(&self, spec: Value) {
         let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
         let patch = Patch::Merge(json!({"spec": spec}));
-        plugins.patch(DRIVER, &PatchParams::default(), &patch).await.unwrap();
+        let wanted =
+            plugins.patch(DRIVER, &PatchParams::default(), &patch).await.unwrap().metadata.generation;
+        let look = |plugin: &Plugin| {
+            let seen = plugin.status.as_ref()?.observed_generation;
+            (seen >= wanted).then_some(())
+        };
+        self.until_plugin(DRIVER, "is seen as it is", look).await;
     }
 
     pub fn volume_api(&self) -> Api<Volume> {

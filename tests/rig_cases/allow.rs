@@ -5,13 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use moor::api::{Plugin, Volume};
+use moor::api::Volume;
 use moor::csi::Rpc;
 use serde_json::{Value, json};
 
 use crate::cases;
 use crate::rig::fake::DRIVER;
-use crate::rig::{Case, Cluster, LOOK, Options, PATIENCE, Rig, SPACE, registered, volume, volume_claim};
+use crate::rig::{Case, Cluster, Options, Rig, SPACE, registered, volume, volume_claim};
 
 pub const CASES: &[Case] = cases![
     nobody_registers_unless_the_plugin_allows_it,
@@ -28,22 +28,10 @@ impl Rig {
     /// Sets `spec.allow` of the Plugin, and waits until the controller goes by it; `null` is what a Plugin has that says
     /// nothing.
     async fn allow(&self, allow: Value) {
-        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
         // First nothing: a merge would leave entries that are not given.
         for allow in [Value::Null, allow] {
-            let patch = Patch::Merge(json!({ "spec": { "allow": allow } }));
-            plugins.patch(DRIVER, &PatchParams::default(), &patch).await.unwrap();
+            self.patch_plugin(json!({ "allow": allow })).await;
         }
-        let heeded = async {
-            loop {
-                let plugin = plugins.get(DRIVER).await.unwrap();
-                if plugin.status.is_some_and(|s| s.observed_generation == plugin.metadata.generation) {
-                    return;
-                }
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, heeded).await.expect("the controller sees the Plugin as it is");
     }
 
     async fn change_volume(&self, name: &str, spec: Value) {
