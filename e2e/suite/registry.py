@@ -22,7 +22,7 @@ class Scenario:
     # Longest time that it may take, in seconds.
     limit: float
     # What it runs beside the cluster's own programs. They are built before, since that takes longer than any limit.
-    programs: tuple[str, ...]
+    programs: tuple[str, ...] = ()
 
 
 SCENARIOS: list[Scenario] = []

@@ -7,6 +7,7 @@ import unittest
 from itertools import islice
 
 from .objects import Object
+from .soak.__main__ import scenario
 from .soak.actions import (
     BLACKOUT, CLAIM, CRASH, FORCE, LOSE, MAKE, MOST_CLAIMS, MOVE, NODES, REPLACE, START, UNTAINT, WEIGHTS, WRITE,
     Action, Plan,
@@ -21,6 +22,13 @@ MANY = 2000
 def _actions(seed: int, *, losing: bool = False) -> list[Action]:
     weights = {**WEIGHTS, LOSE: 6} if losing else WEIGHTS
     return list(islice(Plan(seed, weights), MANY))
+
+
+class CommandTest(unittest.TestCase):
+    def test_what_make_soak_runs_is_a_scenario(self) -> None:
+        made = scenario(7, 600)
+        self.assertIn("7", made.title)
+        self.assertGreater(made.limit, 600)
 
 
 class PlanTest(unittest.TestCase):

@@ -21,11 +21,17 @@ def main() -> int:
     seconds = arguments.minutes * 60
     print(f"seed {seed}, {arguments.minutes:g} min; the same again: {command(seed, seconds)}", flush=True)
 
+    scenarios = [scenario(seed, seconds)]
+    return cli.on_a_cluster(lambda cluster, tally: runner.run_all(cluster, scenarios, tally), keep=arguments.keep)
+
+
+def scenario(seed: int, seconds: float) -> Scenario:
+    """The soak as the only scenario of a run."""
+
     def body(world: World) -> None:
         soak(world, seed, seconds, lambda line: print(line, flush=True))
 
-    scenario = Scenario(f"soak with seed {seed}", body, "soak", frozenset(), 2 * seconds + _AFTERWARDS)
-    return cli.on_a_cluster(lambda cluster, tally: runner.run_all(cluster, [scenario], tally), keep=arguments.keep)
+    return Scenario(f"soak with seed {seed}", body, "soak", frozenset(), 2 * seconds + _AFTERWARDS)
 
 
 def _parser() -> argparse.ArgumentParser:
