@@ -43,6 +43,14 @@ class Figures:
         return statistics.median(self.seconds)
 
     @property
+    def quartiles(self) -> tuple[float, float]:
+        """A quarter of the Pods was faster than the first, a quarter slower than the second."""
+        if len(self.seconds) < 2:
+            return self.median, self.median
+        first, _, third = statistics.quantiles(self.seconds, method="inclusive")
+        return first, third
+
+    @property
     def p99(self) -> float:
         """The largest, of fewer than a hundred."""
         return sorted(self.seconds)[math.ceil(0.99 * len(self.seconds)) - 1]
@@ -59,6 +67,7 @@ class Figures:
             "title": self.kind.title,
             "atOnce": self.at_once,
             "medianSeconds": round(self.median, 3),
+            "quartileSeconds": [round(each, 3) for each in self.quartiles],
             "p99Seconds": round(self.p99, 3),
             "seconds": [round(each, 3) for each in self.seconds],
             "writesPerPod": round(self.writes, 2),
