@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def _on_the_loop_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome,
         cluster = up()
         drivers.install(cluster)
         told = _test(specs.OURS, KUBECONFIG, arguments, cluster)
-        return told, _left_behind(cluster)
+        return told, _left_behind(lambda: drivers.leftovers(cluster))
     finally:
         if arguments.keep:
             say("the cluster stays up; `make down` removes it")
@@ -93,10 +93,7 @@ def _on_another_driver(arguments: argparse.Namespace) -> tuple[outcome.Outcome, 
         parts.ensure(("kubectl",))
     before = left.of_driver(driver, _objects(kubeconfig))
     told = _test([definition], kubeconfig, arguments, cluster)
-    end = time.monotonic() + _PATIENCE
-    while (new := left.of_driver(driver, _objects(kubeconfig)) - before) and time.monotonic() < end:
-        time.sleep(1)
-    return told, new
+    return told, _left_behind(lambda: left.of_driver(driver, _objects(kubeconfig)) - before)
 
 
 def _objects(kubeconfig: Path) -> left.Objects:
@@ -113,10 +110,9 @@ def _test(
     return specs.run(definitions, kubeconfig, ours, focus=arguments.focus, side_by_side=arguments.procs)
 
 
-def _left_behind(cluster: Cluster) -> set[str]:
+def _left_behind(found: Callable[[], set[str]]) -> set[str]:
     """What of volumes is there after all Pods and claims have gone, which the suite waits for only in part."""
-    try:
-        cluster.wait_for("all that the tests made to be gone", lambda: not drivers.leftovers(cluster), _PATIENCE, 1)
-    except Problem:
-        return drivers.leftovers(cluster)
-    return set()
+    end = time.monotonic() + _PATIENCE
+    while (behind := found()) and time.monotonic() < end:
+        time.sleep(1)
+    return behind

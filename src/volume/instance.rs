@@ -109,13 +109,13 @@ pub fn modifies<'a>(
     instances.any(has_said).then_some(false)
 }
 
-/// Who says that a driver has a Controller service.
+/// Who says that a driver has a Controller service which need not be there yet: its Volumes wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaidBy {
     /// The Plugin, by `spec.controllerNodes`.
     Plugin,
-    /// A process of the driver that does not serve it itself (CONTROLLER_SERVICE of GetPluginCapabilities), as the node process
-    /// of a driver in two parts does.
+    /// An instance of the driver, with CONTROLLER_SERVICE of GetPluginCapabilities. The node process of a driver in two parts
+    /// says it too, without serving it.
     Driver,
 }
 
@@ -128,7 +128,7 @@ pub struct PluginSeen<'a> {
     pub older: Option<&'a str>,
     /// Instances that could make controller calls, and those that are named and are gone.
     pub controllers: &'a [InstanceSeen],
-    /// Who says that the driver has a Controller service, even if there is no instance of it.
+    /// Who says that the driver has a Controller service, whether or not there is an instance that serves it.
     pub controllers_said: Option<SaidBy>,
     /// Some instance of the Plugin is healthy, of whatever role.
     pub any_healthy: bool,
@@ -162,15 +162,13 @@ impl PluginSeen<'_> {
     #[must_use]
     pub fn choose(&self, places: Places<'_>, key: &str) -> Option<ControllerRef> {
         let healthy = self.controllers.iter().filter(|i| i.healthy);
+        let is_in_place = |i: &&InstanceSeen| reaches(places.required, &i.topology);
+        let by_place = |i: &&InstanceSeen| (is_in_place(i), Reverse(places.rank(i)), i.weight(key));
         let chosen = match self.balancing? {
             Balancing::SingleActive => healthy.min_by(|a, b| a.name.cmp(&b.name)),
-            Balancing::PerTopology => healthy
-                .filter(|i| reaches(places.required, &i.topology))
-                .max_by_key(|i| (Reverse(places.rank(i)), i.weight(key))),
+            Balancing::PerTopology => healthy.max_by_key(by_place).filter(is_in_place),
             // Where storage is local to nodes nobody else finds the volume, and nowhere is the way shorter.
-            Balancing::Spread => healthy.max_by_key(|i| {
-                (reaches(places.required, &i.topology), Reverse(places.rank(i)), i.weight(key))
-            }),
+            Balancing::Spread => healthy.max_by_key(by_place),
         };
         chosen.map(InstanceSeen::to_ref)
     }

@@ -45,7 +45,7 @@ impl Rig {
         let word = self.fake.backend().content(key).join("word");
         assert_eq!(fs::read_to_string(word).unwrap(), "kept");
         self.remove(&[key], &[key]).await;
-        assert!(!self.fake.backend().volumes.contains_key(key), "the storage is left");
+        assert!(!self.has_storage(key), "the storage is left");
     }
 }
 
@@ -96,12 +96,12 @@ async fn a_volume_whose_id_cannot_be_stored_is_deleted_again(cluster: Arc<Cluste
     .await;
     let deleted: Vec<DeleteVolumeRequest> = rig.arguments("v", Rpc::DeleteVolume);
     assert_eq!(deleted.iter().map(|d| d.volume_id.len()).collect::<Vec<_>>(), [1_100]);
-    assert!(!rig.fake.backend().volumes.contains_key("v"), "the storage is left");
+    assert!(!rig.has_storage("v"), "the storage is left");
     // Known to be deleted, so nothing holds the Volume.
     rig.delete_volume("v").await;
     rig.until_volume_gone("v").await;
     rig.assert_nothing_left().await;
-    assert!(!rig.fake.backend().volumes.contains_key("v"), "the storage is left");
+    assert!(!rig.has_storage("v"), "the storage is left");
 }
 
 /// The same of a context that no object can hold.
@@ -111,7 +111,7 @@ async fn a_volume_whose_context_cannot_be_stored_is_deleted_again(cluster: Arc<C
     rig.answer("v", Answers { volume_context, ..Answers::default() });
     rig.make_volume(&volume("v")).await;
     rig.until_volume_says("v", "CreateVolumeFailed", &["volumeContext", "deleted again", "next in"]).await;
-    assert!(!rig.fake.backend().volumes.contains_key("v"), "the storage is left");
+    assert!(!rig.has_storage("v"), "the storage is left");
     rig.remove(&[""; 0], &["v"]).await;
 }
 
@@ -162,7 +162,7 @@ async fn what_is_to_be_deleted_again_survives_a_crash(cluster: Arc<Cluster>) {
             failed.is_some_and(|failed| failed.message.contains("deleted again"))
         })
         .await;
-        assert!(!rig.fake.backend().volumes.contains_key(key), "the storage is left");
+        assert!(!rig.has_storage(key), "the storage is left");
         assert_eq!(rig.count(key, Rpc::CreateVolume), 1, "{}", rig.story(key));
     }
     rig.remove(&[""; 0], &["v", "w"]).await;
@@ -201,7 +201,7 @@ async fn nobody_deletes_again_what_has_become_anothers(cluster: Arc<Cluster>) {
     // Both agents work, on other volumes.
     rig.use_once("other").await;
     assert_eq!(rig.count("v", Rpc::DeleteVolume), 0, "{}", rig.story("v"));
-    assert!(rig.fake.backend().volumes.contains_key("v"), "the storage of a Ready Volume was deleted");
+    assert!(rig.has_storage("v"), "the storage of a Ready Volume was deleted");
     rig.remove(&[""; 0], &["v"]).await;
 }
 

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 64;
 
 /// Every cell of the matrix.
 async fn every_fault_of_every_call(cluster: Arc<Cluster>) {
-    let rig = Rig::start(&cluster, Options { longest_call: 3, ..Options::default() }).await;
+    let rig = Rig::start(&cluster, Options { longest_call: 15, ..Options::default() }).await;
     let cells = table::cells();
     say(&format!("{} cells", cells.len()));
     let (started, mut failed) = (Instant::now(), Vec::new());

@@ -59,7 +59,7 @@ async fn a_claim_gets_its_volume_and_gives_it_back(cluster: Arc<Cluster>) {
     rig.delete_pvc("data").await;
     rig.until_nothing_provisioned().await;
     assert_eq!((rig.count("v", Rpc::CreateVolume), rig.count("v", Rpc::DeleteVolume)), (1, 1));
-    assert!(!rig.fake.backend().volumes.contains_key("v"), "the storage is left");
+    assert!(!rig.has_storage("v"), "the storage is left");
     rig.assert_nothing_left().await;
 }
 
@@ -97,7 +97,7 @@ async fn a_claim_that_goes_while_its_volume_is_made_leaves_nothing(cluster: Arc<
     let pv = rig.until_bound("data").await;
     assert_eq!(pv.metadata.name, Some(format!("pvc-{second}")));
     rig.until_volume_of_claim_gone(&first).await;
-    assert!(!rig.fake.backend().volumes.contains_key("v"), "the storage is left");
+    assert!(!rig.has_storage("v"), "the storage is left");
     rig.delete_pvc("data").await;
     rig.until_nothing_provisioned().await;
     rig.assert_nothing_left().await;

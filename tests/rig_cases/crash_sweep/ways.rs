@@ -101,7 +101,7 @@ async fn created(rig: Arc<Rig>, key: String) {
     rig.until_claim_gone(&key).await;
     rig.delete_volume(&key).await;
     rig.until_volume_gone(&key).await;
-    assert!(!rig.fake.backend().volumes.contains_key(&key), "the volume {key} is still there");
+    assert!(!rig.has_storage(&key), "the volume {key} is still there");
 }
 
 /// Made in one go, and deleted by whoever comes first: this way when the claim is Ready, or the one who kills.
@@ -114,7 +114,7 @@ async fn given_up(rig: Arc<Rig>, key: String) {
     rig.delete_volume(&key).await;
     rig.until_claim_gone(&key).await;
     rig.until_volume_gone(&key).await;
-    assert!(!rig.fake.backend().volumes.contains_key(&key), "the volume {key} is still there");
+    assert!(!rig.has_storage(&key), "the volume {key} is still there");
 }
 
 /// Returns when the claim is Ready, or somebody has deleted it or its Volume: the claim may be made only after that.
@@ -159,7 +159,7 @@ async fn all_at_once(rig: Arc<Rig>, key: String) {
     rig.delete_claim(&key).await;
     rig.until_claim_gone(&key).await;
     rig.until_volume_gone(&key).await;
-    assert!(!rig.fake.backend().volumes.contains_key(&key), "the volume {key} is still there");
+    assert!(!rig.has_storage(&key), "the volume {key} is still there");
 }
 
 /// What is written at a Ready claim's path is in the volume.

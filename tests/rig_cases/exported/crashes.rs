@@ -46,7 +46,7 @@ async fn go(rig: &Arc<Rig>, key: &str) {
     rig.delete_volume(key).await;
     rig.until_volume_gone(key).await;
     until_nothing_exported(rig).await;
-    assert!(!rig.fake.backend().volumes.contains_key(key), "the storage is left");
+    assert!(!rig.has_storage(key), "the storage is left");
     assert_eq!(rig.count(key, Rpc::CreateVolume), 1);
     rig.until_nothing_left().await;
 }

@@ -182,5 +182,5 @@ pub(super) async fn the_first_persistent_volume_of_a_handle_stands(cluster: Arc<
     }
     let gone = || rig.kept(&first.handle).is_none().then_some(());
     cluster.until("the Volume is gone", gone, shows).await;
-    assert!(rig.fake.backend().volumes.contains_key("web") && rig.count("web", Rpc::DeleteVolume) == 0);
+    assert!(rig.has_storage("web") && rig.count("web", Rpc::DeleteVolume) == 0);
 }

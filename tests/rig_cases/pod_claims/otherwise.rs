@@ -85,7 +85,7 @@ pub(super) async fn what_another_persistent_volume_describes_is_not_mounted(clus
     let next = rig.ask_until_granted(&second).await;
     assert_eq!(rig.context_of(&next)["share"], "blue-share");
     assert_ne!(rig.kept(&handle).unwrap().metadata.uid, before.metadata.uid);
-    assert!(rig.fake.backend().volumes.contains_key("nfs") && rig.count("nfs", Rpc::DeleteVolume) == 0);
+    assert!(rig.has_storage("nfs") && rig.count("nfs", Rpc::DeleteVolume) == 0);
     let again = rig.ask_as(&first, "fedcba9876543210", |_| {}).await.unwrap();
     rig.until_kept_claim_says(&again, "PodNotEntitled").await;
 }
@@ -142,5 +142,5 @@ pub(super) async fn a_persistent_volume_that_is_written_anew_counts(cluster: Arc
     // kubelet asks again.
     let next = rig.ask_until_granted(&right).await;
     assert_eq!(rig.context_of(&next)["share"], "blue-share");
-    assert!(rig.fake.backend().volumes.contains_key("nfs") && rig.count("nfs", Rpc::DeleteVolume) == 0);
+    assert!(rig.has_storage("nfs") && rig.count("nfs", Rpc::DeleteVolume) == 0);
 }

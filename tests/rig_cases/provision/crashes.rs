@@ -54,7 +54,7 @@ async fn sweep(cluster: &Arc<Cluster>, walk: &Walk, victim: Victim) {
 /// Whatever happens on the way: no storage is left.
 async fn end(rig: &Rig, key: &str, made: usize) {
     rig.until_nothing_provisioned().await;
-    assert!(!rig.fake.backend().volumes.contains_key(key), "the storage is left");
+    assert!(!rig.has_storage(key), "the storage is left");
     if key == Walk::UNDISTURBED {
         assert_eq!((rig.count(key, Rpc::CreateVolume), rig.count(key, Rpc::DeleteVolume)), (made, 1));
     }

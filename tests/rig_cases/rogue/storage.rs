@@ -81,7 +81,7 @@ pub(super) async fn what_a_persistent_volume_names_is_neither_taken_nor_deleted(
     rig.until_volume_gone("bait").await;
     assert!(was_said(&rig, "bait", "StorageLeft"));
     assert_eq!(deletions(&rig, "precious"), 0);
-    assert!(rig.fake.backend().volumes.contains_key("precious"));
+    assert!(rig.has_storage("precious"));
     remove_persistent_volume(&cluster, "precious").await;
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn what_a_persistent_volume_names_by_now_is_left(cluster: Arc<C
     rig.until_volume_gone("given").await;
     assert!(was_said(&rig, "given", "StorageLeft"));
     assert_eq!(deletions(&rig, "given"), 0);
-    assert!(rig.fake.backend().volumes.contains_key("given"));
+    assert!(rig.has_storage("given"));
     rig.assert_nothing_left().await;
     remove_persistent_volume(&cluster, "given").await;
 }
@@ -115,7 +115,7 @@ pub(super) async fn what_is_of_no_use_to_moor_is_left_to_a_persistent_volume(clu
     rig.until_volume_gone("small").await;
     assert!(was_said(&rig, "small", "StorageLeft"));
     assert_eq!(deletions(&rig, "small"), 0);
-    assert!(rig.fake.backend().volumes.contains_key("small"));
+    assert!(rig.has_storage("small"));
     rig.assert_nothing_left().await;
     remove_persistent_volume(&cluster, "small").await;
 }

@@ -57,7 +57,7 @@ impl Desk {
     /// The volume's name everywhere, if it is one of those that were made. A Pod has the same.
     fn key(&self, volume_id: &str) -> Option<String> {
         let key = volume_id.strip_prefix("vol-")?;
-        self.rig.fake.backend().volumes.contains_key(key).then(|| key.to_owned())
+        self.rig.has_storage(key).then(|| key.to_owned())
     }
 
     /// kubelet's path, where this is csi-sanity's.
