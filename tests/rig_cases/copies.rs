@@ -1,5 +1,7 @@
 //! Claims whose volume is made as a copy of another claim's.
 
+mod crashes;
+
 use std::sync::Arc;
 
 use kube::api::{Patch, PatchParams};
@@ -10,10 +12,10 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 use crate::cases;
-use crate::provision::objects::{class, list};
+use crate::provision::objects::class;
 use crate::rig::fake::DRIVER;
 use crate::rig::fake::backend::Answers;
-use crate::rig::{Binder, CONTROLLER, Case, Cluster, Options, Point, Rig, Side, say};
+use crate::rig::{Binder, CONTROLLER, Case, Cluster, Options, Rig};
 
 /// By it a claim stays while its volume is copied.
 const PROTECTION: &str = "provisioner.storage.kubernetes.io/cloning-protection";
@@ -203,34 +205,6 @@ async fn the_copies_of_another_driver_are_not_touched(cluster: Arc<Cluster>) {
     rig.delete_pvc("from").await;
 }
 
-/// The leader is killed right before and right after each of its writes about a claim, and the next one goes on.
-async fn the_leader_may_die_at_every_write(cluster: Arc<Cluster>) {
-    let (rig, _binder) = start(&cluster).await;
-    make(&rig, "from", json!({})).await;
-    rig.until_bound("from").await;
-    let point = |ordinal| Point {
-        actor: CONTROLLER.to_owned(),
-        label: "PATCH persistentvolumeclaims".to_owned(),
-        ordinal,
-    };
-    for (ordinal, side) in [(0, Side::Before), (0, Side::After), (1, Side::Before), (1, Side::After)] {
-        let key = format!("to-{ordinal}-{}", if side == Side::Before { "before" } else { "after" });
-        let hit = rig.gate.arm(point(ordinal), side);
-        make(&rig, &key, copy_of("from")).await;
-        hit.await.unwrap();
-        rig.kill(CONTROLLER);
-        rig.gate.disarm();
-        rig.run(CONTROLLER);
-        rig.until_bound(&key).await;
-        until_let_go(&rig, "from").await;
-        assert!(sources(&rig, &key).iter().all(|source| source.as_deref() == Some("vol-from")));
-        say(&format!("  {side:?} write {ordinal}"));
-        rig.delete_pvc(&key).await;
-    }
-    end(&rig, &["from"]).await;
-    assert!(list(&rig.pvc_api()).await.is_empty());
-}
-
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     a_copy_is_made_of_a_claim_that_stays_until_it_is,
@@ -240,5 +214,7 @@ pub const CASES: &[Case] = cases![
     what_cannot_be_copied_says_so,
     a_source_of_two_copies_stays_for_both,
     the_copies_of_another_driver_are_not_touched,
-    the_leader_may_die_at_every_write,
+    crashes::the_leader_and_the_agent_may_die_at_every_step,
+    crashes::the_driver_may_die_in_its_calls,
+    crashes::the_api_server_may_go_away_at_every_step,
 ];
