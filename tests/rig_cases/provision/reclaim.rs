@@ -1,5 +1,6 @@
 //! What becomes of storage that nobody claims any more.
 
+use std::fs;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -9,7 +10,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::objects::class;
-use crate::rig::{Binder, Cluster, Fault, Options, Rig};
+use crate::rig::{Binder, CONTROLLER, Cluster, Fault, Options, Rig, Wish};
 
 pub(super) async fn start(cluster: &Arc<Cluster>) -> (Arc<Rig>, Binder) {
     (Rig::start(cluster, Options::default()).await, Binder::start(&cluster.admin))
@@ -26,6 +27,24 @@ impl Rig {
 
     pub(super) async fn delete_pv(&self, name: &str) {
         self.pv_api().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Removes a PersistentVolume with its finalizers, and returns what it was.
+    async fn remove_pv_by_force(&self, name: &str) -> PersistentVolume {
+        let before = self.pv_api().get(name).await.unwrap();
+        self.delete_pv(name).await;
+        let freed = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        self.pv_api().patch(name, &PatchParams::default(), &freed).await.unwrap();
+        before
+    }
+
+    /// As somebody does who has kept its YAML.
+    async fn put_pv_back(&self, before: PersistentVolume) {
+        let mut again = PersistentVolume { status: None, ..before };
+        again.metadata.uid = None;
+        again.metadata.resource_version = None;
+        again.metadata.managed_fields = None;
+        self.pv_api().create(&PostParams::default(), &again).await.unwrap();
     }
 
     /// Waits until the Volume says this of its PersistentVolume.
@@ -119,24 +138,47 @@ pub async fn one_that_is_removed_by_force_leaves_its_storage(cluster: Arc<Cluste
     let binder = Binder::start(&cluster.admin);
     let name = rig.provisioned("v", "Delete").await;
     rig.until_said(&name, "True", "PersistentVolumeMade").await;
-    let before = rig.pv_api().get(&name).await.unwrap();
     drop(binder);
-    rig.delete_pv(&name).await;
-    let freed = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    rig.pv_api().patch(&name, &PatchParams::default(), &freed).await.unwrap();
+    let before = rig.remove_pv_by_force(&name).await;
     rig.until_said(&name, "False", "PersistentVolumeGone").await;
     // Also by a leader that has not seen it.
-    rig.restart(crate::rig::CONTROLLER);
+    rig.restart(CONTROLLER);
     rig.delete_pvc("v").await;
     assert!(rig.has_storage("v"));
     // Put back, it is what it was.
-    let mut again = PersistentVolume { metadata: before.metadata, spec: before.spec, status: None };
-    again.metadata.uid = None;
-    again.metadata.resource_version = None;
-    again.metadata.managed_fields = None;
-    rig.pv_api().create(&PostParams::default(), &again).await.unwrap();
+    rig.put_pv_back(before).await;
     rig.until_said(&name, "True", "PersistentVolumeMade").await;
     let _binder = Binder::start(&cluster.admin);
+    rig.until_nothing_provisioned().await;
+    assert!(!rig.has_storage("v"));
+    rig.assert_nothing_left().await;
+}
+
+/// Nothing is taken from the Pod, not even when its kubelet begins anew and asks once more. No other Pod gets the volume.
+pub async fn one_that_is_removed_by_force_stays_with_its_pod(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let binder = Binder::start(&cluster.admin);
+    let name = rig.provisioned("v", "Delete").await;
+    let wish = Wish { persistent_volume: Some(name.clone()), ..Wish::default() };
+    let kubelet = rig.kubelet("node-1").await.wishing(wish);
+    let target = kubelet.mount("web", "v").await;
+    fs::write(target.join("word"), "kept").unwrap();
+    drop(binder);
+    let before = rig.remove_pv_by_force(&name).await;
+    rig.until_said(&name, "False", "PersistentVolumeGone").await;
+    kubelet.mount("web", "v").await;
+    assert_eq!(rig.count("v", Rpc::NodePublishVolume), 1);
+    let refused = kubelet.publish("other", "v").await.unwrap_err();
+    assert!(refused.message().contains(&name), "{refused}");
+    assert_eq!(fs::read_to_string(target.join("word")).unwrap(), "kept");
+    kubelet.unmount("web", "v").await;
+    kubelet.forget("other");
+    kubelet.give_up("v").await;
+    rig.until_no_pod_claims().await;
+    assert!(rig.has_storage("v"), "nobody has ordered its end");
+    rig.put_pv_back(before).await;
+    let _binder = Binder::start(&cluster.admin);
+    rig.delete_pvc("v").await;
     rig.until_nothing_provisioned().await;
     assert!(!rig.has_storage("v"));
     rig.assert_nothing_left().await;
