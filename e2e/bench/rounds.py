@@ -37,6 +37,7 @@ class Figures:
     at_once: int
     seconds: list[float] = field(default_factory=list)
     written: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
 
     @property
     def median(self) -> float:
@@ -60,6 +61,11 @@ class Figures:
         """For each Pod."""
         return self.written.total() / len(self.seconds)
 
+    @property
+    def reads(self) -> float:
+        """Of moor, for each Pod."""
+        return self.read.total() / len(self.seconds)
+
     def as_json(self) -> dict[str, object]:
         count = len(self.seconds)
         return {
@@ -72,6 +78,8 @@ class Figures:
             "seconds": [round(each, 3) for each in self.seconds],
             "writesPerPod": round(self.writes, 2),
             "writes": {what: round(written / count, 2) for what, written in self.written.most_common()},
+            "readsPerPod": round(self.reads, 2),
+            "reads": {what: round(read / count, 2) for what, read in self.read.most_common()},
         }
 
 
@@ -90,13 +98,14 @@ class Bench:
         for turn in range(times + 1):
             say(f"{at_once} at once, {turn} of {times}")
             for each in figures:
-                seconds, written = self._burst(each.kind, at_once)
+                seconds, written, read = self._burst(each.kind, at_once)
                 if turn > 0:
                     each.seconds += seconds
                     each.written += written
+                    each.read += read
         return figures
 
-    def _burst(self, kind: Kind, count: int) -> tuple[list[float], Counter[str]]:
+    def _burst(self, kind: Kind, count: int) -> tuple[list[float], Counter[str], Counter[str]]:
         names = [f"{kind.name}-{next(self._numbers)}" for _ in range(count)]
         has_volume = bool(kind.driver or kind.storage_class)
         if has_volume:
@@ -107,9 +116,9 @@ class Bench:
             self._await_rest()
         before = audit.position(self._cluster)
         seconds = self._start(names, has_volume=has_volume)
-        written = self._written(before)
+        written, read = self._written(before), self._read(before)
         self._remove(kind, names, has_volume=has_volume)
-        return seconds, written
+        return seconds, written, read
 
     def _start(self, names: Sequence[str], *, has_volume: bool) -> list[float]:
         """Starts Pods at once. Returns how long each took until it was Ready."""
@@ -175,9 +184,15 @@ class Bench:
 
     def _written(self, before: int) -> Counter[str]:
         """What everybody but this bench has written."""
-        found = audit.writes_of_others(self._cluster, before)
-        ours = [write for write in found if write.accepted and write.resource not in _BESIDE]
-        return Counter(f"{write.account} {write.verb} {write.resource}" for write in ours)
+        return self._counted(audit.writes_of_others(self._cluster, before))
+
+    def _read(self, before: int) -> Counter[str]:
+        """What moor has read, beside its watches."""
+        return self._counted(audit.reads(self._cluster, before))
+
+    def _counted(self, found: list[audit.Request]) -> Counter[str]:
+        counted = [request for request in found if request.accepted and request.resource not in _BESIDE]
+        return Counter(f"{request.account} {request.verb} {request.resource}" for request in counted)
 
     def _remove(self, kind: Kind, names: Sequence[str], *, has_volume: bool) -> None:
         paths = [f"{_PODS}/{name}" for name in names]

@@ -17,6 +17,8 @@ SCHEDULER = "kube-scheduler"
 NAMES = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 
 _AUDIT_POLICY = STATE / "audit-policy.json"
+# The service accounts of moor's own namespace.
+_MOOR = "system:serviceaccounts:moor-system"
 
 
 def components(network: Network) -> dict[str, Component]:
@@ -29,7 +31,7 @@ def components(network: Network) -> dict[str, Component]:
 
 
 def write_audit_policy() -> None:
-    """Every write but those to Leases, and reads of our own kinds: what the suite counts per claim."""
+    """Every write but those to Leases, and what moor reads: what the suite and the benchmark count."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -39,6 +41,7 @@ def write_audit_policy() -> None:
             {"level": "None", "resources": [{"group": "coordination.k8s.io"}]},
             {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
             {"level": "Metadata", "resources": [{"group": "moor.dev"}]},
+            {"level": "Metadata", "userGroups": [_MOOR]},
             {"level": "None"},
         ],
     }

@@ -1,4 +1,4 @@
-"""API writes, as the API server's audit log has them. Writes per claim are moor's currency."""
+"""API requests, as the API server's audit log has them. Writes per claim are moor's currency."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from e2e.cluster.install import NAMESPACE
 from e2e.cluster.paths import AUDIT_LOG
 
 _ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:moor-"
-_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_READS = frozenset({"get", "list"})
 _markers = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class Write:
-    """One request that writes, and what became of it."""
+class Request:
+    """One request, and what became of it."""
 
     account: str  # controller, agent
     pod: str
@@ -71,19 +72,31 @@ def settle(cluster: Cluster) -> None:
     cluster.wait_for("the audit log to catch up", lambda: name in _since(start), 20, 0.05)
 
 
-def writes(cluster: Cluster, since: int) -> list[Write]:
+def writes(cluster: Cluster, since: int) -> list[Request]:
     """moor's own writes since a position, in the order of their answers."""
     settle(cluster)
     return parse(_since(since).splitlines(keepends=True))
 
 
-def writes_of_others(cluster: Cluster, since: int) -> list[Write]:
+def writes_of_others(cluster: Cluster, since: int) -> list[Request]:
     """What everybody but the harness has written since a position: moor, kubelets and Kubernetes' own controllers."""
     settle(cluster)
     return parse(_since(since).splitlines(keepends=True), lambda account: account != ADMIN.user)
 
 
-def parse(lines: Iterable[str], of: Callable[[str], bool] = lambda account: account.startswith(_ACCOUNTS)) -> list[Write]:
+def reads(cluster: Cluster, since: int) -> list[Request]:
+    """What moor itself has read since a position: its lists and the objects that it looked at, of its own kinds and others."""
+    settle(cluster)
+    return parse(_since(since).splitlines(keepends=True), verbs=_READS)
+
+
+def _is_of_moor(account: str) -> bool:
+    return account.startswith(_ACCOUNTS)
+
+
+def parse(
+    lines: Iterable[str], of: Callable[[str], bool] = _is_of_moor, verbs: frozenset[str] = _WRITES
+) -> list[Request]:
     found = []
     for line in lines:
         if not line.endswith("\n"):
@@ -91,14 +104,14 @@ def parse(lines: Iterable[str], of: Callable[[str], bool] = lambda account: acco
         entry: dict[str, Any] = json.loads(line)
         user, target = entry.get("user", {}), entry.get("objectRef", {})
         account = str(user.get("username", ""))
-        if entry.get("stage") != "ResponseComplete" or entry["verb"] not in _VERBS:
+        if entry.get("stage") != "ResponseComplete" or entry["verb"] not in verbs:
             continue
         if not of(account):
             continue
         resource = str(target.get("resource", ""))
         pod = user.get("extra", {}).get("authentication.kubernetes.io/pod-name", [""])[0]
         found.append(
-            Write(
+            Request(
                 account=account.removeprefix(_ACCOUNTS),
                 pod=str(pod),
                 verb=str(entry["verb"]),
@@ -112,13 +125,13 @@ def parse(lines: Iterable[str], of: Callable[[str], bool] = lambda account: acco
     return found
 
 
-def about_claims(found: Iterable[Write]) -> list[Write]:
+def about_claims(found: Iterable[Request]) -> list[Request]:
     """Without Events, plugins and Leases: what using a volume costs."""
     resources = ("volumeclaims", "attachments", "volumehandles", "volumes")
     return [write for write in found if write.of_moor and write.resource.partition("/")[0] in resources]
 
 
-def told(found: Iterable[Write]) -> str:
+def told(found: Iterable[Request]) -> str:
     counted = Counter(
         f"{write.account} {write.verb} {write.resource}" + ("" if write.accepted else f" refused ({write.code})")
         for write in found
