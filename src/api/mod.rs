@@ -60,18 +60,20 @@ pub fn all_crds() -> Vec<CustomResourceDefinition> {
     .into()
 }
 
-/// What the derive cannot say: a status that is absent reads as its defaults, so that the first state
-/// of an object's life is visible in kubectl without a write.
+/// What the derive cannot say. A status that is absent reads as its defaults, so that the first state of an object's life is
+/// visible in kubectl without a write. A spec in which nothing is required may be absent itself.
 fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd.metadata.annotations.get_or_insert_default().insert("helm.sh/resource-policy".into(), "keep".into());
-    for version in &mut crd.spec.versions {
-        let root = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut());
-        if let Some(properties) = root.and_then(|r| r.properties.as_mut())
-            && let Some(status) = properties.get_mut("status")
-            && has_defaults(status)
-        {
+    let roots = crd.spec.versions.iter_mut().filter_map(|v| v.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for root in roots {
+        let Some(properties) = root.properties.as_mut() else { continue };
+        if let Some(status) = properties.get_mut("status").filter(|status| has_defaults(status)) {
             status.default = Some(JSON(serde_json::json!({})));
             status.nullable = None;
+        }
+        if let Some(spec) = properties.get_mut("spec").filter(|spec| spec.required.is_none()) {
+            spec.default = Some(JSON(serde_json::json!({})));
+            root.required = None;
         }
     }
     crd

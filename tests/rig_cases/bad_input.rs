@@ -43,6 +43,7 @@ pub const CASES: &[Case] = cases![
     handles::two_volumes_name_one_handle,
     handles::a_persistent_volume_names_the_handle,
     empty::what_is_empty_goes_like_what_is_absent,
+    empty::a_plugin_of_just_a_name_is_one,
     names::names_that_no_object_has_are_refused,
     names::a_claim_for_a_node_that_is_not_there_says_so,
     edits::words_that_are_none_are_refused,

@@ -1,14 +1,14 @@
-//! Lists and maps that are there and empty, as templates write them.
+//! Specs, lists and maps that are empty, as templates write them.
 
 use std::sync::Arc;
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
-use moor::api::{Volume, VolumeClaim};
+use moor::api::{Plugin, Volume, VolumeClaim};
 use serde_json::{Value, json};
 
 use crate::rig::fake::DRIVER;
-use crate::rig::{Cluster, Options, Rig, SPACE};
+use crate::rig::{Cluster, Options, Rig, SPACE, volume, volume_claim};
 
 /// As it is written, and not as our types would write it.
 async fn make<K: kube::Resource<DynamicType = ()>>(rig: &Rig, name: &str, spec: Value) {
@@ -16,6 +16,26 @@ async fn make<K: kube::Resource<DynamicType = ()>>(rig: &Rig, name: &str, spec: 
     let all: Api<DynamicObject> = Api::namespaced_with(rig.cluster.admin.clone(), SPACE, &kind);
     let object = DynamicObject::new(name, &kind).data(json!({ "spec": spec }));
     all.create(&PostParams::default(), &object).await.unwrap();
+}
+
+/// Every field has a default, and so has the spec. One that is written without anything below it is null.
+pub async fn a_plugin_of_just_a_name_is_one(cluster: Arc<Cluster>) {
+    let nodes = vec![("node-1", true)];
+    let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
+    let kind = ApiResource::erase::<Plugin>(&());
+    let all: Api<DynamicObject> = Api::all_with(rig.cluster.admin.clone(), &kind);
+    for (key, content) in [("absent", json!({})), ("null", json!({ "spec": null }))] {
+        rig.delete_plugin().await;
+        let object = DynamicObject::new(DRIVER, &kind).data(content);
+        all.create(&PostParams::default(), &object).await.unwrap();
+        rig.until_counted(&[("node-1", true)]).await;
+        let spec = rig.until_plugin(DRIVER, "is there", |plugin| Some(plugin.spec.clone())).await;
+        assert_eq!(spec, serde_json::from_value(json!({})).unwrap());
+        rig.make_volume(&volume(key)).await;
+        rig.make_claim(&volume_claim(key, key, "node-1")).await;
+        rig.until_ready(key).await;
+        rig.remove(&[key], &[key]).await;
+    }
 }
 
 pub async fn what_is_empty_goes_like_what_is_absent(cluster: Arc<Cluster>) {
