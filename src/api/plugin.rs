@@ -137,10 +137,11 @@ pub struct PluginStatus {
     /// The driver's name, once an instance has been seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_name: Option<String>,
-    /// Version of the instances; several while they differ, separated by commas.
+    /// Version of the healthy instances; several while they differ, separated by commas. While none is healthy, the last
+    /// one that was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What every healthy instance can do.
+    /// What every healthy instance can do. Of a service of which none is healthy, what was known last.
     #[serde(default)]
     pub capabilities: Capabilities,
     /// Healthy and known controller instances, as healthy/known.

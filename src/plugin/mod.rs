@@ -45,11 +45,24 @@ pub fn aggregate(
     let (nodes_healthy, nodes_expected) = count(Service::Node, &|(_, s)| s.node);
     let versions: BTreeSet<&str> = healthy.iter().map(|(_, s)| s.version.as_str()).collect();
     let version = versions.into_iter().filter(|v| !v.is_empty()).collect::<Vec<_>>().join(",");
+    let now = common_capabilities(&healthy, controls);
+    // A driver that is not well now has not become another one: what it last said stands. One that is well and has given up a
+    // service says so.
+    let before = plugin.status.clone().unwrap_or_default();
+    let is_unknown = |well: i64, known: i64| well == 0 && (known > 0 || healthy.is_empty());
 
     let status = PluginStatus {
-        driver_name: (!seen.is_empty()).then(|| plugin.driver_name().to_owned()),
-        version: (!version.is_empty()).then_some(version),
-        capabilities: common_capabilities(&healthy, controls),
+        driver_name: (!seen.is_empty()).then(|| plugin.driver_name().to_owned()).or(before.driver_name),
+        version: if version.is_empty() { before.version } else { Some(version) },
+        capabilities: Capabilities {
+            plugin: if healthy.is_empty() { before.capabilities.plugin } else { now.plugin },
+            controller: if is_unknown(controllers_healthy, controllers_expected) {
+                before.capabilities.controller
+            } else {
+                now.controller
+            },
+            node: if is_unknown(nodes_healthy, nodes_expected) { before.capabilities.node } else { now.node },
+        },
         controllers: Some(format!("{controllers_healthy}/{controllers_expected}")),
         nodes: Some(format!("{nodes_healthy}/{nodes_expected}")),
         controllers_healthy,
@@ -57,7 +70,7 @@ pub fn aggregate(
         nodes_healthy,
         nodes_expected,
         observed_generation: plugin.metadata.generation,
-        conditions: plugin.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default(),
+        conditions: before.conditions,
     };
     let ready = ready(plugin, &status, older, &seen);
     (status, ready)
@@ -270,6 +283,40 @@ mod tests {
         assert_eq!(counts(&all), said("1/1", "2/3", true));
         assert_eq!(counts(&all[..2]), said("1/1", "1/2", true));
         assert_eq!(counts(&all), counts(&all));
+    }
+
+    #[test]
+    fn what_is_not_well_keeps_its_version_and_what_it_can_do() {
+        let of_version = |healthy, controller: &[&str], version: &str| {
+            let mut instance = Arc::unwrap_or_clone(instance("1", healthy, controller));
+            instance.status.as_mut().unwrap().version = version.to_owned();
+            Arc::new(instance)
+        };
+        let mut plugin = Plugin::new("p", PluginSpec::default());
+        let mut after = |instances: &[Arc<PluginInstance>]| {
+            let status = aggregate(&plugin, instances, None, |_| true).0;
+            plugin.status = Some(status.clone());
+            let Capabilities { controller, node, .. } = status.capabilities;
+            (status.driver_name, status.version, controller, node)
+        };
+        let attach = ["PUBLISH_UNPUBLISH_VOLUME"];
+        assert_eq!(after(&[]), (None, None, vec![], vec![]));
+        let well = after(&[of_version(true, &attach, "v1")]);
+        assert_eq!((well.1.as_deref(), well.2.as_slice()), (Some("v1"), &attach.map(str::to_owned)[..]));
+        assert_eq!(after(&[of_version(false, &attach, "v2")]), well, "it is ill");
+        assert_eq!(after(&[]), well, "it has left");
+        let mut apart = Arc::unwrap_or_clone(of_version(false, &attach, "v1"));
+        let row =
+            |service, healthy| ServiceStatus { service, socket_path: String::new(), healthy, gone: false };
+        let services = vec![row(Service::Controller, false), row(Service::Node, true)];
+        apart.status.as_mut().unwrap().services = services;
+        assert_eq!(after(&[Arc::new(apart)]), well, "its controller is ill");
+        let node_alone = after(&[of_version(true, &[], "v2")]);
+        assert_eq!(
+            node_alone,
+            (well.0, Some("v2".into()), vec![], well.3),
+            "it has given the Controller service up"
+        );
     }
 
     /// Only what all healthy instances have: during an upgrade, and in whatever order they come (trap L15, B20).
