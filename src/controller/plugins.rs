@@ -48,7 +48,8 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let all = ctx.plugins.all();
     let older = older(&plugin, &all);
     let selected = |i: &PluginInstance| is_selected(ctx, &plugin, i);
-    let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref(), selected);
+    let silent = |i: &PluginInstance| ctx.silent_for(i).is_some();
+    let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref(), selected, silent);
     let in_order = in_order(&plugin, &instances, selected, |i| is_in_service(ctx, i));
     let by_another = ctx.provisioning.by_another(name);
     let room_untold = ctx.provisioning.why_room_is_untold(name);

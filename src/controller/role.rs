@@ -221,7 +221,7 @@ type Degrees = HashMap<AgentOnNode, NodeDegree>;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How often silence is looked for. Time passing is no event, so somebody has to ask.
-const TICK: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_secs(2);
 
 /// Asks for passes when an agent falls silent, when its silence has outlasted the longest call, and when
 /// it speaks again.

@@ -19,31 +19,36 @@ pub use belief::{counts, may_control, older, twins};
 pub use in_order::in_order;
 pub use pods::{Around, has_conflict, is_kept_from_pods, pods_served, served_as, takes_second_writer};
 
-use crate::api::conditions::{Desired, Reason};
+use crate::api::conditions::{Desired, Reason, first_few};
 use crate::api::instance::{Capabilities, Service};
 use crate::api::{Plugin, PluginInstance, PluginInstanceStatus, PluginStatus};
 
 /// What a Plugin's status should say, without conditions, and its Ready condition. `older` is the Plugin that has its
-/// driver, `selected` what [`may_control`] says of the nodes of its instances.
+/// driver, `selected` what [`may_control`] says of the nodes of its instances, `silent` whether the agent beside an instance is
+/// not heard any more: then the last that it said of its driver counts for nothing.
 #[must_use]
 pub fn aggregate(
     plugin: &Plugin,
     instances: &[Arc<PluginInstance>],
     older: Option<&str>,
     selected: impl Fn(&PluginInstance) -> bool,
+    silent: impl Fn(&PluginInstance) -> bool,
 ) -> (PluginStatus, Desired) {
     let counted = instances.iter().filter(|i| counts(i, plugin.driver_name()));
-    let seen: Vec<_> = counted.filter_map(|i| i.status.as_ref().map(|s| (i, s))).collect();
-    let healthy: Vec<_> = seen.iter().filter(|(_, s)| s.is_healthy_for_any()).collect();
+    let said = counted.filter_map(|i| Some((i, i.status.as_ref()?)));
+    let seen: Vec<Seen<'_>> =
+        said.map(|(instance, status)| Seen { instance, status, silent: silent(instance) }).collect();
+    let healthy: Vec<&Seen<'_>> =
+        seen.iter().filter(|s| !s.silent && s.status.is_healthy_for_any()).collect();
     let count = |service, of: &dyn Fn(&Seen<'_>) -> bool| {
         let known = seen.iter().filter(|seen| of(seen)).count();
-        let well = seen.iter().filter(|seen| of(seen) && seen.1.is_healthy_for(service)).count();
+        let well = healthy.iter().filter(|seen| of(seen) && seen.status.is_healthy_for(service)).count();
         (i64::try_from(well).unwrap_or(i64::MAX), i64::try_from(known).unwrap_or(i64::MAX))
     };
-    let controls = |(i, s): &Seen<'_>| s.controller && selected(i);
+    let controls = |seen: &Seen<'_>| seen.status.controller && selected(seen.instance);
     let (controllers_healthy, controllers_expected) = count(Service::Controller, &controls);
-    let (nodes_healthy, nodes_expected) = count(Service::Node, &|(_, s)| s.node);
-    let versions: BTreeSet<&str> = healthy.iter().map(|(_, s)| s.version.as_str()).collect();
+    let (nodes_healthy, nodes_expected) = count(Service::Node, &|seen| seen.status.node);
+    let versions: BTreeSet<&str> = healthy.iter().map(|s| s.status.version.as_str()).collect();
     let version = versions.into_iter().filter(|v| !v.is_empty()).collect::<Vec<_>>().join(",");
     let now = common_capabilities(&healthy, controls);
     // A driver that is not well now has not become another one: what it last said stands. One that is well and has given up a
@@ -76,8 +81,16 @@ pub fn aggregate(
     (status, ready)
 }
 
+/// Most nodes that are named.
+const MOST: usize = 4;
+
 /// An instance with what its agent says of it.
-type Seen<'a> = (&'a Arc<PluginInstance>, &'a PluginInstanceStatus);
+struct Seen<'a> {
+    instance: &'a PluginInstance,
+    status: &'a PluginInstanceStatus,
+    /// The agent is not heard any more.
+    silent: bool,
+}
 
 fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Seen<'_>]) -> Desired {
     let driver = plugin.driver_name();
@@ -105,8 +118,13 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Se
                        created, registered or attached before one does";
         return Desired::new(Reason::NoController, message);
     }
+    let silent = seen.iter().filter(|s| s.silent).map(|s| s.instance.spec.node_name.as_str());
+    let silent = match first_few(silent.collect::<BTreeSet<_>>(), MOST) {
+        nodes if nodes.is_empty() => nodes,
+        nodes => format!("; nothing is heard of moor's agent on {nodes}"),
+    };
     let counts = format!(
-        "controllers {}/{}, nodes {}/{} healthy",
+        "controllers {}/{}, nodes {}/{} healthy{silent}",
         status.controllers_healthy, status.controllers_expected, status.nodes_healthy, status.nodes_expected
     );
     let lacks = |healthy: i64, known: i64| known > 0 && healthy == 0;
@@ -121,8 +139,8 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Se
 
 /// What one of the processes that live and are not healthy says; always of the same one, while it is not.
 fn failing(seen: &[Seen<'_>]) -> Option<String> {
-    let failing = seen.iter().filter(|(_, s)| !s.healthy && !s.gone);
-    let failing = failing.filter_map(|(i, s)| Some((&i.spec.node_name, s.last_error.as_ref()?)));
+    let failing = seen.iter().filter(|s| !s.silent && !s.status.healthy && !s.status.gone);
+    let failing = failing.filter_map(|s| Some((&s.instance.spec.node_name, s.status.last_error.as_ref()?)));
     failing.min().map(|(node, error)| format!("on node {node}: {error}"))
 }
 
@@ -131,7 +149,7 @@ fn failing(seen: &[Seen<'_>]) -> Option<String> {
 fn common_capabilities(healthy: &[&Seen<'_>], controls: impl Fn(&Seen<'_>) -> bool) -> Capabilities {
     let (mut controllers, mut nodes, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for seen in healthy {
-        let (status, said) = (seen.1, &seen.1.capabilities);
+        let (status, said) = (seen.status, &seen.status.capabilities);
         if status.node && status.is_healthy_for(Service::Node) {
             nodes.push(&said.node);
         }
@@ -190,7 +208,8 @@ mod tests {
     }
 
     fn counts(instances: &[Arc<PluginInstance>]) -> (Option<String>, Option<String>, bool) {
-        let (status, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true);
+        let (status, ready) =
+            aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true, |_| false);
         (status.controllers, status.nodes, ready.reason.group().status)
     }
 
@@ -219,7 +238,7 @@ mod tests {
         assert_eq!(older(&last, &all[..3]).as_deref(), Some("driver"));
         assert_eq!(older(&last, &all[..2]), None);
 
-        let (_, said) = aggregate(&last, &[instance("1", true, &[])], Some("a"), |_| true);
+        let (_, said) = aggregate(&last, &[instance("1", true, &[])], Some("a"), |_| true, |_| false);
         assert_eq!(said.reason, Reason::DuplicateDriver);
         assert!(said.message.contains("Plugin a is older") && said.message.contains("delete one of the two"));
     }
@@ -237,7 +256,8 @@ mod tests {
     #[test]
     fn a_driver_that_fails_when_it_is_asked_is_quoted() {
         let said = |instances: &[Arc<PluginInstance>]| {
-            let (_, ready) = aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true);
+            let (_, ready) =
+                aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true, |_| false);
             (ready.reason, ready.message)
         };
         let failing = |node: &str, known: bool, gone: bool| {
@@ -270,7 +290,9 @@ mod tests {
             let apart = [Arc::new(apart.clone())];
             assert_eq!(counts(&apart), said(controllers, nodes, controller && node));
             let common =
-                aggregate(&Plugin::new("p", PluginSpec::default()), &apart, None, |_| true).0.capabilities;
+                aggregate(&Plugin::new("p", PluginSpec::default()), &apart, None, |_| true, |_| false)
+                    .0
+                    .capabilities;
             assert_eq!((!common.controller.is_empty(), !common.node.is_empty()), (controller, node));
         }
     }
@@ -294,7 +316,7 @@ mod tests {
         };
         let mut plugin = Plugin::new("p", PluginSpec::default());
         let mut after = |instances: &[Arc<PluginInstance>]| {
-            let status = aggregate(&plugin, instances, None, |_| true).0;
+            let status = aggregate(&plugin, instances, None, |_| true, |_| false).0;
             plugin.status = Some(status.clone());
             let Capabilities { controller, node, .. } = status.capabilities;
             (status.driver_name, status.version, controller, node)
@@ -319,12 +341,35 @@ mod tests {
         );
     }
 
+    /// The driver on a node that is cut off, or whose agent was killed, is as its agent said last, for ever.
+    #[test]
+    fn what_a_silent_agent_said_counts_for_nothing() {
+        let attach = ["PUBLISH_UNPUBLISH_VOLUME"];
+        let all = [instance("1", true, &attach), instance("2", true, &attach), instance("3", true, &[])];
+        let said = |silent: &[&str]| {
+            let is_silent = |i: &PluginInstance| silent.contains(&i.spec.node_name.as_str());
+            aggregate(&Plugin::new("p", PluginSpec::default()), &all, None, |_| true, is_silent)
+        };
+        let (status, ready) = said(&["2", "3"]);
+        assert_eq!((status.controllers_healthy, status.nodes_healthy), (1, 1));
+        let words = "controllers 1/2, nodes 1/3 healthy; nothing is heard of moor's agent on 2, 3";
+        assert_eq!((ready.reason, ready.message.as_str()), (Reason::Healthy, words));
+        let (status, ready) = said(&["1", "2"]);
+        assert_eq!(status.capabilities.controller, Vec::<String>::new());
+        assert_eq!(ready.reason, Reason::Unhealthy);
+        assert!(
+            ready.message.starts_with("controllers 0/2, nodes 1/3 healthy; nothing"),
+            "{}",
+            ready.message
+        );
+    }
+
     /// Only what all healthy instances have: during an upgrade, and in whatever order they come (trap L15, B20).
     #[test]
     fn a_capability_counts_only_if_every_healthy_instance_has_it() {
         let (old, new) = (["CREATE_DELETE_VOLUME"], ["CREATE_DELETE_VOLUME", "CLONE_VOLUME"]);
         let common = |instances: &[Arc<PluginInstance>]| {
-            aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true)
+            aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true, |_| false)
                 .0
                 .capabilities
                 .controller

@@ -14,7 +14,7 @@ use crate::rig::{CONTROLLER, Case, Cluster, Entry, Options, Rig, volume, volume_
 use kube::api::{Api, DeleteParams, ListParams};
 use moor::api::{
     ClaimState, Plugin, PluginInstance,
-    conditions::SILENT,
+    conditions::{READY, SILENT},
     names::{DriverOn, instance_name},
 };
 use moor::csi::Rpc;
@@ -311,9 +311,21 @@ async fn a_driver_that_does_not_attach_waits_for_somebodys_word(cluster: Arc<Clu
     rig.remove(&["again", "next"], &["data"]).await;
 }
 
+/// What its agent said last of the driver there is not so any more, as far as anybody knows.
+async fn the_driver_on_a_silent_node_counts_as_unhealthy(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    cut_off(&rig, LOST).await;
+    rig.until_plugin_says(DRIVER, READY, "Healthy", &["nodes 1/2", "nothing is heard", LOST]).await;
+    rig.run(LOST);
+    let said = rig.until_plugin_says(DRIVER, READY, "Healthy", &["nodes 2/2"]).await;
+    assert!(!said.contains("heard"), "{said}");
+    rig.assert_nothing_left().await;
+}
+
 /// The cases of this module.
 pub const CASES: &[Case] = cases![
     silence_alone_frees_nothing,
+    the_driver_on_a_silent_node_counts_as_unhealthy,
     a_new_leader_takes_back_only_what_it_knows,
     a_node_out_of_service_is_lost_and_comes_back_clean,
     a_node_that_is_back_gets_a_volume_only_when_it_is_clean,
