@@ -253,10 +253,13 @@ pub(super) async fn a_secret_that_is_put_right_is_used(cluster: Arc<Cluster>) {
     rig.fake.fail("data", Rpc::NodeStageVolume, Fault::CodeBefore(Code::Unauthenticated));
     let hasty = kubelet.within(Duration::from_secs(8));
     kubelet.stage("data").await.unwrap();
-    hasty.publish("pod-a", "data").await.unwrap_err();
+    rig.poll("it is refused by the driver", || async {
+        hasty.publish("pod-a", "data").await.unwrap_err();
+        !staged_with(&rig).is_empty()
+    })
+    .await;
     // Without the Secret, and where it may not be read, what kubelet brought is all there is.
-    let tried = staged_with(&rig);
-    assert!(!tried.is_empty() && tried.iter().all(|secrets| *secrets == BTreeMap::from(wrong.clone())));
+    assert!(staged_with(&rig).iter().all(|secrets| *secrets == BTreeMap::from(wrong.clone())));
     let kept: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
     let secret = json!({"metadata": {"name": KEY}, "stringData": {"password": "correct horse"}});
     kept.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
