@@ -143,16 +143,21 @@ class Bench:
         return {"metadata": {"name": name}, "spec": spec}
 
     def _make_claims(self, kind: Kind, names: Sequence[str]) -> None:
-        for name in names:
-            if kind.driver:
+        if kind.driver:
+            for name in names:
                 self._api.post(_VOLUMES, kind.volume(name))
+            # One that is claimed before kube-controller-manager has seen it is bound at its next look at everything.
+            volumes = {f"{NAMESPACE}-{name}" for name in names}
+            self._cluster.wait_for("the volumes to be available", lambda: self._in(_VOLUMES, "Available") >= volumes, 120, 0.1)
+        for name in names:
             self._api.post(_CLAIMS, kind.claim(name))
         if not kind.late:
-            self._cluster.wait_for("the claims to be bound", lambda: self._bound() >= set(names), 120, 0.1)
+            self._cluster.wait_for("the claims to be bound", lambda: self._in(_CLAIMS, "Bound") >= set(names), 120, 0.1)
 
-    def _bound(self) -> set[str]:
-        items = self._api.get(_CLAIMS)["items"]
-        return {item["metadata"]["name"] for item in items if item["status"].get("phase") == "Bound"}
+    def _in(self, path: str, phase: str) -> set[str]:
+        """Names of those that are in this phase."""
+        items = self._api.get(path)["items"]
+        return {item["metadata"]["name"] for item in items if item.get("status", {}).get("phase") == phase}
 
     @contextmanager
     def _watching(self) -> Iterator[dict[str, float]]:
