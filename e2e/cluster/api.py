@@ -6,10 +6,14 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from typing import Any
 
 from .certificates import ADMIN, AUTHORITY
 from .network import Network
+
+# How long a server that was started anew may take until it knows all objects, in seconds.
+_INITIALIZING = 30
 
 
 class ApiError(Exception):
@@ -42,7 +46,18 @@ class Api:
         return self.request("DELETE", path, body)
 
     def request(self, method: str, path: str, body: object | None = None, kind: str = "application/json") -> Any:
-        """A read is repeated once: a kept connection does not survive a restart of the server."""
+        """A read is repeated once: a kept connection does not survive a restart of the server. One that comes before the server
+        has listed what is asked for is repeated while it says so, as every client of Kubernetes does."""
+        end = time.monotonic() + _INITIALIZING
+        while True:
+            try:
+                return self._reread(method, path, body, kind)
+            except ApiError as error:
+                if method != "GET" or error.status != 429 or time.monotonic() > end:
+                    raise
+            time.sleep(0.2)
+
+    def _reread(self, method: str, path: str, body: object | None, kind: str) -> Any:
         try:
             return self._once(method, path, body, kind)
         except (OSError, http.client.HTTPException):
