@@ -19,9 +19,11 @@ pub fn plan(seen: &Seen) -> NodeStep {
     undo::undo(seen).or_else(|| give_back(seen)).or_else(|| make(seen)).unwrap_or(NodeStep::Idle)
 }
 
-/// Claims that hold an Attachment which can no longer be used, and have nothing on it here.
+/// Claims that hold an Attachment which can no longer be used, and have nothing on it here. A Pod's claim gets another one
+/// only when kubelet asks for it: kubelet may have released the claim, and an agent that has started anew does not know that.
 fn give_back(seen: &Seen) -> Option<NodeStep> {
-    for claim in seen.claims.iter().filter(|c| !c.deleted && c.state != ClaimState::Lost) {
+    let needs_one = |c: &&ClaimSeen| !c.deleted && c.state != ClaimState::Lost && is_asked(seen, c);
+    for claim in seen.claims.iter().filter(needs_one) {
         let Some(assignment) = &claim.assignment else { continue };
         let Some(uid) = claim.uses() else { continue };
         if seen.record(uid).is_some_and(|r| r.has_of(&claim.uid)) {
@@ -76,7 +78,7 @@ fn make(seen: &Seen) -> Option<NodeStep> {
 
 /// Whether somebody waits for the claim's mount: kubelet for a Pod's, the user for any other.
 fn is_asked(seen: &Seen, claim: &ClaimSeen) -> bool {
-    !claim.of_pod || seen.asked.contains(&claim.uid)
+    !claim.of_pod || (seen.asked.contains(&claim.uid) && !seen.released.contains(&claim.uid))
 }
 
 /// The checks that stand before the first call for a claim, then the call.

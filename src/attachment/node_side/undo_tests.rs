@@ -201,6 +201,26 @@ fn an_unfinished_target_without_attachment_is_undone_and_given_back() {
     assert_eq!(plan(&seen), NodeStep::Yield { claim: C.into(), attachment: A.into() });
 }
 
+/// An agent that starts anew does not know what kubelet has released, nor whether it will ask: another Attachment would be
+/// made for a Pod that may have given the volume up.
+#[test]
+fn a_pods_claim_is_given_back_only_while_kubelet_asks_for_it() {
+    let gone = vec![(A.into(), LiveAttachment::Gone)];
+    let mut seen = Seen { records: Vec::new(), attachments: Vec::new(), live_attachments: gone, ..in_use() };
+    seen.claims[0].of_pod = true;
+    for state in [ClaimState::Ready, ClaimState::Taken] {
+        seen.claims[0].state = state;
+        assert_eq!(plan(&seen), NodeStep::Idle);
+        let closing = AttachmentSeen { deleted: true, ..attachment() };
+        let leaving = Seen { attachments: vec![closing], live_attachments: Vec::new(), ..seen.clone() };
+        assert_eq!(plan(&leaving), NodeStep::ReportDetached { attachment: A.into() });
+        let asked = Seen { asked: vec![C.into()], ..seen.clone() };
+        assert_eq!(plan(&asked), NodeStep::Yield { claim: C.into(), attachment: A.into() });
+        let released = Seen { released: vec![C.into()], ..asked };
+        assert_eq!(plan(&released), NodeStep::Idle);
+    }
+}
+
 #[test]
 fn a_node_that_comes_back_after_it_was_declared_lost_cleans_up() {
     let lost = AttachmentSeen { lost: true, ..attachment() };
