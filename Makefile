@@ -79,7 +79,7 @@ rig_cases = $(if $(findstring .,$1),--exact $(subst .,::,$1),$1::)
 rig:
 	@$(harness) parts $(rig_parts)
 	$(CARGO) test --locked --no-run
-	@$(MAKE) --no-print-directory -j3 --output-sync=target $(rigs:%=rig-%)
+	@$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target $(rigs:%=rig-%)
 
 $(rigs:%=rig-%): rig-%:
 	MOOR_RIG=$(EXTENT) $(CARGO) test --locked --test rig -- $(call rig_cases,$*)

@@ -16,7 +16,7 @@ from e2e.suite.pods import Pods
 from . import drivers
 from .kinds import KINDS
 from .limits import limits
-from .rounds import Bench, Figures
+from .rounds import Bench, Figures, find
 
 _JSON = REPOSITORY / "target" / "bench-pods.json"
 
@@ -73,13 +73,8 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _against(each: Figures, figures: list[Figures], name: str) -> Figures:
-    """The figures of the kind of this name, of as many Pods at once."""
-    return next(other for other in figures if other.kind.name == name and other.at_once == each.at_once)
-
-
 def _as_json(each: Figures, figures: list[Figures]) -> dict[str, object]:
-    none, floor = (_against(each, figures, name) for name in ("none", "floor"))
+    none, floor = (find(figures, name, each.at_once) for name in ("none", "floor"))
     return each.as_json() | {
         "overNoneSeconds": round(each.median - none.median, 3),
         "overFloorSeconds": round(each.median - floor.median, 3),
@@ -92,10 +87,11 @@ def _print(figures: list[Figures]) -> None:
     widths = (7, 4, 8, 15, 8, 10, 11, 11, 10)
     print(" ".join([f"{'What they have':44}", *(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))]))
     for each in figures:
-        none, floor = (_against(each, figures, name) for name in ("none", "floor"))
+        none, floor = (find(figures, name, each.at_once) for name in ("none", "floor"))
         first, third = each.quartiles
         print(
-            f"{each.kind.title:44} {each.at_once:7} {len(each.seconds):4} {each.median:6.2f} s {first:5.2f} to {third:5.2f} s {each.p99:6.2f} s"
+            f"{each.kind.title:44} {each.at_once:7} {len(each.seconds):4} {each.median:6.2f} s"
+            f" {first:5.2f} to {third:5.2f} s {each.p99:6.2f} s"
             f" {each.median - none.median:+8.2f} s {each.median - floor.median:+9.2f} s"
             f" {each.writes:11.1f} {each.writes - none.writes:+10.1f}"
         )

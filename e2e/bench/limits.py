@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .rounds import Figures
+from .rounds import Figures, find
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Limit:
 
     def judge(self, figures: Sequence[Figures]) -> dict[str, object]:
         """The promise with what was measured."""
-        seen = round(self.figure(_of(figures, self.kind, self.at_once)) - self.figure(_of(figures, self.beside, self.at_once)), 3)
+        it, other = (self.figure(find(figures, kind, self.at_once)) for kind in (self.kind, self.beside))
+        seen = round(it - other, 3)
         return {
             "kind": self.kind,
             "atOnce": self.at_once,
@@ -33,10 +34,6 @@ class Limit:
             "measured": seen,
             "met": seen <= self.most,
         }
-
-
-def _of(figures: Sequence[Figures], kind: str, at_once: int) -> Figures:
-    return next(each for each in figures if each.kind.name == kind and each.at_once == at_once)
 
 
 def _median(figures: Figures) -> float:

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -83,6 +83,11 @@ class Figures:
         }
 
 
+def find(figures: Iterable[Figures], kind: str, at_once: int) -> Figures:
+    """The figures of the kind of this name, of so many Pods at once."""
+    return next(each for each in figures if each.kind.name == kind and each.at_once == at_once)
+
+
 class Bench:
     """Measures on one cluster."""
 
@@ -116,7 +121,9 @@ class Bench:
             self._await_rest()
         before = audit.position(self._cluster)
         seconds = self._start(names, has_volume=has_volume)
-        written, read = self._written(before), self._read(before)
+        asked = audit.requests_of_others(self._cluster, before)
+        written = _counted(request for request in asked if not request.is_read)
+        read = _counted(request for request in asked if request.is_read and request.by_moor)
         self._remove(kind, names, has_volume=has_volume)
         return seconds, written, read
 
@@ -187,18 +194,6 @@ class Bench:
             process.wait(timeout=10)
             reader.join(timeout=10)
 
-    def _written(self, before: int) -> Counter[str]:
-        """What everybody but this bench has written."""
-        return self._counted(audit.writes_of_others(self._cluster, before))
-
-    def _read(self, before: int) -> Counter[str]:
-        """What moor has read, beside its watches."""
-        return self._counted(audit.reads(self._cluster, before))
-
-    def _counted(self, found: list[audit.Request]) -> Counter[str]:
-        counted = [request for request in found if request.accepted and request.resource not in _BESIDE]
-        return Counter(f"{request.account} {request.verb} {request.resource}" for request in counted)
-
     def _remove(self, kind: Kind, names: Sequence[str], *, has_volume: bool) -> None:
         paths = [f"{_PODS}/{name}" for name in names]
         self._delete(paths)
@@ -235,3 +230,6 @@ class Bench:
         return True
 
 
+def _counted(found: Iterable[audit.Request]) -> Counter[str]:
+    counted = (request for request in found if request.accepted and request.resource not in _BESIDE)
+    return Counter(f"{request.account} {request.verb} {request.resource}" for request in counted)

@@ -49,21 +49,18 @@ class Api:
         """A read is repeated once: a kept connection does not survive a restart of the server. One that comes before the server
         has listed what is asked for is repeated while it says so, as every client of Kubernetes does."""
         end = time.monotonic() + _INITIALIZING
+        broken = 0
         while True:
             try:
-                return self._reread(method, path, body, kind)
+                return self._once(method, path, body, kind)
+            except (OSError, http.client.HTTPException):
+                broken += 1
+                if method != "GET" or broken > 1:
+                    raise
             except ApiError as error:
                 if method != "GET" or error.status != 429 or time.monotonic() > end:
                     raise
-            time.sleep(0.2)
-
-    def _reread(self, method: str, path: str, body: object | None, kind: str) -> Any:
-        try:
-            return self._once(method, path, body, kind)
-        except (OSError, http.client.HTTPException):
-            if method != "GET":
-                raise
-            return self._once(method, path, body, kind)
+                time.sleep(0.2)
 
     def _once(self, method: str, path: str, body: object | None, kind: str) -> Any:
         data = None if body is None else json.dumps(body).encode()

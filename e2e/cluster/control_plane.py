@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from . import certificates, parts
+from .namespace import NAMESPACE
 from .network import CONTROL, Network, inside
 from .paths import AUDIT_LOG, STATE
 from .processes import Component
@@ -17,8 +18,7 @@ SCHEDULER = "kube-scheduler"
 NAMES = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER)
 
 _AUDIT_POLICY = STATE / "audit-policy.json"
-# The service accounts of moor's own namespace.
-_MOOR = "system:serviceaccounts:moor-system"
+_MOOR = f"system:serviceaccounts:{NAMESPACE}"
 
 
 def components(network: Network) -> dict[str, Component]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from . import install, parts
 from .cluster import Cluster
 from .messages import Problem
+from .namespace import NAMESPACE
 from .paths import KUBECONFIG, REPOSITORY
 
 EXAMPLE = "examples/statefulset.yaml"
@@ -47,7 +48,7 @@ class Tour:
     def run(self) -> None:
         self._two_nodes()
         tell("moor is installed: two controllers, of which one decides, and on every node an agent and a driver")
-        self.kubectl("get", "pods", "--namespace", install.NAMESPACE, "-o", "wide")
+        self.kubectl("get", "pods", "--namespace", NAMESPACE, "-o", "wide")
         self._start()
         self._write()
         self._move()
@@ -125,7 +126,7 @@ class Tour:
             return
         selector = "app.kubernetes.io/component=agent"
         path = "jsonpath={.items[0].spec.containers[0].image}"
-        image = self._quiet("get", "pods", "--namespace", install.NAMESPACE, "--selector", selector, "-o", path)
+        image = self._quiet("get", "pods", "--namespace", NAMESPACE, "--selector", selector, "-o", path)
         text = (REPOSITORY / EXAMPLE).read_text()
         changes = {IMAGE: image, CLASS: f"{CLASS}-xfs", SIZE: XFS_SIZE}
         for old, new in changes.items():
@@ -210,7 +211,7 @@ class Tour:
         print("  kubectl explain volumeclaim.spec")
         print("  kubectl apply -f examples/volume.yaml -f examples/claim-node-1.yaml    # a volume without a Pod")
         print("  kubectl describe volumeclaim writer")
-        print(f"  kubectl -n {install.NAMESPACE} delete pod --all    # the mounts stay, nothing is called again")
+        print(f"  kubectl -n {NAMESPACE} delete pod --all    # the mounts stay, nothing is called again")
         print("  make down                                   # and all of it is gone")
 
 

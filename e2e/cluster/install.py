@@ -13,9 +13,9 @@ from . import image, packages, parts
 from .cluster import Cluster
 from .commands import run
 from .messages import Problem, say, step
+from .namespace import NAMESPACE
 from .paths import KUBECONFIG, REPOSITORY
 
-NAMESPACE = "moor-system"
 RELEASE = "moor"
 CHART = REPOSITORY / "charts" / "moor"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from e2e.cluster import Cluster, step
 from e2e.cluster import install as installation
+from e2e.cluster.namespace import NAMESPACE
 from e2e.cluster.node_config import PRIVATE
 from e2e.suite import leaks, objects
 from e2e.suite.pods import Pods
@@ -40,7 +41,7 @@ def local(cluster: Cluster) -> Iterator[None]:
         cluster.kubectl("delete", f"plugin/{LOCAL}", "--timeout=60s")
         cluster.wait_for("kubelets to forget the driver", lambda: not any(LOCAL in of for of in _known(cluster)), 60)
         words = ("--cascade=foreground", "--timeout=60s")
-        cluster.kubectl("delete", f"daemonset/{_LOCAL_DAEMON}", "-n", installation.NAMESPACE, *words)
+        cluster.kubectl("delete", f"daemonset/{_LOCAL_DAEMON}", "-n", NAMESPACE, *words)
 
 
 def leftovers(cluster: Cluster) -> set[str]:
@@ -54,7 +55,7 @@ def leftovers(cluster: Cluster) -> set[str]:
 
 
 def _add_local(cluster: Cluster) -> None:
-    cluster.apply(_on_its_node(cluster.get("daemonset", _DAEMON, "-n", installation.NAMESPACE)))
+    cluster.apply(_on_its_node(cluster.get("daemonset", _DAEMON, "-n", NAMESPACE)))
     # Only the driver of a node makes volumes there.
     cluster.apply(objects.plugin(LOCAL, balancing="PerTopology"))
 

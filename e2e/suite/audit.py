@@ -11,10 +11,11 @@ from typing import Any
 
 from e2e.cluster import Cluster
 from e2e.cluster.certificates import ADMIN
-from e2e.cluster.install import NAMESPACE
+from e2e.cluster.namespace import NAMESPACE
 from e2e.cluster.paths import AUDIT_LOG
 
 _ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:moor-"
+_PARTS = frozenset({"controller", "agent"})
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _READS = frozenset({"get", "list"})
 _markers = itertools.count(1)
@@ -40,6 +41,14 @@ class Request:
     @property
     def of_moor(self) -> bool:
         return self.group == "moor.dev"
+
+    @property
+    def by_moor(self) -> bool:
+        return self.account in _PARTS
+
+    @property
+    def is_read(self) -> bool:
+        return self.verb in _READS
 
     @property
     def is_event(self) -> bool:
@@ -78,16 +87,11 @@ def writes(cluster: Cluster, since: int) -> list[Request]:
     return parse(_since(since).splitlines(keepends=True))
 
 
-def writes_of_others(cluster: Cluster, since: int) -> list[Request]:
-    """What everybody but the harness has written since a position: moor, kubelets and Kubernetes' own controllers."""
+def requests_of_others(cluster: Cluster, since: int) -> list[Request]:
+    """What everybody but the harness has asked for since a position: the writes of moor, kubelets and Kubernetes' own
+    controllers, and reads, of which all of moor's are in the log."""
     settle(cluster)
-    return parse(_since(since).splitlines(keepends=True), lambda account: account != ADMIN.user)
-
-
-def reads(cluster: Cluster, since: int) -> list[Request]:
-    """What moor itself has read since a position: its lists and the objects that it looked at, of its own kinds and others."""
-    settle(cluster)
-    return parse(_since(since).splitlines(keepends=True), verbs=_READS)
+    return parse(_since(since).splitlines(keepends=True), lambda account: account != ADMIN.user, _WRITES | _READS)
 
 
 def _is_of_moor(account: str) -> bool:

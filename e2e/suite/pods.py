@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster import ApiError, Cluster, Node, Process, cgroups
-from e2e.cluster.install import NAMESPACE
+from e2e.cluster.namespace import NAMESPACE
 
 from .objects import Object
 from .trace import Kill

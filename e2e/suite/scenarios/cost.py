@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from e2e.cluster.install import NAMESPACE
+from e2e.cluster.namespace import NAMESPACE
 
 from .. import audit
 from ..registry import scenario

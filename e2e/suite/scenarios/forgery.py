@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 
 from e2e.cluster.certificates import AUTHORITY
-from e2e.cluster.install import NAMESPACE
+from e2e.cluster.namespace import NAMESPACE
 
 from .. import objects
 from ..objects import Object

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.cluster.install import NAMESPACE
+from e2e.cluster.namespace import NAMESPACE
 
 from ..calls import DETACH, PUBLISH, mutating
 from ..objects import Object

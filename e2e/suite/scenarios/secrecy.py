@@ -8,7 +8,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from e2e.cluster.install import NAMESPACE
+from e2e.cluster.namespace import NAMESPACE
 from e2e.cluster.node_config import SHARED_SOURCE
 
 from .. import objects, pods

@@ -11,10 +11,19 @@ use crate::rig::fake::DRIVER;
 use crate::rig::{Cluster, Options, Rig, SPACE, volume, volume_claim};
 
 /// As it is written, and not as our types would write it.
-async fn make<K: kube::Resource<DynamicType = ()>>(rig: &Rig, name: &str, spec: Value) {
+async fn make<K: kube::Resource<DynamicType = ()>>(
+    rig: &Rig,
+    space: Option<&str>,
+    name: &str,
+    content: Value,
+) {
     let kind = ApiResource::erase::<K>(&());
-    let all: Api<DynamicObject> = Api::namespaced_with(rig.cluster.admin.clone(), SPACE, &kind);
-    let object = DynamicObject::new(name, &kind).data(json!({ "spec": spec }));
+    let client = rig.cluster.admin.clone();
+    let all: Api<DynamicObject> = match space {
+        Some(space) => Api::namespaced_with(client, space, &kind),
+        None => Api::all_with(client, &kind),
+    };
+    let object = DynamicObject::new(name, &kind).data(content);
     all.create(&PostParams::default(), &object).await.unwrap();
 }
 
@@ -22,12 +31,9 @@ async fn make<K: kube::Resource<DynamicType = ()>>(rig: &Rig, name: &str, spec: 
 pub async fn a_plugin_of_just_a_name_is_one(cluster: Arc<Cluster>) {
     let nodes = vec![("node-1", true)];
     let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
-    let kind = ApiResource::erase::<Plugin>(&());
-    let all: Api<DynamicObject> = Api::all_with(rig.cluster.admin.clone(), &kind);
     for (key, content) in [("absent", json!({})), ("null", json!({ "spec": null }))] {
         rig.delete_plugin().await;
-        let object = DynamicObject::new(DRIVER, &kind).data(content);
-        all.create(&PostParams::default(), &object).await.unwrap();
+        make::<Plugin>(&rig, None, DRIVER, content).await;
         rig.until_counted(&[("node-1", true)]).await;
         let spec = rig.until_plugin(DRIVER, "is there", |plugin| Some(plugin.spec.clone())).await;
         assert_eq!(spec, serde_json::from_value(json!({})).unwrap());
@@ -44,15 +50,15 @@ pub async fn what_is_empty_goes_like_what_is_absent(cluster: Arc<Cluster>) {
         "pluginName": DRIVER, "capacity": "1Mi", "parameters": {"key": "made"},
         "mountOptions": {"mountFlags": []}, "topology": {"required": [], "preferred": []}, "secrets": {},
     });
-    make::<Volume>(&rig, "made", created).await;
+    make::<Volume>(&rig, Some(SPACE), "made", json!({ "spec": created })).await;
     let handle = rig.fake.backend().add("found");
     let registered = json!({
         "pluginName": DRIVER, "volumeHandle": handle, "volumeContext": {}, "mountOptions": {},
     });
-    make::<Volume>(&rig, "found", registered).await;
+    make::<Volume>(&rig, Some(SPACE), "found", json!({ "spec": registered })).await;
     for name in ["made", "found"] {
         let spec = json!({"volumeName": name, "nodeName": "node-2", "mountOptions": {"mountFlags": []}});
-        make::<VolumeClaim>(&rig, name, spec).await;
+        make::<VolumeClaim>(&rig, Some(SPACE), name, json!({ "spec": spec })).await;
         rig.until_ready(name).await;
     }
     rig.remove(&["made", "found"], &["made", "found"]).await;

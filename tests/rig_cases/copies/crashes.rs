@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::{copy_of, make, sources, start, until_gone, until_let_go};
+use crate::provision::objects::list;
 use crate::rig::{CONTROLLER, Cluster, Entry, ON_THE_PATH, Rig, Victim, Walk, is_whole};
 
 const SOURCE: &str = "from";
@@ -41,6 +42,8 @@ async fn sweep(cluster: &Arc<Cluster>, victim: Victim) {
     rig.until_bound(SOURCE).await;
     WALK.sweep(&rig, victim).await;
     super::end(&rig, &[SOURCE]).await;
+    until_gone(&rig, SOURCE).await;
+    assert!(list(&rig.pvc_api()).await.is_empty(), "a PersistentVolumeClaim is left");
 }
 
 /// Whatever happens on the way: the source is let go once the copy is there, and nothing is left of the copy when it goes.

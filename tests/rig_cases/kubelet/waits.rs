@@ -152,9 +152,12 @@ pub(super) async fn what_the_driver_says_reaches_the_pod(cluster: Arc<Cluster>) 
         let words = format!("Internal: {WORDS}");
         // kubelet calls again and again, and the first of its calls may end before the driver is asked.
         rig.poll(&format!("kubelet is told of {rpc:?}"), || async {
+            let was_asked = rig.count(&volume, rpc) > 0;
             let status = hasty.publish(&pod, &volume).await.unwrap_err();
             assert!(!is_final(status.code()), "{rpc:?}: {status}");
-            [rpc.name(), &words].iter().all(|words| status.message().contains(words))
+            let is_told = [rpc.name(), &words].iter().all(|words| status.message().contains(words));
+            assert!(is_told || !was_asked, "{rpc:?}: {status}");
+            is_told
         })
         .await;
         rig.until_event(&pod, "WaitsForVolume", &words).await;

@@ -1,0 +1,3 @@
+"""Where moor is installed."""
+
+NAMESPACE = "moor-system"
