@@ -4,6 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Api;
+use kube::api::ListParams;
+use moor::api::Attachment;
 use moor::csi::Rpc;
 use rustix::mount::mount_bind;
 use tonic::Code;
@@ -59,7 +62,7 @@ pub(super) async fn what_kubelet_has_forgotten_is_swept(cluster: Arc<Cluster>) {
     rig.remove_all_for_pods(&["data", "other"]).await;
 }
 
-/// Between the answer and the claim's deletion the agent dies.
+/// Between the answer and the claim's deletion the agent dies, when the Attachment is gone. Nobody makes another one.
 pub(super) async fn what_the_agent_has_forgotten_is_swept(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     let kubelet = rig.kubelet(NODE).await;
@@ -69,12 +72,17 @@ pub(super) async fn what_the_agent_has_forgotten_is_swept(cluster: Arc<Cluster>)
     let hit = rig.gate.arm(point, Side::Before);
     kubelet.unpublish("pod-a", "data").await.unwrap();
     hit.await.unwrap();
+    let all: Api<Attachment> = Api::all(rig.cluster.admin.clone());
+    let none = || async { all.list(&ListParams::default()).await.unwrap().items.is_empty() };
+    rig.poll("the Attachment goes", none).await;
     rig.kill(NODE);
     rig.gate.disarm();
     rig.run(NODE);
     kubelet.forget("pod-a");
     rig.until_no_pod_claims().await;
-    assert_eq!(rig.count("data", Rpc::NodePublishVolume), 1, "published again");
+    for rpc in [Rpc::ControllerPublishVolume, Rpc::NodePublishVolume] {
+        assert_eq!(rig.count("data", rpc), 1, "{rpc:?} again");
+    }
     kubelet.give_up("data").await;
     rig.remove_for_pods("data").await;
 }
