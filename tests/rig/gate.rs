@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
 
+use super::PATIENCE;
 use super::journal::Entry;
 
 /// One write or call: the `ordinal`-th (from 0) of its kind by this process since the gate was armed.
@@ -65,6 +66,12 @@ impl Gate {
         *self.0.lock().unwrap() =
             Some(Trap { point, side, seen: 0, hit: Some(hit), released: Arc::default() });
         heard
+    }
+
+    /// Waits until the point is reached.
+    pub async fn reached(&self, point: &Point, hit: oneshot::Receiver<()>) {
+        let hit = tokio::time::timeout(PATIENCE, hit).await;
+        hit.unwrap_or_else(|_| panic!("never reached: {point}")).unwrap();
     }
 
     /// Nothing is stopped any more. What was stopped stays so: its process is killed.

@@ -31,6 +31,7 @@ pub const CASES: &[Case] = cases![
     plain::a_driver_that_begins_late_is_registered,
     plain::wrong_requests_make_no_claim,
     plain::how_full_a_volume_is,
+    plain::a_driver_is_asked_how_full_a_volume_is_once_at_a_time,
     waits::staging_ends_with_the_last_pod,
     waits::a_claim_that_is_deleted_ends_the_call,
     waits::a_call_ends_with_its_pod,

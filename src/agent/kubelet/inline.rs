@@ -173,6 +173,7 @@ impl Inline {
     async fn stats(
         &self,
         request: wire::NodeGetVolumeStatsRequest,
+        by: Instant,
     ) -> Result<wire::NodeGetVolumeStatsResponse, Status> {
         sizes::id("volume_id", &request.volume_id)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -182,7 +183,7 @@ impl Inline {
         };
         let volume_id = stored.record.volume_handle;
         self.of(stored.record.driver_name)
-            .stats(wire::NodeGetVolumeStatsRequest { volume_id, ..request })
+            .stats(wire::NodeGetVolumeStatsRequest { volume_id, ..request }, by)
             .await
     }
 }
@@ -307,7 +308,8 @@ impl Node for Inline {
         &self,
         request: Request<wire::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<wire::NodeGetVolumeStatsResponse>, Status> {
-        self.stats(request.into_inner()).await.map(Response::new)
+        let by = answer_by(timeout(&request));
+        self.stats(request.into_inner(), by).await.map(Response::new)
     }
 
     async fn node_get_capabilities(

@@ -113,7 +113,8 @@ impl Node for Driver {
         &self,
         request: Request<wire::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<wire::NodeGetVolumeStatsResponse>, Status> {
-        self.stats(request.into_inner()).await.map(Response::new)
+        let by = answer_by(timeout(&request));
+        self.stats(request.into_inner(), by).await.map(Response::new)
     }
 
     async fn node_expand_volume(

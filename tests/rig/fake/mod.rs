@@ -292,7 +292,8 @@ impl Place {
             | Rpc::NodeUnstageVolume
             | Rpc::NodePublishVolume
             | Rpc::NodeUnpublishVolume
-            | Rpc::NodeExpandVolume => format!("{key} on {}", self.node),
+            | Rpc::NodeExpandVolume
+            | Rpc::NodeGetVolumeStats => format!("{key} on {}", self.node),
             _ => key.to_owned(),
         }
     }

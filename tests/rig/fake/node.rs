@@ -114,6 +114,26 @@ impl Node for Place {
         })
         .await
     }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<wire::NodeGetVolumeStatsRequest>,
+    ) -> Answer<wire::NodeGetVolumeStatsResponse> {
+        let request = request.into_inner();
+        let key = key_of(&request.volume_id);
+        let arguments = request.encode_to_vec();
+        let about = About { rpc: Rpc::NodeGetVolumeStats, key: key.clone(), arguments };
+        self.answer(about, |backend, node, _| {
+            let at = (node.to_owned(), Path::new(&request.volume_path).to_owned());
+            if !backend.known(&key)?.published.contains_key(&at) {
+                return Err(Status::not_found(format!("{} is not published there", request.volume_id)));
+            }
+            let unit = wire::volume_usage::Unit::Bytes.into();
+            let usage = vec![wire::VolumeUsage { total: 8, used: 3, available: 5, unit }];
+            Ok(wire::NodeGetVolumeStatsResponse { usage, volume_condition: None })
+        })
+        .await
+    }
 }
 
 impl Backend {

@@ -10,7 +10,7 @@ use tonic::Code;
 
 use super::NODE;
 use crate::rig::fake::WORDS;
-use crate::rig::{Can, Cluster, Entry, Fault, Kubelet, Options, Point, Rig, Side, is_final};
+use crate::rig::{Can, Cluster, Entry, Fault, Kubelet, LOOK, Options, Point, Rig, Side, is_final};
 
 const BYTES: i64 = 2 << 20;
 
@@ -110,9 +110,17 @@ pub(super) async fn whoever_dies_in_the_call_it_is_made_again(cluster: Arc<Clust
         for side in [Side::Before, Side::After] {
             larger += 1 << 20;
             let hit = rig.gate.arm(point.clone(), side);
-            let asking = kubelet.clone();
-            let call = tokio::spawn(async move { asking.expand("pod-a", "data", larger).await });
-            hit.await.unwrap();
+            let call = tokio::spawn({
+                let (rig, kubelet, before) = (rig.clone(), kubelet.clone(), asked(&rig).len());
+                async move {
+                    // A driver that was started anew is not called before it has said who it is.
+                    while asked(&rig).len() == before {
+                        let _ = kubelet.expand("pod-a", "data", larger).await;
+                        tokio::time::sleep(LOOK).await;
+                    }
+                }
+            });
+            rig.gate.reached(&point, hit).await;
             match victim {
                 Victim::Agent => {
                     rig.kill(NODE);

@@ -69,9 +69,9 @@ pub(super) async fn what_the_agent_has_forgotten_is_swept(cluster: Arc<Cluster>)
     rig.make_volume_for_pods("data").await;
     kubelet.mount("pod-a", "data").await;
     let point = Point { actor: NODE.to_owned(), label: "DELETE volumeclaims".to_owned(), ordinal: 0 };
-    let hit = rig.gate.arm(point, Side::Before);
+    let hit = rig.gate.arm(point.clone(), Side::Before);
     kubelet.unpublish("pod-a", "data").await.unwrap();
-    hit.await.unwrap();
+    rig.gate.reached(&point, hit).await;
     let all: Api<Attachment> = Api::all(rig.cluster.admin.clone());
     let none = || async { all.list(&ListParams::default()).await.unwrap().items.is_empty() };
     rig.poll("the Attachment goes", none).await;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use moor::csi::Rpc;
 use tonic::Code;
@@ -10,7 +11,7 @@ use tonic::Code;
 use super::NODE;
 use super::ends::said;
 use crate::rig::fake::DRIVER;
-use crate::rig::{Cluster, Entry, Kubelet, Options, Rig, is_final};
+use crate::rig::{Can, Cluster, Entry, Kubelet, Options, Rig, is_final};
 
 pub(super) async fn a_pod_gets_its_volume_and_leaves_nothing(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
@@ -251,4 +252,40 @@ pub(super) async fn how_full_a_volume_is(cluster: Arc<Cluster>) {
     assert_eq!(status.code(), Code::NotFound, "{status}");
     kubelet.give_up("data").await;
     rig.remove_for_pods("data").await;
+}
+
+/// kubelet asks for each Pod apart, and for all at once.
+pub(super) async fn a_driver_is_asked_how_full_a_volume_is_once_at_a_time(cluster: Arc<Cluster>) {
+    let options = Options { can: vec![Can::GetVolumeStats], ..Options::default() };
+    let rig = Rig::start(&cluster, options).await;
+    let kubelet = rig.kubelet(NODE).await;
+    rig.make_volume_for_pods("data").await;
+    let a = kubelet.mount("pod-a", "data").await;
+    let b = kubelet.mount("pod-b", "data").await;
+    let rpc = Rpc::NodeGetVolumeStats;
+    rig.fake.hold("data", rpc);
+    let first = tokio::spawn({
+        let (kubelet, a) = (kubelet.clone(), a.clone());
+        async move { kubelet.stats("data", &a).await }
+    });
+    rig.poll("it is asked", || async { rig.count("data", rpc) == 1 }).await;
+    // Its answer comes 5 s before this.
+    let hasty = kubelet.within(Duration::from_secs(6));
+    let status = hasty.stats("data", &b).await.unwrap_err();
+    assert!(!is_final(status.code()), "{status}");
+    assert_eq!(rig.count("data", rpc), 1);
+    let leaving = tokio::spawn({
+        let kubelet = kubelet.clone();
+        async move { kubelet.unmount("pod-b", "data").await }
+    });
+    rig.fake.let_go("data", rpc);
+    assert_eq!(first.await.unwrap().unwrap().usage[0].used, 3);
+    leaving.await.unwrap();
+    assert_eq!(kubelet.stats("data", &a).await.unwrap().usage[0].used, 3);
+    assert_eq!(kubelet.stats("data", &b).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(rig.count("data", rpc), 2);
+    kubelet.unmount("pod-a", "data").await;
+    kubelet.give_up("data").await;
+    rig.remove_for_pods("data").await;
+    rig.fake.assert_obeyed();
 }

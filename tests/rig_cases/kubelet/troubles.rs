@@ -46,13 +46,13 @@ pub(super) async fn giving_up_waits_for_the_claim_that_is_being_made(cluster: Ar
     rig.make_volume_for_pods("data").await;
     for (pod, side) in [("pod-a", Side::Before), ("pod-b", Side::After)] {
         let point = Point { actor: NODE.to_owned(), label: "POST volumeclaims".to_owned(), ordinal: 0 };
-        let hit = rig.gate.arm(point, side);
+        let hit = rig.gate.arm(point.clone(), side);
         kubelet.stage("data").await.unwrap();
         let waiting = tokio::spawn({
             let kubelet = kubelet.clone();
             async move { kubelet.publish(pod, "data").await }
         });
-        hit.await.unwrap();
+        rig.gate.reached(&point, hit).await;
         // Its answer comes 5 s before this.
         let hasty = kubelet.within(Duration::from_secs(6));
         let status = hasty.unpublish(pod, "data").await.unwrap_err();
