@@ -25,6 +25,7 @@ pub mod loop_driver;
 pub mod metrics;
 mod mount_table;
 pub mod plugin;
+mod process_metrics;
 pub mod provision;
 pub mod shutdown;
 mod socket;

@@ -10,6 +10,9 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use tonic::Code;
+
+use crate::process_metrics::Process;
 
 /// Labels of `moor_api_writes_total`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -22,20 +25,29 @@ pub struct WriteLabels {
     pub subresource: &'static str,
 }
 
-/// Labels of `moor_csi_calls_total`.
+/// Labels of `moor_csi_operations_seconds`: those that the sidecars of Kubernetes give to csi_sidecar_operations_seconds, so
+/// that what was made for theirs can be pointed at ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CallLabels {
-    /// CSI call, for example NodeStageVolume.
-    pub rpc: &'static str,
-    /// gRPC code, for example Ok or DeadlineExceeded.
-    pub code: String,
+    /// The driver's name, as GetPluginInfo gives it.
+    pub driver_name: String,
+    /// CSI call as gRPC names it, for example /csi.v1.Node/NodeStageVolume.
+    pub method_name: &'static str,
+    /// gRPC code as Go prints it, for example OK or DeadlineExceeded.
+    pub grpc_status_code: String,
 }
 
-/// Labels of `moor_csi_call_seconds`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RpcLabels {
-    /// CSI call, for example NodeStageVolume.
-    pub rpc: &'static str,
+impl CallLabels {
+    /// The labels of a call that was made and came to this code.
+    #[must_use]
+    pub fn of(driver: &str, method_name: &'static str, code: Code) -> Self {
+        let grpc_status_code = match code {
+            Code::Ok => "OK".to_owned(),
+            Code::Cancelled => "Canceled".to_owned(),
+            other => format!("{other:?}"),
+        };
+        Self { driver_name: driver.to_owned(), method_name, grpc_status_code }
+    }
 }
 
 /// Labels of the queue metrics.
@@ -72,7 +84,10 @@ pub struct CallBuckets;
 
 impl MetricConstructor<Histogram> for CallBuckets {
     fn new_metric(&self) -> Histogram {
-        Histogram::new([0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 150.0, 300.0])
+        // Those of the sidecars (kubernetes-csi/csi-lib-utils), and two for drivers that only keep books.
+        Histogram::new([
+            0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
+        ])
     }
 }
 
@@ -88,13 +103,15 @@ macro_rules! metrics {
             #[must_use]
             pub fn new() -> (Self, Registry) {
                 let metrics = Self { $($name: $new,)+ };
-                let mut registry = Registry::with_prefix("moor");
+                let mut root = Registry::default();
+                root.register_collector(Box::new(Process::started_now()));
+                let registry = root.sub_registry_with_prefix("moor");
                 $(
                     // The registry puts a full stop behind it.
                     let help = concat!($($help),+).trim().trim_end_matches('.');
                     registry.register(stringify!($name), help, metrics.$name.clone());
                 )+
-                (metrics, registry)
+                (metrics, root)
             }
         }
     };
@@ -103,16 +120,29 @@ macro_rules! metrics {
 metrics! {
     /// Write requests sent to the API server, failed ones included.
     api_writes: Family<WriteLabels, Counter> = Family::default(),
-    /// CSI calls by their result.
-    csi_calls: Family<CallLabels, Counter> = Family::default(),
-    /// Duration of CSI calls in seconds.
-    csi_call_seconds: Family<RpcLabels, Histogram, CallBuckets> = Family::new_with_constructor(CallBuckets),
+    /// Duration of CSI calls in seconds, with the labels of csi_sidecar_operations_seconds.
+    csi_operations_seconds: Family<CallLabels, Histogram, CallBuckets> =
+        Family::new_with_constructor(CallBuckets),
     /// Keys that wait for a worker.
     queue_depth: Family<QueueLabels, Gauge> = Family::default(),
     /// Passes that the leader has begun: what its work is bounded in.
     passes: Family<PassLabels, Counter> = Family::default(),
     /// VolumeClaims by state, as the leader's cache has them.
     claims: Family<StateLabels, Gauge> = Family::default(),
+    /// Volumes by state, as the leader's cache has them.
+    volumes: Family<StateLabels, Gauge> = Family::default(),
+    /// Attachments by state, as the leader's cache has them.
+    attachments: Family<StateLabels, Gauge> = Family::default(),
+    /// Age in seconds of the oldest VolumeClaim that is not granted yet and not deleted; 0 if there is none.
+    oldest_waiting_claim_seconds: Gauge = Gauge::default(),
+    /// Time in seconds since the VolumeClaim was deleted that has been leaving for the longest; 0 if there is none.
+    oldest_leaving_claim_seconds: Gauge = Gauge::default(),
+    /// Nodes whose agents the leader does not hear any more.
+    silent_nodes: Gauge = Gauge::default(),
+    /// Mounts on nodes that the API server does not account for; PluginInstances say which.
+    forgotten_mounts: Gauge = Gauge::default(),
+    /// Volumes about whose attachments the storage says otherwise than moor's objects; their condition Drifted says how.
+    drifted_volumes: Gauge = Gauge::default(),
     /// Objects that the leader cannot read; each has an Event.
     unreadable_objects: Family<KindLabels, Gauge> = Family::default(),
     /// Plugins whose volumes Pods cannot use, because of another's CSIDriver object or of another socket at a kubelet; the
@@ -122,6 +152,8 @@ metrics! {
     panics: Counter = Counter::default(),
     /// 1 on the controller that leads.
     leading: Gauge = Gauge::default(),
+    /// How often this controller has begun to lead.
+    terms: Counter = Counter::default(),
     /// Folders of drivers' sockets that do not answer the agent.
     folders_unanswered: Gauge = Gauge::default(),
     /// 1 on an agent whose state directory takes no writes.

@@ -123,6 +123,7 @@ pub fn node(name: &str) -> NodeSeen {
         twin: None,
         has_room: true,
         retires: false,
+        labels: BTreeMap::new(),
         load: 0,
     }
 }

@@ -38,7 +38,7 @@ use crate::k8s::events::Recorder;
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::secrets::{self, SecretError};
 use crate::k8s::{ApiError, Named, Writer, read};
-use crate::metrics::{CallLabels, Metrics, RpcLabels};
+use crate::metrics::{CallLabels, Metrics};
 
 /// Controller calls at a time where the Plugin is gone: its default.
 const CONTROLLER_CONCURRENCY: usize = 16;
@@ -202,10 +202,9 @@ impl Agent {
     ) -> Result<T, CallError> {
         let started = Instant::now();
         let result = call.await;
-        let code = format!("{:?}", result.as_ref().map_or_else(|error| error.code, |_| tonic::Code::Ok));
-        self.metrics.csi_calls.get_or_create(&CallLabels { rpc: rpc.name(), code }).inc();
-        let seconds = started.elapsed().as_secs_f64();
-        self.metrics.csi_call_seconds.get_or_create(&RpcLabels { rpc: rpc.name() }).observe(seconds);
+        let code = result.as_ref().map_or_else(|error| error.code, |_| tonic::Code::Ok);
+        let labels = CallLabels::of(driver, rpc.path(), code);
+        self.metrics.csi_operations_seconds.get_or_create(&labels).observe(started.elapsed().as_secs_f64());
         if rpc.changes_room() {
             self.queues.capacities.add_after(driver.to_owned(), SETTLE);
         }

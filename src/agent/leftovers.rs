@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use crate::admin::Check;
 use crate::agent::context::Agent;
 use crate::api::{Attachment, AttachmentUid};
-use crate::heartbeat::{Forgotten, Leftovers, Word};
+use crate::heartbeat::{Leftovers, Said, Word};
 use crate::k8s::{ApiError, read};
 
 /// The fields of an Attachment that this asks for. An Attachment with values that a newer controller has written and
@@ -32,7 +32,7 @@ struct LeanSpec {
     lost: Option<IgnoredAny>,
 }
 
-/// Gives the Lease what the agent has to say: progress, leftovers and forgotten mounts.
+/// Gives the Lease what the agent has to say: progress, leftovers, forgotten mounts and sockets.
 pub(super) struct LeaseWord {
     pub agent: Arc<Agent>,
     pub progress: Check,
@@ -47,14 +47,11 @@ impl Word for LeaseWord {
         self.agent.find_lost().await
     }
 
-    fn leftovers(&self, caught_up: bool) -> Leftovers {
-        let now = self.agent.leftovers(caught_up);
-        self.agent.lost.said.lock().clone_from(&now);
-        now
-    }
-
-    fn forgotten(&self) -> Forgotten {
-        self.agent.forgotten_handles()
+    fn said(&self, caught_up: bool) -> Said {
+        let leftovers = self.agent.leftovers(caught_up);
+        self.agent.lost.said.lock().clone_from(&leftovers);
+        let (forgotten, sockets) = (self.agent.forgotten_handles(), self.agent.registry.sockets());
+        Said { leftovers, forgotten, sockets }
     }
 
     async fn changed(&self) {

@@ -1,5 +1,7 @@
 //! `VolumeClaim`: one consumer's use of one Volume on one node.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -43,6 +45,8 @@ use super::uid::AttachmentUid;
     printcolumn = r#"{"name":"Target","type":"string","jsonPath":".status.targetPath","priority":1}"#,
     validation = Rule::new("self.spec.volumeName == oldSelf.spec.volumeName").message("spec.volumeName is immutable: delete this claim and create one for the other Volume").field_path(".spec.volumeName"),
     validation = Rule::new("has(self.spec.nodeName) == has(oldSelf.spec.nodeName) && (!has(self.spec.nodeName) || self.spec.nodeName == oldSelf.spec.nodeName)").message("spec.nodeName is immutable: to move the volume, delete this claim and create one for the other node").field_path(".spec.nodeName"),
+    validation = Rule::new("has(self.spec.nodeSelector) == has(oldSelf.spec.nodeSelector) && (!has(self.spec.nodeSelector) || self.spec.nodeSelector == oldSelf.spec.nodeSelector)").message("spec.nodeSelector is immutable: to move the volume, delete this claim and create one for other nodes").field_path(".spec.nodeSelector"),
+    validation = Rule::new("!has(self.spec.nodeName) || !has(self.spec.nodeSelector)").message("spec.nodeName and spec.nodeSelector both say where the volume is mounted: give one of the two").field_path(".spec.nodeSelector"),
     validation = Rule::new("self.spec.readOnly == oldSelf.spec.readOnly && self.spec.accessMode == oldSelf.spec.accessMode && self.spec.attachmentMode == oldSelf.spec.attachmentMode").message("spec.readOnly, spec.accessMode and spec.attachmentMode are immutable: delete this claim and create another").field_path(".spec"),
     validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: delete this claim and create another").field_path(".spec.mountOptions"),
     validation = Rule::new("!(self.spec.attachmentMode == 'BlockDevice' && has(self.spec.mountOptions))").message("spec.mountOptions cannot be used with attachmentMode BlockDevice, nothing is mounted: remove mountOptions or use FileSystem").field_path(".spec.mountOptions"),
@@ -59,10 +63,14 @@ pub struct VolumeClaimSpec {
     /// Name of the Volume, in the claim's namespace. May be created after the claim.
     #[schemars(schema_with = "super::schema::object_name")]
     pub volume_name: String,
-    /// Node on which the volume is to be mounted. Empty: moor picks one that can reach the volume.
+    /// Node on which the volume is to be mounted. Empty: moor picks one that can reach the volume, has room and takes new Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::object_name")]
     pub node_name: Option<String>,
+    /// Labels that the node has to have which moor picks, all of them. They count when the claim is granted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "super::schema::labels")]
+    pub node_selector: BTreeMap<String, String>,
     /// Mount without the right to write.
     #[serde(default)]
     pub read_only: bool,

@@ -74,6 +74,10 @@ pub struct PluginSpec {
     /// Counts only for Attachments that are made after it was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerates_second_target: Option<bool>,
+    /// What becomes of a registered volume that the driver does not confirm (CSI ValidateVolumeCapabilities), or where it
+    /// has no such call.
+    #[serde(default)]
+    pub validation: Validation,
     /// Which namespaces may create, register and parameterise volumes of this driver. Unset: all may create and
     /// parameterise, none may register.
     #[serde(default)]
@@ -116,6 +120,16 @@ pub enum Roles {
     Controller,
     /// Only the Node service.
     Node,
+}
+
+/// How much a registered volume needs of its driver's word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Validation {
+    /// It is used, and its condition Confirmed says what the driver says.
+    #[default]
+    Lenient,
+    /// It is not used before the driver confirms it.
+    Strict,
 }
 
 /// How volumes are spread over controller instances.

@@ -3,7 +3,8 @@
 //! docs/reference.md is made from these sentences.
 
 use super::conditions::{
-    DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY, SILENT, UNDONE,
+    CONFIRMED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY, SILENT,
+    UNDONE,
 };
 use super::words::words;
 
@@ -38,8 +39,8 @@ words! {
             UseNotListed,
             /// The node that the claim needs cannot take the volume now. The message says what is missing there.
             NodeNotUsable,
-            /// No node has a healthy node plugin, room, and a way to reach the volume. See `kubectl get
-            /// plugininstances`.
+            /// No node can take the volume. The message says how many lack what: see `kubectl get plugininstances` and `kubectl
+            /// get nodes`.
             NoNode,
             /// What the claim needs to know of the driver is not known. The message says what is missing and where to
             /// look.
@@ -177,7 +178,8 @@ words! {
             /// CreateVolume answered with a volume that has a VolumeHandle, which is not deleted. Delete the Volume
             /// with spec.deletionPolicy Retain.
             HandleInUse,
-            /// The driver does not confirm what the Volume says of its storage. The message has the driver's words.
+            /// The driver confirms something else than the Volume says of its storage, or nothing at all and spec.validation of
+            /// the Plugin is Strict. The message has the driver's words.
             NotConfirmed,
         }
         Place { kinds: "Volume", condition: READY, status: true } => {
@@ -220,8 +222,9 @@ words! {
             HandleHeld = "Held",
         }
         Place { kinds: "Volume, Plugin", condition: READY, status: false } => {
-            /// No instance of the Plugin is there for what is to be called, or its driver is another one than before.
-            /// See `kubectl get plugininstances`, and whether the driver's socket is in the plugin directory.
+            /// No instance of the Plugin is there for what is to be called, or its driver is another one than before. A
+            /// Plugin says where agents have looked for its driver, and what they have found there instead. See also
+            /// `kubectl get plugininstances`.
             NoInstance,
             /// An older Plugin has the same driver. Delete one of the two.
             DuplicateDriver,
@@ -315,6 +318,15 @@ words! {
             /// The PersistentVolumeClaim and its PersistentVolume are to go. The message names the Pods that they wait for: end
             /// those.
             ExportEnds,
+        }
+        Place { kinds: "Volume", condition: CONFIRMED, status: true } => {
+            /// The driver has confirmed what the Volume says of its storage, but for what the message names.
+            Confirmed,
+        }
+        Place { kinds: "Volume", condition: CONFIRMED, status: false } => {
+            /// The driver has not confirmed what the Volume says of its storage, which is used all the same. If it cannot be
+            /// attached or mounted, look whether handle and capabilities are right.
+            Unconfirmed,
         }
         Place { kinds: "Volume", condition: MODIFIED, status: true } => {
             /// The driver has taken the mutable parameters that are asked for.

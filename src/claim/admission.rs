@@ -5,7 +5,8 @@
 //! stale view here costs time and never safety.
 
 pub use super::observed::Seen;
-use super::observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
+use super::observed::{ClaimSeen, ForgottenSeen, Mount, VolumeSeen};
+use super::placement::choose_node;
 use super::reason::{Holder, Waiting};
 use super::without_lock::{is_granted_on, keeps_off, uses_without_lock};
 use super::writer::wait_for_writer;
@@ -269,55 +270,6 @@ fn join(
         return Ok(Grant::NameWriter { attachment, uid });
     }
     Ok(Grant::Join { attachment, uid })
-}
-
-/// Why a node waits that was lost and is back.
-const UNCLEAN: &str = "the node was silent and is back; the volume is granted there again when its agent has undone \
-                       what may still be mounted from before (the condition Undone of the driver's PluginInstance there \
-                       says if something is in the way)";
-
-/// The node the user named, else the one where the volume is, else the least loaded that can take it.
-fn choose_node(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<String, Waiting> {
-    if let Some(name) = &claim.node {
-        let missing = |why: &str| Waiting::NodeNotUsable { node: name.clone(), why: why.into() };
-        let already = seen.attachments.iter().any(|a| &a.node == name);
-        return match seen.nodes.iter().find(|n| &n.name == name) {
-            None => Err(missing("no instance of the plugin has been seen there")),
-            Some(node) if !node.healthy => Err(missing("the plugin is not healthy there")),
-            Some(node) if !node.reachable => Err(missing("the volume cannot be reached from there")),
-            Some(node) if node.unclean => Err(missing(UNCLEAN)),
-            Some(NodeSeen { twin: Some(other), .. }) => Err(missing(&format!(
-                "the driver knows this node and node {other} by one node id, and could not tell which of them a volume is \
-                 attached to; start it with an id of its own on each, or delete the Node of a machine that is gone"
-            ))),
-            Some(node) if !node.has_room && !already => {
-                Err(missing("the driver's limit of volumes per node is reached"))
-            }
-            Some(node) => Ok(node.name.clone()),
-        };
-    }
-    let able = |n: &&NodeSeen| n.healthy && n.reachable && !n.unclean && n.twin.is_none();
-    // One that leaves, or is used as the other of file system and block, would only have to be waited for.
-    let joinable = |a: &&AttachmentSeen| !a.is_leaving() && a.attachment_mode == claim.attachment_mode;
-    let holding = seen
-        .attachments
-        .iter()
-        .filter(joinable)
-        .find_map(|a| seen.nodes.iter().filter(able).find(|n| n.name == a.node));
-    let taken = |n: &NodeSeen| {
-        let in_use = || unlocked.iter().any(|c| is_granted_on(c, &n.name));
-        seen.attachments.iter().any(|a| a.node == n.name) || in_use()
-    };
-    holding
-        .or_else(|| {
-            seen.nodes
-                .iter()
-                .filter(able)
-                .filter(|n| n.has_room)
-                .min_by(|a, b| (taken(a), a.load, &a.name).cmp(&(taken(b), b.load, &b.name)))
-        })
-        .map(|n| n.name.clone())
-        .ok_or(Waiting::NoNode)
 }
 
 /// Whether the Attachment of the claim is made without the right to write: where no claim in this mode ever writes,

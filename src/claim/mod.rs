@@ -17,6 +17,7 @@ pub mod leaving;
 pub mod line;
 pub mod loss;
 pub mod observed;
+mod placement;
 pub mod reason;
 pub mod release;
 mod without_lock;

@@ -1,5 +1,7 @@
 //! What admission looks at: claims, the Volume and the nodes, reduced to what decides.
 
+use std::collections::BTreeMap;
+
 use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
 use crate::api::conditions::{READY, Reason, SILENT};
@@ -27,6 +29,8 @@ pub struct ClaimSeen {
     pub force: bool,
     /// The node its user named.
     pub node: Option<String>,
+    /// Labels that the node has to have which is picked for it.
+    pub node_selector: BTreeMap<String, String>,
     /// spec.readOnly.
     pub read_only: bool,
     /// The mode it asks for.
@@ -71,6 +75,7 @@ impl ClaimSeen {
             held: meta.finalizers.iter().flatten().any(|f| f == crate::api::FINALIZER),
             force: claim.spec.force_detach,
             node: claim.spec.node_name.clone(),
+            node_selector: claim.spec.node_selector.clone(),
             read_only: claim.spec.read_only,
             mode: claim.spec.access_mode,
             attachment_mode: claim.spec.attachment_mode,
@@ -195,6 +200,8 @@ pub struct NodeSeen {
     /// Whether the node takes no new Pods: it is cordoned, or its kubelet says that it is not Ready, as one does that shuts
     /// down.
     pub retires: bool,
+    /// Labels of the Node; empty where no claim asks for any.
+    pub labels: BTreeMap<String, String>,
     /// Attachments of this driver on it, for spreading.
     pub load: usize,
 }

@@ -79,7 +79,10 @@ pub enum Waiting {
         why: String,
     },
     /// No node can take it.
-    NoNode,
+    NoNode {
+        /// How many lack what.
+        why: String,
+    },
     /// What an Attachment needs to know of the driver is not known.
     PluginNotReady {
         /// What is missing, and where to look.
@@ -164,7 +167,7 @@ impl Waiting {
             Self::NotAllowed(_) => Reason::NotAllowed,
             Self::NotEntitled { .. } => Reason::PodNotEntitled,
             Self::NodeNotUsable { .. } => Reason::NodeNotUsable,
-            Self::NoNode => Reason::NoNode,
+            Self::NoNode { .. } => Reason::NoNode,
             Self::PluginNotReady { .. } => Reason::PluginNotReady,
             Self::Held(_) | Self::OneTarget(_) => Reason::Held,
             Self::InLine { .. } => Reason::InLine,
@@ -193,8 +196,7 @@ impl Waiting {
             ),
             Self::NotAllowed(lack) => lack.message(),
             Self::NodeNotUsable { node, why } => format!("node {node}: {why}"),
-            Self::PluginNotReady { why } | Self::NotEntitled { why } => why.clone(),
-            Self::NoNode => "no node has a healthy node plugin, room, and a way to reach the volume".into(),
+            Self::PluginNotReady { why } | Self::NotEntitled { why } | Self::NoNode { why } => why.clone(),
             Self::Held(holder) => {
                 let silence = holder.silence.as_ref().map(|silence| format!(". {silence}"));
                 format!(
@@ -234,7 +236,7 @@ impl Waiting {
             | Self::NotAllowed(_)
             | Self::NotEntitled { .. }
             | Self::NodeNotUsable { .. }
-            | Self::NoNode
+            | Self::NoNode { .. }
             | Self::PluginNotReady { .. }
             | Self::ModeChanging
             | Self::Forgotten(_) => None,

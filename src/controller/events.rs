@@ -9,10 +9,10 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass}
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VOLUME_HANDLE, node_of_lease};
 use super::key::{Key, VolumeKey};
 use super::known::Known;
-use super::{capacities, concern, exports, forgotten, machines, provision_events as provision};
+use super::{capacities, concern, exports, forgotten, machines, plugins, provision_events as provision};
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
-use crate::heartbeat::{AgentOnNode, Leftovers};
+use crate::heartbeat::{AgentOnNode, Leftovers, Sockets};
 use crate::k8s::Cache;
 use crate::k8s::cache::Cached;
 use crate::k8s::node::LeanNode;
@@ -62,6 +62,8 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
     }
     let marks = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.metadata.labels.clone());
     if before.map(marks) != after.map(marks) {
+        // Claims pick nodes by their labels too.
+        add_waiting(known, name);
         // Where controller calls are made may go by labels, of the Node that an instance names by its UID. This can
         // give each Volume of the Plugin an heir, or its first instance.
         for instance in known.instances.by_index(BY_AGENT, name) {
@@ -76,8 +78,9 @@ fn node_changed(known: &Known, before: State<'_, LeanNode>, after: State<'_, Lea
     }
     let retires = |n: &Arc<LeanNode>| n.retires();
     if before.map(retires) != after.map(retires) {
-        // Nothing lingers there.
+        // Nothing lingers there; or claims that name no node may come.
         known.linger.on(Some(name)).into_iter().for_each(|volume| known.queue.add(Key::Volume(volume)));
+        add_waiting(known, name);
     }
     let facts = |n: &Arc<LeanNode>| (n.uid().to_owned(), n.is_out_of_service(), n.boot_id().to_owned());
     if before.map(facts) != after.map(facts) {
@@ -188,6 +191,9 @@ fn lease_changed(known: &Known, before: State<'_, Lease>, after: State<'_, Lease
     known.leases.changed(before, after);
     known.caution.changed(before.map(Arc::as_ref), after.map(Arc::as_ref));
     forgotten::eased(known, before, after);
+    if after.is_none_or(|after| !was_heard || Sockets::differ(before.map(Arc::as_ref), after)) {
+        plugins::sockets_changed(known);
+    }
     let Some(after) = after else { return };
     let agent = |lease: &Arc<Lease>| AgentOnNode::of_lease(lease);
     if before.map(agent) != Some(agent(after))

@@ -22,6 +22,7 @@ mod context;
 mod controller_instances;
 mod copies;
 mod corrections;
+mod counts;
 mod csi_drivers;
 mod drift;
 mod events;

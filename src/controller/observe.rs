@@ -272,7 +272,8 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
     let asked = AskedVolume::of(&key.name, volume.as_deref(), handle_name.as_deref());
     let attachments_seen: Vec<_> = attachments.iter().map(|a| AttachmentSeen::of(a)).collect();
     let storage = (driver.as_str(), handle_name.as_deref());
-    let nodes = nodes(known, volume.as_deref(), storage, &instances, wanted.as_ref(), &locks);
+    let selected = claims_seen.iter().any(|claim| !claim.node_selector.is_empty());
+    let nodes = nodes(known, volume.as_deref(), storage, &instances, wanted.as_ref(), &locks, selected);
     Observed {
         lingering: unused::observe(known, key, (&attachments_seen, &claims_seen), &nodes),
         pods: known.pods.seen(&claims_seen, &asked),
@@ -348,6 +349,7 @@ fn nodes(
     instances: &Instances,
     wanted: Option<&BTreeSet<String>>,
     locks: &[Arc<Attachment>],
+    selected: bool,
 ) -> Vec<NodeSeen> {
     let accessible =
         volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
@@ -359,6 +361,7 @@ fn nodes(
         .map(|(i, status)| {
             let node = i.spec.node_name.as_str();
             let load = known.load(&Place { driver: driver.to_owned(), node: node.to_owned() });
+            let object = known.nodes.get(node);
             let twin = twins.get(node).copied().or_else(|| attached_as(node, &status.node_id, locks));
             NodeSeen {
                 name: node.to_owned(),
@@ -370,7 +373,11 @@ fn nodes(
                 unclean: handle_name.is_some_and(|name| is_unclean(known, i, name)),
                 twin: twin.map(str::to_owned),
                 has_room: has_room(status.max_volumes, load),
-                retires: known.nodes.get(node).is_some_and(|n| n.retires()),
+                retires: object.as_ref().is_some_and(|n| n.retires()),
+                labels: object
+                    .filter(|_| selected)
+                    .and_then(|n| n.metadata.labels.clone())
+                    .unwrap_or_default(),
                 load,
             }
         })

@@ -1,18 +1,26 @@
 //! A pass over one Plugin: its status is what its instances add up to.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::caches::BY_PLUGIN;
 use super::context::Context;
 use super::csi_drivers;
+use super::key::Key;
+use super::known::Known;
 use super::nodes::is_in_service;
 use super::observe::is_selected;
-use crate::api::PluginInstance;
-use crate::api::conditions;
+use crate::api::conditions::{self, READY, Reason};
+use crate::api::names::agent_of_lease;
+use crate::api::{Plugin, PluginInstance};
+use crate::heartbeat::{AgentOnNode, Sockets};
 use crate::k8s::{ApiError, Next};
 use crate::plugin::{Around, aggregate, in_order, older, pods_served, withdrawal};
+
+/// Time in which all that agents have found becomes one write.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Brings a Plugin's status up to date; writes only what differs.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
@@ -49,7 +57,8 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let older = older(&plugin, &all);
     let selected = |i: &PluginInstance| is_selected(ctx, &plugin, i);
     let silent = |i: &PluginInstance| ctx.silent_for(i).is_some();
-    let (mut status, ready) = aggregate(&plugin, &instances, older.as_deref(), selected, silent);
+    let (mut status, ready) =
+        aggregate(&plugin, &instances, older.as_deref(), selected, silent, || sockets(ctx));
     let in_order = in_order(&plugin, &instances, selected, |i| is_in_service(ctx, i));
     let by_another = ctx.provisioning.by_another(name);
     let room_untold = ctx.provisioning.why_room_is_untold(name);
@@ -60,12 +69,56 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     for desired in [ready, in_order].into_iter().chain(pods) {
         conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());
     }
-    match ctx.writer.update_status(&ctx.plugins, &plugin, &status).await {
+    let written = ctx.writer.update_status(&ctx.plugins, &plugin, &status).await;
+    if matches!(written, Ok(true)) {
+        let before = plugin.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        ctx.recorder.publish_turn(&*plugin, before, &status.conditions).await;
+    }
+    match written {
         // The newer object brings another pass.
         Ok(_) | Err(ApiError::Conflict(_)) => by_another.map_or(settled, |(_, told)| Next::After(told)),
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot write status");
             Next::Retry
         }
+    }
+}
+
+/// What the agents that are heard have found, by their nodes.
+fn sockets(ctx: &Context) -> Vec<(String, Sockets)> {
+    let all = ctx.lease_cache.all();
+    let heard = all.iter().filter(|lease| ctx.leases.silent_for(&AgentOnNode::of_lease(lease)).is_none());
+    let mut found: Vec<(String, Sockets)> = heard
+        .filter_map(|lease| {
+            let agent = agent_of_lease(lease.metadata.name.as_deref()?)?;
+            Some((agent.to_owned(), Sockets::said_in(lease)?))
+        })
+        .collect();
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    found
+}
+
+/// The agents that are not heard, by their nodes: of those that have not said that they end.
+pub(crate) fn silent_agents(ctx: &Context) -> BTreeSet<String> {
+    let all = ctx.lease_cache.all();
+    let running = all.iter().filter(|lease| {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        holder.is_some_and(|holder| !holder.is_empty())
+    });
+    let silent = running.filter(|lease| ctx.leases.silent_for(&AgentOnNode::of_lease(lease)).is_some());
+    silent.filter_map(|lease| Some(agent_of_lease(lease.metadata.name.as_deref()?)?.to_owned())).collect()
+}
+
+/// Has the Plugins told anew that no agent has found, because one has found something else than before, or is heard
+/// that was not, or the other way round. A little later: one that fails again and again says something else each time.
+pub(crate) fn sockets_changed(known: &Known) {
+    let is_missing = |plugin: &Plugin| {
+        let status = plugin.status.as_ref();
+        status.is_some_and(|s| {
+            s.conditions.iter().any(|c| c.type_ == READY && c.reason == Reason::NoInstance.as_str())
+        })
+    };
+    for plugin in known.plugins.all().iter().filter(|plugin| is_missing(plugin)) {
+        known.queue.add_after(Key::Plugin(plugin.metadata.name.clone().unwrap_or_default()), PAUSE);
     }
 }

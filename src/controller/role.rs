@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::args::ControllerArgs;
 use super::concern;
 use super::context::Context;
+use super::counts;
 use super::key::Key;
 use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
@@ -21,7 +22,6 @@ use super::{
     pass, plugins, provision, reclaim, resize,
 };
 use crate::admin::{self, Admin, AdminError};
-use crate::api::ClaimState;
 use crate::api::attachment::ControllerRef;
 use crate::api::names::agent_lease_name;
 use crate::heartbeat::{AgentOnNode, HeardAgent};
@@ -30,9 +30,8 @@ use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Candidate, Election, ElectionEnd};
 use crate::k8s::watch::{WentBack, watch};
 use crate::k8s::{Next, Writer, queue};
-use crate::metrics::{Metrics, PassLabels, QueueLabels, StateLabels};
+use crate::metrics::{Metrics, PassLabels};
 use crate::plugin::change::Change;
-use crate::plugin::is_kept_from_pods;
 use crate::shutdown::Shutdown;
 
 /// Why the controller ended.
@@ -171,6 +170,7 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     // What was heard while caution began.
     ctx.lease_cache.all().iter().for_each(|lease| ctx.caution.changed(None, Some(lease)));
     ctx.metrics.leading.set(1);
+    ctx.metrics.terms.inc();
     let worker = {
         let ctx = Arc::clone(ctx);
         move |key: Key| {
@@ -232,6 +232,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut reporters_before = HashMap::new();
     let mut awaited = BTreeSet::new();
     let mut told = Told::new();
+    let mut silent = BTreeSet::new();
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
@@ -255,7 +256,11 @@ async fn listen(ctx: Arc<Context>) {
         ghosts_before = listen_to_ghosts(&ctx, &ghosts_before);
         reporters_before = forgotten::listen(&ctx, &reporters_before);
         told = unreadable::tell(&ctx, &told);
-        count(&ctx);
+        let silent_before = std::mem::replace(&mut silent, plugins::silent_agents(&ctx));
+        if silent != silent_before {
+            plugins::sockets_changed(&ctx);
+        }
+        counts::count(&ctx, &silent);
     }
 }
 
@@ -312,22 +317,4 @@ fn listen_to_nodes(ctx: &Context, before: &Degrees) -> Degrees {
         }
     }
     now
-}
-
-/// What `/metrics` shows of the leader's caches.
-fn count(ctx: &Context) {
-    use ClaimState::{Lost, NodeDetached, Pending, Ready, Taken};
-    let depth = i64::try_from(ctx.queue.len()).unwrap_or(i64::MAX);
-    ctx.metrics.queue_depth.get_or_create(&QueueLabels { queue: "volumes" }).set(depth);
-    let kept_from_pods = ctx.plugins.all().iter().filter(|plugin| is_kept_from_pods(plugin)).count();
-    ctx.metrics.plugins_kept_from_pods.set(i64::try_from(kept_from_pods).unwrap_or(i64::MAX));
-    let mut states = HashMap::new();
-    for claim in ctx.claims.all() {
-        let state = claim.status.as_ref().map(|s| s.state).unwrap_or_default();
-        *states.entry(state).or_insert(0) += 1;
-    }
-    for state in [Pending, Taken, Ready, NodeDetached, Lost] {
-        let number = states.get(&state).copied().unwrap_or(0);
-        ctx.metrics.claims.get_or_create(&StateLabels { state: format!("{state:?}") }).set(number);
-    }
 }

@@ -106,12 +106,15 @@ fn remember(all: &mut HashMap<Key, Wanted>, key: &Key, wanted: Wanted) -> bool {
 fn waits_for_a_node(verdict: &Verdict) -> bool {
     let Verdict::Wait(why) = verdict else { return false };
     why.is_for_the_volume()
-        || matches!(why, Waiting::NodeNotUsable { .. } | Waiting::NoNode | Waiting::PluginNotReady { .. })
+        || matches!(
+            why,
+            Waiting::NodeNotUsable { .. } | Waiting::NoNode { .. } | Waiting::PluginNotReady { .. }
+        )
 }
 
 /// Whether no node can take the claim, or not the one that it names: perhaps only for want of room there.
 fn seeks_a_node(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Wait(Waiting::NodeNotUsable { .. } | Waiting::NoNode))
+    matches!(verdict, Verdict::Wait(Waiting::NodeNotUsable { .. } | Waiting::NoNode { .. }))
 }
 
 #[cfg(test)]
@@ -141,7 +144,7 @@ mod tests {
         assert!(!waits(&room, &named, Some("node-1"), full("node-1")), "once");
         assert!(room.is_sought("node-1") && !room.is_sought("node-2"));
         assert_eq!(room.sought_by(&named), [Some("node-1".to_owned())].into());
-        waits(&room, &any, None, Waiting::NoNode);
+        waits(&room, &any, None, no_node());
         assert!(room.is_sought("node-2"));
         for key in [&named, &any] {
             room.wait(key, &[], &[]);
@@ -153,6 +156,10 @@ mod tests {
         Place { driver: driver.into(), node: node.into() }
     }
 
+    fn no_node() -> Waiting {
+        Waiting::NoNode { why: "all are full".into() }
+    }
+
     fn full(node: &str) -> Waiting {
         Waiting::NodeNotUsable { node: node.into(), why: "full".into() }
     }
@@ -162,7 +169,7 @@ mod tests {
         let room = Room::default();
         let (named, any, other) = (key_of("ns", "named"), key_of("ns", "any"), key_of("ns", "other"));
         assert!(waits(&room, &named, Some("node-1"), full("node-1")));
-        assert!(waits(&room, &any, None, Waiting::NoNode));
+        assert!(waits(&room, &any, None, no_node()));
         let missing = Waiting::VolumeNotFound { volume: "v".into() };
         assert!(!waits(&room, &other, Some("node-1"), missing), "it waits for no node");
         let woken = |node| room.waiting_for(node).into_iter().collect::<std::collections::HashSet<_>>();

@@ -6,6 +6,7 @@ use h2::server::{self, Connection};
 use prost::bytes::Bytes;
 use tokio::net::UnixListener;
 
+use super::super::error::Origin;
 use super::*;
 
 type Server = Connection<UnixStream, Bytes>;
@@ -74,4 +75,48 @@ async fn an_attempt_that_hangs_is_waited_for_again_and_no_second_one_is_made() {
     answer.send(ours).unwrap();
     dial.connect(Deadlines::default()).await.unwrap();
     assert!(dial.hanging.is_none());
+}
+
+/// Whoever reads it has nothing else to go by.
+#[tokio::test]
+async fn what_speaks_something_else_is_told() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let http = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".as_slice();
+    for (bytes, words) in
+        [([].as_slice(), ""), (http, "frame with invalid size"), (&[0xfe; 4096], "frame with invalid size")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("csi.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut heard = Vec::new();
+            while !is_asked(&heard) {
+                connection.read_buf(&mut heard).await.unwrap();
+            }
+            let _ = connection.write_all(bytes).await;
+        });
+        let plugin = connect(&path, Deadlines::default()).await.unwrap();
+        let error = plugin.get_plugin_info().await.unwrap_err();
+        assert_eq!(error.origin, Origin::Connection);
+        assert!(
+            error.message.starts_with("the connection broke: ") && error.message.contains(words),
+            "{error}"
+        );
+        server.await.unwrap();
+    }
+}
+
+/// Whether a request has begun: after the preface of HTTP/2, with its 24 bytes, there is a frame of headers.
+fn is_asked(heard: &[u8]) -> bool {
+    let mut rest = heard.get(24..).unwrap_or_default();
+    while let &[high, middle, low, kind, _, _, _, _, _, ..] = rest {
+        if kind == 1 {
+            return true;
+        }
+        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        rest = rest.get(9 + length..).unwrap_or_default();
+    }
+    false
 }

@@ -99,7 +99,10 @@ impl CallError {
     pub(super) fn from_status(rpc: Rpc, status: &Status, scrub: &Scrub) -> Self {
         let origin = origin_of(status);
         let code = if origin == Origin::Deadline { Code::DeadlineExceeded } else { status.code() };
-        Self { rpc, code, message: scrub.clean(status.message()), origin }
+        // tonic's own words for a connection are of its parts; what has happened says the innermost of its errors.
+        let broken = (origin == Origin::Connection).then(|| innermost(status)).flatten();
+        let message = broken.map(|reason| format!("the connection broke: {reason}"));
+        Self { rpc, code, message: scrub.clean(message.as_deref().unwrap_or(status.message())), origin }
     }
 }
 
@@ -122,6 +125,11 @@ fn origin_of(status: &Status) -> Origin {
         return Origin::Reply;
     }
     Origin::Driver
+}
+
+/// What the error says from which all others of a status come.
+fn innermost(status: &Status) -> Option<String> {
+    std::iter::successors(status.source(), |error| (*error).source()).last().map(ToString::to_string)
 }
 
 #[cfg(test)]

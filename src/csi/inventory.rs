@@ -16,9 +16,14 @@ pub enum Validation {
         /// Fields that were asked and that the answer does not repeat: an older driver did not look at them.
         unchecked: Vec<&'static str>,
     },
-    /// The volume does not allow all that was asked.
+    /// The driver does not confirm. CSI has no other way to refuse, and drivers are known that never confirm.
+    Unconfirmed {
+        /// The driver's words, or that it has none.
+        message: String,
+    },
+    /// The driver confirms something else than was asked.
     Refused {
-        /// The driver's words, or which field it confirmed differently.
+        /// Which field it confirmed differently.
         message: String,
     },
 }
@@ -49,7 +54,7 @@ fn compare(
     let Some(confirmed) = &answer.confirmed else {
         let message = scrub.clean(&answer.message);
         let silent = || "the driver does not confirm the capabilities and does not say why".to_owned();
-        return Validation::Refused { message: if message.is_empty() { silent() } else { message } };
+        return Validation::Unconfirmed { message: if message.is_empty() { silent() } else { message } };
     };
     let differs =
         |field: &str| Validation::Refused { message: format!("the driver confirmed another {field}") };
@@ -141,9 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_confirmation_refuses_and_its_message_is_clean() {
+    fn an_answer_without_confirmation_confirms_nothing_and_its_message_is_clean() {
         let message = "<hidden> is no option".to_owned();
-        assert_eq!(answer(None), Validation::Refused { message });
+        assert_eq!(answer(None), Validation::Unconfirmed { message });
     }
 
     #[test]

@@ -55,7 +55,7 @@ macro_rules! rpcs {
             }
 
             /// Where a server of the protocol has the method.
-            pub(super) fn path(self) -> &'static str {
+            pub(crate) fn path(self) -> &'static str {
                 match self {
                     $(Self::$name => concat!("/csi.v1.", stringify!($service), "/", stringify!($name)),)+
                 }

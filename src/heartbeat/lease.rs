@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::{Forgotten, History, Leftovers};
+use super::{History, Leftovers, Said, Word};
 use crate::api::names::agent_lease_name;
 use crate::k8s::lease::{Leases, holder, wall_clock};
 use crate::k8s::{ApiError, Created};
@@ -126,25 +126,6 @@ pub enum AgentEnd {
     WentBack,
 }
 
-/// What an agent has to say with each renewal of its Lease.
-pub trait Word {
-    /// Whether the agent makes progress; if not, what has stalled (trap B27).
-    ///
-    /// # Errors
-    /// What has stalled, in words. The Lease is not renewed then.
-    fn progress(&self) -> Result<(), String>;
-    /// Finds out which volumes were taken from the node while its agent was silent. Called when a renewal has
-    /// succeeded after a silence (rule R4).
-    fn catch_up(&self) -> impl Future<Output = Result<(), ApiError>> + Send;
-    /// The leftovers for the Lease: what the node still has mounted of volumes that were taken from it. Where the
-    /// agent has not caught up yet, that may be any volume.
-    fn leftovers(&self, caught_up: bool) -> Leftovers;
-    /// The forgotten mounts for the Lease: what is mounted on the node and the API server does not account for.
-    fn forgotten(&self) -> Forgotten;
-    /// Returns when leftovers or forgotten mounts have changed since they were asked for.
-    fn changed(&self) -> impl Future<Output = ()> + Send;
-}
-
 /// Lets the agent catch up after every silence that has ended. This runs beside the renewals, so the Lease stays
 /// fresh however long it takes.
 async fn catch_up(
@@ -173,12 +154,6 @@ async fn catch_up(
             }
         }
     }
-}
-
-/// What a renewal says of the node's mounts.
-struct Mounts {
-    leftovers: Leftovers,
-    forgotten: Forgotten,
 }
 
 /// What became of a renewal.
@@ -258,8 +233,8 @@ impl<L: Leases> AgentLease<L> {
                 silences += 1;
             }
             let caught_up = *known.borrow_and_update() == silences;
-            let mounts = Mounts { leftovers: word.leftovers(caught_up), forgotten: word.forgotten() };
-            let pause = match timeout(ATTEMPT, self.renew(&mounts)).await {
+            let said = word.said(caught_up);
+            let pause = match timeout(ATTEMPT, self.renew(&said)).await {
                 Ok(Ok(Renewed::Held)) => {
                     self.renewed.send_replace(Some(Held { sent, term: Term(silences) }));
                     ask.send_if_modified(|last| std::mem::replace(last, silences) != silences);
@@ -292,13 +267,13 @@ impl<L: Leases> AgentLease<L> {
                     sleep_until(sent + SPACING).await;
                 } => {}
                 // Says at once what it is. The sender lives as long as this runs.
-                Ok(()) = known.changed(), if mounts.leftovers == Leftovers::Any => {}
+                Ok(()) = known.changed(), if said.leftovers == Leftovers::Any => {}
             }
         }
     }
 
     /// One renewal.
-    async fn renew(&mut self, mounts: &Mounts) -> Result<Renewed, ApiError> {
+    async fn renew(&mut self, said: &Said) -> Result<Renewed, ApiError> {
         let held = self.renewed.borrow().is_some();
         // Taken: after anything but success the next attempt reads first.
         let before = match self.lease.take() {
@@ -307,11 +282,11 @@ impl<L: Leases> AgentLease<L> {
         };
         let Some(before) = before else {
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            let lease = self.next(Lease { metadata, spec: None }, mounts);
+            let lease = self.next(Lease { metadata, spec: None }, said);
             if let Created::New(created) = self.leases.create(&lease).await? {
                 return Ok(self.keep(created));
             }
-            return Box::pin(self.renew(mounts)).await;
+            return Box::pin(self.renew(said)).await;
         };
         if self.history.is_behind(&before) {
             return Ok(Renewed::WentBack);
@@ -322,7 +297,7 @@ impl<L: Leases> AgentLease<L> {
         if self.is_of_another_machine(&before) {
             self.inherited.send_replace(Some(Instant::now()));
         }
-        let replaced = self.leases.replace(&self.next(before, mounts)).await?;
+        let replaced = self.leases.replace(&self.next(before, said)).await?;
         Ok(self.keep(replaced))
     }
 
@@ -344,7 +319,7 @@ impl<L: Leases> AgentLease<L> {
             && said(BOOT_ID).is_some_and(|boot| *boot != self.holder.boot_id)
     }
 
-    fn next(&self, mut lease: Lease, mounts: &Mounts) -> Lease {
+    fn next(&self, mut lease: Lease, said: &Said) -> Lease {
         let Holder { identity, node_uid, boot_id } = &self.holder;
         let now = wall_clock();
         let same = holder(&lease) == identity;
@@ -363,8 +338,7 @@ impl<L: Leases> AgentLease<L> {
         let annotations = lease.metadata.annotations.get_or_insert_default();
         annotations.insert(NODE_UID.into(), node_uid.clone());
         annotations.insert(BOOT_ID.into(), boot_id.clone());
-        mounts.leftovers.say_in(&mut lease);
-        mounts.forgotten.say_in(&mut lease);
+        said.say_in(&mut lease);
         self.history.say_in(&mut lease);
         lease
     }

@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::heartbeat::{Forgotten, Leftovers};
 use crate::k8s::lease::fake::{FakeLeases, Weather};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -43,13 +44,11 @@ impl Word for Arc<Node> {
         Ok(())
     }
 
-    fn leftovers(&self, caught_up: bool) -> Leftovers {
+    fn said(&self, caught_up: bool) -> Said {
         let mounted = self.mounted.lock().unwrap().clone();
-        if caught_up || mounted.is_empty() { Leftovers::Of(mounted) } else { Leftovers::Any }
-    }
-
-    fn forgotten(&self) -> Forgotten {
-        Forgotten::of(self.forgotten.lock().unwrap().iter().cloned())
+        let leftovers = if caught_up || mounted.is_empty() { Leftovers::Of(mounted) } else { Leftovers::Any };
+        let forgotten = Forgotten::of(self.forgotten.lock().unwrap().iter().cloned());
+        Said { leftovers, forgotten, sockets: None }
     }
 
     async fn changed(&self) {

@@ -28,6 +28,8 @@ words! {
         EventType::Normal => {
             /// A claim that is not a Pod's is mounted.
             Mounted,
+            /// A driver is well, and was not: on a node (PluginInstance), or enough of its processes for everything (Plugin).
+            Healthy,
             /// The PersistentVolume of a PersistentVolumeClaim was made.
             ProvisioningSucceeded,
             /// The volume of a PersistentVolumeClaim has the size that the claim asks for, and its file system follows when
@@ -46,6 +48,9 @@ words! {
         EventType::Warning => {
             /// A CSI call failed for the first time. The object's status says how it goes on.
             CallFailed,
+            /// A driver is not well any more: on a node (PluginInstance, also where it is not well in time), or so that a service of
+            /// it is nowhere to be had (Plugin). The note says why.
+            Unhealthy,
             /// A Pod waits for its volume. The note says who holds it or what its driver says.
             WaitsForVolume,
             /// A PersistentVolumeClaim cannot be provisioned now. The note says why, in the driver's words where it is the

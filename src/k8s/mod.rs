@@ -14,6 +14,7 @@ pub(crate) mod queue;
 pub(crate) mod read;
 pub(crate) mod secrets;
 mod store;
+mod turns;
 pub(crate) mod unreadable;
 pub(crate) mod update;
 pub(crate) mod watch;

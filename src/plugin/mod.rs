@@ -6,10 +6,13 @@
 
 pub mod allow;
 mod belief;
+mod capabilities;
 pub mod change;
 pub mod csi_driver;
 mod in_order;
+mod not_found;
 mod pods;
+mod seen;
 pub mod withdrawal;
 
 use std::collections::BTreeSet;
@@ -17,15 +20,19 @@ use std::sync::Arc;
 
 pub use belief::{counts, may_control, older, twins};
 pub use in_order::in_order;
+pub use not_found::not_found;
 pub use pods::{Around, has_conflict, is_kept_from_pods, pods_served, served_as, takes_second_writer};
 
 use crate::api::conditions::{Desired, Reason, first_few};
-use crate::api::instance::{Capabilities, Service};
-use crate::api::{Plugin, PluginInstance, PluginInstanceStatus, PluginStatus};
+use crate::api::instance::Service;
+use crate::api::{Plugin, PluginInstance, PluginStatus};
+use crate::heartbeat::Sockets;
+use seen::{Seen, failing};
 
 /// What a Plugin's status should say, without conditions, and its Ready condition. `older` is the Plugin that has its
 /// driver, `selected` what [`may_control`] says of the nodes of its instances, `silent` whether the agent beside an instance is
-/// not heard any more: then the last that it said of its driver counts for nothing.
+/// not heard any more: then the last that it said of its driver counts for nothing. `sockets` is what agents that are heard
+/// have found, by their nodes.
 #[must_use]
 pub fn aggregate(
     plugin: &Plugin,
@@ -33,6 +40,7 @@ pub fn aggregate(
     older: Option<&str>,
     selected: impl Fn(&PluginInstance) -> bool,
     silent: impl Fn(&PluginInstance) -> bool,
+    sockets: impl FnOnce() -> Vec<(String, Sockets)>,
 ) -> (PluginStatus, Desired) {
     let counted = instances.iter().filter(|i| counts(i, plugin.driver_name()));
     let said = counted.filter_map(|i| Some((i, i.status.as_ref()?)));
@@ -50,24 +58,18 @@ pub fn aggregate(
     let (nodes_healthy, nodes_expected) = count(Service::Node, &|seen| seen.status.node);
     let versions: BTreeSet<&str> = healthy.iter().map(|s| s.status.version.as_str()).collect();
     let version = versions.into_iter().filter(|v| !v.is_empty()).collect::<Vec<_>>().join(",");
-    let now = common_capabilities(&healthy, controls);
-    // A driver that is not well now has not become another one: what it last said stands. One that is well and has given up a
-    // service says so.
     let before = plugin.status.clone().unwrap_or_default();
-    let is_unknown = |well: i64, known: i64| well == 0 && (known > 0 || healthy.is_empty());
-
+    let is_unknown = |service| {
+        let (well, known) = match service {
+            Service::Controller => (controllers_healthy, controllers_expected),
+            Service::Node => (nodes_healthy, nodes_expected),
+        };
+        well == 0 && (known > 0 || healthy.is_empty())
+    };
     let status = PluginStatus {
         driver_name: (!seen.is_empty()).then(|| plugin.driver_name().to_owned()).or(before.driver_name),
         version: if version.is_empty() { before.version } else { Some(version) },
-        capabilities: Capabilities {
-            plugin: if healthy.is_empty() { before.capabilities.plugin } else { now.plugin },
-            controller: if is_unknown(controllers_healthy, controllers_expected) {
-                before.capabilities.controller
-            } else {
-                now.controller
-            },
-            node: if is_unknown(nodes_healthy, nodes_expected) { before.capabilities.node } else { now.node },
-        },
+        capabilities: capabilities::known(&healthy, controls, is_unknown, before.capabilities),
         controllers: Some(format!("{controllers_healthy}/{controllers_expected}")),
         nodes: Some(format!("{nodes_healthy}/{nodes_expected}")),
         controllers_healthy,
@@ -77,22 +79,20 @@ pub fn aggregate(
         observed_generation: plugin.metadata.generation,
         conditions: before.conditions,
     };
-    let ready = ready(plugin, &status, older, &seen);
+    let ready = ready(plugin, &status, older, &seen, sockets);
     (status, ready)
 }
 
 /// Most nodes that are named.
 const MOST: usize = 4;
 
-/// An instance with what its agent says of it.
-struct Seen<'a> {
-    instance: &'a PluginInstance,
-    status: &'a PluginInstanceStatus,
-    /// The agent is not heard any more.
-    silent: bool,
-}
-
-fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Seen<'_>]) -> Desired {
+fn ready(
+    plugin: &Plugin,
+    status: &PluginStatus,
+    older: Option<&str>,
+    seen: &[Seen<'_>],
+    sockets: impl FnOnce() -> Vec<(String, Sockets)>,
+) -> Desired {
     let driver = plugin.driver_name();
     if let Some(older) = older {
         let message = format!(
@@ -102,16 +102,11 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Se
         return Desired::new(Reason::DuplicateDriver, message);
     }
     let nothing_known = status.controllers_expected + status.nodes_expected == 0;
-    if nothing_known && let Some(error) = failing(seen) {
+    if nothing_known && let Some(error) = failing(seen.iter().filter(|s| !s.status.gone)) {
         return Desired::new(Reason::Unhealthy, format!("the driver has not said what it can do: {error}"));
     }
     if nothing_known {
-        return Desired::new(
-            Reason::NoInstance,
-            format!(
-                "no agent has found a driver that calls itself {driver}; is its socket in the plugin directory?"
-            ),
-        );
+        return Desired::new(Reason::NoInstance, not_found(plugin, &sockets()));
     }
     if plugin.spec.controller_nodes.is_some() && status.controllers_expected == 0 {
         let message = "no driver on a node that spec.controllerNodes selects serves the Controller service; nothing is \
@@ -131,56 +126,16 @@ fn ready(plugin: &Plugin, status: &PluginStatus, older: Option<&str>, seen: &[Se
     if lacks(status.controllers_healthy, status.controllers_expected)
         || lacks(status.nodes_healthy, status.nodes_expected)
     {
-        let error = failing(seen).map(|error| format!("; {error}")).unwrap_or_default();
+        let error = failing(seen.iter()).map(|error| format!("; {error}")).unwrap_or_default();
         return Desired::new(Reason::Unhealthy, format!("{counts}{error}"));
     }
     Desired::new(Reason::Healthy, counts)
 }
 
-/// What one of the processes that live and are not healthy says; always of the same one, while it is not.
-fn failing(seen: &[Seen<'_>]) -> Option<String> {
-    let failing = seen.iter().filter(|s| !s.silent && !s.status.healthy && !s.status.gone);
-    let failing = failing.filter_map(|s| Some((&s.instance.spec.node_name, s.status.last_error.as_ref()?)));
-    failing.min().map(|(node, error)| format!("on node {node}: {error}"))
-}
-
-/// What every healthy instance lists: during an upgrade only the common part may be relied on. Of two processes on a node
-/// one may not be healthy, and of the Controller service only those count that `controls` selects.
-fn common_capabilities(healthy: &[&Seen<'_>], controls: impl Fn(&Seen<'_>) -> bool) -> Capabilities {
-    let (mut controllers, mut nodes, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    for seen in healthy {
-        let (status, said) = (seen.status, &seen.status.capabilities);
-        if status.node && status.is_healthy_for(Service::Node) {
-            nodes.push(&said.node);
-        }
-        if controls(seen) && status.is_healthy_for(Service::Controller) {
-            controllers.push(said);
-        }
-        // One that does not serve the Controller service mostly says nothing about it.
-        if !status.controller && !said.plugin.is_empty() {
-            others.push(&said.plugin);
-        }
-    }
-    Capabilities {
-        plugin: common(controllers.iter().map(|said| &said.plugin).chain(others)),
-        controller: common(controllers.iter().map(|said| &said.controller)),
-        node: common(nodes.into_iter()),
-    }
-}
-
-/// The entries that every one of these lists has.
-fn common<'a>(mut lists: impl Iterator<Item = &'a Vec<String>>) -> Vec<String> {
-    let first = lists.next().cloned().unwrap_or_default();
-    lists.fold(first, |mut common, next| {
-        common.retain(|capability| next.contains(capability));
-        common
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::instance::{PluginInstanceSpec, ServiceStatus};
+    use crate::api::instance::{Capabilities, PluginInstanceSpec, PluginInstanceStatus, ServiceStatus};
     use crate::api::names::{DriverOn, instance_name};
     use crate::api::plugin::PluginSpec;
 
@@ -207,9 +162,14 @@ mod tests {
         Arc::new(instance)
     }
 
+    /// Of a Plugin of which nothing is known yet, on nodes that are all heard.
+    fn added_up(instances: &[Arc<PluginInstance>]) -> (PluginStatus, Desired) {
+        let plugin = Plugin::new("p", PluginSpec::default());
+        aggregate(&plugin, instances, None, |_| true, |_| false, Vec::new)
+    }
+
     fn counts(instances: &[Arc<PluginInstance>]) -> (Option<String>, Option<String>, bool) {
-        let (status, ready) =
-            aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true, |_| false);
+        let (status, ready) = added_up(instances);
         (status.controllers, status.nodes, ready.reason.group().status)
     }
 
@@ -238,7 +198,8 @@ mod tests {
         assert_eq!(older(&last, &all[..3]).as_deref(), Some("driver"));
         assert_eq!(older(&last, &all[..2]), None);
 
-        let (_, said) = aggregate(&last, &[instance("1", true, &[])], Some("a"), |_| true, |_| false);
+        let (_, said) =
+            aggregate(&last, &[instance("1", true, &[])], Some("a"), |_| true, |_| false, Vec::new);
         assert_eq!(said.reason, Reason::DuplicateDriver);
         assert!(said.message.contains("Plugin a is older") && said.message.contains("delete one of the two"));
     }
@@ -256,8 +217,7 @@ mod tests {
     #[test]
     fn a_driver_that_fails_when_it_is_asked_is_quoted() {
         let said = |instances: &[Arc<PluginInstance>]| {
-            let (_, ready) =
-                aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true, |_| false);
+            let (_, ready) = added_up(instances);
             (ready.reason, ready.message)
         };
         let failing = |node: &str, known: bool, gone: bool| {
@@ -289,10 +249,7 @@ mod tests {
             status.services = vec![row(Service::Controller, controller), row(Service::Node, node)];
             let apart = [Arc::new(apart.clone())];
             assert_eq!(counts(&apart), said(controllers, nodes, controller && node));
-            let common =
-                aggregate(&Plugin::new("p", PluginSpec::default()), &apart, None, |_| true, |_| false)
-                    .0
-                    .capabilities;
+            let common = added_up(&apart).0.capabilities;
             assert_eq!((!common.controller.is_empty(), !common.node.is_empty()), (controller, node));
         }
     }
@@ -316,7 +273,7 @@ mod tests {
         };
         let mut plugin = Plugin::new("p", PluginSpec::default());
         let mut after = |instances: &[Arc<PluginInstance>]| {
-            let status = aggregate(&plugin, instances, None, |_| true, |_| false).0;
+            let status = aggregate(&plugin, instances, None, |_| true, |_| false, Vec::new).0;
             plugin.status = Some(status.clone());
             let Capabilities { controller, node, .. } = status.capabilities;
             (status.driver_name, status.version, controller, node)
@@ -348,7 +305,7 @@ mod tests {
         let all = [instance("1", true, &attach), instance("2", true, &attach), instance("3", true, &[])];
         let said = |silent: &[&str]| {
             let is_silent = |i: &PluginInstance| silent.contains(&i.spec.node_name.as_str());
-            aggregate(&Plugin::new("p", PluginSpec::default()), &all, None, |_| true, is_silent)
+            aggregate(&Plugin::new("p", PluginSpec::default()), &all, None, |_| true, is_silent, Vec::new)
         };
         let (status, ready) = said(&["2", "3"]);
         assert_eq!((status.controllers_healthy, status.nodes_healthy), (1, 1));
@@ -368,12 +325,7 @@ mod tests {
     #[test]
     fn a_capability_counts_only_if_every_healthy_instance_has_it() {
         let (old, new) = (["CREATE_DELETE_VOLUME"], ["CREATE_DELETE_VOLUME", "CLONE_VOLUME"]);
-        let common = |instances: &[Arc<PluginInstance>]| {
-            aggregate(&Plugin::new("p", PluginSpec::default()), instances, None, |_| true, |_| false)
-                .0
-                .capabilities
-                .controller
-        };
+        let common = |instances: &[Arc<PluginInstance>]| added_up(instances).0.capabilities.controller;
         assert_eq!(common(&[instance("1", true, &old), instance("2", true, &new)]), old);
         assert_eq!(common(&[instance("1", true, &new), instance("2", true, &old)]), old);
         assert_eq!(common(&[instance("1", false, &old), instance("2", true, &new)]), new);

@@ -37,7 +37,7 @@ fn verdicts(claims: &[ClaimSeen], attachments: &[AttachmentSeen], nodes: &[NodeS
 fn granted(claim: &ClaimSeen, nodes: &[NodeSeen]) -> Option<String> {
     match verdicts(std::slice::from_ref(claim), &[], nodes).as_slice() {
         [Verdict::Grant(Grant::Create { node, .. })] => Some(node.clone()),
-        [Verdict::Wait(Waiting::NoNode | Waiting::NodeNotUsable { .. })] => None,
+        [Verdict::Wait(Waiting::NoNode { .. } | Waiting::NodeNotUsable { .. })] => None,
         other => unreachable!("{other:?}"),
     }
 }
@@ -99,6 +99,70 @@ fn a_full_node_takes_another_claim_on_a_volume_that_it_has() {
     };
     let verdict = verdicts(&[second], &[there], &[full]);
     assert!(matches!(verdict.as_slice(), [Verdict::Grant(Grant::Join { .. })]), "{verdict:?}");
+}
+
+/// A drain would only have to wait for it. Who names the node has it, as a Pod has with spec.nodeName.
+#[test]
+fn nobody_is_sent_to_a_node_that_takes_no_pods() {
+    let cordoned = NodeSeen { retires: true, ..node("node-1") };
+    let busy = NodeSeen { load: 9, ..node("node-2") };
+    assert_eq!(granted(&claim("a", None), &[cordoned.clone(), busy]), Some("node-2".into()));
+    assert_eq!(granted(&claim("a", None), std::slice::from_ref(&cordoned)), None);
+    assert_eq!(granted(&claim("a", Some("node-1")), std::slice::from_ref(&cordoned)), Some("node-1".into()));
+    // Where the volume is and can only be once it would wait for it elsewhere, and others behind it.
+    let second = claim("b", None);
+    let there = AttachmentSeen {
+        name: lock::attachment_name(DRIVER_VOLUME, second.mode, "node-1"),
+        node: "node-1".into(),
+        node_uid: "node-1".into(),
+        ..attachment("u")
+    };
+    let verdict = verdicts(&[second], &[there], &[cordoned, node("node-2")]);
+    assert!(matches!(verdict.as_slice(), [Verdict::Grant(Grant::Join { .. })]), "{verdict:?}");
+}
+
+#[test]
+fn labels_are_asked_of_the_node_that_is_picked() {
+    let asks = |pairs: &[(&str, &str)]| ClaimSeen { node_selector: labels(pairs), ..claim("a", None) };
+    let labelled = |name: &str, pairs: &[(&str, &str)]| NodeSeen { labels: labels(pairs), ..node(name) };
+    let nodes = [
+        labelled("node-1", &[("disk", "hdd"), ("zone", "a")]),
+        labelled("node-2", &[("disk", "ssd")]),
+        labelled("node-3", &[("disk", "ssd"), ("zone", "a")]),
+    ];
+    assert_eq!(granted(&asks(&[]), &nodes), Some("node-1".into()));
+    assert_eq!(granted(&asks(&[("disk", "ssd")]), &nodes), Some("node-2".into()));
+    assert_eq!(granted(&asks(&[("disk", "ssd"), ("zone", "a")]), &nodes), Some("node-3".into()));
+    assert_eq!(granted(&asks(&[("disk", "tape")]), &nodes), None);
+    assert_eq!(granted(&asks(&[("disk", "")]), &[node("bare")]), None);
+}
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn who_finds_no_node_is_told_how_many_lack_what() {
+    let why = |nodes: &[NodeSeen]| match verdicts(&[claim("a", None)], &[], nodes).as_slice() {
+        [Verdict::Wait(why @ Waiting::NoNode { .. })] => why.message(),
+        other => unreachable!("{other:?}"),
+    };
+    assert!(why(&[]).contains("no node has shown a node plugin"));
+    let nodes = [
+        NodeSeen { has_room: false, ..node("1") },
+        NodeSeen { healthy: false, reachable: false, ..node("2") },
+        NodeSeen { reachable: false, has_room: false, ..node("3") },
+        NodeSeen { healthy: false, ..node("4") },
+        NodeSeen { retires: true, unclean: true, ..node("5") },
+        NodeSeen { unclean: true, ..node("6") },
+        NodeSeen { twin: Some("7".into()), ..node("7") },
+    ];
+    assert_eq!(
+        why(&nodes),
+        "none of the 7 nodes of the driver can take it: 2 without a healthy node plugin, or out of service; 1 from which the \
+         volume cannot be reached; 1 cordoned, or with a kubelet that is not Ready; 1 not cleared up since its agent was \
+         silent; 1 that the driver knows by the id of another; 1 with as many volumes as the driver takes there"
+    );
 }
 
 /// T23: one bad node, wherever it stands, hides no good one; and a good one makes no bad one usable.

@@ -31,7 +31,7 @@ const IMPURE: [&str; 15] = [
 ];
 
 /// (module, crate paths that it must not name). Only the binary and the command line name the roles.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     (
         "api",
         &["claim", "attachment", "volume", "plugin", "csi", "k8s", "controller", "agent", "cli", "metrics"],
@@ -76,6 +76,10 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("mount_table", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("socket", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("metrics", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
+    (
+        "process_metrics",
+        &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"],
+    ),
     ("admin", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("telemetry", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),
     ("shutdown", &["csi", "k8s", "claim", "attachment", "volume", "plugin", "controller", "agent", "cli"]),

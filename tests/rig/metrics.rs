@@ -23,6 +23,12 @@ impl Rig {
         found.unwrap_or_else(|| panic!("there is no {name}:\n{text}")) == so_many.to_string()
     }
 
+    /// What a process says of a sample, which is named with its labels; None if it says nothing.
+    pub async fn sample(&self, actor: &str, name: &str) -> Option<f64> {
+        let text = self.metrics(actor).await;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    }
+
     async fn metrics(&self, actor: &str) -> String {
         let mut stream = TcpStream::connect(self.admin_address(actor)).await.unwrap();
         let request = b"GET /metrics HTTP/1.1\r\nHost: moor\r\nConnection: close\r\n\r\n";

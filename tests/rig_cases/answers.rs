@@ -148,7 +148,7 @@ async fn what_is_to_be_deleted_again_survives_a_crash(cluster: Arc<Cluster>) {
         rig.answer(key, Answers { capacity_bytes: Some(1), ..Answers::default() });
         let hit = rig.gate.arm(point.clone(), side);
         rig.make_volume(&volume(key)).await;
-        hit.await.unwrap();
+        rig.gate.reached(&point, hit).await;
         let made = rig.volume_api().get(key).await.unwrap();
         assert_eq!(rejected(&made), Some(format!("vol-{key}")));
         assert_eq!(made.status.unwrap().state, VolumeState::Pending);

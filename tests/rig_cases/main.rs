@@ -47,6 +47,7 @@ mod stubborn;
 mod targets;
 mod visibility;
 mod volume_calls;
+mod wrong_answers;
 
 use std::process::ExitCode;
 
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
         targets::CASES,
         visibility::CASES,
         volume_calls::CASES,
+        wrong_answers::CASES,
         // Last: what follows the objects here does not know that they went back.
         resize::CASES,
         restored::CASES,

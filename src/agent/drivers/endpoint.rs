@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::fingerprint::Fingerprint;
 use crate::csi::{Plugin, Service};
+use crate::heartbeat::Answer;
 
 /// How a plugin process is doing, as its watcher last saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +72,15 @@ impl Endpoint {
             Said::Nothing => None,
             Said::Name(name) => Some(name),
             Said::All(said) => Some(&said.driver),
+        }
+    }
+
+    /// Who is there, for people.
+    pub fn answer(&self) -> Answer {
+        match self.driver() {
+            _ if self.health.gone => Answer::NobodyListens,
+            Some(driver) => Answer::Driver(driver.to_owned()),
+            None => Answer::Nameless(self.health.error.clone().unwrap_or_default()),
         }
     }
 

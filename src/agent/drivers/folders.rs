@@ -25,14 +25,27 @@ pub(crate) struct SocketFile {
     modified: (i64, i64),
 }
 
-type Sockets = HashMap<PathBuf, SocketFile>;
+/// What is in folders.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub sockets: HashMap<PathBuf, SocketFile>,
+    /// What is no socket where one is looked for, in words.
+    pub others: BTreeMap<PathBuf, &'static str>,
+}
 
 /// The result of a look for sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    pub found: Sockets,
+    pub found: Contents,
     /// Folders that did not answer, so that nothing is known of them now.
     pub unanswered: BTreeSet<PathBuf>,
+}
+
+impl Scan {
+    /// Whether nothing is known now of what is at a path.
+    pub fn hides(&self, path: &Path) -> bool {
+        path.parent().is_some_and(|folder| self.unanswered.contains(folder))
+    }
 }
 
 /// The plugin directory and what is in it.
@@ -40,7 +53,7 @@ pub(crate) struct Scan {
 pub(crate) struct Folders {
     directory: PathBuf,
     /// Looks that have not come back. Nobody looks into the same folder meanwhile.
-    hanging: BTreeMap<PathBuf, JoinHandle<Sockets>>,
+    hanging: BTreeMap<PathBuf, JoinHandle<Contents>>,
     /// The look at which folders there are, if it has not come back; and what the last one showed.
     listing: Option<JoinHandle<Vec<PathBuf>>>,
     listed: Vec<PathBuf>,
@@ -70,12 +83,14 @@ impl Folders {
             let hanging = self.hanging.remove(&folder);
             let until = if hanging.is_some() { Instant::now() } else { due };
             let all = self.listed.contains(&folder).then(|| folder.clone());
-            let look = hanging.unwrap_or_else(|| spawn_blocking(move || sockets(all.as_deref(), named)));
+            let look = hanging.unwrap_or_else(|| spawn_blocking(move || contents(all.as_deref(), named)));
             looks.push((folder, look, until));
         }
         for (folder, mut look, until) in looks {
             if let Ok(found) = timeout_at(until, &mut look).await {
-                scan.found.extend(found.unwrap_or_default());
+                let Contents { sockets, others } = found.unwrap_or_default();
+                scan.found.sockets.extend(sockets);
+                scan.found.others.extend(others);
                 continue;
             }
             if until == due {
@@ -106,26 +121,47 @@ fn folders(directory: &Path) -> Vec<PathBuf> {
     folders.filter(|path| path.file_name().is_some_and(|name| name != NOT_PLUGINS)).collect()
 }
 
-/// Finds all sockets in `folder`, and those that are named.
-fn sockets(folder: Option<&Path>, named: Vec<PathBuf>) -> Sockets {
+/// Finds what is in `folder` under the name of a socket, and at the paths that are named.
+fn contents(folder: Option<&Path>, named: Vec<PathBuf>) -> Contents {
     let files = folder.map(fs::read_dir).into_iter().flatten().flatten().flatten();
     let paths = files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sock"));
-    paths.chain(named).filter_map(|path| Some((path.clone(), SocketFile::at(&path)?))).collect()
+    let mut contents = Contents::default();
+    for path in paths.chain(named) {
+        match SocketFile::at(&path) {
+            Some(Ok(file)) => drop(contents.sockets.insert(path, file)),
+            Some(Err(other)) => drop(contents.others.insert(path, other)),
+            None => {}
+        }
+    }
+    contents
 }
 
 impl SocketFile {
-    fn at(path: &Path) -> Option<Self> {
-        let file = fs::metadata(path).ok()?;
-        file.file_type().is_socket().then(|| Self {
-            device: file.dev(),
-            inode: file.ino(),
-            modified: (file.mtime(), file.mtime_nsec()),
+    /// The socket at a path, also at the end of symbolic links; what else is there; or None, if nothing is.
+    fn at(path: &Path) -> Option<Result<Self, &'static str>> {
+        let Ok(file) = fs::metadata(path) else {
+            return fs::symlink_metadata(path).ok().map(|_| Err("a symbolic link that leads nowhere"));
+        };
+        let kind = file.file_type();
+        Some(if kind.is_socket() {
+            let modified = (file.mtime(), file.mtime_nsec());
+            Ok(Self { device: file.dev(), inode: file.ino(), modified })
+        } else if kind.is_dir() {
+            Err("a directory")
+        } else if kind.is_file() {
+            Err("a file")
+        } else if kind.is_fifo() {
+            Err("a pipe")
+        } else {
+            Err("a device")
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use tokio::net::UnixListener;
 
     use super::*;
@@ -142,10 +178,33 @@ mod tests {
         fs::write(path("a/plain.sock"), "").unwrap();
         let by_plugins = vec![path("b/ctl.socket"), path("missing.sock")];
         let found = Folders::of(dir.path().to_owned()).look(by_plugins).await.found;
-        let mut names: Vec<_> = found.keys().cloned().collect();
+        let mut names: Vec<_> = found.sockets.keys().cloned().collect();
         names.sort();
         assert_eq!(names, [path("a/csi.sock"), path("b/ctl.socket"), path("b/other.sock")]);
         drop(listeners);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_socket_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("a/folder.sock")).unwrap();
+        fs::write(path("a/file.sock"), "").unwrap();
+        let listener = UnixListener::bind(path("a/real")).unwrap();
+        for (to, from) in [("real", "good.sock"), ("nowhere", "bad.sock"), ("/dev/null", "device.sock")] {
+            symlink(to, path("a").join(from)).unwrap();
+        }
+        let found =
+            Folders::of(dir.path().to_owned()).look(vec![path("a/file.sock"), path("b/none")]).await.found;
+        assert_eq!(found.sockets.into_keys().collect::<Vec<_>>(), [path("a/good.sock")]);
+        let others = [
+            ("a/bad.sock", "a symbolic link that leads nowhere"),
+            ("a/device.sock", "a device"),
+            ("a/file.sock", "a file"),
+            ("a/folder.sock", "a directory"),
+        ];
+        assert_eq!(found.others, others.map(|(name, what)| (path(name), what)).into());
+        drop(listener);
     }
 
     /// And is not looked into a second time while it hangs.
@@ -160,16 +219,16 @@ mod tests {
         let mut folders = Folders::of(dir.path().to_owned());
         let look = spawn_blocking(move || {
             let _ = held.recv();
-            Sockets::new()
+            Contents::default()
         });
         folders.hanging.insert(path("dead"), look);
         for _ in 0..2 {
             let scan = folders.look(Vec::new()).await;
-            assert_eq!(scan.found.into_keys().collect::<Vec<_>>(), [path("a/csi.sock")]);
+            assert_eq!(scan.found.sockets.into_keys().collect::<Vec<_>>(), [path("a/csi.sock")]);
             assert_eq!(scan.unanswered, [path("dead")].into());
         }
         drop(come_back);
-        while folders.look(Vec::new()).await.found.len() < 2 {
+        while folders.look(Vec::new()).await.found.sockets.len() < 2 {
             tokio::task::yield_now().await;
         }
         assert!(folders.hanging.is_empty());
@@ -182,6 +241,7 @@ mod tests {
         let path = dir.path().join("csi.sock");
         let first = UnixListener::bind(&path).unwrap();
         let before = SocketFile::at(&path).unwrap();
+        assert!(before.is_ok());
         assert_eq!(SocketFile::at(&path), Some(before));
         drop(first);
         // Some file systems give its inode to the next one at once, and the clock of files is a coarse one.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt as _;
@@ -16,7 +17,7 @@ use crate::agent::context::Agent;
 use crate::agent::kubelet;
 use crate::agent::records::state_disk;
 use crate::agent::restore::forgotten::{self, OfDriver};
-use crate::api::conditions::{self, Desired, Reason, UNDONE};
+use crate::api::conditions::{self, Desired, READY, Reason, UNDONE};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::names::{DriverOn, instance_name};
 use crate::api::plugin::Plugin;
@@ -128,8 +129,16 @@ async fn write(
     observed: &PluginInstance,
     after: &PluginInstanceStatus,
 ) -> Result<Next, ApiError> {
-    agent.writer.update_status(&agent.caches.instances, observed, after).await?;
+    if agent.writer.update_status(&agent.caches.instances, observed, after).await? {
+        tell_health(agent, observed, after).await;
+    }
     Ok(Next::Done)
+}
+
+/// An Event for each turn of a driver's health, of which a status shows only the last.
+async fn tell_health(agent: &Agent, observed: &PluginInstance, after: &PluginInstanceStatus) {
+    let before = observed.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    agent.recorder.publish_turn(observed, before, &after.conditions).await;
 }
 
 /// Files that cannot be read are put away as somebody ordered. What waited beside them goes on. Not while the Attachment is
@@ -185,16 +194,20 @@ async fn is_registered(agent: &Agent) -> Result<bool, ApiError> {
 /// Reports the node's instances as unhealthy at shutdown: the leader learns at once that nobody speaks to these
 /// plugins for a while.
 pub async fn report_shutdown(agent: &Agent) {
+    let mut told = Vec::new();
     for observed in agent.caches.instances.all() {
         let mut after = observed.status.clone().unwrap_or_default();
         if !after.is_healthy_for_any() {
             continue;
         }
         not_healthy(&observed, &mut after, Reason::AgentShutdown, "the agent beside it is shutting down");
-        if let Err(error) = agent.writer.update_status(&agent.caches.instances, &*observed, &after).await {
-            tracing::warn!("last fingerprint: {error}");
+        match agent.writer.update_status(&agent.caches.instances, &*observed, &after).await {
+            Ok(_) => told.push((observed, after)),
+            Err(error) => tracing::warn!("last fingerprint: {error}"),
         }
     }
+    // All at once, since the time of a process that ends is short, and nobody decides by an Event.
+    join_all(told.iter().map(|(observed, after)| tell_health(agent, observed, after))).await;
 }
 
 /// Writes into a status that the instance is not healthy, so that nothing new is given to it, whatever its driver
@@ -262,7 +275,12 @@ fn status(
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
     status.observed_generation = observed.metadata.generation;
-    let desired = condition(&status, unwritable.is_some());
+    let begins = status
+        .conditions
+        .iter()
+        .find(|c| c.type_ == READY)
+        .is_none_or(|ready| ready.reason == Reason::Starting.as_str());
+    let desired = condition(&status, unwritable.is_some(), begins);
     conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
     let left = OfDriver::seen(&agent.records, &agent.retries, &spec.driver_name);
     say_what_is_left(&left, observed, &mut status, now);
@@ -283,12 +301,15 @@ fn say_what_is_left(
     }
 }
 
-fn condition(status: &PluginInstanceStatus, unwritable: bool) -> Desired {
+/// The Ready condition. Only one that `begins` starts: one that is back and not ready yet is not well again.
+fn condition(status: &PluginInstanceStatus, unwritable: bool, begins: bool) -> Desired {
+    const NOT_YET: &str = "it does not say yet that it is ready";
     match (&status.last_error, status.healthy, status.gone) {
         (_, true, _) => Desired::new(Reason::Healthy, "it answers Probe"),
         (Some(error), false, false) if unwritable => Desired::new(Reason::StateNotWritable, error),
         (Some(error), false, true) => Desired::new(Reason::Gone, error),
         (Some(error), false, false) => Desired::new(Reason::Unhealthy, error),
-        (None, false, _) => Desired::new(Reason::Starting, "it does not say yet that it is ready"),
+        (None, false, _) if begins => Desired::new(Reason::Starting, NOT_YET),
+        (None, false, _) => Desired::new(Reason::Unhealthy, NOT_YET),
     }
 }

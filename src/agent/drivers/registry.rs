@@ -3,7 +3,7 @@
 //! The plugin directory is looked through twice a second. That costs less than it sounds (a handful of stat calls),
 //! sees a socket that was replaced under the same name, and cannot miss an event.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use super::endpoint::{Endpoint, Health, Said, Seen};
 use super::folders::{Folders, Scan, SocketFile};
 use super::watcher::Watcher;
 use crate::csi::{Deadlines, Service};
+use crate::heartbeat::{Answer, Socket, Sockets};
 
 /// Time between two looks through the plugin directory.
 const SCAN: Duration = Duration::from_millis(500);
@@ -57,6 +58,8 @@ pub struct Registry {
 #[derive(Default)]
 struct State {
     sockets: HashMap<PathBuf, Watched>,
+    /// What is no socket where one is looked for, and folders that do not answer.
+    others: BTreeMap<PathBuf, Answer>,
     serial: u64,
     /// When the directory was looked through for the first time.
     scanned: Option<Instant>,
@@ -106,6 +109,23 @@ impl Registry {
         serving.filter_map(|w| w.endpoint.driver().map(str::to_owned)).collect()
     }
 
+    /// What was found, for people; None before the directory was looked through. A socket of which nothing is known yet is
+    /// left out.
+    #[must_use]
+    pub fn sockets(&self) -> Option<Sockets> {
+        let state = self.state.lock();
+        state.scanned?;
+        let asked = state.sockets.values().filter(|w| w.reported).map(|w| &w.endpoint);
+        let asked = asked.map(|endpoint| (&endpoint.path, endpoint.answer()));
+        let others = state.others.iter().map(|(path, other)| (path, other.clone()));
+        let found = asked.chain(others).map(|(path, answer)| {
+            let below = path.strip_prefix(&self.directory).ok().filter(|below| !below.as_os_str().is_empty());
+            let path = below.unwrap_or(path);
+            Socket { path: path.display().to_string(), answer }
+        });
+        Some(Sockets::of(&self.directory.display().to_string(), found.collect()))
+    }
+
     /// Whether every socket that was there at the start has been asked. Before that it says nothing that a driver was
     /// not seen.
     #[must_use]
@@ -139,16 +159,20 @@ impl Registry {
     }
 
     fn reconcile(self: &Arc<Self>, scan: &Scan) {
-        let found = &scan.found;
+        let found = &scan.found.sockets;
         let mut told = HashSet::new();
         {
             let mut state = self.state.lock();
             state.scanned.get_or_insert_with(Instant::now);
-            let State { sockets, serial, .. } = &mut *state;
+            let State { sockets, others, serial, .. } = &mut *state;
+            others.retain(|path, _| scan.hides(path));
+            others.extend(
+                scan.found.others.iter().map(|(path, what)| (path.clone(), Answer::NoSocket((*what).into()))),
+            );
+            others.extend(scan.unanswered.iter().map(|folder| (folder.clone(), Answer::Hangs)));
             sockets.retain(|path, watched| {
                 // Of a folder that does not answer nothing is known, least of all that a process has ended.
-                let hidden = path.parent().is_some_and(|folder| scan.unanswered.contains(folder));
-                let same = hidden || found.get(path) == Some(&watched.file);
+                let same = scan.hides(path) || found.get(path) == Some(&watched.file);
                 // A watch ends by being aborted or by a panic. After a panic the socket is watched anew, as another process.
                 let panicked = same && watched.task.is_finished();
                 if panicked {

@@ -119,7 +119,15 @@ impl Processes {
                     status.capabilities.clone_from(&fingerprint.capabilities);
                 }
                 let health = endpoint.as_ref().map(|e| e.health.clone());
-                let nothing = || (false, true, Some(format!("no socket of driver {driver} is there")));
+                let nothing = || {
+                    // One whose socket was never known has left something behind.
+                    let last = if socket.is_empty() {
+                        String::new()
+                    } else {
+                        format!("; its last one was {socket}")
+                    };
+                    (false, true, Some(format!("no socket of driver {driver} is there{last}")))
+                };
                 (status.healthy, status.gone, status.last_error) =
                     health.map_or_else(nothing, |health| (health.healthy, health.gone, health.error));
                 status.services.clear();

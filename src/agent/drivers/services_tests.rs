@@ -172,7 +172,8 @@ async fn one_process_is_what_it_says_and_where_it_is() {
     until("it is gone", || fixture.registry.best(NAME, csi::Service::Identity, None).is_none()).await;
     let status = kept.refresh();
     assert!(status.gone && status.controller && status.services.is_empty(), "{status:?}");
-    assert_eq!(status.last_error.as_deref(), Some("no socket of driver a.test is there"));
+    let last = format!("no socket of driver a.test is there; its last one was {}", old.display());
+    assert_eq!(status.last_error, Some(last));
     // It comes back without its Controller service, and says so itself.
     let process = serve(&driver(false, true), &old);
     kept.until_serves(csi::Service::Node, &old).await;
@@ -336,5 +337,6 @@ async fn one_process_that_may_not_be_used_for_one_of_its_services_stays_one() {
     until("the socket is gone", || fixture.registry.best(NAME, csi::Service::Identity, None).is_none()).await;
     let status = kept.refresh();
     assert!(status.gone && status.services.is_empty(), "{status:?}");
-    assert_eq!(status.last_error.as_deref(), Some("no socket of driver a.test is there"));
+    let last = format!("no socket of driver a.test is there; its last one was {}", path.display());
+    assert_eq!(status.last_error, Some(last));
 }

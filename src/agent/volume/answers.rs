@@ -10,11 +10,12 @@ use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::context::Agent;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::handle_of_import;
+use crate::api::plugin::Validation;
 use crate::api::quantity;
 use crate::api::volume::{Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1 as wire;
-use crate::csi::{CallError, Meaning, Origin, Rpc, Validation};
+use crate::csi::{CallError, Meaning, Origin, Rpc, Validation as Validated};
 use crate::volume::calls::VolumeCall;
 use crate::volume::growth;
 
@@ -73,8 +74,8 @@ pub(crate) enum Answer {
     Expanded(Expanded),
     /// The volume is otherwise.
     Modified(Modified),
-    /// The driver confirms; with the UID of the Plugin.
-    Validated(Option<String>),
+    /// It may be registered; with whether the driver confirms, and the UID of the Plugin.
+    Validated(Desired, Option<String>),
     /// The storage is gone; with a word about how.
     Deleted(Option<String>),
     /// What nobody could use is gone.
@@ -88,6 +89,11 @@ impl Answer {
     pub(crate) fn unstorable(id: String, plugin_uid: Option<String>, why: &str) -> Self {
         let what = format!("the API server refuses to store the driver's answer: {why}");
         Self::Unusable(rejected(id, &what), plugin_uid)
+    }
+
+    /// What else than Ready is to be said of it.
+    pub(crate) fn aside(&self) -> Option<&Desired> {
+        if let Self::Validated(confirmed, _) = self { Some(confirmed) } else { None }
     }
 
     /// Puts the result into the status, and returns the condition for it.
@@ -110,15 +116,12 @@ impl Answer {
                 status.rejected = Some(rejected);
                 Desired::new(Reason::Unusable, message)
             }
-            Self::Validated(plugin_uid) => {
+            Self::Validated(_, plugin_uid) => {
                 status.plugin_uid = plugin_uid;
                 status.state = VolumeState::Created;
                 status.volume_handle.clone_from(&volume.spec.volume_handle);
                 status.volume_context.clone_from(&volume.spec.volume_context);
-                Desired::new(
-                    Reason::Validated,
-                    "the driver confirms what is asked of it; its VolumeHandle comes next",
-                )
+                Desired::new(Reason::Validated, "the driver was asked about it; its VolumeHandle comes next")
             }
             Self::Deleted(note) => {
                 let message = note.map_or("the driver has deleted it".into(), |n| format!("deleted; {n}"));
@@ -242,21 +245,39 @@ async fn validate(due: &Due<'_>, volume: &Volume, with: Prepared) -> Result<Answ
         arguments::validate(volume, with.means.secrets, with.means.serving.fingerprint.controller_modes)
             .map_err(|error| (Failure::arguments(due.rpc, &error), None))?;
     let called = due.call(with.means.serving.plugin.validate_volume_capabilities(args)).await;
-    match called.map_err(|error| (Failure::of_call(&error), Some(error)))? {
-        Validation::Confirmed { unchecked } => {
-            if !unchecked.is_empty() {
-                tracing::info!(
-                    volume = volume.metadata.name,
-                    ?unchecked,
-                    "the driver confirms without these"
-                );
-            }
-            Ok(Answer::Validated(with.plugin_uid))
+    let plugin = due.agent.caches.plugins.get(&volume.spec.plugin_name);
+    let is_lenient = plugin.is_some_and(|plugin| plugin.spec.validation == Validation::Lenient);
+    let strictly = |message: &str| format!("{message}; spec.validation of the Plugin is Strict");
+    let unconfirmed = |message: &str| {
+        let message = format!("{message}; with spec.validation Strict of the Plugin it would not be used");
+        Ok(Answer::Validated(Desired::new(Reason::Unconfirmed, message), with.plugin_uid.clone()))
+    };
+    let refused = |message: String| {
+        let failure = Failure::local(Reason::NotConfirmed, due.rpc, message);
+        Err((Failure { pace: Pace::Slow, ..failure }, None))
+    };
+    match called {
+        Ok(Validated::Confirmed { unchecked }) => {
+            let but = if unchecked.is_empty() {
+                String::new()
+            } else {
+                format!(", but for {}", unchecked.join(", "))
+            };
+            let confirmed =
+                Desired::new(Reason::Confirmed, format!("the driver confirms what is asked of it{but}"));
+            Ok(Answer::Validated(confirmed, with.plugin_uid))
         }
-        Validation::Refused { message } => {
-            let failure = Failure::local(Reason::NotConfirmed, due.rpc, message);
-            Err((Failure { pace: Pace::Slow, ..failure }, None))
+        Ok(Validated::Unconfirmed { message }) if is_lenient => unconfirmed(&message),
+        Ok(Validated::Unconfirmed { message }) => refused(strictly(&message)),
+        Ok(Validated::Refused { message }) => refused(message),
+        Err(error) if is_lenient && error.meaning() == Meaning::Unsupported => {
+            unconfirmed(&error.to_string())
         }
+        Err(error) if error.meaning() == Meaning::Unsupported => {
+            let failure = Failure::of_call(&error);
+            Err((Failure { message: strictly(&failure.message), ..failure }, Some(error)))
+        }
+        Err(error) => Err((Failure::of_call(&error), Some(error))),
     }
 }
 

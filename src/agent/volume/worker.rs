@@ -15,7 +15,7 @@ use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
 use crate::api::attachment::ControllerRef;
-use crate::api::conditions::{Desired, Reason};
+use crate::api::conditions::{self, Desired, Reason};
 use crate::api::names::{DriverOn, instance_name};
 use crate::api::volume::VolumeStatus;
 use crate::api::{Volume, VolumeHandle, VolumeState, lock};
@@ -211,6 +211,9 @@ impl Pass<'_> {
         }
         let agent = self.due.agent;
         let change = |status: &mut VolumeStatus, generation, now| {
+            if let Some(aside) = answer.aside() {
+                conditions::set(&mut status.conditions, aside, generation, now);
+            }
             let desired = answer.clone().take_in(volume, status);
             went(status, &desired, generation, now);
         };
@@ -225,7 +228,7 @@ impl Pass<'_> {
             }
             (
                 Ok(()),
-                Answer::Created(..) | Answer::Expanded(_) | Answer::Modified(_) | Answer::Validated(_),
+                Answer::Created(..) | Answer::Expanded(_) | Answer::Modified(_) | Answer::Validated(..),
             ) => {
                 agent.retries.ended(&step(volume, rpc_of(self.call)));
                 Ok(Next::Done)

@@ -62,6 +62,7 @@ pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {
                 held,
                 force: false,
                 node: node.map(Into::into),
+                node_selector: BTreeMap::new(),
                 read_only,
                 mode,
                 attachment_mode,
@@ -212,6 +213,7 @@ fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
                 twin: None,
                 has_room,
                 retires,
+                labels: BTreeMap::new(),
                 load,
             })
         })

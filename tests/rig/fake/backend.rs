@@ -46,6 +46,10 @@ pub struct Stored {
 pub struct Answers {
     /// Bytes of its id; 0 is as usual.
     pub id_bytes: usize,
+    /// It does not say its id.
+    pub hides_id: bool,
+    /// It does not confirm what is said of it.
+    pub confirms_nothing: bool,
     /// It does not say of what it is a copy.
     pub hides_source: bool,
     /// Its size, instead of what was asked for.

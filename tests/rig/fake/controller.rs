@@ -61,7 +61,7 @@ impl Controller for Place {
             let mut volume_context = answers.volume_context;
             volume_context.insert("made-for".to_owned(), key.clone());
             let volume = wire::Volume {
-                volume_id: backend.id(&key),
+                volume_id: if answers.hides_id { String::new() } else { backend.id(&key) },
                 capacity_bytes: answers.capacity_bytes.unwrap_or(asked),
                 volume_context,
                 accessible_topology: wanted.iter().cloned().collect(),
@@ -146,16 +146,15 @@ impl Controller for Place {
         let about = About { rpc: Rpc::ValidateVolumeCapabilities, key: key.clone(), arguments };
         self.answer(about, |backend, _, _| {
             backend.known(&key)?;
-            let confirmed = Confirmed {
+            let confirms = !backend.answers.get(&key).is_some_and(|answers| answers.confirms_nothing);
+            let confirmed = confirms.then_some(Confirmed {
                 volume_context: request.volume_context,
                 volume_capabilities: request.volume_capabilities,
                 parameters: request.parameters,
                 mutable_parameters: request.mutable_parameters,
-            };
-            Ok(wire::ValidateVolumeCapabilitiesResponse {
-                confirmed: Some(confirmed),
-                message: String::new(),
-            })
+            });
+            let message = if confirms { String::new() } else { "no idea".to_owned() };
+            Ok(wire::ValidateVolumeCapabilitiesResponse { confirmed, message })
         })
         .await
     }

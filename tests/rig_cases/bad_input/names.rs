@@ -60,10 +60,12 @@ pub async fn names_that_no_object_has_are_refused(cluster: Arc<Cluster>) {
         (json!({ "volumeHandle": "" }), &["spec.volumeHandle", "at least 1 chars"]),
     ];
     refuses(&rig.volume_api(), &registered("v", "h"), &blank).await;
-    let claimed: [Row; 3] = [
+    let claimed: [Row; 5] = [
         (json!({ "volumeName": "v?x=y" }), &["spec.volumeName", NAME]),
         (json!({ "nodeName": "node_1" }), &["spec.nodeName", NAME]),
         (json!({ "nodeName": "node-1 " }), &["spec.nodeName", NAME]),
+        (json!({ "nodeSelector": { "disk": "ssd" } }), &["spec.nodeSelector", "give one of the two"]),
+        (json!({ "nodeSelector": { "disk": "s".repeat(64) } }), &["spec.nodeSelector.disk", "63"]),
     ];
     refuses(&rig.claim_api(), &volume_claim("c", "v", "node-2"), &claimed).await;
 

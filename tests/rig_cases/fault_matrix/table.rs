@@ -53,10 +53,12 @@ pub fn cells() -> Vec<Cell> {
 
 fn faults(rpc: Rpc) -> Vec<Fault> {
     let some = [Code::Aborted, Code::InvalidArgument, Code::NotFound];
+    // Who has no ValidateVolumeCapabilities is taken at his word.
+    let is_answer = |code: Code| (rpc, code) == (Rpc::ValidateVolumeCapabilities, Code::Unimplemented);
     let is_asked = |code: &Code| {
         is_whole() || some.contains(code) || (rpc, *code) == (Rpc::CreateVolume, Code::AlreadyExists)
     };
-    let codes = (1..=16).map(Code::from_i32).filter(is_asked);
+    let codes = (1..=16).map(Code::from_i32).filter(is_asked).filter(|code| !is_answer(*code));
     let mut faults: Vec<Fault> =
         codes.flat_map(|code| [Fault::CodeBefore(code), Fault::CodeAfter(code)]).collect();
     faults.extend([Fault::HangBefore, Fault::HangAfter]);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use kube::api::{Patch, PatchParams};
 use moor::api::ClaimState;
+use serde_json::json;
 
 use crate::rig::{CONTROLLER, Cluster, Options, Rig, volume, volume_claim};
 
@@ -69,5 +71,66 @@ pub async fn a_node_that_is_back_in_service_takes_who_waited(cluster: Arc<Cluste
     rig.until_told(&all[0], "Ready", "False", "NodeNotUsable").await;
     rig.mark_out_of_service(NODE, false).await;
     rig.until_ready(&all[0]).await;
+    rig.remove(&all, &all).await;
+}
+
+pub async fn who_names_no_node_gets_none_that_is_cordoned(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    let anywhere = |name: &str| {
+        let mut claim = volume_claim(name, name, NODE);
+        claim.spec.node_name = None;
+        claim
+    };
+    let all = names(3);
+    for name in &all {
+        rig.make_volume(&volume(name)).await;
+    }
+    // A leader knows of what was there before it.
+    rig.kill(CONTROLLER);
+    rig.cordon("node-1", true).await;
+    rig.run(CONTROLLER);
+    for name in &all[..2] {
+        rig.make_claim(&anywhere(name)).await;
+        rig.until_ready(name).await;
+        let node = cluster.claim(name).unwrap().spec.assignment.clone().unwrap().node_name;
+        assert_eq!(node, "node-2", "{}", rig.story(name));
+    }
+    rig.kill(CONTROLLER);
+    rig.cordon("node-2", true).await;
+    rig.run(CONTROLLER);
+    rig.make_claim(&anywhere(&all[2])).await;
+    rig.until_says(&all[2], "NoNode", &["none of the 2 nodes", "2 cordoned"]).await;
+    rig.cordon("node-1", false).await;
+    rig.until_ready(&all[2]).await;
+    rig.cordon("node-2", false).await;
+    rig.remove(&all, &all).await;
+}
+
+pub async fn who_selects_nodes_by_labels_gets_one_that_has_them(cluster: Arc<Cluster>) {
+    let all = names(2);
+    let rig = with_volumes(&cluster, 0, &all).await;
+    let selecting = |name: &str| {
+        let mut claim = volume_claim(name, name, NODE);
+        claim.spec.node_name = None;
+        claim.spec.node_selector = [("disk".to_owned(), "ssd".to_owned())].into();
+        claim
+    };
+    rig.label_node(NODE, "disk", Some("hdd")).await;
+    rig.make_claim(&selecting(&all[0])).await;
+    rig.until_says(&all[0], "NoNode", &["2 without the labels of spec.nodeSelector"]).await;
+    rig.label_node(NODE, "disk", Some("ssd")).await;
+    rig.until_ready(&all[0]).await;
+    rig.make_claim(&selecting(&all[1])).await;
+    rig.until_ready(&all[1]).await;
+    for name in &all {
+        let node = cluster.claim(name).unwrap().spec.assignment.clone().unwrap().node_name;
+        assert_eq!(node, NODE, "{}", rig.story(name));
+    }
+    let other = Patch::Merge(json!({ "spec": { "nodeSelector": { "disk": "hdd" } } }));
+    let refused = rig.claim_api().patch(&all[0], &PatchParams::default(), &other).await.unwrap_err();
+    assert!(refused.to_string().contains("spec.nodeSelector is immutable"), "{refused}");
+    // What is granted stays, whatever becomes of labels.
+    rig.label_node(NODE, "disk", None).await;
+    rig.restart(CONTROLLER);
     rig.remove(&all, &all).await;
 }

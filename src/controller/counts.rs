@@ -1,0 +1,96 @@
+//! What `/metrics` shows of the leader's caches.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::context::Context;
+use crate::api::conditions::{self, DRIFTED};
+use crate::api::{AttachmentState, ClaimState, VolumeClaim, VolumeState};
+use crate::metrics::{QueueLabels, StateLabels};
+use crate::plugin::is_kept_from_pods;
+
+/// The states that are shown.
+const CLAIMS: [ClaimState; 5] =
+    [ClaimState::Pending, ClaimState::Taken, ClaimState::Ready, ClaimState::NodeDetached, ClaimState::Lost];
+const VOLUMES: [VolumeState; 4] =
+    [VolumeState::Pending, VolumeState::Created, VolumeState::Ready, VolumeState::Deleted];
+const ATTACHMENTS: [AttachmentState; 4] = [
+    AttachmentState::Taken,
+    AttachmentState::Attached,
+    AttachmentState::NodeDetached,
+    AttachmentState::ControllerDetached,
+];
+
+/// Counts everything anew. `silent` are the agents that are not heard.
+pub(crate) fn count(ctx: &Context, silent: &BTreeSet<String>) {
+    let metrics = &ctx.metrics;
+    metrics.queue_depth.get_or_create(&QueueLabels { queue: "volumes" }).set(number(ctx.queue.len()));
+    let kept_from_pods = ctx.plugins.all().iter().filter(|plugin| is_kept_from_pods(plugin)).count();
+    metrics.plugins_kept_from_pods.set(number(kept_from_pods));
+    claims(ctx);
+    volumes(ctx);
+    metrics.silent_nodes.set(number(silent.len()));
+    let forgotten = ctx.instances.all().into_iter().filter_map(|instance| {
+        instance.status.as_ref().map(|status| status.forgotten.len() + status.forgotten_handles.len())
+    });
+    metrics.forgotten_mounts.set(number(forgotten.sum()));
+}
+
+fn claims(ctx: &Context) {
+    let (metrics, claims) = (&ctx.metrics, ctx.claims.all());
+    let state = |claim: &VolumeClaim| claim.status.as_ref().map(|s| s.state).unwrap_or_default();
+    by_state(&metrics.claims, claims.iter().map(|claim| state(claim)), CLAIMS);
+    let now = Timestamp::now();
+    let waits = |claim: &VolumeClaim| {
+        let is_wanted = claim.metadata.deletion_timestamp.is_none() && !state(claim).is_final();
+        is_wanted && claim.spec.assignment.is_none()
+    };
+    let waiting = claims.iter().filter(|claim| waits(claim));
+    let waiting = waiting.filter_map(|claim| claim.metadata.creation_timestamp.as_ref());
+    metrics.oldest_waiting_claim_seconds.set(oldest(now, waiting));
+    let leaving = claims.iter().filter_map(|claim| claim.metadata.deletion_timestamp.as_ref());
+    metrics.oldest_leaving_claim_seconds.set(oldest(now, leaving));
+}
+
+fn volumes(ctx: &Context) {
+    let (metrics, volumes) = (&ctx.metrics, ctx.volumes.all());
+    let states = volumes.iter().map(|volume| volume.status.as_ref().map(|s| s.state).unwrap_or_default());
+    by_state(&metrics.volumes, states, VOLUMES);
+    let drifted = volumes.iter().filter_map(|volume| volume.status.as_ref());
+    let drifted = drifted.filter(|status| conditions::is_true(&status.conditions, DRIFTED));
+    metrics.drifted_volumes.set(number(drifted.count()));
+    let attachments = ctx.attachments.all();
+    let states = attachments.iter().map(|a| a.status.as_ref().map(|s| s.state).unwrap_or_default());
+    by_state(&metrics.attachments, states, ATTACHMENTS);
+}
+
+/// A state of which there is none is 0, so that an alert on it has something to go by.
+fn by_state<S: Copy + Eq + Hash + Debug>(
+    family: &Family<StateLabels, Gauge>,
+    states: impl Iterator<Item = S>,
+    all: impl IntoIterator<Item = S>,
+) {
+    let mut found = HashMap::new();
+    for state in states {
+        *found.entry(state).or_insert(0) += 1;
+    }
+    for state in all {
+        let labels = StateLabels { state: format!("{state:?}") };
+        family.get_or_create(&labels).set(found.get(&state).copied().unwrap_or(0));
+    }
+}
+
+/// How long ago the earliest of these was, in seconds; 0 if there is none.
+fn oldest<'a>(now: Timestamp, times: impl Iterator<Item = &'a Time>) -> i64 {
+    times.map(|time| time.0.as_second()).min().map_or(0, |first| (now.as_second() - first).max(0))
+}
+
+fn number(counted: usize) -> i64 {
+    i64::try_from(counted).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,72 @@
+//! Each turn of a driver's health is one Event, on its Plugin and on the PluginInstance, also when it is well again.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use moor::api::conditions::READY;
+use moor::api::names::{DriverOn, instance_name};
+use moor::api::{Plugin, PluginInstance};
+
+use crate::rig::fake::DRIVER;
+use crate::rig::{Cluster, LOOK, Options, PATIENCE, Rig, volume, volume_claim};
+
+const NODE: &str = "node-1";
+
+/// How often it was told of the object with this UID that it is well, and that it is ill.
+async fn told(cluster: &Cluster, uid: &str) -> [i32; 2] {
+    let events: Api<Event> = Api::all(cluster.admin.clone());
+    let mut told = [0, 0];
+    for event in events.list(&ListParams::default()).await.unwrap().items {
+        let is = event.regarding.as_ref().and_then(|of| of.uid.as_deref()) == Some(uid);
+        let reason =
+            ["Healthy", "Unhealthy"].iter().position(|reason| event.reason.as_deref() == Some(reason));
+        if let Some(reason) = reason.filter(|_| is) {
+            told[reason] += event.series.map_or(1, |series| series.count);
+        }
+    }
+    told
+}
+
+impl Rig {
+    /// Waits until health was told so often, of the Plugin and of its instance.
+    async fn until_health_is_told(&self, wanted: [i32; 2]) {
+        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        let instances: Api<PluginInstance> = Api::all(self.cluster.admin.clone());
+        let instance = instances.get(&instance_name(DriverOn { driver: DRIVER, node: NODE })).await.unwrap();
+        for uid in [plugins.get(DRIVER).await.unwrap().uid().unwrap(), instance.uid().unwrap()] {
+            let look = async {
+                while told(&self.cluster, &uid).await != wanted {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            let is_told = tokio::time::timeout(PATIENCE, look).await.is_ok();
+            assert!(is_told, "{uid} has told {:?} and not {wanted:?}", told(&self.cluster, &uid).await);
+        }
+    }
+}
+
+pub async fn each_turn_of_a_drivers_health_is_one_event(cluster: Arc<Cluster>) {
+    let nodes = vec![(NODE, true)];
+    let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
+    rig.until_plugin_says(DRIVER, READY, "Healthy", &[]).await;
+    rig.until_health_is_told([1, 0]).await;
+
+    rig.fake.stop(NODE, &rig.plugin_dir(NODE));
+    rig.until_plugin_says(DRIVER, READY, "Unhealthy", &["no socket of driver"]).await;
+    rig.until_health_is_told([1, 1]).await;
+    rig.fake.serve(NODE, &rig.plugin_dir(NODE), true);
+    rig.until_health_is_told([2, 1]).await;
+
+    // An agent that ends says so, and one that is killed leaves everything as it was.
+    rig.stop(NODE).await;
+    rig.run(NODE);
+    rig.until_health_is_told([3, 2]).await;
+    rig.restart(NODE);
+    rig.make_volume(&volume("v")).await;
+    rig.make_claim(&volume_claim("v", "v", NODE)).await;
+    rig.until_ready("v").await;
+    rig.remove(&["v"], &["v"]).await;
+    rig.until_health_is_told([3, 2]).await;
+}
