@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from . import cluster, demo, install, packages, parts
+from . import chart, cluster, demo, install, packages, parts
 from .messages import Problem, say
 from .paths import KUBECONFIG
 
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="start a cluster, install moor, and show what it does")
     demo.add_argument("--nodes", type=_optional_number, default=None)
     demo.add_argument("helm", nargs="*")
-    commands.add_parser("check-chart", help="lint and render the chart")
+    commands.add_parser("check-chart", help="lint the chart and try each of its values")
     commands.add_parser("print-bin", help="print the folder of the built programs")
     commands.add_parser("parts", help="build the programs, all or those named").add_argument("names", nargs="*")
     return parser
@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
         case "install":
             install.install(arguments.helm)
         case "check-chart":
-            install.check_chart()
+            chart.check()
         case "image":
             print(install.build_image().archive)
         case "demo":

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import image, packages, parts
+from .chart import CHART, RELEASE
 from .cluster import Cluster
 from .commands import run
 from .messages import Problem, say, step
 from .namespace import NAMESPACE
 from .paths import KUBECONFIG, REPOSITORY
-
-RELEASE = "moor"
-CHART = REPOSITORY / "charts" / "moor"
 
 
 def foreign_kubeconfig() -> str | None:
@@ -103,54 +101,6 @@ def _helm(kubeconfig: str, reference: str, helm_arguments: Sequence[str]) -> Non
             "helm did not finish",
             f"see what its Pods wait for: kubectl --kubeconfig {kubeconfig} -n {NAMESPACE} get pods,events",
         )
-
-
-def check_chart() -> None:
-    """Lint, and render with the options on and off."""
-    if not (CHART / "Chart.yaml").exists():
-        say("there is no chart yet: nothing to lint")
-        return
-    parts.ensure(["helm"])
-    for options in ([], ["--set", "loopDriver.enabled=true"]):
-        run([parts.program("helm"), "lint", "--strict", CHART, *options])
-        _render(*options)
-    _check_loop_class()
-    say("chart: lint and template are clean")
-
-
-def _render(*options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return run([parts.program("helm"), "template", RELEASE, CHART, "--namespace", NAMESPACE, *options], check=check)
-
-
-def _check_loop_class() -> None:
-    """With the loop driver come a StorageClass, which is the default only if asked to be, and a Plugin."""
-    enabled, prefix = ("--set", "loopDriver.enabled=true"), "loopDriver.storageClass"
-    default = 'storageclass.kubernetes.io/is-default-class: "true"'
-    cases: list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = [
-        ((), (), ("\nkind: StorageClass\n", "\nkind: Plugin\n")),
-        (
-            enabled,
-            ("  name: moor-loop\n", "reclaimPolicy: Delete\n", "volumeBindingMode: WaitForFirstConsumer\n",
-             "allowVolumeExpansion: true\n", "\nkind: Plugin\n", "helm.sh/hook: post-install,post-upgrade\n",
-             "balancing: PerTopology\n"),
-            (default,),
-        ),
-        (
-            (*enabled, "--set", "loopDriver.shared=true", "--set", f"{prefix}.isDefault=true",
-             "--set", f"{prefix}.name=other", "--set", f"{prefix}.reclaimPolicy=Retain"),
-            ("  name: other\n", "reclaimPolicy: Retain\n", default, "balancing: Spread\n"),
-            ("  name: moor-loop\n",),
-        ),
-    ]  # fmt: skip
-    for options, there, absent in cases:
-        text = _render(*options).stdout
-        wrong = [f"lacks {words!r}" for words in there if words not in text]
-        wrong += [f"has {words!r}" for words in absent if words in text]
-        if wrong:
-            raise Problem(f"the chart with {' '.join(options) or 'no options'} {', '.join(wrong)}")
-    for value in (f"{prefix}.reclaimPolicy=Recycle", f"{prefix}.name=", f"{prefix}.isDefault=maybe", f"{prefix}.late=true"):
-        if _render(*enabled, "--set", value, check=False).returncode == 0:
-            raise Problem(f"the chart takes {value}, which values.schema.json is to refuse")
 
 
 def _publish(binary: Path) -> None:

@@ -12,22 +12,21 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What should be in `directory`, by file name.
-fn expected(prefix: &str) -> BTreeMap<String, String> {
-    crd::files().unwrap().into_iter().map(|(name, yaml)| (format!("{prefix}{name}"), yaml)).collect()
+/// What should be in a directory of definitions, by file name.
+fn expected() -> BTreeMap<String, String> {
+    crd::files().unwrap().into_iter().collect()
 }
 
-/// What is in `directory` of the files that start with `prefix`.
-fn found(directory: &Path, prefix: &str) -> BTreeMap<String, String> {
+/// What is in `directory`.
+fn found(directory: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(directory) else { return BTreeMap::new() };
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let yaml =
-        names.filter(|name| name.starts_with(prefix) && Path::new(name).extension() == Some("yaml".as_ref()));
+    let yaml = names.filter(|name| Path::new(name).extension() == Some("yaml".as_ref()));
     yaml.map(|name| (name.clone(), fs::read_to_string(directory.join(&name)).unwrap())).collect()
 }
 
-fn check(directory: &Path, prefix: &str) {
-    let (expected, found) = (expected(prefix), found(directory, prefix));
+fn check(directory: &Path) {
+    let (expected, found) = (expected(), found(directory));
     if std::env::var_os("UPDATE_CRDS").is_some() {
         fs::create_dir_all(directory).unwrap();
         for name in found.keys().filter(|name| !expected.contains_key(*name)) {
@@ -51,18 +50,20 @@ fn check(directory: &Path, prefix: &str) {
 
 #[test]
 fn the_definitions_in_crds_are_current() {
-    check(&root().join("crds"), "");
+    check(&root().join("crds"));
 }
 
 #[test]
 fn the_definitions_in_the_chart_are_current() {
-    check(&root().join("charts/moor/templates"), "crd-");
+    check(&root().join("charts/moor/files/crds"));
 }
 
+/// By these lines `templates/crds.yaml` finds where labels belong, and the annotation that it takes off.
 #[test]
-fn helm_finds_nothing_to_fill_in() {
-    for (name, yaml) in expected("") {
-        assert!(!yaml.contains("{{"), "{name} contains a Helm template action");
+fn the_annotation_is_where_the_chart_looks_for_it() {
+    for (name, yaml) in expected() {
+        let lines = "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n  name: ";
+        assert_eq!(yaml.matches(lines).count(), 1, "{name} has its metadata in another form");
     }
 }
 
@@ -70,7 +71,7 @@ fn helm_finds_nothing_to_fill_in() {
 #[test]
 fn no_string_turns_into_a_boolean() {
     let words = ["y", "n", "yes", "no", "on", "off"];
-    for (name, yaml) in expected("") {
+    for (name, yaml) in expected() {
         for (number, line) in yaml.lines().enumerate() {
             let value = line.trim().trim_start_matches("- ").rsplit(": ").next().unwrap_or_default();
             assert!(!words.contains(&value.to_lowercase().as_str()), "{name}:{}: {line}", number + 1);

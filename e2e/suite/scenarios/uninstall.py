@@ -35,6 +35,8 @@ def uninstall(world: World) -> None:
 
     _upgrade(world, values, keep=False)
     world.pods.await_ready()
+    # The test of the controllers finds them by a name, and this cluster has no server for names.
+    _helm(world, "test", RELEASE, "--filter", "name=moor-test-agent")
     world.await_ready("Plugin", "loop.moor.dev")
     # When a claim has come and gone on each node, the agents have looked at all there is.
     for node in world.cluster.nodes:
