@@ -80,7 +80,7 @@ pub fn attachment(uid: &str) -> AttachmentSeen {
 
 /// The instance of all controller calls.
 pub fn controller() -> ControllerRef {
-    ControllerRef { instance: "controller".into(), agent: NODE.into() }
+    ControllerRef { instance: "controller".into(), agent: NODE.into(), tenure: 0 }
 }
 
 /// The VolumeHandle, which is open.
@@ -137,6 +137,8 @@ pub fn instance(at: &ControllerRef) -> InstanceSeen {
         serving: true,
         silent: false,
         dead: false,
+        tenure: at.tenure,
+        relieved: 0,
         topology: BTreeMap::new(),
     }
 }

@@ -17,6 +17,7 @@ use super::calls::budgets::Budgets;
 use super::calls::failure::Failure;
 use super::calls::flights::Flights;
 use super::calls::retry::Retries;
+use super::calls::tenures::{Entered, Tenures};
 use super::capacity::said::Said;
 use super::drivers::endpoint::Serving;
 use super::drivers::registry::Registry;
@@ -30,7 +31,7 @@ use super::queues::Queues;
 use super::records::store::Records;
 use super::restore::settling::Settling;
 use crate::api::Plugin;
-use crate::api::names::DriverOn;
+use crate::api::names::{DriverOn, instance_name};
 use crate::csi::{CallError, Rpc, Secrets, Service};
 use crate::heartbeat::{History, Renewal};
 use crate::k8s::cache::Cached;
@@ -68,6 +69,7 @@ pub(super) struct Agent {
     pub queues: Arc<Queues>,
     pub budgets: Budgets,
     pub flights: Flights,
+    pub tenures: Tenures,
     pub renewal: Renewal,
     pub leases: ApiLeases,
     pub history: Arc<History>,
@@ -110,6 +112,14 @@ impl Agent {
         self.may_call() && is_known && inherits_nothing
     }
 
+    /// Enters a pass that makes controller calls which a driver's instance was given in this tenure; None if that is over.
+    pub fn enter<'a>(&'a self, driver: &str, tenure: i64) -> Option<Entered<'a>> {
+        let instance = self.caches.instances.get(&instance_name(self.driver_here(driver)));
+        // Another process of the agent may have said that it is over.
+        self.tenures.begin(driver, instance.map_or(0, |instance| instance.spec.tenure));
+        self.tenures.enter(driver, tenure)
+    }
+
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
@@ -134,6 +144,11 @@ impl Agent {
     /// The socket that a Plugin names.
     pub fn named_socket(&self, plugin: &Plugin) -> Option<PathBuf> {
         plugin.spec.socket_path.as_ref().map(|path| self.plugin_dir.join(path))
+    }
+
+    /// Whether a driver has its PluginInstance on this node.
+    pub fn is_registered(&self, driver: &str) -> bool {
+        self.caches.instances.get(&instance_name(self.driver_here(driver))).is_some()
     }
 
     /// A driver on this node.

@@ -120,6 +120,9 @@ impl Events {
             for instance in [old, new].into_iter().flatten() {
                 me.queues.instances.add_after(instance.spec.driver_name.clone(), SETTLE);
             }
+            if let (Some(instance), None) | (None, Some(instance)) = (old, new) {
+                me.queues.kubelet.add_after(instance.spec.driver_name.clone(), SETTLE);
+            }
             if differs(old, new, said::asks)
                 && let Some(instance) = new
             {

@@ -14,6 +14,8 @@ use super::attach::{self, audit, audits::Audits};
 use super::caches::Caches;
 use super::calls::budgets::Budgets;
 use super::calls::flights::Flights;
+use super::calls::running::Running;
+use super::calls::tenures::Tenures;
 use super::capacity;
 use super::capacity::said::Said;
 use super::context::Agent;
@@ -100,6 +102,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     };
     front.open(args.admin_address).await?;
     let boot_id = machine::boot_id(&args.boot_id_file)?;
+    let calls_before = Running::open(&args.state_dir.join("calls"), &args.node_name, &boot_id);
     let records = Records::open(&args.state_dir.join("records"))?;
     for unreadable in records.unreadable() {
         tracing::error!(path = %unreadable.path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
@@ -152,6 +155,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
             let queues = queues.clone();
             move |parked| queues.wake(parked)
         }),
+        tenures: Tenures::new(args.calls.deadlines().longest(), calls_before),
         budgets: Budgets::new(move |parked| queues.wake(parked)),
         renewal,
         leases,

@@ -7,6 +7,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::attachment::is_first;
+
 /// One plugin process at one place. Written by the agent beside it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -30,7 +32,8 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Last Error","type":"string","jsonPath":".status.lastError","priority":1}"#,
-    validation = Rule::new("self.spec.pluginName == oldSelf.spec.pluginName && self.spec.driverName == oldSelf.spec.driverName && self.spec.nodeName == oldSelf.spec.nodeName && self.spec.nodeUID == oldSelf.spec.nodeUID && self.spec.agent == oldSelf.spec.agent && self.spec.socketPath == oldSelf.spec.socketPath").message("spec says which process this is: it cannot change").field_path(".spec")
+    validation = Rule::new("self.spec.pluginName == oldSelf.spec.pluginName && self.spec.driverName == oldSelf.spec.driverName && self.spec.nodeName == oldSelf.spec.nodeName && self.spec.nodeUID == oldSelf.spec.nodeUID && self.spec.agent == oldSelf.spec.agent && self.spec.socketPath == oldSelf.spec.socketPath").message("spec says which process this is: it cannot change").field_path(".spec"),
+    validation = Rule::new("!has(oldSelf.spec.tenure) || (has(self.spec.tenure) && self.spec.tenure >= oldSelf.spec.tenure)").message("spec.tenure only grows: leave it as it is").field_path(".spec.tenure")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PluginInstanceSpec {
@@ -58,6 +61,11 @@ pub struct PluginInstanceSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = MAX_CAPACITIES))]
     pub capacity_requests: BTreeMap<String, CapacityRequest>,
+    /// The tenure that it is in: a number that grows each time that it is relieved of the volumes whose controller calls it
+    /// makes. Those that it was given in an earlier tenure it makes no more. Written by the moor controller.
+    #[serde(default, skip_serializing_if = "is_first")]
+    #[schemars(range(min = 0))]
+    pub tenure: i64,
 }
 
 /// A question after the room that there is for volumes of one StorageClass in one place.
@@ -140,6 +148,10 @@ pub struct PluginInstanceStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = MAX_CAPACITIES))]
     pub capacities: BTreeMap<String, Capacity>,
+    /// Of calls that it was given in an earlier tenure than this none is running, and none will be made.
+    #[serde(default, skip_serializing_if = "is_first")]
+    #[schemars(range(min = 0))]
+    pub tenure: i64,
     /// How kubelet is served on the node; absent where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<KubeletStatus>,
@@ -154,6 +166,14 @@ pub struct PluginInstanceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+impl PluginInstance {
+    /// What it was given in an earlier tenure than this it calls no more. Its agent has no say in tenures that have not begun.
+    #[must_use]
+    pub fn relieved(&self) -> i64 {
+        self.status.as_ref().map_or(0, |status| status.tenure.min(self.spec.tenure))
+    }
 }
 
 impl PluginInstanceStatus {

@@ -64,8 +64,8 @@ pub struct PluginSpec {
     pub balancing: Balancing,
     /// Nodes on which the driver may be asked to create, delete, attach and detach volumes. Whoever controls one of them
     /// may do so with every volume of the driver. Absent: every node that runs the driver. What a node that is no longer
-    /// selected was asked to do before stays with it until its driver or its agent is gone, or the driver is started there
-    /// without the Controller service.
+    /// selected was asked to do before one that is selected takes over, when it is healthy and the agent of the first says that
+    /// none of those calls is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_nodes: Option<ControllerNodes>,
     /// The driver accepts a second target of a SingleNodeWriter volume on one node although it does not

@@ -86,7 +86,7 @@ mod tests {
     use crate::fixtures;
 
     fn at(instance: &str) -> ControllerRef {
-        ControllerRef { instance: instance.into(), agent: instance.into() }
+        ControllerRef { instance: instance.into(), agent: instance.into(), tenure: 0 }
     }
 
     #[test]

@@ -209,12 +209,11 @@ pub enum Standing {
     NeverRan,
 }
 
-/// Whether the controller calls of the VolumeHandle belong to the instance that the Attachment names. Without a
+/// Whether the controller calls of the VolumeHandle belong to the instance that the Attachment names, in that tenure. Without a
 /// VolumeHandle no other instance can have got them.
 #[must_use]
 pub fn is_mine(attachment: &AttachmentSeen, handle: Option<&HandleSeen>) -> bool {
-    let instance = |c: &Option<ControllerRef>| c.as_ref().map(|c| c.instance.clone());
-    !attachment.attach || handle.is_none_or(|h| instance(&h.controller) == instance(&attachment.controller))
+    !attachment.attach || handle.is_none_or(|handle| handle.controller == attachment.controller)
 }
 
 /// Compares an Attachment with its VolumeHandle as just read from the API server.

@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn attachment(state: AttachmentState) -> AttachmentSeen {
-        let controller = ControllerRef { instance: "i".into(), agent: "node-1".into() };
+        let controller = ControllerRef { instance: "i".into(), agent: "node-1".into(), tenure: 0 };
         AttachmentSeen {
             name: "att".into(),
             deleted: true,

@@ -29,7 +29,8 @@ pub(crate) fn controllers(
     let gone = once.values().filter(|at| controls(&at.instance).is_none());
     let ghosts: Vec<_> =
         gone.map(|at| not_selected(known, at, instances.named(&at.instance).map(|i| &**i))).collect();
-    let is_served = is_assigned && !own.is_empty() && ghosts.is_empty() && own.iter().all(|i| !i.dead);
+    let is_dead = |at: &&ControllerRef| own.iter().any(|i| i.name == at.instance && i.is_dead_for(at));
+    let is_served = is_assigned && !own.is_empty() && ghosts.is_empty() && !named.iter().any(is_dead);
     let all = if is_served { own } else { controlling.iter().map(|i| selected(known, i)).collect() };
     all.into_iter().chain(ghosts).collect()
 }
@@ -37,7 +38,7 @@ pub(crate) fn controllers(
 /// An instance that may be given new work.
 fn selected(known: &Known, instance: &PluginInstance) -> InstanceSeen {
     let name = instance.metadata.name.clone().unwrap_or_default();
-    let at = ControllerRef { instance: name, agent: instance.spec.agent.clone() };
+    let at = ControllerRef { instance: name, agent: instance.spec.agent.clone(), tenure: 0 };
     let seen = not_selected(known, &at, Some(instance));
     let topology = instance.status.as_ref().map(|status| status.topology.clone());
     InstanceSeen { healthy: seen.serving, topology: topology.unwrap_or_default(), ..seen }
@@ -58,7 +59,9 @@ fn not_selected(known: &Known, at: &ControllerRef, instance: Option<&PluginInsta
         healthy: false,
         serving: instance.and_then(|i| i.status.as_ref()).is_some_and(serves),
         silent: silent.is_some(),
-        dead: known.looks_dead(&at.agent, silent) || instance.is_some_and(|i| known.has_left(i)),
+        dead: known.looks_dead(&at.agent, silent),
+        tenure: instance.map_or(0, |i| i.spec.tenure),
+        relieved: instance.map_or(0, PluginInstance::relieved),
         topology: BTreeMap::new(),
     }
 }

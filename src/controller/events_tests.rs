@@ -130,7 +130,11 @@ fn large() -> Large {
         known.instances.apply(instance(place));
     }
     for n in 0..VOLUMES {
-        let to = ControllerRef { instance: format!("instance-{}", n % CONTROLLERS), agent: String::new() };
+        let to = ControllerRef {
+            instance: format!("instance-{}", n % CONTROLLERS),
+            agent: String::new(),
+            tenure: 0,
+        };
         let assignment = VolumeAssignment { operation: VolumeOperation::Create, controller: Some(to) };
         let spec = VolumeSpec {
             plugin_name: "driver".into(),

@@ -1,8 +1,7 @@
-//! How long controller processes have been proven dead, or without their service, while their agents live (rule R2).
+//! How long processes of drivers have been proven dead, or without their Controller service, while their agents live (rule R2).
 //!
 //! A driver's controller may leave a node for good, as a Deployment's Pod does that is scheduled elsewhere, or be started
-//! anew without its Controller service. Most that end are back in a moment, and a call of the process before may be running
-//! yet, so what was assigned to one moves only when it has been gone for as long as a call may take.
+//! anew without its Controller service. Most that end are back in a moment: one that stays away is relieved (`relief`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +14,31 @@ use crate::api::instance::Service;
 use crate::api::plugin::Roles;
 use crate::api::{Plugin, PluginInstance, PluginInstanceStatus};
 
-/// Since when instances have had no Controller service, by UID of the PluginInstance, on this process's own clock.
-#[derive(Debug, Default)]
-pub(crate) struct GoneObserver(Mutex<HashMap<String, Instant>>);
+/// Since when something is gone of instances, by UID of the PluginInstance, on this process's own clock.
+#[derive(Debug)]
+pub(crate) struct GoneObserver {
+    is_gone: fn(&PluginInstance) -> bool,
+    since: Mutex<HashMap<String, Instant>>,
+}
 
 impl GoneObserver {
+    /// Their Controller service.
+    pub(crate) fn of_controllers() -> Self {
+        Self { is_gone: has_no_controller, since: Mutex::default() }
+    }
+
+    /// All of their processes.
+    pub(crate) fn of_drivers() -> Self {
+        let is_gone = |instance: &PluginInstance| instance.status.as_ref().is_some_and(|status| status.gone);
+        Self { is_gone, since: Mutex::default() }
+    }
+
     /// Takes in a PluginInstance. Fits [`crate::k8s::Cache::on_change`].
     pub(crate) fn changed(&self, before: Option<&Arc<PluginInstance>>, after: Option<&Arc<PluginInstance>>) {
         match (after, before) {
             (Some(instance), _) => self.observe(instance),
             (None, Some(gone)) => {
-                self.0.lock().remove(uid(gone));
+                self.since.lock().remove(uid(gone));
             }
             (None, None) => {}
         }
@@ -33,43 +46,37 @@ impl GoneObserver {
 
     /// Takes in a PluginInstance.
     pub(crate) fn observe(&self, instance: &PluginInstance) {
-        let mut since = self.0.lock();
-        if is_gone(instance) {
+        let mut since = self.since.lock();
+        if (self.is_gone)(instance) {
             since.entry(uid(instance).to_owned()).or_insert_with(Instant::now);
         } else {
             since.remove(uid(instance));
         }
     }
 
-    /// For how long this instance's Controller service has been gone, as far as was seen.
+    /// For how long it has been gone of this instance, as far as was seen.
     pub(crate) fn gone_for(&self, instance: &PluginInstance) -> Option<Duration> {
-        self.0.lock().get(uid(instance)).filter(|_| is_gone(instance)).map(Instant::elapsed)
+        self.since.lock().get(uid(instance)).filter(|_| (self.is_gone)(instance)).map(Instant::elapsed)
     }
 
-    /// Whether the calls of an instance may move: it has had no Controller service for longer than any call takes, as
-    /// far as this process has seen.
+    /// For how long an instance has made no call that it was given, as far as this process has seen.
     ///
-    /// Where `spec.roles` is Node, that there is none is the Plugin's word and not the driver's. Its agent goes on with the
-    /// calls that it was given, and of two processes says nothing of the one that serves them.
-    pub(crate) fn has_left(
-        &self,
-        instance: &PluginInstance,
-        plugin: Option<&Plugin>,
-        longest_call: Duration,
-    ) -> bool {
+    /// Where `spec.roles` is Node, that there is no Controller service is the Plugin's word and not the driver's. Its agent
+    /// goes on with the calls that it was given, and of two processes says nothing of the one that serves them.
+    pub(crate) fn left_for(&self, instance: &PluginInstance, plugin: Option<&Plugin>) -> Option<Duration> {
         let left_out = plugin.is_some_and(|plugin| plugin.spec.roles == Roles::Node);
-        !left_out && self.gone_for(instance).is_some_and(|gone| gone > longest_call)
+        self.gone_for(instance).filter(|_| !left_out)
     }
 
     /// Begins to count anew for an instance that is gone, because what it said before was not its driver's word.
     pub(crate) fn restart(&self, instance: &PluginInstance) {
-        if let Some(since) = self.0.lock().get_mut(uid(instance)) {
+        if let Some(since) = self.since.lock().get_mut(uid(instance)) {
             *since = Instant::now();
         }
     }
 }
 
-fn is_gone(instance: &PluginInstance) -> bool {
+fn has_no_controller(instance: &PluginInstance) -> bool {
     let gone =
         |status: &PluginInstanceStatus| status.is_gone_for(Service::Controller) || status.has_no_controller();
     instance.status.as_ref().is_some_and(gone)
@@ -94,7 +101,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_counts_while_it_is_gone_without_a_break() {
-        let observer = GoneObserver::default();
+        let observer = GoneObserver::of_controllers();
         let (there, gone) = (instance("a", false), instance("a", true));
         let second = Duration::from_secs(1);
         observer.changed(None, Some(&there));
@@ -115,7 +122,7 @@ mod tests {
     /// Its driver was started anew without it: no call is made there any more, and somebody has to make them.
     #[test]
     fn a_driver_that_says_that_it_has_no_controller_service_has_left() {
-        let observer = GoneObserver::default();
+        let observer = GoneObserver::of_controllers();
         let left = |change: fn(&mut PluginInstanceStatus)| {
             let mut instance = PluginInstance::clone(&instance("a", false));
             let status = instance.status.as_mut().unwrap();
@@ -136,21 +143,24 @@ mod tests {
     /// Of two processes the agent then reports the node's alone, as one without a Controller service.
     #[tokio::test(start_paused = true)]
     async fn a_controller_service_that_the_plugin_leaves_out_has_not_left() {
-        let observer = GoneObserver::default();
+        let observer = GoneObserver::of_controllers();
         let mut of_node = PluginInstance::clone(&instance("a", false));
         let status = of_node.status.as_mut().unwrap();
         (status.healthy, status.node) = (true, true);
         observer.observe(&of_node);
         let second = Duration::from_secs(1);
         tokio::time::advance(3 * second).await;
-        let plugin = |roles| Plugin::new("p", PluginSpec { roles, ..PluginSpec::default() });
-        assert!(observer.has_left(&of_node, Some(&plugin(Roles::All)), 2 * second), "its driver says so");
-        assert!(!observer.has_left(&of_node, Some(&plugin(Roles::Node)), 2 * second), "its Plugin does");
+        let left = |roles| {
+            let plugin = Plugin::new("p", PluginSpec { roles, ..PluginSpec::default() });
+            observer.left_for(&of_node, Some(&plugin))
+        };
+        assert!(left(Roles::All) > Some(2 * second), "its driver says so");
+        assert_eq!(left(Roles::Node), None, "its Plugin does");
         // The Plugin wants it used again, and the agent has yet to say that it is there.
         observer.restart(&of_node);
-        assert!(!observer.has_left(&of_node, Some(&plugin(Roles::All)), 2 * second));
+        assert!(left(Roles::All) < Some(second));
         tokio::time::advance(3 * second).await;
-        assert!(observer.has_left(&of_node, Some(&plugin(Roles::All)), 2 * second));
+        assert!(left(Roles::All) > Some(2 * second));
         observer.restart(&instance("b", false));
         assert_eq!(observer.gone_for(&instance("b", true)), None, "it was never gone");
     }
@@ -164,7 +174,7 @@ mod tests {
             let status = apart.status.as_mut().unwrap();
             (status.controller, status.node) = (true, true);
             status.services = vec![row(Service::Controller, controller), row(Service::Node, node)];
-            let observer = GoneObserver::default();
+            let observer = GoneObserver::of_controllers();
             observer.observe(&apart);
             assert_eq!(observer.gone_for(&apart).is_some(), controller);
         }

@@ -57,7 +57,10 @@ pub(crate) struct Known {
     pub(crate) unsettled: Unsettled,
     pub(crate) linger: Linger,
     pub(crate) by_plugin: InstancesByPlugin,
+    /// Controller processes that are gone.
     pub(crate) gone: GoneObserver,
+    /// Drivers of which no process is left.
+    pub(crate) left: GoneObserver,
     pub(crate) pods: PodLooks,
     /// Of CSIDriver objects.
     pub(crate) corrections: Corrections,
@@ -97,7 +100,8 @@ impl Known {
             unsettled: Unsettled::default(),
             linger: Linger::new(lingers),
             by_plugin: InstancesByPlugin::default(),
-            gone: GoneObserver::default(),
+            gone: GoneObserver::of_controllers(),
+            left: GoneObserver::of_drivers(),
             pods: PodLooks::default(),
             corrections: Corrections::default(),
             namespace,
@@ -147,12 +151,5 @@ impl Known {
     pub(crate) fn looks_dead(&self, node: &str, silent: Option<Duration>) -> bool {
         let off = || self.nodes.get(node).is_some_and(|n| n.is_out_of_service());
         silent.is_some_and(|s| s > self.longest_call || off())
-    }
-
-    /// Whether an instance has had no Controller service for longer than any call takes, as far as this process has
-    /// seen: its process is proven dead, or has none (rule R2).
-    pub(crate) fn has_left(&self, instance: &PluginInstance) -> bool {
-        let plugin = self.plugins.get(&instance.spec.plugin_name);
-        self.gone.has_left(instance, plugin.as_deref(), self.longest_call)
     }
 }

@@ -73,7 +73,7 @@ pub(crate) async fn answer(
             Ok(known)
         }
         Look::Caller(controller) => {
-            looked.callers.insert(controller.instance.clone(), caller_now(ctx, seen, controller).await?);
+            looked.callers.insert(controller.clone(), caller_now(ctx, seen, controller).await?);
             Ok(false)
         }
         Look::Owner => {
@@ -189,8 +189,7 @@ async fn caller_now(
     let Some(live) = get_live(&ctx.writer.api::<PluginInstance>(""), &controller.instance).await? else {
         return Ok(CallerNow::MayCall);
     };
-    ctx.gone.observe(&live);
-    Ok(if ctx.has_left(&live) { CallerNow::Left } else { CallerNow::MayCall })
+    Ok(if controller.tenure < live.relieved() { CallerNow::Relieved } else { CallerNow::MayCall })
 }
 
 #[cfg(test)]

@@ -152,7 +152,9 @@ fn waits_for_instances(seen: &Observed, verdicts: &[(ClaimUid, Verdict)]) -> Opt
 /// Whether each of these instances makes the calls that it was given. One that is not to be given new ones does too:
 /// a Volume does not wait for another.
 fn are_served<'a>(named: impl IntoIterator<Item = &'a ControllerRef>, all: &[InstanceSeen]) -> bool {
-    let serves = |named: &ControllerRef| all.iter().any(|c| c.name == named.instance && c.serving && !c.dead);
+    let serves = |named: &ControllerRef| {
+        all.iter().any(|c| c.name == named.instance && c.serving && !c.is_dead_for(named))
+    };
     named.into_iter().all(serves)
 }
 
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_volume_does_not_wait_whose_instance_may_only_not_be_given_more() {
-        let named = ControllerRef { instance: "i".into(), agent: "node".into() };
+        let named = ControllerRef { instance: "i".into(), agent: "node".into(), tenure: 0 };
         let seen = |healthy, serving, dead| InstanceSeen {
             name: "i".into(),
             agent: "node".into(),
@@ -170,6 +172,8 @@ mod tests {
             serving,
             silent: false,
             dead,
+            tenure: 0,
+            relieved: 0,
             topology: std::collections::BTreeMap::new(),
         };
         let served = |seen| are_served([&named], &[seen]);

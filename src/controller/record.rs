@@ -167,6 +167,8 @@ mod tests {
             serving: true,
             silent: false,
             dead: false,
+            tenure: 0,
+            relieved: 0,
             topology: std::collections::BTreeMap::new(),
         };
         let by = instance.to_ref();

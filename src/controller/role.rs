@@ -13,13 +13,14 @@ use super::args::ControllerArgs;
 use super::concern;
 use super::context::Context;
 use super::counts;
+use super::deregistration;
 use super::key::Key;
 use super::known::Known;
 use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
     agent_leases, capacities, copies, events, exports, forgotten, imports, losses, missing, modify, nodes,
-    pass, plugins, provision, reclaim, resize,
+    pass, plugins, provision, reclaim, relief, resize,
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::attachment::ControllerRef;
@@ -241,7 +242,7 @@ async fn listen(ctx: Arc<Context>) {
             let silent = ctx.silent_for(&instance);
             let name = instance.metadata.name.clone().unwrap_or_default();
             let lease = agent_lease_name(&instance.spec.agent);
-            let degree = (degree(&ctx, &lease, silent), ctx.has_left(&instance));
+            let degree = degree(&ctx, &lease, silent);
             // Also the first time: it may have fallen silent after the passes with which the leadership began.
             if before.get(&name).copied().unwrap_or_default() != degree {
                 concern::wake(&ctx, &instance, Change::HEARD);
@@ -261,6 +262,8 @@ async fn listen(ctx: Arc<Context>) {
             plugins::sockets_changed(&ctx);
         }
         counts::count(&ctx, &silent);
+        relief::relieve(&ctx).await;
+        deregistration::deregister(&ctx).await;
     }
 }
 

@@ -12,6 +12,7 @@ use tracing::{Instrument, Span, field};
 
 use super::deadlines::Deadlines;
 use super::error::{CallError, Origin};
+use super::process::Process;
 use super::redact::Scrub;
 use super::rpc::CallRequest;
 
@@ -30,19 +31,19 @@ pub struct Plugin {
 
 #[derive(Debug)]
 struct Peer {
-    process: Option<i32>,
+    process: Option<Arc<Process>>,
     deadlines: Deadlines,
 }
 
 impl Plugin {
-    pub(super) fn new(channel: Channel, process: Option<i32>, deadlines: Deadlines) -> Self {
-        Self { channel, peer: Arc::new(Peer { process, deadlines }) }
+    pub(super) fn new(channel: Channel, process: Option<Process>, deadlines: Deadlines) -> Self {
+        Self { channel, peer: Arc::new(Peer { process: process.map(Arc::new), deadlines }) }
     }
 
     /// The process that listens on the socket, if it is one that this one can see.
     #[must_use]
-    pub fn process(&self) -> Option<i32> {
-        self.peer.process
+    pub fn process(&self) -> Option<&Arc<Process>> {
+        self.peer.process.as_ref()
     }
 
     /// Asks something that concerns no volume and carries nothing secret.

@@ -24,6 +24,7 @@ use tonic::transport::{Endpoint, Uri};
 
 use super::channel::Plugin;
 use super::deadlines::Deadlines;
+use super::process::Process;
 
 /// The longest list of headers taken, in bytes as HTTP/2 counts. A driver's message comes as one of them, and with more
 /// than the 16 KiB of the default its code would be lost too.
@@ -107,7 +108,7 @@ impl Dial {
             stream.unwrap_or_else(|ended| Err(io::Error::other(ended))).map_err(|error| failed(&error))?;
         let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
         let stream = stream.map_err(|error| failed(&error))?;
-        let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|pid| *pid > 0);
+        let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(Process::of);
         let (end, ended) = oneshot::channel();
         let once = Once(Some(TokioIo::new(Connection { stream, _end: end })));
         let channel = endpoint.connect_with_connector(once).await.map_err(|error| failed(&error))?;

@@ -63,8 +63,9 @@ pub enum CallerNow {
     MayCall,
     /// The instance's agent has been silent for longer than any call takes, or is silent on a machine that is off.
     CutOff,
-    /// The instance has had no Controller service for longer than any call takes. It may have one again.
-    Left,
+    /// The instance's agent says that it was relieved of what it was given in that tenure, and that none of those calls is
+    /// running. It may have been given others since.
+    Relieved,
 }
 
 /// The answers so far. They are forgotten with the scene that they were asked for.
@@ -80,8 +81,8 @@ pub struct Looked {
     pub locks: Option<Vec<AttachmentSeen>>,
     /// Answers to [`Look::Claim`], by UID; nothing if the claim is gone.
     pub claims: BTreeMap<ClaimUid, Option<ClaimSeen>>,
-    /// Answers to [`Look::Caller`], by name of the instance.
-    pub callers: BTreeMap<String, CallerNow>,
+    /// Answers to [`Look::Caller`].
+    pub callers: BTreeMap<ControllerRef, CallerNow>,
     /// Answer to [`Look::Owner`]: whether the Volume exists that the VolumeHandle names.
     pub owner_exists: Option<bool>,
     /// Answer to [`Look::PersistentVolumes`].

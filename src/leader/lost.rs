@@ -66,10 +66,10 @@ fn abandon(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep>
     let Some(live) = scene.looked.nodes.get(&attachment.uid) else {
         return Some(LeaderStep::Look(Look::Node { attachment: attachment.uid.clone() }));
     };
-    let Some(caller) = scene.looked.callers.get(&controller.instance) else {
+    let Some(caller) = scene.looked.callers.get(controller) else {
         return Some(LeaderStep::Look(Look::Caller(controller.clone())));
     };
-    // Not one that has only left its node: it may come back and detach.
+    // Not one that was only relieved: it may come back and detach.
     let dead = *caller == CallerNow::CutOff;
     loss::is_abandoned(attachment, &live.now, dead, heirs)
         .then(|| LeaderStep::Abandon { attachment: attachment.uid.clone() })

@@ -16,10 +16,10 @@ pub(super) fn moves_from<'a>(scene: &Scene<'a>, to: &VolumeAssignment) -> Option
 /// Whether calls may be taken from this instance: live reads have to say that it can be making none.
 pub(super) fn may_move(scene: &Scene<'_>, from: Option<&ControllerRef>) -> Result<bool, Look> {
     let Some(from) = from else { return Ok(true) };
-    match scene.looked.callers.get(&from.instance) {
+    match scene.looked.callers.get(from) {
         None => Err(Look::Caller(from.clone())),
         Some(CallerNow::MayCall) => Ok(false),
-        Some(CallerNow::CutOff | CallerNow::Left) => Ok(true),
+        Some(CallerNow::CutOff | CallerNow::Relieved) => Ok(true),
     }
 }
 

@@ -65,14 +65,14 @@ fn of_controller(instance: &PluginInstance) -> impl PartialEq + use<'_> {
         let health =
             (s.controller, s.is_healthy_for(Service::Controller), s.is_gone_for(Service::Controller));
         let Capabilities { plugin, controller, .. } = &s.capabilities;
-        (health, &s.topology, plugin, controller)
+        (health, &s.topology, plugin, controller, s.tenure)
     })
 }
 
 fn of_place(instance: &PluginInstance) -> impl PartialEq + use<'_> {
     let meta = &instance.metadata;
     let node_id = instance.status.as_ref().map(|s| (&s.node_id, s.node));
-    // What it is asked about its room concerns nobody else.
+    // What it is asked about its room concerns nobody else, nor does that it is relieved before it has answered.
     let PluginInstanceSpec {
         plugin_name,
         driver_name,
@@ -81,6 +81,7 @@ fn of_place(instance: &PluginInstance) -> impl PartialEq + use<'_> {
         agent,
         socket_path,
         capacity_requests: _,
+        tenure: _,
     } = &instance.spec;
     let spec = (plugin_name, driver_name, node_name, node_uid, agent, socket_path);
     (&meta.uid, spec, meta.deletion_timestamp.is_some(), node_id)

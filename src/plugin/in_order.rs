@@ -53,7 +53,7 @@ fn not_selected(counted: &[&Arc<PluginInstance>], may_control: impl Fn(&PluginIn
     let nodes = list(left_out.map(|i| i.spec.node_name.as_str()))?;
     let message = format!(
         "node {nodes} serves the Controller service and is not selected by spec.controllerNodes: it is given no new \
-         volumes, and what it was given before stays with it until its driver is gone or started there without that service"
+         volumes, and what it was given before is taken over by one that is, when one is healthy and none of its calls runs"
     );
     Some((Reason::NotSelected, message))
 }

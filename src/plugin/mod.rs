@@ -9,9 +9,11 @@ mod belief;
 mod capabilities;
 pub mod change;
 pub mod csi_driver;
+pub mod deregistration;
 mod in_order;
 mod not_found;
 mod pods;
+pub mod relief;
 mod seen;
 pub mod withdrawal;
 

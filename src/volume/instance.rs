@@ -29,6 +29,10 @@ pub struct InstanceSeen {
     /// longer ago than the longest call may take, or has expired on a machine that somebody has marked as off (rule
     /// R2).
     pub dead: bool,
+    /// The tenure in which it is given new work.
+    pub tenure: i64,
+    /// What it was given in an earlier tenure than this may move: its agent says that none of those calls is running.
+    pub relieved: i64,
     /// Topology segments of the instance's node.
     pub topology: BTreeMap<String, String>,
 }
@@ -152,7 +156,7 @@ impl PluginSeen<'_> {
     /// Whether it is known that no call of this instance can be running any more.
     #[must_use]
     pub fn is_dead(&self, caller: &ControllerRef) -> bool {
-        self.controllers.iter().any(|i| i.name == caller.instance && i.dead)
+        self.controllers.iter().any(|i| i.name == caller.instance && i.is_dead_for(caller))
     }
 
     /// Chooses a healthy instance for new work on the volume `key`; the same one every time while the set of
@@ -173,10 +177,12 @@ impl PluginSeen<'_> {
         chosen.map(InstanceSeen::to_ref)
     }
 
-    /// The instance that takes over from `current`, if `current` may be left at all.
+    /// The instance that takes over from `current`, if `current` may be left at all. It may be the same one in a later tenure.
     #[must_use]
     pub fn successor(&self, current: &ControllerRef, places: Places<'_>, key: &str) -> Option<ControllerRef> {
-        self.choose(places, key).filter(|next| self.is_dead(current) && next.instance != current.instance)
+        let is_other =
+            |next: &ControllerRef| next.instance != current.instance || next.tenure > current.tenure;
+        self.choose(places, key).filter(|next| self.is_dead(current) && is_other(next))
     }
 }
 
@@ -184,8 +190,16 @@ impl InstanceSeen {
     /// The reference by which objects name this instance.
     #[must_use]
     pub fn to_ref(&self) -> ControllerRef {
-        ControllerRef { instance: self.name.clone(), agent: self.agent.clone() }
+        let (instance, agent) = (self.name.clone(), self.agent.clone());
+        ControllerRef { instance, agent, tenure: self.tenure }
     }
+
+    /// Whether it can be making no call that it was given like this.
+    #[must_use]
+    pub fn is_dead_for(&self, given: &ControllerRef) -> bool {
+        self.dead || given.tenure < self.relieved
+    }
+
     /// Rendezvous hashing: an instance that comes or goes moves only the volumes it wins or held.
     fn weight(&self, key: &str) -> [u8; 32] {
         let mut hash = Sha256::new();
@@ -202,7 +216,7 @@ mod tests {
     use crate::fixtures;
 
     fn instance(name: &str, healthy: bool, dead: bool) -> InstanceSeen {
-        let at = ControllerRef { instance: name.into(), agent: format!("agent-of-{name}") };
+        let at = ControllerRef { instance: name.into(), agent: format!("agent-of-{name}"), tenure: 0 };
         let topology = BTreeMap::from([("zone".into(), name.into())]);
         InstanceSeen { healthy, serving: healthy, dead, topology, ..fixtures::instance(&at) }
     }
@@ -360,9 +374,27 @@ mod tests {
     }
 
     #[test]
+    fn work_moves_away_from_who_was_relieved_of_it() {
+        let mut all = [instance("a", false, false), instance("b", true, false)];
+        let given = |tenure| ControllerRef { tenure, ..instance("a", true, false).to_ref() };
+        let next = |all: &[InstanceSeen], tenure| {
+            plugin(all, Balancing::SingleActive).successor(&given(tenure), Places::default(), "k")
+        };
+        // Told to give it up, and has not said yet that it has.
+        all[0].tenure = 7;
+        assert_eq!(next(&all, 0), None);
+        all[0].relieved = 7;
+        assert_eq!(next(&all, 0).unwrap().instance, "b");
+        assert_eq!(next(&all, 7), None, "given to it since");
+        // It is back before anybody has taken over.
+        all[0].healthy = true;
+        assert_eq!(next(&all, 0), Some(given(7)));
+    }
+
+    #[test]
     fn an_unknown_instance_is_not_concluded_dead() {
         let all = [instance("b", true, false)];
-        let gone = ControllerRef { instance: "a".into(), agent: "x".into() };
+        let gone = ControllerRef { instance: "a".into(), agent: "x".into(), tenure: 0 };
         assert!(plugin(&all, Balancing::Spread).successor(&gone, Places::default(), "k").is_none());
     }
 }

@@ -21,7 +21,11 @@ mod pods;
 mod properties;
 
 fn caller(agent: &str) -> ControllerRef {
-    ControllerRef { instance: instance_name(DriverOn { driver: DRIVER, node: agent }), agent: agent.into() }
+    ControllerRef {
+        instance: instance_name(DriverOn { driver: DRIVER, node: agent }),
+        agent: agent.into(),
+        tenure: 0,
+    }
 }
 
 fn instance(agent: &str, dead: bool) -> InstanceSeen {
@@ -110,9 +114,9 @@ fn an_order_to_delete_stands_for_the_instance_that_has_it() {
     let mut moves = by(VolumeOperation::Delete, [true, false]);
     moves.handle = Some(lock(true, "node-2"));
     assert_eq!(asks(&moves, &looked), Look::Caller(caller("node-1")));
-    looked.callers.insert(caller("node-1").instance, CallerNow::MayCall);
+    looked.callers.insert(caller("node-1"), CallerNow::MayCall);
     assert_eq!(step(&moves, &looked), LeaderStep::Rest, "it may be calling");
-    looked.callers.insert(caller("node-1").instance, CallerNow::Left);
+    looked.callers.insert(caller("node-1"), CallerNow::Relieved);
     assert_eq!(asks(&moves, &looked), names, "it is looked at again for the heir");
     looked.named_by = Some(None);
     assert!(matches!(step(&moves, &looked), LeaderStep::AssignVolume(_)));
@@ -171,7 +175,7 @@ fn a_volume_moves_its_calls_before_it_waits() {
     };
     let mut looked = Looked::default();
     assert_eq!(asks(&observed, &looked), Look::Caller(caller("node-1")));
-    looked.callers.insert(caller("node-1").instance, CallerNow::CutOff);
+    looked.callers.insert(caller("node-1"), CallerNow::CutOff);
     assert_eq!(step(&observed, &looked), LeaderStep::MoveHandle(caller("node-2")));
 }
 
@@ -215,6 +219,6 @@ fn an_undo_whose_caller_is_lost_waits_for_the_plugin_and_says_so() {
     observed.plugin = Observed::default().plugin;
     observed.instances = vec![lost, instance("node-2", false)];
     assert_eq!(asks(&observed, &looked), Look::Caller(caller("node-1")));
-    looked.callers.insert(caller("node-1").instance, CallerNow::CutOff);
+    looked.callers.insert(caller("node-1"), CallerNow::CutOff);
     assert_eq!(step(&observed, &looked), LeaderStep::MoveHandle(caller("node-2")));
 }

@@ -42,6 +42,7 @@ mod lingers;
 mod modes;
 pub mod node;
 pub mod pods;
+pub mod relief;
 pub mod report;
 pub mod scene;
 pub mod seen;

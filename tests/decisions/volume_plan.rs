@@ -18,11 +18,11 @@ use moor::volume::{Grows, InstanceSeen, PluginSeen, SaidBy, Seen, VolumeStep, Vo
 use super::fixtures;
 
 fn c1() -> ControllerRef {
-    ControllerRef { instance: "c1".into(), agent: "node-1".into() }
+    ControllerRef { instance: "c1".into(), agent: "node-1".into(), tenure: 0 }
 }
 
 fn c2() -> ControllerRef {
-    ControllerRef { instance: "c2".into(), agent: "node-2".into() }
+    ControllerRef { instance: "c2".into(), agent: "node-2".into(), tenure: 0 }
 }
 
 fn instance(to: &ControllerRef, healthy: bool, dead: bool) -> InstanceSeen {

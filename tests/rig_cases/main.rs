@@ -21,6 +21,7 @@ mod consumers;
 mod copies;
 mod crash_sweep;
 mod dead_folder;
+mod deregistration;
 mod devices_in_use;
 mod drift;
 mod events;
@@ -38,6 +39,7 @@ mod node_loss;
 mod pod_claims;
 mod provision;
 mod read_only;
+mod relief;
 mod resize;
 mod restored;
 mod rogue;
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         copies::CASES,
         crash_sweep::CASES,
         dead_folder::CASES,
+        deregistration::CASES,
         devices_in_use::CASES,
         drift::CASES,
         events::CASES,
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         pod_claims::CASES,
         provision::CASES,
         read_only::CASES,
+        relief::CASES,
         rogue::CASES,
         sanity::CASES,
         state_disk::CASES,

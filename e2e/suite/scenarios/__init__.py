@@ -24,6 +24,7 @@ _MODULES = (
     "forgery",
     "kills",
     "failover",
+    "relief",
     "losses",
     "databases",
     "malformed",

@@ -56,7 +56,7 @@ def out_of_service(world: World) -> None:
 @scenario("forceDetach frees a deleted claim of a node that is cut off, and the node cleans up when it is back", limit=300)
 def forced(world: World) -> None:
     lost, other = lost_and_other(world)
-    _volume_called_from(world, other)
+    volume_called_from(world, other)
     target = world.ready_claim("old", lost)
     world.write(lost, f"{target}/file", "before the cut")
     lost.disconnect()
@@ -88,7 +88,7 @@ def lost_and_other(world: World) -> tuple[Node, Node]:
     return world.first, world.second
 
 
-def _volume_called_from(world: World, node: Node) -> None:
+def volume_called_from(world: World, node: Node) -> None:
     """A Volume whose controller calls are made on this node. Which one makes them follows from the Volume's UID."""
     for _ in range(30):
         handle = world.ready_volume()["status"]["handleName"]

@@ -76,6 +76,11 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     if controller_side::plan(&seen, &instance, &HandleRead::Unread) == ControllerStep::Idle {
         return Ok(Outcome::Idle);
     }
+    let given = attachment.spec.controller.as_ref().map(|controller| controller.tenure).unwrap_or_default();
+    if agent.enter(&attachment.spec.fixed.driver_name, given).is_none() {
+        // It was relieved of this, and who has it now will be named here.
+        return Ok(Outcome::Idle);
+    }
     // Before the read, not after it: a step that waits costs no read.
     let expected = expected(&seen);
     agent.is_due(&Step::of(&**attachment, expected))?;
@@ -103,7 +108,7 @@ async fn step(agent: &Agent, attachment: &Arc<Attachment>) -> Result<Outcome, No
     }
     let fixed = &attachment.spec.fixed;
     let key = Parked::Handle(fixed.handle_name.clone());
-    let due = Due { agent, rpc, driver: &fixed.driver_name, key, word: Word::Term(term) };
+    let due = Due { agent, rpc, driver: &fixed.driver_name, key, word: Word::Term(term), given: Some(given) };
     let _flight = agent.flights.begin(&fixed.handle_name, &due.key)?;
     let _turn = due.turn().await?;
     let namespace = &attachment.spec.volume.namespace;
@@ -127,7 +132,8 @@ fn expected(seen: &AttachmentSeen) -> Rpc {
 async fn publish(due: &Due<'_>, attachment: &Arc<Attachment>, means: Means) -> Result<(), NotDone> {
     let args = arguments::controller_publish(attachment, means.secrets);
     let call = means.serving.plugin.controller_publish_volume(args);
-    let published = due.call(call).await.map_err(|error| Failure::of_attach(&error))?;
+    let published =
+        due.call_controller(&means.serving.plugin, call).await.map_err(|error| Failure::of_attach(&error))?;
     match attached(due.agent, attachment, &published.publish_context).await {
         Err(ApiError::Invalid { message, .. }) => Err(Failure::unstorable(due.rpc, &message).into()),
         written => Ok(written?),
@@ -141,7 +147,7 @@ async fn unpublish(due: &Due<'_>, attachment: &Arc<Attachment>, means: Means) ->
     let fixed = &attachment.spec.fixed;
     let uid = Some(fixed.plugin_uid.as_str());
     let earlier = Earlier { plugin: &fixed.plugin_name, uid, done: "attached", undone: "detached" };
-    if let Err(error) = due.call(call).await
+    if let Err(error) = due.call_controller(&serving.plugin, call).await
         && let Err(mut failure) = not_found::is_gone(due.agent, &error, earlier).await
     {
         if let Some(note) = note {

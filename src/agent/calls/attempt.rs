@@ -13,6 +13,7 @@ use super::budgets::{Budget, Busy, Direction, LATER, Service, Turn};
 use super::failure::Failure;
 use super::retry::{Attempt, Step};
 use super::status::{Progress as _, failed};
+use super::tenures::Entered;
 use super::write::Called;
 use crate::agent::context::Agent;
 use crate::agent::drivers::endpoint::Serving;
@@ -20,7 +21,7 @@ use crate::agent::host::error::HostError;
 use crate::agent::queues::Parked;
 use crate::agent::records::store::RecordError;
 use crate::api::Attachment;
-use crate::csi::{CallError, Rpc, Secrets};
+use crate::csi::{CallError, Plugin, Rpc, Secrets};
 use crate::heartbeat::Term;
 use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Cache, Next};
@@ -107,6 +108,8 @@ pub(crate) struct Due<'a> {
     pub key: Parked,
     /// What it is made on.
     pub word: Word,
+    /// The tenure in which the instance was given a controller call; None of another one.
+    pub given: Option<i64>,
 }
 
 /// On whose word a call is made.
@@ -129,8 +132,9 @@ pub(crate) struct Means {
 }
 
 impl<'a> Due<'a> {
-    /// A turn at the driver, if a call may be started at all.
-    pub async fn turn(&self) -> Result<Turn<'a>, NotDone> {
+    /// A turn at the driver, if a call may be started at all. A controller call is counted from here on, before the live looks
+    /// that it goes by: who says that none is running that was given like this has waited for it.
+    pub async fn turn(&self) -> Result<(Turn<'a>, Option<Entered<'a>>), NotDone> {
         let (service, limit) = match self.key {
             Parked::Node(_) => (Service::Node, NODE_CALLS),
             Parked::Handle(_) => (Service::Attach, self.agent.controller_concurrency(self.driver)),
@@ -140,8 +144,12 @@ impl<'a> Due<'a> {
         let budget = Budget { driver: self.driver.to_owned(), service, direction };
         let turn = self.agent.budgets.turn(&budget, limit, self.key.clone()).await;
         let turn = turn?;
+        let entered = match self.given {
+            Some(tenure) => Some(self.agent.enter(self.driver, tenure).ok_or(NotDone::NotNow)?),
+            None => None,
+        };
         self.may_call()?;
-        Ok(turn)
+        Ok((turn, entered))
     }
 
     /// Whether it may be started now, by the agent's Lease, and by what was read in the same term of it; or by kubelet's
@@ -161,7 +169,22 @@ impl<'a> Due<'a> {
     pub async fn means(&self, namespace: &str, secret: Option<&str>) -> Result<Means, Failure> {
         let serving = self.agent.serving(self.rpc, self.driver)?;
         let (secrets, note) = self.agent.secrets(self.rpc, namespace, secret).await?;
+        if self.given.is_some() {
+            self.agent.tenures.mean(self.driver, serving.plugin.process()).await;
+        }
         Ok(Means { serving, secrets, note })
+    }
+
+    /// Awaits a call of the Controller service, to this process.
+    pub async fn call_controller<T>(
+        &self,
+        plugin: &Plugin,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let made = self.agent.tenures.call(self.driver, plugin.process());
+        let result = self.call(call).await;
+        made.ended(&result);
+        result
     }
 
     /// Awaits the call itself.

@@ -8,5 +8,7 @@ pub(super) mod failure;
 pub(super) mod flights;
 pub(super) mod not_found;
 pub(super) mod retry;
+pub(super) mod running;
 pub(super) mod status;
+pub(super) mod tenures;
 pub(super) mod write;

@@ -26,6 +26,8 @@ use crate::k8s::{ApiError, Next};
 
 /// Time between looks at whether the sockets have been asked.
 const SETTLE: Duration = Duration::from_millis(250);
+/// Time between looks at whether the calls have ended of which an instance is relieved.
+const RELIEF: Duration = Duration::from_millis(250);
 /// Time between looks at whether our Node is there again.
 const UNREGISTERED: Duration = Duration::from_secs(15);
 /// Longest lastError, in bytes: the schema's bound.
@@ -85,10 +87,11 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         return Ok(Next::After(SETTLE));
     }
     let Some(observed) = observed else {
-        // Nothing is reported about a driver that was never seen here. Of one that has left something behind it is,
-        // though nobody knows at which socket it was.
+        // Nothing is reported about a driver that was never seen here, or has left. Of one that has left something behind it
+        // is, though nobody knows at which socket it was.
         let left = || of_driver().needs_instance().then(String::new);
-        let Some(socket) = processes.socket(None).or_else(left) else { return Ok(Next::Done) };
+        let here = processes.socket(None).filter(|_| !processes.are_gone());
+        let Some(socket) = here.or_else(left) else { return Ok(Next::Done) };
         return create(agent, spec(agent, plugin_name, driver, socket)).await;
     };
     if let Some(socket) = processes.socket(Some(&observed.spec.socket_path))
@@ -99,6 +102,7 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         return Ok(Next::Again);
     }
     dismiss_on_order(agent, &observed).await?;
+    agent.tenures.begin(driver, observed.spec.tenure);
     let after = status(agent, &plugin, &observed, &processes, Timestamp::now());
     write(agent, &observed, &after).await
 }
@@ -132,7 +136,8 @@ async fn write(
     if agent.writer.update_status(&agent.caches.instances, observed, after).await? {
         tell_health(agent, observed, after).await;
     }
-    Ok(Next::Done)
+    let is_relieved = after.tenure >= observed.spec.tenure;
+    Ok(if is_relieved { Next::Done } else { Next::After(RELIEF) })
 }
 
 /// An Event for each turn of a driver's health, of which a status shows only the last.
@@ -228,14 +233,16 @@ fn spec(agent: &Agent, plugin: &str, driver: &str, socket_path: String) -> Plugi
         node_uid: agent.node_uid.clone(),
         agent: agent.node_name.clone(),
         socket_path,
+        // One that is made anew stays relieved of what the one before was.
+        tenure: agent.tenures.of(driver),
         ..PluginInstanceSpec::default()
     }
 }
 
 /// Whether a spec says that it is this process. What the leader asks of it is no part of that.
 fn is_same_process(found: &PluginInstanceSpec, process: PluginInstanceSpec) -> bool {
-    let capacity_requests = found.capacity_requests.clone();
-    *found == PluginInstanceSpec { capacity_requests, ..process }
+    let (capacity_requests, tenure) = (found.capacity_requests.clone(), found.tenure);
+    *found == PluginInstanceSpec { capacity_requests, tenure, ..process }
 }
 
 fn object(agent: &Agent, spec: PluginInstanceSpec) -> PluginInstance {
@@ -272,6 +279,9 @@ fn status(
     status.last_error = status.last_error.map(|e| e.chars().take(MAX_ERROR / 4).collect());
     status.capacities = agent.capacities.of(&spec.driver_name, observed);
     status.kubelet = kubelet::serve::status(agent, &spec.driver_name);
+    if status.tenure < spec.tenure && agent.tenures.are_over(&spec.driver_name) {
+        status.tenure = spec.tenure;
+    }
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
     status.observed_generation = observed.metadata.generation;

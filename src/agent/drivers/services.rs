@@ -85,6 +85,14 @@ impl Processes {
         }
     }
 
+    /// Whether every process that is known has ended.
+    pub(crate) fn are_gone(&self) -> bool {
+        match self {
+            Self::One(endpoint) => endpoint.as_ref().is_none_or(|endpoint| endpoint.health.gone),
+            Self::Two { controller, node } => controller.is_gone() && node.is_gone(),
+        }
+    }
+
     /// The socket for the PluginInstance's spec, while a process answers. Of two processes it is the socket that the
     /// object has had `before`, since with another one the object would be made anew. A process that does not say
     /// what it serves gives a socket only to a first object: to make one anew would lose what the driver has said.

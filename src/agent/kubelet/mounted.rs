@@ -125,7 +125,7 @@ impl Driver {
         let _lane = timeout_at(by, agent.asked.lane(&handle)).await.map_err(late)?;
         let word = Word::Term(agent.renewal.term());
         let mounted = self.mounted(&handle, &at).await?;
-        let due = Due { agent, rpc, driver: &self.name, key: Parked::Node(handle), word };
+        let due = Due { agent, rpc, driver: &self.name, key: Parked::Node(handle), word, given: None };
         let again = |error: NotDone| NotMade::Again(error.to_string());
         let _turn = timeout_at(by, due.turn()).await.map_err(late)?.map_err(again)?;
         let serving =

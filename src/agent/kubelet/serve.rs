@@ -59,6 +59,10 @@ fn wanted(agent: &Agent, driver: &str) -> Option<Wanted> {
     }
     let serving = agent.process_of(driver, Service::Node);
     let answers = serving.is_some();
+    if !answers && !agent.is_registered(driver) {
+        // It is not here, or not any more: nothing is to be scheduled here for its sake.
+        return None;
+    }
     let info = serving.and_then(|serving| serving.fingerprint.node_info.clone());
     Some(Wanted { name, has_conflict: has_conflict(&plugin), answers, info })
 }

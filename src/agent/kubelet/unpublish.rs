@@ -208,7 +208,8 @@ impl Driver {
         let agent = &*self.agent;
         let _beside = agent.asked.beside().await;
         let word = Word::Term(agent.renewal.term());
-        let due = Due { agent, rpc, driver: &self.name, key: Parked::Node(handle.to_owned()), word };
+        let due =
+            Due { agent, rpc, driver: &self.name, key: Parked::Node(handle.to_owned()), word, given: None };
         let _turn = due.turn().await.map_err(|error| again(error.to_string()))?;
         let serving = agent.serving(rpc, &self.name).map_err(|failure| again(failure.to_string()))?;
         due.call(call(serving.plugin)).await.map_err(|error| again(error.to_string()))

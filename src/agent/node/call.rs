@@ -18,7 +18,7 @@ impl Pass {
     /// A call of this pass.
     pub(super) fn due<'a>(&'a self, rpc: Rpc, driver: &'a str) -> Due<'a> {
         let key = Parked::Node(self.handle.clone());
-        Due { agent: &self.agent, rpc, driver, key, word: Word::Term(self.term) }
+        Due { agent: &self.agent, rpc, driver, key, word: Word::Term(self.term), given: None }
     }
 
     /// NodeUnpublishVolume of a claim's target. Where the volume is staged, and kubelet has said that the Pod is done with

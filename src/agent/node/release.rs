@@ -121,7 +121,7 @@ impl Pass {
 
     /// The process of the driver that mounts on this node, if it runs and can be seen.
     pub(super) fn driver_process(&self, driver: &str) -> Option<i32> {
-        self.agent.process_of(driver, Service::Node)?.plugin.process()
+        self.agent.process_of(driver, Service::Node)?.plugin.process().map(|process| process.id())
     }
 }
 

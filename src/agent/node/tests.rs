@@ -18,6 +18,8 @@ use crate::agent::caches::Caches;
 use crate::agent::calls::attempt::{Due, NotDone, Word};
 use crate::agent::calls::budgets::Budgets;
 use crate::agent::calls::flights::Flights;
+use crate::agent::calls::running::Running;
+use crate::agent::calls::tenures::Tenures;
 use crate::agent::capacity::said::Said;
 use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Registry;
@@ -81,6 +83,10 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         queues,
         budgets: Budgets::new(|_| ()),
         flights: Flights::new(|_| ()),
+        tenures: Tenures::new(
+            Deadlines::default().longest(),
+            Running::open(&directory.join("calls"), "node-1", "boot"),
+        ),
         renewal,
         history: Arc::new(History::kept_in(&directory.join("lease"))),
         settling: Settling::default(),

@@ -1,21 +1,21 @@
-//! The calls of a Volume itself, and what their answers say: CreateVolume, ValidateVolumeCapabilities, DeleteVolume, and by
-//! way of `expand` and `modify` ControllerExpandVolume and ControllerModifyVolume.
+//! The calls of a Volume itself, and what their answers say: CreateVolume, DeleteVolume, and by way of `validate`, `expand` and
+//! `modify` ValidateVolumeCapabilities, ControllerExpandVolume and ControllerModifyVolume.
 
 use super::expand::{self, Expanded};
 use super::modify::{self, Modified};
+use super::validate;
 use crate::agent::calls::arguments::{self, ArgumentError, Offers};
 use crate::agent::calls::attempt::{Due, Means};
-use crate::agent::calls::failure::{Failure, Pace};
+use crate::agent::calls::failure::Failure;
 use crate::agent::calls::not_found::{self, Earlier};
 use crate::agent::context::Agent;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::names::handle_of_import;
-use crate::api::plugin::Validation;
 use crate::api::quantity;
 use crate::api::volume::{Rejected, Segments, VolumeStatus};
 use crate::api::{Plugin, Volume, VolumeState};
 use crate::csi::proto::csi::v1 as wire;
-use crate::csi::{CallError, Meaning, Origin, Rpc, Validation as Validated};
+use crate::csi::{CallError, Meaning, Origin, Rpc};
 use crate::volume::calls::VolumeCall;
 use crate::volume::growth;
 
@@ -149,7 +149,10 @@ pub(crate) async fn call(
 ) -> Result<Answer, Failed> {
     match call {
         VolumeCall::Create => create(due, volume, with).await,
-        VolumeCall::Validate => validate(due, volume, with).await,
+        VolumeCall::Validate => {
+            let confirmed = validate::call(due, volume, with.means).await?;
+            Ok(Answer::Validated(confirmed, with.plugin_uid))
+        }
         VolumeCall::Expand => expand::call(due, volume, with.means).await.map(Answer::Expanded),
         VolumeCall::Modify => modify::call(due, volume, with.means).await.map(Answer::Modified),
         VolumeCall::Delete => delete(due, volume, call, with).await.map(Answer::Deleted),
@@ -167,7 +170,8 @@ async fn create(due: &Due<'_>, volume: &Volume, with: Prepared) -> Result<Answer
     let args = arguments::create_volume(volume, with.means.secrets, driver)
         .map_err(|error| (Failure::arguments(due.rpc, &error), never_sent(&error)))?;
     let asked = args.capacity_range;
-    let called = due.call(with.means.serving.plugin.create_volume(args)).await;
+    let plugin = &with.means.serving.plugin;
+    let called = due.call_controller(plugin, plugin.create_volume(args)).await;
     let created = called.map_err(|error| (Failure::of_call(&error), Some(error)))?;
     let from = arguments::content_source(volume);
     let wrong = wrong_size(asked.as_ref(), created.capacity_bytes)
@@ -240,47 +244,6 @@ pub(crate) fn says_not_made(error: &CallError, known: bool) -> bool {
     is_clear && !known
 }
 
-async fn validate(due: &Due<'_>, volume: &Volume, with: Prepared) -> Result<Answer, Failed> {
-    let args =
-        arguments::validate(volume, with.means.secrets, with.means.serving.fingerprint.controller_modes)
-            .map_err(|error| (Failure::arguments(due.rpc, &error), None))?;
-    let called = due.call(with.means.serving.plugin.validate_volume_capabilities(args)).await;
-    let plugin = due.agent.caches.plugins.get(&volume.spec.plugin_name);
-    let is_lenient = plugin.is_some_and(|plugin| plugin.spec.validation == Validation::Lenient);
-    let strictly = |message: &str| format!("{message}; spec.validation of the Plugin is Strict");
-    let unconfirmed = |message: &str| {
-        let message = format!("{message}; with spec.validation Strict of the Plugin it would not be used");
-        Ok(Answer::Validated(Desired::new(Reason::Unconfirmed, message), with.plugin_uid.clone()))
-    };
-    let refused = |message: String| {
-        let failure = Failure::local(Reason::NotConfirmed, due.rpc, message);
-        Err((Failure { pace: Pace::Slow, ..failure }, None))
-    };
-    match called {
-        Ok(Validated::Confirmed { unchecked }) => {
-            let but = if unchecked.is_empty() {
-                String::new()
-            } else {
-                format!(", but for {}", unchecked.join(", "))
-            };
-            let confirmed =
-                Desired::new(Reason::Confirmed, format!("the driver confirms what is asked of it{but}"));
-            Ok(Answer::Validated(confirmed, with.plugin_uid))
-        }
-        Ok(Validated::Unconfirmed { message }) if is_lenient => unconfirmed(&message),
-        Ok(Validated::Unconfirmed { message }) => refused(strictly(&message)),
-        Ok(Validated::Refused { message }) => refused(message),
-        Err(error) if is_lenient && error.meaning() == Meaning::Unsupported => {
-            unconfirmed(&error.to_string())
-        }
-        Err(error) if error.meaning() == Meaning::Unsupported => {
-            let failure = Failure::of_call(&error);
-            Err((Failure { message: strictly(&failure.message), ..failure }, Some(error)))
-        }
-        Err(error) => Err((Failure::of_call(&error), Some(error))),
-    }
-}
-
 /// DeleteVolume. Returns what it went without, in words.
 async fn delete(
     due: &Due<'_>,
@@ -291,7 +254,7 @@ async fn delete(
     let Means { serving, secrets, note } = with.means;
     let args = arguments::delete_volume(call, volume, secrets)
         .map_err(|error| (Failure::arguments(due.rpc, &error), None))?;
-    let Err(error) = due.call(serving.plugin.delete_volume(args)).await else {
+    let Err(error) = due.call_controller(&serving.plugin, serving.plugin.delete_volume(args)).await else {
         return Ok(note);
     };
     let uid = volume.status.as_ref().and_then(|s| s.plugin_uid.as_deref());

@@ -53,7 +53,7 @@ pub(super) async fn call(
     let modes = serving.fingerprint.controller_modes;
     let args = arguments::controller_expand(volume, asked, secrets, modes)
         .map_err(|error| (Failure::arguments(due.rpc, &error), None))?;
-    let answer = due.call(serving.plugin.controller_expand_volume(args)).await;
+    let answer = due.call_controller(&serving.plugin, serving.plugin.controller_expand_volume(args)).await;
     let answer = answer.map_err(|error| (Failure::of_call(&error), Some(error)))?;
     let capacity =
         size(asked, answer.capacity_bytes).map_err(|error| (Failure::of_call(&error), Some(error)))?;

@@ -2,6 +2,8 @@
 //! ControllerExpandVolume, ControllerModifyVolume, DeleteVolume.
 
 pub(super) mod answers;
+mod caller;
 mod expand;
 mod modify;
+mod validate;
 pub(super) mod worker;

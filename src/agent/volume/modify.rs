@@ -47,7 +47,7 @@ pub(super) async fn call(
     let Means { serving, secrets, note: _ } = with;
     let args = arguments::controller_modify(volume, asked.clone(), secrets)
         .map_err(|error| (Failure::arguments(due.rpc, &error), None))?;
-    match due.call(serving.plugin.controller_modify_volume(args)).await {
+    match due.call_controller(&serving.plugin, serving.plugin.controller_modify_volume(args)).await {
         Ok(()) => Ok(Modified(asked)),
         Err(error) => Err((Failure::of_call(&error), Some(error))),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::answers::{Answer, call, prepare, rpc_of, says_not_made, unusable};
-use super::modify;
+use super::{caller, modify};
 use crate::agent::calls::attempt::{Counted, Due, NotDone, Word};
 use crate::agent::calls::budgets::LATER;
 use crate::agent::calls::failure::{Failure, Pace};
@@ -14,9 +14,7 @@ use crate::agent::calls::retry::Step;
 use crate::agent::calls::status::{waits, went};
 use crate::agent::context::Agent;
 use crate::agent::queues::Parked;
-use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{self, Desired, Reason};
-use crate::api::names::{DriverOn, instance_name};
 use crate::api::volume::VolumeStatus;
 use crate::api::{Volume, VolumeHandle, VolumeState, lock};
 use crate::csi::{CallError, Meaning, Rpc};
@@ -39,13 +37,19 @@ pub(crate) async fn work(agent: Arc<Agent>, uid: String) -> Next {
         }
         AgentStep::Call(call) => call,
     };
-    let driver = driver(&agent, &volume);
+    let driver = caller::driver(&agent, &volume);
+    let given = volume.caller().map(|caller| caller.tenure).unwrap_or_default();
+    if agent.enter(&driver, given).is_none() {
+        // It was relieved of this, and who has it now will be named in the order.
+        return Next::Done;
+    }
     let due = Due {
         agent: &agent,
         rpc: rpc_of(call),
         driver: &driver,
         key: Parked::Volume(uid),
         word: Word::Term(agent.renewal.term()),
+        given: Some(given),
     };
     let pass = Pass { call, due };
     match pass.attempt(&volume).await {
@@ -327,7 +331,7 @@ impl Pass<'_> {
 /// planned on, so a Volume that is another agent's by now is not given up here.
 async fn give_up(agent: &Agent, volume: &Arc<Volume>, call: VolumeCall) -> Result<Next, ApiError> {
     let rpc = rpc_of(call);
-    let locked = handle_name(volume, &driver(agent, volume)).filter(|_| calls::changes_volume(call));
+    let locked = handle_name(volume, &caller::driver(agent, volume)).filter(|_| calls::changes_volume(call));
     let lock = match locked {
         Some(name) => agent.get_live::<VolumeHandle>(&name).await?,
         None => None,
@@ -363,36 +367,4 @@ async fn write(agent: &Agent, volume: &Volume, after: &VolumeStatus) -> Result<(
 fn handle_name(volume: &Volume, driver: &str) -> Option<String> {
     let of = |handle| lock::handle_name(lock::DriverVolume { driver, handle });
     handle_of(volume).map(of)
-}
-
-/// The driver behind the assigned instance. Its name is a hash of the driver's, so this also works when the Plugin is
-/// gone (rule R9).
-fn driver(agent: &Agent, volume: &Volume) -> String {
-    let assigned = volume.caller().cloned().unwrap_or_default();
-    let plugin = agent.caches.plugins.get(&volume.spec.plugin_name).map(|p| p.driver_name().to_owned());
-    driver_of(assigned, agent.registry.drivers().into_iter().chain(plugin))
-}
-
-/// The one of the known drivers that the assigned instance is of. If it is none of them, its Plugin was made anew for
-/// another driver, and that one is asked for nothing: no driver has the name of an instance, so the call fails and
-/// says so.
-fn driver_of(assigned: ControllerRef, known: impl Iterator<Item = String>) -> String {
-    let mut known =
-        known.filter(|driver| instance_name(DriverOn { driver, node: &assigned.agent }) == assigned.instance);
-    known.next().unwrap_or(assigned.instance)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// It would delete what has the same id there, and is somebody else's.
-    #[test]
-    fn another_driver_than_the_assigned_instance_has_is_not_asked() {
-        let known = || ["d1", "d2"].map(str::to_owned).into_iter();
-        let instance = instance_name(DriverOn { driver: "d1", node: "node-1" });
-        let assigned = || ControllerRef { agent: "node-1".into(), instance: instance.clone() };
-        assert_eq!(driver_of(assigned(), known()), "d1");
-        assert_eq!(driver_of(assigned(), known().skip(1)), instance);
-    }
 }

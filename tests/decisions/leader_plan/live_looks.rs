@@ -174,10 +174,10 @@ fn a_call_is_left_out_when_its_instance_is_cut_off_and_its_node_gone() {
     assert_eq!(asks(&observed, &looked), Look::Node { attachment: "att".into() });
     let uid = lost.node_uid.clone();
     let back = NodeNow::There { uid, out_of_service: false, boot_id: String::new(), node_id: None };
-    let instance = caller("node-1").instance;
+    let instance = caller("node-1");
     for (now, caller_now, step_now) in [
         (NodeNow::Gone, CallerNow::CutOff, LeaderStep::Abandon { attachment: "att".into() }),
-        (NodeNow::Gone, CallerNow::Left, LeaderStep::Rest),
+        (NodeNow::Gone, CallerNow::Relieved, LeaderStep::Rest),
         (NodeNow::Gone, CallerNow::MayCall, LeaderStep::Rest),
         (back, CallerNow::CutOff, LeaderStep::Rest),
     ] {

@@ -11,6 +11,7 @@ use proptest::sample::select;
 use super::super::model::arbitrary::{Scene, attachments, claims, scene};
 use super::{Observed, caller, instance, leaving, lock};
 use moor::api::VolumeState;
+use moor::api::attachment::ControllerRef;
 use moor::api::volume::VolumeOperation;
 use moor::claim::{ClaimSeen, Entitled};
 
@@ -62,7 +63,7 @@ prop_compose! {
         claims in claims().boxed(),
         locks in attachments().boxed(),
         exists in any::<bool>(),
-        caller in select(vec![CallerNow::MayCall, CallerNow::CutOff, CallerNow::Left]),
+        caller in select(vec![CallerNow::MayCall, CallerNow::CutOff, CallerNow::Relieved]),
         entitled in select(vec![Entitled::Yes, Entitled::PodGone, Entitled::No("no".into())]),
     ) -> Answers {
         Answers { node, claims, locks, exists, caller, entitled }
@@ -128,7 +129,7 @@ fn answer(answers: &Answers, look: Look, looked: &mut Looked) -> bool {
             let live = answers.claims.iter().find(|c| c.uid == uid).cloned();
             looked.claims.insert(uid, live).is_none()
         }
-        Look::Caller(controller) => looked.callers.insert(controller.instance, answers.caller).is_none(),
+        Look::Caller(controller) => looked.callers.insert(controller, answers.caller).is_none(),
         Look::Owner => looked.owner_exists.replace(answers.exists).is_none(),
         Look::PersistentVolumes(_) => looked.named_by.replace(None).is_none(),
         Look::EndedReports => looked.reports_have_ended.replace(answers.exists).is_none(),
@@ -160,7 +161,7 @@ proptest! {
             prop_assert!(looks < MOST_LOOKS);
         };
         let attachment = |uid: &str| observed.attachments.iter().find(|a| a.uid == uid).unwrap();
-        let dead = |name: &str| looked.callers.get(name).is_some_and(|now| *now != CallerNow::MayCall);
+        let dead = |named: &ControllerRef| looked.callers.get(named).is_some_and(|now| *now != CallerNow::MayCall);
         let handle = observed.handle.as_ref();
         match step {
             LeaderStep::DeclareLost { attachment: uid, cause } => {
@@ -212,12 +213,12 @@ proptest! {
                 prop_assert!(false, "its name is no import's");
             }
             LeaderStep::MoveHandle(to) => {
-                prop_assert!(to == caller("node-2") && dead(&caller("node-1").instance), "{:?}", looked.callers);
+                prop_assert!(to == caller("node-2") && dead(&caller("node-1")), "{:?}", looked.callers);
             }
             LeaderStep::AssignVolume(to) => {
                 let now = observed.volume.as_ref().unwrap().spec.assignment.as_ref().unwrap();
                 let moves = now.operation == to.operation && now.controller != to.controller;
-                prop_assert!(!moves || dead(&caller("node-1").instance));
+                prop_assert!(!moves || dead(&caller("node-1")));
                 let orders = to.operation == VolumeOperation::Delete && now.operation != to.operation;
                 prop_assert!(!orders || looked.locks.as_ref().is_some_and(Vec::is_empty));
             }

@@ -46,6 +46,10 @@ pub enum What {
     /// A controller plugin's process dies; a call in it had its effect or not.
     KillPlugin(u8, bool),
     RevivePlugin(u8),
+    /// The leader puts a controller instance into another tenure.
+    Relieve(u8),
+    /// Its agent says that it calls nothing any more that it was given before.
+    Answer(u8),
     /// The node plugin of the sick node is healthy from now on.
     Heal(u8),
     Reboot(u8),

@@ -41,8 +41,8 @@ fn attachment_mode() -> impl Strategy<Value = AttachmentMode> {
 }
 
 fn controller() -> impl Strategy<Value = Option<ControllerRef>> {
-    of(select(INSTANCES.to_vec()))
-        .prop_map(|i| i.map(|i| ControllerRef { instance: i.into(), agent: NODES[0].into() }))
+    let given = (select(INSTANCES.to_vec()), 0..2_i64);
+    of(given.prop_map(|(i, tenure)| ControllerRef { instance: i.into(), agent: NODES[0].into(), tenure }))
 }
 
 pub fn claim(uid: &'static str) -> impl Strategy<Value = ClaimSeen> {

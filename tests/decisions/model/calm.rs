@@ -95,6 +95,8 @@ fn next(system: &System, state: &State, heals: bool) -> Option<(What, State)> {
         all.push(What::Heal(n));
     }
     super::pods::actions(&system.config, state, false, &mut all);
+    all.extend(super::relief::of_the_dead(&system.config, state));
+    super::relief::answers(&system.config, state, &mut all);
     all.extend((0..state.pending.len()).map(What::Finish));
     all.extend(system.leader_steps(state, 0).into_iter().map(|step| What::Leader(0, step)));
     for n in node_ids() {

@@ -48,6 +48,8 @@ pub struct Budget {
     pub kill: u8,
     /// And comes back under the same instance name.
     pub revive: u8,
+    /// A controller instance is relieved, well or not.
+    pub relieve: u8,
     /// A claim is removed by hand, finalizer and all.
     pub force: u8,
     /// A node boots again.
@@ -75,6 +77,7 @@ impl Budget {
         fail: 0,
         kill: 0,
         revive: 0,
+        relieve: 0,
         force: 0,
         reboot: 0,
         away: 0,
@@ -90,13 +93,15 @@ impl Budget {
 pub struct Habits {
     /// The answer to a write does not enter the writer's cache; only the watch brings it.
     pub deaf: bool,
-    /// A leader can pause between finding an instance dead and naming its successor.
+    /// A leader can pause between finding that an instance makes no calls and naming its successor.
     pub slow_move: bool,
     /// A leader can pause between finding a node lost and writing it, and between looking again and freeing what was
     /// lost.
     pub slow_loss: bool,
     /// A leader declares a node lost, and frees what was lost, on the word of its caches.
     pub blind_loss: bool,
+    /// An agent says that it is relieved of calls that are running.
+    pub hasty_answer: bool,
     /// A node's agent goes on with its live reads after it wrote to the API.
     pub keeps_reads: bool,
 }
@@ -140,6 +145,8 @@ pub struct Config {
     pub missed_all: Option<(Actor, Kind)>,
     /// The driver finishes one call for a volume before it answers another (or answers ABORTED).
     pub serial: bool,
+    /// What an instance was given moves when its agent says that it is relieved of it; else when its process is dead.
+    pub relief: bool,
     /// The storage behind the driver goes on with a call whose plugin process died.
     pub backend: bool,
     /// How the actors are written.
@@ -179,6 +186,7 @@ impl Config {
             lagging: &[],
             missed_all: None,
             serial: true,
+            relief: false,
             backend: false,
             habits: Habits::default(),
             sick: None,

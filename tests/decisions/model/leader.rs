@@ -4,11 +4,11 @@ use moor::api::{AccessMode, AttachmentState, ClaimState};
 use moor::attachment::record::Done;
 use moor::leader::{LeaderStep, Looked};
 
-use super::config::{CLAIMS, Config, NODES, instance_name, node_ids, node_name};
+use super::config::{CLAIMS, Config, NODES, node_ids, node_name};
 use super::harm::Harm;
 use super::scene::{answer, observed};
-use super::seen::{NAMES, claim_of, lock_of, uid_of};
-use super::state::{Actor, Att, Claim, Handle, Lock, Machine, Rec, State, Uid, Vol};
+use super::seen::{NAMES, claim_of, given, lock_of, uid_of};
+use super::state::{Actor, Att, Claim, Given, Handle, Lock, Machine, Rec, State, Uid, Vol};
 use super::volumes::{self, Name, VolumeDoes};
 
 /// What a leader looks at.
@@ -19,6 +19,8 @@ pub struct LeaderView {
     pub handle: Handle,
     /// Controller plugins whose process runs.
     pub alive: [bool; NODES],
+    /// Their tenures, and those that they were relieved of before.
+    pub tenures: [(u8, u8); NODES],
     /// The node whose plugin is not healthy.
     pub sick: Option<u8>,
     /// What Leases and instances say.
@@ -52,8 +54,8 @@ pub enum LeaderDoes {
     FinishClosing(Handle, AccessMode),
     /// A step about a Volume that changes it or its VolumeHandle, with what was seen of both.
     Volume(u8, Vol, Handle, VolumeDoes),
-    MoveHandle(Handle, u8),
-    MoveAttachment(Att, u8),
+    MoveHandle(Handle, Given),
+    MoveAttachment(Att, Given),
     DeclareLost(Att),
     /// The claim's node was lost.
     EndClaim(u8, Claim),
@@ -70,6 +72,7 @@ pub fn view(state: &State, who: Actor) -> LeaderView {
         atts: state.atts_of(who).to_vec(),
         handle: state.handle_of(who),
         alive: state.controllers.map(|c| c.alive),
+        tenures: state.controllers.map(|c| (c.tenure, c.relieved)),
         sick: state.sick,
         machines: state.machines,
         nodes: state.nodes_of(who),
@@ -121,8 +124,6 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
         let c = claim_of(uid);
         (c, view.claims[usize::from(c)].expect("a claim that was seen"))
     };
-    let instance =
-        |name: &str| node_ids().find(|i| instance_name(*i) == name).expect("an instance of the model");
     let volume = |does: VolumeDoes| {
         let (v, vol) = name.current.expect("a step on a Volume");
         LeaderDoes::Volume(v, vol, view.handle, does)
@@ -164,12 +165,12 @@ fn does(config: &Config, view: &LeaderView, name: &Name, step: &LeaderStep) -> L
         LeaderStep::FinishClosing { mode, first_controller: _ } => {
             LeaderDoes::FinishClosing(view.handle, *mode)
         }
-        LeaderStep::MoveHandle(to) => LeaderDoes::MoveHandle(view.handle, instance(&to.instance)),
+        LeaderStep::MoveHandle(to) => LeaderDoes::MoveHandle(view.handle, given(to)),
         LeaderStep::AssignVolume(_) => volume(VolumeDoes::Assign),
         LeaderStep::ReportReady => volume(VolumeDoes::ReportReady),
         LeaderStep::FreeVolume => volume(VolumeDoes::Free),
         LeaderStep::CreateHandle { epoch, closing, controller } => {
-            let controller = controller.as_ref().map_or(0, |c| instance(&c.instance));
+            let controller = controller.as_ref().map(given).unwrap_or_default();
             let epoch = u8::try_from(*epoch).expect("a small epoch");
             volume(VolumeDoes::Make { epoch, closing: *closing, controller })
         }

@@ -10,12 +10,12 @@ use moor::volume::InstanceSeen;
 
 use super::super::fixtures;
 use super::super::observed::Observed;
-use super::config::{Config, NODES, instance_name, node_ids, node_name};
+use super::config::{Config, instance_name, node_ids, node_name};
 use super::leader::{LeaderView, view};
 use super::pods::Kubelet;
-use super::seen::{NAMES, att_seen, claim_of, claim_seen, controller_ref, handle_seen};
+use super::seen::{NAMES, att_seen, claim_of, claim_seen, controller_ref, given, handle_seen};
 use super::seen::{node_uid, uid_name, uid_of, volume_uid};
-use super::state::{Actor, Att, State, Uid};
+use super::state::{Actor, Att, Given, State, Uid};
 use super::volumes::{self, Name};
 
 /// Everything that a leader has observed about one name of a Volume.
@@ -30,7 +30,7 @@ pub fn observed(config: &Config, view: &LeaderView, name: &Name) -> Observed {
     Observed {
         volume: name.current.map(|(v, vol)| volumes::object(config, v, &vol)),
         volume_seen: volume_seen(config, name),
-        instances: instances(config, &view.alive),
+        instances: instances(config, view),
         can_create: false,
         attaches: config.attach,
         grows: None,
@@ -83,10 +83,14 @@ pub fn answer(config: &Config, state: &State, seen: &LeaderView, look: Look, loo
             looked.claims.insert(uid, live);
         }
         Look::Caller(controller) => {
-            let is_it = |i: &u8| instance_name(*i) == controller.instance;
-            let alive = node_ids().find(is_it).is_some_and(|i| state.controllers[usize::from(i)].alive);
-            let now = if alive { CallerNow::MayCall } else { CallerNow::CutOff };
-            looked.callers.insert(controller.instance, now);
+            let given = given(&controller);
+            let instance = &state.controllers[usize::from(given.instance)];
+            let now = match config.relief {
+                true if given.tenure < instance.relieved => CallerNow::Relieved,
+                false if !instance.alive => CallerNow::CutOff,
+                _ => CallerNow::MayCall,
+            };
+            looked.callers.insert(controller, now);
         }
         Look::Owner => {
             looked.owner_exists = Some(state.volumes[usize::from(seen.handle.owner)].is_some());
@@ -132,14 +136,18 @@ fn volume_seen(config: &Config, name: &Name) -> Option<VolumeSeen> {
 }
 
 /// The controller instances, as a leader sees them.
-fn instances(config: &Config, alive: &[bool; NODES]) -> Vec<InstanceSeen> {
-    let seen = |(i, alive): (u8, &bool)| InstanceSeen {
-        healthy: *alive,
-        serving: *alive,
-        dead: !alive,
-        ..fixtures::instance(&controller_ref(i))
+fn instances(config: &Config, view: &LeaderView) -> Vec<InstanceSeen> {
+    let seen = |i: u8| {
+        let (alive, (tenure, relieved)) = (view.alive[usize::from(i)], view.tenures[usize::from(i)]);
+        InstanceSeen {
+            healthy: alive,
+            serving: alive,
+            dead: !alive && !config.relief,
+            relieved: relieved.into(),
+            ..fixtures::instance(&controller_ref(Given { instance: i, tenure }))
+        }
     };
-    (0..).zip(alive).filter(|_| config.attach).map(seen).collect()
+    node_ids().filter(|_| config.attach).map(seen).collect()
 }
 
 fn node_seen(view: &LeaderView, n: u8) -> NodeSeen {

@@ -16,9 +16,9 @@ use moor::attachment::{AttachmentSeen, HandleSeen};
 use moor::claim::ClaimSeen;
 use moor::claim::admission::is_exclusive;
 
-use super::config::{CLAIMS, Config, Names, claim_ids, claim_name, instance_name, node_name};
+use super::config::{CLAIMS, Config, Names, claim_ids, claim_name, instance_name, node_ids, node_name};
 use super::pods::Asked;
-use super::state::{Att, Claim, Handle, Lock, Pass, Rec, Uid};
+use super::state::{Att, Claim, Given, Handle, Lock, Pass, Rec, Uid};
 use crate::fixtures::{self, NAMESPACE};
 use crate::hashing::HashMap;
 
@@ -71,8 +71,15 @@ pub fn node_uid(node: u8, uid: u8) -> String {
     format!("{}-{uid}", node_name(node))
 }
 
-pub fn controller_ref(i: u8) -> ControllerRef {
-    ControllerRef { instance: instance_name(i).into(), agent: node_name(i).into() }
+pub fn controller_ref(given: Given) -> ControllerRef {
+    let Given { instance, tenure } = given;
+    let (name, agent) = (instance_name(instance).into(), node_name(instance).into());
+    ControllerRef { instance: name, agent, tenure: tenure.into() }
+}
+
+pub fn given(to: &ControllerRef) -> Given {
+    let instance = node_ids().find(|i| instance_name(*i) == to.instance).expect("an instance of the model");
+    Given { instance, tenure: u8::try_from(to.tenure).expect("a small tenure") }
 }
 
 pub fn claim_seen(config: &Config, c: u8, claim: &Claim) -> ClaimSeen {

@@ -62,6 +62,13 @@ impl Claim {
     };
 }
 
+/// The controller instance that is given calls, and the tenure of it in which it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Given {
+    pub instance: u8,
+    pub tenure: u8,
+}
+
 /// An Attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Att {
@@ -72,7 +79,7 @@ pub struct Att {
     pub node_uid: u8,
     pub mode: AccessMode,
     pub epoch: u8,
-    pub controller: u8,
+    pub controller: Given,
     pub state: AttachmentState,
     pub deleted: bool,
     pub lost: bool,
@@ -97,7 +104,7 @@ pub struct Handle {
     pub mode: AccessMode,
     pub epoch: u8,
     pub closing: bool,
-    pub controller: u8,
+    pub controller: Given,
     pub writer: Option<Lock>,
 }
 
@@ -166,6 +173,10 @@ pub struct ControllerAgent {
     pub call: Option<Att>,
     /// Attachments (a bit per UID) that changed since their last pass began.
     pub dirty: u16,
+    /// The tenure that the leader has put it in.
+    pub tenure: u8,
+    /// Of what it was given in an earlier tenure than this it calls nothing, as its agent has said.
+    pub relieved: u8,
 }
 
 /// A CSI call.
@@ -267,7 +278,8 @@ pub struct State {
 impl State {
     pub fn first(config: &super::config::Config) -> Self {
         let claim = Claim::NEW;
-        let controller = ControllerAgent { alive: true, read: None, call: None, dirty: 0 };
+        let controller =
+            ControllerAgent { alive: true, read: None, call: None, dirty: 0, tenure: 0, relieved: 0 };
         Self {
             claims: std::array::from_fn(|c| {
                 let is_there = c < config.claims.len() && (c == 0 || config.budget.again == 0);
@@ -280,7 +292,7 @@ impl State {
                 mode: config.mode,
                 epoch: 1,
                 closing: false,
-                controller: 0,
+                controller: Given::default(),
                 writer: None,
             },
             volumes: [

@@ -9,7 +9,7 @@ use super::node::give_up;
 use super::seen::NodeDoes;
 use super::state::{Actor, Claim, Handle, Kind, Machine, State, Vol};
 use super::system::System;
-use super::{controller, driver, leader, node, pods};
+use super::{controller, driver, leader, node, pods, relief};
 
 impl System {
     /// The step alone, without its effect on caches.
@@ -72,6 +72,7 @@ impl System {
                 (me.claims_back_off, me.att_backs_off) = ([false; CLAIMS], None);
                 wake(s, Actor::Node(*n));
             }
+            What::Relieve(_) | What::Answer(_) => relief::act(s, what),
             What::KillPlugin(i, effect) => self.kill(s, *i, *effect),
             What::RevivePlugin(i) => {
                 s.budget.revive -= 1;
@@ -196,7 +197,7 @@ impl System {
             }
             let mut due = 0;
             for att in s.atts_of(who).iter().filter(|a| dirty & (1 << a.uid) != 0) {
-                let step = self.controllers.get((n, *att, None), |v| controller::plan(&self.config, v));
+                let step = self.controller_step(s, n, att, None);
                 if step != ControllerStep::Idle {
                     due |= 1 << att.uid;
                 }
@@ -231,7 +232,9 @@ pub fn changed(old: &State, new: &State, who: Actor, kind: Kind) -> bool {
         }
         (Actor::Controller(i), Kind::Attachments) => {
             let (old, new) = (old.atts_of(who), new.atts_of(who));
-            !old.iter().filter(|a| a.controller == i).eq(new.iter().filter(|a| a.controller == i))
+            !old.iter()
+                .filter(|a| a.controller.instance == i)
+                .eq(new.iter().filter(|a| a.controller.instance == i))
         }
         _ => false,
     }

@@ -12,7 +12,7 @@ use super::config::{CLAIMS, Config, Removed, claim_ids, node_ids};
 use super::controller::{self, ControllerView};
 use super::leader::{self, LeaderDoes, LeaderView};
 use super::seen::{Memo, NodeDoes, NodeView, node_plan};
-use super::state::{Actor, Att, Cached, Kind, Machine, Rpc, State};
+use super::state::{Actor, Att, Cached, Handle, Kind, Machine, Rpc, State};
 use super::steps::changed;
 use super::{calm, node};
 use crate::hashing::HashSet;
@@ -58,9 +58,11 @@ impl System {
         self.leaders.get(view, |view| leader::plans(&self.config, view))
     }
 
-    fn controller_step(&self, state: &State, i: u8, att: &Att) -> ControllerStep {
-        let read = state.controllers[usize::from(i)].read;
-        let read = read.filter(|(uid, _)| *uid == att.uid).map(|(_, handle)| handle);
+    pub fn controller_step(&self, state: &State, i: u8, att: &Att, read: Option<Handle>) -> ControllerStep {
+        let is_relieved = att.controller.tenure < state.controllers[usize::from(i)].relieved;
+        if att.controller.instance == i && is_relieved {
+            return ControllerStep::Idle;
+        }
         self.controllers.get((i, *att, read), |view| controller::plan(&self.config, view))
     }
 
@@ -82,7 +84,8 @@ impl System {
             if me.dirty & (1 << att.uid) == 0 && !reading {
                 continue;
             }
-            let step = self.controller_step(state, i, att);
+            let step =
+                self.controller_step(state, i, att, me.read.filter(|_| reading).map(|(_, handle)| handle));
             let calls = matches!(step, ControllerStep::Publish | ControllerStep::Unpublish);
             if calls && self.config.serial && state.haunted(who) {
                 if reading {
@@ -184,6 +187,7 @@ impl System {
         }
         self.nodes_go_and_come(s, actions);
         super::volumes::trouble(&self.config, s, actions);
+        super::relief::trouble(&self.config, s, actions);
         match self.config.removed.filter(|_| budget.force > 0) {
             Some(Removed::Handle) if s.handle.there => actions.push(What::RemoveHandleByForce),
             Some(Removed::Attachment) => {
@@ -283,6 +287,7 @@ impl Model for System {
         if let Some(n) = s.sick {
             all.push(What::Heal(n));
         }
+        super::relief::answers(&self.config, s, &mut all);
         for n in node_ids() {
             self.controller_actions(s, n, &mut all);
             self.node_actions(s, n, &mut all);

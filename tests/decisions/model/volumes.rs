@@ -10,7 +10,7 @@ use super::actions::What;
 use super::config::{Config, Volumes, claim_ids};
 use super::harm::Harm;
 use super::seen::{VOLUME, controller_ref, volume_uid};
-use super::state::{Actor, Cached, Handle, Kind, State, Vol};
+use super::state::{Actor, Cached, Given, Handle, Kind, State, Vol};
 use crate::fixtures::{NAMESPACE, VOLUME_ID};
 
 /// What hangs on one Volume's name.
@@ -49,7 +49,7 @@ pub fn object(config: &Config, v: u8, vol: &Vol) -> Volume {
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
     }
     volume.spec.volume_handle = Some(VOLUME_ID.into());
-    let controller = config.attach.then(|| controller_ref(0));
+    let controller = config.attach.then(|| controller_ref(Given::default()));
     volume.spec.assignment =
         vol.held.then_some(VolumeAssignment { operation: VolumeOperation::Validate, controller });
     let state = match (vol.held, vol.ready) {
@@ -68,7 +68,7 @@ pub fn object(config: &Config, v: u8, vol: &Vol) -> Volume {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeDoes {
     Assign,
-    Make { epoch: u8, closing: bool, controller: u8 },
+    Make { epoch: u8, closing: bool, controller: Given },
     TakeOver,
     ReportReady,
     Remove,
@@ -101,7 +101,14 @@ pub fn act(
             if state.handle == *handle {
                 in_use(state);
             }
-            let new = Handle { closing: false, owner: v, mode, controller: 0, writer: None, ..*handle };
+            let new = Handle {
+                closing: false,
+                owner: v,
+                mode,
+                controller: Given::default(),
+                writer: None,
+                ..*handle
+            };
             state.update_handle(who, handle, new);
         }
         VolumeDoes::Remove => {

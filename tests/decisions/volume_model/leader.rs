@@ -38,7 +38,7 @@ fn answer(state: &State, look: Look, looked: &mut Looked) {
         Look::Caller(controller) => {
             let dead = state.is_dead(agent_of(&controller));
             let now = if dead { CallerNow::CutOff } else { CallerNow::MayCall };
-            looked.callers.insert(controller.instance, now);
+            looked.callers.insert(controller, now);
         }
         Look::Owner => {
             let owner = state.handle.map(|h| usize::from(h.owner));

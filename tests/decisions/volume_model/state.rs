@@ -241,7 +241,7 @@ pub fn uid(v: u8) -> &'static str {
 }
 
 fn reference(agent: u8) -> ControllerRef {
-    ControllerRef { instance: instance(agent).into(), agent: node(agent).into() }
+    ControllerRef { instance: instance(agent).into(), agent: node(agent).into(), tenure: 0 }
 }
 
 /// The object that the decisions look at. Its generation is made of all that raises it.

@@ -1,0 +1,308 @@
+//! Which controller calls may be running here, so that the agent can say of an instance that was relieved that none of those is
+//! that it was given before (rule R2, docs/adr/0037).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::Instant;
+
+use super::running::{Before, Running};
+use crate::csi::{CallError, Meaning, Process};
+
+/// The controller calls of this node's instances.
+pub(crate) struct Tenures(Arc<Inner>);
+
+struct Inner {
+    /// Time after which no call is running, whatever is known of it.
+    longest_call: Duration,
+    /// Who may be at a call that the process of the agent before this one has made, and until when.
+    before: (Before, Instant),
+    /// What the process after this one is told.
+    running: Running,
+    drivers: Mutex<HashMap<String, OfDriver>>,
+}
+
+#[derive(Default)]
+struct OfDriver {
+    /// What was given in an earlier tenure is not called any more.
+    tenure: i64,
+    /// Passes that may make a call. Each began before it read what it goes by.
+    passes: usize,
+    serial: u64,
+    /// Calls that are running, and those of which that is not known.
+    calls: HashMap<u64, Call>,
+    /// The processes that the passes may call.
+    meant: Vec<Option<String>>,
+    /// The processes that are or may be at calls, as it is on the disk.
+    noted: Vec<Option<String>>,
+}
+
+struct Call {
+    process: Option<Arc<Process>>,
+    until: Instant,
+}
+
+/// The right of one pass to make controller calls for what was given in one tenure, for as long as it lives.
+pub(crate) struct Entered<'a> {
+    tenures: &'a Tenures,
+    driver: String,
+}
+
+/// A call that is being made. One that is dropped may be running on.
+pub(crate) struct Made<'a> {
+    tenures: &'a Tenures,
+    driver: &'a str,
+    serial: u64,
+}
+
+impl Tenures {
+    /// Nothing was called by this process, which begins now, after one that has left word.
+    pub fn new(longest_call: Duration, (running, before): (Running, Before)) -> Self {
+        let before = (before, Instant::now() + longest_call);
+        Self(Arc::new(Inner { longest_call, before, running, drivers: Mutex::default() }))
+    }
+
+    /// Takes in the tenure that an instance of the driver is in.
+    pub fn begin(&self, driver: &str, tenure: i64) {
+        let mut drivers = self.0.drivers.lock();
+        match drivers.get_mut(driver) {
+            Some(known) => known.tenure = known.tenure.max(tenure),
+            None if tenure > 0 => drivers.entry(driver.to_owned()).or_default().tenure = tenure,
+            None => {}
+        }
+    }
+
+    /// The tenure that the driver's instance is in, as far as this process knows.
+    pub fn of(&self, driver: &str) -> i64 {
+        self.0.drivers.lock().get(driver).map_or(0, |known| known.tenure)
+    }
+
+    /// Enters a pass that makes calls which were given in this tenure; None if that is over.
+    pub fn enter(&self, driver: &str, tenure: i64) -> Option<Entered<'_>> {
+        let mut drivers = self.0.drivers.lock();
+        let known = drivers.entry(driver.to_owned()).or_default();
+        if tenure < known.tenure {
+            return None;
+        }
+        known.passes += 1;
+        Some(Entered { tenures: self, driver: driver.to_owned() })
+    }
+
+    /// A pass is going to call this process of the driver: that is on the disk before it looks whether it still may.
+    pub async fn mean(&self, driver: &str, process: Option<&Arc<Process>>) {
+        let name = name(process);
+        let is_noted = {
+            let mut drivers = self.0.drivers.lock();
+            let known = drivers.entry(driver.to_owned()).or_default();
+            if !known.meant.contains(&name) {
+                known.meant.push(name.clone());
+            }
+            known.noted.contains(&name)
+        };
+        if !is_noted && let Err(ended) = self.note(driver).await {
+            tracing::warn!("{ended}");
+        }
+    }
+
+    /// A call to the driver's process is made.
+    pub fn call<'a>(&'a self, driver: &'a str, process: Option<&Arc<Process>>) -> Made<'a> {
+        let mut drivers = self.0.drivers.lock();
+        let known = drivers.entry(driver.to_owned()).or_default();
+        known.serial += 1;
+        let call = Call { process: process.cloned(), until: Instant::now() + self.0.longest_call };
+        known.calls.insert(known.serial, call);
+        Made { tenures: self, driver, serial: known.serial }
+    }
+
+    /// Brings to the disk who is at a call of the driver.
+    fn note(&self, driver: &str) -> JoinHandle<()> {
+        let (inner, driver) = (self.0.clone(), driver.to_owned());
+        spawn_blocking(move || inner.running.note(&driver, || inner.processes(&driver)))
+    }
+
+    /// Whether none of the calls is running that the driver's instance was given in earlier tenures than its present one.
+    pub fn are_over(&self, driver: &str) -> bool {
+        let inherits = !self.0.inherited(driver).is_empty();
+        let mut drivers = self.0.drivers.lock();
+        let is_over = |known: &mut OfDriver| known.passes == 0 && known.processes().is_empty();
+        !inherits && drivers.get_mut(driver).is_none_or(is_over)
+    }
+}
+
+impl Inner {
+    /// The processes that may be at a call of the process of the agent before this one.
+    fn inherited(&self, driver: &str) -> Vec<Option<String>> {
+        let (before, until) = &self.before;
+        if Instant::now() < *until { before.of(&self.running, driver) } else { Vec::new() }
+    }
+
+    /// The processes that may be at a call, which are on the disk then.
+    fn processes(&self, driver: &str) -> Vec<Option<String>> {
+        let mut all = self.inherited(driver);
+        let mut drivers = self.drivers.lock();
+        let known = drivers.entry(driver.to_owned()).or_default();
+        all.extend(known.processes());
+        all.sort();
+        all.dedup();
+        known.noted.clone_from(&all);
+        all
+    }
+}
+
+impl OfDriver {
+    /// Those that may be at a call of this process.
+    fn processes(&mut self) -> Vec<Option<String>> {
+        let now = Instant::now();
+        self.calls.retain(|_, call| now < call.until && !call.has_ended());
+        let called = self.calls.values().map(|call| name(call.process.as_ref()));
+        called.chain(self.meant.iter().cloned()).collect()
+    }
+}
+
+impl Call {
+    /// With a process all that it was doing has ended.
+    fn has_ended(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.has_ended())
+    }
+}
+
+/// What a process is called on the disk.
+fn name(process: Option<&Arc<Process>>) -> Option<String> {
+    process.and_then(|process| process.name())
+}
+
+impl Made<'_> {
+    /// The call has come to this. It goes on counting unless the driver has said clearly that it is not at it.
+    pub fn ended<T>(self, result: &Result<T, CallError>) {
+        let is_over = result.as_ref().err().is_none_or(|error| {
+            let meaning = error.meaning();
+            meaning.is_settled_failure() || matches!(meaning, Meaning::AlreadyGone | Meaning::NeverSent)
+        });
+        if is_over && let Some(known) = self.tenures.0.drivers.lock().get_mut(self.driver) {
+            known.calls.remove(&self.serial);
+        }
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let is_idle = |known: &mut OfDriver| {
+            known.passes -= 1;
+            if known.passes == 0 {
+                known.meant.clear();
+            }
+            known.passes == 0 && known.calls.is_empty() && !known.noted.is_empty()
+        };
+        let is_idle = self.tenures.0.drivers.lock().get_mut(&self.driver).is_some_and(is_idle);
+        if is_idle && Handle::try_current().is_ok() {
+            // Nobody waits for that: what is not taken off the disk makes the next process wait for nothing.
+            drop(self.tenures.note(&self.driver));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::csi::{Origin, Rpc};
+
+    const LONGEST: Duration = Duration::from_secs(60);
+    const ANSWER: Result<(), CallError> = Ok(());
+
+    /// Of an agent that comes after one which has said that its drivers were at no call.
+    fn tenures(directory: &TempDir) -> Tenures {
+        let open = || Running::open(directory.path(), "node-1", "boot");
+        Tenures::new(LONGEST, open())
+    }
+
+    fn error(code: tonic::Code, origin: Origin) -> Result<(), CallError> {
+        Err(CallError { rpc: Rpc::CreateVolume, code, message: String::new(), origin })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_of_the_process_before_may_be_running_at_first() {
+        let directory = TempDir::new().unwrap();
+        let before = tenures(&directory);
+        let passes = ["d", "another"].map(|driver| before.enter(driver, 0));
+        for driver in ["d", "another"] {
+            before.mean(driver, None).await;
+        }
+        let is_noted = |driver: &str| !tenures(&directory).are_over(driver);
+        assert!(is_noted("d") && is_noted("another"));
+        before.call("d", None).ended(&error(tonic::Code::Unavailable, Origin::Connection));
+        before.call("another", None).ended(&ANSWER);
+        drop(passes);
+        while is_noted("another") {
+            tokio::task::yield_now().await;
+        }
+        let tenures = tenures(&directory);
+        tenures.begin("d", 1);
+        assert!(!tenures.are_over("d") && tenures.are_over("another"));
+        tokio::time::advance(LONGEST).await;
+        assert!(tenures.are_over("d"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_given_before_is_not_begun_any_more() {
+        let directory = TempDir::new().unwrap();
+        let tenures = tenures(&directory);
+        let pass = tenures.enter("d", 0);
+        assert!(pass.is_some());
+        tenures.begin("d", 5);
+        tenures.begin("d", 4);
+        assert!(
+            tenures.enter("d", 4).is_none() && !tenures.are_over("d"),
+            "a pass goes on that began before"
+        );
+        assert!(tenures.enter("another", 0).is_some());
+        drop(pass);
+        assert!(tenures.are_over("d"));
+        assert!(tenures.enter("d", 5).is_some() && tenures.enter("d", 6).is_some());
+        assert_eq!((tenures.of("d"), tenures.of("another")), (5, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_over_when_the_driver_says_so() {
+        use tonic::Code::{DeadlineExceeded, Internal, Unavailable};
+        let directory = TempDir::new().unwrap();
+        let tenures = tenures(&directory);
+        for (result, is_over) in [
+            (ANSWER, true),
+            (error(Internal, Origin::Driver), true),
+            (error(Unavailable, Origin::Dial), true),
+            (error(DeadlineExceeded, Origin::Deadline), false),
+            (error(Unavailable, Origin::Connection), false),
+        ] {
+            let call = tenures.call("d", None);
+            assert!(!tenures.are_over("d"));
+            call.ended(&result);
+            assert_eq!(tenures.are_over("d"), is_over, "{result:?}");
+            // No call takes longer.
+            tokio::time::advance(LONGEST).await;
+            assert!(tenures.are_over("d"));
+        }
+        tenures.call("d", None);
+        assert!(!tenures.are_over("d"), "who waits no longer has not ended it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_ends_with_the_process_that_is_at_it() {
+        let directory = TempDir::new().unwrap();
+        let tenures = tenures(&directory);
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let process = Process::of(i32::try_from(child.id()).unwrap()).map(Arc::new);
+        tenures.call("d", process.as_ref()).ended(&error(tonic::Code::Unavailable, Origin::Connection));
+        assert!(!tenures.are_over("d"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(tenures.are_over("d"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Relieves controller instances that are gone, or not selected any more, of the volumes whose calls they make (rule R2, docs/adr/0037): their agents are
+//! told of another tenure, and what they were given in the one before moves when they say that none of those calls is running.
+
+use jiff::Timestamp;
+
+use super::caches::{BY_CONTROLLER, BY_PLUGIN};
+use super::context::Context;
+use super::observe::is_selected;
+use crate::api::PluginInstance;
+use crate::api::attachment::ControllerRef;
+use crate::k8s::ApiError;
+use crate::plugin::relief::{Leaving, next_tenure};
+
+/// Tells the agents of all who are to be relieved.
+pub(crate) async fn relieve(ctx: &Context) {
+    for instance in ctx.instances.all() {
+        let due = is_due(ctx, &instance).then(|| given(ctx, &instance)).flatten();
+        let Some(given) = due else { continue };
+        let mut after = (*instance).clone();
+        after.spec.tenure = next_tenure(given, Timestamp::now());
+        let name = instance.metadata.name.as_deref();
+        match ctx.writer.update(&ctx.instances, &*instance, &after).await {
+            Ok(_) => tracing::warn!(instance = name, "it is relieved of the volumes whose calls it makes"),
+            // Looked at again with the next tick.
+            Err(ApiError::Conflict(_)) => {}
+            Err(error) => tracing::warn!(instance = name, "cannot be relieved of its volumes: {error}"),
+        }
+    }
+}
+
+fn is_due(ctx: &Context, instance: &PluginInstance) -> bool {
+    let plugin = ctx.plugins.get(&instance.spec.plugin_name);
+    let gone = ctx.gone.left_for(instance, plugin.as_deref());
+    let selected = plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, instance));
+    if gone.is_none() && selected {
+        return false;
+    }
+    // One that is not heard cannot answer: its calls move when its silence has lasted.
+    if ctx.silent_for(instance).is_some() {
+        return false;
+    }
+    let peers = ctx.instances.by_index(BY_PLUGIN, &instance.spec.plugin_name);
+    let others = peers.iter().filter(|peer| {
+        let selected = plugin.as_ref().is_some_and(|plugin| is_selected(ctx, plugin, peer));
+        selected && ctx.silent_for(peer).is_none()
+    });
+    let balancing = plugin.as_ref().map(|plugin| plugin.spec.balancing);
+    let leaving = Leaving { instance, gone, selected, balancing };
+    leaving.is_due(ctx.longest_call, others.map(|peer| &**peer))
+}
+
+/// The latest tenure in which it was given the calls of anything, if that was since it was relieved last.
+fn given(ctx: &Context, instance: &PluginInstance) -> Option<i64> {
+    let name = instance.metadata.name.as_deref().unwrap_or_default();
+    let tenure = |controller: Option<&ControllerRef>| controller.map(|given| given.tenure);
+    let volumes = ctx.volumes.by_index(BY_CONTROLLER, name);
+    let handles = ctx.handles.by_index(BY_CONTROLLER, name);
+    let attachments = ctx.attachments.by_index(BY_CONTROLLER, name);
+    let all = volumes.iter().map(|volume| tenure(volume.caller()));
+    let all = all.chain(handles.iter().map(|handle| tenure(handle.spec.controller.as_ref())));
+    let all = all.chain(attachments.iter().map(|attachment| tenure(attachment.spec.controller.as_ref())));
+    all.flatten().max().filter(|latest| *latest >= instance.spec.tenure)
+}

@@ -1,0 +1,59 @@
+//! When a driver has left a node for good, so that its PluginInstance goes. Pure.
+
+use std::time::Duration;
+
+use crate::api::PluginInstance;
+use crate::api::conditions::UNDONE;
+
+/// Whether a driver has left the node of an instance that nothing names and on whose node nothing of it is attached. Its
+/// processes have been `gone` for so long.
+///
+/// Twice the longest call is by default 10 min, longer than kubelet waits between the starts of a container that fails (5
+/// min). What the node reports as mounted, or waits to undo, has to stay known.
+#[must_use]
+pub fn has_left(instance: &PluginInstance, gone: Duration, longest_call: Duration) -> bool {
+    let Some(status) = &instance.status else { return false };
+    let waits =
+        status.conditions.iter().any(|condition| condition.type_ == UNDONE && condition.status == "False");
+    let is_clean = status.forgotten.is_empty() && status.forgotten_handles.is_empty() && !waits;
+    status.gone && is_clean && gone > 2 * longest_call
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::api::conditions::{self, Desired, Reason};
+    use crate::api::instance::ForgottenMount;
+    use crate::api::{PluginInstanceSpec, PluginInstanceStatus};
+
+    const LONGEST: Duration = Duration::from_secs(300);
+
+    fn has_left(gone: u64, edit: impl FnOnce(&mut PluginInstanceStatus)) -> bool {
+        let mut instance = PluginInstance::new("a", PluginInstanceSpec::default());
+        let mut status = PluginInstanceStatus { gone: true, ..PluginInstanceStatus::default() };
+        edit(&mut status);
+        instance.status = Some(status);
+        super::has_left(&instance, Duration::from_secs(gone), LONGEST)
+    }
+
+    #[test]
+    fn a_driver_that_only_starts_anew_has_not_left() {
+        assert!(has_left(601, |_| {}) && !has_left(600, |_| {}));
+        assert!(!has_left(601, |status| status.gone = false));
+    }
+
+    #[test]
+    fn what_is_reported_stays_known() {
+        assert!(!has_left(601, |status| status.forgotten_handles.push("h".into())));
+        assert!(!has_left(601, |status| status.forgotten.push(ForgottenMount::default())));
+        for (reason, left) in [(Reason::UndoWaits, false), (Reason::NothingWaits, true)] {
+            let said = |status: &mut PluginInstanceStatus| {
+                let desired = Desired::new(reason, "why");
+                conditions::set(&mut status.conditions, &desired, None, Timestamp::now());
+            };
+            assert_eq!(has_left(601, said), left, "{reason:?}");
+        }
+    }
+}
