@@ -65,9 +65,10 @@ async fn leave(rig: &Rig, kubelet: &Kubelet) {
 async fn until_forgotten(rig: &Rig, cluster: &Cluster, kubelet: &Kubelet) {
     rig.poll("the link is gone", || async { kubelet.link().is_none() }).await;
     rig.poll("the CSIDriver object is gone", || async { !has_csi_driver(cluster).await }).await;
+    // The link goes first.
     let sockets = rig.kubelet_dir(NODE).join("plugins/kubernetes.io/csi/moor.dev/sockets");
-    let left: Vec<_> = std::fs::read_dir(sockets).into_iter().flatten().flatten().collect();
-    assert!(left.is_empty(), "{left:?}");
+    let left = || std::fs::read_dir(&sockets).into_iter().flatten().flatten().count();
+    rig.poll("the sockets are gone", || async { left() == 0 }).await;
 }
 
 pub(super) async fn what_pods_have_is_served_until_they_end(cluster: Arc<Cluster>) {
