@@ -263,9 +263,15 @@ pub(super) async fn a_secret_that_is_put_right_is_used(cluster: Arc<Cluster>) {
     let kept: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
     let secret = json!({"metadata": {"name": KEY}, "stringData": {"password": "correct horse"}});
     kept.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-    rig.fake.heal("data", Rpc::NodeStageVolume);
-    rig.poll("it is published", || async { kubelet.publish("pod-a", "data").await.is_ok() }).await;
+    // The call before this one may have been on its way when the Secret was made.
     let right = BTreeMap::from([("password".to_owned(), "correct horse".to_owned())]);
+    let with_it = || (staged_with(&rig).last() == Some(&right)).then_some(());
+    let heal = async {
+        cluster.until("the Secret is brought", with_it, || rig.story("data")).await;
+        rig.fake.heal("data", Rpc::NodeStageVolume);
+    };
+    let published = rig.poll("it is published", || async { kubelet.publish("pod-a", "data").await.is_ok() });
+    tokio::join!(heal, published);
     assert_eq!(staged_with(&rig).last(), Some(&right));
     kubelet.unmount("pod-a", "data").await;
     end(&rig, &kubelet, &["data"]).await;
