@@ -49,6 +49,7 @@ _EVERYTHING: Mapping[str, object] = {
     "adminHost": "0.0.0.0",
     "loopDriver.enabled": True,
     "controller.networkPolicy.enabled": True,
+    "monitoring.dashboard.enabled": True,
     "monitoring.serviceMonitor.enabled": True,
     "monitoring.podMonitor.enabled": True,
     "monitoring.podMonitor.controller": True,

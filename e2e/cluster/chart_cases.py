@@ -279,7 +279,8 @@ def _of_monitoring() -> tuple[Case, ...]:
     with_service = {**_LEAN, "monitoring.service.enabled": True}
     with_monitor = {**_LEAN, "monitoring.serviceMonitor.enabled": True}
     with_rules = {**_LEAN, "monitoring.prometheusRule.enabled": True}
-    pods = "PodMonitor/moor-agent"
+    with_dashboard = {**_LEAN, "monitoring.dashboard.enabled": True}
+    pods, dashboard = "PodMonitor/moor-agent", "ConfigMap/moor-dashboard"
     extra = {"alert": "Mine", "expr": "vector(1)"}
 
     def alert(number: int, place: str, value: object) -> Expected:
@@ -296,6 +297,17 @@ def _of_monitoring() -> tuple[Case, ...]:
         _case(
             "monitoring.service.annotations", {"team": "a"}, Expected(service, "metadata annotations team", "a"),
             given=with_service,
+        ),
+        _case(
+            "monitoring.dashboard.enabled", True, Expected(dashboard, "metadata labels grafana_dashboard", "1"),
+        ),
+        _case(
+            "monitoring.dashboard.labels", {"team": "a"}, Expected(dashboard, "metadata labels team", "a"),
+            given=with_dashboard,
+        ),
+        _case(
+            "monitoring.dashboard.annotations", {"folder": "Storage"},
+            Expected(dashboard, "metadata annotations folder", "Storage"), given=with_dashboard,
         ),
         _case(
             "monitoring.serviceMonitor.enabled", True, Expected(service),
@@ -352,7 +364,7 @@ CASES = (
 # Kinds that are rendered when everything is switched on.
 KINDS = {
     "Deployment", "DaemonSet", "Job", "Pod", "Service", "ServiceMonitor", "PodMonitor", "PrometheusRule", "NetworkPolicy",
-    "CustomResourceDefinition", "PodDisruptionBudget", "StorageClass", "Plugin", "CSIDriver",
+    "CustomResourceDefinition", "PodDisruptionBudget", "StorageClass", "Plugin", "CSIDriver", "ConfigMap",
 }  # fmt: skip
 
 # What values.schema.json refuses, each for itself.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod crds;
+mod dashboard;
 mod descriptors;
 mod documents;
 mod entries;
