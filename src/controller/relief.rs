@@ -14,8 +14,7 @@ use crate::plugin::relief::{Leaving, next_tenure};
 /// Tells the agents of all who are to be relieved.
 pub(crate) async fn relieve(ctx: &Context) {
     for instance in ctx.instances.all() {
-        let due = is_due(ctx, &instance).then(|| given(ctx, &instance)).flatten();
-        let Some(given) = due else { continue };
+        let Some(given) = leaves(ctx, &instance) else { continue };
         let mut after = (*instance).clone();
         after.spec.tenure = next_tenure(given, Timestamp::now());
         let name = instance.metadata.name.as_deref();
@@ -28,16 +27,19 @@ pub(crate) async fn relieve(ctx: &Context) {
     }
 }
 
-fn is_due(ctx: &Context, instance: &PluginInstance) -> bool {
+/// The latest tenure in which an instance was given calls of which it is to be relieved.
+fn leaves(ctx: &Context, instance: &PluginInstance) -> Option<i64> {
     let plugin = ctx.plugins.get(&instance.spec.plugin_name);
     let gone = ctx.gone.left_for(instance, plugin.as_deref());
     let selected = plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, instance));
     if gone.is_none() && selected {
-        return false;
+        return None;
     }
+    // Most that are not selected were given nothing, and there may be one on every node.
+    let given = given(ctx, instance)?;
     // One that is not heard cannot answer: its calls move when its silence has lasted.
     if ctx.silent_for(instance).is_some() {
-        return false;
+        return None;
     }
     let peers = ctx.instances.by_index(BY_PLUGIN, &instance.spec.plugin_name);
     let others = peers.iter().filter(|peer| {
@@ -46,7 +48,7 @@ fn is_due(ctx: &Context, instance: &PluginInstance) -> bool {
     });
     let balancing = plugin.as_ref().map(|plugin| plugin.spec.balancing);
     let leaving = Leaving { instance, gone, selected, balancing };
-    leaving.is_due(ctx.longest_call, others.map(|peer| &**peer))
+    leaving.is_due(ctx.longest_call, others.map(|peer| &**peer)).then_some(given)
 }
 
 /// The latest tenure in which it was given the calls of anything, if that was since it was relieved last.
