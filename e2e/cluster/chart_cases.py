@@ -109,6 +109,7 @@ def _of_everybody() -> tuple[Case, ...]:
         _case("crds.keep", False, Expected(_CRD, keep, absent=True), Expected(_CRD), given={}),
         _case(
             "kubeletDir", "/data/kubelet", _arg(AGENT, "--kubelet-dir=/data/kubelet"),
+            _arg(CONTROLLER, "--kubelet-dir=/data/kubelet"),
             Expected(AGENT, f"{_POD} volumes 0 hostPath path", "/data/kubelet"),
             _arg(LOOP, "--endpoint=unix:///data/kubelet/plugins/loop.moor.dev/csi.sock"), given=_LOOP,
         ),
@@ -204,6 +205,7 @@ def _of_agent() -> tuple[Case, ...]:
         *_of_daemon("agent", AGENT, _LEAN),
         _case(
             "agent.pluginDir", "/data/sockets", _arg(AGENT, "--plugin-dir=/data/sockets"), _arg(LOOP, socket),
+            _arg(CONTROLLER, "--plugin-dir=/data/sockets"),
             *(Expected(item, f"{_POD} volumes 1 hostPath", elsewhere) for item in (AGENT, LOOP)),
             *(Expected(item, f"{_FIRST} volumeMounts 1 mountPath", elsewhere["path"]) for item in (AGENT, LOOP)),
             given=_LOOP,

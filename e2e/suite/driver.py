@@ -56,10 +56,11 @@ class LoopDriver:
 
     name = PLUGIN
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, folder: Path = SHARED_SOURCE) -> None:
         self._cluster = cluster
-        self._record = SHARED_SOURCE / "calls.jsonl"
-        self._faults = SHARED_SOURCE / "faults"
+        self._folder = folder
+        self._record = folder / "calls.jsonl"
+        self._faults = folder / "faults"
 
     def calls(self, after: int = 0) -> list[Call]:
         """The calls that began after a number that `last` gave."""
@@ -72,7 +73,7 @@ class LoopDriver:
     def last(self) -> int:
         """The number of the last line so far."""
         try:
-            return int((SHARED_SOURCE / "calls.seq").read_text())
+            return int((self._folder / "calls.seq").read_text())
         except FileNotFoundError:
             return 0
 

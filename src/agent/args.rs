@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::csi::CallArgs;
+use crate::plugin::workload::Directories;
 
 /// Flags of `moor agent`. Each can be given by the environment, as the chart's DaemonSet does.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,9 +57,9 @@ pub struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// Where sockets are looked for.
+    /// kubelet's directory, and where sockets are looked for.
     #[must_use]
-    pub fn plugin_dir(&self) -> PathBuf {
-        self.plugin_dir.clone().unwrap_or_else(|| self.kubelet_dir.join("plugins"))
+    pub fn directories(&self) -> Directories {
+        Directories::new(self.kubelet_dir.clone(), self.plugin_dir.clone())
     }
 }

@@ -7,7 +7,9 @@ use futures::FutureExt as _;
 use kube::{Api, Client};
 use tokio::task::JoinSet;
 
+use crate::api::workload::{CONTROLLER, PLUGIN, SERVICE};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
+use crate::k8s::pod::LeanPod;
 use crate::k8s::watch::{WentBack, watch};
 use crate::k8s::{Cache, Index};
 
@@ -24,6 +26,8 @@ pub(crate) struct Caches {
     pub volumes: Arc<Cache<Volume>>,
     pub plugins: Arc<Cache<Plugin>>,
     pub instances: Arc<Cache<PluginInstance>>,
+    /// Those on this node that moor runs for drivers.
+    pub pods: Arc<Cache<LeanPod>>,
 }
 
 impl Caches {
@@ -52,6 +56,8 @@ impl Caches {
             let controller = volume.spec.assignment.as_ref().and_then(|a| a.controller.as_ref());
             controller.is_some_and(|c| c.agent == node)
         };
+        let pod_is_of = |pod: &LeanPod, node: &str| pod.node_name() == Some(node);
+        let pods = Cache::new(&["node"]).that_keeps(|pod: &LeanPod| pod.label(PLUGIN).is_some());
         let instance_is_of = |instance: &PluginInstance, node: &str| instance.spec.agent == node;
         Self {
             claims: Arc::new(claims.with_selection(node, claim_is_of)),
@@ -59,11 +65,12 @@ impl Caches {
             volumes: Arc::new(Cache::new(&["controller"]).with_selection(node, volume_is_of)),
             plugins: Arc::new(Cache::new(&["all"])),
             instances: Arc::new(Cache::new(&["agent"]).with_selection(node, instance_is_of)),
+            pods: Arc::new(pods.with_selection(node, pod_is_of)),
         }
     }
 
-    /// Starts the watches of the agent on `node`. One that ends has found that the API server's history went back.
-    pub fn watches(&self, client: &Client, node: &str) -> JoinSet<WentBack> {
+    /// Starts the watches of the agent on `node`, whose own Pods are in this namespace. One that ends has found that the API server's history went back.
+    pub fn watches(&self, client: &Client, namespace: &str, node: &str) -> JoinSet<WentBack> {
         let client = || client.clone();
         let field = |path: &str| Some(format!("{path}={node}"));
         let mut set = JoinSet::new();
@@ -79,6 +86,8 @@ impl Caches {
         ));
         set.spawn(watch(Api::all(client()), None, self.plugins.clone(), 0));
         set.spawn(watch(Api::all(client()), field("spec.agent"), self.instances.clone(), 0));
+        let pods = Api::namespaced(client(), namespace);
+        set.spawn(watch(pods, field("spec.nodeName"), self.pods.clone(), 0));
         set
     }
 
@@ -89,6 +98,7 @@ impl Caches {
         self.volumes.synced().await;
         self.plugins.synced().await;
         self.instances.synced().await;
+        self.pods.synced().await;
     }
 
     /// Whether every cache has its first list.
@@ -97,14 +107,22 @@ impl Caches {
     }
 
     /// For how long each watch has not been heard from, by the kind that it is of.
-    pub fn silent_for(&self) -> [(&'static str, Duration); 5] {
+    pub fn silent_for(&self) -> [(&'static str, Duration); 6] {
         [
             ("VolumeClaims", self.claims.stalled_for()),
             ("Attachments", self.attachments.stalled_for()),
             ("Volumes", self.volumes.stalled_for()),
             ("Plugins", self.plugins.stalled_for()),
             ("PluginInstances", self.instances.stalled_for()),
+            ("Pods", self.pods.stalled_for()),
         ]
+    }
+
+    /// UIDs of the Pods here that moor runs for the Controller service of a Plugin's driver.
+    pub fn controller_pods(&self, plugin: Option<&str>) -> Vec<String> {
+        let all = self.pods.all().into_iter().filter(|pod| pod.label(SERVICE) == Some(CONTROLLER));
+        let of = all.filter(|pod| plugin.is_none_or(|plugin| pod.label(PLUGIN) == Some(plugin)));
+        of.filter_map(|pod| pod.metadata.uid.clone()).collect()
     }
 
     /// The Plugin of a driver: of several the oldest.

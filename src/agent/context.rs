@@ -1,6 +1,5 @@
 //! The services that every worker of the agent shares: clients, caches, queues, records, drivers, budgets.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +19,7 @@ use super::calls::retry::Retries;
 use super::calls::tenures::{Entered, Tenures};
 use super::capacity::said::Said;
 use super::drivers::endpoint::Serving;
+use super::drivers::place::{self, Where};
 use super::drivers::registry::Registry;
 use super::host::mount_namespace::MountNamespace;
 use super::host::paths::Paths;
@@ -40,6 +40,7 @@ use crate::k8s::lease::ApiLeases;
 use crate::k8s::secrets::{self, SecretError};
 use crate::k8s::{ApiError, Named, Writer, read};
 use crate::metrics::{CallLabels, Metrics};
+use crate::plugin::workload::Directories;
 
 /// Controller calls at a time where the Plugin is gone: its default.
 const CONTROLLER_CONCURRENCY: usize = 16;
@@ -53,7 +54,7 @@ pub(super) struct Agent {
     pub node_uid: String,
     pub boot_id: String,
     pub pod_uid: Option<String>,
-    pub plugin_dir: PathBuf,
+    pub directories: Directories,
     /// Namespace of moor's own objects.
     pub namespace: String,
     pub paths: Paths,
@@ -141,9 +142,11 @@ impl Agent {
         said.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(CONTROLLER_CONCURRENCY)
     }
 
-    /// The socket that a Plugin names.
-    pub fn named_socket(&self, plugin: &Plugin) -> Option<PathBuf> {
-        plugin.spec.socket_path.as_ref().map(|path| self.plugin_dir.join(path))
+    /// Where the sockets count for a service of a driver.
+    pub fn sockets_of(&self, plugin: &Plugin, service: Service) -> Where {
+        let pods = self.caches.controller_pods(plugin.metadata.name.as_deref());
+        let in_pods = pods.iter().map(|uid| place::in_pod(&self.directories.kubelet, uid)).collect();
+        place::of(plugin, service, &self.directories, in_pods)
     }
 
     /// Whether a driver has its PluginInstance on this node.
@@ -166,8 +169,9 @@ impl Agent {
     /// The process that answers with this driver name and serves this, for calls and for what kubelet is told alike: the one
     /// at the socket that the Plugin names before any other.
     pub fn process_of(&self, driver: &str, service: Service) -> Option<Serving> {
-        let socket = self.caches.plugin_of(driver).and_then(|plugin| self.named_socket(&plugin));
-        self.registry.best(driver, service, socket.as_deref()).and_then(|endpoint| endpoint.serving)
+        let plugin = self.caches.plugin_of(driver);
+        let at = plugin.map_or(Where::Directory, |plugin| self.sockets_of(&plugin, service));
+        self.registry.best(driver, service, &at).and_then(|endpoint| endpoint.serving)
     }
 
     /// The secrets of a call for a Volume of this namespace. Live, and not kept. An undo call whose Secret is gone is made without (rule R12), and says so in

@@ -3,7 +3,7 @@
 //! A change of what a worker wrote itself (attempts, conditions, messages) wakes nobody: that would make a failure its
 //! own reason to try again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::caches::{BY_ATTACHMENT, Caches};
 use super::calls::retry::Retries;
 use super::capacity::said;
+use super::drivers::place;
 use super::drivers::registry::Surroundings;
 use super::kubelet::asked::Asked;
 use super::lost_mounts::LostMounts;
@@ -21,12 +22,14 @@ use super::restore::forgotten;
 use crate::api::claim::Assignment;
 use crate::api::conditions::Reason;
 use crate::api::names::INLINE;
+use crate::api::workload::PLUGIN;
 use crate::api::{
     Attachment, AttachmentState, AttachmentUid, ClaimState, ClaimUid, Volume, VolumeClaim, VolumeState,
     VolumeStatus,
 };
 use crate::k8s::Cache;
 use crate::metrics::Metrics;
+use crate::plugin::workload::Directories;
 
 /// Time in which several changes of one plugin become one write.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -36,7 +39,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Puts changes into queues.
 pub(crate) struct Events {
     pub node_name: String,
-    pub plugin_dir: PathBuf,
+    pub directories: Directories,
     pub caches: Caches,
     pub records: Arc<Records>,
     pub retries: Arc<Retries>,
@@ -113,6 +116,13 @@ impl Events {
                 for other in me.caches.plugins.all() {
                     me.queues.kubelet.add(other.driver_name().to_owned());
                 }
+            }
+        });
+        let me = self.clone();
+        self.caches.pods.on_change(move |old, new| {
+            let plugin = new.or(old).and_then(|pod| me.caches.plugins.get(pod.label(PLUGIN)?));
+            if let Some(plugin) = plugin {
+                me.queues.instances.add(plugin.driver_name().to_owned());
             }
         });
         let me = self.clone();
@@ -230,7 +240,13 @@ impl Events {
 impl Surroundings for Events {
     fn named_sockets(&self) -> Vec<PathBuf> {
         let named = self.caches.plugins.all().into_iter().filter_map(|p| p.spec.socket_path.clone());
-        named.map(|path| self.plugin_dir.join(path)).collect()
+        let named = named.map(|path| self.directories.plugins.join(path));
+        let pods = self.caches.controller_pods(None).into_iter();
+        named.chain(pods.map(|uid| place::in_pod(&self.directories.kubelet, &uid))).collect()
+    }
+
+    fn place_of(&self, path: &Path) -> PathBuf {
+        place::place_of(&self.directories.kubelet, path)
     }
 
     fn health_timeout(&self, driver: &str) -> Duration {

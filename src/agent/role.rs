@@ -122,7 +122,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     let queues = Arc::new(Queues::default());
     let events = Arc::new(Events {
         node_name: args.node_name.clone(),
-        plugin_dir: args.plugin_dir(),
+        directories: args.directories(),
         caches: caches.clone(),
         records: Arc::new(records),
         retries: Arc::default(),
@@ -138,13 +138,13 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         node_uid,
         boot_id,
         pod_uid: args.pod_uid.clone(),
-        plugin_dir: args.plugin_dir(),
+        directories: args.directories(),
         namespace: args.namespace.clone(),
         node_mounts: MountNamespace::of(args.node_mount_namespace.clone()),
         paths,
         targets,
         caches,
-        registry: Registry::new(args.plugin_dir(), args.calls.deadlines(), events.clone()),
+        registry: Registry::new(args.directories().plugins, args.calls.deadlines(), events.clone()),
         records: events.records.clone(),
         recorder: Recorder::new(client.clone(), Role::Agent, &args.node_name),
         writer,
@@ -191,7 +191,7 @@ async fn live(
 ) -> Result<(), Error> {
     let (stop_workers, workers_shutdown) = Shutdown::manual();
     let (stop_lease, lease_shutdown) = Shutdown::manual();
-    let mut watches = agent.caches.watches(&agent.client, &agent.node_name);
+    let mut watches = agent.caches.watches(&agent.client, &agent.namespace, &agent.node_name);
     let word = LeaseWord { agent: agent.clone(), progress: progress_check(agent) };
     let mut lease = tokio::spawn(lease.run(word, lease_shutdown.begun()));
     let mut workers = JoinSet::new();

@@ -39,6 +39,9 @@ pub const MODIFIED: &str = "Modified";
 /// The condition of a Plugin that says which of its instances do not count as they say, and which hold up others.
 pub const IN_ORDER: &str = "InstancesInOrder";
 
+/// The condition of a Plugin that says how the Pods do that moor runs for it. One that declares none does not have it.
+pub const DEPLOYED: &str = "Deployed";
+
 /// The condition of a Plugin that says whether kubelets come to moor for its driver's volumes.
 pub const PODS: &str = "PodsServed";
 

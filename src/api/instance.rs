@@ -237,7 +237,7 @@ pub struct KubeletStatus {
 }
 
 /// A service for which a driver may have a process of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Service {
     /// The CSI Controller service.
     Controller,

@@ -24,6 +24,7 @@ pub mod turn;
 pub mod uid;
 pub mod volume;
 pub(crate) mod words;
+pub mod workload;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps,

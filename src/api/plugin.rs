@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::allow::Allow;
 use super::instance::Capabilities;
 use super::kubernetes::Kubernetes;
+use super::workload::{ControllerWorkload, NodeWorkload};
 
 /// A CSI driver that moor may use. Agents find its sockets by the name the driver gives itself.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,7 +35,9 @@ use super::kubernetes::Kubernetes;
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
     validation = Rule::new("has(self.spec.driverName) == has(oldSelf.spec.driverName) && (!has(self.spec.driverName) || self.spec.driverName == oldSelf.spec.driverName)").message("spec.driverName is immutable: create another Plugin for another driver").field_path(".spec.driverName"),
     validation = Rule::new("(has(self.spec.kubernetes.driverName) ? self.spec.kubernetes.driverName : has(self.spec.driverName) ? self.spec.driverName : self.metadata.name) != 'moor.dev'").message("moor.dev is the name by which Pods use Volumes that they name themselves: give the driver another name in spec.kubernetes.driverName").field_path(".spec.kubernetes.driverName"),
-    validation = Rule::new("!has(self.spec.controllerNodes) || has(self.spec.controllerNodes.names) != has(self.spec.controllerNodes.matchLabels)").message("spec.controllerNodes takes either names or matchLabels: give one of the two, or leave spec.controllerNodes out to allow every node").field_path(".spec.controllerNodes")
+    validation = Rule::new("!has(self.spec.controllerNodes) || has(self.spec.controllerNodes.names) != has(self.spec.controllerNodes.matchLabels)").message("spec.controllerNodes takes either names or matchLabels: give one of the two, or leave spec.controllerNodes out to allow every node").field_path(".spec.controllerNodes"),
+    validation = Rule::new("!has(self.spec.socketPath) || !has(self.spec.node)").message("spec.socketPath names the socket of a driver that somebody else runs, and moor runs the one of spec.node: leave one of the two out").field_path(".spec.socketPath"),
+    validation = Rule::new("!has(self.spec.controller) || !has(self.spec.roles) || self.spec.roles == 'All'").message("with spec.controller its Pods serve the Controller service and others the Node service: leave spec.roles out").field_path(".spec.roles")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PluginSpec {
@@ -85,6 +88,14 @@ pub struct PluginSpec {
     /// How the driver's volumes are served to Pods.
     #[serde(default)]
     pub kubernetes: Kubernetes,
+    /// Pods of the driver that moor runs for its Controller service, as a Deployment in its own namespace. Without it they are
+    /// those of spec.node, or run by somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerWorkload>,
+    /// Pods of the driver that moor runs on every node, as a DaemonSet in its own namespace. Without it they are run by somebody
+    /// else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeWorkload>,
 }
 
 fn default_health_timeout() -> i64 {

@@ -3,8 +3,8 @@
 //! docs/reference.md is made from these sentences.
 
 use super::conditions::{
-    CONFIRMED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY, SILENT,
-    UNDONE,
+    CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY,
+    SILENT, UNDONE,
 };
 use super::words::words;
 
@@ -34,16 +34,15 @@ words! {
             VolumeNotReady,
             /// The Volume is being deleted and takes no new claims. Delete the claim.
             VolumeDeleted,
-            /// spec.capabilities of the Volume does not list what the claim asks for. Delete the claim and create one
-            /// with a listed use.
+            /// spec.capabilities of the Volume does not list what the claim asks for. Delete the claim and create one with a
+            /// listed use.
             UseNotListed,
             /// The node that the claim needs cannot take the volume now. The message says what is missing there.
             NodeNotUsable,
-            /// No node can take the volume. The message says how many lack what: see `kubectl get plugininstances` and `kubectl
-            /// get nodes`.
+            /// No node can take the volume. The message says how many lack what: see `kubectl get plugininstances` and
+            /// `kubectl get nodes`.
             NoNode,
-            /// What the claim needs to know of the driver is not known. The message says what is missing and where to
-            /// look.
+            /// What the claim needs to know of the driver is not known. The message says what is missing and where to look.
             PluginNotReady,
             /// The Pod that the claim was made for does not use the volume, is not on the claim's node, or asks for a
             /// PersistentVolume whose volumeAttributes are others than those that the volume is used with. The message says
@@ -53,14 +52,13 @@ words! {
             Held,
             /// An older claim waits for the same volume. Nothing is to be done.
             InLine,
-            /// The volume is being prepared for another access mode, or for its driver's Controller service. Nothing is
-            /// to be done.
+            /// The volume is being prepared for another access mode, or for its driver's Controller service. Wait.
             ModeChanging,
-            /// The volume is used without ControllerPublishVolume since before its driver had a Controller service.
-            /// Delete the claims that use it.
+            /// The volume is used without ControllerPublishVolume since before its driver had a Controller service. Delete
+            /// the claims that use it.
             NotAttached,
-            /// A node may have the volume mounted without an Attachment that says so, for example after etcd was
-            /// restored. The message says how that mount is undone.
+            /// A node may have the volume mounted without an Attachment that says so, for example after etcd was restored.
+            /// The message says how that mount is undone.
             Forgotten,
             /// As many calls of the driver are running on the node as may. Nothing is to be done, unless they hang.
             Queued,
@@ -76,18 +74,17 @@ words! {
             Yielded,
             /// NodeUnpublishVolume is running for the deleted claim.
             Unpublishing,
-            /// NodeUnstageVolume is running for the deleted claim, or an earlier use of the volume on the node is
-            /// undone before the volume is detached.
+            /// NodeUnstageVolume is running for the deleted claim, or an earlier use of the volume on the node is undone
+            /// before the volume is detached.
             Unstaging,
             /// The deleted claim is unmounted, and its volume is being detached from the node.
             Detaching,
-            /// The node was declared lost, and the claim has ended with it. Delete the claim and create one for another
-            /// node.
+            /// The node was declared lost, and the claim has ended with it. Delete the claim and create one for another node.
             NodeLost,
         }
         Place { kinds: "VolumeClaim, Volume", condition: READY, status: false } => {
-            /// The Plugin does not allow the namespace what the object asks for. Have an administrator add the
-            /// namespace to spec.allow of the Plugin, or do as the message says.
+            /// The Plugin does not allow the namespace what the object asks for. Have an administrator add the namespace to
+            /// spec.allow of the Plugin, or do as the message says.
             NotAllowed,
         }
         Place { kinds: "Attachment", condition: READY, status: true } => {
@@ -102,15 +99,14 @@ words! {
         Place { kinds: "Attachment", condition: READY, status: false } => {
             /// The volume is detached from the node, or was never attached.
             Detached,
-            /// The node that made the controller calls is gone, and nobody else could call ControllerUnpublishVolume,
-            /// so it was left out. Look in the storage whether the volume is detached.
+            /// The node that made the controller calls is gone, and nobody else could call ControllerUnpublishVolume, so it
+            /// was left out. Look in the storage whether the volume is detached.
             Abandoned,
         }
         Place { kinds: "VolumeClaim, Attachment, Volume", condition: READY, status: false } => {
             /// ControllerPublishVolume failed and is tried again. The message has the driver's words.
             ControllerPublishFailed,
-            /// ControllerUnpublishVolume failed and is tried again; the volume is free for no other node before it
-            /// succeeds.
+            /// ControllerUnpublishVolume failed and is tried again; the volume is free for no other node before it succeeds.
             ControllerUnpublishFailed,
             /// NodeStageVolume failed and is tried again. The message has the driver's words.
             NodeStageFailed,
@@ -118,8 +114,8 @@ words! {
             NodeUnstageFailed,
             /// NodePublishVolume failed and is tried again. The message has the driver's words.
             NodePublishFailed,
-            /// NodeUnpublishVolume failed and is tried again. spec.forceDetach of the deleted claim has it unmounted
-            /// where the driver cannot.
+            /// NodeUnpublishVolume failed and is tried again. spec.forceDetach of the deleted claim has it unmounted where
+            /// the driver cannot.
             NodeUnpublishFailed,
             /// CreateVolume failed and is tried again. The message has the driver's words.
             CreateVolumeFailed,
@@ -129,30 +125,28 @@ words! {
             ValidateFailed,
             /// Another call failed and is tried again. The message has the driver's words.
             CallFailed,
-            /// No process on the node answers with the driver's name and serves what the call needs. Start the driver
-            /// there.
+            /// No process on the node answers with the driver's name and serves what the call needs. Start the driver there.
             PluginNotRunning,
-            /// The node has as many volumes of the driver as moor keeps account of. Delete claims there, or create this
-            /// one for another node.
+            /// The node has as many volumes of the driver as moor keeps account of. Delete claims there, or create this one
+            /// for another node.
             TooManyVolumes,
-            /// The driver knows two nodes by one node id, and the other one has the volume. Start the driver with an id
-            /// of its own on each node.
+            /// The driver knows two nodes by one node id, and the other one has the volume. Start the driver with an id of
+            /// its own on each node.
             SameNodeID,
             /// A Secret that the call needs does not exist. Create it.
             SecretNotFound,
-            /// A Secret that the call needs cannot be read. The message has the command that allows it, or says what is
-            /// wrong with its name or content.
+            /// A Secret that the call needs cannot be read. The message has the command that allows it, or says what is wrong
+            /// with its name or content.
             SecretUnreadable,
             /// The call succeeded, and the API server does not take what the driver answered. Look at the driver.
             AnswerRefused,
-            /// The volume is unmounted, or cannot be, and somebody on the node still uses it. End who the message
-            /// names.
+            /// The volume is unmounted, or cannot be, and somebody on the node still uses it. End who the message names.
             StillInUse,
-            /// Who still uses the volume on the node cannot be found out, so nobody else gets it. The message says why,
-            /// and how it is given up all the same.
+            /// Who still uses the volume on the node cannot be found out, so nobody else gets it. The message says why, and
+            /// how it is given up all the same.
             UsersUnknown,
-            /// The disk with the node's records takes no writes, so nothing new is mounted there. Free space, or repair
-            /// it. PluginInstances of the node say it too.
+            /// The disk with the node's records takes no writes, so nothing new is mounted there. Free space, or repair it.
+            /// PluginInstances of the node say it too.
             StateNotWritable,
             /// The call cannot be made from what the objects say. The message names what is wrong.
             BadArguments,
@@ -172,14 +166,14 @@ words! {
             TargetInUse,
             /// A directory or a mount on the node could not be made, looked at or removed. The message names it.
             NodePathFailed,
-            /// The deleted Volume does not hold its VolumeHandle closed, so the storage may be somebody's and is not
-            /// deleted. spec.deletionPolicy Retain gives it up.
+            /// The deleted Volume does not hold its VolumeHandle closed, so the storage may be somebody's and is not deleted.
+            /// spec.deletionPolicy Retain gives it up.
             HandleNotClosed,
-            /// CreateVolume answered with a volume that has a VolumeHandle, which is not deleted. Delete the Volume
-            /// with spec.deletionPolicy Retain.
+            /// CreateVolume answered with a volume that has a VolumeHandle, which is not deleted. Delete the Volume with
+            /// spec.deletionPolicy Retain.
             HandleInUse,
-            /// The driver confirms something else than the Volume says of its storage, or nothing at all and spec.validation of
-            /// the Plugin is Strict. The message has the driver's words.
+            /// The driver confirms something else than the Volume says of its storage, or nothing at all and spec.validation
+            /// of the Plugin is Strict. The message has the driver's words.
             NotConfirmed,
         }
         Place { kinds: "Volume", condition: READY, status: true } => {
@@ -193,14 +187,11 @@ words! {
             CannotCreate,
             /// Another Volume has the same driver and handle. Delete one of the two.
             DuplicateHandle,
-            /// A PersistentVolume stands for the same storage, or may do so. Delete it (reclaim policy Retain), or this
-            /// Volume.
+            /// A PersistentVolume stands or may stand for the same storage. Delete it (policy Retain), or this Volume.
             HandleInPersistentVolume,
-            /// The deleted Volume leaves its storage, which a PersistentVolume names and which is that one's from now
-            /// on.
+            /// The deleted Volume leaves its storage, which a PersistentVolume names and which is that one's from now on.
             StorageLeft,
-            /// The agent that is to make the Volume's next call is not heard. The message says whose it is, and what ends
-            /// the wait.
+            /// The agent that is to make the Volume's next call is not heard. The message says whose, and what ends that.
             AgentNotHeard,
             /// The deleted Volume waits for claims that use it. Delete them.
             InUse,
@@ -223,15 +214,14 @@ words! {
         }
         Place { kinds: "Volume, Plugin", condition: READY, status: false } => {
             /// No instance of the Plugin is there for what is to be called, or its driver is another one than before. A
-            /// Plugin says where agents have looked for its driver, and what they have found there instead. See also
-            /// `kubectl get plugininstances`.
+            /// Plugin says where agents have looked for its driver, and what they have found there instead. See also `kubectl
+            /// get plugininstances`.
             NoInstance,
             /// An older Plugin has the same driver. Delete one of the two.
             DuplicateDriver,
         }
         Place { kinds: "Plugin", condition: READY, status: false } => {
-            /// No node that spec.controllerNodes selects serves the Controller service. Start the driver there, or
-            /// select others.
+            /// No node that spec.controllerNodes selects serves the Controller service. Start the driver on one.
             NoController,
         }
         Place { kinds: "Plugin, PluginInstance", condition: READY, status: true } => {
@@ -247,15 +237,15 @@ words! {
             Starting,
             /// The driver's process has ended.
             Gone,
-            /// The Plugin was deleted, and the object stays for what is still mounted. Create the Plugin again, or
-            /// follow status.forgotten.
+            /// The Plugin was deleted, and the object stays for what is still mounted. Create the Plugin again, or follow
+            /// status.forgotten.
             NoPlugin,
             /// moor's agent on the node is shutting down. Another one takes over when it is started again.
             AgentShutdown,
         }
         Place { kinds: "VolumeClaim", condition: SILENT, status: true } => {
-            /// Nothing is heard of moor's agent on the claim's node, so the claim keeps the volume. The message says
-            /// what ends that if the machine is off.
+            /// Nothing is heard of moor's agent on the claim's node, so the claim keeps the volume. The message says what
+            /// ends that if the machine is off.
             NoHeartbeat,
             /// spec.forceDetach cannot be followed. The message says what is missing.
             ForceDetachRefused,
@@ -263,15 +253,15 @@ words! {
             NodeDeclaredLost = "NodeLost",
         }
         Place { kinds: "VolumeClaim", condition: SILENT, status: false } => {
-            /// The node is to be given up, by its Node or by force, and moor's agent there is alive and uses the
-            /// volume. Stop the machine, or end that state of the Node.
+            /// The node is to be given up, by its Node or by force, and moor's agent there is alive and uses the volume. Stop
+            /// the machine, or end that state of the Node.
             HeardThoughGone,
         }
         Place { kinds: "Volume", condition: DRIFTED, status: true } => {
             /// The driver does not list the volume where moor has attached it: its data may be out of reach.
             AttachmentMissing,
-            /// The driver lists the volume as attached where moor has not attached it. The message has the steps that
-            /// detach it.
+            /// The driver lists the volume as attached where moor has not attached it. The message has the steps that detach
+            /// it.
             AttachmentUnexpected,
         }
         Place { kinds: "Volume", condition: DRIFTED, status: false } => {
@@ -284,8 +274,7 @@ words! {
         }
         Place { kinds: "Volume", condition: PERSISTENT_VOLUME, status: false } => {
             /// The volume's PersistentVolume was removed by force. The storage and all that uses it stay. Create the
-            /// PersistentVolume again, or delete the Volume, with spec.deletionPolicy Delete if the storage is to go
-            /// too.
+            /// PersistentVolume again, or delete the Volume, with spec.deletionPolicy Delete if the storage is to go too.
             PersistentVolumeGone,
         }
         Place { kinds: "Volume", condition: EXPANDED, status: true } => {
@@ -302,21 +291,21 @@ words! {
             ExpandVolumeFailed,
         }
         Place { kinds: "Volume", condition: EXPORTED, status: true } => {
-            /// The PersistentVolumeClaim that spec.persistentVolumeClaim names is there, with its PersistentVolume. Pods use the
-            /// volume by it.
+            /// The PersistentVolumeClaim that spec.persistentVolumeClaim names is there, with its PersistentVolume. Pods use
+            /// the volume by it.
             Exported,
         }
         Place { kinds: "Volume", condition: EXPORTED, status: false } => {
             /// The PersistentVolumeClaim is not made yet, or is made anew. The message says what it waits for.
             ExportWaits,
-            /// A PersistentVolumeClaim of the name, or a PersistentVolume of the name that moor's would have, is there and was
-            /// made for somebody else. It is not touched. Delete it, or name another one in spec.persistentVolumeClaim.
+            /// A PersistentVolumeClaim of the name, or a PersistentVolume of the name that moor's would have, is there and
+            /// was made for somebody else. It is not touched. Delete it, or name another one in spec.persistentVolumeClaim.
             ExportNameTaken,
-            /// Pods cannot use the Volume as it is, or the API server does not take what is to be made, for example because of a
-            /// quota. The message says why.
+            /// Pods cannot use the Volume as it is, or the API server does not take what is to be made, for example because
+            /// of a quota. The message says why.
             CannotExport,
-            /// The PersistentVolumeClaim and its PersistentVolume are to go. The message names the Pods that they wait for: end
-            /// those.
+            /// The PersistentVolumeClaim and its PersistentVolume are to go. The message names the Pods that they wait for:
+            /// end those.
             ExportEnds,
         }
         Place { kinds: "Volume", condition: CONFIRMED, status: true } => {
@@ -350,14 +339,26 @@ words! {
             /// A PluginInstance is of another driver, or not named as its agent names it, and counts nowhere. Delete it
             /// unless it is of an earlier Plugin.
             NotCounted,
-            /// A node serves the Controller service and is not selected by spec.controllerNodes, so it gets no new
-            /// volumes.
+            /// A node serves the Controller service and is not selected by spec.controllerNodes, so it gets no new volumes.
             NotSelected,
-            /// Nodes share a node id at the driver, and get no new claims. Start the driver with an id of its own on
-            /// each.
+            /// Nodes share a node id at the driver, and get no new claims. Start the driver with an id of its own on each.
             SharedNodeID = "SameNodeID",
             /// A node reports mounts that no Attachment accounts for. See status.forgotten of the PluginInstance.
             ForgottenMounts = "Forgotten",
+        }
+        Place { kinds: "Plugin", condition: DEPLOYED, status: true } => {
+            /// As many Pods as wanted are available, and all of them are made of the present template.
+            Deployed,
+        }
+        Place { kinds: "Plugin", condition: DEPLOYED, status: false } => {
+            /// Pods are started, or made anew of another template. If that does not end, look at those of the message.
+            RollingOut,
+            /// No Pods can be made of spec.controller or spec.node as it is. The message names the field, or has the API
+            /// server's words. Pods that run already go on.
+            TemplateRefused,
+            /// The deleted Plugin waits for what needs the Pods that moor runs for it; the message names it. Delete that, and
+            /// they go with the Plugin.
+            PluginInUse = "InUse",
         }
         Place { kinds: "Plugin", condition: PODS, status: true } => {
             /// The CSIDriver object is as kubelets need it, and no kubelet has refused moor.
@@ -367,8 +368,7 @@ words! {
             OtherProvisioner,
         }
         Place { kinds: "Plugin", condition: PODS, status: false } => {
-            /// spec.kubernetes.enabled is false, or spec.roles leaves out the Node service: Pods' volumes of the driver are
-            /// not moor's.
+            /// spec.kubernetes.enabled is false, or spec.roles has no Node service: Pods' volumes are not moor's.
             PodsNotServed = "NotServed",
             /// The same, and Pods have volumes of the driver still: for them it is served on, and for no others. The message
             /// names them. Or moor is being uninstalled.
@@ -380,8 +380,8 @@ words! {
             /// the API server does not take moor's. Pods get none of moor's volumes under this name. The message has the
             /// commands that end it.
             CSIDriverConflict,
-            /// A kubelet has another socket under the driver's name. End the driver's registrar on the nodes that the
-            /// message names.
+            /// A kubelet has another socket under the driver's name. End the driver's registrar on the nodes that the message
+            /// names.
             KubeletNameTaken,
             /// A kubelet has not registered the driver, for the reason that the message has, and looks again within half a
             /// minute. Until then its Pods wait.
@@ -392,8 +392,7 @@ words! {
             NothingWaits,
         }
         Place { kinds: "PluginInstance", condition: UNDONE, status: false } => {
-            /// Something is still to be undone on the node, and no claim is left to say so. The message says what and
-            /// why.
+            /// Something is still to be undone on the node, and no claim is left to say so. The message says what and why.
             UndoWaits,
         }
     }

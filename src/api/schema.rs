@@ -25,6 +25,13 @@ pub fn string_map(_: &mut SchemaGenerator) -> Schema {
         "additionalProperties": { "type": "string", "maxLength": 4096 } })
 }
 
+/// A template of Pods. What is in it is looked at where it is used: with the types it would be larger than all of moor's own.
+#[must_use]
+pub fn pod_template(_: &mut SchemaGenerator) -> Schema {
+    let any = || json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json_schema!({ "type": "object", "required": ["spec"], "properties": { "metadata": any(), "spec": any() } })
+}
+
 /// Topology segments: the keys a driver reports for a node, with their values.
 #[must_use]
 pub fn segments(_: &mut SchemaGenerator) -> Schema {

@@ -18,7 +18,10 @@ use thiserror::Error;
 
 use super::PreDeleteArgs;
 use crate::{
-    api::{Attachment, Plugin, PluginInstance, VolumeClaim, conditions::first_few, plugin::WITHDRAWN},
+    api::{
+        Attachment, Plugin, PluginInstance, VolumeClaim, conditions::first_few, plugin::WITHDRAWN,
+        workload::FINALIZER,
+    },
     k8s::{
         ApiError,
         read::{Readable, list_live},
@@ -120,8 +123,25 @@ async fn farewell(client: &Client, namespace: &str) -> Result<Option<String>, Pr
 async fn still_known(client: &Client, namespace: &str) -> Result<Option<String>, PreDeleteError> {
     let drivers: Vec<CSIDriver> = list(client).await?;
     let instances: Vec<PluginInstance> = list(client).await?;
+    let plugins: Vec<Plugin> = list(client).await?;
     let capacities = list_of(&Api::<CSIStorageCapacity>::namespaced(client.clone(), namespace)).await?;
-    Ok(left_behind(&drivers, &instances, &capacities))
+    let left = [left_behind(&drivers, &instances, &capacities), kept(&plugins)];
+    let left: Vec<String> = left.into_iter().flatten().collect();
+    Ok((!left.is_empty()).then(|| left.join("; ")))
+}
+
+/// What could not be deleted any more when moor is gone, and what allows it.
+fn kept(plugins: &[Plugin]) -> Option<String> {
+    let kept =
+        plugins.iter().filter(|plugin| plugin.finalizers().iter().any(|finalizer| finalizer == FINALIZER));
+    let kept: Vec<_> = kept.map(ResourceExt::name_any).collect();
+    let patch = r#"'{"metadata":{"finalizers":null}}'"#;
+    (!kept.is_empty()).then(|| {
+        format!(
+            "before these can be deleted: `kubectl patch plugins {} --type=merge -p {patch}`",
+            kept.join(" ")
+        )
+    })
 }
 
 /// What stays when moor goes now, and how it is removed.
@@ -311,6 +331,10 @@ mod tests {
             )
             .unwrap()
         };
+        let mut plugin = Plugin::new("p", crate::api::PluginSpec::default());
+        assert_eq!(kept(std::slice::from_ref(&plugin)), None);
+        plugin.metadata.finalizers = Some(vec![FINALIZER.into()]);
+        assert!(kept(&[plugin]).unwrap().contains("kubectl patch plugins p --type=merge"));
         assert_eq!(left_behind(&[of("other")], &[], &[]), None);
         let text = left_behind(&[of("moor.dev/plugin")], &[], &[]).unwrap();
         assert!(text.contains("kubectl delete csidriver d.example.com"), "{text}");

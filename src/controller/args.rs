@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::csi::CallArgs;
+use crate::plugin::workload::Site;
 
 /// Flags of `moor controller`. Each can be given by the environment, as the chart's Deployment does.
 #[derive(Clone, Debug, Args)]
@@ -23,6 +25,13 @@ pub struct ControllerArgs {
     /// Name of the Lease by which the controllers agree on a leader.
     #[arg(long, env = "MOOR_LEASE_NAME", default_value = "moor-controller")]
     pub lease_name: String,
+    /// kubelet's directory on the nodes, as the agents are told it. Drivers that moor runs mount below it.
+    #[arg(long, env = "MOOR_KUBELET_DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// Directory in which the agents look for drivers' sockets, and in which those have them that moor runs.
+    /// [default: plugins below the kubelet directory]
+    #[arg(long, env = "MOOR_PLUGIN_DIR")]
+    pub plugin_dir: Option<PathBuf>,
     /// How many Volumes and Plugins are worked on at once.
     #[arg(long, env = "MOOR_WORKERS", default_value = "32")]
     pub workers: NonZeroUsize,
@@ -36,6 +45,12 @@ pub struct ControllerArgs {
 }
 
 impl ControllerArgs {
+    /// Where the drivers are that moor runs.
+    #[must_use]
+    pub fn site(&self) -> Site {
+        Site::new(self.namespace.clone(), self.kubelet_dir.clone(), self.plugin_dir.clone())
+    }
+
     /// The identity that was given, or a new random one: ask once.
     #[must_use]
     pub fn identity(&self) -> String {

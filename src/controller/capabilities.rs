@@ -21,7 +21,18 @@ pub(crate) fn unprepared(
             "Plugin {plugin_name} does not exist, and without it nothing is attached; create it again"
         ));
     };
-    let controller = handle?.spec.controller.as_ref()?;
+    let never = |said: &Capabilities| !said.controller.is_empty() && !said.attaches();
+    let never_attaches = plugin.status.as_ref().is_some_and(|status| never(&status.capabilities));
+    let handle = handle?;
+    let is_awaited =
+        plugin.spec.controller.is_some() && !never_attaches && instances.serving().next().is_none();
+    if handle.spec.controller.is_none() && is_awaited {
+        return Some(format!(
+            "no Pod of spec.controller of Plugin {plugin_name} serves the Controller service yet, and before one does it is not \
+             known whether the volume has to be attached; see its condition Deployed"
+        ));
+    }
+    let controller = handle.spec.controller.as_ref()?;
     let instance = instances.named(&controller.instance);
     let known = instance.and_then(|i| capabilities_of(i));
     // Of two processes nothing is said of the one that is left out, which is not to be taken for one that does not attach.

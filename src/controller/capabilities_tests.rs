@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::api::attachment::ControllerRef;
 use crate::api::plugin::PluginSpec;
+use crate::api::workload::ControllerWorkload;
 
 #[test]
 fn an_attachment_waits_for_what_it_has_to_copy() {
@@ -35,6 +36,33 @@ fn an_attachment_waits_for_what_it_has_to_copy() {
     assert_eq!(waits(&[probed]), None);
     instance.status.as_mut().unwrap().capabilities.controller.push("PUBLISH_UNPUBLISH_VOLUME".into());
     assert_eq!(waits(&[instance]), None, "what it said once still holds");
+}
+
+/// The node Pods of a driver may be up before its controller.
+#[test]
+fn a_volume_without_controller_waits_for_the_pods_that_may_attach_it() {
+    let mut plugin = Plugin::new("p", PluginSpec::default());
+    plugin.spec.controller = Some(ControllerWorkload::default());
+    let handle = VolumeHandle::default();
+    let serving = |serves: bool| {
+        let mut instance = PluginInstance::default();
+        instance.status.get_or_insert_default().controller = serves;
+        Instances::of(vec![Arc::new(instance)])
+    };
+    let waits = |plugin: &Plugin, serves| unprepared("p", Some(plugin), Some(&handle), &serving(serves));
+    assert!(
+        waits(&plugin, false).is_some_and(|why| why.contains("no Pod of spec.controller of Plugin p serves"))
+    );
+    assert_eq!(waits(&plugin, true), None, "it attaches nothing");
+    let status = plugin.status.get_or_insert_default();
+    status.capabilities.controller.push("CREATE_DELETE_VOLUME".into());
+    assert_eq!(waits(&plugin, false), None, "nor did it before its Pod moved");
+    let status = plugin.status.get_or_insert_default();
+    status.capabilities.controller.push("PUBLISH_UNPUBLISH_VOLUME".into());
+    assert!(waits(&plugin, false).is_some(), "its Pod moves");
+    plugin.spec.controller = None;
+    plugin.status = None;
+    assert_eq!(waits(&plugin, false), None);
 }
 
 /// Without a word of the Controller service the volume would be used without being attached.

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::api::instance::PluginInstanceSpec;
 use crate::api::names::{DriverOn, instance_name};
+use crate::controller::known::site;
 use crate::k8s::node::LeanNode;
 use crate::provision::capacity::CapacityQuestion;
 
@@ -15,7 +16,7 @@ const DRIVER: &str = "driver";
 
 /// A driver that is served, with one late class.
 fn served() -> Known {
-    let known = Known::new("moor-system".into(), Duration::from_secs(60), Duration::ZERO);
+    let known = Known::new(site(), Duration::from_secs(60), Duration::ZERO);
     let mut plugin = Plugin::new(DRIVER, crate::api::PluginSpec::default());
     (plugin.metadata.uid, plugin.metadata.resource_version) = (Some("p".into()), Some("1".into()));
     known.plugins.apply(plugin);

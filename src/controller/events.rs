@@ -9,7 +9,9 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass}
 use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VOLUME_HANDLE, node_of_lease};
 use super::key::{Key, VolumeKey};
 use super::known::Known;
-use super::{capacities, concern, exports, forgotten, machines, plugins, provision_events as provision};
+use super::{
+    capacities, concern, exports, forgotten, machines, plugins, provision_events as provision, workloads,
+};
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
 use crate::heartbeat::{AgentOnNode, Leftovers, Sockets};
@@ -40,6 +42,8 @@ pub(crate) fn connect(known: &Arc<Known>) {
     on(known, &known.pvs, pv_changed);
     on(known, &known.classes, class_changed);
     on(known, &known.lease_cache, lease_changed);
+    on(known, &known.workloads.deployments, workloads::changed);
+    on(known, &known.workloads.daemon_sets, workloads::changed);
 }
 
 /// Has `heed` called at every event of a cache, which is itself a part of what is known and does not keep the rest alive.
@@ -250,6 +254,9 @@ fn volume_changed(known: &Known, before: State<'_, Volume>, after: State<'_, Vol
     if let (Some(id), None) = (before.and_then(|v| handle_of(v)), after) {
         add_contenders(known, id);
     }
+    if let (Some(gone), None) = (before, after) {
+        plugin_is_left(known, &gone.spec.plugin_name);
+    }
     if let Some(volume) = after.or(before) {
         known.queue.add(Key::of(volume));
         provision::volume_changed(known, volume);
@@ -303,9 +310,12 @@ fn claim_changed(known: &Known, before: State<'_, VolumeClaim>, after: State<'_,
     }
 }
 
-/// Of a Plugin that Pods are not served any more the CSIDriver object goes with the last of them.
+/// Of a Plugin that Pods are not served any more the CSIDriver object goes with the last of them, and one that is deleted goes
+/// with the last that needs its driver.
 fn plugin_is_left(known: &Known, plugin: &str) {
-    if known.plugins.get(plugin).is_none_or(|plugin| plugin.kubelet_name().is_none()) {
+    let ends =
+        |plugin: Arc<Plugin>| plugin.kubelet_name().is_none() || plugin.metadata.deletion_timestamp.is_some();
+    if known.plugins.get(plugin).is_none_or(ends) {
         known.queue.sweep(Key::Plugin(plugin.to_owned()));
     }
 }

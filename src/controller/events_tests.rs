@@ -15,10 +15,11 @@ use crate::api::volume::{VolumeAssignment, VolumeOperation, VolumeSpec};
 use crate::claim::ClaimSeen;
 use crate::claim::admission::Verdict;
 use crate::claim::reason::Waiting;
+use crate::controller::known::site;
 use crate::k8s::Next;
 
 fn nothing() -> Arc<Known> {
-    Arc::new(Known::new("moor-system".into(), Duration::from_secs(60), Duration::ZERO))
+    Arc::new(Known::new(site(), Duration::from_secs(60), Duration::ZERO))
 }
 
 /// Also a Volume that is not there yet (trap L18, T67).

@@ -21,10 +21,12 @@ use super::pod_looks::PodLooks;
 use super::provisioning::Provisioning;
 use super::room::Room;
 use super::unsettled::Unsettled;
+use super::workload_caches::WorkloadCaches;
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::heartbeat::{AgentOnNode, LeaseObserver};
 use crate::k8s::node::LeanNode;
 use crate::k8s::{Cache, Queue};
+use crate::plugin::workload::Site;
 use crate::provision::{WatchedClaim, WatchedPersistentVolume};
 
 /// Caches, queue and observers.
@@ -50,6 +52,8 @@ pub(crate) struct Known {
     pub(crate) pvs: Arc<Cache<WatchedPersistentVolume>>,
     pub(crate) classes: Arc<Cache<StorageClass>>,
     pub(crate) lease_cache: Arc<Cache<Lease>>,
+    /// Of Plugins that declare Pods of their drivers, and no others.
+    pub(crate) workloads: WorkloadCaches,
     pub(crate) leases: LeaseObserver,
     pub(crate) caution: Arc<Caution>,
     pub(crate) room: Room,
@@ -74,7 +78,8 @@ pub(crate) struct Known {
 
 impl Known {
     /// Nothing is known yet.
-    pub(crate) fn new(namespace: String, longest_call: Duration, lingers: Duration) -> Self {
+    pub(crate) fn new(site: Site, longest_call: Duration, lingers: Duration) -> Self {
+        let namespace = site.namespace.clone();
         Self {
             queue: Arc::default(),
             plugins: Arc::new(Cache::new(&["plugins"])),
@@ -93,6 +98,7 @@ impl Known {
             pvs: Arc::new(Cache::new(&["persistentvolumes"]).that_keeps(WatchedPersistentVolume::concerns)),
             classes: Arc::new(Cache::new(&["storageclasses"]).without_annotations()),
             lease_cache: Arc::new(caches::lease_cache()),
+            workloads: WorkloadCaches::new(site),
             leases: LeaseObserver::default(),
             caution: Arc::default(),
             room: Room::default(),
@@ -127,6 +133,7 @@ impl Known {
         self.classes.synced().await;
         // What has not been listed would look like an agent that has no Lease.
         self.lease_cache.synced().await;
+        self.workloads.synced().await;
     }
 
     /// Whether every cache has been filled once. A standby is ready too: it can take over at once.
@@ -152,4 +159,10 @@ impl Known {
         let off = || self.nodes.get(node).is_some_and(|n| n.is_out_of_service());
         silent.is_some_and(|s| s > self.longest_call || off())
     }
+}
+
+/// Where nothing is run.
+#[cfg(test)]
+pub(super) fn site() -> Site {
+    Site::new("moor-system".into(), "/var/lib/kubelet".into(), None)
 }

@@ -36,6 +36,7 @@ mod tests {
     use super::*;
     use crate::api::PluginInstance;
     use crate::api::instance::PluginInstanceSpec;
+    use crate::controller::known::site;
     use crate::heartbeat::AgentOnNode;
     use crate::heartbeat::lease::NODE_UID;
     use crate::k8s::node::LeanNode;
@@ -55,7 +56,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_node_calls_itself_is_remembered_as_long_as_something_speaks_of_it() {
-        let known = Arc::new(Known::new("moor-system".into(), Duration::ZERO, Duration::ZERO));
+        let known = Arc::new(Known::new(site(), Duration::ZERO, Duration::ZERO));
         events::connect(&known);
         let mut node: LeanNode = serde_json::from_str(r#"{"metadata": {}}"#).unwrap();
         node.metadata.name = Some(NODE.into());

@@ -173,8 +173,10 @@ impl Observed {
     fn controllers_said(&self) -> Option<SaidBy> {
         let spec = &self.plugin.as_ref()?.spec;
         let mut statuses = self.instances.iter().filter_map(|i| i.status.as_ref());
-        if spec.controller_nodes.is_some() {
-            return Some(SaidBy::Plugin);
+        match (&spec.controller_nodes, &spec.controller) {
+            (Some(_), _) => return Some(SaidBy::Plugin),
+            (None, Some(_)) => return Some(SaidBy::Pods),
+            (None, None) => {}
         }
         let says = |status: &PluginInstanceStatus| {
             status.capabilities.plugin.iter().any(|c| c == "CONTROLLER_SERVICE")

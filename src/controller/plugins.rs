@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 
 use super::caches::BY_PLUGIN;
 use super::context::Context;
@@ -12,15 +13,19 @@ use super::key::Key;
 use super::known::Known;
 use super::nodes::is_in_service;
 use super::observe::is_selected;
-use crate::api::conditions::{self, READY, Reason};
+use super::plugin_deletion::{self, Kept};
+use super::workloads::{self, Wants};
+use crate::api::conditions::{self, DEPLOYED, Desired, READY, Reason};
 use crate::api::names::agent_of_lease;
 use crate::api::{Plugin, PluginInstance};
 use crate::heartbeat::{AgentOnNode, Sockets};
 use crate::k8s::{ApiError, Next};
-use crate::plugin::{Around, aggregate, in_order, older, pods_served, withdrawal};
+use crate::plugin::{Around, Runs, aggregate, in_order, older, pods_served, withdrawal};
 
 /// Time in which all that agents have found becomes one write.
 const PAUSE: Duration = Duration::from_secs(5);
+/// Time after which workloads are looked at again that were refused, or are needed though nobody declares them.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// Brings a Plugin's status up to date; writes only what differs.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
@@ -51,14 +56,38 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
             (error.refusal().map(Some), Next::Retry)
         }
     };
-    let Some(plugin) = plugin else { return settled };
+    let Some(plugin) = plugin else {
+        return match workloads::remove_left(ctx, name).await {
+            Ok(()) => settled,
+            Err(error) => {
+                tracing::warn!(plugin = name, %error, "cannot remove its workloads");
+                Next::Retry
+            }
+        };
+    };
     let instances = ctx.instances.by_index(BY_PLUGIN, name);
     let all = ctx.plugins.all();
     let older = older(&plugin, &all);
+    let (runs, waits) = match run_driver(ctx, &plugin, older.is_some()).await {
+        Ok(Some(runs)) => runs,
+        Ok(None) | Err(ApiError::Conflict(_)) => return Next::Again,
+        Err(error) => {
+            tracing::warn!(plugin = name, %error, "cannot settle its workloads");
+            return Next::Retry;
+        }
+    };
     let selected = |i: &PluginInstance| is_selected(ctx, &plugin, i);
     let silent = |i: &PluginInstance| ctx.silent_for(i).is_some();
     let (mut status, ready) =
-        aggregate(&plugin, &instances, older.as_deref(), selected, silent, || sockets(ctx));
+        aggregate(&plugin, &instances, older.as_deref(), &runs, selected, silent, || sockets(ctx));
+    if runs.are_refused() {
+        // Whatever is in the way may be taken away where nobody here sees it.
+        ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
+    }
+    let deployed = waits.or_else(|| runs.deployed(&plugin, &ctx.namespace));
+    if deployed.is_none() {
+        status.conditions.retain(|condition| condition.type_ != DEPLOYED);
+    }
     let in_order = in_order(&plugin, &instances, selected, |i| is_in_service(ctx, i));
     let by_another = ctx.provisioning.by_another(name);
     let room_untold = ctx.provisioning.why_room_is_untold(name);
@@ -66,7 +95,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         let by_another = by_another.as_ref().map(|(volume, _)| volume.as_str());
         pods_served(&plugin, &all, &instances, Around { conflict, by_another, room_untold, users })
     });
-    for desired in [ready, in_order].into_iter().chain(pods) {
+    for desired in [ready, in_order].into_iter().chain(pods).chain(deployed) {
         conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());
     }
     let written = ctx.writer.update_status(&ctx.plugins, &plugin, &status).await;
@@ -82,6 +111,42 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
             Next::Retry
         }
     }
+}
+
+/// Has the driver run as its Plugin declares, and keeps the Plugin while that is needed. Returns what runs, and what its Deployed
+/// condition says if that is not about its Pods; None if the Plugin was written.
+async fn run_driver(
+    ctx: &Context,
+    plugin: &Plugin,
+    is_older: bool,
+) -> Result<Option<(Runs, Option<Desired>)>, ApiError> {
+    let name = plugin.name_any();
+    let (wants, deleted) = match plugin_deletion::keep(ctx, plugin, false).await? {
+        Kept::Written => return Ok(None),
+        Kept::AsItIs if is_older => (Wants::Left, None),
+        Kept::AsItIs => (Wants::Declared, None),
+        Kept::Ends if plugin_deletion::is_needed(ctx, &name).await? => (Wants::Kept, None),
+        Kept::Ends => (Wants::Nothing, None),
+        Kept::Waits(who) => {
+            let words =
+                format!("the Plugin is deleted, and its driver runs on until it is not needed for {who}");
+            (Wants::Kept, Some(Desired::new(Reason::PluginInUse, words)))
+        }
+    };
+    let runs = workloads::settle(ctx, plugin, wants).await?;
+    let ends = matches!(wants, Wants::Declared | Wants::Nothing) && runs.is_nothing();
+    if ends && matches!(plugin_deletion::keep(ctx, plugin, true).await?, Kept::Written) {
+        return Ok(None);
+    }
+    let is_left = plugin.spec.controller.is_none() && runs.controller.wanted().is_some()
+        || plugin.spec.node.is_none() && runs.node.wanted().is_some();
+    let needed = (is_left && deleted.is_none()).then(|| plugin_deletion::needed_by(ctx, &name)).flatten();
+    let left = needed.map(|who| {
+        ctx.queue.add_after(Key::Plugin(name), AGAIN);
+        let words = format!("what the Plugin declares no more runs on until it is not needed for {who}");
+        Desired::new(Reason::PluginInUse, words)
+    });
+    Ok(Some((runs, deleted.or(left))))
 }
 
 /// What the agents that are heard have found, by their nodes.

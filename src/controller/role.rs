@@ -20,7 +20,7 @@ use super::persistent_volumes::PersistentVolumes;
 use super::unreadable::{self, Told};
 use super::{
     agent_leases, capacities, copies, events, exports, forgotten, imports, losses, missing, modify, nodes,
-    pass, plugins, provision, reclaim, relief, resize,
+    pass, plugins, provision, reclaim, relief, resize, restarts,
 };
 use crate::admin::{self, Admin, AdminError};
 use crate::api::attachment::ControllerRef;
@@ -68,7 +68,7 @@ pub async fn run(client: Client, args: ControllerArgs, shutdown: Shutdown) -> Re
     let identity = args.identity();
     let recorder = Recorder::new(client.clone(), Role::Controller, &identity);
     let lingers = Duration::from_secs(args.linger.into());
-    let known = Arc::new(Known::new(args.namespace.clone(), args.calls.deadlines().longest(), lingers));
+    let known = Arc::new(Known::new(args.site(), args.calls.deadlines().longest(), lingers));
     events::connect(&known);
     let candidate = Candidate { lease: args.lease_name.clone(), identity };
     let (election, leadership) =
@@ -153,6 +153,10 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvs), 0));
     all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.classes), 0));
     all.spawn(watch(Api::namespaced(client(), namespace), None, leases, 0));
+    let workloads = &ctx.workloads;
+    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&workloads.deployments), 0));
+    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&workloads.daemon_sets), 0));
+    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&workloads.pods), 0));
     all
 }
 
@@ -234,6 +238,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut awaited = BTreeSet::new();
     let mut told = Told::new();
     let mut silent = BTreeSet::new();
+    let mut illnesses = restarts::Illnesses::default();
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
@@ -264,6 +269,7 @@ async fn listen(ctx: Arc<Context>) {
         counts::count(&ctx, &silent);
         relief::relieve(&ctx).await;
         deregistration::deregister(&ctx).await;
+        restarts::restart(&ctx, &mut illnesses).await;
     }
 }
 

@@ -9,12 +9,14 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
+use rustix::fs::{Mode, OFlags, open};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
@@ -86,19 +88,15 @@ impl Dial {
     /// Nobody was reached, so nothing was asked of anybody.
     pub async fn connect(&mut self, deadlines: Deadlines) -> Result<(Plugin, Ended), DialError> {
         let failed = |error: &(dyn std::error::Error + 'static)| DialError::of(&self.path, error);
-        let bad = || {
-            let limit = SOCKET_PATH_LIMIT;
-            DialError::new(&self.path, format!("not an absolute path in UTF-8 of at most {limit} bytes"))
-        };
-        let text =
-            self.path.to_str().filter(|text| self.path.is_absolute() && text.len() <= SOCKET_PATH_LIMIT);
+        let bad = || DialError::new(&self.path, "not an absolute path in UTF-8");
+        let text = self.path.to_str().filter(|_| self.path.is_absolute());
         // Go servers refuse an :authority that is no valid host, and a socket path is none.
         let endpoint = Endpoint::from_shared(format!("unix://{}", text.ok_or_else(bad)?))
             .map_err(|_| bad())?
             .origin(Uri::from_static("http://localhost"))
             .http2_max_header_list_size(HEADERS_LIMIT);
         let path = self.path.clone();
-        let mut dialled = self.hanging.take().unwrap_or_else(|| spawn_blocking(|| StdStream::connect(path)));
+        let mut dialled = self.hanging.take().unwrap_or_else(|| spawn_blocking(move || reach(&path)));
         let Ok(stream) = tokio::time::timeout(deadlines.identity, &mut dialled).await else {
             self.hanging = Some(dialled);
             let after = deadlines.identity;
@@ -114,6 +112,18 @@ impl Dial {
         let channel = endpoint.connect_with_connector(once).await.map_err(|error| failed(&error))?;
         Ok((Plugin::new(channel, process, deadlines), Ended(ended)))
     }
+}
+
+/// Connects to a socket, also to one whose path is longer than an address may be: by the folder that it is in.
+fn reach(path: &Path) -> io::Result<StdStream> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return StdStream::connect(path);
+    };
+    if path.as_os_str().len() <= SOCKET_PATH_LIMIT {
+        return StdStream::connect(path);
+    }
+    let folder = open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    StdStream::connect(Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
 }
 
 /// The end of a connection, however it comes: the process has ended, or is told to end in order (GOAWAY) and takes no

@@ -22,6 +22,26 @@ async fn connected() -> (tempfile::TempDir, Server, Plugin, JoinHandle<()>) {
     (dir, server, plugin, tokio::spawn(ended))
 }
 
+/// As where kubelet's own directory is a long way down.
+#[tokio::test]
+async fn a_socket_is_reached_whose_path_is_longer_than_an_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a".repeat(100)).join("b".repeat(100));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("csi.sock");
+    assert!(UnixListener::bind(&path).is_err(), "it is no address");
+    let descriptor = open(&folder, OFlags::PATH, Mode::empty()).unwrap();
+    let short = format!("/proc/self/fd/{}/csi.sock", descriptor.as_raw_fd());
+    let listener = UnixListener::bind(short).unwrap();
+    let mut dial = Dial::of(&path);
+    let accepted = async { server::handshake(listener.accept().await.unwrap().0).await.unwrap() };
+    let (_server, connected) = tokio::join!(accepted, dial.connect(Deadlines::default()));
+    drop(connected.unwrap());
+    drop(listener);
+    let ended = dial.connect(Deadlines::default()).await.unwrap_err();
+    assert!(ended.gone, "{ended}");
+}
+
 #[tokio::test]
 async fn it_hangs_up_when_it_is_asked_to_go() {
     let (_dir, mut driver, _plugin, ended) = connected().await;

@@ -68,6 +68,12 @@ impl AgentOnNode {
         Self { lease: agent_lease_name(&assignment.node_name), node_uid: assignment.node_uid.clone() }
     }
 
+    /// The agent on a node.
+    #[must_use]
+    pub fn on(node: &str, node_uid: String) -> Self {
+        Self { lease: agent_lease_name(node), node_uid }
+    }
+
     /// The agent that a Lease names.
     #[must_use]
     pub fn of_lease(lease: &Lease) -> Self {

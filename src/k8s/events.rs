@@ -54,6 +54,9 @@ words! {
             /// A driver is not well any more: on a node (PluginInstance, also where it is not well in time), or so that a service of
             /// it is nowhere to be had (Plugin). The note says why.
             Unhealthy,
+            /// A driver that moor runs was not well, and its Pod was ended so that another one takes its place (Plugin). The note
+            /// names it and says what was wrong.
+            Restarted,
             /// A Pod waits for its volume. The note says who holds it or what its driver says.
             WaitsForVolume,
             /// A PersistentVolumeClaim cannot be provisioned now. The note says why, in the driver's words where it is the

@@ -10,6 +10,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub mod lease;
 pub(crate) mod node;
+pub(crate) mod pod;
 pub(crate) mod queue;
 pub(crate) mod read;
 pub(crate) mod secrets;

@@ -9,9 +9,7 @@ use kube::api::ObjectMeta;
 
 use crate::api::Plugin;
 use crate::api::kubernetes::FsGroupPolicy;
-
-/// The label of a CSIDriver that moor has made: the name of the Plugin.
-pub const PLUGIN: &str = "moor.dev/plugin";
+use crate::api::workload::PLUGIN;
 
 /// Volumes that live longer than a Pod. Kubernetes' own word.
 const PERSISTENT: &str = "Persistent";

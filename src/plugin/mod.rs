@@ -12,10 +12,14 @@ pub mod csi_driver;
 pub mod deregistration;
 mod in_order;
 mod not_found;
+mod pod_template;
 mod pods;
 pub mod relief;
+pub mod restart;
+mod runs;
 mod seen;
 pub mod withdrawal;
+pub mod workload;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,6 +28,7 @@ pub use belief::{counts, may_control, older, twins};
 pub use in_order::in_order;
 pub use not_found::not_found;
 pub use pods::{Around, has_conflict, is_kept_from_pods, pods_served, served_as, takes_second_writer};
+pub use runs::{Runs, RunsOf};
 
 use crate::api::conditions::{Desired, Reason, first_few};
 use crate::api::instance::Service;
@@ -32,7 +37,7 @@ use crate::heartbeat::Sockets;
 use seen::{Seen, failing};
 
 /// What a Plugin's status should say, without conditions, and its Ready condition. `older` is the Plugin that has its
-/// driver, `selected` what [`may_control`] says of the nodes of its instances, `silent` whether the agent beside an instance is
+/// driver, `runs` what moor runs of it, `selected` what [`may_control`] says of the nodes of its instances, `silent` whether the agent beside an instance is
 /// not heard any more: then the last that it said of its driver counts for nothing. `sockets` is what agents that are heard
 /// have found, by their nodes.
 #[must_use]
@@ -40,6 +45,7 @@ pub fn aggregate(
     plugin: &Plugin,
     instances: &[Arc<PluginInstance>],
     older: Option<&str>,
+    runs: &Runs,
     selected: impl Fn(&PluginInstance) -> bool,
     silent: impl Fn(&PluginInstance) -> bool,
     sockets: impl FnOnce() -> Vec<(String, Sockets)>,
@@ -56,8 +62,10 @@ pub fn aggregate(
         (i64::try_from(well).unwrap_or(i64::MAX), i64::try_from(known).unwrap_or(i64::MAX))
     };
     let controls = |seen: &Seen<'_>| seen.status.controller && selected(seen.instance);
-    let (controllers_healthy, controllers_expected) = count(Service::Controller, &controls);
-    let (nodes_healthy, nodes_expected) = count(Service::Node, &|seen| seen.status.node);
+    let (controllers_healthy, controllers_known) = count(Service::Controller, &controls);
+    let (nodes_healthy, nodes_known) = count(Service::Node, &|seen| seen.status.node);
+    let controllers_expected = runs.controller.wanted().unwrap_or(controllers_known);
+    let nodes_expected = runs.node.wanted().unwrap_or(nodes_known);
     let versions: BTreeSet<&str> = healthy.iter().map(|s| s.status.version.as_str()).collect();
     let version = versions.into_iter().filter(|v| !v.is_empty()).collect::<Vec<_>>().join(",");
     let before = plugin.status.clone().unwrap_or_default();
@@ -66,7 +74,8 @@ pub fn aggregate(
             Service::Controller => (controllers_healthy, controllers_expected),
             Service::Node => (nodes_healthy, nodes_expected),
         };
-        well == 0 && (known > 0 || healthy.is_empty())
+        let is_declared = service == Service::Controller && plugin.spec.controller.is_some();
+        well == 0 && (known > 0 || is_declared || healthy.is_empty())
     };
     let status = PluginStatus {
         driver_name: (!seen.is_empty()).then(|| plugin.driver_name().to_owned()).or(before.driver_name),
@@ -81,7 +90,8 @@ pub fn aggregate(
         observed_generation: plugin.metadata.generation,
         conditions: before.conditions,
     };
-    let ready = ready(plugin, &status, older, &seen, sockets);
+    let known = (controllers_known, nodes_known);
+    let ready = ready(plugin, &status, older, (known, &seen), sockets);
     (status, ready)
 }
 
@@ -92,7 +102,7 @@ fn ready(
     plugin: &Plugin,
     status: &PluginStatus,
     older: Option<&str>,
-    seen: &[Seen<'_>],
+    ((controllers_known, nodes_known), seen): ((i64, i64), &[Seen<'_>]),
     sockets: impl FnOnce() -> Vec<(String, Sockets)>,
 ) -> Desired {
     let driver = plugin.driver_name();
@@ -103,14 +113,14 @@ fn ready(
         );
         return Desired::new(Reason::DuplicateDriver, message);
     }
-    let nothing_known = status.controllers_expected + status.nodes_expected == 0;
+    let nothing_known = controllers_known + nodes_known == 0;
     if nothing_known && let Some(error) = failing(seen.iter().filter(|s| !s.status.gone)) {
         return Desired::new(Reason::Unhealthy, format!("the driver has not said what it can do: {error}"));
     }
     if nothing_known {
         return Desired::new(Reason::NoInstance, not_found(plugin, &sockets()));
     }
-    if plugin.spec.controller_nodes.is_some() && status.controllers_expected == 0 {
+    if plugin.spec.controller_nodes.is_some() && controllers_known == 0 {
         let message = "no driver on a node that spec.controllerNodes selects serves the Controller service; nothing is \
                        created, registered or attached before one does";
         return Desired::new(Reason::NoController, message);
@@ -167,7 +177,7 @@ mod tests {
     /// Of a Plugin of which nothing is known yet, on nodes that are all heard.
     fn added_up(instances: &[Arc<PluginInstance>]) -> (PluginStatus, Desired) {
         let plugin = Plugin::new("p", PluginSpec::default());
-        aggregate(&plugin, instances, None, |_| true, |_| false, Vec::new)
+        aggregate(&plugin, instances, None, &Runs::default(), |_| true, |_| false, Vec::new)
     }
 
     fn counts(instances: &[Arc<PluginInstance>]) -> (Option<String>, Option<String>, bool) {
@@ -200,8 +210,15 @@ mod tests {
         assert_eq!(older(&last, &all[..3]).as_deref(), Some("driver"));
         assert_eq!(older(&last, &all[..2]), None);
 
-        let (_, said) =
-            aggregate(&last, &[instance("1", true, &[])], Some("a"), |_| true, |_| false, Vec::new);
+        let (_, said) = aggregate(
+            &last,
+            &[instance("1", true, &[])],
+            Some("a"),
+            &Runs::default(),
+            |_| true,
+            |_| false,
+            Vec::new,
+        );
         assert_eq!(said.reason, Reason::DuplicateDriver);
         assert!(said.message.contains("Plugin a is older") && said.message.contains("delete one of the two"));
     }
@@ -275,7 +292,8 @@ mod tests {
         };
         let mut plugin = Plugin::new("p", PluginSpec::default());
         let mut after = |instances: &[Arc<PluginInstance>]| {
-            let status = aggregate(&plugin, instances, None, |_| true, |_| false, Vec::new).0;
+            let status =
+                aggregate(&plugin, instances, None, &Runs::default(), |_| true, |_| false, Vec::new).0;
             plugin.status = Some(status.clone());
             let Capabilities { controller, node, .. } = status.capabilities;
             (status.driver_name, status.version, controller, node)
@@ -307,7 +325,15 @@ mod tests {
         let all = [instance("1", true, &attach), instance("2", true, &attach), instance("3", true, &[])];
         let said = |silent: &[&str]| {
             let is_silent = |i: &PluginInstance| silent.contains(&i.spec.node_name.as_str());
-            aggregate(&Plugin::new("p", PluginSpec::default()), &all, None, |_| true, is_silent, Vec::new)
+            aggregate(
+                &Plugin::new("p", PluginSpec::default()),
+                &all,
+                None,
+                &Runs::default(),
+                |_| true,
+                is_silent,
+                Vec::new,
+            )
         };
         let (status, ready) = said(&["2", "3"]);
         assert_eq!((status.controllers_healthy, status.nodes_healthy), (1, 1));

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use crate::api::Plugin;
 use crate::api::plugin::WITHDRAWN;
+use crate::api::workload::FINALIZER;
 
 /// The Plugin as it is served again, if its service was withdrawn by the end of an earlier installation: before this process
 /// was `started`. What is no time was not written by any.
@@ -19,10 +20,13 @@ pub fn restored(plugin: &Plugin, started: Timestamp) -> Option<Plugin> {
     Some(restored)
 }
 
-/// The Plugin without service for Pods, unless it has none already.
+/// The Plugin without service for Pods, and without what keeps it from being deleted; None if it has neither.
 #[must_use]
 pub fn withdrawn(plugin: &Plugin, now: Timestamp) -> Option<Plugin> {
-    plugin.kubelet_name()?;
+    let is_kept = plugin.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+    if plugin.withdrawn().is_some() || plugin.kubelet_name().is_none() && !is_kept {
+        return None;
+    }
     let mut withdrawn = plugin.clone();
     withdrawn.metadata.annotations.get_or_insert_default().insert(WITHDRAWN.to_owned(), now.to_string());
     Some(withdrawn)
@@ -47,6 +51,17 @@ mod tests {
         assert_eq!(restored(&gone, at(99)), None);
         let back = restored(&gone, at(101)).unwrap();
         assert_eq!((back.kubelet_name(), back.withdrawn()), (plugin.kubelet_name(), None));
+    }
+
+    /// Whatever it serves: without moor nobody would let it go.
+    #[test]
+    fn one_that_is_kept_for_its_workloads_is_withdrawn_too() {
+        let mut plugin = Plugin::new("p", PluginSpec::default());
+        plugin.spec.kubernetes.enabled = false;
+        assert_eq!(withdrawn(&plugin, at(0)), None);
+        plugin.metadata.finalizers = Some(vec![FINALIZER.into()]);
+        let gone = withdrawn(&plugin, at(100)).unwrap();
+        assert_eq!(withdrawn(&gone, at(200)), None);
     }
 
     #[test]

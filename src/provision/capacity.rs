@@ -16,7 +16,7 @@ use crate::api::instance::{Capacity, CapacityRequest, MAX_CAPACITIES};
 use crate::api::names::capacity_name;
 use crate::api::plugin::Balancing;
 use crate::api::quantity;
-use crate::plugin::csi_driver::PLUGIN;
+use crate::api::workload::PLUGIN;
 
 /// The label by which people find the objects of a driver, by its name in StorageClasses.
 const DRIVER_NAME: &str = "csi.storage.k8s.io/drivername";

@@ -26,8 +26,7 @@ pub struct InstanceSeen {
     /// Whether its agent is not heard: its Lease has expired. Until it is heard again it calls nothing and tells nothing.
     pub silent: bool,
     /// Whether the instance's work may move, because none of its calls can be running: its agent's Lease expired
-    /// longer ago than the longest call may take, or has expired on a machine that somebody has marked as off (rule
-    /// R2).
+    /// longer ago than the longest call may take, or has expired on a machine that is marked as off (rule R2).
     pub dead: bool,
     /// The tenure in which it is given new work.
     pub tenure: i64,
@@ -118,8 +117,9 @@ pub fn modifies<'a>(
 pub enum SaidBy {
     /// The Plugin, by `spec.controllerNodes`.
     Plugin,
-    /// An instance of the driver, with CONTROLLER_SERVICE of GetPluginCapabilities. The node process of a driver in two parts
-    /// says it too, without serving it.
+    /// The Plugin, by `spec.controller`.
+    Pods,
+    /// An instance of the driver, by CONTROLLER_SERVICE. The node process of a driver in two parts says it too.
     Driver,
 }
 

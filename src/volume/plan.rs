@@ -72,6 +72,9 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
     if let Some(by) = seen.plugin.controllers_said.filter(|_| seen.plugin.controllers.is_empty()) {
         let needs = match by {
             SaidBy::Plugin => "serves the Controller service on a node that its spec.controllerNodes selects",
+            SaidBy::Pods => {
+                "serves the Controller service in a Pod of its spec.controller; see its condition Deployed"
+            }
             SaidBy::Driver => {
                 "serves the Controller service, which the driver says that it has: start that part of it, or set spec.roles of \
                  the Plugin to Node if there is none"

@@ -9,6 +9,7 @@ mod documents;
 mod entries;
 mod known_traps;
 mod layering;
+mod plugins;
 mod pod_failures;
 mod proofs;
 mod reference;

@@ -62,6 +62,8 @@ impl ControlPlane {
             .args(["--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.99.0.0/24"])
             // Who would take its finalizer off PersistentVolumes is not here either.
             .arg("--disable-admission-plugins=StorageObjectInUseProtection")
+            // As on every cluster on which drivers run.
+            .arg("--allow-privileged=true")
             // Nobody looks for the API server under a Service here.
             .arg("--endpoint-reconciler-type=none")
             .arg("--service-account-issuer=https://kubernetes.default.svc.cluster.local")

@@ -49,6 +49,7 @@ mod stubborn;
 mod targets;
 mod visibility;
 mod volume_calls;
+mod workloads;
 mod wrong_answers;
 
 use std::process::ExitCode;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         targets::CASES,
         visibility::CASES,
         volume_calls::CASES,
+        workloads::CASES,
         wrong_answers::CASES,
         // Last: what follows the objects here does not know that they went back.
         resize::CASES,

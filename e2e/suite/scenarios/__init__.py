@@ -24,6 +24,8 @@ _MODULES = (
     "forgery",
     "kills",
     "failover",
+    "managed",
+    "supervision",
     "relief",
     "losses",
     "databases",

@@ -54,6 +54,8 @@ pub enum Said {
 pub struct Endpoint {
     /// Path of the socket.
     pub path: PathBuf,
+    /// The path as objects tell it: without the Pod that it is in, if moor runs it.
+    pub place: PathBuf,
     /// Order of appearance: of two that answer, the newer serves.
     pub serial: u64,
     /// What its process said about itself, also after it ended.
@@ -73,6 +75,12 @@ impl Endpoint {
             Said::Name(name) => Some(name),
             Said::All(said) => Some(&said.driver),
         }
+    }
+
+    /// Whether the process is in a Pod that moor runs for the Controller service.
+    #[must_use]
+    pub fn is_in_pod(&self) -> bool {
+        self.place != self.path
     }
 
     /// Who is there, for people.

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt as _;
 
+use super::place;
 use super::services::{self, Processes};
 use crate::agent::context::Agent;
 use crate::agent::kubelet;
@@ -78,10 +79,11 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         };
     };
     let plugin_name = plugin.metadata.name.as_deref().unwrap_or_default();
-    let socket = agent.named_socket(&plugin);
-    let found = |service| agent.registry.best(driver, service, socket.as_deref());
+    let found = |service| agent.registry.best(driver, service, &agent.sockets_of(&plugin, service));
     let unread = |path: &Path| agent.registry.unread(driver, path);
-    let processes = services::choose(found, unread, plugin.spec.roles, observed.as_deref());
+    let in_pods = agent.caches.controller_pods(plugin.metadata.name.as_deref());
+    let roles = place::roles_here(&plugin, &in_pods);
+    let processes = services::choose(found, unread, roles, observed.as_deref());
     if processes.are_unseen() && !agent.registry.is_settled() {
         // Right after a start nothing has been seen yet: that would be reported as gone, and taken back at once.
         return Ok(Next::After(SETTLE));
@@ -94,7 +96,11 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         let Some(socket) = here.or_else(left) else { return Ok(Next::Done) };
         return create(agent, spec(agent, plugin_name, driver, socket)).await;
     };
-    if let Some(socket) = processes.socket(Some(&observed.spec.socket_path))
+    agent.tenures.begin(driver, observed.spec.tenure);
+    let before = &observed.spec.socket_path;
+    if let Some(socket) = processes.socket(Some(before))
+        // A controller that was here first comes and goes, and the driver of the node stays.
+        && !place::is_in_pods(&agent.directories.kubelet, Path::new(before))
         && !is_same_process(&observed.spec, spec(agent, plugin_name, driver, socket))
     {
         // spec says which process this is and cannot change: another Node UID, another socket.
@@ -102,7 +108,6 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
         return Ok(Next::Again);
     }
     dismiss_on_order(agent, &observed).await?;
-    agent.tenures.begin(driver, observed.spec.tenure);
     let after = status(agent, &plugin, &observed, &processes, Timestamp::now());
     write(agent, &observed, &after).await
 }
@@ -271,7 +276,13 @@ fn status(
 ) -> PluginInstanceStatus {
     let mut status = observed.status.clone().unwrap_or_default();
     let spec = &observed.spec;
-    processes.report(&mut status, plugin.spec.roles, &spec.socket_path, &spec.driver_name);
+    let roles =
+        processes.only().map_or(plugin.spec.roles, |process| place::roles(plugin, process.is_in_pod()));
+    processes.report(&mut status, roles, &spec.socket_path, &spec.driver_name);
+    if plugin.spec.controller.is_some() && !status.controller {
+        // Other Pods serve that.
+        status.capabilities.controller.clear();
+    }
     let unwritable = agent.records.disk.problem().filter(|_| status.node);
     if let Some(problem) = &unwritable {
         state_disk::report(&mut status, &spec.socket_path, problem);

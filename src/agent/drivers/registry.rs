@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::endpoint::{Endpoint, Health, Said, Seen};
 use super::folders::{Folders, Scan, SocketFile};
+use super::place::Where;
 use super::watcher::Watcher;
 use crate::csi::{Deadlines, Service};
 use crate::heartbeat::{Answer, Socket, Sockets};
@@ -35,8 +36,12 @@ struct Watched {
 
 /// What the registry asks of and tells the rest of the agent.
 pub trait Surroundings: Send + Sync + 'static {
-    /// Sockets that Plugins name, beside those in the directory.
+    /// Sockets that Plugins name or that are in Pods which moor runs, beside those in the directory.
     fn named_sockets(&self) -> Vec<PathBuf>;
+    /// A socket's path as objects tell it.
+    fn place_of(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
     /// How long a process of this driver may take to become healthy.
     fn health_timeout(&self, driver: &str) -> Duration;
     /// Tells how many folders of the plugin directory do not answer: what is in them is not known.
@@ -74,31 +79,39 @@ impl Registry {
 
     /// What is known of this driver's service here: the endpoint that serves it, else the last that did. Of those that
     /// answer, a healthy one comes before another, and the newest before others; unhealthy alone stops no call: that is for
-    /// whoever assigns (rule R2). Where the Plugin names a `socket`, that process comes first for all that it offers, and
+    /// whoever assigns (rule R2). Where the Plugin names a socket, that process comes first for all that it offers, and
     /// without it there is none.
     #[must_use]
-    pub fn best(&self, driver: &str, service: Service, socket: Option<&Path>) -> Option<Endpoint> {
+    pub(crate) fn best(&self, driver: &str, service: Service, at: &Where) -> Option<Endpoint> {
         let state = self.state.lock();
         let all = || state.sockets.values().map(|w| &w.endpoint).filter(|e| e.driver() == Some(driver));
-        if let Some(socket) = socket {
-            let named = all().find(|e| e.path == socket)?;
+        if let Where::At(socket) = at {
+            let named = all().find(|e| e.path == *socket)?;
             // One that has not said what it serves may serve this.
             if named.offers(service) || named.is_unread() {
                 return Some(named.clone()).filter(|e| e.offers(service));
             }
         }
+        let counts = |e: &&Endpoint| match at {
+            Where::Only(sockets) => sockets.contains(&e.path),
+            // The driver that somebody else runs goes on until moor's own is there.
+            Where::First(socket) if state.sockets.contains_key(socket) => e.path == *socket,
+            Where::First(_) | Where::At(_) | Where::Directory => !e.is_in_pod(),
+        };
         all()
+            .filter(counts)
             .filter(|e| e.offers(service))
             .max_by_key(|e| (e.serving.is_some(), e.health.healthy, e.serial))
             .cloned()
     }
 
-    /// The process at this socket, if it says this name and does not say what it serves.
+    /// The newest process at this place, if it says this name and does not say what it serves.
     #[must_use]
-    pub fn unread(&self, driver: &str, path: &Path) -> Option<Endpoint> {
+    pub fn unread(&self, driver: &str, place: &Path) -> Option<Endpoint> {
         let state = self.state.lock();
-        let endpoint = state.sockets.get(path).map(|w| &w.endpoint);
-        endpoint.filter(|e| e.is_unread() && e.driver() == Some(driver)).cloned()
+        let of_driver = state.sockets.values().map(|w| &w.endpoint).filter(|e| e.driver() == Some(driver));
+        let newest = of_driver.filter(|e| e.place == place).max_by_key(|e| e.serial);
+        newest.filter(|e| e.is_unread()).cloned()
     }
 
     /// The drivers that answer.
@@ -205,6 +218,7 @@ impl Registry {
         let poke = Arc::new(Notify::new());
         let endpoint = Endpoint {
             path: path.to_owned(),
+            place: self.surroundings.place_of(path),
             serial,
             said: Said::Nothing,
             serving: None,

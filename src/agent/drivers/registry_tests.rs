@@ -17,7 +17,12 @@ use crate::csi::proto::csi::v1::node_server::{Node, NodeServer};
 
 /// The process that serves a driver's service, whichever socket it has.
 fn client_for(registry: &Registry, driver: &str, service: Service) -> Option<Serving> {
-    registry.best(driver, service, None).and_then(|endpoint| endpoint.serving)
+    registry.best(driver, service, &Where::Directory).and_then(|endpoint| endpoint.serving)
+}
+
+/// The process of a.test.
+fn any(registry: &Registry) -> Option<Endpoint> {
+    registry.best("a.test", Service::Identity, &Where::Directory)
 }
 
 #[derive(Clone, Default)]
@@ -209,13 +214,13 @@ async fn a_plugin_is_found_serves_and_its_end_is_noticed_at_once() {
     let serving = client_for(&registry, "a.test", Service::Identity).unwrap();
     assert_eq!(serving.fingerprint.node_info.as_ref().unwrap().node_id, "id");
     assert!(!serving.fingerprint.controller && serving.fingerprint.node);
-    assert!(registry.best("a.test", Service::Identity, None).unwrap().health.healthy);
-    assert!(registry.best("a.test", Service::Identity, Some(Path::new("/elsewhere.sock"))).is_none());
+    assert!(any(&registry).unwrap().health.healthy);
+    assert!(registry.best("a.test", Service::Identity, &Where::At("/elsewhere.sock".into())).is_none());
     assert!(client_for(&registry, "b.test", Service::Identity).is_none());
 
     // The process ends and leaves its socket behind, as one that is killed does.
     drop(server);
-    until("gone", || registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.gone)).await;
+    until("gone", || any(&registry).is_some_and(|e| e.health.gone)).await;
     assert!(client_for(&registry, "a.test", Service::Identity).is_none());
 
     let _server = serve(&driver, &path);
@@ -235,7 +240,7 @@ async fn a_watch_that_panics_is_begun_anew() {
     until("told after it", || world.told.lock().contains(&("a.test".to_owned(), true))).await;
     // What happens to the process is noticed again.
     drop(server);
-    until("gone", || registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.gone)).await;
+    until("gone", || any(&registry).is_some_and(|e| e.health.gone)).await;
 }
 
 #[tokio::test]
@@ -246,7 +251,7 @@ async fn of_two_processes_of_a_driver_the_newer_serves_and_the_older_is_kept() {
     let _old = serve(&driver, &old);
     until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     let second = serve(&driver, &new);
-    let serving = || registry.best("a.test", Service::Identity, None).filter(|e| e.serving.is_some());
+    let serving = || any(&registry).filter(|e| e.serving.is_some());
     let path = || serving().map(|endpoint| endpoint.path);
     until("the newer serves", || path() == Some(new.clone())).await;
     drop(second);
@@ -261,17 +266,13 @@ async fn a_plugin_that_is_not_ready_is_unhealthy_and_can_still_be_called() {
     driver.not_ready.store(true, Ordering::SeqCst);
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
     until("connected", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
-    let health = registry.best("a.test", Service::Identity, None).unwrap().health;
+    let health = any(&registry).unwrap().health;
     assert_eq!(health, Health::default());
     registry.poke("a.test");
-    until("unhealthy", || {
-        registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.error.is_some())
-    })
-    .await;
+    until("unhealthy", || any(&registry).is_some_and(|e| e.health.error.is_some())).await;
     driver.not_ready.store(false, Ordering::SeqCst);
     registry.poke("a.test");
-    until("healthy", || registry.best("a.test", Service::Identity, None).is_some_and(|e| e.health.healthy))
-        .await;
+    until("healthy", || any(&registry).is_some_and(|e| e.health.healthy)).await;
     assert_eq!(driver.asked.load(Ordering::SeqCst), 1, "read once per connection");
 }
 
@@ -283,7 +284,7 @@ async fn a_plugin_that_fails_when_it_is_first_asked_is_asked_again() {
     driver.refusals.store(2, Ordering::SeqCst);
     let _server = serve(&driver, &directory.path().join("a/csi.sock"));
     until("serving", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
-    assert!(registry.best("a.test", Service::Identity, None).unwrap().health.healthy);
+    assert!(any(&registry).unwrap().health.healthy);
     assert_eq!(driver.asked.load(Ordering::SeqCst), 3);
 }
 
@@ -296,7 +297,7 @@ async fn a_named_process_that_does_not_say_what_it_serves_is_not_passed_over() {
     until("told of", || world.told.lock().contains(&("a.test".into(), false))).await;
     let _well = serve(&Driver { name: "a.test".into(), ..Driver::default() }, &other);
     until("serving", || client_for(&registry, "a.test", Service::Node).is_some()).await;
-    let best = |service| registry.best("a.test", service, Some(&named)).map(|e| e.path);
+    let best = |service| registry.best("a.test", service, &Where::At(named.clone())).map(|e| e.path);
     assert_eq!((best(Service::Node), best(Service::Identity)), (None, Some(named.clone())));
     assert_eq!(registry.drivers(), ["a.test"], "one of them answers");
     assert!(registry.unread("a.test", &other).is_none());
@@ -359,7 +360,7 @@ async fn a_plugin_that_changes_its_name_leaves_nothing_under_the_old_one() {
     let _after = serve(&Driver { name: "b.test".into(), ..Driver::default() }, &path);
     until("serving under the new name", || client_for(&registry, "b.test", Service::Identity).is_some())
         .await;
-    assert!(registry.best("a.test", Service::Identity, None).is_none());
+    assert!(any(&registry).is_none());
     assert_eq!(registry.drivers(), ["b.test"]);
     assert!(world.told.lock().contains(&("a.test".into(), false)));
 }
@@ -392,5 +393,5 @@ async fn a_socket_that_nobody_names_any_more_serves_until_it_is_gone() {
     until("the other serves", || client_for(&registry, "b.test", Service::Identity).is_some()).await;
     assert!(client_for(&registry, "a.test", Service::Identity).is_some());
     fs::remove_file(&path).unwrap();
-    until("gone", || registry.best("a.test", Service::Identity, None).is_none()).await;
+    until("gone", || any(&registry).is_none()).await;
 }

@@ -28,10 +28,10 @@ pub(crate) enum Processes {
 /// One of two processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Path of the process's socket, where it is or was last.
+    /// Place of the process's socket, where it is or was last.
     path: String,
     /// What is known of the process now.
-    endpoint: Option<Endpoint>,
+    endpoint: Option<Box<Endpoint>>,
 }
 
 /// Chooses from what is `found` for each service, and what is known from `before`. `unread` gives the process at a
@@ -50,19 +50,21 @@ pub(crate) fn choose(
     let node = found(csi::Service::Node).filter(|_| wants_node).map(Part::of);
     let left = |service, wanted: bool| {
         let part = Part::left(before.filter(|_| wanted)?, service)?;
-        Some(Part { endpoint: unread(Path::new(&part.path)), ..part })
+        Some(Part { endpoint: unread(Path::new(&part.path)).map(Box::new), ..part })
     };
     let other = |service, wanted, than: &Part| left(service, wanted).filter(|part| part.path != than.path);
     match (controller, node) {
-        (Some(controller), Some(node)) if controller.path == node.path => Processes::One(node.endpoint),
+        (Some(controller), Some(node)) if controller.path == node.path => {
+            Processes::One(node.endpoint.map(|e| *e))
+        }
         (Some(controller), Some(node)) => Processes::Two { controller, node },
         (Some(controller), None) => match other(Service::Node, wants_node, &controller) {
             Some(node) => Processes::Two { controller, node },
-            None => Processes::One(controller.endpoint),
+            None => Processes::One(controller.endpoint.map(|e| *e)),
         },
         (None, Some(node)) => match other(Service::Controller, wants_controller, &node) {
             Some(controller) => Processes::Two { controller, node },
-            None => Processes::One(node.endpoint),
+            None => Processes::One(node.endpoint.map(|e| *e)),
         },
         (None, None) => {
             let left = (left(Service::Controller, wants_controller), left(Service::Node, wants_node));
@@ -77,6 +79,14 @@ pub(crate) fn choose(
 }
 
 impl Processes {
+    /// The process that serves all that is served, if there is one and no more.
+    pub(crate) fn only(&self) -> Option<&Endpoint> {
+        match self {
+            Self::One(endpoint) => endpoint.as_ref(),
+            Self::Two { .. } => None,
+        }
+    }
+
     /// Whether a process that may be there was not seen.
     pub(crate) fn are_unseen(&self) -> bool {
         match self {
@@ -100,7 +110,7 @@ impl Processes {
         match self {
             Self::One(endpoint) => {
                 let endpoint = endpoint.as_ref()?;
-                let path = endpoint.path.display().to_string();
+                let path = endpoint.place.display().to_string();
                 let unread = endpoint.is_unread() && !endpoint.health.gone;
                 let is_it =
                     endpoint.serving.is_some() || unread && before.is_none_or(|before| before == path);
@@ -167,7 +177,7 @@ impl Processes {
 
 impl Part {
     fn of(endpoint: Endpoint) -> Self {
-        Self { path: endpoint.path.display().to_string(), endpoint: Some(endpoint) }
+        Self { path: endpoint.place.display().to_string(), endpoint: Some(Box::new(endpoint)) }
     }
 
     /// The process of a service that was the only one of its process, and is not there now.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::agent::drivers::place::Where;
 use crate::agent::drivers::registry::Registry;
 use crate::agent::drivers::registry::tests::{Driver, Fixture, fixture, serve, until};
 use crate::csi::proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
@@ -35,7 +36,7 @@ impl Kept {
     }
 
     fn refresh(&mut self) -> PluginInstanceStatus {
-        let found = |service| self.registry.best(NAME, service, None);
+        let found = |service| self.registry.best(NAME, service, &Where::Directory);
         let unread = |path: &Path| self.registry.unread(NAME, path);
         let before = self.instance.clone();
         let mut processes = choose(found, unread, Roles::All, before.as_ref());
@@ -60,7 +61,10 @@ impl Kept {
     }
 
     fn path(&self, service: csi::Service) -> Option<PathBuf> {
-        self.registry.best(NAME, service, None).filter(|e| e.serving.is_some()).map(|endpoint| endpoint.path)
+        self.registry
+            .best(NAME, service, &Where::Directory)
+            .filter(|e| e.serving.is_some())
+            .map(|endpoint| endpoint.path)
     }
 
     async fn until_serves(&self, service: csi::Service, path: &std::path::Path) {
@@ -94,7 +98,7 @@ async fn a_controller_process_and_a_node_process_are_one_instance() {
     // The controller process is killed; later somebody tidies up behind it.
     drop(controller);
     let gone = || {
-        let endpoint = fixture.registry.best(NAME, csi::Service::Controller, None);
+        let endpoint = fixture.registry.best(NAME, csi::Service::Controller, &Where::Directory);
         endpoint.is_none_or(|e| e.health.gone)
     };
     until("the controller process is gone", gone).await;
@@ -110,13 +114,16 @@ async fn a_controller_process_and_a_node_process_are_one_instance() {
         let error = status.last_error.unwrap();
         assert!(error.contains(&controller_path.display().to_string()), "{what}: {error}");
         let _ = std::fs::remove_file(&controller_path);
-        let unseen = || fixture.registry.best(NAME, csi::Service::Controller, None).is_none();
+        let unseen = || fixture.registry.best(NAME, csi::Service::Controller, &Where::Directory).is_none();
         until("its socket is forgotten", unseen).await;
     }
 
     drop(node);
     std::fs::remove_file(&node_path).unwrap();
-    until("nothing is left", || fixture.registry.best(NAME, csi::Service::Identity, None).is_none()).await;
+    until("nothing is left", || {
+        fixture.registry.best(NAME, csi::Service::Identity, &Where::Directory).is_none()
+    })
+    .await;
     let status = kept.refresh();
     assert!(status.gone && !status.healthy && !status.is_healthy_for_any(), "{status:?}");
 
@@ -169,7 +176,8 @@ async fn one_process_is_what_it_says_and_where_it_is() {
     assert!(status.healthy && status.controller && status.node && status.services.is_empty(), "{status:?}");
     drop(process);
     std::fs::remove_file(&old).unwrap();
-    until("it is gone", || fixture.registry.best(NAME, csi::Service::Identity, None).is_none()).await;
+    until("it is gone", || fixture.registry.best(NAME, csi::Service::Identity, &Where::Directory).is_none())
+        .await;
     let status = kept.refresh();
     assert!(status.gone && status.controller && status.services.is_empty(), "{status:?}");
     let last = format!("no socket of driver a.test is there; its last one was {}", old.display());
@@ -202,7 +210,9 @@ async fn a_named_socket_comes_first_for_what_it_offers() {
     kept.until_serves(csi::Service::Node, &named).await;
     let _full = serve(&driver(true, true), &full);
     kept.until_serves(csi::Service::Node, &full).await;
-    let path = |service, socket| fixture.registry.best(NAME, service, Some(socket)).map(|e| e.path);
+    let path = |service, socket: &Path| {
+        fixture.registry.best(NAME, service, &Where::At(socket.to_owned())).map(|e| e.path)
+    };
     assert_eq!(path(csi::Service::Node, &named), Some(named.clone()));
     assert_eq!(path(csi::Service::Controller, &named), Some(full));
     assert_eq!(path(csi::Service::Node, &fixture.directory.path().join("c/csi.sock")), None);
@@ -219,7 +229,7 @@ async fn a_service_that_is_not_wanted_makes_nobody_unhealthy() {
     let _servers = (serve(&node, &node_path), serve(&controller, &controller_path));
     kept.until_serves(csi::Service::Node, &node_path).await;
     kept.until_serves(csi::Service::Controller, &controller_path).await;
-    let found = |service| fixture.registry.best(NAME, service, None);
+    let found = |service| fixture.registry.best(NAME, service, &Where::Directory);
     for (roles, healthy) in [(Roles::All, false), (Roles::Node, true), (Roles::Controller, false)] {
         let mut status = PluginInstanceStatus::default();
         choose(found, |_: &Path| None, roles, None).report(
@@ -270,7 +280,8 @@ async fn a_process_that_does_not_say_what_it_serves_is_unhealthy_and_not_gone() 
     assert_eq!(kept.made, 1);
     drop(process);
     std::fs::remove_file(&path).unwrap();
-    until("it is gone", || fixture.registry.best(NAME, csi::Service::Identity, None).is_none()).await;
+    until("it is gone", || fixture.registry.best(NAME, csi::Service::Identity, &Where::Directory).is_none())
+        .await;
     assert!(kept.refresh().gone);
 
     // At another socket: the object stays, and with it what the driver has said.
@@ -334,7 +345,10 @@ async fn one_process_that_may_not_be_used_for_one_of_its_services_stays_one() {
 
     drop(process);
     std::fs::remove_file(&path).unwrap();
-    until("the socket is gone", || fixture.registry.best(NAME, csi::Service::Identity, None).is_none()).await;
+    until("the socket is gone", || {
+        fixture.registry.best(NAME, csi::Service::Identity, &Where::Directory).is_none()
+    })
+    .await;
     let status = kept.refresh();
     assert!(status.gone && status.services.is_empty(), "{status:?}");
     let last = format!("no socket of driver a.test is there; its last one was {}", path.display());

@@ -44,6 +44,7 @@ use crate::k8s::events::{Recorder, Role};
 use crate::k8s::lease::ApiLeases;
 use crate::k8s::scripted_tests::{Answer, Scripted};
 use crate::metrics::Metrics;
+use crate::plugin::workload::Directories;
 
 /// A pass over the VolumeHandle `h`, by the agent of `node-1` with its files in `directory`.
 async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
@@ -52,7 +53,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         (Caches::new("node-1"), Arc::new(Queues::default()), Paths::below(directory));
     let events = Arc::new(Events {
         node_name: "node-1".into(),
-        plugin_dir: directory.join("plugins"),
+        directories: Directories::new(directory.to_owned(), None),
         caches: caches.clone(),
         records: Arc::new(Records::open(&directory.join("records")).unwrap()),
         retries: Arc::default(),
@@ -68,12 +69,12 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         node_uid: "node-uid".into(),
         boot_id: "boot".into(),
         pod_uid: None,
-        plugin_dir: events.plugin_dir.clone(),
+        directories: events.directories.clone(),
         targets: Targets::unprepared(&paths),
         paths,
         node_mounts: MountNamespace::default(),
         caches,
-        registry: Registry::new(events.plugin_dir.clone(), Deadlines::default(), events.clone()),
+        registry: Registry::new(events.directories.plugins.clone(), Deadlines::default(), events.clone()),
         records: events.records.clone(),
         recorder: Recorder::new(client.clone(), Role::Agent, "node-1"),
         leases: ApiLeases::new(Api::<Lease>::namespaced(client.clone(), "moor-system"), writer.clone()),
@@ -104,7 +105,7 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         client,
     };
     // Finds no driver, and has looked then.
-    std::fs::create_dir_all(&agent.plugin_dir).unwrap();
+    std::fs::create_dir_all(&agent.directories.plugins).unwrap();
     let scanning = tokio::spawn(agent.registry.clone().run());
     while !agent.registry.is_settled() {
         tokio::time::sleep(Duration::from_millis(1)).await;

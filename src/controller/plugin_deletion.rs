@@ -1,0 +1,97 @@
+//! Keeps a Plugin whose driver moor runs until nothing needs the driver any more: with the Plugin its Pods end, and without them
+//! nothing could be unmounted, detached or deleted.
+
+use std::collections::BTreeSet;
+
+use kube::{Api, ResourceExt as _};
+
+use super::caches::BY_PLUGIN;
+use super::context::Context;
+use crate::api::conditions::{UNDONE, first_few};
+use crate::api::workload::FINALIZER;
+use crate::api::{Attachment, Plugin, PluginInstance, Volume};
+use crate::k8s::{ApiError, read};
+
+/// Most objects that are named.
+const MOST: usize = 4;
+
+/// What became of a look.
+pub(crate) enum Kept {
+    /// Nothing is to be done.
+    AsItIs,
+    /// The Plugin was written; the newer object brings another pass.
+    Written,
+    /// It is deleted and waits for this.
+    Waits(String),
+    /// It is deleted and not needed any more. Its workloads go, and then it does.
+    Ends,
+}
+
+/// Puts the finalizer on before there are workloads, and takes it off when a deleted Plugin is not needed any more, when
+/// `has_none` of them is left of one that declares none any more, or when moor is being uninstalled.
+pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Result<Kept, ApiError> {
+    let declares = plugin.spec.controller.is_some() || plugin.spec.node.is_some();
+    let is_ours = |finalizer: &String| finalizer == FINALIZER;
+    let is_kept = plugin.finalizers().iter().any(is_ours);
+    let is_deleted = plugin.metadata.deletion_timestamp.is_some();
+    let is_left = plugin.withdrawn().is_some();
+    let mut after = plugin.clone();
+    if !is_kept {
+        if is_deleted || is_left || !declares {
+            return Ok(Kept::AsItIs);
+        }
+        after.finalizers_mut().push(FINALIZER.into());
+    } else if is_deleted {
+        if let Some(who) = needed_by(ctx, &plugin.name_any()).filter(|_| !is_left) {
+            return Ok(Kept::Waits(who));
+        }
+        if !has_none && !is_left {
+            return Ok(Kept::Ends);
+        }
+        return ctx.writer.free(&ctx.plugins, plugin, FINALIZER).await.map(|_| Kept::Written);
+    } else if is_left || !declares && has_none {
+        after.finalizers_mut().retain(|finalizer| !is_ours(finalizer));
+    } else {
+        return Ok(Kept::AsItIs);
+    }
+    ctx.writer.update(&ctx.plugins, plugin, &after).await.map(|_| Kept::Written)
+}
+
+/// As [`needed_by`], as the API server has it: what an earlier leader has made may not be in any cache yet.
+pub(crate) async fn is_needed(ctx: &Context, plugin: &str) -> Result<bool, ApiError> {
+    let client = || ctx.client.clone();
+    let volumes = read::list_live::<Volume>(&Api::all(client()), None).await?;
+    let attachments = read::list_live::<Attachment>(&Api::all(client()), None).await?;
+    let instances = read::list_live::<PluginInstance>(&Api::all(client()), None).await?;
+    let is_of = |instance: &&PluginInstance| instance.spec.plugin_name == plugin;
+    Ok(volumes.iter().any(|volume| volume.spec.plugin_name == plugin)
+        || attachments.iter().any(|attachment| attachment.spec.fixed.plugin_name == plugin)
+        || instances.iter().filter(is_of).any(reports))
+}
+
+/// Whether an instance reports mounts that no object accounts for, or waits to undo something.
+fn reports(instance: &PluginInstance) -> bool {
+    let Some(status) = &instance.status else { return false };
+    let waits = status.conditions.iter().any(|c| c.type_ == UNDONE && c.status == "False");
+    waits || !status.forgotten.is_empty() || !status.forgotten_handles.is_empty()
+}
+
+/// What has to be unmounted, detached or deleted by the driver of a Plugin, in words.
+pub(crate) fn needed_by(ctx: &Context, plugin: &str) -> Option<String> {
+    let mut all = BTreeSet::new();
+    for volume in ctx.volumes.by_index(BY_PLUGIN, plugin) {
+        all.insert(format!("Volume {}/{}", volume.namespace().unwrap_or_default(), volume.name_any()));
+    }
+    // The Volume of one may have been removed by force.
+    for attachment in ctx.attachments.by_index(BY_PLUGIN, plugin) {
+        let volume = &attachment.spec.volume;
+        all.insert(format!("Volume {}/{}", volume.namespace, volume.name));
+    }
+    for instance in ctx.instances.by_index(BY_PLUGIN, plugin) {
+        if reports(&instance) {
+            all.insert(format!("what PluginInstance {} reports as mounted", instance.name_any()));
+        }
+    }
+    let words = first_few(all.iter().map(String::as_str), MOST);
+    (!words.is_empty()).then_some(words)
+}

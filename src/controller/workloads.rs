@@ -1,0 +1,210 @@
+//! Runs the drivers of Plugins that declare Pods: writes the Deployment and the DaemonSet, and takes them away.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+use super::context::Context;
+use super::key::Key;
+use super::known::Known;
+use super::plugin_deletion::needed_by;
+use super::workload_caches::plugin_of;
+use crate::api::Plugin;
+use crate::k8s::cache::Cached;
+use crate::k8s::update::Written;
+use crate::k8s::{ApiError, Cache, Named};
+use crate::plugin::workload::{
+    Owner, TemplateError, daemon_set, daemon_set_name, deployment, deployment_name, owner_of,
+};
+use crate::plugin::{Runs, RunsOf};
+
+/// Has the Plugin looked at again whose workload has changed.
+pub(crate) fn changed<K: Cached>(known: &Known, before: Option<&Arc<K>>, after: Option<&Arc<K>>) {
+    if let Some(plugin) = after.or(before).and_then(|object| plugin_of(&**object)) {
+        known.queue.sweep(Key::Plugin(plugin.to_owned()));
+    }
+}
+
+/// What is to become of a Plugin's workloads.
+#[derive(Clone, Copy)]
+pub(crate) enum Wants {
+    /// They are to be as it declares. What it declares no more stays while it is needed.
+    Declared,
+    /// They are left as they are: an older Plugin has the driver.
+    Left,
+    /// They are left as they are, and made again if somebody has deleted them: the Plugin is deleted and its driver is needed.
+    Kept,
+    /// They are to go.
+    Nothing,
+}
+
+/// Brings the workloads of a Plugin up to date. Returns what there is of them.
+pub(crate) async fn settle(ctx: &Context, plugin: &Plugin, wants: Wants) -> Result<Runs, ApiError> {
+    let all = &ctx.workloads;
+    let name = plugin.name_any();
+    let wanted = deployment(plugin, &all.site);
+    let put = |into: &mut Deployment, from: &Deployment| into.spec.clone_from(&from.spec);
+    let kind = Kind { cache: &all.deployments, name: deployment_name(&name), wants, put };
+    let controller = one(ctx, plugin, kind, wanted).await?;
+    let wanted = daemon_set(plugin, &all.site);
+    let put = |into: &mut DaemonSet, from: &DaemonSet| into.spec.clone_from(&from.spec);
+    let kind = Kind { cache: &all.daemon_sets, name: daemon_set_name(&name), wants, put };
+    let node = one(ctx, plugin, kind, wanted).await?;
+    let of_deployment = |found: &Deployment| {
+        let status = found.status.clone().unwrap_or_default();
+        let wanted = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let is_new = status.observed_generation >= found.metadata.generation;
+        (wanted, status.available_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0), is_new)
+    };
+    let of_daemon_set = |found: &DaemonSet| {
+        let status = found.status.clone().unwrap_or_default();
+        let is_new = status.observed_generation >= found.metadata.generation;
+        let updated = status.updated_number_scheduled.unwrap_or(0);
+        (status.desired_number_scheduled, status.number_available.unwrap_or(0), updated, is_new)
+    };
+    Ok(Runs { controller: controller.counted(of_deployment), node: node.counted(of_daemon_set) })
+}
+
+/// One of the two workloads.
+struct Kind<'a, K> {
+    cache: &'a Cache<K>,
+    name: String,
+    wants: Wants,
+    /// Writes the spec of one into another.
+    put: fn(&mut K, &K),
+}
+
+/// What there is of a workload.
+enum Found<K> {
+    Nothing,
+    It(Arc<K>),
+    Refused(String),
+}
+
+impl<K> Found<K> {
+    fn counted(&self, count: impl Fn(&K) -> (i32, i32, i32, bool)) -> RunsOf {
+        match self {
+            Self::Nothing => RunsOf::Nothing,
+            Self::Refused(why) => RunsOf::Refused(why.clone()),
+            Self::It(found) => {
+                let (wanted, available, updated, is_new) = count(found);
+                RunsOf::Pods { wanted, available, is_rolled_out: is_new && updated >= wanted }
+            }
+        }
+    }
+}
+
+async fn one<K: Written + PartialEq>(
+    ctx: &Context,
+    plugin: &Plugin,
+    kind: Kind<'_, K>,
+    wanted: Result<Option<Box<K>>, TemplateError>,
+) -> Result<Found<K>, ApiError> {
+    let Kind { cache, name, wants, .. } = &kind;
+    let (cache, wants) = (*cache, *wants);
+    let namespace = &ctx.workloads.site.namespace;
+    let found = cache.get_in(Named { namespace, name });
+    match found.as_ref().map(|found| owner_of(&**found, Some(plugin))) {
+        Some(Owner::Foreign) => return Ok(Found::Refused(taken::<K>(namespace, name))),
+        Some(Owner::Before) => return remove(ctx, cache, found.as_ref()).await.map(|()| Found::Nothing),
+        Some(Owner::This) | None => {}
+    }
+    let there = |found: Option<Arc<K>>| found.map_or(Found::Nothing, Found::It);
+    let wanted = match (wants, wanted) {
+        (Wants::Nothing, _) => None,
+        (Wants::Left, _) => return Ok(there(found)),
+        (Wants::Kept, wanted) if found.is_none() => wanted.ok().flatten(),
+        (Wants::Kept, _) => return Ok(there(found)),
+        (Wants::Declared, Ok(wanted)) => wanted,
+        (Wants::Declared, Err(error)) => return Ok(Found::Refused(error.to_string())),
+    };
+    let answer = match (wanted, &found) {
+        (None, None) => return Ok(Found::Nothing),
+        (None, Some(_))
+            if matches!(wants, Wants::Declared) && needed_by(ctx, &plugin.name_any()).is_some() =>
+        {
+            return Ok(there(found));
+        }
+        (None, Some(_)) => return remove(ctx, cache, found.as_ref()).await.map(|()| Found::Nothing),
+        (Some(wanted), None) => {
+            tracing::info!(name, "{} is made", K::kind(&()));
+            match ctx.writer.create_in(cache, &*wanted).await {
+                // Without our label it is in no cache.
+                Ok(false) if cache.get_in(Named { namespace, name }).is_none() => {
+                    return Ok(Found::Refused(taken::<K>(namespace, name)));
+                }
+                answer => answer.map(drop),
+            }
+        }
+        (Some(wanted), Some(found)) => correct(ctx, plugin, &kind, found, &wanted).await,
+    };
+    let words = answer.as_ref().err().and_then(ApiError::refusal);
+    match words {
+        Some(words) => Ok(Found::Refused(words)),
+        None => answer.map(|()| cache.get_in(Named { namespace, name }).map_or(Found::Nothing, Found::It)),
+    }
+}
+
+/// That the name of a workload is another one's, in words.
+fn taken<K: Written>(namespace: &str, name: &str) -> String {
+    let kind = K::kind(&());
+    format!(
+        "{kind} {namespace}/{name} was not made by moor and is not touched; delete it, or this Plugin cannot have one"
+    )
+}
+
+async fn remove<K: Written>(ctx: &Context, cache: &Cache<K>, found: Option<&Arc<K>>) -> Result<(), ApiError> {
+    let Some(found) = found else { return Ok(()) };
+    tracing::info!(name = found.name_any(), "{} is not wanted any more", K::kind(&()));
+    ctx.writer.delete_in(cache, &**found).await
+}
+
+/// Takes away what is left of a Plugin that is gone, as when its finalizer was taken off by hand.
+pub(crate) async fn remove_left(ctx: &Context, plugin: &str) -> Result<(), ApiError> {
+    let all = &ctx.workloads;
+    let namespace = &all.site.namespace;
+    let left = all.deployments.get_in(Named { namespace, name: &deployment_name(plugin) });
+    let left = left.filter(|left| owner_of(&**left, None) == Owner::Before);
+    remove(ctx, &all.deployments, left.as_ref()).await?;
+    let left = all.daemon_sets.get_in(Named { namespace, name: &daemon_set_name(plugin) });
+    let left = left.filter(|left| owner_of(&**left, None) == Owner::Before);
+    remove(ctx, &all.daemon_sets, left.as_ref()).await
+}
+
+/// Makes a workload say what is wanted. The API server fills in what that leaves out, so it is written until a write has changed
+/// nothing: from then on its generation says whether somebody has changed it. One that somebody changes back each time is put
+/// right less and less often.
+async fn correct<K: Written>(
+    ctx: &Context,
+    plugin: &Plugin,
+    kind: &Kind<'_, K>,
+    found: &K,
+    wanted: &K,
+) -> Result<(), ApiError> {
+    let all = &ctx.workloads;
+    let text = serde_json::to_value(wanted).unwrap_or_default();
+    let uid = found.uid().unwrap_or_default();
+    let is_written = |written: &(Option<i64>, Value)| *written == (found.meta().generation, text.clone());
+    if all.written.lock().get(&uid).is_some_and(is_written) {
+        return Ok(());
+    }
+    let (name, said) = (format!("{} {}", K::kind(&()), kind.name), text.to_string());
+    if let Some(wait) = ctx.corrections.wait(&name, &said) {
+        ctx.queue.add_after(Key::Plugin(plugin.name_any()), wait);
+        return Ok(());
+    }
+    let mut after = Box::new(found.clone());
+    after.labels_mut().extend(wanted.labels().clone());
+    (kind.put)(&mut after, wanted);
+    ctx.writer.update(kind.cache, found, &*after).await?;
+    let now = kind.cache.get_in(Named { namespace: &all.site.namespace, name: &kind.name });
+    if now.is_some_and(|now| now.resource_version() == found.resource_version()) {
+        all.written.lock().insert(uid, (found.meta().generation, text));
+    } else {
+        tracing::info!("{name} is written");
+        ctx.corrections.made(&name, said);
+    }
+    Ok(())
+}

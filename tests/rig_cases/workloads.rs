@@ -1,0 +1,199 @@
+//! The Deployment and the DaemonSet of a Plugin: written, put right, and taken away. There is nobody here who makes Pods of them.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use moor::api::Plugin;
+use moor::api::conditions::DEPLOYED;
+use serde_json::{Value, json};
+
+use crate::cases;
+use crate::rig::{CONTROLLER, Case, Cluster, NAMESPACE, Options, Rig, SPACE};
+
+/// Its driver is nowhere.
+const NAME: &str = "run.test";
+
+fn template(image: &str) -> Value {
+    json!({"spec": {"containers": [{"name": "driver", "image": image}]}})
+}
+
+fn plugins(rig: &Rig) -> Api<Plugin> {
+    Api::all(rig.cluster.admin.clone())
+}
+
+fn deployments(rig: &Rig) -> Api<Deployment> {
+    Api::namespaced(rig.cluster.admin.clone(), NAMESPACE)
+}
+
+fn daemon_sets(rig: &Rig) -> Api<DaemonSet> {
+    Api::namespaced(rig.cluster.admin.clone(), NAMESPACE)
+}
+
+async fn make(rig: &Rig, spec: Value) {
+    let plugin = serde_json::from_value(json!({"metadata": {"name": NAME}, "spec": spec})).unwrap();
+    plugins(rig).create(&PostParams::default(), &plugin).await.unwrap();
+}
+
+async fn change(rig: &Rig, spec: Value) {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    plugins(rig).patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until the Plugin says this of its workloads.
+async fn until_said(rig: &Rig, reason: &str, words: &str) {
+    rig.until_plugin_says(NAME, DEPLOYED, reason, &[words]).await;
+}
+
+/// The images of the Deployment's and the DaemonSet's drivers.
+async fn images(rig: &Rig) -> [Option<String>; 2] {
+    let image = |spec: Option<k8s_openapi::api::core::v1::PodSpec>| {
+        spec.unwrap().containers[0].image.clone().unwrap()
+    };
+    let controller = deployments(rig).get_opt("plugin-run.test-controller").await.unwrap();
+    let node = daemon_sets(rig).get_opt("plugin-run.test-node").await.unwrap();
+    [
+        controller.map(|found| image(found.spec.unwrap().template.spec)),
+        node.map(|found| image(found.spec.unwrap().template.spec)),
+    ]
+}
+
+async fn until_images(rig: &Rig, controller: Option<&str>, node: Option<&str>) {
+    let wanted = [controller, node].map(|image| image.map(str::to_owned));
+    rig.poll(&format!("the drivers are {wanted:?}"), || async { images(rig).await == wanted }).await;
+}
+
+/// What the garbage collector would do.
+async fn collect(rig: &Rig) {
+    let all = DeleteParams::default();
+    let _ = deployments(rig).delete("plugin-run.test-controller", &all).await;
+    let _ = daemon_sets(rig).delete("plugin-run.test-node", &all).await;
+}
+
+async fn what_a_plugin_declares_is_written_and_put_right(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    make(&rig, json!({"controller": {"template": template("a:1")}, "node": {"template": template("a:1")}}))
+        .await;
+    until_images(&rig, Some("a:1"), Some("a:1")).await;
+    until_said(&rig, "RollingOut", "kubectl get pods").await;
+    let kept = plugins(&rig).get(NAME).await.unwrap();
+    assert_eq!(kept.finalizers(), ["moor.dev/workloads"]);
+
+    // Somebody has an own idea of it, before and while no leader is there.
+    let other = Patch::Strategic(json!({"spec": {"replicas": 5, "template": template("other:1")}}));
+    let patch = |rig: &Rig| {
+        let api = deployments(rig);
+        let other = other.clone();
+        async move { api.patch("plugin-run.test-controller", &PatchParams::default(), &other).await.unwrap() }
+    };
+    patch(&rig).await;
+    until_images(&rig, Some("a:1"), Some("a:1")).await;
+    rig.stop(CONTROLLER).await;
+    patch(&rig).await;
+    rig.run(CONTROLLER);
+    until_images(&rig, Some("a:1"), Some("a:1")).await;
+    let put_right = deployments(&rig).get("plugin-run.test-controller").await.unwrap();
+    assert_eq!(put_right.spec.unwrap().replicas, Some(1));
+
+    // What is as it should be is not rolled out again, by this leader or the next.
+    let generations = |rig: &Rig| {
+        let (controller, node) = (deployments(rig), daemon_sets(rig));
+        async move {
+            let controller = controller.get("plugin-run.test-controller").await.unwrap().metadata.generation;
+            (controller, node.get("plugin-run.test-node").await.unwrap().metadata.generation)
+        }
+    };
+    let before = generations(&rig).await;
+    rig.restart_and_wait(CONTROLLER).await;
+    change(&rig, json!({"healthTimeoutSeconds": 31})).await;
+    let wanted = plugins(&rig).get(NAME).await.unwrap().metadata.generation;
+    rig.until_plugin(NAME, "is seen as it is", |plugin| {
+        (plugin.status.as_ref()?.observed_generation == wanted).then_some(())
+    })
+    .await;
+    assert_eq!(generations(&rig).await, before);
+
+    change(&rig, json!({"node": {"template": template("a:2")}})).await;
+    until_images(&rig, Some("a:1"), Some("a:2")).await;
+    change(&rig, json!({"node": null})).await;
+    until_images(&rig, Some("a:1"), None).await;
+    change(&rig, json!({"controller": null})).await;
+    until_images(&rig, None, None).await;
+    rig.until_plugin(NAME, "is kept by nobody, and says nothing of Pods", |plugin| {
+        let said = plugin.status.as_ref()?.conditions.iter().any(|condition| condition.type_ == DEPLOYED);
+        (plugin.finalizers().is_empty() && !said).then_some(())
+    })
+    .await;
+    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
+    assert!(plugins(&rig).get_opt(NAME).await.unwrap().is_none());
+}
+
+async fn what_cannot_be_written_is_told_by_its_field(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    make(&rig, json!({"node": {"template": template("a:1")}})).await;
+    until_images(&rig, None, Some("a:1")).await;
+    let mut wrong = template("a:2");
+    wrong["spec"]["hostNetworking"] = json!(true);
+    change(&rig, json!({"node": {"template": wrong}})).await;
+    let words = "spec.node.template.spec.hostNetworking: Pods have no such field";
+    until_said(&rig, "TemplateRefused", words).await;
+    change(&rig, json!({"node": {"template": {"spec": {"hostNetworking": null, "dnsPolicy": "Nowhere"}}}}))
+        .await;
+    until_said(&rig, "TemplateRefused", "dnsPolicy").await;
+    until_images(&rig, None, Some("a:1")).await;
+    change(&rig, json!({"node": {"template": {"spec": {"dnsPolicy": null}}}})).await;
+    until_images(&rig, None, Some("a:2")).await;
+
+    // The name of the other one is somebody else's.
+    let foreign = json!({"metadata": {"name": "plugin-run.test-controller"}, "spec": {
+        "selector": {"matchLabels": {"moor.dev/plugin": "x"}},
+        "template": {"metadata": {"labels": {"moor.dev/plugin": "x"}}, "spec": template("theirs:1")["spec"]},
+    }});
+    deployments(&rig)
+        .create(&PostParams::default(), &serde_json::from_value(foreign).unwrap())
+        .await
+        .unwrap();
+    change(&rig, json!({"controller": {"template": template("a:1")}})).await;
+    until_said(&rig, "TemplateRefused", "was not made by moor and is not touched").await;
+    until_images(&rig, Some("theirs:1"), Some("a:2")).await;
+    deployments(&rig).delete("plugin-run.test-controller", &DeleteParams::default()).await.unwrap();
+    until_images(&rig, Some("a:1"), Some("a:2")).await;
+    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
+    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
+    collect(&rig).await;
+}
+
+/// With the Plugin its Pods would go, and with them who could delete the volume.
+async fn a_plugin_is_kept_while_its_driver_is_needed(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    make(&rig, json!({"node": {"template": template("a:1")}})).await;
+    until_images(&rig, None, Some("a:1")).await;
+    let volume = json!({"metadata": {"name": "data", "namespace": SPACE}, "spec": {"pluginName": NAME, "capacity": "1Mi"}});
+    rig.make_volume(&serde_json::from_value(volume).unwrap()).await;
+    rig.poll("the leader has it", || async {
+        plugins(&rig).get(NAME).await.unwrap().finalizers().len() == 1
+    })
+    .await;
+    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
+    until_said(&rig, "InUse", &format!("not needed for Volume {SPACE}/data")).await;
+    rig.restart_and_wait(CONTROLLER).await;
+    // What runs is left as it is.
+    change(&rig, json!({"node": {"template": template("a:2")}})).await;
+    let wanted = plugins(&rig).get(NAME).await.unwrap().metadata.generation;
+    rig.until_plugin(NAME, "is seen as it is", |plugin| {
+        (plugin.status.as_ref()?.observed_generation == wanted).then_some(())
+    })
+    .await;
+    until_images(&rig, None, Some("a:1")).await;
+    rig.delete_volume("data").await;
+    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
+    collect(&rig).await;
+}
+
+/// The cases of this file.
+pub const CASES: &[Case] = cases![
+    what_a_plugin_declares_is_written_and_put_right,
+    what_cannot_be_written_is_told_by_its_field,
+    a_plugin_is_kept_while_its_driver_is_needed,
+];
