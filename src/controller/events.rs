@@ -125,7 +125,8 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
     }
     // A status write of our own changes nothing for Volumes, nor for Plugins of the same driver.
     let said = |plugin: &Arc<Plugin>| {
-        (plugin.spec.clone(), plugin.metadata.uid.clone(), plugin.withdrawn().map(str::to_owned))
+        let (spec, meta) = (plugin.spec.clone(), &plugin.metadata);
+        (spec, meta.uid.clone(), meta.deletion_timestamp.is_some(), plugin.withdrawn().map(str::to_owned))
     };
     if before.map(said) != after.map(said) {
         let drivers: Vec<&str> = before.into_iter().chain(after).map(|p| p.driver_name()).collect();

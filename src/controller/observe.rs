@@ -137,6 +137,7 @@ impl Observed {
             volume_seen: self.volume_seen.as_ref(),
             plugin: PluginSeen {
                 balancing: self.plugin.as_ref().map(|p| p.spec.balancing),
+                ends: self.plugin.as_ref().is_some_and(|p| p.metadata.deletion_timestamp.is_some()),
                 older: self.older_plugin.as_deref(),
                 controllers: &self.controllers,
                 controllers_said: self.controllers_said(),

@@ -35,20 +35,23 @@ pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Resu
     let is_kept = plugin.finalizers().iter().any(is_ours);
     let is_deleted = plugin.metadata.deletion_timestamp.is_some();
     let is_left = plugin.withdrawn().is_some();
-    let mut after = plugin.clone();
-    if !is_kept {
-        if is_deleted || is_left || !declares {
-            return Ok(Kept::AsItIs);
-        }
-        after.finalizers_mut().push(FINALIZER.into());
-    } else if is_deleted {
-        if let Some(who) = needed_by(ctx, &plugin.name_any()).filter(|_| !is_left) {
+    if is_deleted {
+        let runs = !is_left && (is_kept || declares);
+        if let Some(who) = runs.then(|| needed_by(ctx, &plugin.name_any())).flatten() {
             return Ok(Kept::Waits(who));
         }
-        if !has_none && !is_left {
+        // Without our finalizer it is there for others, who may take long.
+        if !is_kept || !has_none && !is_left {
             return Ok(Kept::Ends);
         }
         return ctx.writer.free(&ctx.plugins, plugin, FINALIZER).await.map(|_| Kept::Written);
+    }
+    let mut after = plugin.clone();
+    if !is_kept {
+        if is_left || !declares {
+            return Ok(Kept::AsItIs);
+        }
+        after.finalizers_mut().push(FINALIZER.into());
     } else if is_left || !declares && has_none {
         after.finalizers_mut().retain(|finalizer| !is_ours(finalizer));
     } else {
@@ -64,9 +67,14 @@ pub(crate) async fn is_needed(ctx: &Context, plugin: &str) -> Result<bool, ApiEr
     let attachments = read::list_live::<Attachment>(&Api::all(client()), None).await?;
     let instances = read::list_live::<PluginInstance>(&Api::all(client()), None).await?;
     let is_of = |instance: &&PluginInstance| instance.spec.plugin_name == plugin;
-    Ok(volumes.iter().any(|volume| volume.spec.plugin_name == plugin)
+    Ok(volumes.iter().any(|volume| volume.spec.plugin_name == plugin && is_begun(volume))
         || attachments.iter().any(|attachment| attachment.spec.fixed.plugin_name == plugin)
         || instances.iter().filter(is_of).any(reports))
+}
+
+/// Whether its driver may have been asked for anything. What a deleted Plugin has not begun it never begins.
+fn is_begun(volume: &Volume) -> bool {
+    volume.spec.assignment.is_some()
 }
 
 /// Whether an instance reports mounts that no object accounts for, or waits to undo something.
@@ -79,7 +87,7 @@ fn reports(instance: &PluginInstance) -> bool {
 /// What has to be unmounted, detached or deleted by the driver of a Plugin, in words.
 pub(crate) fn needed_by(ctx: &Context, plugin: &str) -> Option<String> {
     let mut all = BTreeSet::new();
-    for volume in ctx.volumes.by_index(BY_PLUGIN, plugin) {
+    for volume in ctx.volumes.by_index(BY_PLUGIN, plugin).iter().filter(|volume| is_begun(volume)) {
         all.insert(format!("Volume {}/{}", volume.namespace().unwrap_or_default(), volume.name_any()));
     }
     // The Volume of one may have been removed by force.

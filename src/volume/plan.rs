@@ -35,6 +35,10 @@ fn bring_up(seen: &Seen<'_>) -> VolumeStep {
         return VolumeStep::Wait(VolumeWaiting::PluginNotFound { plugin });
     }
     let Some(assignment) = &spec.assignment else {
+        if seen.plugin.ends {
+            let plugin = spec.plugin_name.clone();
+            return VolumeStep::Wait(VolumeWaiting::PluginEnds { plugin });
+        }
         return match &seen.not_allowed {
             Some(lack) => VolumeStep::Wait(VolumeWaiting::NotAllowed(lack.clone())),
             None => first_assignment(seen),

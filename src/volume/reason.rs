@@ -11,6 +11,11 @@ pub enum VolumeWaiting {
         /// Name that the Volume gives.
         plugin: String,
     },
+    /// The Plugin is being deleted.
+    PluginEnds {
+        /// Name that the Volume gives.
+        plugin: String,
+    },
     /// An older Plugin has the driver.
     DuplicateDriver {
         /// Name that the Volume gives.
@@ -150,7 +155,7 @@ impl VolumeWaiting {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::PluginNotFound { .. } => Reason::PluginNotFound,
+            Self::PluginNotFound { .. } | Self::PluginEnds { .. } => Reason::PluginNotFound,
             Self::DuplicateDriver { .. } => Reason::DuplicateDriver,
             Self::NotAllowed(_) => Reason::NotAllowed,
             Self::NoInstance { .. } | Self::DriverNotThere { .. } | Self::CannotDelete { .. } => {
@@ -178,6 +183,9 @@ impl VolumeWaiting {
             Self::PluginNotFound { plugin } => {
                 format!("Plugin {plugin} does not exist; the volume proceeds when it is created")
             }
+            Self::PluginEnds { plugin } => format!(
+                "Plugin {plugin} is being deleted and takes no new volume; this one proceeds when it is created again"
+            ),
             Self::DuplicateDriver { plugin, older } => format!(
                 "Plugin {older} is older than Plugin {plugin} and has the same driver; delete one of the two Plugins, or \
                  make this volume anew with pluginName {older}"

@@ -85,6 +85,7 @@ impl Observed {
             volume_seen: self.volume_seen.as_ref(),
             plugin: PluginSeen {
                 balancing: self.plugin,
+                ends: false,
                 older: None,
                 controllers: &self.instances,
                 controllers_said: None,

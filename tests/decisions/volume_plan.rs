@@ -34,6 +34,7 @@ struct Row {
     volume: Volume,
     held: bool,
     plugin: bool,
+    plugin_ends: bool,
     older_plugin: Option<&'static str>,
     not_allowed: Option<NotAllowed>,
     same_driver: bool,
@@ -61,6 +62,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         volume,
         held: operation.is_some(),
         plugin: true,
+        plugin_ends: false,
         older_plugin: None,
         not_allowed: None,
         same_driver: true,
@@ -109,6 +111,7 @@ impl Row {
             held: self.held,
             plugin: PluginSeen {
                 balancing: self.plugin.then_some(Balancing::Spread),
+                ends: self.plugin_ends,
                 older: self.older_plugin,
                 controllers: &self.controllers,
                 controllers_said: self.controllers_said,
@@ -155,6 +158,17 @@ fn a_volume_of_a_plugin_whose_driver_is_an_older_ones_waits_and_names_both() {
     let mut ready = self::row(Ready, Some(Create)).handle("v-uid", false);
     ready.older_plugin = Some("first");
     assert_eq!(ready.plan(), VolumeStep::Idle, "what it has it keeps");
+}
+
+#[test]
+fn a_plugin_that_is_being_deleted_begins_nothing_and_ends_what_it_has_begun() {
+    let mut row = row(Pending, None);
+    row.plugin_ends = true;
+    assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::PluginEnds { plugin: "loop".into() }));
+    let mut made = self::row(Created, Some(Create));
+    let wanted = made.plan();
+    made.plugin_ends = true;
+    assert_eq!(made.plan(), wanted);
 }
 
 fn lack(right: Right) -> NotAllowed {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use moor::api::Plugin;
 use moor::api::conditions::DEPLOYED;
+use moor::api::Plugin;
 use serde_json::{Value, json};
 
 use crate::cases;
@@ -39,6 +39,19 @@ async fn make(rig: &Rig, spec: Value) {
 async fn change(rig: &Rig, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
     plugins(rig).patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Makes a volume that exists, which the driver was asked about or not.
+async fn make_volume(rig: &Rig, name: &str, asked: bool) {
+    let spec = json!({"pluginName": NAME, "volumeHandle": name});
+    let volume = json!({"metadata": {"name": name, "namespace": SPACE}, "spec": spec});
+    rig.make_volume(&serde_json::from_value(volume).unwrap()).await;
+    if asked {
+        let caller = json!({"instance": "nobody", "agent": "nobody", "tenure": 0});
+        let assignment = json!({"operation": "Validate", "controller": caller});
+        let patch = Patch::Merge(json!({"spec": {"assignment": assignment}}));
+        rig.volume_api().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
 }
 
 /// Waits until the Plugin says this of its workloads.
@@ -169,8 +182,7 @@ async fn a_plugin_is_kept_while_its_driver_is_needed(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
     make(&rig, json!({"node": {"template": template("a:1")}})).await;
     until_images(&rig, None, Some("a:1")).await;
-    let volume = json!({"metadata": {"name": "data", "namespace": SPACE}, "spec": {"pluginName": NAME, "capacity": "1Mi"}});
-    rig.make_volume(&serde_json::from_value(volume).unwrap()).await;
+    make_volume(&rig, "data", true).await;
     rig.poll("the leader has it", || async {
         plugins(&rig).get(NAME).await.unwrap().finalizers().len() == 1
     })
@@ -191,9 +203,47 @@ async fn a_plugin_is_kept_while_its_driver_is_needed(cluster: Arc<Cluster>) {
     collect(&rig).await;
 }
 
+/// Somebody else waits for the end of a Plugin too, and deletes what is left of it after moor.
+async fn a_deleted_plugin_that_others_hold_runs_nothing(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    make(&rig, json!({"node": {"template": template("a:1")}})).await;
+    until_images(&rig, None, Some("a:1")).await;
+    let hold = |all: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": all}}));
+        let api = plugins(&rig);
+        async move { api.patch(NAME, &PatchParams::default(), &patch).await.unwrap() }
+    };
+    hold(json!(["moor.dev/workloads", "example.com/audit"])).await;
+    make_volume(&rig, "before", true).await;
+    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
+    until_said(&rig, "InUse", &format!("not needed for Volume {SPACE}/before")).await;
+    make_volume(&rig, "after", false).await;
+    rig.until_volume_says("after", "PluginNotFound", &["is being deleted"]).await;
+    rig.delete_volume("before").await;
+    rig.delete_volume("after").await;
+    rig.poll("only the other one holds it", || async {
+        plugins(&rig).get(NAME).await.unwrap().finalizers() == ["example.com/audit"]
+    })
+    .await;
+    until_images(&rig, None, None).await;
+    // What is changed about it, and whoever leads, makes none of it anew.
+    rig.restart_and_wait(CONTROLLER).await;
+    change(&rig, json!({"healthTimeoutSeconds": 31, "controller": {"template": template("a:1")}})).await;
+    let wanted = plugins(&rig).get(NAME).await.unwrap().metadata.generation;
+    rig.until_plugin(NAME, "is seen as it is", |plugin| {
+        (plugin.status.as_ref()?.observed_generation == wanted).then_some(())
+    })
+    .await;
+    assert_eq!(images(&rig).await, [None, None]);
+    hold(json!([])).await;
+    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
+    collect(&rig).await;
+}
+
 /// The cases of this file.
 pub const CASES: &[Case] = cases![
     what_a_plugin_declares_is_written_and_put_right,
     what_cannot_be_written_is_told_by_its_field,
     a_plugin_is_kept_while_its_driver_is_needed,
+    a_deleted_plugin_that_others_hold_runs_nothing,
 ];
