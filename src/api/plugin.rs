@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::allow::Allow;
+use super::attachment::ControllerRef;
 use super::instance::Capabilities;
 use super::kubernetes::Kubernetes;
 use super::workload::{ControllerWorkload, NodeWorkload};
@@ -30,6 +31,8 @@ use super::workload::{ControllerWorkload, NodeWorkload};
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Controllers","type":"string","jsonPath":".status.controllers"}"#,
     printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
+    printcolumn = r#"{"name":"Balancing","type":"string","jsonPath":".status.balancing","priority":1}"#,
+    printcolumn = r#"{"name":"Active","type":"string","jsonPath":".status.active.instance","priority":1}"#,
     printcolumn = r#"{"name":"Pods","type":"string","jsonPath":".status.conditions[?(@.type==\"PodsServed\")].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
@@ -62,9 +65,10 @@ pub struct PluginSpec {
     #[serde(default = "default_controller_concurrency")]
     #[schemars(range(min = 1, max = 1000))]
     pub controller_concurrency: i64,
-    /// How volumes are spread over the healthy controller instances.
-    #[serde(default)]
-    pub balancing: Balancing,
+    /// How volumes are spread over the controller instances. Absent: SingleActive, or PerTopology where every instance serves
+    /// both the Controller and the Node service and has a topology of its own; status.balancing says which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balancing: Option<Balancing>,
     /// Nodes on which the driver may be asked to create, delete, attach and detach volumes. Whoever controls one of them
     /// may do so with every volume of the driver. Absent: every node that runs the driver. What a node that is no longer
     /// selected was asked to do before one that is selected takes over, when it is healthy and the agent of the first says that
@@ -144,12 +148,12 @@ pub enum Validation {
 }
 
 /// How volumes are spread over controller instances.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Balancing {
-    /// Evenly over the healthy ones: over those where the volume is, or should be, if there are any.
-    #[default]
+    /// Evenly over the healthy ones: over those where the volume is, or should be, if there are any. For drivers whose
+    /// controller instances may work at once.
     Spread,
-    /// One instance does everything until it is lost.
+    /// One instance does everything, until none of its calls can be running any more; then another one does.
     SingleActive,
     /// The instance whose topology the volume is in; for storage that is local to nodes.
     PerTopology,
@@ -175,6 +179,12 @@ pub struct PluginStatus {
     /// Healthy and known node instances, as healthy/known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
+    /// How volumes are spread over the controller instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balancing: Option<Balancing>,
+    /// With SingleActive, the instance that makes the controller calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<ControllerRef>,
     /// Controller instances that are healthy.
     #[serde(default)]
     pub controllers_healthy: i64,
@@ -205,6 +215,19 @@ impl Plugin {
     #[must_use]
     pub fn driver_name(&self) -> &str {
         self.spec.driver_name.as_deref().or(self.metadata.name.as_deref()).unwrap_or_default()
+    }
+
+    /// How its volumes are spread over controller instances.
+    #[must_use]
+    pub fn balancing(&self) -> Balancing {
+        let told = || self.status.as_ref().and_then(|status| status.balancing);
+        self.spec.balancing.or_else(told).unwrap_or(Balancing::SingleActive)
+    }
+
+    /// The instance that makes its controller calls, where it is one.
+    #[must_use]
+    pub fn active(&self) -> Option<&ControllerRef> {
+        self.status.as_ref()?.active.as_ref()
     }
 
     /// The name by which kubelets know the driver; None if its volumes are not served to Pods.

@@ -46,7 +46,7 @@ fn plan(known: &Known, plugin: &Plugin) -> CapacityPlan {
     if !instances.iter().filter_map(|instance| instance.status.as_ref()).any(knows_places) {
         return CapacityPlan::without_places(sources.iter().any(|source| source.answers));
     }
-    let of = CapacityOf { driver, balancing: plugin.spec.balancing, sources: &sources };
+    let of = CapacityOf { driver, balancing: plugin.balancing(), sources: &sources };
     CapacityPlan::new(&of, &known.classes.all())
 }
 

@@ -6,6 +6,7 @@ use super::caches::{BY_CONTROLLER, BY_NODE, BY_PLUGIN, nobody};
 use super::key::Key;
 use super::known::Known;
 use crate::api::PluginInstance;
+use crate::api::attachment::ControllerRef;
 use crate::k8s::Named;
 use crate::plugin::change::Change;
 
@@ -33,6 +34,15 @@ pub(crate) fn wake(known: &Known, instance: &PluginInstance, change: Change) {
     let can_call = change.controller && instance.status.as_ref().is_some_and(|status| status.controller);
     if change.attaches || can_call {
         wake_called_by(known, &nobody(&spec.driver_name));
+    }
+}
+
+/// Asks for passes over the Volumes of a Plugin whose calls may be made by others, now that another instance is active than
+/// before.
+pub(crate) fn wake_for_active(known: &Known, plugin: &str, before: Option<&ControllerRef>) {
+    known.unsettled.of(plugin).into_iter().for_each(|key| known.queue.sweep(key));
+    if let Some(before) = before {
+        wake_called_by(known, &before.instance);
     }
 }
 

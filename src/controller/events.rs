@@ -146,6 +146,11 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
         capacities::changed(known, name);
         before.into_iter().chain(after).for_each(|plugin| provision::plugin_changed(known, plugin));
     }
+    let spread = |plugin: &Arc<Plugin>| (plugin.balancing(), plugin.active().cloned());
+    if before.map(spread) != after.map(spread) {
+        concern::wake_for_active(known, name, before.and_then(|plugin| plugin.active()));
+        capacities::changed(known, name);
+    }
     known.queue.sweep(Key::Plugin(name.to_owned()));
 }
 

@@ -17,7 +17,7 @@ use super::pod_looks::{AskedVolume, PodsSeen};
 use super::unused;
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
 use crate::api::names::{agent_lease_name, handle_of_import};
-use crate::api::plugin::Roles;
+use crate::api::plugin::{Balancing, Roles};
 use crate::api::{
     Attachment, AttachmentUid, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle,
     VolumeState, lock,
@@ -130,14 +130,17 @@ impl Observed {
     /// What the plan looks at.
     pub(crate) fn scene<'a>(&'a self, looked: &'a Looked) -> Scene<'a> {
         let statuses = || self.instances.iter().filter_map(|i| i.status.as_ref());
+        let plugin = self.plugin.as_deref();
         let called = self.volume.as_ref().is_some_and(|v| v.caller().is_some());
         Scene {
             name: &self.key.name,
             volume: self.volume.as_deref(),
             volume_seen: self.volume_seen.as_ref(),
             plugin: PluginSeen {
-                balancing: self.plugin.as_ref().map(|p| p.spec.balancing),
-                ends: self.plugin.as_ref().is_some_and(|p| p.metadata.deletion_timestamp.is_some()),
+                balancing: plugin.map(Plugin::balancing),
+                is_local: plugin.is_some_and(|p| p.spec.balancing == Some(Balancing::PerTopology)),
+                active: plugin.and_then(Plugin::active),
+                ends: plugin.is_some_and(|p| p.metadata.deletion_timestamp.is_some()),
                 older: self.older_plugin.as_deref(),
                 controllers: &self.controllers,
                 controllers_said: self.controllers_said(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
+use super::active;
 use super::caches::BY_PLUGIN;
 use super::context::Context;
 use super::csi_drivers;
@@ -80,6 +81,12 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let silent = |i: &PluginInstance| ctx.silent_for(i).is_some();
     let (mut status, ready) =
         aggregate(&plugin, &instances, older.as_deref(), &runs, selected, silent, || sockets(ctx));
+    let (balancing, active) = active::of(ctx, &plugin);
+    if active.as_ref().is_some_and(|active| ctx.instances.get(&active.instance).is_none()) {
+        // An instance that is gone with its Node is looked at again when its silence may have lasted.
+        ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
+    }
+    (status.balancing, status.active) = (Some(balancing), active);
     if runs.are_refused() {
         // Whatever is in the way may be taken away where nobody here sees it.
         ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);

@@ -1,13 +1,16 @@
 //! Relieves controller instances that are gone, or not selected any more, of the volumes whose calls they make (rule R2, docs/adr/0037): their agents are
 //! told of another tenure, and what they were given in the one before moves when they say that none of those calls is running.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::caches::{BY_CONTROLLER, BY_PLUGIN};
 use super::context::Context;
 use super::observe::is_selected;
-use crate::api::PluginInstance;
 use crate::api::attachment::ControllerRef;
+use crate::api::plugin::Balancing;
+use crate::api::{Plugin, PluginInstance};
 use crate::k8s::ApiError;
 use crate::plugin::relief::{Leaving, next_tenure};
 
@@ -31,34 +34,41 @@ pub(crate) async fn relieve(ctx: &Context) {
 fn leaves(ctx: &Context, instance: &PluginInstance) -> Option<i64> {
     let plugin = ctx.plugins.get(&instance.spec.plugin_name);
     let gone = ctx.gone.left_for(instance, plugin.as_deref());
-    let selected = plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, instance));
+    let wanted = |one: &PluginInstance| plugin.as_ref().is_none_or(|plugin| is_selected(ctx, plugin, one));
+    // Where the Plugin says so itself; else it may be taken for what it is not.
+    let is_single = |plugin: &&Arc<Plugin>| plugin.spec.balancing == Some(Balancing::SingleActive);
+    let active = plugin.as_ref().filter(is_single).and_then(|plugin| plugin.active());
+    let active = active.filter(|active| Some(&active.instance) != instance.metadata.name.as_ref());
+    let selected = wanted(instance) && active.is_none();
     if gone.is_none() && selected {
         return None;
     }
     // Most that are not selected were given nothing, and there may be one on every node.
-    let given = given(ctx, instance)?;
+    let given = given(ctx, instance, plugin.as_deref())?;
     // One that is not heard cannot answer: its calls move when its silence has lasted.
     if ctx.silent_for(instance).is_some() {
         return None;
     }
     let peers = ctx.instances.by_index(BY_PLUGIN, &instance.spec.plugin_name);
     let others = peers.iter().filter(|peer| {
-        let selected = plugin.as_ref().is_some_and(|plugin| is_selected(ctx, plugin, peer));
-        selected && ctx.silent_for(peer).is_none()
+        let name = peer.metadata.name.as_ref();
+        let takes_over = active.is_none_or(|active| Some(&active.instance) == name);
+        plugin.is_some() && wanted(peer) && takes_over && ctx.silent_for(peer).is_none()
     });
-    let balancing = plugin.as_ref().map(|plugin| plugin.spec.balancing);
+    let balancing = plugin.as_ref().map(|plugin| plugin.balancing());
     let leaving = Leaving { instance, gone, selected, balancing };
     leaving.is_due(ctx.longest_call, others.map(|peer| &**peer)).then_some(given)
 }
 
 /// The latest tenure in which it was given the calls of anything, if that was since it was relieved last.
-fn given(ctx: &Context, instance: &PluginInstance) -> Option<i64> {
+fn given(ctx: &Context, instance: &PluginInstance, plugin: Option<&Plugin>) -> Option<i64> {
     let name = instance.metadata.name.as_deref().unwrap_or_default();
     let tenure = |controller: Option<&ControllerRef>| controller.map(|given| given.tenure);
     let volumes = ctx.volumes.by_index(BY_CONTROLLER, name);
     let handles = ctx.handles.by_index(BY_CONTROLLER, name);
     let attachments = ctx.attachments.by_index(BY_CONTROLLER, name);
-    let all = volumes.iter().map(|volume| tenure(volume.caller()));
+    let active = plugin.and_then(Plugin::active).filter(|active| active.instance == name);
+    let all = volumes.iter().map(|volume| tenure(volume.caller())).chain([tenure(active)]);
     let all = all.chain(handles.iter().map(|handle| tenure(handle.spec.controller.as_ref())));
     let all = all.chain(attachments.iter().map(|attachment| tenure(attachment.spec.controller.as_ref())));
     all.flatten().max().filter(|latest| *latest >= instance.spec.tenure)

@@ -5,7 +5,6 @@ use super::look::{CallerNow, Look};
 use super::scene::Scene;
 use super::step::LeaderStep;
 use crate::api::ClaimState;
-use crate::api::plugin::Balancing;
 use crate::attachment::AttachmentSeen;
 use crate::attachment::loss::{self, Cause, NodeFacts, Verdict};
 use crate::claim::ClaimSeen;
@@ -77,7 +76,7 @@ fn abandon(scene: &Scene<'_>, attachment: &AttachmentSeen) -> Option<LeaderStep>
 
 /// Whether some other instance than `but`, healthy or not, could serve the volume.
 fn has_heirs(scene: &Scene<'_>, but: &str) -> bool {
-    if scene.plugin.balancing != Some(Balancing::PerTopology) {
+    if !scene.plugin.is_local {
         return true;
     }
     let status = scene.volume.and_then(|volume| volume.status.as_ref());

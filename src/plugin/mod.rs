@@ -83,6 +83,8 @@ pub fn aggregate(
         capabilities: capabilities::known(&healthy, controls, is_unknown, before.capabilities),
         controllers: Some(format!("{controllers_healthy}/{controllers_expected}")),
         nodes: Some(format!("{nodes_healthy}/{nodes_expected}")),
+        balancing: before.balancing,
+        active: before.active,
         controllers_healthy,
         controllers_expected,
         nodes_healthy,

@@ -128,6 +128,10 @@ pub enum SaidBy {
 pub struct PluginSeen<'a> {
     /// How the Plugin spreads volumes over its instances; None if there is no such Plugin.
     pub balancing: Option<Balancing>,
+    /// The Plugin itself says that storage is local to its instances, and it is not only taken to be.
+    pub is_local: bool,
+    /// The instance that makes the controller calls with `SingleActive`, as the Plugin's status names it.
+    pub active: Option<&'a ControllerRef>,
     /// The Plugin is being deleted, and begins nothing new.
     pub ends: bool,
     /// Name of an older Plugin that has the same driver, and so has it instead.
@@ -167,11 +171,15 @@ impl PluginSeen<'_> {
     /// Where it is decides with `PerTopology`, and comes first with `Spread`.
     #[must_use]
     pub fn choose(&self, places: Places<'_>, key: &str) -> Option<ControllerRef> {
+        self.choose_by(self.balancing?, places, key)
+    }
+
+    fn choose_by(&self, balancing: Balancing, places: Places<'_>, key: &str) -> Option<ControllerRef> {
         let healthy = self.controllers.iter().filter(|i| i.healthy);
         let is_in_place = |i: &&InstanceSeen| reaches(places.required, &i.topology);
         let by_place = |i: &&InstanceSeen| (is_in_place(i), Reverse(places.rank(i)), i.weight(key));
-        let chosen = match self.balancing? {
-            Balancing::SingleActive => healthy.min_by(|a, b| a.name.cmp(&b.name)),
+        let chosen = match balancing {
+            Balancing::SingleActive => healthy.into_iter().find(|i| self.is_active(i)),
             Balancing::PerTopology => healthy.max_by_key(by_place).filter(is_in_place),
             // Where storage is local to nodes nobody else finds the volume, and nowhere is the way shorter.
             Balancing::Spread => healthy.max_by_key(by_place),
@@ -184,7 +192,29 @@ impl PluginSeen<'_> {
     pub fn successor(&self, current: &ControllerRef, places: Places<'_>, key: &str) -> Option<ControllerRef> {
         let is_other =
             |next: &ControllerRef| next.instance != current.instance || next.tenure > current.tenure;
-        self.choose(places, key).filter(|next| self.is_dead(current) && is_other(next))
+        // What the Plugin does not say itself may be otherwise, and what is left may be for any instance to end.
+        let is_taken_so = self.balancing == Some(Balancing::PerTopology) && !self.is_local;
+        let balancing = if is_taken_so { Balancing::Spread } else { self.balancing? };
+        self.choose_by(balancing, places, key).filter(|next| self.is_dead(current) && is_other(next))
+    }
+
+    /// Whether the instance makes all controller calls. One that is being relieved is given nothing: what it has begun may move
+    /// to another, and then two would be at work.
+    fn is_active(&self, instance: &InstanceSeen) -> bool {
+        let is_it = |active: &ControllerRef| {
+            active.instance == instance.name
+                && instance.tenure <= active.tenure
+                && !instance.is_dead_for(active)
+        };
+        self.active.is_some_and(is_it)
+    }
+
+    /// The instance that all new calls wait for: it is to make them, and cannot now.
+    #[must_use]
+    pub fn waits_for_active(&self) -> Option<&ControllerRef> {
+        let active = self.active.filter(|_| self.balancing == Some(Balancing::SingleActive))?;
+        let makes = |i: &InstanceSeen| i.healthy && self.is_active(i);
+        (!self.controllers.iter().any(makes)).then_some(active)
     }
 }
 

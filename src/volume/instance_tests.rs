@@ -1,5 +1,6 @@
 //! Who makes a volume's calls, by example.
 
+use super::super::active::elect;
 use super::*;
 use crate::fixtures;
 
@@ -16,6 +17,8 @@ fn zone(name: &str) -> Segments {
 fn plugin(controllers: &[InstanceSeen], balancing: Balancing) -> PluginSeen<'_> {
     PluginSeen {
         balancing: Some(balancing),
+        is_local: balancing == Balancing::PerTopology,
+        active: None,
         ends: false,
         older: None,
         controllers,
@@ -161,7 +164,9 @@ fn work_moves_away_from_who_was_relieved_of_it() {
     let mut all = [instance("a", false, false), instance("b", true, false)];
     let given = |tenure| ControllerRef { tenure, ..instance("a", true, false).to_ref() };
     let next = |all: &[InstanceSeen], tenure| {
-        plugin(all, Balancing::SingleActive).successor(&given(tenure), Places::default(), "k")
+        let active = elect(Some(&given(tenure)), all);
+        let seen = PluginSeen { active: active.as_ref(), ..plugin(all, Balancing::SingleActive) };
+        seen.successor(&given(tenure), Places::default(), "k")
     };
     // Told to give it up, and has not said yet that it has.
     all[0].tenure = 7;
@@ -172,6 +177,51 @@ fn work_moves_away_from_who_was_relieved_of_it() {
     // It is back before anybody has taken over.
     all[0].healthy = true;
     assert_eq!(next(&all, 0), Some(given(7)));
+}
+
+fn single_active<'a>(all: &'a [InstanceSeen], active: Option<&'a ControllerRef>) -> PluginSeen<'a> {
+    PluginSeen { active, ..plugin(all, Balancing::SingleActive) }
+}
+
+#[test]
+fn with_one_active_nobody_else_is_given_anything() {
+    let all = [instance("a", true, false), instance("b", true, false)];
+    let [a, b] = [all[0].to_ref(), all[1].to_ref()];
+    let chosen = |all: &[InstanceSeen], active| single_active(all, active).choose(Places::default(), "k");
+    assert_eq!(chosen(&all, None), None, "none is chosen yet");
+    assert_eq!(chosen(&all, Some(&b)), Some(b.clone()));
+    assert_eq!(single_active(&all, Some(&b)).waits_for_active(), None);
+    let edited = |edit: fn(&mut InstanceSeen)| {
+        let mut all = all.clone();
+        edit(&mut all[1]);
+        all
+    };
+    let sick = edited(|b| b.healthy = false);
+    assert_eq!(chosen(&sick, Some(&b)), None, "its calls may be running");
+    assert_eq!(single_active(&sick, Some(&b)).waits_for_active(), Some(&b));
+    // What it was given before moves to whoever is chosen next, and what it was given now would not.
+    assert_eq!(chosen(&edited(|b| b.tenure = 7), Some(&b)), None, "it is being relieved");
+    assert_eq!(chosen(&edited(|b| (b.tenure, b.relieved) = (7, 7)), Some(&b)), None);
+    // An object that was made anew begins its tenures anew.
+    let later = ControllerRef { tenure: 7, ..b.clone() };
+    assert_eq!(chosen(&all, Some(&later)), Some(b.clone()));
+    assert_eq!(chosen(&all, Some(&a)), Some(a.clone()));
+    assert_eq!(single_active(&all, Some(&a)).successor(&later, Places::default(), "k"), None, "b lives");
+    let dead = edited(|b| (b.healthy, b.dead) = (false, true));
+    assert_eq!(single_active(&dead, Some(&a)).successor(&later, Places::default(), "k"), Some(a));
+}
+
+/// New work waits for its place. What is left of a place that is gone may be for any instance to end.
+#[test]
+fn what_is_only_taken_to_be_local_moves_anywhere_when_its_instance_is_dead() {
+    let all = [instance("a", false, true), instance("b", true, false)];
+    let place = [zone("a")];
+    let places = Places { required: &place, preferred: &[] };
+    let declared = plugin(&all, Balancing::PerTopology);
+    let taken = PluginSeen { is_local: false, ..declared };
+    assert_eq!((declared.choose(places, "k"), taken.choose(places, "k")), (None, None));
+    assert_eq!(declared.successor(&all[0].to_ref(), places, "k"), None);
+    assert_eq!(taken.successor(&all[0].to_ref(), places, "k").unwrap().instance, "b");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 // A variant that is new has to be decided about wherever one is.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+pub mod active;
 pub mod calls;
 pub mod growth;
 pub mod import;
@@ -18,6 +19,7 @@ pub mod seen;
 
 use crate::api::Volume;
 use crate::api::names::{DriverOn, instance_name};
+pub use active::{balancing, elect};
 pub use instance::{Grows, InstanceSeen, Places, PluginSeen, SaidBy, modifies};
 pub use plan::plan;
 pub use reason::{Left, VolumeWaiting};

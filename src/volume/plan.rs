@@ -97,6 +97,10 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
         };
     }
     let Some(chosen) = seen.chosen() else {
+        if let Some(active) = seen.plugin.waits_for_active() {
+            let instance = active.instance.clone();
+            return VolumeStep::Wait(VolumeWaiting::ActiveNotThere { plugin, instance });
+        }
         let needs = "serves the Controller service where the volume is";
         return VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs });
     };

@@ -32,6 +32,13 @@ pub enum VolumeWaiting {
         /// What is needed of it.
         needs: &'static str,
     },
+    /// The instance that makes all controller calls cannot make it.
+    ActiveNotThere {
+        /// Name of the Plugin.
+        plugin: String,
+        /// Name of the PluginInstance.
+        instance: String,
+    },
     /// The driver that was asked before is not known, or not there any more: another one knows other volumes.
     DriverNotThere {
         /// Name of the Plugin.
@@ -158,9 +165,10 @@ impl VolumeWaiting {
             Self::PluginNotFound { .. } | Self::PluginEnds { .. } => Reason::PluginNotFound,
             Self::DuplicateDriver { .. } => Reason::DuplicateDriver,
             Self::NotAllowed(_) => Reason::NotAllowed,
-            Self::NoInstance { .. } | Self::DriverNotThere { .. } | Self::CannotDelete { .. } => {
-                Reason::NoInstance
-            }
+            Self::NoInstance { .. }
+            | Self::ActiveNotThere { .. }
+            | Self::DriverNotThere { .. }
+            | Self::CannotDelete { .. } => Reason::NoInstance,
             Self::CannotCreate { .. } => Reason::CannotCreate,
             Self::DuplicateHandle { .. } => Reason::DuplicateHandle,
             Self::HandleInPersistentVolume { .. } | Self::AnswerInPersistentVolume { .. } => {
@@ -193,6 +201,9 @@ impl VolumeWaiting {
             Self::NotAllowed(lack) => lack.message(),
             Self::NoInstance { plugin, needs } => format!(
                 "no instance of Plugin {plugin} is healthy and {needs}; see `kubectl get plugininstances`"
+            ),
+            Self::ActiveNotThere { plugin, instance } => format!(
+                "PluginInstance {instance} makes all controller calls of Plugin {plugin} (status.active) and is not healthy; it                  goes on when it is, or another one does when none of its calls can be running any more: end its process, or                  give its Node the taint node.kubernetes.io/out-of-service if its machine is off. A driver whose instances                  may work at once needs no such wait with spec.balancing Spread"
             ),
             Self::CannotDelete { plugin } => format!(
                 "spec.deletionPolicy is Delete, and no instance of Plugin {plugin} is healthy that serves the Controller \

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use moor::api::attachment::ControllerRef;
 use moor::api::plugin::Balancing;
 use moor::api::{AttachmentUid, ClaimUid, Volume};
 use moor::attachment::closing::Unused;
@@ -20,6 +21,7 @@ pub struct Observed {
     pub volume: Option<Volume>,
     pub volume_seen: Option<VolumeSeen>,
     pub plugin: Option<Balancing>,
+    pub active: Option<ControllerRef>,
     pub driver: &'static str,
     pub driver_of_caller: Option<&'static str>,
     pub instances: Vec<InstanceSeen>,
@@ -47,7 +49,8 @@ impl Default for Observed {
         Self {
             volume: None,
             volume_seen: None,
-            plugin: Some(Balancing::SingleActive),
+            plugin: Some(Balancing::Spread),
+            active: None,
             driver: DRIVER,
             driver_of_caller: None,
             instances: Vec::new(),
@@ -85,6 +88,8 @@ impl Observed {
             volume_seen: self.volume_seen.as_ref(),
             plugin: PluginSeen {
                 balancing: self.plugin,
+                is_local: self.plugin == Some(Balancing::PerTopology),
+                active: self.active.as_ref(),
                 ends: false,
                 older: None,
                 controllers: &self.instances,

@@ -34,6 +34,8 @@ struct Row {
     volume: Volume,
     held: bool,
     plugin: bool,
+    balancing: Balancing,
+    active: Option<ControllerRef>,
     plugin_ends: bool,
     older_plugin: Option<&'static str>,
     not_allowed: Option<NotAllowed>,
@@ -62,6 +64,8 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         volume,
         held: operation.is_some(),
         plugin: true,
+        balancing: Balancing::Spread,
+        active: None,
         plugin_ends: false,
         older_plugin: None,
         not_allowed: None,
@@ -110,7 +114,9 @@ impl Row {
             volume: &self.volume,
             held: self.held,
             plugin: PluginSeen {
-                balancing: self.plugin.then_some(Balancing::Spread),
+                balancing: self.plugin.then_some(self.balancing),
+                is_local: false,
+                active: self.active.as_ref(),
                 ends: self.plugin_ends,
                 older: self.older_plugin,
                 controllers: &self.controllers,
@@ -158,6 +164,19 @@ fn a_volume_of_a_plugin_whose_driver_is_an_older_ones_waits_and_names_both() {
     let mut ready = self::row(Ready, Some(Create)).handle("v-uid", false);
     ready.older_plugin = Some("first");
     assert_eq!(ready.plan(), VolumeStep::Idle, "what it has it keeps");
+}
+
+#[test]
+fn while_the_active_instance_is_not_well_new_volumes_wait_for_it_and_name_it() {
+    let mut row = row(Pending, None);
+    (row.balancing, row.active) = (Balancing::SingleActive, Some(c1()));
+    let VolumeStep::Assign(assigned) = row.plan() else { panic!("{:?}", row.plan()) };
+    assert_eq!(assigned.controller, Some(c1()));
+    row.controllers.iter_mut().filter(|i| i.name == c1().instance).for_each(|i| i.healthy = false);
+    let (plugin, instance) = ("loop".into(), c1().instance);
+    let why = VolumeWaiting::ActiveNotThere { plugin, instance };
+    assert!(why.message().contains("end its process"), "{}", why.message());
+    assert_eq!(row.plan(), VolumeStep::Wait(why));
 }
 
 #[test]

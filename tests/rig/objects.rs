@@ -47,7 +47,7 @@ impl Rig {
         // As many at once as a test likes.
         let all = json!({"namespaces": ["*"]});
         let allow = json!({"register": all, "deleteRegistered": all});
-        let spec = json!({"controllerConcurrency": 1000, "allow": allow});
+        let spec = json!({"controllerConcurrency": 1000, "balancing": "Spread", "allow": allow});
         let plugin = serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": spec})).unwrap();
         let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
         plugins.create(&PostParams::default(), &plugin).await.unwrap();

@@ -9,6 +9,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod active;
 mod allow;
 mod answers;
 mod attachment_calls;
@@ -56,6 +57,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     rig::main(&[
+        active::CASES,
         allow::CASES,
         answers::CASES,
         attachment_calls::CASES,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use moor::api::conditions::DEPLOYED;
 use moor::api::Plugin;
+use moor::api::conditions::DEPLOYED;
 use serde_json::{Value, json};
 
 use crate::cases;

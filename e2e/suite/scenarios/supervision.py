@@ -1,4 +1,4 @@
-"""Nodes are drained under drivers that moor runs, and many of them cost an agent little."""
+"""What becomes of drivers is seen soon, nodes are drained under them, and many of them cost an agent little."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from e2e.cluster.namespace import NAMESPACE
+from e2e.cluster.node import KUBELET
 
 from .. import managed_driver as managed
 from .. import objects
@@ -16,6 +17,39 @@ from ..world import World, expect
 
 _MANY = 20
 _IDLE = 10.0  # seconds
+
+
+@scenario("a driver's Pod that is deleted shows within 5 s, an agent that is killed within 45 s", limit=240)
+def seen_soon(world: World) -> None:
+    node = world.second
+    with managed.running(world):
+        managed.await_deployed(world)
+        name = managed.instance(world, node.name)["metadata"]["name"]
+        (pod,) = [one for one in managed.pods(world, "node") if one["spec"]["nodeName"] == node.name]
+        world.cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}")
+        start = time.monotonic()
+        world.await_that("PluginInstance", name, "to be unhealthy", lambda item: not item["status"]["healthy"], 20)
+        took = time.monotonic() - start
+        world.note(f"unhealthy {took:.1f} s after its Pod was deleted")
+        expect(took < 5, f"it took {took:.1f} s")
+        managed.await_deployed(world)
+        world.await_that("PluginInstance", name, "to be healthy", lambda item: item["status"]["healthy"], 30)
+        # Else kubelet starts it again at once.
+        node.kill_daemon(KUBELET)
+        try:
+            world.kill(world.pods.one(AGENT, node.name))
+            start = time.monotonic()
+            fewer = f"{len(world.cluster.nodes) - 1}/{len(world.cluster.nodes)}"
+            told = world.await_that(
+                "Plugin", NAME, f"to count {fewer} nodes", lambda item: item["status"]["nodes"] == fewer, 90
+            )
+            took = time.monotonic() - start
+        finally:
+            node.start_kubelet()
+        world.note(f"unhealthy {took:.1f} s after its agent was killed: {objects.condition(told)['message']}")
+        expect(took < 45, f"it took {took:.1f} s")
+        world.pods.await_ready()
+        managed.await_deployed(world)
 
 
 @scenario("a node is drained: the controller that moor runs moves, the node driver unmounts until the end", limit=240)

@@ -2,11 +2,12 @@
 
 use moor::api::AttachmentMode;
 use moor::api::capability::VolumeUse;
+use moor::api::plugin::Balancing;
 use moor::attachment::closing::Unused;
 use moor::attachment::loss::{Heard, Machine, NodeFacts, NodeNow};
 use moor::claim::{ClaimSeen, Entitled, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use moor::leader::{CallerNow, Look, Looked};
-use moor::volume::InstanceSeen;
+use moor::volume::{InstanceSeen, elect};
 
 use super::super::fixtures;
 use super::super::observed::Observed;
@@ -27,10 +28,15 @@ pub fn observed(config: &Config, view: &LeaderView, name: &Name) -> Observed {
     };
     // A Volume that was removed by hand leaves its VolumeHandle to be found by what was made for it.
     let found = name.current.is_some() || (!own.is_empty() && name.volumes.contains(&view.handle.owner));
+    let instances = instances(config, view);
+    // A Plugin's active instance is whoever was given the handle last.
+    let before = controller_ref(view.handle.controller);
     Observed {
+        plugin: Some(Balancing::SingleActive),
+        active: elect(Some(&before), &instances),
         volume: name.current.map(|(v, vol)| volumes::object(config, v, &vol)),
         volume_seen: volume_seen(config, name),
-        instances: instances(config, view),
+        instances,
         can_create: false,
         attaches: config.attach,
         grows: None,
