@@ -93,6 +93,13 @@ def pods(world: World, service: str = "") -> list[Object]:
     return found
 
 
+def instance(world: World, node: str) -> Object:
+    """The PluginInstance of it on a node."""
+    all_of_it = (item for item in world.every("PluginInstance") if item["spec"]["pluginName"] == NAME)
+    (found,) = [item for item in all_of_it if item["spec"]["nodeName"] == node]
+    return found
+
+
 def workload(world: World, kind: str, name: str) -> Object | None:
     try:
         found: Object = world.cluster.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{kind}/{name}")
