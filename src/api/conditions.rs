@@ -25,6 +25,9 @@ pub const DRIFTED: &str = "Drifted";
 /// The condition of a registered Volume that says whether its driver has confirmed what the Volume says of its storage.
 pub const CONFIRMED: &str = "Confirmed";
 
+/// The condition of a Volume that says whether its Plugin has what a claim needs.
+pub const SCHEDULABLE: &str = "Schedulable";
+
 /// The condition of a Volume that says whether its PersistentVolume is there.
 pub const PERSISTENT_VOLUME: &str = "PersistentVolume";
 
@@ -59,7 +62,13 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// cut off. Where the clocks differ by more than seconds nothing is held back.
 #[must_use]
 pub fn patience_left(since: Timestamp, now: Timestamp) -> Option<Duration> {
-    let longest = PATIENCE + Duration::from_secs(1);
+    time_left(since, now, PATIENCE)
+}
+
+/// What is left of `whole`, which began at `since`; None: nothing, as for [`patience_left`].
+#[must_use]
+pub fn time_left(since: Timestamp, now: Timestamp, whole: Duration) -> Option<Duration> {
+    let longest = whole + Duration::from_secs(1);
     let waited = now.duration_since(since);
     let left = SignedDuration::try_from(longest).ok()? - waited;
     Duration::try_from(left).ok().filter(|left| !left.is_zero() && *left <= longest * 2)
@@ -140,6 +149,12 @@ pub fn set(
     let changes = *found != wanted;
     *found = wanted;
     changes
+}
+
+/// The condition of this type.
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
 }
 
 /// Whether the condition of this type is True.

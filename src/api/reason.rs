@@ -4,20 +4,9 @@
 
 use super::conditions::{
     CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY,
-    SILENT, UNDONE,
+    SCHEDULABLE, SILENT, UNDONE,
 };
-use super::words::words;
-
-/// Where reasons are found: kinds of objects, the type of their condition, and whether that is True.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Kinds, in words.
-    pub kinds: &'static str,
-    /// Condition type.
-    pub condition: &'static str,
-    /// True or False.
-    pub status: bool,
-}
+use super::words::{Place, words};
 
 words! {
     /// Reason of a condition. Closed, so that alerts can be written against it.
@@ -44,9 +33,8 @@ words! {
             NoNode,
             /// What the claim needs to know of the driver is not known. The message says what is missing and where to look.
             PluginNotReady,
-            /// The Pod that the claim was made for does not use the volume, is not on the claim's node, or asks for a
-            /// PersistentVolume whose volumeAttributes are others than those that the volume is used with. The message says
-            /// what does not fit. Only an agent makes such a claim, for kubelet.
+            /// The claim's Pod does not use the volume, is on another node, or asks for it with other volumeAttributes. The
+            /// message says what does not fit. Only an agent makes such a claim, for kubelet.
             PodNotEntitled,
             /// Another claim holds the volume; status.waitingFor names it. This claim is next when that one is gone.
             Held,
@@ -92,7 +80,7 @@ words! {
             Attached,
         }
         Place { kinds: "VolumeClaim, Attachment", condition: READY, status: false } => {
-            /// The volume is unmounted from the node. What follows is the detach. A claim that says so and that nobody has
+            /// The volume is unmounted from the node, and is detached next. A claim that says so and that nobody has
             /// deleted was ended from outside: delete it and create another.
             NodeDetached,
         }
@@ -169,11 +157,11 @@ words! {
             /// The deleted Volume does not hold its VolumeHandle closed, so the storage may be somebody's and is not deleted.
             /// spec.deletionPolicy Retain gives it up.
             HandleNotClosed,
-            /// CreateVolume answered with a volume that has a VolumeHandle, which is not deleted. Delete the Volume with
-            /// spec.deletionPolicy Retain.
+            /// CreateVolume answered with a volume that has a VolumeHandle. Delete the Volume with spec.deletionPolicy
+            /// Retain.
             HandleInUse,
-            /// The driver confirms something else than the Volume says of its storage, or nothing at all and spec.validation
-            /// of the Plugin is Strict. The message has the driver's words.
+            /// The driver confirms something else than the Volume says, or nothing at all and spec.validation of the Plugin
+            /// is Strict. The message has its words.
             NotConfirmed,
         }
         Place { kinds: "Volume", condition: READY, status: true } => {
@@ -214,8 +202,8 @@ words! {
         }
         Place { kinds: "Volume, Plugin", condition: READY, status: false } => {
             /// No instance of the Plugin is there for what is to be called, or its driver is another one than before. A
-            /// Plugin says where agents have looked for its driver, and what they have found there instead. See also `kubectl
-            /// get plugininstances`.
+            /// Plugin says where agents have looked for its driver and what they found. See also `kubectl get
+            /// plugininstances`.
             NoInstance,
             /// An older Plugin has the same driver. Delete one of the two.
             DuplicateDriver,
@@ -260,8 +248,7 @@ words! {
         Place { kinds: "Volume", condition: DRIFTED, status: true } => {
             /// The driver does not list the volume where moor has attached it: its data may be out of reach.
             AttachmentMissing,
-            /// The driver lists the volume as attached where moor has not attached it. The message has the steps that detach
-            /// it.
+            /// The driver lists the volume as attached where moor has not attached it. The message has the steps that detach it.
             AttachmentUnexpected,
         }
         Place { kinds: "Volume", condition: DRIFTED, status: false } => {
@@ -273,8 +260,8 @@ words! {
             PersistentVolumeMade,
         }
         Place { kinds: "Volume", condition: PERSISTENT_VOLUME, status: false } => {
-            /// The volume's PersistentVolume was removed by force. The storage and all that uses it stay. Create the
-            /// PersistentVolume again, or delete the Volume, with spec.deletionPolicy Delete if the storage is to go too.
+            /// The volume's PersistentVolume was removed by force; the storage and all that uses it stay. Create it again,
+            /// or delete the Volume, with spec.deletionPolicy Delete if the storage is to go too.
             PersistentVolumeGone,
         }
         Place { kinds: "Volume", condition: EXPANDED, status: true } => {
@@ -298,15 +285,25 @@ words! {
         Place { kinds: "Volume", condition: EXPORTED, status: false } => {
             /// The PersistentVolumeClaim is not made yet, or is made anew. The message says what it waits for.
             ExportWaits,
-            /// A PersistentVolumeClaim of the name, or a PersistentVolume of the name that moor's would have, is there and
-            /// was made for somebody else. It is not touched. Delete it, or name another one in spec.persistentVolumeClaim.
+            /// A PersistentVolumeClaim or a PersistentVolume of the name was made for somebody else, and is not touched.
+            /// Delete it, or name another one in spec.persistentVolumeClaim.
             ExportNameTaken,
-            /// Pods cannot use the Volume as it is, or the API server does not take what is to be made, for example because
-            /// of a quota. The message says why.
+            /// Pods cannot use the Volume as it is, or the API server does not take what is to be made, as with a quota.
+            /// The message says why.
             CannotExport,
             /// The PersistentVolumeClaim and its PersistentVolume are to go. The message names the Pods that they wait for:
             /// end those.
             ExportEnds,
+        }
+        Place { kinds: "Volume", condition: SCHEDULABLE, status: true } => {
+            /// The volume's Plugin has healthy instances for what a claim needs.
+            Schedulable,
+        }
+        Place { kinds: "Volume", condition: SCHEDULABLE, status: false } => {
+            /// The volume's Plugin has no healthy controller or node instance, for 10 s or longer. See `kubectl get plugins`.
+            NoHealthyInstance,
+            /// The Plugin that the Volume names does not exist. Create it.
+            PluginMissing = "PluginNotFound",
         }
         Place { kinds: "Volume", condition: CONFIRMED, status: true } => {
             /// The driver has confirmed what the Volume says of its storage, but for what the message names.
@@ -327,8 +324,8 @@ words! {
             /// Other mutable parameters are asked for, and the Plugin does not allow the namespace to choose any
             /// (spec.allow.parameterise).
             ModifyNotAllowed,
-            /// ControllerModifyVolume failed and is tried again. The message has the driver's words. Parameters that the
-            /// driver cannot follow (InvalidArgument) may be changed again.
+            /// ControllerModifyVolume failed and is tried again. The message has the driver's words. Parameters that it
+            /// cannot follow (InvalidArgument) may be changed again.
             ModifyVolumeFailed,
         }
         Place { kinds: "Plugin", condition: IN_ORDER, status: true } => {
@@ -370,21 +367,20 @@ words! {
         Place { kinds: "Plugin", condition: PODS, status: false } => {
             /// spec.kubernetes.enabled is false, or spec.roles has no Node service: Pods' volumes are not moor's.
             PodsNotServed = "NotServed",
-            /// The same, and Pods have volumes of the driver still: for them it is served on, and for no others. The message
-            /// names them. Or moor is being uninstalled.
+            /// The same, and Pods still have volumes of the driver, for which it is served on; the message names them. Or
+            /// moor is being uninstalled.
             PodsStillServed = "StillServed",
             /// An older Plugin has the driver, or the name by which kubelets would know it. Delete one of the two, or change
             /// spec.kubernetes.driverName.
             PodsServedByOther = "DuplicateDriver",
-            /// The CSIDriver object of the driver's name was not made by moor: another installation of the driver has it. Or
-            /// the API server does not take moor's. Pods get none of moor's volumes under this name. The message has the
-            /// commands that end it.
+            /// Another installation of the driver has made the CSIDriver object of its name, or the API server does not
+            /// take moor's. Pods get none of moor's volumes under this name. The message has the commands that end it.
             CSIDriverConflict,
             /// A kubelet has another socket under the driver's name. End the driver's registrar on the nodes that the message
             /// names.
             KubeletNameTaken,
-            /// A kubelet has not registered the driver, for the reason that the message has, and looks again within half a
-            /// minute. Until then its Pods wait.
+            /// A kubelet has not registered the driver, for the reason that the message has. Its Pods wait, and it looks
+            /// again within half a minute.
             KubeletRefused,
         }
         Place { kinds: "PluginInstance", condition: UNDONE, status: true } => {

@@ -1,5 +1,16 @@
 //! Enums of words whose doc sentences are data too.
 
+/// Where reasons are found: kinds of objects, the type of their condition, and whether that is True.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Kinds, in words.
+    pub kinds: &'static str,
+    /// Condition type.
+    pub condition: &'static str,
+    /// True or False.
+    pub status: bool,
+}
+
 /// Declares an enum of words whose doc sentences are also data. Variants stand in groups, and `group` gives the group's
 /// value. The printed word is the variant's name, or what is given after `=`.
 macro_rules! words {

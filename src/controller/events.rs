@@ -10,7 +10,8 @@ use super::caches::{BY_AGENT, BY_NAMESPACE, BY_NODE, BY_PLUGIN, BY_VOLUME, BY_VO
 use super::key::{Key, VolumeKey};
 use super::known::Known;
 use super::{
-    capacities, concern, exports, forgotten, machines, plugins, provision_events as provision, workloads,
+    capacities, concern, exports, forgotten, machines, plugins, provision_events as provision, schedulable,
+    workloads,
 };
 use crate::api::{Attachment, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle};
 use crate::claim::ClaimSeen;
@@ -145,6 +146,10 @@ fn plugin_changed(known: &Known, before: State<'_, Plugin>, after: State<'_, Plu
         concern::wake_all_of(known, name);
         capacities::changed(known, name);
         before.into_iter().chain(after).for_each(|plugin| provision::plugin_changed(known, plugin));
+    }
+    let stands = |plugin: &Arc<Plugin>| schedulable::told(plugin);
+    if before.map(stands) != after.map(stands) {
+        concern::wake_all_of(known, name);
     }
     let spread = |plugin: &Arc<Plugin>| (plugin.balancing(), plugin.active().cloned());
     if before.map(spread) != after.map(spread) {

@@ -63,6 +63,7 @@ mod resize;
 mod restarts;
 mod role;
 mod room;
+mod schedulable;
 mod served;
 mod steps;
 mod unreadable;

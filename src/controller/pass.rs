@@ -8,7 +8,7 @@ use super::context::Context;
 use super::key::{Key, VolumeKey};
 use super::observe::{Observed, observe};
 use super::room::Locked;
-use super::{act, drift, looks, record, refusals, volumes};
+use super::{act, drift, looks, record, refusals, schedulable, volumes};
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::{READY, Reason};
 use crate::api::{ClaimUid, VolumeState};
@@ -43,8 +43,13 @@ pub(crate) async fn run(ctx: &Context, volume: &VolumeKey) -> Next {
                     continue;
                 }
                 drift::report(ctx, &seen).await;
+                let untold = schedulable::report(ctx, &seen).await;
+                let untold = untold.unwrap_or_else(|error| {
+                    tracing::warn!(%volume, %error, "cannot tell whether it is schedulable");
+                    Some(RECHECK)
+                });
                 let others = waits_for_others(&seen).then_some(RECHECK);
-                let recheck = others.into_iter().chain(seen.lingering.ends);
+                let recheck = others.into_iter().chain(untold).chain(seen.lingering.ends);
                 let recheck = recheck.chain(ctx.pods.next(&seen.claims_seen)).min();
                 return match record::waiting(ctx, &seen, &verdicts).await {
                     Next::Done => recheck.map_or(Next::Done, Next::After),

@@ -1,6 +1,7 @@
 //! Writes Volumes: assignment, Ready, conditions, release. Each is one side effect.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -12,7 +13,7 @@ use crate::api::volume::{Expansion, VolumeAssignment};
 use crate::api::{FINALIZER, Volume, VolumeHandle, VolumeState, VolumeStatus};
 use crate::k8s::ApiError;
 use crate::k8s::events::EventReason;
-use crate::volume::{VolumeWaiting, growth, handle_of, modification};
+use crate::volume::{self, VolumeWaiting, growth, handle_of, modification};
 
 /// Writes finalizer and assignment in one patch.
 pub(crate) async fn assign(ctx: &Context, volume: &Volume, to: &VolumeAssignment) -> Result<bool, ApiError> {
@@ -122,7 +123,7 @@ pub(crate) async fn wait(ctx: &Context, volume: &Volume, why: &VolumeWaiting) ->
     record(ctx, volume, &waiting, |_| {}).await
 }
 
-/// Writes a condition, and what `change` makes of the status; nothing if nothing changes.
+/// Writes a condition, with the one that says whether it is schedulable, and what `change` makes of the status; nothing if nothing changes.
 pub(crate) async fn record(
     ctx: &Context,
     volume: &Volume,
@@ -132,9 +133,18 @@ pub(crate) async fn record(
     let generation = volume.metadata.generation;
     let mut status = volume.status.clone().unwrap_or_default();
     change(&mut status);
-    conditions::set(&mut status.conditions, condition, generation, Timestamp::now());
+    let schedulable = schedulable(ctx, volume).ok().filter(|_| volume.metadata.deletion_timestamp.is_none());
+    for desired in schedulable.iter().chain([condition]) {
+        conditions::set(&mut status.conditions, desired, generation, Timestamp::now());
+    }
     status.observed_generation = generation;
     ctx.writer.update_status(&ctx.volumes, volume, &status).await
+}
+
+/// Whether claims could be served anew, as the Volume is to say now; or after which time it may.
+pub(super) fn schedulable(ctx: &Context, volume: &Volume) -> Result<Desired, Duration> {
+    let name = &volume.spec.plugin_name;
+    volume::schedulable(name, ctx.plugins.get(name).as_deref(), Timestamp::now())
 }
 
 /// Says that the storage stays: in a condition, and in an Event, since the object goes in a moment.

@@ -15,6 +15,7 @@ mod orders;
 pub mod persistent_volume;
 pub mod plan;
 pub mod reason;
+pub mod schedulable;
 pub mod seen;
 
 use crate::api::Volume;
@@ -23,6 +24,7 @@ pub use active::{balancing, elect};
 pub use instance::{Grows, InstanceSeen, Places, PluginSeen, SaidBy, modifies};
 pub use plan::plan;
 pub use reason::{Left, VolumeWaiting};
+pub use schedulable::schedulable;
 pub use seen::{Seen, VolumeStep};
 
 /// The volume as the driver knows it, once that is known: what CreateVolume answered, or what was registered.

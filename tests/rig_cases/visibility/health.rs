@@ -5,12 +5,12 @@ use std::sync::Arc;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use moor::api::conditions::READY;
+use moor::api::conditions::{READY, SCHEDULABLE, find};
 use moor::api::names::{DriverOn, instance_name};
 use moor::api::{Plugin, PluginInstance};
 
 use crate::rig::fake::DRIVER;
-use crate::rig::{Cluster, LOOK, Options, PATIENCE, Rig, volume, volume_claim};
+use crate::rig::{CONTROLLER, Cluster, LOOK, Options, PATIENCE, Rig, volume, volume_claim};
 
 const NODE: &str = "node-1";
 
@@ -30,6 +30,16 @@ async fn told(cluster: &Cluster, uid: &str) -> [i32; 2] {
 }
 
 impl Rig {
+    /// Waits until a Volume says this of whether it is schedulable.
+    async fn until_schedulable(&self, volume: &str, reason: &str, words: &str) {
+        self.poll(&format!("{volume} says {reason}"), || async {
+            let status = self.volume_api().get(volume).await.unwrap().status.unwrap_or_default();
+            let said = find(&status.conditions, SCHEDULABLE);
+            said.is_some_and(|said| said.reason == reason && said.message.contains(words))
+        })
+        .await;
+    }
+
     /// Waits until health was told so often, of the Plugin and of its instance.
     async fn until_health_is_told(&self, wanted: [i32; 2]) {
         let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
@@ -69,4 +79,45 @@ pub async fn each_turn_of_a_drivers_health_is_one_event(cluster: Arc<Cluster>) {
     rig.until_ready("v").await;
     rig.remove(&["v"], &["v"]).await;
     rig.until_health_is_told([3, 2]).await;
+}
+
+/// A driver whose controller is on one node: it is lost and comes back, and so does all of it, and the Plugin.
+pub async fn a_volume_whose_plugin_has_nobody_healthy_says_so(cluster: Arc<Cluster>) {
+    const OTHER: &str = "node-2";
+    let nodes = vec![(NODE, true), (OTHER, false)];
+    let rig = Rig::start(&cluster, Options { nodes, ..Options::default() }).await;
+    let names = ["v", "waits"];
+    rig.make_volume(&volume("v")).await;
+    rig.until_volume_ready("v").await;
+    rig.until_schedulable("v", "Schedulable", "has what a claim needs").await;
+    rig.fake.stop(NODE, &rig.plugin_dir(NODE));
+    rig.make_volume(&volume("waits")).await;
+    for name in names {
+        rig.until_schedulable(name, "NoHealthyInstance", "has no healthy controller,").await;
+    }
+    // A leader that begins in between tells the rest.
+    rig.fake.stop(OTHER, &rig.plugin_dir(OTHER));
+    rig.until_plugin(DRIVER, "has no healthy node", |plugin| {
+        (plugin.status.as_ref()?.nodes_healthy == 0).then_some(())
+    })
+    .await;
+    rig.restart_and_wait(CONTROLLER).await;
+    for name in names {
+        rig.until_schedulable(name, "NoHealthyInstance", "no healthy controller and no healthy node").await;
+    }
+    for node in [NODE, OTHER] {
+        rig.fake.serve(node, &rig.plugin_dir(node), node == NODE);
+    }
+    for name in names {
+        rig.until_schedulable(name, "Schedulable", "has what a claim needs").await;
+    }
+    rig.delete_plugin().await;
+    for name in names {
+        rig.until_schedulable(name, "PluginNotFound", "create it").await;
+    }
+    rig.make_plugin().await;
+    for name in names {
+        rig.until_schedulable(name, "Schedulable", "has what a claim needs").await;
+    }
+    rig.remove(&[] as &[&str], &names).await;
 }
