@@ -1,32 +1,62 @@
-//! Observe: how a Plugin's controller calls are spread, and who makes them where it is one instance.
+//! How a Plugin's controller calls are spread, and who makes them where it is one instance.
+
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
 
+use super::context::Context;
 use super::controller_instances::controllers;
-use super::known::Known;
+use super::looks::caller_now;
 use super::observe::is_selected;
-use crate::api::Plugin;
 use crate::api::attachment::ControllerRef;
 use crate::api::plugin::Balancing;
-use crate::volume::{balancing, elect};
+use crate::api::{Plugin, PluginInstance};
+use crate::k8s::ApiError;
+use crate::leader::CallerNow;
+use crate::volume::{Spread, balancing, elect};
 
 /// What a Plugin's status is to say of it. What is new of that counts only when it is written: until then all is given to
 /// the instance before.
-pub(crate) fn of(known: &Known, plugin: &Plugin) -> (Balancing, Option<ControllerRef>) {
-    let instances = known.by_plugin.of(&known.instances, &plugin.name_any(), plugin.driver_name());
-    let controlling: Vec<_> =
-        instances.serving().filter(|i| is_selected(known, plugin, i)).cloned().collect();
-    let controls = |uid: Option<&String>| controlling.iter().any(|i| i.metadata.uid.as_ref() == uid);
-    let by_itself = || {
-        let said = instances.iter().filter_map(|i| Some((i.status.as_ref()?, i.metadata.uid.as_ref())));
-        let serving = said.filter(|(status, _)| status.controller || status.node);
-        balancing(serving.map(|(status, uid)| (status, controls(uid))))
-    };
-    let balancing = plugin.spec.balancing.unwrap_or_else(by_itself);
-    if balancing != Balancing::SingleActive {
-        return (balancing, None);
-    }
+pub(crate) async fn settle(
+    ctx: &Context,
+    plugin: &Plugin,
+) -> Result<(Balancing, Option<ControllerRef>), ApiError> {
+    let instances = ctx.by_plugin.of(&ctx.instances, &plugin.name_any(), plugin.driver_name());
+    let controlling: Vec<_> = instances.serving().filter(|i| is_selected(ctx, plugin, i)).cloned().collect();
     let before = plugin.active();
-    let seen = controllers(known, &instances, &controlling, before.as_slice(), false);
-    (balancing, elect(before, &seen))
+    let spread = match plugin.spec.balancing {
+        Some(said) => Spread::Known(said),
+        None => by_itself(plugin, &instances, &controlling),
+    };
+    let balancing = match spread {
+        Spread::Known(Balancing::SingleActive) => Balancing::SingleActive,
+        Spread::Known(other) => return Ok((other, None)),
+        // Nobody is named before it is known whether the storage is local: who is named stays so.
+        Spread::Unknown => return Ok((Balancing::SingleActive, before.cloned())),
+    };
+    let seen = controllers(ctx, &instances, &controlling, before.as_slice(), false);
+    let next = elect(before, &seen);
+    // What the caches say is good enough to wait. That another one begins needs a live look, as for a single volume.
+    match before.filter(|before| next.as_ref() != Some(*before)) {
+        Some(before) if caller_now(ctx, &instances, before).await? == CallerNow::MayCall => {
+            Ok((balancing, Some(before.clone())))
+        }
+        _ => Ok((balancing, next)),
+    }
+}
+
+/// As the instances show it, of a Plugin that does not say so.
+fn by_itself(
+    plugin: &Plugin,
+    instances: &[Arc<PluginInstance>],
+    controlling: &[Arc<PluginInstance>],
+) -> Spread {
+    // Whoever runs controllers apart, or on some nodes only, has them reach all storage.
+    if plugin.spec.controller.is_some() || plugin.spec.controller_nodes.is_some() {
+        return Spread::Known(Balancing::SingleActive);
+    }
+    let controls = |uid: Option<&String>| controlling.iter().any(|i| i.metadata.uid.as_ref() == uid);
+    let said = instances.iter().filter_map(|i| Some((i.status.as_ref()?, controls(i.metadata.uid.as_ref()))));
+    let told = plugin.status.as_ref().and_then(|status| status.balancing);
+    balancing(told, plugin.active().is_some(), said)
 }

@@ -49,8 +49,12 @@ fn is_used(ctx: &Context, instance: &PluginInstance) -> bool {
     let attachment_calls = |attachment: &Arc<Attachment>| {
         !ctx.handles.get(&attachment.spec.fixed.handle_name).as_ref().is_some_and(moved)
     };
+    // While it is named it cannot be told from one that is at a call, once the object is gone.
+    let plugin = ctx.plugins.get(&instance.spec.plugin_name);
+    let is_active = plugin.as_ref().and_then(|plugin| plugin.active()).is_some_and(|at| at.instance == name);
     let here = ctx.attachments.by_index(BY_NODE, &instance.spec.node_name);
-    ctx.silent_for(instance).is_some()
+    is_active
+        || ctx.silent_for(instance).is_some()
         || !ctx.handles.by_index(BY_CONTROLLER, name).is_empty()
         || ctx.volumes.by_index(BY_CONTROLLER, name).iter().any(volume_calls)
         || ctx.attachments.by_index(BY_CONTROLLER, name).iter().any(attachment_calls)

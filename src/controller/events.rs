@@ -110,6 +110,7 @@ fn instance_changed(known: &Known, before: State<'_, PluginInstance>, after: Sta
         machines::keep(known, &instance.spec.agent);
     }
     known.gone.changed(before, after);
+    known.ill.changed(before, after);
     known.left.changed(before, after);
     known.by_plugin.changed(&instance.spec.plugin_name);
     provision::instance_changed(known, before.map(Arc::as_ref), after.map(Arc::as_ref));

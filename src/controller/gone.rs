@@ -54,6 +54,17 @@ impl GoneObserver {
         }
     }
 
+    /// Their Controller service, or that it is well.
+    pub(crate) fn of_healthy_controllers() -> Self {
+        let is_ill = |instance: &PluginInstance| {
+            let serves = |status: &PluginInstanceStatus| {
+                status.controller && status.is_healthy_for(Service::Controller)
+            };
+            !instance.status.as_ref().is_some_and(serves)
+        };
+        Self { is_gone: is_ill, since: Mutex::default() }
+    }
+
     /// For how long it has been gone of this instance, as far as was seen.
     pub(crate) fn gone_for(&self, instance: &PluginInstance) -> Option<Duration> {
         self.since.lock().get(uid(instance)).filter(|_| (self.is_gone)(instance)).map(Instant::elapsed)

@@ -63,6 +63,8 @@ pub(crate) struct Known {
     pub(crate) by_plugin: InstancesByPlugin,
     /// Controller processes that are gone.
     pub(crate) gone: GoneObserver,
+    /// Controller processes that are gone or not well.
+    pub(crate) ill: GoneObserver,
     /// Drivers of which no process is left.
     pub(crate) left: GoneObserver,
     pub(crate) pods: PodLooks,
@@ -107,6 +109,7 @@ impl Known {
             linger: Linger::new(lingers),
             by_plugin: InstancesByPlugin::default(),
             gone: GoneObserver::of_controllers(),
+            ill: GoneObserver::of_healthy_controllers(),
             left: GoneObserver::of_drivers(),
             pods: PodLooks::default(),
             corrections: Corrections::default(),

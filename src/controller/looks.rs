@@ -3,6 +3,7 @@
 use kube::{Api, ResourceExt as _};
 
 use super::context::Context;
+use super::instances::Instances;
 use super::nodes::node_facts;
 use super::observe::Observed;
 use super::persistent_volumes::Except;
@@ -73,7 +74,7 @@ pub(crate) async fn answer(
             Ok(known)
         }
         Look::Caller(controller) => {
-            looked.callers.insert(controller.clone(), caller_now(ctx, seen, controller).await?);
+            looked.callers.insert(controller.clone(), caller_now(ctx, &seen.instances, controller).await?);
             Ok(false)
         }
         Look::Owner => {
@@ -164,12 +165,12 @@ async fn live_users(
 }
 
 /// Whether an instance can be making a call, by live reads: a stalled watch looks like an expired Lease (rule R2).
-async fn caller_now(
+pub(super) async fn caller_now(
     ctx: &Context,
-    seen: &Observed,
+    instances: &Instances,
     controller: &ControllerRef,
 ) -> Result<CallerNow, ApiError> {
-    let instance = seen.instances.named(&controller.instance);
+    let instance = instances.named(&controller.instance);
     let lease = agent_lease_name(&controller.agent);
     ctx.leases.refresh(&ctx.lease_api, &lease).await?;
     let silent = match instance {

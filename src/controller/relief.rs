@@ -2,6 +2,7 @@
 //! told of another tenure, and what they were given in the one before moves when they say that none of those calls is running.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -40,6 +41,7 @@ fn leaves(ctx: &Context, instance: &PluginInstance) -> Option<i64> {
     let active = plugin.as_ref().filter(is_single).and_then(|plugin| plugin.active());
     let active = active.filter(|active| Some(&active.instance) != instance.metadata.name.as_ref());
     let selected = wanted(instance) && active.is_none();
+    let gone = gone.or_else(|| ill_for(ctx, instance, plugin.as_deref()));
     if gone.is_none() && selected {
         return None;
     }
@@ -56,8 +58,17 @@ fn leaves(ctx: &Context, instance: &PluginInstance) -> Option<i64> {
         plugin.is_some() && wanted(peer) && takes_over && ctx.silent_for(peer).is_none()
     });
     let balancing = plugin.as_ref().map(|plugin| plugin.balancing());
-    let leaving = Leaving { instance, gone, selected, balancing };
+    let declared = plugin.as_ref().and_then(|plugin| plugin.spec.controller.as_ref());
+    let is_moved = declared.is_some_and(|controller| controller.replicas == 1);
+    let leaving = Leaving { instance, gone, selected, is_moved, balancing };
     leaving.is_due(ctx.longest_call, others.map(|peer| &**peer)).then_some(given)
+}
+
+/// For how long an instance that all new volumes wait for has not been well, if for so long that none of its calls is running.
+fn ill_for(ctx: &Context, instance: &PluginInstance, plugin: Option<&Plugin>) -> Option<Duration> {
+    let active = plugin.filter(|plugin| plugin.balancing() == Balancing::SingleActive)?.active()?;
+    let is_it = Some(&active.instance) == instance.metadata.name.as_ref();
+    ctx.ill.gone_for(instance).filter(|ill| is_it && *ill > ctx.longest_call)
 }
 
 /// The latest tenure in which it was given the calls of anything, if that was since it was relieved last.

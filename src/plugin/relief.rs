@@ -20,6 +20,8 @@ pub struct Leaving<'a> {
     pub gone: Option<Duration>,
     /// Its Plugin selects it for controller calls.
     pub selected: bool,
+    /// moor runs one controller of the driver: where another one is well, it has come in the place of this one.
+    pub is_moved: bool,
     /// How its Plugin spreads volumes over instances; None without the Plugin.
     pub balancing: Option<Balancing>,
 }
@@ -34,7 +36,8 @@ impl Leaving<'_> {
         mut others: impl Iterator<Item = &'a PluginInstance>,
     ) -> bool {
         let is_asked = self.instance.relieved() < self.instance.spec.tenure;
-        let leaves = !self.selected || self.gone > Some(AWAY);
+        let away = if self.is_moved { Duration::ZERO } else { AWAY };
+        let leaves = !self.selected || self.gone > Some(away);
         !is_asked && (self.gone > Some(longest_call) || leaves && others.any(|other| self.is_like(other)))
     }
 
@@ -80,7 +83,8 @@ mod tests {
 
     fn is_due(gone: u64, balancing: Balancing, own: &PluginInstance, other: &PluginInstance) -> bool {
         let gone = Some(Duration::from_secs(gone));
-        let leaving = Leaving { instance: own, gone, selected: true, balancing: Some(balancing) };
+        let leaving =
+            Leaving { instance: own, gone, selected: true, is_moved: false, balancing: Some(balancing) };
         leaving.is_due(LONGEST, [own, other].into_iter())
     }
 
@@ -89,7 +93,8 @@ mod tests {
         let (a, b) = (instance("a", |_| {}), instance("b", |_| {}));
         let is_due = |selected, others: &[PluginInstance]| {
             let balancing = Some(Balancing::SingleActive);
-            Leaving { instance: &a, gone: None, selected, balancing }.is_due(LONGEST, others.iter())
+            Leaving { instance: &a, gone: None, selected, is_moved: false, balancing }
+                .is_due(LONGEST, others.iter())
         };
         assert!(is_due(false, std::slice::from_ref(&b)) && !is_due(true, std::slice::from_ref(&b)));
         assert!(!is_due(false, &[]), "what it has begun it ends");
@@ -114,6 +119,19 @@ mod tests {
         ] {
             assert!(!is_due(11, SingleActive, &a, &other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn the_only_one_that_moor_runs_is_succeeded_at_once_by_the_one_in_its_place() {
+        let (a, b) = (instance("a", |_| {}), instance("b", |_| {}));
+        let is_due = |gone: Option<u64>, others: &[PluginInstance]| {
+            let (gone, balancing) = (gone.map(Duration::from_millis), Some(Balancing::SingleActive));
+            Leaving { instance: &a, gone, selected: true, is_moved: true, balancing }
+                .is_due(LONGEST, others.iter())
+        };
+        assert!(is_due(Some(1), std::slice::from_ref(&b)));
+        assert!(!is_due(Some(1), &[]), "it is started again where it was");
+        assert!(!is_due(None, std::slice::from_ref(&b)), "both are there for a moment");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub mod seen;
 
 use crate::api::Volume;
 use crate::api::names::{DriverOn, instance_name};
-pub use active::{balancing, elect};
+pub use active::{Spread, balancing, elect};
 pub use instance::{Grows, InstanceSeen, Places, PluginSeen, SaidBy, modifies};
 pub use plan::plan;
 pub use reason::{Left, VolumeWaiting};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cases;
 use crate::rig::fake::DRIVER;
-use crate::rig::{CONTROLLER, Case, Cluster, Entry, Options, Rig, volume, volume_claim};
+use crate::rig::{CONTROLLER, Case, Cluster, Entry, Options, Rig, is_whole, volume, volume_claim};
 
 const NONE: &[&str] = &[];
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
@@ -102,6 +102,30 @@ async fn one_instance_makes_all_calls_until_it_is_gone(cluster: Arc<Cluster>) {
     rig.fake.assert_obeyed();
 }
 
+/// It says that it is not ready, and does not end. One that is well is asked every half a minute.
+async fn an_active_instance_that_hangs_is_followed_by_another(cluster: Arc<Cluster>) {
+    if !is_whole() {
+        return;
+    }
+    let rig = start(&cluster).await;
+    rig.patch_plugin(json!({"balancing": Value::Null, "healthTimeoutSeconds": 1})).await;
+    let first = until_active(&rig, None).await;
+    ready(&rig, &keys("before")).await;
+    rig.fake.hold(&first, Rpc::Probe);
+    rig.until_plugin(DRIVER, "counts one less", |plugin| {
+        (plugin.status.as_ref()?.controllers_healthy == 2).then_some(())
+    })
+    .await;
+    let began = rig.journal.now();
+    let after = keys("after");
+    ready(&rig, &after).await;
+    let second = until_active(&rig, Some(&first)).await;
+    assert_eq!(callers(&rig, &after, began), only(&second));
+    rig.fake.let_go(&first, Rpc::Probe);
+    rig.remove(NONE, &[keys("before"), after].concat()).await;
+    rig.fake.assert_obeyed();
+}
+
 /// What was spread before comes together.
 async fn a_plugin_that_says_so_later_gathers_what_it_has(cluster: Arc<Cluster>) {
     let rig = start(&cluster).await;
@@ -124,5 +148,8 @@ async fn a_plugin_that_says_so_later_gathers_what_it_has(cluster: Arc<Cluster>) 
 }
 
 /// The cases of this file.
-pub const CASES: &[Case] =
-    cases![one_instance_makes_all_calls_until_it_is_gone, a_plugin_that_says_so_later_gathers_what_it_has,];
+pub const CASES: &[Case] = cases![
+    one_instance_makes_all_calls_until_it_is_gone,
+    an_active_instance_that_hangs_is_followed_by_another,
+    a_plugin_that_says_so_later_gathers_what_it_has,
+];

@@ -38,7 +38,8 @@ impl Identity for Place {
     }
 
     async fn probe(&self, _: Request<wire::ProbeRequest>) -> Answer<wire::ProbeResponse> {
-        Ok(Response::new(wire::ProbeResponse { ready: None }))
+        let hangs = self.fake.0.held.borrow().contains(&(self.node.clone(), moor::csi::Rpc::Probe));
+        Ok(Response::new(wire::ProbeResponse { ready: hangs.then_some(false) }))
     }
 }
 

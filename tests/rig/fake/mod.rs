@@ -189,7 +189,8 @@ impl Fake {
         self.0.pretended.lock().unwrap().remove(&(key.to_owned(), rpc));
     }
 
-    /// From now on every call `rpc` about `key` waits, until [`Self::let_go`].
+    /// From now on every call `rpc` about `key` waits, until [`Self::let_go`]. Probe, about a node, answers that its driver is not
+    /// ready.
     pub fn hold(&self, key: &str, rpc: Rpc) {
         let _ = self.0.held.send_if_modified(|held| held.insert((key.to_owned(), rpc)));
     }
