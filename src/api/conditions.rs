@@ -45,6 +45,9 @@ pub const IN_ORDER: &str = "InstancesInOrder";
 /// The condition of a Plugin that says how the Pods do that moor runs for it. One that declares none does not have it.
 pub const DEPLOYED: &str = "Deployed";
 
+/// The condition of a deleted Plugin that waits.
+pub const REMOVABLE: &str = "Removable";
+
 /// The condition of a Plugin that says whether kubelets come to moor for its driver's volumes.
 pub const PODS: &str = "PodsServed";
 

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attachment::is_first;
+use super::conditions::{UNDONE, find};
 
 /// One plugin process at one place. Written by the agent beside it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -187,6 +188,13 @@ impl PluginInstanceStatus {
     #[must_use]
     pub fn is_gone_for(&self, service: Service) -> bool {
         self.services.iter().find(|s| s.service == service).map_or(self.gone, |s| s.gone)
+    }
+
+    /// Whether its node reports nothing as mounted that no object accounts for, and waits to undo nothing.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let waits = find(&self.conditions, UNDONE).is_some_and(|undone| undone.status == "False");
+        self.forgotten.is_empty() && self.forgotten_handles.is_empty() && !waits
     }
 
     /// Whether its driver was asked and has no Controller service, so that no call of it is begun here. One that has it,

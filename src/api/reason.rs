@@ -4,7 +4,7 @@
 
 use super::conditions::{
     CONFIRMED, DEPLOYED, DRIFTED, EXPANDED, EXPORTED, IN_ORDER, MODIFIED, PERSISTENT_VOLUME, PODS, READY,
-    SCHEDULABLE, SILENT, UNDONE,
+    REMOVABLE, SCHEDULABLE, SILENT, UNDONE,
 };
 use super::words::{Place, words};
 
@@ -353,9 +353,12 @@ words! {
             /// No Pods can be made of spec.controller or spec.node as it is. The message names the field, or has the API
             /// server's words. Pods that run already go on.
             TemplateRefused,
-            /// The deleted Plugin waits for what needs the Pods that moor runs for it; the message names it. Delete that, and
-            /// they go with the Plugin.
+            /// The Plugin declares Pods no more that something still needs; the message names it. They go when that is deleted.
             PluginInUse = "InUse",
+        }
+        Place { kinds: "Plugin", condition: REMOVABLE, status: false } => {
+            /// The deleted Plugin waits for what needs its driver; the message names it. Delete that, and the Plugin goes.
+            DeletionWaits = "InUse",
         }
         Place { kinds: "Plugin", condition: PODS, status: true } => {
             /// The CSIDriver object is as kubelets need it, and no kubelet has refused moor.

@@ -14,8 +14,6 @@ pub const SERVICE: &str = "moor.dev/service";
 pub const CONTROLLER: &str = "controller";
 /// The Pods of `spec.node`.
 pub const NODE: &str = "node";
-/// Finalizer of a Plugin with workloads. They go with it, and before that what they are needed for.
-pub const FINALIZER: &str = "moor.dev/workloads";
 /// The volume of every such Pod in which its driver's socket is.
 pub const SOCKET_VOLUME: &str = "csi";
 /// The driver's socket there.

@@ -19,8 +19,7 @@ use thiserror::Error;
 use super::PreDeleteArgs;
 use crate::{
     api::{
-        Attachment, Plugin, PluginInstance, VolumeClaim, conditions::first_few, plugin::WITHDRAWN,
-        workload::FINALIZER,
+        Attachment, FINALIZER, Plugin, PluginInstance, VolumeClaim, conditions::first_few, plugin::WITHDRAWN,
     },
     k8s::{
         ApiError,
@@ -60,7 +59,8 @@ pub enum PreDeleteError {
 pub async fn run(client: Client, args: &PreDeleteArgs) -> Result<String, PreDeleteError> {
     let judged = settled(&client, args).await?;
     if args.keep_mounts {
-        return Ok(judged);
+        let kept = kept(&list::<Plugin>(&client).await?);
+        return Ok([Some(judged), kept].into_iter().flatten().collect::<Vec<_>>().join("; "));
     }
     let withdrawn = withdraw(&client).await?;
     let left = farewell(&client, &args.namespace).await;

@@ -1,5 +1,5 @@
-//! Keeps a Plugin whose driver moor runs until nothing needs the driver any more: with the Plugin its Pods end, and without them
-//! nothing could be unmounted, detached or deleted.
+//! Keeps a Plugin until nothing needs its driver any more: without it nobody is believed who takes a dead instance's calls over,
+//! and with it the Pods end that moor runs for the driver.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,8 @@ use kube::{Api, ResourceExt as _};
 
 use super::caches::BY_PLUGIN;
 use super::context::Context;
-use crate::api::conditions::{UNDONE, first_few};
-use crate::api::workload::FINALIZER;
-use crate::api::{Attachment, Plugin, PluginInstance, Volume};
+use crate::api::conditions::first_few;
+use crate::api::{Attachment, FINALIZER, Plugin, PluginInstance, Volume};
 use crate::k8s::{ApiError, read};
 
 /// Most objects that are named.
@@ -27,17 +26,14 @@ pub(crate) enum Kept {
     Ends,
 }
 
-/// Puts the finalizer on before there are workloads, and takes it off when a deleted Plugin is not needed any more, when
-/// `has_none` of them is left of one that declares none any more, or when moor is being uninstalled.
+/// Puts the finalizer on, and takes it off when a deleted Plugin is not needed any more and `has_none` of the workloads is left,
+/// or when moor is being uninstalled.
 pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Result<Kept, ApiError> {
-    let declares = plugin.spec.controller.is_some() || plugin.spec.node.is_some();
     let is_ours = |finalizer: &String| finalizer == FINALIZER;
     let is_kept = plugin.finalizers().iter().any(is_ours);
-    let is_deleted = plugin.metadata.deletion_timestamp.is_some();
     let is_left = plugin.withdrawn().is_some();
-    if is_deleted {
-        let runs = !is_left && (is_kept || declares);
-        if let Some(who) = runs.then(|| needed_by(ctx, &plugin.name_any())).flatten() {
+    if plugin.metadata.deletion_timestamp.is_some() {
+        if let Some(who) = needed_by(ctx, &plugin.name_any()).filter(|_| !is_left) {
             return Ok(Kept::Waits(who));
         }
         // Without our finalizer it is there for others, who may take long.
@@ -46,16 +42,14 @@ pub(crate) async fn keep(ctx: &Context, plugin: &Plugin, has_none: bool) -> Resu
         }
         return ctx.writer.free(&ctx.plugins, plugin, FINALIZER).await.map(|_| Kept::Written);
     }
+    if is_kept != is_left {
+        return Ok(Kept::AsItIs);
+    }
     let mut after = plugin.clone();
-    if !is_kept {
-        if is_left || !declares {
-            return Ok(Kept::AsItIs);
-        }
-        after.finalizers_mut().push(FINALIZER.into());
-    } else if is_left || !declares && has_none {
+    if is_left {
         after.finalizers_mut().retain(|finalizer| !is_ours(finalizer));
     } else {
-        return Ok(Kept::AsItIs);
+        after.finalizers_mut().push(FINALIZER.into());
     }
     ctx.writer.update(&ctx.plugins, plugin, &after).await.map(|_| Kept::Written)
 }
@@ -79,9 +73,7 @@ fn is_begun(volume: &Volume) -> bool {
 
 /// Whether an instance reports mounts that no object accounts for, or waits to undo something.
 fn reports(instance: &PluginInstance) -> bool {
-    let Some(status) = &instance.status else { return false };
-    let waits = status.conditions.iter().any(|c| c.type_ == UNDONE && c.status == "False");
-    waits || !status.forgotten.is_empty() || !status.forgotten_handles.is_empty()
+    instance.status.as_ref().is_some_and(|status| !status.is_clean())
 }
 
 /// What has to be unmounted, detached or deleted by the driver of a Plugin, in words.

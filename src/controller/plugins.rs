@@ -16,7 +16,7 @@ use super::nodes::is_in_service;
 use super::observe::is_selected;
 use super::plugin_deletion::{self, Kept};
 use super::workloads::{self, Wants};
-use crate::api::conditions::{self, DEPLOYED, Desired, READY, Reason};
+use crate::api::conditions::{self, DEPLOYED, Desired, READY, REMOVABLE, Reason};
 use crate::api::names::agent_of_lease;
 use crate::api::{Plugin, PluginInstance};
 use crate::heartbeat::{AgentOnNode, Sockets};
@@ -69,8 +69,8 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     let instances = ctx.instances.by_index(BY_PLUGIN, name);
     let all = ctx.plugins.all();
     let older = older(&plugin, &all);
-    let (runs, waits) = match run_driver(ctx, &plugin, older.is_some()).await {
-        Ok(Some(runs)) => runs,
+    let Driver { runs, left, removable } = match run_driver(ctx, &plugin, older.is_some()).await {
+        Ok(Some(driver)) => driver,
         Ok(None) | Err(ApiError::Conflict(_)) => return Next::Again,
         Err(error) => {
             tracing::warn!(plugin = name, %error, "cannot settle its workloads");
@@ -97,9 +97,11 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         // Whatever is in the way may be taken away where nobody here sees it.
         ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
     }
-    let deployed = waits.or_else(|| runs.deployed(&plugin, &ctx.namespace));
-    if deployed.is_none() {
-        status.conditions.retain(|condition| condition.type_ != DEPLOYED);
+    let deployed = left.or_else(|| runs.deployed(&plugin, &ctx.namespace));
+    for (told, type_) in [(&deployed, DEPLOYED), (&removable, REMOVABLE)] {
+        if told.is_none() {
+            status.conditions.retain(|condition| condition.type_ != type_);
+        }
     }
     let in_order = in_order(&plugin, &instances, selected, |i| is_in_service(ctx, i));
     let by_another = ctx.provisioning.by_another(name);
@@ -108,7 +110,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         let by_another = by_another.as_ref().map(|(volume, _)| volume.as_str());
         pods_served(&plugin, &all, &instances, Around { conflict, by_another, room_untold, users })
     });
-    for desired in [ready, in_order].into_iter().chain(pods).chain(deployed) {
+    for desired in [ready, in_order].into_iter().chain(pods).chain(deployed).chain(removable) {
         conditions::set(&mut status.conditions, &desired, plugin.metadata.generation, Timestamp::now());
     }
     let written = ctx.writer.update_status(&ctx.plugins, &plugin, &status).await;
@@ -126,40 +128,45 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
     }
 }
 
-/// Has the driver run as its Plugin declares, and keeps the Plugin while that is needed. Returns what runs, and what its Deployed
-/// condition says if that is not about its Pods; None if the Plugin was written.
-async fn run_driver(
-    ctx: &Context,
-    plugin: &Plugin,
-    is_older: bool,
-) -> Result<Option<(Runs, Option<Desired>)>, ApiError> {
+/// What there is of the Pods of a driver that moor runs, and what is said of them and of the Plugin's deletion.
+struct Driver {
+    runs: Runs,
+    /// What the Deployed condition says if that is not about Pods.
+    left: Option<Desired>,
+    /// What a deleted Plugin waits for.
+    removable: Option<Desired>,
+}
+
+/// Has the driver run as its Plugin declares, and keeps the Plugin while that is needed. Returns None if the Plugin was written.
+async fn run_driver(ctx: &Context, plugin: &Plugin, is_older: bool) -> Result<Option<Driver>, ApiError> {
     let name = plugin.name_any();
-    let (wants, deleted) = match plugin_deletion::keep(ctx, plugin, false).await? {
+    let (wants, removable) = match plugin_deletion::keep(ctx, plugin, false).await? {
         Kept::Written => return Ok(None),
         Kept::AsItIs if is_older => (Wants::Left, None),
         Kept::AsItIs => (Wants::Declared, None),
         Kept::Ends if plugin_deletion::is_needed(ctx, &name).await? => (Wants::Kept, None),
         Kept::Ends => (Wants::Nothing, None),
         Kept::Waits(who) => {
-            let words =
-                format!("the Plugin is deleted, and its driver runs on until it is not needed for {who}");
-            (Wants::Kept, Some(Desired::new(Reason::PluginInUse, words)))
+            let words = format!("the Plugin is deleted, and stays until it is not needed for {who}");
+            (Wants::Kept, Some(Desired::new(Reason::DeletionWaits, words)))
         }
     };
     let runs = workloads::settle(ctx, plugin, wants).await?;
-    let ends = matches!(wants, Wants::Declared | Wants::Nothing) && runs.is_nothing();
+    // Once more: a Volume may have been begun since.
+    let ends = matches!(wants, Wants::Nothing) && runs.is_nothing();
+    let ends = ends && !plugin_deletion::is_needed(ctx, &name).await?;
     if ends && matches!(plugin_deletion::keep(ctx, plugin, true).await?, Kept::Written) {
         return Ok(None);
     }
     let is_left = plugin.spec.controller.is_none() && runs.controller.wanted().is_some()
         || plugin.spec.node.is_none() && runs.node.wanted().is_some();
-    let needed = (is_left && deleted.is_none()).then(|| plugin_deletion::needed_by(ctx, &name)).flatten();
+    let needed = (is_left && removable.is_none()).then(|| plugin_deletion::needed_by(ctx, &name)).flatten();
     let left = needed.map(|who| {
         ctx.queue.add_after(Key::Plugin(name), AGAIN);
         let words = format!("what the Plugin declares no more runs on until it is not needed for {who}");
         Desired::new(Reason::PluginInUse, words)
     });
-    Ok(Some((runs, deleted.or(left))))
+    Ok(Some(Driver { runs, left, removable }))
 }
 
 /// What the agents that are heard have found, by their nodes.

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::PluginInstance;
-use crate::api::conditions::UNDONE;
+use crate::api::{PluginInstance, PluginInstanceStatus};
 
 /// Whether a driver has left the node of an instance that nothing names and on whose node nothing of it is attached. Its
 /// processes have been `gone` for so long.
@@ -12,11 +11,8 @@ use crate::api::conditions::UNDONE;
 /// min). What the node reports as mounted, or waits to undo, has to stay known.
 #[must_use]
 pub fn has_left(instance: &PluginInstance, gone: Duration, longest_call: Duration) -> bool {
-    let Some(status) = &instance.status else { return false };
-    let waits =
-        status.conditions.iter().any(|condition| condition.type_ == UNDONE && condition.status == "False");
-    let is_clean = status.forgotten.is_empty() && status.forgotten_handles.is_empty() && !waits;
-    status.gone && is_clean && gone > 2 * longest_call
+    let is_over = |status: &PluginInstanceStatus| status.gone && status.is_clean();
+    instance.status.as_ref().is_some_and(is_over) && gone > 2 * longest_call
 }
 
 #[cfg(test)]

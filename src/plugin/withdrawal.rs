@@ -3,9 +3,8 @@
 
 use jiff::Timestamp;
 
-use crate::api::Plugin;
 use crate::api::plugin::WITHDRAWN;
-use crate::api::workload::FINALIZER;
+use crate::api::{FINALIZER, Plugin};
 
 /// The Plugin as it is served again, if its service was withdrawn by the end of an earlier installation: before this process
 /// was `started`. What is no time was not written by any.
@@ -55,7 +54,7 @@ mod tests {
 
     /// Whatever it serves: without moor nobody would let it go.
     #[test]
-    fn one_that_is_kept_for_its_workloads_is_withdrawn_too() {
+    fn one_that_is_kept_while_it_is_in_use_is_withdrawn_too() {
         let mut plugin = Plugin::new("p", PluginSpec::default());
         plugin.spec.kubernetes.enabled = false;
         assert_eq!(withdrawn(&plugin, at(0)), None);

@@ -53,10 +53,12 @@ impl Rig {
         plugins.create(&PostParams::default(), &plugin).await.unwrap();
     }
 
-    /// Deletes the Plugin. The driver's processes go on.
+    /// Deletes the Plugin, by force where it is in use. The driver's processes go on.
     pub async fn delete_plugin(&self) {
         let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
         missing_is_fine(plugins.delete(DRIVER, &DeleteParams::default()).await.map(drop));
+        let force = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        missing_is_fine(plugins.patch(DRIVER, &PatchParams::default(), &force).await.map(drop));
         assert!(plugins.get_opt(DRIVER).await.unwrap().is_none(), "something holds the Plugin");
     }
 

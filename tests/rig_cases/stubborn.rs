@@ -63,6 +63,7 @@ pub const CASES: &[Case] = cases![
     plugins::a_plugin_that_was_made_anew_has_deleted_nothing,
     plugins::the_younger_of_two_plugins_says_so_and_has_the_driver_next,
     plugins::everything_ends_without_its_plugin,
+    plugins::a_plugin_in_use_waits_and_goes_when_it_is_not,
     plugins::two_processes_of_a_driver_share_a_node,
     shared::one_of_two_claims_leaves_after_a_crash_of_the_agent,
     shared::a_claim_that_comes_while_the_last_one_leaves_is_not_staged_again,

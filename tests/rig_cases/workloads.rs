@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use moor::api::Plugin;
-use moor::api::conditions::DEPLOYED;
+use moor::api::conditions::{DEPLOYED, REMOVABLE, find};
 use serde_json::{Value, json};
 
 use crate::cases;
@@ -91,7 +91,7 @@ async fn what_a_plugin_declares_is_written_and_put_right(cluster: Arc<Cluster>) 
     until_images(&rig, Some("a:1"), Some("a:1")).await;
     until_said(&rig, "RollingOut", "kubectl get pods").await;
     let kept = plugins(&rig).get(NAME).await.unwrap();
-    assert_eq!(kept.finalizers(), ["moor.dev/workloads"]);
+    assert_eq!(kept.finalizers(), ["moor.dev/detach"]);
 
     // Somebody has an own idea of it, before and while no leader is there.
     let other = Patch::Strategic(json!({"spec": {"replicas": 5, "template": template("other:1")}}));
@@ -133,13 +133,12 @@ async fn what_a_plugin_declares_is_written_and_put_right(cluster: Arc<Cluster>) 
     until_images(&rig, Some("a:1"), None).await;
     change(&rig, json!({"controller": null})).await;
     until_images(&rig, None, None).await;
-    rig.until_plugin(NAME, "is kept by nobody, and says nothing of Pods", |plugin| {
-        let said = plugin.status.as_ref()?.conditions.iter().any(|condition| condition.type_ == DEPLOYED);
-        (plugin.finalizers().is_empty() && !said).then_some(())
+    rig.until_plugin(NAME, "says nothing of Pods", |plugin| {
+        find(&plugin.status.as_ref()?.conditions, DEPLOYED).is_none().then_some(())
     })
     .await;
     plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
-    assert!(plugins(&rig).get_opt(NAME).await.unwrap().is_none());
+    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
 }
 
 async fn what_cannot_be_written_is_told_by_its_field(cluster: Arc<Cluster>) {
@@ -188,7 +187,8 @@ async fn a_plugin_is_kept_while_its_driver_is_needed(cluster: Arc<Cluster>) {
     })
     .await;
     plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
-    until_said(&rig, "InUse", &format!("not needed for Volume {SPACE}/data")).await;
+    let words = format!("not needed for Volume {SPACE}/data");
+    rig.until_plugin_says(NAME, REMOVABLE, "InUse", &[&words]).await;
     rig.restart_and_wait(CONTROLLER).await;
     // What runs is left as it is.
     change(&rig, json!({"node": {"template": template("a:2")}})).await;
@@ -213,10 +213,11 @@ async fn a_deleted_plugin_that_others_hold_runs_nothing(cluster: Arc<Cluster>) {
         let api = plugins(&rig);
         async move { api.patch(NAME, &PatchParams::default(), &patch).await.unwrap() }
     };
-    hold(json!(["moor.dev/workloads", "example.com/audit"])).await;
+    hold(json!(["moor.dev/detach", "example.com/audit"])).await;
     make_volume(&rig, "before", true).await;
     plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
-    until_said(&rig, "InUse", &format!("not needed for Volume {SPACE}/before")).await;
+    let words = format!("not needed for Volume {SPACE}/before");
+    rig.until_plugin_says(NAME, REMOVABLE, "InUse", &[&words]).await;
     make_volume(&rig, "after", false).await;
     rig.until_volume_says("after", "PluginNotFound", &["is being deleted"]).await;
     rig.delete_volume("before").await;

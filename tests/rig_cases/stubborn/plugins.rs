@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use moor::api::Plugin;
-use moor::api::conditions::READY;
+use moor::api::conditions::{READY, REMOVABLE};
 use moor::api::instance::Service;
 use moor::csi::Rpc;
 use serde_json::json;
@@ -193,4 +193,29 @@ pub async fn two_processes_of_a_driver_share_a_node(cluster: Arc<Cluster>) {
     let end = cluster.until("both processes are known again", || look([true, true]), story).await;
     assert_eq!(end.metadata.uid, before.metadata.uid, "its PluginInstance is the same one");
     assert!(rig.fake.backend().volumes.is_empty());
+}
+
+/// Nothing else waits for it, and nothing new begins.
+pub async fn a_plugin_in_use_waits_and_goes_when_it_is_not(cluster: Arc<Cluster>) {
+    let rig = Rig::start(&cluster, Options::default()).await;
+    rig.in_use("used").await;
+    let plugins: Api<Plugin> = Api::all(cluster.admin.clone());
+    plugins.delete(DRIVER, &DeleteParams::default()).await.unwrap();
+    rig.until_plugin_says(DRIVER, REMOVABLE, "InUse", &["not needed for Volume", "/used"]).await;
+    rig.until_plugin_says(DRIVER, READY, "Healthy", &[]).await;
+    rig.make_volume(&volume("new")).await;
+    rig.until_volume_says("new", "PluginNotFound", &["is being deleted and takes no new volume"]).await;
+    // Its driver works on: for those who have the volume, for others who want it, and for the end.
+    rig.delete_claim("used").await;
+    rig.until_claim_gone("used").await;
+    rig.make_claim(&volume_claim("again", "used", NODE)).await;
+    rig.until_ready("again").await;
+    rig.restart_and_wait(CONTROLLER).await;
+    rig.remove(&["again"], &["used", "new"]).await;
+    rig.poll("the Plugin is gone", || async { plugins.get_opt(DRIVER).await.unwrap().is_none() }).await;
+    rig.fake.assert_obeyed();
+    // Another one of its name begins anew.
+    rig.make_plugin().await;
+    rig.in_use("later").await;
+    rig.remove(&["later"], &["later"]).await;
 }
