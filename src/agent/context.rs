@@ -138,8 +138,9 @@ impl Agent {
 
     /// Controller calls at a time for a driver, in each direction.
     pub fn controller_concurrency(&self, driver: &str) -> usize {
-        let said = self.caches.plugin_of(driver).map(|plugin| plugin.spec.controller_concurrency);
-        said.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(CONTROLLER_CONCURRENCY)
+        self.caches
+            .plugin_of(driver)
+            .map_or(CONTROLLER_CONCURRENCY, |plugin| plugin.controller_calls_of_each())
     }
 
     /// Where the sockets count for a service of a driver.

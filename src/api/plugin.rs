@@ -60,13 +60,14 @@ pub struct PluginSpec {
     #[serde(default = "default_health_timeout")]
     #[schemars(range(min = 1, max = 3600))]
     pub health_timeout_seconds: i64,
-    /// Controller calls at a time per instance. Attaching, detaching, making volumes and deleting them have as many
-    /// each, so that none of these waits for another.
+    /// Controller calls at a time of the whole driver. Attaching, detaching, making volumes and deleting them have as many
+    /// each, so that none of these waits for another. Instances that share the work (balancing Spread) have an even share of
+    /// them each, and one at least. Those with a topology of their own (PerTopology) have storage of their own, and all of them.
     #[serde(default = "default_controller_concurrency")]
     #[schemars(range(min = 1, max = 1000))]
     pub controller_concurrency: i64,
-    /// How volumes are spread over the controller instances. Absent: SingleActive, or PerTopology where every instance serves
-    /// both the Controller and the Node service and has a topology of its own; status.balancing says which.
+    /// How volumes are spread over the controller instances. Absent: SingleActive, or PerTopology where on every node one process
+    /// serves both the Controller and the Node service and has a topology of its own; status.balancing says which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balancing: Option<Balancing>,
     /// Nodes on which the driver may be asked to create, delete, attach and detach volumes. Whoever controls one of them
@@ -224,6 +225,16 @@ impl Plugin {
         self.spec.balancing.or_else(told).unwrap_or(Balancing::SingleActive)
     }
 
+    /// Controller calls at a time, of each kind, of each of its instances.
+    #[must_use]
+    pub fn controller_calls_of_each(&self) -> usize {
+        let sharing = match self.balancing() {
+            Balancing::Spread => self.status.as_ref().map_or(1, |status| status.controllers_healthy),
+            Balancing::SingleActive | Balancing::PerTopology => 1,
+        };
+        usize::try_from(self.spec.controller_concurrency / sharing.max(1)).unwrap_or_default().max(1)
+    }
+
     /// The instance that makes its controller calls, where it is one.
     #[must_use]
     pub fn active(&self) -> Option<&ControllerRef> {
@@ -250,5 +261,28 @@ impl Plugin {
     pub fn age(&self) -> impl Ord + use<> {
         let meta = &self.metadata;
         (meta.creation_timestamp.as_ref().map(|t| t.0), meta.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_that_share_the_work_share_its_calls() {
+        let each = |balancing, healthy, all| {
+            let spec = PluginSpec { balancing, controller_concurrency: all, ..PluginSpec::default() };
+            let mut plugin = Plugin::new("p", spec);
+            let status = PluginStatus { controllers_healthy: healthy, ..PluginStatus::default() };
+            plugin.status = Some(status);
+            plugin.controller_calls_of_each()
+        };
+        let spread = Some(Balancing::Spread);
+        assert_eq!([0, 1, 3, 5, 99].map(|healthy| each(spread, healthy, 16)), [16, 16, 5, 3, 1]);
+        for alone in [None, Some(Balancing::SingleActive), Some(Balancing::PerTopology)] {
+            assert_eq!(each(alone, 3, 16), 16);
+        }
+        // Whatever somebody has put there past the schema.
+        assert_eq!([each(spread, -1, 0), each(None, 3, -5)], [1, 1]);
     }
 }

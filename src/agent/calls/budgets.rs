@@ -56,6 +56,8 @@ pub(crate) struct Budget {
 struct Slot {
     limit: usize,
     semaphore: Arc<Semaphore>,
+    /// Turns that are taken and do not come back, since the limit was lowered meanwhile.
+    owed: usize,
     waiting: usize,
     /// The parked keys in the order in which they came.
     parked: BTreeMap<u64, Parked>,
@@ -98,9 +100,15 @@ pub(crate) struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // Before anybody is woken for it.
-        self.permit.take();
-        self.budgets.leave(&self.budget, |_| {});
+        let permit = self.permit.take();
+        self.budgets.leave(&self.budget, |slot| match permit {
+            Some(permit) if slot.owed > 0 => {
+                slot.owed -= 1;
+                permit.forget();
+            }
+            // Before anybody is woken for it.
+            permit => drop(permit),
+        });
     }
 }
 
@@ -118,15 +126,13 @@ impl Budgets {
             let slot = slots.entry(budget.clone()).or_insert_with(|| Slot {
                 limit,
                 semaphore: Arc::new(Semaphore::new(limit)),
+                owed: 0,
                 waiting: 0,
                 parked: BTreeMap::new(),
                 tickets: HashMap::new(),
                 serial: 0,
             });
-            if slot.limit != limit {
-                // Calls in flight keep their permits of the old budget until they end.
-                (slot.limit, slot.semaphore) = (limit, Arc::new(Semaphore::new(limit)));
-            }
+            slot.resize(limit);
             // Fair: a permit that comes free belongs to whoever waits, so none is taken from them here.
             if let Ok(permit) = slot.semaphore.clone().try_acquire_owned() {
                 slot.unpark(&key);
@@ -170,6 +176,20 @@ impl Budgets {
 }
 
 impl Slot {
+    /// Has as many turns from now on. Those that are taken beyond that are not given again.
+    fn resize(&mut self, limit: usize) {
+        if limit > self.limit {
+            let more = limit - self.limit;
+            let paid = more.min(self.owed);
+            self.owed -= paid;
+            self.semaphore.add_permits(more - paid);
+        } else {
+            let fewer = self.limit - limit;
+            self.owed += fewer - self.semaphore.forget_permits(fewer);
+        }
+        self.limit = limit;
+    }
+
     /// Parks a key. One that is parked already keeps its place.
     fn park(&mut self, key: Parked) {
         if !self.tickets.contains_key(&key) {

@@ -177,8 +177,28 @@ async fn a_key_is_parked_once_however_often_it_comes() {
 async fn a_new_limit_holds_at_once() {
     let budgets = Budgets::new(|_| {});
     let of = budget("d", Service::Attach, Direction::Make);
-    let _held = budgets.turn(&of, 1, key(0)).await.unwrap();
-    let _second = budgets.turn(&of, 2, key(1)).await.unwrap();
-    let _third = budgets.turn(&of, 2, key(2)).await.unwrap();
-    assert_eq!(budgets.turn(&of, 2, key(3)).await.unwrap_err(), Busy);
+    let mut held = vec![budgets.turn(&of, 1, key(0)).await.unwrap()];
+    for n in 1..3 {
+        held.push(budgets.turn(&of, 3, key(n)).await.unwrap());
+    }
+    assert_eq!(budgets.turn(&of, 3, key(3)).await.unwrap_err(), Busy);
+    // Of three that run only one is let go on, and when two have ended one more may begin.
+    assert_eq!(budgets.turn(&of, 1, key(3)).await.unwrap_err(), Busy);
+    for _ in 0..2 {
+        held.pop();
+        assert_eq!(budgets.turn(&of, 1, key(3)).await.unwrap_err(), Busy);
+    }
+    held.pop();
+    let only = budgets.turn(&of, 1, key(3)).await.unwrap();
+    assert_eq!(budgets.turn(&of, 1, key(4)).await.unwrap_err(), Busy);
+    // What is still owed is paid by what is given back.
+    let more = budgets.turn(&of, 3, key(4)).await.unwrap();
+    assert_eq!(budgets.turn(&of, 1, key(5)).await.unwrap_err(), Busy);
+    let third = budgets.turn(&of, 3, key(5)).await.unwrap();
+    assert_eq!(budgets.turn(&of, 3, key(6)).await.unwrap_err(), Busy);
+    drop((only, more, third));
+    let again = [budgets.turn(&of, 3, key(7)).await, budgets.turn(&of, 3, key(8)).await];
+    let last = budgets.turn(&of, 3, key(9)).await;
+    assert!(again.iter().all(Result::is_ok) && last.is_ok());
+    assert_eq!(budgets.turn(&of, 3, key(10)).await.unwrap_err(), Busy);
 }
