@@ -115,7 +115,7 @@ def _prepare() -> Cluster:
     """A healthy cluster with moor on it and the loop driver's Plugin."""
     cluster = up()
     installation.install(_SETTINGS)
-    cluster.apply(objects.plugin())
+    cluster.apply(objects.plugin(balancing="Spread"))
     Pods(cluster).await_ready()
     cluster.kubectl("wait", "--for=condition=Ready", f"plugin/{objects.PLUGIN}", "--timeout=60s")
     return cluster

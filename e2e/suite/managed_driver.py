@@ -18,13 +18,14 @@ from .world import World, expect
 
 NAME = "split.moor.dev"
 CONTROLLER, NODE = f"plugin-{NAME}-controller", f"plugin-{NAME}-node"
-_FOLDER = "split"
+# Below the folder that all nodes share: where the drivers of scenarios keep their volumes.
+FOLDER = "split"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=moor.dev%2Fplugin%3D{NAME}"
 
 
 def template(world: World, roles: str, name: str = NAME, **pod: object) -> Object:
     """Pods of the loop driver. Where its socket is, and on which node it runs, it is told by moor alone."""
-    state = str(SHARED / _FOLDER / name)
+    state = str(SHARED / FOLDER / name)
     container = {
         "name": "driver",
         # moor's own: it is on the node.
@@ -69,7 +70,7 @@ def on(node: str) -> Object:
 @contextmanager
 def running(world: World, **spec: object) -> Iterator[LoopDriver]:
     """Runs the driver, and takes its Plugin away in the end."""
-    driver = LoopDriver(world.cluster, SHARED_SOURCE / _FOLDER / NAME)
+    driver = LoopDriver(world.cluster, SHARED_SOURCE / FOLDER / NAME)
     world.create(plugin(world, **spec))
     try:
         yield driver
@@ -83,7 +84,7 @@ def running(world: World, **spec: object) -> Iterator[LoopDriver]:
 
 def forget_storage() -> None:
     """Removes what drivers have kept that are gone."""
-    shutil.rmtree(SHARED_SOURCE / _FOLDER, ignore_errors=True)
+    shutil.rmtree(SHARED_SOURCE / FOLDER, ignore_errors=True)
 
 
 def pods(world: World, service: str = "") -> list[Object]:

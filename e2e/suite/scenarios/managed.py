@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 
+from .. import adopted_driver as adopted
 from .. import managed_driver as managed
-from .. import objects, trace
+from .. import objects, trace, traffic
+from ..driver import LoopDriver
 from ..managed_driver import NAME
 from ..registry import scenario
+from ..workloads import Workloads
 from ..world import World, expect
 
 
-def _volume(world: World, name: str) -> None:
-    world.ready_volume(name, pluginName=NAME)
-
-
-@scenario("a driver that moor runs, its controller in an emptyDir: moved between nodes under traffic", limit=240)
+@scenario("two drivers at once: one that moor runs, its controller moved between nodes under traffic, and one by its socket", limit=240)
 def moved_under_traffic(world: World) -> None:
-    with managed.running(world) as driver:
+    with adopted.running(world) as other, managed.running(world) as driver:
         plugin = managed.await_deployed(world)
-        managed.expect_counts(plugin, "1/1", f"{len(world.cluster.nodes)}/{len(world.cluster.nodes)}")
+        every = f"{len(world.cluster.nodes)}/{len(world.cluster.nodes)}"
+        managed.expect_counts(plugin, "1/1", every)
+        managed.expect_counts(world.get("Plugin", adopted.NAME), every, every)
         world.note(f"deployed: {objects.condition(plugin, 'Deployed')['message']}")
-        _volume(world, "kept")
+        world.ready_volume("kept", pluginName=NAME)
         world.ready_claim("kept", world.second, volumeName="kept")
         world.write(world.second, f"{world.target('kept')}/file", "before")
-        stop, failed, slowest = threading.Event(), [], [0.0]
-
-        def traffic() -> None:
-            number = 0
-            while not stop.is_set():
-                number += 1
-                name = f"moves-{number}"
-                start = time.monotonic()
-                try:
-                    _volume(world, name)
-                    world.ready_claim(name, world.cluster.nodes[number % 2], volumeName=name)
-                    world.remove("VolumeClaim", name)
-                    world.remove("Volume", name)
-                except Exception as error:  # noqa: BLE001
-                    failed.append(f"{name}: {error}")
-                    return
-                slowest[0] = max(slowest[0], time.monotonic() - start)
-
-        busy = threading.Thread(target=traffic)
-        busy.start()
-        try:
+        with (
+            traffic.running("moved", traffic.of_claims(world, NAME)) as moved,
+            traffic.running("adopted", traffic.of_claims(world, adopted.NAME)) as beside,
+        ):
             for node in (world.second, world.first):
                 time.sleep(3)
                 template = managed.template(world, "controller", nodeSelector=managed.on(node.name))
@@ -57,14 +40,49 @@ def moved_under_traffic(world: World) -> None:
                 )
                 expect(pod["spec"]["nodeName"] == node.name, f"the controller is on {pod['spec']['nodeName']}")
             time.sleep(3)
-        finally:
-            stop.set()
-            busy.join()
-        expect(not failed, "; ".join(failed))
-        world.note(f"the slowest of volume, claim, and both gone took {slowest[0]:.1f} s")
+        world.note(f"volume, claim, and both gone: {traffic.told(moved, beside)}")
         world.expect_text(world.second, f"{world.target('kept')}/file", "before")
         world.remove("VolumeClaim", "kept")
         world.remove("Volume", "kept")
+        _expect_order(driver, other)
+
+
+@scenario("a driver that moor runs is rolled, both its parts, under claims and Pods that come and go", limit=300)
+def rolled_under_traffic(world: World) -> None:
+    with managed.running(world) as driver:
+        managed.await_deployed(world)
+        workloads = Workloads(world)
+        workloads.storage_class(provisioner=NAME)
+        workloads.claim("kept")
+        workloads.running_pod("kept", "kept", world.second)
+        workloads.write("kept", "before")
+        with (
+            traffic.running("claims", traffic.of_claims(world, NAME)) as claims,
+            traffic.running("pods", traffic.of_pods(world, NAME)) as pods,
+        ):
+            for number, part in enumerate(("node", "controller", "node")):
+                time.sleep(3)
+                before = {pod["metadata"]["uid"] for pod in managed.pods(world, part)}
+                selector = {"nodeSelector": managed.on(world.first.name)} if part == "controller" else {}
+                template = managed.template(world, part, **selector)
+                template["metadata"] = {"annotations": {"rolled": str(number)}}
+                managed.patch(world, {part: {"template": template}})
+                managed.await_deployed(world)
+                world.cluster.wait_for(
+                    "the Pods before to be gone",
+                    lambda: not before & {pod["metadata"]["uid"] for pod in managed.pods(world, part)},  # noqa: B023
+                    60,
+                )
+            time.sleep(3)
+        world.note(f"rolled three times: {traffic.told(claims, pods)}")
+        workloads.expect_text("kept", "before")
+        workloads.write("kept", "after")
+        workloads.remove_all()
+        _expect_order(driver)
+
+
+def _expect_order(*drivers: LoopDriver) -> None:
+    for driver in drivers:
         violations = trace.check(driver.calls(), [], finished=True)
         expect(not violations, "; ".join(str(one) for one in violations))
 
@@ -73,7 +91,7 @@ def moved_under_traffic(world: World) -> None:
 def rolled_and_deleted(world: World) -> None:
     with managed.running(world):
         managed.await_deployed(world)
-        _volume(world, "used")
+        world.ready_volume("used", pluginName=NAME)
         world.ready_claim("used", world.first, volumeName="used")
         before = {pod["metadata"]["uid"] for pod in managed.pods(world, "node")}
         template = managed.template(world, "node")
@@ -94,9 +112,9 @@ def rolled_and_deleted(world: World) -> None:
         world.delete("Plugin", NAME)
         waits = world.await_that(
             "Plugin", NAME, "to wait",
-            lambda item: objects.condition(item, "Deployed").get("reason") == "InUse",
+            lambda item: objects.condition(item, "Removable").get("reason") == "InUse",
         )  # fmt: skip
-        message = objects.condition(waits, "Deployed")["message"]
+        message = objects.condition(waits, "Removable")["message"]
         expect(message.endswith(f"not needed for Volume {world.namespace}/used"), message)
         world.remove("VolumeClaim", "used")
         world.remove("Volume", "used")

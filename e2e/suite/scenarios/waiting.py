@@ -29,7 +29,7 @@ def unknown_plugin(world: World) -> None:
         expect(not objects.is_ready(waiting), "the Volume is Ready without a Plugin")
         world.await_reason("VolumeClaim", "early", "VolumeNotReady", "data")
     finally:
-        world.create(objects.plugin())
+        world.create(objects.plugin(balancing="Spread"))
     world.await_ready("Volume", "data", timeout=SECONDS)
     world.await_ready("VolumeClaim", "early", timeout=SECONDS)
 
