@@ -108,6 +108,7 @@ pub fn volume() -> VolumeSeen {
         unprepared: None,
         attaches_read_only: false,
         read_only: false,
+        is_to_be_placed: false,
         tolerates_second_target: None,
     }
 }
@@ -125,6 +126,7 @@ pub fn node(name: &str) -> NodeSeen {
         retires: false,
         labels: BTreeMap::new(),
         load: 0,
+        topology: BTreeMap::new(),
     }
 }
 

@@ -20,6 +20,7 @@ pub mod provision;
 pub mod quantity;
 pub mod reason;
 pub mod schema;
+pub mod topology;
 pub mod turn;
 pub mod uid;
 pub mod volume;

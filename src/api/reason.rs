@@ -171,6 +171,8 @@ words! {
         Place { kinds: "Volume", condition: READY, status: false } => {
             /// The Plugin that the Volume names does not exist. Create it.
             PluginNotFound,
+            /// The volume is made where its first claim is (spec.binding). Create one, or see why it has no node.
+            WaitsForFirstClaim,
             /// The driver of the Plugin cannot create volumes. Register an existing one with spec.volumeHandle.
             CannotCreate,
             /// Another Volume has the same driver and handle. Delete one of the two.

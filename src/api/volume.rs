@@ -13,6 +13,7 @@ use super::capability::{MountOptions, VolumeUse};
 use super::conditions::CallFailure;
 use super::export::{Export, Exported};
 use super::provision::Provision;
+pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
 
 /// A volume of a CSI driver: one to be created (`capacity`) or one that exists (`volumeHandle`).
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +58,8 @@ use super::provision::Provision;
     validation = Rule::new("has(self.spec.createName) == has(oldSelf.spec.createName) && (!has(self.spec.createName) || self.spec.createName == oldSelf.spec.createName)").message("spec.createName is immutable: CreateVolume is repeated with identical arguments").field_path(".spec.createName"),
     validation = Rule::new("has(self.spec.persistentVolume) == has(oldSelf.spec.persistentVolume) && (!has(self.spec.persistentVolume) || self.spec.persistentVolume == oldSelf.spec.persistentVolume)").message("spec.persistentVolume is immutable: it says what was asked for").field_path(".spec.persistentVolume"),
     validation = Rule::new("has(self.spec.volumeContext) == has(oldSelf.spec.volumeContext) && (!has(self.spec.volumeContext) || self.spec.volumeContext == oldSelf.spec.volumeContext)").message("spec.volumeContext is immutable").field_path(".spec.volumeContext"),
+    validation = Rule::new("!has(self.spec.binding) || self.spec.binding == 'Immediate' || has(self.spec.assignment) || !(has(self.spec.volumeHandle) || has(self.spec.persistentVolumeClaim))").message("spec.binding WaitForFirstClaim is for a volume that is made for a VolumeClaim: leave it out, or remove spec.volumeHandle and spec.persistentVolumeClaim, which can be added when the volume is made").field_path(".spec.binding"),
+    validation = Rule::new("(has(self.spec.binding) && self.spec.binding == 'WaitForFirstClaim') == (has(oldSelf.spec.binding) && oldSelf.spec.binding == 'WaitForFirstClaim')").message("spec.binding is immutable: create another Volume").field_path(".spec.binding"),
     validation = Rule::new("has(self.spec.topology) == has(oldSelf.spec.topology) && (!has(self.spec.topology) || self.spec.topology == oldSelf.spec.topology)").message("spec.topology is immutable").field_path(".spec.topology"),
     validation = Rule::new("self.spec.capabilities == oldSelf.spec.capabilities").message("spec.capabilities is immutable: create another Volume").field_path(".spec.capabilities"),
     validation = Rule::new("has(self.spec.mountOptions) == has(oldSelf.spec.mountOptions) && (!has(self.spec.mountOptions) || self.spec.mountOptions == oldSelf.spec.mountOptions)").message("spec.mountOptions is immutable: staging is repeated with identical arguments").field_path(".spec.mountOptions"),
@@ -115,6 +118,10 @@ pub struct VolumeSpec {
     /// Secrets in this namespace for the driver's calls. They may be changed, and not be added once the Volume is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretRefs>,
+    /// Create: when the volume is made. With WaitForFirstClaim it is made where the first claim is that names it: on the node of
+    /// that claim, or one that it could be placed on. It stays with that place.
+    #[serde(default, skip_serializing_if = "Binding::is_immediate")]
+    pub binding: Binding,
     /// Create: where the volume must or should be reachable from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyRequest>,
@@ -142,31 +149,6 @@ fn default_capabilities() -> Vec<VolumeUse> {
     vec![VolumeUse::default()]
 }
 
-/// Most places that a Volume asks for, of each kind.
-pub const MAX_PLACES: usize = 64;
-
-/// Where a volume must or should be reachable from (CSI TopologyRequirement).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TopologyRequest {
-    /// It must be reachable from at least one of these.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub required: Vec<Segments>,
-    /// It should be reachable from these, best first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub preferred: Vec<Segments>,
-}
-
-/// One place, in the driver's own terms.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Segments {
-    /// Topology keys and their values.
-    #[schemars(schema_with = "super::schema::segments")]
-    pub segments: BTreeMap<String, String>,
-}
-
 /// What happens to the storage when its Volume is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
@@ -185,6 +167,9 @@ pub struct VolumeAssignment {
     /// By whom. Absent where the driver has no Controller service, and then nothing is called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerRef>,
+    /// Where the first claim is, of a volume that is made there (spec.binding).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Segments>,
 }
 
 /// A call that a Volume itself needs.
@@ -356,6 +341,19 @@ pub struct Rejected {
 }
 
 impl Volume {
+    /// Whether its place is that of its first claim, which is not chosen yet.
+    #[must_use]
+    pub fn is_to_be_placed(&self) -> bool {
+        let is_late = !self.spec.binding.is_immediate() && self.spec.volume_handle.is_none();
+        is_late && self.spec.assignment.is_none()
+    }
+
+    /// Where its first claim is, if it is made there.
+    #[must_use]
+    pub fn place(&self) -> Option<&Segments> {
+        self.spec.assignment.as_ref()?.place.as_ref()
+    }
+
     /// The reference by which objects name this Volume.
     #[must_use]
     pub fn reference(&self) -> VolumeRef {

@@ -5,7 +5,7 @@
 //! stale view here costs time and never safety.
 
 pub use super::observed::Seen;
-use super::observed::{ClaimSeen, ForgottenSeen, Mount, VolumeSeen};
+use super::observed::{ClaimSeen, ForgottenSeen, Mount, NodeSeen, VolumeSeen};
 use super::placement::choose_node;
 use super::reason::{Holder, Waiting};
 use super::without_lock::{is_granted_on, keeps_off, uses_without_lock};
@@ -115,6 +115,21 @@ pub fn wanted_mode(seen: &Seen<'_>) -> Option<AccessMode> {
     line(seen).into_iter().find(placeable).map(|c| c.mode)
 }
 
+/// The node of the first claim in line that could be placed, for a volume that is made there. Whose claim counts is what `may`
+/// says.
+#[must_use]
+pub fn first_node<'a>(seen: &Seen<'a>, may: impl Fn(&ClaimSeen) -> bool) -> Option<&'a NodeSeen> {
+    let waits = |claim: &ClaimSeen| usable_volume(seen, claim).is_err_and(|why| is_to_be_placed(seen, &why));
+    let mut line = line(seen).into_iter().filter(|claim| waits(claim) && may(claim));
+    let name = line.find_map(|claim| choose_node(seen, claim, &[]).ok())?;
+    seen.nodes.iter().find(|node| node.name == name)
+}
+
+/// Whether a claim waits for a volume that is made where its first claim is.
+fn is_to_be_placed(seen: &Seen<'_>, why: &Waiting) -> bool {
+    matches!(why, Waiting::VolumeNotReady { .. }) && seen.volume.is_some_and(|volume| volume.is_to_be_placed)
+}
+
 /// The claims that want a grant, oldest first.
 fn line<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {
     let mut line: Vec<&ClaimSeen> = seen.claims.iter().filter(|c| c.wants_grant()).collect();
@@ -123,7 +138,11 @@ fn line<'a>(seen: &Seen<'a>) -> Vec<&'a ClaimSeen> {
 }
 
 fn judge(seen: &Seen<'_>, claim: &ClaimSeen, unlocked: &[&ClaimSeen]) -> Result<Grant, Waiting> {
-    let (volume, handle) = usable_volume(seen, claim)?;
+    let (volume, handle) = usable_volume(seen, claim).or_else(|why| {
+        // Made where this claim is, or one behind it: who has no node is told so.
+        let is_placed = is_to_be_placed(seen, &why);
+        if is_placed { choose_node(seen, claim, unlocked).and(Err(why)) } else { Err(why) }
+    })?;
     // Before the mode: a claim that could never be placed must not switch the volume to its mode.
     let node = choose_node(seen, claim, unlocked)?;
     let name = lock::attachment_name(

@@ -175,6 +175,8 @@ pub struct VolumeSeen {
     pub attaches_read_only: bool,
     /// Whether it is never attached otherwise, whatever its claims do.
     pub read_only: bool,
+    /// It is made where its first claim is, and that is not chosen yet.
+    pub is_to_be_placed: bool,
     /// What its Plugin says of second targets on a node.
     pub tolerates_second_target: Option<bool>,
 }
@@ -204,6 +206,8 @@ pub struct NodeSeen {
     pub labels: BTreeMap<String, String>,
     /// Attachments of this driver on it, for spreading.
     pub load: usize,
+    /// Where it is, in the driver's terms; empty where the volume is not to be placed.
+    pub topology: BTreeMap<String, String>,
 }
 
 /// A mount of the volume on a node for which the API server has no Attachment (rule R7).

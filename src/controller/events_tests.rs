@@ -136,7 +136,11 @@ fn large() -> Large {
             agent: String::new(),
             tenure: 0,
         };
-        let assignment = VolumeAssignment { operation: VolumeOperation::Create, controller: Some(to) };
+        let assignment = VolumeAssignment {
+            operation: VolumeOperation::Create,
+            controller: Some(to),
+            ..VolumeAssignment::default()
+        };
         let spec = VolumeSpec {
             plugin_name: "driver".into(),
             assignment: Some(assignment),

@@ -48,6 +48,7 @@ mod objects_tests;
 mod observe;
 mod pass;
 mod persistent_volumes;
+mod places;
 mod plugin_deletion;
 mod plugins;
 mod pod_looks;

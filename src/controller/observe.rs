@@ -9,25 +9,23 @@ use super::capabilities::{attaches_read_only, capabilities_of, unprepared};
 use super::controller_instances::controllers;
 use super::forgotten::{Reporter, reports};
 use super::instances::Instances;
-use super::key::{Place, VolumeKey};
+use super::key::VolumeKey;
 use super::known::Known;
 use super::linger::Lingering;
-use super::nodes::{cached_facts, in_service, is_heard, is_in_service, is_silent};
+use super::nodes::{cached_facts, is_silent};
+use super::places::{nodes, wanted_nodes};
 use super::pod_looks::{AskedVolume, PodsSeen};
 use super::unused;
 use crate::api::instance::{Capabilities, PluginInstanceStatus, Service};
-use crate::api::names::{agent_lease_name, handle_of_import};
+use crate::api::names::handle_of_import;
 use crate::api::plugin::{Balancing, Roles};
 use crate::api::{
     Attachment, AttachmentUid, ClaimUid, Plugin, PluginInstance, Volume, VolumeClaim, VolumeHandle,
     VolumeState, lock,
 };
 use crate::attachment::loss::NodeFacts;
-use crate::attachment::same_node_id::attached_as;
 use crate::attachment::{AttachmentSeen, HandleSeen};
-use crate::claim::observed::{has_room, reaches};
 use crate::claim::{ClaimSeen, ForgottenSeen, NodeSeen, VolumeSeen};
-use crate::heartbeat::Leftovers;
 use crate::k8s::Named;
 use crate::leader::{Looked, Scene};
 use crate::plugin::{self, older};
@@ -265,6 +263,7 @@ pub(crate) fn observe(known: &Known, key: &VolumeKey) -> Observed {
         unprepared: unprepared(&v.spec.plugin_name, plugin.as_deref(), handle.as_deref(), &instances),
         attaches_read_only: attaches_read_only(handle.as_deref(), &instances),
         read_only: v.spec.read_only,
+        is_to_be_placed: v.is_to_be_placed(),
         tolerates_second_target: plugin.as_ref().and_then(|p| p.spec.tolerates_second_target),
     });
     let caller = of_volume.and_then(|c| known.instances.get(&c.instance));
@@ -339,61 +338,4 @@ fn kept_as(
 /// deleted.
 fn rejected_name(volume: &Volume, driver: &str) -> Option<String> {
     Some(lock::handle_name(lock::DriverVolume { driver, handle: &volume.rejected()?.volume_handle }))
-}
-
-/// The nodes that admission asks about: where the volume is and those that waiting claims name. None where a claim waits
-/// for whatever node, which are all. A look at each of thousands of nodes is not for every Volume.
-fn wanted_nodes(claims: &[ClaimSeen], locks: &[Arc<Attachment>]) -> Option<BTreeSet<String>> {
-    let waiting = claims.iter().filter(|c| c.wants_grant()).map(|c| c.node.clone());
-    waiting.chain(locks.iter().map(|a| Some(a.spec.node_name.clone()))).collect()
-}
-
-fn nodes(
-    known: &Known,
-    volume: Option<&Volume>,
-    (driver, handle_name): (&str, Option<&str>),
-    instances: &Instances,
-    wanted: Option<&BTreeSet<String>>,
-    locks: &[Arc<Attachment>],
-    selected: bool,
-) -> Vec<NodeSeen> {
-    let accessible =
-        volume.and_then(|v| v.status.as_ref()).map_or(&[][..], |s| s.accessible_topology.as_slice());
-    let standing = instances.with_ids_of(wanted).filter(|i| is_in_service(known, i)).map(|i| &**i);
-    let twins = plugin::twins(standing);
-    let all = instances.on_those(wanted);
-    let serving = all.filter_map(|i| Some((i, i.status.as_ref().filter(|s| s.node)?)));
-    serving
-        .map(|(i, status)| {
-            let node = i.spec.node_name.as_str();
-            let load = known.load(&Place { driver: driver.to_owned(), node: node.to_owned() });
-            let object = known.nodes.get(node);
-            let twin = twins.get(node).copied().or_else(|| attached_as(node, &status.node_id, locks));
-            NodeSeen {
-                name: node.to_owned(),
-                uid: i.spec.node_uid.clone(),
-                healthy: status.is_healthy_for(Service::Node)
-                    && is_heard(known, i)
-                    && in_service(known, node),
-                reachable: reaches(accessible, &status.topology),
-                unclean: handle_name.is_some_and(|name| is_unclean(known, i, name)),
-                twin: twin.map(str::to_owned),
-                has_room: has_room(status.max_volumes, load),
-                retires: object.as_ref().is_some_and(|n| n.retires()),
-                labels: object
-                    .filter(|_| selected)
-                    .and_then(|n| n.metadata.labels.clone())
-                    .unwrap_or_default(),
-                load,
-            }
-        })
-        .collect()
-}
-
-/// Whether the agent's Lease says that its node has leftovers of this handle.
-fn is_unclean(known: &Known, instance: &PluginInstance, handle_name: &str) -> bool {
-    let lease = known
-        .lease_cache
-        .get_in(Named { namespace: &known.namespace, name: &agent_lease_name(&instance.spec.agent) });
-    lease.is_some_and(|lease| Leftovers::said_in(&lease).cover(handle_name))
 }

@@ -64,7 +64,11 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due
     if !scene.live_locks()?.is_empty() || !scene.reports_have_ended()? {
         return Ok(Due::Nothing);
     }
-    let order = VolumeAssignment { operation: VolumeOperation::Delete, controller: to };
+    let order = VolumeAssignment {
+        operation: VolumeOperation::Delete,
+        controller: to,
+        place: volume.place().cloned(),
+    };
     let from = moves_from(scene, &order);
     if !may_move(scene, from)? {
         return Ok(Due::Nothing);

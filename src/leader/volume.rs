@@ -8,10 +8,11 @@ use super::step::{Due, LeaderStep};
 use super::storage;
 use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
 use crate::api::attachment::ControllerRef;
-use crate::api::volume::VolumeAssignment;
-use crate::api::{AccessMode, ClaimUid, FINALIZER, VolumeState};
+use crate::api::volume::{Segments, VolumeAssignment};
+use crate::api::{AccessMode, ClaimUid, FINALIZER, Volume, VolumeState};
 use crate::attachment::AttachmentSeen;
 use crate::claim::admission::{self, Grant, Verdict};
+use crate::claim::{ClaimSeen, Entitled};
 use crate::volume::{self, VolumeStep, is_of_driver};
 
 /// What is due now.
@@ -64,8 +65,19 @@ fn due(scene: &Scene<'_>, verdicts: &[(ClaimUid, Verdict)]) -> VolumeStep {
         adopts: scene.kept_as.is_some(),
         handle: scene.handle,
         in_use_by: scene.in_use_by(),
+        first_place: first_place(scene, volume),
         wanted_mode,
     })
+}
+
+/// Where the first claim is of a volume that is made there. One of a Pod counts when it is known that the Pod may have it.
+fn first_place(scene: &Scene<'_>, volume: &Volume) -> Option<Segments> {
+    if !volume.is_to_be_placed() {
+        return None;
+    }
+    let may = |claim: &ClaimSeen| !claim.of_pod || scene.entitled(claim) == Some(&Entitled::Yes);
+    let node = admission::first_node(&scene.admission(), may)?;
+    Some(Segments { segments: node.topology.clone() })
 }
 
 /// Puts right a status that names another volume than the Volume's own VolumeHandle, or none: somebody edited it, and

@@ -15,7 +15,7 @@ fn volume(operation: VolumeOperation, state: VolumeState, deleted: bool) -> Volu
     volume.metadata.generation = Some(3);
     volume.metadata.deletion_timestamp = deleted.then_some(Time(Timestamp::UNIX_EPOCH));
     let controller = Some(ControllerRef { instance: "i".into(), agent: "me".into(), tenure: 0 });
-    volume.spec.assignment = Some(VolumeAssignment { operation, controller });
+    volume.spec.assignment = Some(VolumeAssignment { operation, controller, ..VolumeAssignment::default() });
     let status = volume.status.get_or_insert_default();
     (status.state, status.volume_handle) = (state, (state >= Created).then(|| "id".into()));
     volume

@@ -90,11 +90,15 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
         // A driver without Controller service: nothing can be created or validated, registering is all.
         return match (registers, seen.plugin.any_healthy) {
             (_, false) => VolumeStep::Wait(VolumeWaiting::NoInstance { plugin, needs: "known" }),
-            (true, true) => {
-                VolumeStep::Assign(VolumeAssignment { operation: taken_by(seen), controller: None })
-            }
+            (true, true) => VolumeStep::Assign(VolumeAssignment {
+                operation: taken_by(seen),
+                ..VolumeAssignment::default()
+            }),
             (false, true) => VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin }),
         };
+    }
+    if seen.volume.is_to_be_placed() && seen.first_place.is_none() {
+        return VolumeStep::Wait(VolumeWaiting::FirstClaim { volume: seen.name() });
     }
     let Some(chosen) = seen.chosen() else {
         if let Some(active) = seen.plugin.waits_for_active() {
@@ -108,7 +112,9 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
         return VolumeStep::Wait(VolumeWaiting::CannotCreate { plugin });
     }
     let operation = if registers { taken_by(seen) } else { VolumeOperation::Create };
-    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(chosen) })
+    let place =
+        seen.first_place.clone().filter(|place| seen.volume.is_to_be_placed() && !place.segments.is_empty());
+    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(chosen), place })
 }
 
 /// How a volume is taken that exists.
@@ -361,7 +367,7 @@ fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<Controlle
     }
     match (heir, seen.volume.rejected()) {
         (Some(_), Some(rejected)) if rejected.may_delete => VolumeStep::JudgeAnew,
-        (Some(next), _) => VolumeStep::Assign(VolumeAssignment { operation, controller: Some(next) }),
+        (Some(next), _) => VolumeStep::Assign(seen.assignment(operation, Some(next))),
         // Its agent gives it up.
         (None, Some(_)) if given_up => wait_for_caller(seen),
         (None, Some(rejected)) if !rejected.may_delete => VolumeStep::JudgeRejected,

@@ -32,6 +32,11 @@ pub enum VolumeWaiting {
         /// What is needed of it.
         needs: &'static str,
     },
+    /// It is made where its first claim is, and there is none that has a node.
+    FirstClaim {
+        /// Name of the Volume.
+        volume: String,
+    },
     /// The instance that makes all controller calls cannot make it.
     ActiveNotThere {
         /// Name of the Plugin.
@@ -169,6 +174,7 @@ impl VolumeWaiting {
             | Self::ActiveNotThere { .. }
             | Self::DriverNotThere { .. }
             | Self::CannotDelete { .. } => Reason::NoInstance,
+            Self::FirstClaim { .. } => Reason::WaitsForFirstClaim,
             Self::CannotCreate { .. } => Reason::CannotCreate,
             Self::DuplicateHandle { .. } => Reason::DuplicateHandle,
             Self::HandleInPersistentVolume { .. } | Self::AnswerInPersistentVolume { .. } => {
@@ -203,7 +209,14 @@ impl VolumeWaiting {
                 "no instance of Plugin {plugin} is healthy and {needs}; see `kubectl get plugininstances`"
             ),
             Self::ActiveNotThere { plugin, instance } => format!(
-                "PluginInstance {instance} makes all controller calls of Plugin {plugin} (status.active) and is not healthy; it                  goes on when it is, or another one does when none of its calls can be running any more: end its process, or                  give its Node the taint node.kubernetes.io/out-of-service if its machine is off. A driver whose instances                  may work at once needs no such wait with spec.balancing Spread"
+                "PluginInstance {instance} makes all controller calls of Plugin {plugin} (status.active) and cannot make them now; it \
+                 goes on when it is, or another one does when none of its calls can be running any more: end its process, or \
+                 give its Node the taint node.kubernetes.io/out-of-service if its machine is off. A driver whose instances \
+                 may work at once needs no such wait with spec.balancing Spread"
+            ),
+            Self::FirstClaim { volume } => format!(
+                "the volume is made where its first claim is (spec.binding): create a VolumeClaim with volumeName {volume}; one \
+                 that is there has no node yet, and says why"
             ),
             Self::CannotDelete { plugin } => format!(
                 "spec.deletionPolicy is Delete, and no instance of Plugin {plugin} is healthy that serves the Controller \

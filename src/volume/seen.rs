@@ -3,7 +3,7 @@
 use super::instance::{Places, PluginSeen};
 use super::reason::VolumeWaiting;
 use crate::api::attachment::ControllerRef;
-use crate::api::volume::VolumeAssignment;
+use crate::api::volume::{Segments, VolumeAssignment, VolumeOperation};
 use crate::api::{AccessMode, Volume};
 use crate::attachment::HandleSeen;
 use crate::plugin::allow::NotAllowed;
@@ -28,6 +28,8 @@ pub struct Seen<'a> {
     pub handle: Option<&'a HandleSeen>,
     /// What still uses the volume: a claim or an Attachment, in words.
     pub in_use_by: Option<String>,
+    /// Where its first claim is, if there is one that has a node. Empty: anywhere.
+    pub first_place: Option<Segments>,
     /// Mode that the first claim in line needs, if it is not the current one.
     pub wanted_mode: Option<AccessMode>,
 }
@@ -97,14 +99,24 @@ impl<'a> Seen<'a> {
         self.handle.filter(|handle| handle.volume_uid == self.key())
     }
 
+    /// The Volume's name.
+    pub(super) fn name(&self) -> String {
+        self.volume.metadata.name.clone().unwrap_or_default()
+    }
+
     /// What volumes are spread over instances by: the UID.
     pub(super) fn key(&self) -> &'a str {
         self.volume.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// Where the volume is, or before that is known, where it must and should be.
-    fn places(&self) -> Places<'a> {
+    fn places(&self) -> Places<'_> {
+        let to_be = self.volume.is_to_be_placed().then_some(self.first_place.as_ref()).flatten();
+        let place = to_be.or_else(|| self.volume.place()).filter(|place| !place.segments.is_empty());
         let known = self.volume.status.as_ref().map_or(&[][..], |s| &s.accessible_topology);
+        if let Some(place) = place.filter(|_| known.is_empty()) {
+            return Places { required: std::slice::from_ref(place), preferred: &[] };
+        }
         match &self.volume.spec.topology {
             Some(asked) if known.is_empty() => {
                 let required = if asked.required.is_empty() { &asked.preferred } else { &asked.required };
@@ -112,6 +124,15 @@ impl<'a> Seen<'a> {
             }
             _ => Places { required: known, preferred: &[] },
         }
+    }
+
+    /// Another call, or another who makes it. Its place stays with the volume: a call that is repeated says the same.
+    pub(super) fn assignment(
+        &self,
+        operation: VolumeOperation,
+        controller: Option<ControllerRef>,
+    ) -> VolumeAssignment {
+        VolumeAssignment { operation, controller, place: self.volume.place().cloned() }
     }
 
     /// The instance that new work on the volume goes to.

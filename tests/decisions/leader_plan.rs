@@ -39,7 +39,8 @@ fn leaving(operation: VolumeOperation, agent: &str, state: VolumeState) -> Volum
     volume.metadata.finalizers = Some(vec![FINALIZER.into()]);
     volume.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     volume.spec.deletion_policy = Some(DeletionPolicy::Delete);
-    volume.spec.assignment = Some(VolumeAssignment { operation, controller: Some(caller(agent)) });
+    volume.spec.assignment =
+        Some(VolumeAssignment { operation, controller: Some(caller(agent)), ..VolumeAssignment::default() });
     let status = volume.status.get_or_insert_default();
     status.state = state;
     status.volume_handle = (state != VolumeState::Pending).then(|| "vol-1".into());

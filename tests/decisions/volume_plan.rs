@@ -9,7 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use moor::api::attachment::ControllerRef;
 use moor::api::export::Exported;
 use moor::api::plugin::Balancing;
-use moor::api::volume::{DeletionPolicy, Rejected, VolumeAssignment, VolumeOperation, VolumeStatus};
+use moor::api::volume::{
+    Binding, DeletionPolicy, Rejected, Segments, VolumeAssignment, VolumeOperation, VolumeStatus,
+};
 use moor::api::{AccessMode, Volume, VolumeState};
 use moor::attachment::HandleSeen;
 use moor::plugin::allow::{NotAllowed, Right};
@@ -49,6 +51,7 @@ struct Row {
     modifies: Option<bool>,
     handle: Option<HandleSeen>,
     in_use_by: Option<String>,
+    first_place: Option<Segments>,
     wanted_mode: Option<AccessMode>,
 }
 
@@ -57,8 +60,11 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
     volume.metadata.uid = Some("v-uid".into());
     volume.metadata.name = Some("data".into());
     volume.spec.plugin_name = "loop".into();
-    volume.spec.assignment =
-        operation.map(|operation| VolumeAssignment { operation, controller: Some(c1()) });
+    volume.spec.assignment = operation.map(|operation| VolumeAssignment {
+        operation,
+        controller: Some(c1()),
+        ..VolumeAssignment::default()
+    });
     volume.status = Some(VolumeStatus { state, ..VolumeStatus::default() });
     Row {
         volume,
@@ -79,6 +85,7 @@ fn row(state: VolumeState, operation: Option<VolumeOperation>) -> Row {
         modifies: None,
         handle: None,
         in_use_by: None,
+        first_place: None,
         wanted_mode: None,
     }
 }
@@ -132,6 +139,7 @@ impl Row {
             adopts: self.adopts,
             handle: self.handle.as_ref(),
             in_use_by: self.in_use_by.clone(),
+            first_place: self.first_place.clone(),
             wanted_mode: self.wanted_mode,
         })
     }
@@ -190,6 +198,30 @@ fn a_plugin_that_is_being_deleted_begins_nothing_and_ends_what_it_has_begun() {
     assert_eq!(made.plan(), wanted);
 }
 
+#[test]
+fn a_volume_is_made_in_the_place_of_its_first_claim_and_every_call_says_the_same() {
+    let place = |name: &str| Segments { segments: [("zone".to_owned(), name.to_owned())].into() };
+    let mut row = row(Pending, None);
+    row.volume.spec.binding = Binding::WaitForFirstClaim;
+    let volume = row.volume.metadata.name.clone().unwrap();
+    assert_eq!(row.plan(), VolumeStep::Wait(VolumeWaiting::FirstClaim { volume }));
+    row.first_place = Some(place("a"));
+    let VolumeStep::Assign(first) = row.plan() else { panic!("{:?}", row.plan()) };
+    assert_eq!((first.operation, &first.place), (Create, &Some(place("a"))));
+    // Another claim is first by now, and the instance is dead.
+    row.volume.spec.assignment = Some(first.clone());
+    row.first_place = Some(place("b"));
+    assert_eq!(row.plan(), VolumeStep::Idle);
+    row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
+    let moved = VolumeAssignment { controller: Some(c2()), ..first };
+    assert_eq!(row.plan(), VolumeStep::Assign(moved));
+    // A driver that knows no places.
+    row.volume.spec.assignment = None;
+    row.first_place = Some(Segments::default());
+    let VolumeStep::Assign(anywhere) = row.plan() else { panic!("{:?}", row.plan()) };
+    assert_eq!(anywhere.place, None);
+}
+
 fn lack(right: Right) -> NotAllowed {
     let field = "spec.volumeHandle";
     NotAllowed { plugin: "loop".into(), exists: true, namespace: "team".into(), right, field }
@@ -214,7 +246,7 @@ fn a_volume_that_is_not_allowed_is_not_assigned_and_one_that_was_stays() {
 fn a_volume_of_a_persistent_volume_is_taken_without_a_call() {
     let mut row = row(Pending, None).registered();
     row.adopts = true;
-    let to = VolumeAssignment { operation: Adopt, controller: Some(c1()) };
+    let to = VolumeAssignment { operation: Adopt, controller: Some(c1()), ..VolumeAssignment::default() };
     assert_eq!(row.plan(), VolumeStep::Assign(to));
     let mut taken = self::row(Pending, Some(Adopt)).registered();
     assert_eq!(taken.plan(), VolumeStep::MakeHandle);
@@ -232,13 +264,13 @@ fn a_volume_of_a_persistent_volume_is_taken_without_a_call() {
 
 #[test]
 fn a_new_volume_is_assigned_to_be_created() {
-    let to = VolumeAssignment { operation: Create, controller: Some(c1()) };
+    let to = VolumeAssignment { operation: Create, controller: Some(c1()), ..VolumeAssignment::default() };
     assert_eq!(row(Pending, None).plan(), VolumeStep::Assign(to));
 }
 
 #[test]
 fn a_registered_volume_is_assigned_to_be_validated() {
-    let to = VolumeAssignment { operation: Validate, controller: Some(c1()) };
+    let to = VolumeAssignment { operation: Validate, controller: Some(c1()), ..VolumeAssignment::default() };
     assert_eq!(row(Pending, None).registered().plan(), VolumeStep::Assign(to));
 }
 

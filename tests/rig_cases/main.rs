@@ -28,6 +28,7 @@ mod drift;
 mod events;
 mod exported;
 mod fault_matrix;
+mod first_claim;
 mod forgotten;
 mod inline;
 mod kubelet;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         events::CASES,
         exported::CASES,
         fault_matrix::CASES,
+        first_claim::CASES,
         forgotten::CASES,
         inline::CASES,
         kubelet::CASES,

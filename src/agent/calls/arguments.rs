@@ -229,11 +229,13 @@ pub fn create_volume(
     let segments = |terms: &[crate::api::volume::Segments]| {
         terms.iter().map(|term| wire::Topology { segments: term.segments.clone() }).collect()
     };
-    let accessibility_requirements =
-        spec.topology.as_ref().filter(|_| topology).map(|request| wire::TopologyRequirement {
-            requisite: segments(&request.required),
-            preferred: segments(&request.preferred),
-        });
+    let requirement = |required, preferred| wire::TopologyRequirement {
+        requisite: segments(required),
+        preferred: segments(preferred),
+    };
+    let place = volume.place().map(std::slice::from_ref).map(|place| requirement(place, place));
+    let asked = spec.topology.as_ref().map(|request| requirement(&request.required, &request.preferred));
+    let accessibility_requirements = place.or(asked).filter(|_| topology);
     Ok(wire::CreateVolumeRequest {
         name: create_name(volume),
         // Without a size no range, rather than one of zeroes: that is the driver's own choice.

@@ -16,7 +16,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::fixtures::{DRIVER, DRIVER_VOLUME, VOLUME_ID};
+use crate::fixtures::{self, DRIVER, DRIVER_VOLUME, VOLUME_ID};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 const CLAIMS: [&str; 4] = ["a", "b", "c", "d"];
@@ -188,6 +188,7 @@ prop_compose! {
             unprepared: (!prepared).then(|| "unprepared".into()),
             attaches_read_only,
             read_only,
+            is_to_be_placed: !ready && prepared,
             tolerates_second_target,
         }
     }
@@ -205,16 +206,13 @@ fn nodes() -> impl Strategy<Value = Vec<NodeSeen>> {
         ))
         .prop_map(move |n| {
             n.map(|(healthy, reachable, unclean, has_room, retires, load)| NodeSeen {
-                name: name.into(),
-                uid: name.into(),
                 healthy,
                 reachable,
                 unclean,
-                twin: None,
                 has_room,
                 retires,
-                labels: BTreeMap::new(),
                 load,
+                ..fixtures::node(name)
             })
         })
     });

@@ -50,8 +50,11 @@ pub fn object(config: &Config, v: u8, vol: &Vol) -> Volume {
     }
     volume.spec.volume_handle = Some(VOLUME_ID.into());
     let controller = config.attach.then(|| controller_ref(Given::default()));
-    volume.spec.assignment =
-        vol.held.then_some(VolumeAssignment { operation: VolumeOperation::Validate, controller });
+    volume.spec.assignment = vol.held.then_some(VolumeAssignment {
+        operation: VolumeOperation::Validate,
+        controller,
+        ..VolumeAssignment::default()
+    });
     let state = match (vol.held, vol.ready) {
         (_, true) => Ready,
         (true, false) => VolumeState::Created,

@@ -275,9 +275,11 @@ pub fn object(v: u8, vol: &Vol) -> Volume {
     volume.spec.volume_handle = (v == 1).then(|| ID.into());
     volume.spec.deletion_policy =
         Some(if vol.retain { DeletionPolicy::Retain } else { DeletionPolicy::Delete });
-    volume.spec.assignment = vol
-        .assigned
-        .map(|(operation, agent)| VolumeAssignment { operation, controller: Some(reference(agent)) });
+    volume.spec.assignment = vol.assigned.map(|(operation, agent)| VolumeAssignment {
+        operation,
+        controller: Some(reference(agent)),
+        ..VolumeAssignment::default()
+    });
     let status = volume.status.get_or_insert_default();
     status.state = vol.state;
     status.volume_handle =

@@ -64,7 +64,11 @@ fn what_nobody_can_use_is_judged_for_the_instance_that_deletes_it() {
         row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
         if deleted { row.deleted().plan() } else { row.plan() }
     };
-    let moved = VolumeStep::Assign(VolumeAssignment { operation: Create, controller: Some(c2()) });
+    let moved = VolumeStep::Assign(VolumeAssignment {
+        operation: Create,
+        controller: Some(c2()),
+        ..VolumeAssignment::default()
+    });
     for deleted in [false, true] {
         assert_eq!(plan_of(deleted, true, true), VolumeStep::JudgeAnew, "deleted={deleted}");
         assert_eq!(plan_of(deleted, true, false), moved, "deleted={deleted}");
@@ -138,7 +142,7 @@ fn a_status_that_was_lost_while_storage_is_deleted_is_written_again() {
     assert_eq!(creating.plan(), VolumeStep::Idle);
     creating.handle.as_mut().unwrap().controller = Some(c2());
     creating.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
-    let again = VolumeAssignment { operation: Create, controller: Some(c2()) };
+    let again = VolumeAssignment { operation: Create, controller: Some(c2()), ..VolumeAssignment::default() };
     assert_eq!(creating.plan(), VolumeStep::Assign(again));
     // The repeated call was refused, or answered with what nobody can use: no call is running, and the storage is there.
     assert_eq!(
@@ -201,7 +205,8 @@ fn the_call_of_a_deleted_volume_moves_only_away_from_a_dead_instance() {
         let controllers = vec![instance(&c1(), false, dead), instance(&c2(), true, false)];
         let mut creating = row(Pending, Some(Create)).deleted();
         creating.controllers.clone_from(&controllers);
-        let again = VolumeAssignment { operation: Create, controller: Some(c2()) };
+        let again =
+            VolumeAssignment { operation: Create, controller: Some(c2()), ..VolumeAssignment::default() };
         let expected = if dead { VolumeStep::Assign(again) } else { VolumeStep::Idle };
         assert_eq!(creating.plan(), expected, "dead={dead}");
         let mut deleting = row(Ready, Some(Delete)).deleted().handle("v-uid", true);

@@ -27,7 +27,7 @@ fn a_driver_without_controller_service_only_registers() {
     assert!(matches!(new.plan(), VolumeStep::Wait(VolumeWaiting::CannotCreate { .. })));
     let mut registered = row(Pending, None).registered();
     registered.controllers.clear();
-    let to = VolumeAssignment { operation: Validate, controller: None };
+    let to = VolumeAssignment { operation: Validate, controller: None, ..VolumeAssignment::default() };
     assert_eq!(registered.plan(), VolumeStep::Assign(to));
 }
 
@@ -53,7 +53,11 @@ fn a_creation_of_unknown_outcome_is_kept_from_another_driver() {
     given_up.volume.spec.deletion_policy = Some(DeletionPolicy::Retain);
     assert_eq!(given_up.plan(), VolumeStep::FreeVolume, "no driver is asked");
     // Nothing was called yet, or the driver has said that it made nothing.
-    let moved = VolumeStep::Assign(VolumeAssignment { operation: Create, controller: Some(c2()) });
+    let moved = VolumeStep::Assign(VolumeAssignment {
+        operation: Create,
+        controller: Some(c2()),
+        ..VolumeAssignment::default()
+    });
     assert_eq!(other_driver(false).plan(), moved);
     assert_eq!(other_driver(false).deleted().plan(), VolumeStep::FreeVolume);
 }
@@ -83,7 +87,7 @@ fn a_dead_instance_is_replaced_and_a_silent_one_is_not() {
     row.controllers = vec![instance(&c1(), false, false), instance(&c2(), true, false)];
     assert_eq!(row.plan(), VolumeStep::Idle);
     row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
-    let to = VolumeAssignment { operation: Create, controller: Some(c2()) };
+    let to = VolumeAssignment { operation: Create, controller: Some(c2()), ..VolumeAssignment::default() };
     assert_eq!(row.plan(), VolumeStep::Assign(to));
 }
 
@@ -138,7 +142,7 @@ fn the_handle_moves_only_away_from_a_dead_instance() {
 #[test]
 fn a_controller_that_comes_before_ready_validates() {
     let mut row = row(Pending, Some(Validate)).without_controller();
-    let to = VolumeAssignment { operation: Validate, controller: Some(c1()) };
+    let to = VolumeAssignment { operation: Validate, controller: Some(c1()), ..VolumeAssignment::default() };
     assert_eq!(row.plan(), VolumeStep::Assign(to.clone()));
     assert_eq!(row.handle("v-uid", false).without_controller().plan(), VolumeStep::Assign(to));
     row = self::row(Pending, Some(Validate)).without_controller();
@@ -203,7 +207,7 @@ fn a_volume_that_was_adopted_without_a_caller_gets_one_when_its_driver_has_the_c
         (row.adopts, row.attaches) = (true, false);
         row
     };
-    let to = VolumeAssignment { operation: Adopt, controller: Some(c1()) };
+    let to = VolumeAssignment { operation: Adopt, controller: Some(c1()), ..VolumeAssignment::default() };
     assert_eq!(ready().plan(), VolumeStep::Assign(to));
     let mut unheard = ready();
     unheard.controllers = vec![instance(&c1(), false, false)];

@@ -19,7 +19,11 @@ fn growing(operation: VolumeOperation) -> Row {
 }
 
 fn order(to: &ControllerRef) -> VolumeStep {
-    VolumeStep::Assign(VolumeAssignment { operation: Expand, controller: Some(to.clone()) })
+    VolumeStep::Assign(VolumeAssignment {
+        operation: Expand,
+        controller: Some(to.clone()),
+        ..VolumeAssignment::default()
+    })
 }
 
 fn blocked(mut row: Row) -> Row {
@@ -81,7 +85,11 @@ fn the_order_follows_the_handle_from_a_dead_instance() {
     row.controllers = vec![instance(&c1(), false, true), instance(&c2(), true, false)];
     assert_eq!(row.plan(), VolumeStep::MoveHandle(c2()));
     row.handle.as_mut().unwrap().controller = Some(c2());
-    let back = VolumeStep::Assign(VolumeAssignment { operation: Create, controller: Some(c1()) });
+    let back = VolumeStep::Assign(VolumeAssignment {
+        operation: Create,
+        controller: Some(c1()),
+        ..VolumeAssignment::default()
+    });
     assert_eq!(row.plan(), back, "the first one may be heard again");
     row.volume.spec.assignment.as_mut().unwrap().operation = Create;
     assert_eq!(row.plan(), order(&c2()));
@@ -114,14 +122,22 @@ fn a_volume_that_grows_only_unused_has_its_order_taken_back_while_it_is_used() {
         row.in_use_by = Some("claim team/a".into());
         row
     };
-    let back = VolumeStep::Assign(VolumeAssignment { operation: Create, controller: Some(c1()) });
+    let back = VolumeStep::Assign(VolumeAssignment {
+        operation: Create,
+        controller: Some(c1()),
+        ..VolumeAssignment::default()
+    });
     assert_eq!(used(Expand).plan(), back);
     let VolumeStep::Wait(why) = used(Create).plan() else { panic!("it does not wait") };
     assert!(why.reason() == Reason::ExpandsUnused && why.message().contains("claim team/a"), "{why:?}");
     assert_eq!(blocked(growing(Create)).plan(), order(&c1()), "nobody uses it any more");
     assert_eq!(blocked(growing(Expand)).plan(), VolumeStep::Idle, "its agent tries again");
     let registered = used(Expand).registered();
-    let back = VolumeStep::Assign(VolumeAssignment { operation: Validate, controller: Some(c1()) });
+    let back = VolumeStep::Assign(VolumeAssignment {
+        operation: Validate,
+        controller: Some(c1()),
+        ..VolumeAssignment::default()
+    });
     assert_eq!(registered.plan(), back);
 }
 
@@ -140,7 +156,11 @@ fn a_failure_of_what_is_not_wanted_any_more_is_taken_back() {
 fn a_lost_status_is_told_again_by_the_call_that_made_it() {
     let mut row = growing(Expand);
     row.volume.status = None;
-    let again = VolumeStep::Assign(VolumeAssignment { operation: Create, controller: Some(c1()) });
+    let again = VolumeStep::Assign(VolumeAssignment {
+        operation: Create,
+        controller: Some(c1()),
+        ..VolumeAssignment::default()
+    });
     assert_eq!(row.plan(), again);
 }
 

@@ -35,7 +35,7 @@ fn both(operation: VolumeOperation) -> Row {
 }
 
 fn order(operation: VolumeOperation) -> VolumeStep {
-    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(c1()) })
+    VolumeStep::Assign(VolumeAssignment { operation, controller: Some(c1()), ..VolumeAssignment::default() })
 }
 
 fn error(rpc: &str, code: &str) -> CallFailure {
