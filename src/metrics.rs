@@ -50,6 +50,26 @@ impl CallLabels {
     }
 }
 
+/// Labels of `moor_csi_retries_total`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RetryLabels {
+    /// The driver's name.
+    pub driver_name: String,
+    /// CSI call as gRPC names it.
+    pub method_name: &'static str,
+}
+
+/// Labels of `moor_csi_calls_waiting`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BudgetLabels {
+    /// The driver's name.
+    pub driver_name: String,
+    /// What the calls are about: node, attach or volume.
+    pub service: &'static str,
+    /// make or undo.
+    pub direction: &'static str,
+}
+
 /// Labels of the queue metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct QueueLabels {
@@ -64,7 +84,7 @@ pub struct PassLabels {
     pub about: &'static str,
 }
 
-/// Labels of `moor_unreadable_objects`.
+/// Labels of `moor_unreadable_objects` and `moor_watch_restarts_total`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct KindLabels {
     /// Kind of the objects.
@@ -123,8 +143,14 @@ metrics! {
     /// Duration of CSI calls in seconds, with the labels of csi_sidecar_operations_seconds.
     csi_operations_seconds: Family<CallLabels, Histogram, CallBuckets> =
         Family::new_with_constructor(CallBuckets),
+    /// CSI calls that have failed and are tried again, by what failed.
+    csi_retries: Family<RetryLabels, Counter> = Family::default(),
+    /// Passes that wait for a turn at their driver: as many calls of their kind are running as may.
+    csi_calls_waiting: Family<BudgetLabels, Gauge> = Family::default(),
     /// Keys that wait for a worker.
     queue_depth: Family<QueueLabels, Gauge> = Family::default(),
+    /// Watches of objects that were interrupted and begun anew.
+    watch_restarts: Family<KindLabels, Counter> = Family::default(),
     /// Passes that the leader has begun: what its work is bounded in.
     passes: Family<PassLabels, Counter> = Family::default(),
     /// VolumeClaims by state, as the leader's cache has them.

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::api::workload::{CONTROLLER, PLUGIN, SERVICE};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::k8s::pod::LeanPod;
-use crate::k8s::watch::{WentBack, watch};
+use crate::k8s::watch::{Restarts, WentBack, watch};
 use crate::k8s::{Cache, Index};
 
 /// Index of Attachments by the name of their VolumeHandle.
@@ -69,25 +69,46 @@ impl Caches {
         }
     }
 
-    /// Starts the watches of the agent on `node`, whose own Pods are in this namespace. One that ends has found that the API server's history went back.
-    pub fn watches(&self, client: &Client, namespace: &str, node: &str) -> JoinSet<WentBack> {
+    /// Starts the watches of the agent on `node`, whose own Pods are in this namespace. One that ends has found that the API
+    /// server's history went back.
+    pub fn watches(
+        &self,
+        client: &Client,
+        namespace: &str,
+        node: &str,
+        restarts: &Restarts,
+    ) -> JoinSet<WentBack> {
         let client = || client.clone();
+        let restarts = || restarts.clone();
         let field = |path: &str| Some(format!("{path}={node}"));
         let mut set = JoinSet::new();
-        set.spawn(watch(Api::all(client()), field("spec.assignment.nodeName"), self.claims.clone(), 0));
-        set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.claims.clone(), 1));
-        set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.attachments.clone(), 0));
-        set.spawn(watch(Api::all(client()), field("spec.controller.agent"), self.attachments.clone(), 1));
+        set.spawn(watch(
+            Api::all(client()),
+            field("spec.assignment.nodeName"),
+            self.claims.clone(),
+            0,
+            restarts(),
+        ));
+        set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.claims.clone(), 1, restarts()));
+        set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.attachments.clone(), 0, restarts()));
+        set.spawn(watch(
+            Api::all(client()),
+            field("spec.controller.agent"),
+            self.attachments.clone(),
+            1,
+            restarts(),
+        ));
         set.spawn(watch(
             Api::all(client()),
             field("spec.assignment.controller.agent"),
             self.volumes.clone(),
             0,
+            restarts(),
         ));
-        set.spawn(watch(Api::all(client()), None, self.plugins.clone(), 0));
-        set.spawn(watch(Api::all(client()), field("spec.agent"), self.instances.clone(), 0));
+        set.spawn(watch(Api::all(client()), None, self.plugins.clone(), 0, restarts()));
+        set.spawn(watch(Api::all(client()), field("spec.agent"), self.instances.clone(), 0, restarts()));
         let pods = Api::namespaced(client(), namespace);
-        set.spawn(watch(pods, field("spec.nodeName"), self.pods.clone(), 0));
+        set.spawn(watch(pods, field("spec.nodeName"), self.pods.clone(), 0, restarts()));
         set
     }
 

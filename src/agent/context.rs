@@ -17,6 +17,7 @@ use super::calls::failure::Failure;
 use super::calls::flights::Flights;
 use super::calls::retry::Retries;
 use super::calls::tenures::{Entered, Tenures};
+use super::calls::unended::Unended;
 use super::capacity::said::Said;
 use super::drivers::endpoint::Serving;
 use super::drivers::place::{self, Where};
@@ -71,6 +72,7 @@ pub(super) struct Agent {
     pub budgets: Budgets,
     pub flights: Flights,
     pub tenures: Tenures,
+    pub unended: Unended,
     pub renewal: Renewal,
     pub leases: ApiLeases,
     pub history: Arc<History>,

@@ -16,6 +16,7 @@ use super::calls::budgets::Budgets;
 use super::calls::flights::Flights;
 use super::calls::running::Running;
 use super::calls::tenures::Tenures;
+use super::calls::unended::Unended;
 use super::capacity;
 use super::capacity::said::Said;
 use super::context::Agent;
@@ -103,6 +104,8 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
     front.open(args.admin_address).await?;
     let boot_id = machine::boot_id(&args.boot_id_file)?;
     let calls_before = Running::open(&args.state_dir.join("calls"), &args.node_name, &boot_id);
+    let longest_call = args.calls.deadlines().longest();
+    let unended = Unended::open(&args.state_dir.join("unended"), &boot_id, longest_call);
     let records = Records::open(&args.state_dir.join("records"))?;
     for unreadable in records.unreadable() {
         tracing::error!(path = %unreadable.path.display(), "a record cannot be read and is kept: a volume that only it knows of stays mounted");
@@ -148,15 +151,16 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
         records: events.records.clone(),
         recorder: Recorder::new(client.clone(), Role::Agent, &args.node_name),
         writer,
-        metrics,
+        metrics: metrics.clone(),
         retries: events.retries.clone(),
         queues: queues.clone(),
         flights: Flights::new({
             let queues = queues.clone();
             move |parked| queues.wake(parked)
         }),
-        tenures: Tenures::new(args.calls.deadlines().longest(), calls_before),
-        budgets: Budgets::new(move |parked| queues.wake(parked)),
+        tenures: Tenures::new(longest_call, calls_before),
+        unended,
+        budgets: Budgets::new(metrics.csi_calls_waiting.clone(), move |parked| queues.wake(parked)),
         renewal,
         leases,
         history,
@@ -191,7 +195,12 @@ async fn live(
 ) -> Result<(), Error> {
     let (stop_workers, workers_shutdown) = Shutdown::manual();
     let (stop_lease, lease_shutdown) = Shutdown::manual();
-    let mut watches = agent.caches.watches(&agent.client, &agent.namespace, &agent.node_name);
+    let mut watches = agent.caches.watches(
+        &agent.client,
+        &agent.namespace,
+        &agent.node_name,
+        &agent.metrics.watch_restarts,
+    );
     let word = LeaseWord { agent: agent.clone(), progress: progress_check(agent) };
     let mut lease = tokio::spawn(lease.run(word, lease_shutdown.begun()));
     let mut workers = JoinSet::new();
@@ -234,6 +243,7 @@ async fn live(
         };
         let clean = tokio::time::timeout(DRAIN, drained).await.is_ok();
         if !clean {
+            agent.unended.leave(agent.flights.handles());
             tracing::warn!(
                 "calls are still running after {} s; their outcome will be found out",
                 DRAIN.as_secs()

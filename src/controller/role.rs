@@ -139,24 +139,43 @@ fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
     let leases = Arc::clone(&ctx.lease_cache);
     let mut all = JoinSet::new();
     let client = || ctx.client.clone();
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.plugins), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.instances), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.volumes), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.claims), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.handles), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.attachments), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.nodes), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.namespaces), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.csi_drivers), 0));
-    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&ctx.csi_capacities), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvcs), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvs), 0));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.classes), 0));
-    all.spawn(watch(Api::namespaced(client(), namespace), None, leases, 0));
+    let restarts = || ctx.metrics.watch_restarts.clone();
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.plugins), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.instances), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.volumes), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.claims), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.handles), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.attachments), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.nodes), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.namespaces), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.csi_drivers), 0, restarts()));
+    all.spawn(watch(
+        Api::namespaced(client(), namespace),
+        None,
+        Arc::clone(&ctx.csi_capacities),
+        0,
+        restarts(),
+    ));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvcs), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvs), 0, restarts()));
+    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.classes), 0, restarts()));
+    all.spawn(watch(Api::namespaced(client(), namespace), None, leases, 0, restarts()));
     let workloads = &ctx.workloads;
-    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&workloads.deployments), 0));
-    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&workloads.daemon_sets), 0));
-    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&workloads.pods), 0));
+    all.spawn(watch(
+        Api::namespaced(client(), namespace),
+        None,
+        Arc::clone(&workloads.deployments),
+        0,
+        restarts(),
+    ));
+    all.spawn(watch(
+        Api::namespaced(client(), namespace),
+        None,
+        Arc::clone(&workloads.daemon_sets),
+        0,
+        restarts(),
+    ));
+    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&workloads.pods), 0, restarts()));
     all
 }
 

@@ -144,7 +144,8 @@ pub(crate) async fn record(
 /// Whether claims could be served anew, as the Volume is to say now; or after which time it may.
 pub(super) fn schedulable(ctx: &Context, volume: &Volume) -> Result<Desired, Duration> {
     let name = &volume.spec.plugin_name;
-    volume::schedulable(name, ctx.plugins.get(name).as_deref(), Timestamp::now())
+    let is_begun = volume.spec.assignment.is_some();
+    volume::schedulable(name, ctx.plugins.get(name).as_deref(), is_begun, Timestamp::now())
 }
 
 /// Says that the storage stays: in a condition, and in an Event, since the object goes in a moment.

@@ -11,6 +11,8 @@ use kube::{
     api::{ListParams, ObjectList, Resource, WatchEvent, WatchParams},
     core::{DeserializeGuard, Request, request},
 };
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use rand::Rng;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
@@ -24,6 +26,7 @@ use super::{
     store::{Origin, version},
     unreadable::Unreadable,
 };
+use crate::metrics::KindLabels;
 
 /// Objects per LIST page, as client-go.
 const PAGE: u32 = 500;
@@ -95,6 +98,9 @@ impl Interrupted {
     }
 }
 
+/// How often watches were interrupted and begun anew, by kind.
+pub type Restarts = Family<KindLabels, Counter>;
+
 /// Feeds source number `source` of `cache` with the objects of `api` that match the field selector `fields`, for example
 /// `spec.nodeName=worker-1`; without one, with all. Retries for ever; returns only if the API server's history went back.
 pub async fn watch<K: Cached>(
@@ -102,6 +108,7 @@ pub async fn watch<K: Cached>(
     fields: Option<String>,
     cache: Arc<Cache<K>>,
     source: u8,
+    restarts: Restarts,
 ) -> WentBack {
     let watch = Watch {
         url: Request::new(api.resource_url()),
@@ -129,6 +136,7 @@ pub async fn watch<K: Cached>(
             }
             continue;
         };
+        restarts.get_or_create(&KindLabels { kind: watch.kind.clone() }).inc();
         resume = interrupted.resumable().then_some(version);
         broken = true;
         failures = if advanced { 1 } else { failures + 1 };

@@ -43,14 +43,17 @@ struct Fixture {
     server: Scripted,
     cache: Arc<Cache<ConfigMap>>,
     watching: JoinHandle<WentBack>,
+    restarts: Restarts,
 }
 
 async fn watching(answers: Vec<Answer>) -> Fixture {
     let (server, client) = Scripted::start(answers).await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
     let selector = Some("metadata.namespace=ns".to_owned());
-    let watching = tokio::spawn(watch(Api::namespaced(client, "ns"), selector, cache.clone(), 0));
-    Fixture { server, cache, watching }
+    let restarts = Restarts::default();
+    let watching =
+        tokio::spawn(watch(Api::namespaced(client, "ns"), selector, cache.clone(), 0, restarts.clone()));
+    Fixture { server, cache, watching, restarts }
 }
 
 impl Fixture {
@@ -109,8 +112,10 @@ async fn the_end_of_what_is_not_kept_is_told() {
     let told: Arc<parking_lot::Mutex<Vec<(bool, bool)>>> = Arc::default();
     let heard = Arc::clone(&told);
     cache.on_change(move |before, after| heard.lock().push((before.is_some(), after.is_some())));
-    let watching = tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0));
-    let fixture = Fixture { server, cache, watching };
+    let restarts = Restarts::default();
+    let watching =
+        tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0, restarts.clone()));
+    let fixture = Fixture { server, cache, watching, restarts };
     fixture.until("its end is told", |_| !told.lock().is_empty()).await;
     assert_eq!(*told.lock(), [(true, false)]);
     assert!(fixture.names().is_empty());
@@ -130,7 +135,7 @@ async fn a_malformed_object_is_reported_and_stalls_nothing() {
     ])
     .await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
-    tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0));
+    tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0, Restarts::default()));
     for _ in 0..500 {
         sleep(Duration::from_millis(10)).await;
         if cache.get_in(Named { namespace: "ns", name: "c" }).is_some() {
@@ -182,6 +187,8 @@ async fn a_failed_list_is_repeated() {
     ])
     .await;
     fixture.until("listed", |f| f.names() == ["a"]).await;
+    let labels = KindLabels { kind: "ConfigMap".into() };
+    assert_eq!(fixture.restarts.get_or_create(&labels).get(), 1);
 }
 
 #[tokio::test]
@@ -237,7 +244,7 @@ async fn a_bookmark_of_the_past_is_looked_into() {
 async fn an_own_write_made_during_the_list_is_not_taken_for_history_going_back() {
     let (_server, client) = Scripted::start(vec![]).await;
     let cache: Arc<Cache<ConfigMap>> = Arc::new(Cache::new(&["all"]));
-    tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0));
+    tokio::spawn(watch(Api::namespaced(client, "ns"), None, cache.clone(), 0, Restarts::default()));
     sleep(Duration::from_millis(50)).await;
     cache.apply(serde_json::from_value(object("mine", 60)).unwrap());
     cache.finish_list(&HashSet::new(), 40, 0);

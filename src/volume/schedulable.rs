@@ -11,11 +11,21 @@ use crate::api::conditions::{Desired, READY, Reason, find, time_left};
 /// a moment, and thousands of Volumes would be written twice for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a Volume of the Plugin `name` says in its condition Schedulable; or after which time it may say it.
-pub fn schedulable(name: &str, plugin: Option<&Plugin>, now: Timestamp) -> Result<Desired, Duration> {
+/// What a Volume of the Plugin `name` says in its condition Schedulable; or after which time it may say it. `is_begun` is
+/// whether its driver was asked for it.
+pub fn schedulable(
+    name: &str,
+    plugin: Option<&Plugin>,
+    is_begun: bool,
+    now: Timestamp,
+) -> Result<Desired, Duration> {
     let Some(plugin) = plugin else {
         return Ok(Desired::new(Reason::PluginMissing, format!("Plugin {name} does not exist; create it")));
     };
+    if plugin.metadata.deletion_timestamp.is_some() && !is_begun {
+        let words = format!("Plugin {name} is being deleted and takes no new volume; create it again");
+        return Ok(Desired::new(Reason::PluginMissing, words));
+    }
     let ready = plugin.status.as_ref().and_then(|status| find(&status.conditions, READY));
     if ready.is_some_and(|ready| ready.status == "True") {
         return Ok(Desired::new(Reason::Schedulable, format!("Plugin {name} has what a claim needs")));
@@ -77,7 +87,7 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH + 60.seconds();
         let said = |ready, controllers, nodes| {
             let Desired { reason, message } =
-                schedulable("p", Some(&plugin(ready, Timestamp::UNIX_EPOCH, controllers, nodes)), now)
+                schedulable("p", Some(&plugin(ready, Timestamp::UNIX_EPOCH, controllers, nodes)), true, now)
                     .unwrap();
             (reason, message.split(',').next().unwrap().to_owned())
         };
@@ -92,16 +102,20 @@ mod tests {
             let lacks = format!("Plugin p has {lacks}");
             assert_eq!(said(false, controllers, nodes), (Reason::NoHealthyInstance, lacks));
         }
-        let gone = schedulable("p", None, now).unwrap();
+        let gone = schedulable("p", None, true, now).unwrap();
         assert_eq!(gone.reason, Reason::PluginMissing);
+        let mut ends = plugin(true, Timestamp::UNIX_EPOCH, (1, 1), (1, 1));
+        ends.metadata.deletion_timestamp = Some(Time(now));
+        let said = |is_begun| schedulable("p", Some(&ends), is_begun, now).unwrap().reason;
+        assert_eq!([true, false].map(said), [Reason::Schedulable, Reason::PluginMissing]);
         let new = Plugin::new("p", crate::api::PluginSpec::default());
-        assert_eq!(schedulable("p", Some(&new), now).unwrap().reason, Reason::NoHealthyInstance);
+        assert_eq!(schedulable("p", Some(&new), true, now).unwrap().reason, Reason::NoHealthyInstance);
     }
 
     #[test]
     fn what_is_away_for_a_moment_is_not_told_by_every_volume() {
         let at = |seconds: i64| Timestamp::UNIX_EPOCH + seconds.seconds();
-        let said = |now| schedulable("p", Some(&plugin(false, at(100), (0, 1), (1, 1))), now);
+        let said = |now| schedulable("p", Some(&plugin(false, at(100), (0, 1), (1, 1))), true, now);
         assert_eq!(
             said(at(104)),
             Err(Duration::from_secs(7)),
@@ -110,7 +124,7 @@ mod tests {
         assert!(said(at(111)).is_ok());
         assert!(said(at(40)).is_ok(), "the clocks differ");
         assert!(
-            schedulable("p", Some(&plugin(true, at(100), (1, 1), (1, 1))), at(100)).is_ok(),
+            schedulable("p", Some(&plugin(true, at(100), (1, 1), (1, 1))), true, at(100)).is_ok(),
             "what is well at once"
         );
     }

@@ -63,7 +63,10 @@ fn served() -> String {
     let Metrics {
         api_writes,
         csi_operations_seconds,
+        csi_retries,
+        csi_calls_waiting,
         queue_depth,
+        watch_restarts,
         passes,
         claims,
         volumes,
@@ -83,6 +86,9 @@ fn served() -> String {
     } = metrics;
     touch(&api_writes);
     touch(&csi_operations_seconds);
+    touch(&csi_retries);
+    touch(&csi_calls_waiting);
+    touch(&watch_restarts);
     touch(&volumes);
     touch(&attachments);
     touch(&queue_depth);

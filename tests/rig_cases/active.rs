@@ -79,17 +79,22 @@ async fn one_instance_makes_all_calls_until_it_is_gone(cluster: Arc<Cluster>) {
     // Whoever leads next goes on with the same one.
     rig.restart_and_wait(CONTROLLER).await;
 
+    // It ends in the middle of a call, which the next one finishes.
+    let rpc = Rpc::ControllerPublishVolume;
+    let user = NODES.into_iter().find(|node| *node != first).unwrap();
+    rig.fake.hold(&before[0], rpc);
+    rig.make_claim(&volume_claim("claim", &before[0], user)).await;
+    rig.until_called(&before[0], rpc).await;
     rig.fake.stop(&first, &rig.plugin_dir(&first));
     let began = rig.journal.now();
+    rig.fake.let_go(&before[0], rpc);
     ready(&rig, &after).await;
     let second = until_active(&rig, Some(&first)).await;
     assert_eq!(callers(&rig, &after, began), only(&second));
+    rig.until_ready("claim").await;
     // What the first had made is the second's too, and stays so.
     rig.fake.serve(&first, &rig.plugin_dir(&first), true);
     rig.until_served(&first).await;
-    let user = NODES.into_iter().find(|node| *node != first).unwrap();
-    rig.make_claim(&volume_claim("claim", &before[0], user)).await;
-    rig.until_ready("claim").await;
     let later = keys("later");
     ready(&rig, &later).await;
     assert_eq!(callers(&rig, &[before.clone(), later.clone()].concat(), began), only(&second));

@@ -25,6 +25,7 @@ use crate::csi::{CallError, Plugin, Rpc, Secrets};
 use crate::heartbeat::Term;
 use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Cache, Next};
+use crate::metrics::RetryLabels;
 
 /// Pause while no call may be started.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -135,6 +136,9 @@ impl<'a> Due<'a> {
     /// A turn at the driver, if a call may be started at all. A controller call is counted from here on, before the live looks
     /// that it goes by: who says that none is running that was given like this has waited for it.
     pub async fn turn(&self) -> Result<(Turn<'a>, Option<Entered<'a>>), NotDone> {
+        if self.agent.unended.is_running(&self.key) {
+            return Err(NotDone::NotNow);
+        }
         let (service, limit) = match self.key {
             Parked::Node(_) => (Service::Node, NODE_CALLS),
             Parked::Handle(_) => (Service::Attach, self.agent.controller_concurrency(self.driver)),
@@ -189,6 +193,9 @@ impl<'a> Due<'a> {
 
     /// Awaits the call itself.
     pub async fn call<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+        let serving = self.agent.process_of(self.driver, self.rpc.service());
+        let process = serving.and_then(|serving| serving.plugin.process().and_then(|process| process.name()));
+        let _begun = self.agent.unended.begin(&self.key, process);
         self.agent.call(self.driver, self.rpc, call).await
     }
 }
@@ -218,6 +225,8 @@ impl Agent {
     ) -> Attempt {
         let shown = objects.iter().filter_map(|object| object.status()?.attempts_of(step.rpc)).max();
         let attempt = self.retries.failed(step, failure, shown, driver);
+        let labels = RetryLabels { driver_name: driver.to_owned(), method_name: failure.rpc.path() };
+        self.metrics.csi_retries.get_or_create(&labels).inc();
         tracing::warn!(object = step.uid, attempt = attempt.number, next = ?attempt.next, "{failure}");
         attempt
     }

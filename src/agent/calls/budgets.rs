@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::agent::queues::Parked;
+use crate::metrics::BudgetLabels;
 
 /// Longest wait for a turn at a plugin. Whoever does not get one lets others go first.
 const TURN: Duration = Duration::from_secs(30);
@@ -39,6 +42,25 @@ pub(crate) enum Service {
 pub(crate) enum Direction {
     Make,
     Undo,
+}
+
+impl Service {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Attach => "attach",
+            Self::Volume => "volume",
+        }
+    }
+}
+
+impl Direction {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Make => "make",
+            Self::Undo => "undo",
+        }
+    }
 }
 
 /// All turns are taken: look again after [`LATER`] or when woken.
@@ -68,6 +90,8 @@ struct Slot {
 /// The turns of all drivers.
 pub(crate) struct Budgets {
     slots: Mutex<HashMap<Budget, Slot>>,
+    /// How many wait.
+    told: Family<BudgetLabels, Gauge>,
     wake: Box<dyn Fn(Parked) + Send + Sync>,
 }
 
@@ -113,9 +137,20 @@ impl Drop for Turn<'_> {
 }
 
 impl Budgets {
-    /// `wake` puts a key that was parked back into its queue.
-    pub fn new(wake: impl Fn(Parked) + Send + Sync + 'static) -> Self {
-        Self { slots: Mutex::default(), wake: Box::new(wake) }
+    /// `wake` puts a key that was parked back into its queue. How many wait is `told`.
+    pub fn new(told: Family<BudgetLabels, Gauge>, wake: impl Fn(Parked) + Send + Sync + 'static) -> Self {
+        Self { slots: Mutex::default(), told, wake: Box::new(wake) }
+    }
+
+    /// Tells how many wait for a turn now.
+    fn tell(&self, budget: &Budget, slot: &Slot) {
+        let labels = BudgetLabels {
+            driver_name: budget.driver.clone(),
+            service: budget.service.as_str(),
+            direction: budget.direction.as_str(),
+        };
+        let waiting = i64::try_from(slot.waiting + slot.parked.len()).unwrap_or(i64::MAX);
+        self.told.get_or_create(&labels).set(waiting);
     }
 
     /// A turn for the pass of this key, of `limit` at a time. If it cannot be had soon the pass has to end.
@@ -140,10 +175,12 @@ impl Budgets {
             }
             if slot.waiting >= WAITING {
                 slot.park(key);
+                self.tell(budget, slot);
                 return Err(Busy);
             }
             slot.unpark(&key);
             slot.waiting += 1;
+            self.tell(budget, slot);
             slot.semaphore.clone()
         };
         let place = Place { budgets: self, budget };
@@ -154,6 +191,7 @@ impl Budgets {
         drop(place);
         if let Some(slot) = self.slots.lock().get_mut(budget) {
             slot.park(key);
+            self.tell(budget, slot);
         }
         Err(Busy)
     }
@@ -164,10 +202,12 @@ impl Budgets {
             let mut slots = self.slots.lock();
             let Some(slot) = slots.get_mut(budget) else { return };
             change(slot);
-            slot.parked.pop_first().map(|(_, key)| {
-                slot.tickets.remove(&key);
-                key
-            })
+            let next = slot.parked.pop_first().map(|(_, key)| key);
+            if let Some(key) = &next {
+                slot.tickets.remove(key);
+            }
+            self.tell(budget, slot);
+            next
         };
         if let Some(key) = woken {
             (self.wake)(key);

@@ -33,7 +33,7 @@ impl Rig {
     fn start(workers: usize, open: &[&str]) -> Arc<Self> {
         let queue: Arc<Queue<String>> = Arc::default();
         let wakes = queue.clone();
-        let budgets = Budgets::new(move |parked| {
+        let budgets = Budgets::new(Family::default(), move |parked| {
             if let Parked::Handle(key) = parked {
                 wakes.add(key);
             }
@@ -140,7 +140,7 @@ async fn a_turn_that_takes_too_long_lets_others_go_first() {
 
 #[tokio::test(start_paused = true)]
 async fn services_directions_and_drivers_have_budgets_of_their_own() {
-    let budgets = Budgets::new(|_| {});
+    let budgets = Budgets::new(Family::default(), |_| {});
     let full = budget("d", Service::Attach, Direction::Make);
     let mut held = Vec::new();
     for n in 0..LIMIT {
@@ -163,19 +163,24 @@ async fn services_directions_and_drivers_have_budgets_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_parked_once_however_often_it_comes() {
-    let budgets = Budgets::new(|_| {});
+    let budgets = Budgets::new(Family::default(), |_| {});
     let full = budget("d", Service::Attach, Direction::Make);
-    let _held = budgets.turn(&full, 1, key(0)).await.unwrap();
+    let held = budgets.turn(&full, 1, key(0)).await.unwrap();
     for _ in 0..3 {
         assert_eq!(budgets.turn(&full, 1, key(1)).await.unwrap_err(), Busy);
     }
     let parked: Vec<_> = budgets.slots.lock()[&full].parked.values().cloned().collect();
     assert_eq!(parked, [key(1)]);
+    let labels = BudgetLabels { driver_name: "d".into(), service: "attach", direction: "make" };
+    let told = || budgets.told.get_or_create(&labels).get();
+    assert_eq!(told(), 1);
+    drop(held);
+    assert_eq!(told(), 0, "it is woken");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_limit_holds_at_once() {
-    let budgets = Budgets::new(|_| {});
+    let budgets = Budgets::new(Family::default(), |_| {});
     let of = budget("d", Service::Attach, Direction::Make);
     let mut held = vec![budgets.turn(&of, 1, key(0)).await.unwrap()];
     for n in 1..3 {

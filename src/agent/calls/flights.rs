@@ -27,6 +27,11 @@ impl Flights {
         Self { taken: Mutex::default(), wake: Box::new(wake) }
     }
 
+    /// The VolumeHandles that calls are made for now.
+    pub fn handles(&self) -> Vec<String> {
+        self.taken.lock().keys().cloned().collect()
+    }
+
     /// The right for the pass of this key, which is woken when it can have it.
     ///
     /// # Errors

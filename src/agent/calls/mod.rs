@@ -11,4 +11,5 @@ pub(super) mod retry;
 pub(super) mod running;
 pub(super) mod status;
 pub(super) mod tenures;
+pub(super) mod unended;
 pub(super) mod write;

@@ -20,6 +20,7 @@ use crate::agent::calls::budgets::Budgets;
 use crate::agent::calls::flights::Flights;
 use crate::agent::calls::running::Running;
 use crate::agent::calls::tenures::Tenures;
+use crate::agent::calls::unended::Unended;
 use crate::agent::capacity::said::Said;
 use crate::agent::context::Agent;
 use crate::agent::drivers::registry::Registry;
@@ -82,7 +83,8 @@ async fn pass(directory: &Path, client: Client, renewal: Renewal) -> Pass {
         metrics,
         retries: events.retries.clone(),
         queues,
-        budgets: Budgets::new(|_| ()),
+        unended: Unended::open(&directory.join("unended"), "boot", Deadlines::default().longest()),
+        budgets: Budgets::new(prometheus_client::metrics::family::Family::default(), |_| ()),
         flights: Flights::new(|_| ()),
         tenures: Tenures::new(
             Deadlines::default().longest(),

@@ -70,6 +70,9 @@ impl Pass<'_> {
         self.due.agent.is_due(&step(volume, self.due.rpc))?;
         let beside_others = matches!(self.call, VolumeCall::Expand | VolumeCall::Modify);
         let _flight = match handle_name(volume, self.due.driver).filter(|_| beside_others) {
+            Some(handle) if self.due.agent.unended.is_running(&Parked::Handle(handle.clone())) => {
+                return Err(NotDone::NotNow);
+            }
             Some(handle) => Some(self.due.agent.flights.begin(&handle, &self.due.key)?),
             None => None,
         };
