@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from e2e.cluster import ApiError
-from e2e.cluster.node_config import PRIVATE, SHARED, SHARED_SOURCE
+from e2e.cluster.node_config import PRIVATE, SHARED_SOURCE
 
 from . import managed_driver, objects
 from .driver import LoopDriver
 from .objects import Object
-from .pods import AGENT
 from .world import World
 
 NAME = "adopted.moor.dev"
@@ -24,8 +22,7 @@ _KUBELET = str(PRIVATE["kubelet"])
 @contextmanager
 def running(world: World) -> Iterator[LoopDriver]:
     """Installs it and its Plugin, and takes both away in the end."""
-    account = f"/api/v1/namespaces/{world.namespace}/serviceaccounts/default"
-    world.cluster.wait_for("the default service account", lambda: _exists(world, account), 30)
+    world.await_account()
     path = f"/apis/apps/v1/namespaces/{world.namespace}/daemonsets"
     world.cluster.api.post(path, _daemon_set(world))
     world.create(objects.plugin(NAME, socketPath=_SOCKET))
@@ -40,46 +37,18 @@ def running(world: World) -> Iterator[LoopDriver]:
 
 
 def _daemon_set(world: World) -> Object:
-    state = str(SHARED / managed_driver.FOLDER / NAME)
-    mounts = {"kubelet": _KUBELET, "state": state, "dev": "/dev", "run": "/run"}
-    container = {
-        "name": "driver",
-        "image": world.pods.objects(AGENT)[0]["spec"]["containers"][0]["image"],
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["moor", "loop-driver"],
-        "args": [
-            f"--endpoint=unix://{_KUBELET}/plugins/{_SOCKET}", "--node-id=$(NODE_NAME)", f"--driver-name={NAME}",
-            f"--state-dir={state}", "--shared", "--record-calls",
-        ],
-        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-        "securityContext": {"privileged": True},
-        "volumeMounts": [
-            {"name": name, "mountPath": mount, **({"mountPropagation": "Bidirectional"} if name == "kubelet" else {})}
-            for name, mount in mounts.items()
-        ],
-    }  # fmt: skip
-    volumes = [
-        {"name": "kubelet", "hostPath": {"path": _KUBELET, "type": "Directory"}},
-        {"name": "state", "hostPath": {"path": state, "type": "DirectoryOrCreate"}},
-        {"name": "dev", "hostPath": {"path": "/dev", "type": "Directory"}},
-        {"name": "run", "emptyDir": {"medium": "Memory"}},
+    """What moor would add to the Pods of a driver that it runs itself is all here."""
+    pod = managed_driver.pod_of(world, NAME, f"unix://{_KUBELET}/plugins/{_SOCKET}", "all")
+    (container,) = pod["containers"]
+    container["env"] = [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+    container["volumeMounts"] += [
+        {"name": "kubelet", "mountPath": _KUBELET, "mountPropagation": "Bidirectional"},
+        {"name": "dev", "mountPath": "/dev"},
     ]
-    pod = {
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 5,
-        "containers": [container],
-        "volumes": volumes,
-    }
+    pod["volumes"] += [
+        {"name": "kubelet", "hostPath": {"path": _KUBELET, "type": "Directory"}},
+        {"name": "dev", "hostPath": {"path": "/dev", "type": "Directory"}},
+    ]
     labels = {"app": NAME}
     template = {"metadata": {"labels": labels}, "spec": pod}
     return {"metadata": {"name": NAME}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
-
-
-def _exists(world: World, path: str) -> bool:
-    try:
-        world.cluster.api.get(path)
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
-    return True

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from e2e.cluster import ApiError
 from e2e.cluster.namespace import NAMESPACE
 from e2e.cluster.node_config import SHARED, SHARED_SOURCE
 
@@ -25,6 +24,11 @@ _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=moor.dev%2Fplugin%3D
 
 def template(world: World, roles: str, name: str = NAME, **pod: object) -> Object:
     """Pods of the loop driver. Where its socket is, and on which node it runs, it is told by moor alone."""
+    return {"spec": {**pod_of(world, name, "$(CSI_ENDPOINT)", roles), **pod}}
+
+
+def pod_of(world: World, name: str, endpoint: str, roles: str) -> Object:
+    """What runs in a Pod of the loop driver, whoever makes it."""
     state = str(SHARED / FOLDER / name)
     container = {
         "name": "driver",
@@ -33,7 +37,7 @@ def template(world: World, roles: str, name: str = NAME, **pod: object) -> Objec
         "imagePullPolicy": "IfNotPresent",
         "command": ["moor", "loop-driver"],
         "args": [
-            "--endpoint=$(CSI_ENDPOINT)", "--node-id=$(NODE_NAME)", f"--roles={roles}", f"--driver-name={name}",
+            f"--endpoint={endpoint}", "--node-id=$(NODE_NAME)", f"--roles={roles}", f"--driver-name={name}",
             f"--state-dir={state}", "--shared", "--record-calls",
         ],
         "securityContext": {"privileged": True},
@@ -43,14 +47,12 @@ def template(world: World, roles: str, name: str = NAME, **pod: object) -> Objec
         {"name": "state", "hostPath": {"path": state, "type": "DirectoryOrCreate"}},
         {"name": "run", "emptyDir": {"medium": "Memory"}},
     ]
-    spec = {
+    return {
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 5,
         "containers": [container],
         "volumes": volumes,
-        **pod,
     }
-    return {"spec": spec}
 
 
 def plugin(world: World, **spec: object) -> Object:
@@ -102,13 +104,7 @@ def instance(world: World, node: str) -> Object:
 
 
 def workload(world: World, kind: str, name: str) -> Object | None:
-    try:
-        found: Object = world.cluster.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{kind}/{name}")
-    except ApiError as error:
-        if error.status == 404:
-            return None
-        raise
-    return found
+    return world.found(f"/apis/apps/v1/namespaces/{NAMESPACE}/{kind}/{name}")
 
 
 def await_deployed(world: World) -> Object:

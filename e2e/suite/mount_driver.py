@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.cluster import ApiError, Node, parts
+from e2e.cluster import Node, parts
 from e2e.cluster.node_config import PRIVATE
 
 from .pods import AGENT
@@ -15,8 +15,7 @@ _KUBELET = str(PRIVATE["kubelet"])
 
 def start_in_pod(world: World, node: Node) -> None:
     """In a Pod: in a mount namespace of its own, from which mounts reach the node, but not their flags."""
-    account = f"/api/v1/namespaces/{world.namespace}/serviceaccounts/default"
-    world.cluster.wait_for("the default service account", lambda: _exists(world, account), 30)
+    world.await_account()
     program = "/usr/local/bin/mount-driver"
     container = {
         "name": _PROGRAM,
@@ -53,7 +52,7 @@ def start_on_node(node: Node) -> None:
 def end_in_pod(world: World) -> None:
     path = f"/api/v1/namespaces/{world.namespace}/pods/{_PROGRAM}"
     world.cluster.api.delete(path)
-    world.cluster.wait_for("the driver's Pod to end", lambda: not _exists(world, path), 30)
+    world.cluster.wait_for("the driver's Pod to end", lambda: not world.found(path), 30)
 
 
 def end_on_node(node: Node) -> None:
@@ -62,13 +61,3 @@ def end_on_node(node: Node) -> None:
 
 def _arguments(node: Node) -> list[str]:
     return [f"--socket={_KUBELET}/plugins/{NAME}/csi.sock", f"--name={NAME}", f"--node-id={node.name}"]
-
-
-def _exists(world: World, path: str) -> bool:
-    try:
-        world.cluster.api.get(path)
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
-    return True

@@ -85,8 +85,7 @@ class Workloads:
         }
         if node is not None:
             spec["nodeName"] = node.name
-        account = "the default service account of the namespace"
-        self._world.cluster.wait_for(account, lambda: self._names("serviceaccounts"), 30)
+        self._world.await_account()
         self._api.post(self._path("pods"), {"metadata": {"name": name}, "spec": spec})
 
     def container(self, script: str, *, is_block: bool = False) -> Object:

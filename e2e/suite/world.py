@@ -73,12 +73,18 @@ class World:
         return found
 
     def find(self, kind: str, name: str) -> Object | None:
+        found = self.found(objects.path(kind, self.namespace, name))
+        return found and {"kind": kind, **found}
+
+    def found(self, path: str) -> Object | None:
+        """What is at a path of the API server, if anything is."""
         try:
-            return self.get(kind, name)
+            found: Object = self.cluster.api.get(path)
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
+        return found
 
     def every(self, kind: str) -> list[Object]:
         found: list[Object] = self.cluster.api.get(objects.collection(kind, self.namespace))["items"]
@@ -111,6 +117,11 @@ class World:
             self.await_gone(kind, name, timeout)
 
     # Waiting.
+
+    def await_account(self) -> None:
+        """Waits until Pods can be made in the scenario's namespace."""
+        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
+        self.cluster.wait_for("the default service account", lambda: self.found(account), 30)
 
     def await_ready(self, kind: str, *names: str, timeout: float = 60) -> list[Object]:
         deadline = time.monotonic() + timeout
