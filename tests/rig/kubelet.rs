@@ -1,6 +1,7 @@
 //! kubelet, as far as it calls CSI drivers: finds the sockets in its folder, registers them, and makes the calls of
 //! kubernetes `pkg/volume/csi` with the deadlines, paths and directories that it uses.
 
+mod paths;
 mod volumes;
 mod wish;
 
@@ -21,6 +22,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 pub use wish::Wish;
+
+use paths::remove;
 
 use super::fake::DRIVER;
 use super::{Can, Cluster, PATIENCE, Rig, SPACE};
@@ -179,48 +182,6 @@ impl Kubelet {
         self.pods.lock().unwrap().insert(pod.to_owned(), made.metadata.uid.unwrap());
     }
 
-    /// UID of a Pod; its name for one that is not on the node.
-    pub fn uid(&self, pod: &str) -> String {
-        self.pods.lock().unwrap().get(pod).cloned().unwrap_or_else(|| pod.to_owned())
-    }
-
-    /// Folder of a Pod.
-    pub fn pod_dir(&self, pod: &str) -> PathBuf {
-        self.directory.join("pods").join(self.uid(pod))
-    }
-
-    /// Where a Pod has a volume.
-    pub fn target(&self, pod: &str, key: &str) -> PathBuf {
-        if self.wish.is_block {
-            return self.devices().join("publish").join(self.wish.volume(key)).join(self.uid(pod));
-        }
-        self.pod_dir(pod).join("volumes/kubernetes.io~csi").join(self.wish.volume(key)).join("mount")
-    }
-
-    /// Where a volume is staged.
-    pub fn staging(&self, key: &str) -> PathBuf {
-        if self.wish.is_block {
-            return self.devices().join("staging").join(self.wish.volume(key));
-        }
-        // kubelet has a hash of the handle here.
-        self.directory.join("plugins/kubernetes.io/csi").join(DRIVER).join(key).join("globalmount")
-    }
-
-    /// What kubelet writes down of what it has staged; of a raw device it does elsewhere.
-    fn volume_data(&self, key: &str) -> PathBuf {
-        self.staging(key).parent().unwrap().join("vol_data.json")
-    }
-
-    /// What kubelet writes down of a volume that a Pod has, before it calls for it.
-    fn pods_data(&self, pod: &str, key: &str) -> PathBuf {
-        self.target(pod, key).parent().unwrap().join("vol_data.json")
-    }
-
-    /// Folder of the raw devices of all Pods.
-    fn devices(&self) -> PathBuf {
-        self.directory.join("plugins/kubernetes.io/csi/volumeDevices")
-    }
-
     /// What kubelet has on its disk before it has a volume staged.
     pub fn prepare_staging(&self, key: &str) {
         fs::create_dir_all(self.staging(key)).unwrap();
@@ -370,20 +331,6 @@ impl Kubelet {
     pub async fn give_up(&self, key: &str) {
         repeat(&format!("{key} is not staged"), || self.unstage(key)).await;
     }
-
-    /// Removes the folder of a Pod that is gone, in which nothing is mounted.
-    pub fn forget(&self, pod: &str) {
-        let folder = self.pod_dir(pod);
-        let volumes = folder.join("volumes/kubernetes.io~csi");
-        for left in fs::read_dir(&volumes).into_iter().flatten().flatten() {
-            remove(&left.path().join("mount"));
-            let _ = fs::remove_file(left.path().join("vol_data.json"));
-            remove(&left.path());
-        }
-        for part in [volumes, folder.join("volumes"), folder] {
-            remove(&part);
-        }
-    }
 }
 
 /// As kubelet does: after an error that is none of the last word it calls again.
@@ -400,14 +347,6 @@ async fn repeat<F: Future<Output = Result<(), Status>>>(what: &str, mut call: im
 /// Of a connection that breaks kubelet's own client says that the driver is unavailable; this one says this and that.
 fn as_kubelets(status: Status) -> Status {
     if status.source().is_some() { Status::unavailable(status.message()) } else { status }
-}
-
-/// kubelet's `removeMountDir`: an empty directory, and no more.
-fn remove(path: &Path) {
-    match fs::remove_dir(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{}: {error}", path.display()),
-        Ok(()) | Err(_) => {}
-    }
 }
 
 fn text(path: &Path) -> String {
