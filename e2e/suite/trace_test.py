@@ -404,3 +404,7 @@ class TraceTest(unittest.TestCase):
     def test_a_call_that_never_ended(self) -> None:
         self.trace.begin(ATTACH)
         self.bad("never ended")
+
+    def test_a_question_that_a_driver_ends_in(self) -> None:
+        self.trace.begin("Probe", volume="")
+        self.good()
