@@ -13,6 +13,7 @@ from .. import objects
 from ..managed_driver import NAME
 from ..pods import AGENT
 from ..registry import scenario
+from ..workloads import Workloads
 from ..world import World, expect
 
 _MANY = 20
@@ -66,8 +67,13 @@ def drained(world: World) -> None:
         expect(pod["spec"]["nodeName"] == node.name, f"the controller is on {pod['spec']['nodeName']}")
         world.ready_volume("data", pluginName=NAME)
         world.ready_claim("here", node)
+        workloads = Workloads(world)
+        workloads.storage_class(provisioner=NAME)
+        workloads.claim("moves")
+        workloads.running_pod("moves", "moves", node)
+        workloads.write("moves", "by the Pod before")
         before = {one["metadata"]["uid"] for one in managed.pods(world, "node")}
-        drain = ("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s")
+        drain = ("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=90s")
         try:
             world.cluster.kubectl(*drain, timeout=120)
             world.cluster.wait_for(
@@ -76,6 +82,8 @@ def drained(world: World) -> None:
                 60,
             )
             expect({one["metadata"]["uid"] for one in managed.pods(world, "node")} == before, "a node driver has left")
+            workloads.running_pod("moved", "moves", other)
+            workloads.expect_text("moved", "by the Pod before")
             # It goes on on the node that takes nothing new, and moves from there.
             world.write(node, f"{world.target('here')}/file", "from there")
             world.claim("there", other)
@@ -84,11 +92,12 @@ def drained(world: World) -> None:
             world.expect_text(other, f"{world.target('there')}/file", "from there")
         finally:
             world.cluster.kubectl("uncordon", node.name)
+        workloads.remove_all()
         world.remove("VolumeClaim", "there")
         world.remove("Volume", "data")
 
 
-@scenario(f"{_MANY} drivers on one node", limit=300)
+@scenario("twenty drivers on one node", limit=300)
 def many(world: World) -> None:
     names = [f"many-{number}.moor.dev" for number in range(_MANY)]
     agent = world.pods.one(AGENT, world.first.name).process.pid
