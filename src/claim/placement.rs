@@ -7,6 +7,9 @@ use super::reason::Waiting;
 use super::without_lock::is_granted_on;
 use crate::attachment::AttachmentSeen;
 
+/// What is said of a node that a claim names and no instance is on.
+const NOT_FOUND: &str = "no node plugin of the driver was found there; start it there, or use the volume on a node that `kubectl \
+                         get plugininstances` shows";
 /// Why a node waits that was lost and is back.
 const UNCLEAN: &str = "the node was silent and is back; the volume is granted there again when its agent has undone \
                        what may still be mounted from before (the condition Undone of the driver's PluginInstance there \
@@ -20,30 +23,23 @@ pub(super) fn choose_node(
     unlocked: &[&ClaimSeen],
 ) -> Result<String, Waiting> {
     if let Some(name) = &claim.node {
-        let missing = |why: &str| Waiting::NodeNotUsable { node: name.clone(), why: why.into() };
-        let already = seen.attachments.iter().any(|a| &a.node == name);
-        return match seen.nodes.iter().find(|n| &n.name == name) {
-            None => Err(missing("no instance of the plugin has been seen there")),
-            Some(node) if !node.healthy => Err(missing("the plugin is not healthy there")),
-            Some(node) if !node.reachable => Err(missing("the volume cannot be reached from there")),
-            Some(node) if node.unclean => Err(missing(UNCLEAN)),
-            Some(NodeSeen { twin: Some(other), .. }) => Err(missing(&format!(
-                "the driver knows this node and node {other} by one node id, and could not tell which of them a volume is \
-                 attached to; start it with an id of its own on each, or delete the Node of a machine that is gone"
-            ))),
-            Some(node) if !node.has_room && !already => {
-                Err(missing("the driver's limit of volumes per node is reached"))
-            }
-            Some(node) => Ok(node.name.clone()),
+        let unusable = |why: String| Waiting::NodeNotUsable { node: name.clone(), why };
+        let Some(node) = seen.nodes.iter().find(|n| &n.name == name) else {
+            return Err(unusable(NOT_FOUND.to_owned()));
+        };
+        let has_room = node.has_room || seen.attachments.iter().any(|a| &a.node == name);
+        return match lack(node, None).or_else(|| (!has_room).then_some(Lack::Room)) {
+            Some(lack) => Err(unusable(lack.of_named(node))),
+            None => Ok(name.clone()),
         };
     }
-    let able = |n: &&NodeSeen| lack(n, claim).is_none();
+    let able = |n: &&NodeSeen| lack(n, Some(claim)).is_none();
     // One that leaves, or is used as the other of file system and block, would only have to be waited for.
     let joinable = |a: &&AttachmentSeen| !a.is_leaving() && a.attachment_mode == claim.attachment_mode;
     // Who may only be where the volume is goes there, also while no others come: else it would wait for it elsewhere, and
     // others behind it.
     let joins = |n: &&NodeSeen| {
-        let stays = || lack(&NodeSeen { retires: false, ..(**n).clone() }, claim).is_none();
+        let stays = || lack(&NodeSeen { retires: false, ..(**n).clone() }, Some(claim)).is_none();
         able(n) || !claim.mode.is_multi_node() && stays()
     };
     let holding = seen
@@ -67,8 +63,7 @@ pub(super) fn choose_node(
         .ok_or_else(|| Waiting::NoNode { why: no_node(seen.nodes, claim) })
 }
 
-/// What keeps a claim that names no node off this one, whoever has the volume; the first of several. In their order they are
-/// told.
+/// What keeps a claim off a node, whoever has the volume; the first of several. In their order they are told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Lack {
     Labels,
@@ -80,17 +75,43 @@ enum Lack {
     Room,
 }
 
-fn lack(node: &NodeSeen, claim: &ClaimSeen) -> Option<Lack> {
-    let is_selected = claim.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+/// What the node lacks for a claim that names it, or for this one that is `sent` there. Nobody is sent to a node that takes no new
+/// Pods, or that is not selected.
+fn lack(node: &NodeSeen, sent: Option<&ClaimSeen>) -> Option<Lack> {
+    let mut selected = sent.iter().flat_map(|claim| &claim.node_selector);
     let lacks = [
-        (!is_selected, Lack::Labels),
+        (selected.any(|(key, value)| node.labels.get(key) != Some(value)), Lack::Labels),
         (!node.healthy, Lack::Health),
         (!node.reachable, Lack::Way),
-        (node.retires, Lack::Pods),
+        (sent.is_some() && node.retires, Lack::Pods),
         (node.unclean, Lack::Cleanliness),
         (node.twin.is_some(), Lack::OwnId),
     ];
     lacks.into_iter().find_map(|(is_lacking, lack)| is_lacking.then_some(lack))
+}
+
+impl Lack {
+    /// In the words of a claim that names the node.
+    fn of_named(self, node: &NodeSeen) -> String {
+        match self {
+            Self::Labels | Self::Pods => "it is not to be used".to_owned(),
+            Self::Health => "the driver's node plugin is not healthy there, or the node is out of service; `kubectl get \
+                             plugininstances -o wide` says why, and the claim proceeds when it is well"
+                .to_owned(),
+            Self::Way => "the volume cannot be reached from there; use it on a node whose PluginInstance has in status.topology what \
+                          the Volume has in status.accessibleTopology"
+                .to_owned(),
+            Self::Cleanliness => UNCLEAN.to_owned(),
+            Self::OwnId => format!(
+                "the driver knows this node and node {} by one node id, and could not tell which of them a volume is \
+                 attached to; start it with an id of its own on each, or delete the Node of a machine that is gone",
+                node.twin.as_deref().unwrap_or_default()
+            ),
+            Self::Room => "the driver's limit of volumes per node is reached; the claim proceeds when another volume has left the \
+                           node"
+                .to_owned(),
+        }
+    }
 }
 
 /// Why none of the nodes can take a claim, with how many for each reason.
@@ -101,7 +122,7 @@ fn no_node(nodes: &[NodeSeen], claim: &ClaimSeen) -> String {
     let mut lacking: BTreeMap<Lack, usize> = BTreeMap::new();
     for node in nodes {
         // One that lacks nothing else is full, or it would be taken.
-        *lacking.entry(lack(node, claim).unwrap_or(Lack::Room)).or_default() += 1;
+        *lacking.entry(lack(node, Some(claim)).unwrap_or(Lack::Room)).or_default() += 1;
     }
     let told = lacking.into_iter().map(|(lack, nodes)| {
         let what = match lack {

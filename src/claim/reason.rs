@@ -191,7 +191,7 @@ impl Waiting {
                 format!("Volume {volume} is being deleted and takes no new claims; delete this claim")
             }
             Self::UseNotListed { asked, listed } => format!(
-                "spec.capabilities of the Volume does not list {asked}, only {listed}; \
+                "spec.capabilities of the Volume does not list {asked}, only {listed}, and what it lists never changes; \
                  delete this claim and create one with a listed use"
             ),
             Self::NotAllowed(lack) => lack.message(),
