@@ -91,6 +91,17 @@ pub struct KindLabels {
     pub kind: String,
 }
 
+/// Labels of `moor_plugin_instances`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct InstanceLabels {
+    /// Name of the Plugin.
+    pub plugin: String,
+    /// controller or node.
+    pub service: &'static str,
+    /// expected or healthy.
+    pub state: &'static str,
+}
+
 /// Labels of the object metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StateLabels {
@@ -171,6 +182,8 @@ metrics! {
     drifted_volumes: Gauge = Gauge::default(),
     /// Objects that the leader cannot read; each has an Event.
     unreadable_objects: Family<KindLabels, Gauge> = Family::default(),
+    /// Instances of each Plugin, as its status counts them: expected and healthy, of the services controller and node.
+    plugin_instances: Family<InstanceLabels, Gauge> = Family::default(),
     /// Plugins whose volumes Pods cannot use, because of another's CSIDriver object or of another socket at a kubelet; the
     /// condition PodsServed says which.
     plugins_kept_from_pods: Gauge = Gauge::default(),
@@ -178,8 +191,6 @@ metrics! {
     panics: Counter = Counter::default(),
     /// 1 on the controller that leads.
     leading: Gauge = Gauge::default(),
-    /// How often this controller has begun to lead.
-    terms: Counter = Counter::default(),
     /// Folders of drivers' sockets that do not answer the agent.
     folders_unanswered: Gauge = Gauge::default(),
     /// 1 on an agent whose state directory takes no writes.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::csi::CallArgs;
 use crate::plugin::workload::Directories;
@@ -39,6 +40,10 @@ pub struct AgentArgs {
     /// Address of /livez, /readyz and /metrics.
     #[arg(long, env = "MOOR_ADMIN_ADDRESS", default_value = "0.0.0.0:9810")]
     pub admin_address: SocketAddr,
+    /// Seconds from the request to end to the kill. For two thirds of them calls that are running may end; after that the process
+    /// leaves word of them for the next one.
+    #[arg(long, env = "MOOR_TERMINATION_GRACE", default_value = "30")]
+    pub termination_grace: u64,
     /// How long each CSI call may take.
     #[command(flatten)]
     pub calls: CallArgs,
@@ -57,6 +62,12 @@ pub struct AgentArgs {
 }
 
 impl AgentArgs {
+    /// For how long calls that are running may end when the agent is to.
+    #[must_use]
+    pub fn drain(&self) -> Duration {
+        Duration::from_secs(self.termination_grace) * 2 / 3
+    }
+
     /// kubelet's directory, and where sockets are looked for.
     #[must_use]
     pub fn directories(&self) -> Directories {

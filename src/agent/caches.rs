@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::api::workload::{CONTROLLER, PLUGIN, SERVICE};
 use crate::api::{Attachment, Plugin, PluginInstance, Volume, VolumeClaim};
 use crate::k8s::pod::LeanPod;
-use crate::k8s::watch::{Restarts, WentBack, watch};
+use crate::k8s::watch::{Restarts, Watches, WentBack};
 use crate::k8s::{Cache, Index};
 
 /// Index of Attachments by the name of their VolumeHandle.
@@ -78,38 +78,17 @@ impl Caches {
         node: &str,
         restarts: &Restarts,
     ) -> JoinSet<WentBack> {
-        let client = || client.clone();
-        let restarts = || restarts.clone();
-        let field = |path: &str| Some(format!("{path}={node}"));
-        let mut set = JoinSet::new();
-        set.spawn(watch(
-            Api::all(client()),
-            field("spec.assignment.nodeName"),
-            self.claims.clone(),
-            0,
-            restarts(),
-        ));
-        set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.claims.clone(), 1, restarts()));
-        set.spawn(watch(Api::all(client()), field("spec.nodeName"), self.attachments.clone(), 0, restarts()));
-        set.spawn(watch(
-            Api::all(client()),
-            field("spec.controller.agent"),
-            self.attachments.clone(),
-            1,
-            restarts(),
-        ));
-        set.spawn(watch(
-            Api::all(client()),
-            field("spec.assignment.controller.agent"),
-            self.volumes.clone(),
-            0,
-            restarts(),
-        ));
-        set.spawn(watch(Api::all(client()), None, self.plugins.clone(), 0, restarts()));
-        set.spawn(watch(Api::all(client()), field("spec.agent"), self.instances.clone(), 0, restarts()));
-        let pods = Api::namespaced(client(), namespace);
-        set.spawn(watch(pods, field("spec.nodeName"), self.pods.clone(), 0, restarts()));
-        set
+        let of = |path: &str| Some(format!("{path}={node}"));
+        let mut watches = Watches::new(client.clone(), restarts.clone());
+        watches.of(Api::all(client.clone()), of("spec.assignment.nodeName"), &self.claims, 0);
+        watches.of(Api::all(client.clone()), of("spec.nodeName"), &self.claims, 1);
+        watches.of(Api::all(client.clone()), of("spec.nodeName"), &self.attachments, 0);
+        watches.of(Api::all(client.clone()), of("spec.controller.agent"), &self.attachments, 1);
+        watches.of(Api::all(client.clone()), of("spec.assignment.controller.agent"), &self.volumes, 0);
+        watches.all(&self.plugins);
+        watches.of(Api::all(client.clone()), of("spec.agent"), &self.instances, 0);
+        watches.of(Api::namespaced(client.clone(), namespace), of("spec.nodeName"), &self.pods, 0);
+        watches.running()
     }
 
     /// Ends when every cache has its first list.
@@ -142,7 +121,8 @@ impl Caches {
     /// UIDs of the Pods here that moor runs for the Controller service of a Plugin's driver.
     pub fn controller_pods(&self, plugin: Option<&str>) -> Vec<String> {
         let all = self.pods.all().into_iter().filter(|pod| pod.label(SERVICE) == Some(CONTROLLER));
-        let of = all.filter(|pod| plugin.is_none_or(|plugin| pod.label(PLUGIN) == Some(plugin)));
+        let of =
+            all.filter(|pod| !pod.is_over() && plugin.is_none_or(|plugin| pod.label(PLUGIN) == Some(plugin)));
         of.filter_map(|pod| pod.metadata.uid.clone()).collect()
     }
 

@@ -48,8 +48,6 @@ use crate::shutdown::Shutdown;
 
 /// Passes at a time. They mostly wait: for a plugin, for the API server or for their turn.
 const WORKERS: usize = 1024;
-/// Time that calls in flight get at the end. Kubernetes kills after 30 s.
-const DRAIN: Duration = Duration::from_secs(20);
 /// What a pass may take beyond its longest call: its turn, and reads and writes of the API.
 const SLACK: Duration = Duration::from_secs(120);
 /// Time between attempts to find our own Node.
@@ -180,7 +178,7 @@ pub async fn run(client: Client, args: AgentArgs, shutdown: Shutdown) -> Result<
 
     agent.settling.begin(agent.records.in_doubt());
     front.started(turning_check(&agent), ready_check(&agent));
-    let ended = live(&agent, &events, lease, shutdown).await;
+    let ended = live(&agent, &events, lease, args.drain(), shutdown).await;
     agent.targets.leave(&agent.records).await;
     front.close().await;
     ended
@@ -191,6 +189,7 @@ async fn live(
     agent: &Arc<Agent>,
     events: &Arc<Events>,
     lease: AgentLease<ApiLeases>,
+    drain: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let (stop_workers, workers_shutdown) = Shutdown::manual();
@@ -241,13 +240,10 @@ async fn live(
             while workers.join_next().await.is_some() {}
             agent.asked.are_ended().await;
         };
-        let clean = tokio::time::timeout(DRAIN, drained).await.is_ok();
+        let clean = tokio::time::timeout(drain, drained).await.is_ok();
         if !clean {
             agent.unended.leave(agent.flights.handles());
-            tracing::warn!(
-                "calls are still running after {} s; their outcome will be found out",
-                DRAIN.as_secs()
-            );
+            tracing::warn!("calls are still running after {drain:?}; their outcome will be found out");
         }
         drop(beside);
         outcome?;

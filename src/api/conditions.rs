@@ -156,14 +156,14 @@ pub fn set(
 
 /// The condition of this type.
 #[must_use]
-pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|condition| condition.type_ == type_)
+pub fn find<'a>(conditions: impl IntoIterator<Item = &'a Condition>, type_: &str) -> Option<&'a Condition> {
+    conditions.into_iter().find(|condition| condition.type_ == type_)
 }
 
 /// Whether the condition of this type is True.
 #[must_use]
-pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
-    conditions.iter().any(|c| c.type_ == type_ && c.status == "True")
+pub fn is_true<'a>(conditions: impl IntoIterator<Item = &'a Condition>, type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
 /// The API server keeps whole seconds; a finer time would differ from its own read-back for ever.

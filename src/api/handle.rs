@@ -33,6 +33,8 @@ use super::uid::{AttachmentUid, ClaimUid};
     printcolumn = r#"{"name":"Closing","type":"boolean","jsonPath":".spec.closing"}"#,
     printcolumn = r#"{"name":"Controller","type":"string","jsonPath":".spec.controller.agent"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status","priority":1}"#,
+    printcolumn = r#"{"name":"Drift","type":"string","jsonPath":".status.drift.nodes[*].nodeID","priority":1}"#,
     validation = Rule::new("self.spec.driverName == oldSelf.spec.driverName && self.spec.volumeHandle == oldSelf.spec.volumeHandle").message("spec.driverName and spec.volumeHandle are what a VolumeHandle is: they cannot change").field_path(".spec"),
     validation = Rule::new("self.spec.epoch == oldSelf.spec.epoch || (self.spec.epoch == oldSelf.spec.epoch + 1 && self.spec.closing)").message("spec.epoch only rises by one, together with spec.closing").field_path(".spec.epoch"),
     validation = Rule::new("(self.spec.mode == oldSelf.spec.mode && self.spec.volume == oldSelf.spec.volume) || oldSelf.spec.closing").message("mode and owner change only after spec.closing was written").field_path(".spec.mode"),

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attachment::is_first;
-use super::conditions::{UNDONE, find};
+use super::conditions::{READY, Reason, UNDONE, find};
 
 /// One plugin process at one place. Written by the agent beside it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -182,6 +182,13 @@ impl PluginInstanceStatus {
     #[must_use]
     pub fn is_healthy_for(&self, service: Service) -> bool {
         self.services.iter().find(|s| s.service == service).map_or(self.healthy, |s| s.healthy)
+    }
+
+    /// Whether its processes are proven dead, or the agent beside it has said that it ends.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        let ready = find(&self.conditions, READY);
+        self.gone || ready.is_some_and(|ready| ready.reason == Reason::AgentShutdown.as_str())
     }
 
     /// Whether the process of one of its services is proven dead.

@@ -211,7 +211,7 @@ words! {
             DuplicateDriver,
         }
         Place { kinds: "Plugin", condition: READY, status: false } => {
-            /// No node that spec.controllerNodes selects serves the Controller service. Start the driver on one.
+            /// Nobody serves the Controller service that the driver has, or nobody on a node of spec.controllerNodes. Start it there.
             NoController,
         }
         Place { kinds: "Plugin, PluginInstance", condition: READY, status: true } => {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::conditions::{READY, Reason};
+use super::conditions::{READY, Reason, find};
 
 /// What has become of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,8 @@ pub enum Turn {
 /// starts, or that nobody has found yet, is not ill; and an illness that is another one is no news.
 #[must_use]
 pub fn turned<'a>(before: &[Condition], after: &'a [Condition]) -> Option<(Turn, &'a str)> {
-    let of = |conditions: &'a [Condition]| conditions.iter().find(|c| c.type_ == READY);
-    let before = before.iter().find(|c| c.type_ == READY);
-    let after = of(after)?;
+    let before = find(before, READY);
+    let after = find(after, READY)?;
     let was_well = before.is_some_and(is_well);
     let turn = match is_well(after) {
         true if !was_well => Turn::Well,
@@ -38,7 +37,9 @@ fn is_well(ready: &Condition) -> bool {
 
 /// Whether nothing is wrong yet with what is not well.
 fn is_quiet(ready: &Condition) -> bool {
-    [Reason::Starting, Reason::NoInstance].iter().any(|reason| ready.reason == reason.as_str())
+    [Reason::Starting, Reason::NoInstance, Reason::NoController]
+        .iter()
+        .any(|reason| ready.reason == reason.as_str())
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ pub use super::topology::{Binding, MAX_PLACES, Segments, TopologyRequest};
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Schedulable","type":"string","jsonPath":".status.conditions[?(@.type==\"Schedulable\")].status","priority":1}"#,
+    printcolumn = r#"{"name":"Drifted","type":"string","jsonPath":".status.conditions[?(@.type==\"Drifted\")].status","priority":1}"#,
     printcolumn = r#"{"name":"PVC","type":"string","jsonPath":".spec.persistentVolume.claim.name","priority":1}"#,
     printcolumn = r#"{"name":"Exported As","type":"string","jsonPath":".status.export.persistentVolumeClaim","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","priority":1}"#,
@@ -346,12 +347,6 @@ impl Volume {
     pub fn is_to_be_placed(&self) -> bool {
         let is_late = !self.spec.binding.is_immediate() && self.spec.volume_handle.is_none();
         is_late && self.spec.assignment.is_none()
-    }
-
-    /// Where its first claim is, if it is made there.
-    #[must_use]
-    pub fn place(&self) -> Option<&Segments> {
-        self.spec.assignment.as_ref()?.place.as_ref()
     }
 
     /// The reference by which objects name this Volume.

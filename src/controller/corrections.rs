@@ -41,6 +41,7 @@ impl Corrections {
         let mut all = self.0.lock();
         let last = all.get(name).filter(|last| last.wanted == wanted && last.at.elapsed() < LASTING);
         let times = last.map_or(1, |last| last.times.saturating_add(1));
+        all.retain(|_, last| last.at.elapsed() < LASTING);
         let last = Last { wanted, at: Instant::now(), times, pause: PAUSES.delay(times) };
         all.insert(name.to_owned(), last);
     }

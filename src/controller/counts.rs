@@ -6,13 +6,14 @@ use std::hash::Hash;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::context::Context;
 use crate::api::conditions::{self, DRIFTED};
 use crate::api::{AttachmentState, ClaimState, VolumeClaim, VolumeState};
-use crate::metrics::{QueueLabels, StateLabels};
+use crate::metrics::{InstanceLabels, QueueLabels, StateLabels};
 use crate::plugin::is_kept_from_pods;
 
 /// The states that are shown.
@@ -27,12 +28,17 @@ const ATTACHMENTS: [AttachmentState; 4] = [
     AttachmentState::ControllerDetached,
 ];
 
-/// Counts everything anew. `silent` are the agents that are not heard.
-pub(crate) fn count(ctx: &Context, silent: &BTreeSet<String>) {
+/// What is counted of the instances of a Plugin.
+const COUNTED: [(&str, &str); 4] =
+    [("controller", "expected"), ("controller", "healthy"), ("node", "expected"), ("node", "healthy")];
+
+/// Counts everything anew. `silent` are the agents that are not heard, `told` the Plugins that were counted before.
+pub(crate) fn count(ctx: &Context, silent: &BTreeSet<String>, told: &mut BTreeSet<String>) {
     let metrics = &ctx.metrics;
     metrics.queue_depth.get_or_create(&QueueLabels { queue: "volumes" }).set(number(ctx.queue.len()));
     let kept_from_pods = ctx.plugins.all().iter().filter(|plugin| is_kept_from_pods(plugin)).count();
     metrics.plugins_kept_from_pods.set(number(kept_from_pods));
+    instances(ctx, told);
     claims(ctx);
     volumes(ctx);
     metrics.silent_nodes.set(number(silent.len()));
@@ -40,6 +46,32 @@ pub(crate) fn count(ctx: &Context, silent: &BTreeSet<String>) {
         instance.status.as_ref().map(|status| status.forgotten.len() + status.forgotten_handles.len())
     });
     metrics.forgotten_mounts.set(number(forgotten.sum()));
+}
+
+/// Of a Plugin that is gone nothing is counted any more.
+fn instances(ctx: &Context, told: &mut BTreeSet<String>) {
+    let family = &ctx.metrics.plugin_instances;
+    let labels = |plugin: &str, service, state| InstanceLabels { plugin: plugin.to_owned(), service, state };
+    let plugins = ctx.plugins.all();
+    let now: BTreeSet<_> = plugins.iter().map(|plugin| plugin.name_any()).collect();
+    for gone in told.difference(&now) {
+        for (service, state) in COUNTED {
+            family.remove(&labels(gone, service, state));
+        }
+    }
+    for plugin in plugins {
+        let status = plugin.status.clone().unwrap_or_default();
+        let counts = [
+            status.controllers_expected,
+            status.controllers_healthy,
+            status.nodes_expected,
+            status.nodes_healthy,
+        ];
+        for ((service, state), count) in COUNTED.into_iter().zip(counts) {
+            family.get_or_create(&labels(&plugin.name_any(), service, state)).set(count);
+        }
+    }
+    *told = now;
 }
 
 fn claims(ctx: &Context) {

@@ -22,8 +22,9 @@ pub(crate) async fn deregister(ctx: &Context) {
         // If nobody has written it since: its driver may be back.
         match ctx.writer.delete_as_seen(&ctx.instances, &*instance).await {
             Ok(()) => {
+                let who = if has_agent(&instance) { "no process of it" } else { "no agent of moor's" };
                 let words = format!(
-                    "the driver has left node {node}: no process of it was there for a while, and nothing of it is in use there"
+                    "the driver has left node {node}: {who} was there for a while, and nothing of it is in use there"
                 );
                 tracing::info!(instance = name, "{words}");
                 if let Some(plugin) = ctx.plugins.get(&instance.spec.plugin_name) {
@@ -54,11 +55,16 @@ fn is_used(ctx: &Context, instance: &PluginInstance) -> bool {
     let is_active = plugin.as_ref().and_then(|plugin| plugin.active()).is_some_and(|at| at.instance == name);
     let here = ctx.attachments.by_index(BY_NODE, &instance.spec.node_name);
     is_active
-        || ctx.silent_for(instance).is_some()
+        || ctx.silent_for(instance).is_some() && has_agent(instance)
         || !ctx.handles.by_index(BY_CONTROLLER, name).is_empty()
         || ctx.volumes.by_index(BY_CONTROLLER, name).iter().any(volume_calls)
         || ctx.attachments.by_index(BY_CONTROLLER, name).iter().any(attachment_calls)
         || here.iter().any(|attachment| attachment.spec.fixed.driver_name == instance.spec.driver_name)
+}
+
+/// Whether the agent beside an instance has not said that it ends. What it knew of its node is told then.
+fn has_agent(instance: &PluginInstance) -> bool {
+    instance.status.as_ref().is_none_or(|status| status.gone || !status.has_left())
 }
 
 /// Whether what a Volume has ordered was done.

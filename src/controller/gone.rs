@@ -27,9 +27,10 @@ impl GoneObserver {
         Self { is_gone: has_no_controller, since: Mutex::default() }
     }
 
-    /// All of their processes.
+    /// All of their processes, or who could speak of them.
     pub(crate) fn of_drivers() -> Self {
-        let is_gone = |instance: &PluginInstance| instance.status.as_ref().is_some_and(|status| status.gone);
+        let is_gone =
+            |instance: &PluginInstance| instance.status.as_ref().is_some_and(PluginInstanceStatus::has_left);
         Self { is_gone, since: Mutex::default() }
     }
 

@@ -144,7 +144,7 @@ fn is_used(known: &Known, name: &str) -> bool {
 /// Whether the Volume says that its PersistentVolume is gone.
 pub(crate) fn says_gone(volume: &Volume) -> bool {
     let said = volume.status.iter().flat_map(|status| &status.conditions);
-    said.into_iter().any(|c| c.type_ == PERSISTENT_VOLUME && c.status == "False")
+    conditions::find(said, PERSISTENT_VOLUME).is_some_and(|said| said.status == "False")
 }
 
 /// Writes on a Volume what has become of its PersistentVolume.

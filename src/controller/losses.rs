@@ -8,7 +8,7 @@ use super::context::Context;
 use super::nodes::cached_facts;
 use super::observe::Observed;
 use crate::api::attachment::Lost;
-use crate::api::conditions::{self, Desired, Reason, SILENT};
+use crate::api::conditions::{self, Desired, Reason, SILENT, find, is_true};
 use crate::api::names::agent_lease_name;
 use crate::api::{Attachment, AttachmentState, AttachmentUid, ClaimState, VolumeClaim, VolumeClaimStatus};
 use crate::attachment::AttachmentSeen;
@@ -110,8 +110,7 @@ async fn silence(
         story::of(&judged, claim, &attachment.node)
     };
     let wanted = by_caches();
-    let said =
-        object.status.iter().flat_map(|s| &s.conditions).any(|c| c.type_ == SILENT && c.status == "True");
+    let said = is_true(object.status.iter().flat_map(|s| &s.conditions), SILENT);
     if said || !wanted.as_ref().is_some_and(|desired| desired.reason.group().status) {
         return Ok(wanted);
     }
@@ -122,10 +121,7 @@ async fn silence(
 /// Whether a claim has the condition NodeSilent and has not ended itself, so that it can be told when the silence is
 /// over.
 pub(crate) fn waits_for_an_end(claim: &VolumeClaim) -> bool {
-    claim
-        .status
-        .as_ref()
-        .is_some_and(|s| !s.state.is_final() && s.conditions.iter().any(|c| c.type_ == SILENT))
+    claim.status.as_ref().is_some_and(|s| !s.state.is_final() && find(&s.conditions, SILENT).is_some())
 }
 
 /// Whether the silence of the claim's node is over: its agent was heard, or the claim is not bound to it any more. A

@@ -15,7 +15,7 @@ use super::known::Known;
 use super::nodes::is_in_service;
 use super::observe::is_selected;
 use super::plugin_deletion::{self, Kept};
-use super::workloads::{self, Wants};
+use super::workloads::{self, AGAIN, Wants};
 use crate::api::conditions::{self, DEPLOYED, Desired, READY, REMOVABLE, Reason};
 use crate::api::names::agent_of_lease;
 use crate::api::{Plugin, PluginInstance};
@@ -25,8 +25,6 @@ use crate::plugin::{Around, Runs, aggregate, in_order, older, pods_served, withd
 
 /// Time in which all that agents have found becomes one write.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Time after which workloads are looked at again that were refused, or are needed though nobody declares them.
-const AGAIN: Duration = Duration::from_secs(10);
 
 /// Brings a Plugin's status up to date; writes only what differs.
 pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
@@ -93,7 +91,7 @@ pub(crate) async fn run(ctx: &Context, name: &str) -> Next {
         ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
     }
     (status.balancing, status.active) = (Some(balancing), active);
-    if runs.are_refused() {
+    if runs.are_unwritten() {
         // Whatever is in the way may be taken away where nobody here sees it.
         ctx.queue.add_after(Key::Plugin(name.to_owned()), AGAIN);
     }

@@ -13,7 +13,7 @@ use super::observe::Observed;
 use super::{claims, losses};
 use crate::api::attachment::ControllerRef;
 use crate::api::claim::WaitingFor;
-use crate::api::conditions::{Desired, READY, patience_left};
+use crate::api::conditions::{Desired, READY, find, patience_left};
 use crate::api::{ClaimUid, VolumeClaim, VolumeClaimStatus};
 use crate::claim::admission::Verdict;
 use crate::claim::ended;
@@ -94,7 +94,7 @@ fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
         return ctx.attachments.get(name)?.metadata.creation_timestamp.clone();
     }
     let (_, claim) = seen.each_claim().find(|(claim, _)| claim.key() == holder.who)?;
-    let ready = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
+    let ready = find(claim.status.iter().flat_map(|s| &s.conditions), READY);
     let ready = ready.filter(|c| c.status == "True").map(|c| c.last_transition_time.clone());
     ready.or_else(|| claim.metadata.creation_timestamp.clone())
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::workload_caches::plugin_of;
-use crate::api::conditions::{READY, Reason};
+use crate::api::conditions::{READY, Reason, find};
 use crate::api::instance::Service;
 use crate::api::names::{DriverOn, instance_name};
 use crate::api::plugin::Roles;
@@ -21,13 +21,14 @@ use crate::k8s::events::EventReason;
 use crate::k8s::pod::LeanPod;
 use crate::plugin::restart::patience;
 
-/// Most Pods that are ended at a time: what makes the drivers of all nodes ill is not in their Pods.
+/// Most Pods of a Plugin that are ended at a time, each until its driver is well or is to be ended once more: what makes the
+/// drivers of all nodes ill is not in their Pods.
 const MOST: usize = 2;
 
 /// A driver's service on a node: the name of the Plugin, the node, and which service.
 type Served = (String, String, Service);
-/// A Pod by its UID, and when its containers were started.
-type Run = (String, Vec<Option<Time>>);
+/// A Pod by its UID, and when its driver was started.
+type Run = (String, Time);
 
 /// What was seen of drivers that are ill, in memory: the next leader begins anew.
 #[derive(Default)]
@@ -39,6 +40,8 @@ struct Illness {
     run: Option<Run>,
     /// How many Pods were ended for it.
     ended: u32,
+    /// When the last one was, and until when another one of it is given a chance.
+    helped: Option<Instant>,
 }
 
 /// How a driver's service on a node does.
@@ -66,7 +69,7 @@ impl Illnesses {
             }
             Health::Ill(run, _) => run,
         };
-        let fresh = || Illness { since: Instant::now(), run: None, ended: 0 };
+        let fresh = || Illness { since: Instant::now(), run: None, ended: 0, helped: None };
         let illness = self.0.entry(served.clone()).or_insert_with(fresh);
         if illness.run.as_ref() != Some(run) {
             (illness.since, illness.run) = (Instant::now(), Some(run.clone()));
@@ -75,17 +78,41 @@ impl Illnesses {
     }
 
     /// A Pod was ended. The next one has twice as long.
-    fn ended(&mut self, served: &Served) {
+    fn ended(&mut self, served: &Served, timeout: Duration) {
         if let Some(illness) = self.0.get_mut(served) {
             (illness.run, illness.ended) = (None, illness.ended.saturating_add(1));
+            illness.helped = Some(Instant::now() + patience(timeout, illness.ended));
         }
+    }
+
+    /// How many services of a Plugin have Pods that have taken the places of others, and are given their time.
+    fn are_helped(&self, plugin: &str) -> usize {
+        let of = self.0.iter().filter(|((of, ..), _)| of == plugin);
+        of.filter(|(_, illness)| illness.helped.is_some_and(|until| Instant::now() < until)).count()
+    }
+
+    /// Of those that are due, who is ended now: those for whom the least was done, and no more of a Plugin than may be at a time.
+    /// `of` says which service and health timeout is meant.
+    fn first<T>(&mut self, mut due: Vec<T>, of: impl Fn(&T) -> (Served, Duration)) -> Vec<T> {
+        due.sort_by_key(|one| self.0.get(&of(one).0).map_or(0, |illness| illness.ended));
+        due.retain(|one| {
+            let (served, timeout) = of(one);
+            let has_room = self.are_helped(&served.0) < MOST;
+            if has_room {
+                self.ended(&served, timeout);
+            }
+            has_room
+        });
+        due
     }
 }
 
 /// Ends those that have been ill for too long. Between two Pods nothing is known, and how many were ended stays known.
 pub(crate) async fn restart(ctx: &Context, illnesses: &mut Illnesses) {
     let mut due = Vec::new();
-    illnesses.0.retain(|(plugin, _, _), _| ctx.plugins.get(plugin).is_some());
+    illnesses
+        .0
+        .retain(|(plugin, node, _), _| ctx.plugins.get(plugin).is_some() && ctx.nodes.get(node).is_some());
     for pod in ctx.workloads.pods.all() {
         let Some(plugin) = plugin_of(&*pod).and_then(|plugin| ctx.plugins.get(plugin)) else { continue };
         let Some((node, service)) = place_of(&pod, &plugin) else { continue };
@@ -95,11 +122,10 @@ pub(crate) async fn restart(ctx: &Context, illnesses: &mut Illnesses) {
         if illnesses.is_due(&served, &health, timeout)
             && let Health::Ill(_, why) = health
         {
-            due.push((served, plugin, pod, why));
+            due.push((served, timeout, plugin, pod, why));
         }
     }
-    for (served, plugin, pod, why) in due.into_iter().take(MOST) {
-        illnesses.ended(&served);
+    for (.., plugin, pod, why) in illnesses.first(due, |(served, timeout, ..)| (served.clone(), *timeout)) {
         end(ctx, &plugin, &pod, &why).await;
     }
 }
@@ -121,7 +147,7 @@ async fn end(ctx: &Context, plugin: &Plugin, pod: &LeanPod, why: &str) {
 /// The node that a Pod is on, and the service that its driver is there for. Of one that ends, or whose service the Plugin leaves
 /// out, nothing is expected.
 fn place_of<'a>(pod: &'a LeanPod, plugin: &Plugin) -> Option<(&'a str, Service)> {
-    let node = pod.node_name().filter(|_| !pod.is_ending())?;
+    let node = pod.node_name().filter(|_| !pod.is_ending() && !pod.is_over())?;
     let service = match (pod.label(SERVICE)? == CONTROLLER, plugin.spec.roles) {
         (true, Roles::Node) => return None,
         (true, Roles::All | Roles::Controller) | (false, Roles::Controller) => Service::Controller,
@@ -152,6 +178,11 @@ fn of_instance(instance: &PluginInstance, service: Service, run: Run) -> Health 
     if serves && status.is_healthy_for(service) {
         return Health::Well;
     }
+    // Where nobody has said which services it is for, one of them is enough.
+    if service == Service::Node && !serves && status.controller && status.is_healthy_for(Service::Controller)
+    {
+        return Health::Well;
+    }
     if !serves && status.healthy {
         return Health::Ill(
             run,
@@ -160,7 +191,7 @@ fn of_instance(instance: &PluginInstance, service: Service, run: Run) -> Health 
     }
     // The disk of its node, or its agent, is not made well by another Pod.
     let of_driver = [Reason::Unhealthy, Reason::Gone, Reason::Starting];
-    let ready = status.conditions.iter().find(|condition| condition.type_ == READY);
+    let ready = find(&status.conditions, READY);
     let is_drivers = |ready: &&Condition| of_driver.iter().any(|reason| ready.reason == reason.as_str());
     match ready.filter(is_drivers) {
         Some(ready) => Health::Ill(run, status.last_error.clone().unwrap_or_else(|| ready.message.clone())),
@@ -179,7 +210,7 @@ mod tests {
     }
 
     fn ill(pod: &str) -> Health {
-        Health::Ill((pod.into(), vec![None]), "it does not answer".into())
+        Health::Ill((pod.into(), Time(jiff::Timestamp::UNIX_EPOCH)), "it does not answer".into())
     }
 
     /// Seconds until the Pod is to be ended.
@@ -198,19 +229,50 @@ mod tests {
         let mut seen = Illnesses::default();
         for (pod, long) in [("a", 120), ("b", 240), ("c", 480)] {
             assert_eq!(until_due(&mut seen, pod).await, long);
-            seen.ended(&served());
+            seen.ended(&served(), TIMEOUT);
+            assert_eq!(seen.are_helped("p"), 1);
             // While it ends, and the next one starts.
             assert!(!seen.is_due(&served(), &Health::Unknown, TIMEOUT));
             tokio::time::advance(Duration::from_secs(1000)).await;
         }
         assert!(!seen.is_due(&served(), &Health::Well, TIMEOUT));
+        assert_eq!(seen.are_helped("p"), 0);
         assert_eq!(until_due(&mut seen, "d").await, 120, "it was well in between");
+    }
+
+    /// The storage of all nodes is away, and no Pod is to blame.
+    #[tokio::test(start_paused = true)]
+    async fn where_all_are_ill_a_few_are_ended_at_a_time() {
+        let mut seen = Illnesses::default();
+        let nodes: Vec<Served> = (0..20).map(|n| ("p".into(), n.to_string(), Service::Node)).collect();
+        let mut ended = Vec::new();
+        for second in 0..600 {
+            ended.extend(seen.due(&nodes).into_iter().map(|served| (second, served.1)));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let when: Vec<_> = ended.iter().map(|(second, _)| *second).collect();
+        assert_eq!(when, [120, 120, 360, 360], "two, and two others when those have had their time");
+        let who: std::collections::BTreeSet<_> = ended.iter().map(|(_, node)| node).collect();
+        assert_eq!(who.len(), 4);
+    }
+
+    impl Illnesses {
+        /// Those that are ended now, if all of these are ill.
+        fn due(&mut self, all: &[Served]) -> Vec<Served> {
+            let due = all.iter().filter(|served| self.is_due(served, &ill(&served.1), TIMEOUT));
+            let due: Vec<_> = due.cloned().collect();
+            self.first(due, |served| (served.clone(), TIMEOUT))
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_not_seen_without_a_break_does_not_count() {
         let mut seen = Illnesses::default();
-        for health in [Health::Unknown, Health::Well, Health::Ill(("a".into(), vec![]), String::new())] {
+        for health in [
+            Health::Unknown,
+            Health::Well,
+            Health::Ill(("a".into(), Time(jiff::Timestamp::MAX)), String::new()),
+        ] {
             assert!(!seen.is_due(&served(), &ill("a"), TIMEOUT));
             tokio::time::advance(Duration::from_secs(119)).await;
             assert!(!seen.is_due(&served(), &health, TIMEOUT));

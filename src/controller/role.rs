@@ -29,7 +29,7 @@ use crate::heartbeat::{AgentOnNode, HeardAgent};
 use crate::k8s::events::{Recorder, Role};
 use crate::k8s::lease::election::Timing;
 use crate::k8s::lease::{ApiLeases, Candidate, Election, ElectionEnd};
-use crate::k8s::watch::{WentBack, watch};
+use crate::k8s::watch::{Watches, WentBack};
 use crate::k8s::{Next, Writer, queue};
 use crate::metrics::{Metrics, PassLabels};
 use crate::plugin::change::Change;
@@ -135,48 +135,26 @@ async fn begin(ctx: &Context, lease: &str) {
     }
 }
 
-fn watches(ctx: &Arc<Context>, namespace: &str) -> JoinSet<WentBack> {
-    let leases = Arc::clone(&ctx.lease_cache);
-    let mut all = JoinSet::new();
-    let client = || ctx.client.clone();
-    let restarts = || ctx.metrics.watch_restarts.clone();
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.plugins), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.instances), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.volumes), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.claims), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.handles), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.attachments), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.nodes), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.namespaces), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.csi_drivers), 0, restarts()));
-    all.spawn(watch(
-        Api::namespaced(client(), namespace),
-        None,
-        Arc::clone(&ctx.csi_capacities),
-        0,
-        restarts(),
-    ));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvcs), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.pvs), 0, restarts()));
-    all.spawn(watch(Api::all(client()), None, Arc::clone(&ctx.classes), 0, restarts()));
-    all.spawn(watch(Api::namespaced(client(), namespace), None, leases, 0, restarts()));
-    let workloads = &ctx.workloads;
-    all.spawn(watch(
-        Api::namespaced(client(), namespace),
-        None,
-        Arc::clone(&workloads.deployments),
-        0,
-        restarts(),
-    ));
-    all.spawn(watch(
-        Api::namespaced(client(), namespace),
-        None,
-        Arc::clone(&workloads.daemon_sets),
-        0,
-        restarts(),
-    ));
-    all.spawn(watch(Api::namespaced(client(), namespace), None, Arc::clone(&workloads.pods), 0, restarts()));
-    all
+fn watches(ctx: &Context, namespace: &str) -> JoinSet<WentBack> {
+    let mut watches = Watches::new(ctx.client.clone(), ctx.metrics.watch_restarts.clone());
+    watches.all(&ctx.plugins);
+    watches.all(&ctx.instances);
+    watches.all(&ctx.volumes);
+    watches.all(&ctx.claims);
+    watches.all(&ctx.handles);
+    watches.all(&ctx.attachments);
+    watches.all(&ctx.nodes);
+    watches.all(&ctx.namespaces);
+    watches.all(&ctx.csi_drivers);
+    watches.in_namespace(namespace, &ctx.csi_capacities);
+    watches.all(&ctx.pvcs);
+    watches.all(&ctx.pvs);
+    watches.all(&ctx.classes);
+    watches.in_namespace(namespace, &ctx.lease_cache);
+    watches.in_namespace(namespace, &ctx.workloads.deployments);
+    watches.in_namespace(namespace, &ctx.workloads.daemon_sets);
+    watches.in_namespace(namespace, &ctx.workloads.pods);
+    watches.running()
 }
 
 /// Works while this process leads.
@@ -194,7 +172,6 @@ async fn work(ctx: &Arc<Context>, workers: usize, stop: impl Future<Output = ()>
     // What was heard while caution began.
     ctx.lease_cache.all().iter().for_each(|lease| ctx.caution.changed(None, Some(lease)));
     ctx.metrics.leading.set(1);
-    ctx.metrics.terms.inc();
     let worker = {
         let ctx = Arc::clone(ctx);
         move |key: Key| {
@@ -257,7 +234,7 @@ async fn listen(ctx: Arc<Context>) {
     let mut awaited = BTreeSet::new();
     let mut told = Told::new();
     let mut silent = BTreeSet::new();
-    let mut illnesses = restarts::Illnesses::default();
+    let (mut illnesses, mut counted) = (restarts::Illnesses::default(), BTreeSet::new());
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
@@ -285,7 +262,7 @@ async fn listen(ctx: Arc<Context>) {
         if silent != silent_before {
             plugins::sockets_changed(&ctx);
         }
-        counts::count(&ctx, &silent);
+        counts::count(&ctx, &silent, &mut counted);
         relief::relieve(&ctx).await;
         deregistration::deregister(&ctx).await;
         restarts::restart(&ctx, &mut illnesses).await;

@@ -123,7 +123,8 @@ pub(crate) async fn wait(ctx: &Context, volume: &Volume, why: &VolumeWaiting) ->
     record(ctx, volume, &waiting, |_| {}).await
 }
 
-/// Writes a condition, with the one that says whether it is schedulable, and what `change` makes of the status; nothing if nothing changes.
+/// Writes a condition, with the one that says whether it is schedulable, and what `change` makes of the status; nothing if nothing
+/// changes.
 pub(crate) async fn record(
     ctx: &Context,
     volume: &Volume,

@@ -1,6 +1,8 @@
 //! Runs the drivers of Plugins that declare Pods: writes the Deployment and the DaemonSet, and takes them away.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::ResourceExt as _;
@@ -12,7 +14,10 @@ use super::known::Known;
 use super::plugin_deletion::needed_by;
 use super::workload_caches::plugin_of;
 use crate::api::Plugin;
+use crate::api::workload::{NODE, SERVICE};
+use crate::heartbeat::AgentOnNode;
 use crate::k8s::cache::Cached;
+use crate::k8s::pod::LeanPod;
 use crate::k8s::update::Written;
 use crate::k8s::{ApiError, Cache, Named};
 use crate::plugin::workload::{
@@ -20,8 +25,15 @@ use crate::plugin::workload::{
 };
 use crate::plugin::{Runs, RunsOf};
 
+/// Time after which workloads are looked at again that were refused, are needed though nobody declares them, or are on nodes whose
+/// agents are not heard.
+pub(super) const AGAIN: Duration = Duration::from_secs(10);
+
 /// Has the Plugin looked at again whose workload has changed.
 pub(crate) fn changed<K: Cached>(known: &Known, before: Option<&Arc<K>>, after: Option<&Arc<K>>) {
+    if let (Some(gone), None) = (before.and_then(|gone| gone.uid()), after) {
+        known.workloads.written.lock().remove(&gone);
+    }
     if let Some(plugin) = after.or(before).and_then(|object| plugin_of(&**object)) {
         known.queue.sweep(Key::Plugin(plugin.to_owned()));
     }
@@ -34,7 +46,7 @@ pub(crate) enum Wants {
     Declared,
     /// They are left as they are: an older Plugin has the driver.
     Left,
-    /// They are left as they are, and made again if somebody has deleted them: the Plugin is deleted and its driver is needed.
+    /// They are to be as it declares, and none of them goes: the Plugin is deleted and its driver is needed.
     Kept,
     /// They are to go.
     Nothing,
@@ -64,7 +76,25 @@ pub(crate) async fn settle(ctx: &Context, plugin: &Plugin, wants: Wants) -> Resu
         let updated = status.updated_number_scheduled.unwrap_or(0);
         (status.desired_number_scheduled, status.number_available.unwrap_or(0), updated, is_new)
     };
-    Ok(Runs { controller: controller.counted(of_deployment), node: node.counted(of_daemon_set) })
+    let unheard = unheard(ctx, &name);
+    Ok(Runs { controller: controller.counted(of_deployment), node: node.counted(of_daemon_set), unheard })
+}
+
+/// The nodes on which Pods of a Plugin are and no agent is heard, who could reach them.
+fn unheard(ctx: &Context, plugin: &str) -> BTreeSet<String> {
+    let all = ctx.workloads.pods.all();
+    let pods = all.iter().filter(|pod| plugin_of(&***pod) == Some(plugin) && !pod.is_ending());
+    let nodes: BTreeSet<&str> = pods.filter_map(|pod| pod.node_name()).collect();
+    let agents = nodes.into_iter().filter_map(|name| {
+        let node = ctx.nodes.get(name)?;
+        Some((name, AgentOnNode::on(name, node.uid().to_owned())))
+    });
+    let unheard = agents.filter(|(_, agent)| !ctx.leases.is_heard(agent)).collect::<Vec<_>>();
+    if !unheard.is_empty() {
+        ctx.queue.add_after(Key::Plugin(plugin.to_owned()), AGAIN);
+    }
+    let silent = unheard.into_iter().filter(|(_, agent)| ctx.leases.silent_for(agent).is_some());
+    silent.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// One of the two workloads.
@@ -81,6 +111,7 @@ enum Found<K> {
     Nothing,
     It(Arc<K>),
     Refused(String),
+    Waits(String),
 }
 
 impl<K> Found<K> {
@@ -88,6 +119,7 @@ impl<K> Found<K> {
         match self {
             Self::Nothing => RunsOf::Nothing,
             Self::Refused(why) => RunsOf::Refused(why.clone()),
+            Self::Waits(why) => RunsOf::Waits(why.clone()),
             Self::It(found) => {
                 let (wanted, available, updated, is_new) = count(found);
                 RunsOf::Pods { wanted, available, is_rolled_out: is_new && updated >= wanted }
@@ -107,15 +139,16 @@ async fn one<K: Written + PartialEq>(
     let namespace = &ctx.workloads.site.namespace;
     let found = cache.get_in(Named { namespace, name });
     match found.as_ref().map(|found| owner_of(&**found, Some(plugin))) {
+        Some(Owner::Foreign) if matches!(wants, Wants::Nothing) => return Ok(Found::Nothing),
         Some(Owner::Foreign) => return Ok(Found::Refused(taken::<K>(namespace, name))),
-        Some(Owner::Before) => return remove(ctx, cache, found.as_ref()).await.map(|()| Found::Nothing),
-        Some(Owner::This) | None => {}
+        // That of a Plugin before it is rolled, and not taken away at once: its Pods may be needed.
+        Some(Owner::This | Owner::Before) | None => {}
     }
     let there = |found: Option<Arc<K>>| found.map_or(Found::Nothing, Found::It);
     let wanted = match (wants, wanted) {
         (Wants::Nothing, _) => None,
         (Wants::Left, _) => return Ok(there(found)),
-        (Wants::Kept, wanted) if found.is_none() => wanted.ok().flatten(),
+        (Wants::Kept, Ok(Some(wanted))) => Some(wanted),
         (Wants::Kept, _) => return Ok(there(found)),
         (Wants::Declared, Ok(wanted)) => wanted,
         (Wants::Declared, Err(error)) => return Ok(Found::Refused(error.to_string())),
@@ -129,6 +162,9 @@ async fn one<K: Written + PartialEq>(
         }
         (None, Some(_)) => return remove(ctx, cache, found.as_ref()).await.map(|()| Found::Nothing),
         (Some(wanted), None) => {
+            if let Some(words) = ending(ctx, &plugin.name_any(), wanted.labels()) {
+                return Ok(Found::Waits(words));
+            }
             tracing::info!(name, "{} is made", K::kind(&()));
             match ctx.writer.create_in(cache, &*wanted).await {
                 // Without our label it is in no cache.
@@ -145,6 +181,24 @@ async fn one<K: Written + PartialEq>(
         Some(words) => Ok(Found::Refused(words)),
         None => answer.map(|()| cache.get_in(Named { namespace, name }).map_or(Found::Nothing, Found::It)),
     }
+}
+
+/// The Pod of a DaemonSet that is gone which still runs, in words: the driver in it takes its socket away when it ends, also where
+/// that is another one's by then. On a node without kubelet nobody is waited for.
+fn ending(ctx: &Context, plugin: &str, labels: &BTreeMap<String, String>) -> Option<String> {
+    if labels.get(SERVICE).is_none_or(|service| service != NODE) {
+        return None;
+    }
+    let is_left = |pod: &&Arc<LeanPod>| {
+        let is_of_node = plugin_of(&***pod) == Some(plugin) && pod.label(SERVICE) == Some(NODE);
+        let is_there =
+            || pod.node_name().and_then(|node| ctx.nodes.get(node)).is_some_and(|n| n.has_kubelet());
+        is_of_node && !pod.is_over() && (pod.is_ending() || pod.is_controlled()) && is_there()
+    };
+    let all = ctx.workloads.pods.all();
+    let pod = all.iter().find(is_left)?;
+    let (name, node) = (pod.name_any(), pod.node_name().unwrap_or_default());
+    Some(format!("Pod {name} on node {node}, of the DaemonSet before, has not ended"))
 }
 
 /// That the name of a workload is another one's, in words.

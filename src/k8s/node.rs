@@ -81,7 +81,13 @@ impl LeanNode {
     /// or nobody knows. Of one that no kubelet speaks for nothing is said.
     #[must_use]
     pub fn retires(&self) -> bool {
-        self.spec.unschedulable || self.status.conditions.iter().any(|ready| ready.status != "True")
+        self.spec.unschedulable || !self.has_kubelet()
+    }
+
+    /// Whether its kubelet has not said, and nobody for it, that it is not ready.
+    #[must_use]
+    pub fn has_kubelet(&self) -> bool {
+        self.status.conditions.iter().all(|ready| ready.status == "True")
     }
 
     /// The boot id that the Node's kubelet reports; empty if it has not reported one yet.

@@ -9,12 +9,13 @@ use futures::TryStreamExt;
 use kube::{
     Api, Client,
     api::{ListParams, ObjectList, Resource, WatchEvent, WatchParams},
-    core::{DeserializeGuard, Request, request},
+    core::{DeserializeGuard, NamespaceResourceScope, Request, request},
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use rand::Rng;
 use thiserror::Error;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, error, warn};
 
@@ -100,6 +101,45 @@ impl Interrupted {
 
 /// How often watches were interrupted and begun anew, by kind.
 pub type Restarts = Family<KindLabels, Counter>;
+
+/// The watches of a process.
+pub struct Watches {
+    client: Client,
+    restarts: Restarts,
+    running: JoinSet<WentBack>,
+}
+
+impl Watches {
+    /// None yet.
+    #[must_use]
+    pub fn new(client: Client, restarts: Restarts) -> Self {
+        Self { client, restarts, running: JoinSet::new() }
+    }
+
+    /// Feeds a cache of one source with all objects of its kind.
+    pub fn all<K: Cached>(&mut self, cache: &Arc<Cache<K>>) {
+        self.of(Api::all(self.client.clone()), None, cache, 0);
+    }
+
+    /// Feeds a cache of one source with what is in this namespace.
+    pub fn in_namespace<K>(&mut self, namespace: &str, cache: &Arc<Cache<K>>)
+    where
+        K: Cached + Resource<Scope = NamespaceResourceScope>,
+    {
+        self.of(Api::namespaced(self.client.clone(), namespace), None, cache, 0);
+    }
+
+    /// Begins [`watch`].
+    pub fn of<K: Cached>(&mut self, api: Api<K>, fields: Option<String>, cache: &Arc<Cache<K>>, source: u8) {
+        self.running.spawn(watch(api, fields, Arc::clone(cache), source, self.restarts.clone()));
+    }
+
+    /// The tasks. One that ends has found that the API server's history went back.
+    #[must_use]
+    pub fn running(self) -> JoinSet<WentBack> {
+        self.running
+    }
+}
 
 /// Feeds source number `source` of `cache` with the objects of `api` that match the field selector `fields`, for example
 /// `spec.nodeName=worker-1`; without one, with all. Retries for ever; returns only if the API server's history went back.

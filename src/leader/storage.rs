@@ -8,7 +8,7 @@ use super::takeover::{heir_without_volume, may_move, move_handle, moves_from};
 use crate::api::Volume;
 use crate::api::attachment::ControllerRef;
 use crate::api::conditions::READY;
-use crate::api::volume::{VolumeAssignment, VolumeOperation};
+use crate::api::volume::VolumeOperation;
 use crate::volume::persistent_volume::{CsiSource, Naming};
 use crate::volume::{Left, VolumeWaiting, handle_of};
 
@@ -64,11 +64,7 @@ pub(super) fn delete(scene: &Scene<'_>, to: Option<ControllerRef>) -> Result<Due
     if !scene.live_locks()?.is_empty() || !scene.reports_have_ended()? {
         return Ok(Due::Nothing);
     }
-    let order = VolumeAssignment {
-        operation: VolumeOperation::Delete,
-        controller: to,
-        place: volume.place().cloned(),
-    };
+    let order = volume.assignment(VolumeOperation::Delete, to);
     let from = moves_from(scene, &order);
     if !may_move(scene, from)? {
         return Ok(Due::Nothing);

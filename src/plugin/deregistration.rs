@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::api::{PluginInstance, PluginInstanceStatus};
 
 /// Whether a driver has left the node of an instance that nothing names and on whose node nothing of it is attached. Its
-/// processes have been `gone` for so long.
+/// processes, or moor's agent by its own word, have been `gone` for so long.
 ///
 /// Twice the longest call is by default 10 min, longer than kubelet waits between the starts of a container that fails (5
 /// min). What the node reports as mounted, or waits to undo, has to stay known.
 #[must_use]
 pub fn has_left(instance: &PluginInstance, gone: Duration, longest_call: Duration) -> bool {
-    let is_over = |status: &PluginInstanceStatus| status.gone && status.is_clean();
+    let is_over = |status: &PluginInstanceStatus| status.has_left() && status.is_clean();
     instance.status.as_ref().is_some_and(is_over) && gone > 2 * longest_call
 }
 
@@ -38,6 +38,12 @@ mod tests {
     fn a_driver_that_only_starts_anew_has_not_left() {
         assert!(has_left(601, |_| {}) && !has_left(600, |_| {}));
         assert!(!has_left(601, |status| status.gone = false));
+        let ends = |status: &mut PluginInstanceStatus| {
+            status.gone = false;
+            let ends = Desired::new(Reason::AgentShutdown, "");
+            conditions::set(&mut status.conditions, &ends, None, Timestamp::UNIX_EPOCH);
+        };
+        assert!(has_left(601, ends), "nobody speaks of it any more");
     }
 
     #[test]

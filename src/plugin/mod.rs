@@ -14,6 +14,7 @@ mod in_order;
 mod not_found;
 mod pod_template;
 mod pods;
+mod ready;
 pub mod relief;
 pub mod restart;
 mod runs;
@@ -30,11 +31,12 @@ pub use not_found::not_found;
 pub use pods::{Around, has_conflict, is_kept_from_pods, pods_served, served_as, takes_second_writer};
 pub use runs::{Runs, RunsOf};
 
-use crate::api::conditions::{Desired, Reason, first_few};
+use crate::api::conditions::Desired;
 use crate::api::instance::Service;
 use crate::api::{Plugin, PluginInstance, PluginStatus};
 use crate::heartbeat::Sockets;
-use seen::{Seen, failing};
+use ready::ready;
+use seen::Seen;
 
 /// What a Plugin's status should say, without conditions, and its Ready condition. `older` is the Plugin that has its
 /// driver, `runs` what moor runs of it, `selected` what [`may_control`] says of the nodes of its instances, `silent` whether the agent beside an instance is
@@ -93,65 +95,18 @@ pub fn aggregate(
         conditions: before.conditions,
     };
     let known = (controllers_known, nodes_known);
-    let ready = ready(plugin, &status, older, (known, &seen), sockets);
+    let ready = ready(plugin, &status, older, (known, &seen, runs), sockets);
     (status, ready)
-}
-
-/// Most nodes that are named.
-const MOST: usize = 4;
-
-fn ready(
-    plugin: &Plugin,
-    status: &PluginStatus,
-    older: Option<&str>,
-    ((controllers_known, nodes_known), seen): ((i64, i64), &[Seen<'_>]),
-    sockets: impl FnOnce() -> Vec<(String, Sockets)>,
-) -> Desired {
-    let driver = plugin.driver_name();
-    if let Some(older) = older {
-        let message = format!(
-            "Plugin {older} is older and has the driver that calls itself {driver}; delete one of the two, or change \
-             spec.driverName of one"
-        );
-        return Desired::new(Reason::DuplicateDriver, message);
-    }
-    let nothing_known = controllers_known + nodes_known == 0;
-    if nothing_known && let Some(error) = failing(seen.iter().filter(|s| !s.status.gone)) {
-        return Desired::new(Reason::Unhealthy, format!("the driver has not said what it can do: {error}"));
-    }
-    if nothing_known {
-        return Desired::new(Reason::NoInstance, not_found(plugin, &sockets()));
-    }
-    if plugin.spec.controller_nodes.is_some() && controllers_known == 0 {
-        let message = "no driver on a node that spec.controllerNodes selects serves the Controller service; nothing is \
-                       created, registered or attached before one does";
-        return Desired::new(Reason::NoController, message);
-    }
-    let silent = seen.iter().filter(|s| s.silent).map(|s| s.instance.spec.node_name.as_str());
-    let silent = match first_few(silent.collect::<BTreeSet<_>>(), MOST) {
-        nodes if nodes.is_empty() => nodes,
-        nodes => format!("; nothing is heard of moor's agent on {nodes}"),
-    };
-    let counts = format!(
-        "controllers {}/{}, nodes {}/{} healthy{silent}",
-        status.controllers_healthy, status.controllers_expected, status.nodes_healthy, status.nodes_expected
-    );
-    let lacks = |healthy: i64, known: i64| known > 0 && healthy == 0;
-    if lacks(status.controllers_healthy, status.controllers_expected)
-        || lacks(status.nodes_healthy, status.nodes_expected)
-    {
-        let error = failing(seen.iter()).map(|error| format!("; {error}")).unwrap_or_default();
-        return Desired::new(Reason::Unhealthy, format!("{counts}{error}"));
-    }
-    Desired::new(Reason::Healthy, counts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::conditions::Reason;
     use crate::api::instance::{Capabilities, PluginInstanceSpec, PluginInstanceStatus, ServiceStatus};
     use crate::api::names::{DriverOn, instance_name};
     use crate::api::plugin::PluginSpec;
+    use crate::api::plugin::Roles;
 
     fn instance(node: &str, healthy: bool, controller: &[&str]) -> Arc<PluginInstance> {
         let names = |all: &[&str]| all.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
@@ -255,6 +210,37 @@ mod tests {
         assert_eq!(known, (Reason::Unhealthy, format!("controllers 0/0, nodes 0/2 healthy; {quoted}")));
         assert_eq!(said(&[failing("a", false, true)]).0, Reason::NoInstance, "it ended");
         assert_eq!(said(&[instance("1", true, &[]), failing("a", true, false)]).0, Reason::Healthy);
+    }
+
+    /// What is left of it is well, and serves no claim.
+    #[test]
+    fn a_plugin_is_not_ready_without_one_of_its_parts() {
+        let part = |controller: &[&str], node: bool, says: bool| {
+            let mut instance = Arc::unwrap_or_clone(instance("1", true, controller));
+            let status = instance.status.as_mut().unwrap();
+            status.node = node;
+            status.capabilities.plugin = says.then(|| "CONTROLLER_SERVICE".to_owned()).into_iter().collect();
+            Arc::new(instance)
+        };
+        let said = |roles, declares: bool, instance: &Arc<PluginInstance>| {
+            let node = declares.then(crate::api::workload::NodeWorkload::default);
+            let plugin = Plugin::new("p", PluginSpec { roles, node, ..PluginSpec::default() });
+            let ready = |_: &PluginInstance| true;
+            let all = std::slice::from_ref(instance);
+            aggregate(&plugin, all, None, &Runs::default(), ready, |_| false, Vec::new).1
+        };
+        let controller = part(&["CREATE_DELETE_VOLUME"], false, true);
+        let alone = said(Roles::All, false, &controller);
+        assert_eq!(alone.reason, Reason::NoInstance);
+        assert!(alone.message.contains("nodes 0/0 healthy; no node plugin"), "{}", alone.message);
+        assert!(said(Roles::All, true, &controller).message.contains("nodeSelector"));
+        assert_eq!(said(Roles::Controller, false, &controller).reason, Reason::Healthy);
+        let node = part(&[], true, true);
+        let alone = said(Roles::All, false, &node);
+        assert_eq!(alone.reason, Reason::NoController);
+        assert!(alone.message.contains("controllers 0/0") && alone.message.contains("spec.roles Node"));
+        assert_eq!(said(Roles::Node, false, &node).reason, Reason::Healthy);
+        assert_eq!(said(Roles::All, false, &part(&[], true, false)).reason, Reason::Healthy);
     }
 
     /// Two processes, one object: each service counts as its process does.

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use crate::api::Plugin;
 use crate::api::conditions::first_few;
@@ -46,6 +46,9 @@ pub fn not_found(plugin: &Plugin, nodes: &[(String, Sockets)]) -> String {
 fn at(sockets: &Sockets, path: &str) -> String {
     let path = Path::new(path);
     let below = path.strip_prefix(&sockets.directory).unwrap_or(path);
+    if below.is_absolute() || below.components().any(|part| part == Component::ParentDir) {
+        return format!("that is not below {}, where agents look", sockets.directory);
+    }
     let is_there = |socket: &&Socket| {
         let found = Path::new(&socket.path);
         found == below || socket.answer == Answer::Hangs && Some(found) == below.parent()
@@ -129,6 +132,13 @@ mod tests {
         let dead = [("1", sockets(&[("a", Answer::Hangs)]))];
         let said = said(Some("a/csi.sock"), &dead);
         assert!(said.ends_with("On 1: a, which does not answer whoever looks into it"), "{said}");
+        for path in ["/run/a/csi.sock", "../a/csi.sock"] {
+            let said = super::not_found(
+                &Plugin::new("mine", PluginSpec { socket_path: Some(path.into()), ..PluginSpec::default() }),
+                &[("1".into(), sockets(&[]))],
+            );
+            assert!(said.ends_with("On 1: that is not below /plugins, where agents look"), "{said}");
+        }
     }
 
     #[test]

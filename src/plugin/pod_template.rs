@@ -3,7 +3,7 @@
 //! What the template says itself stands, unless the driver could then not be reached.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
     Affinity, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, HostPathVolumeSource,
@@ -42,6 +42,12 @@ impl Directories {
         Self { kubelet, plugins }
     }
 
+    /// Whether a path is below the directory of plugins. Agents look nowhere else for a socket that a Plugin names.
+    #[must_use]
+    pub fn has(&self, path: &Path) -> bool {
+        path.starts_with(&self.plugins) && !path.components().any(|part| part == Component::ParentDir)
+    }
+
     /// The socket of the Pods that moor runs for a Plugin's `spec.node`. Of a folder of its own: a driver of the same name may
     /// have been run by somebody else before.
     #[must_use]
@@ -72,6 +78,17 @@ pub enum TemplateError {
     /// There is no driver.
     #[error("{0}.spec.containers: is empty; its first entry is the driver")]
     NoContainer(&'static str),
+    /// A node that is chosen past the scheduler.
+    #[error(
+        "{field}: {node} is chosen past the scheduler, which keeps two of them from one node; take it out, and select the node by \
+         nodeSelector kubernetes.io/hostname"
+    )]
+    Placed {
+        /// The field.
+        field: String,
+        /// The node.
+        node: String,
+    },
     /// A name or place that moor needs.
     #[error("{field}: {what} is where moor puts {of}; take it out, or give it another name or place")]
     Taken {
@@ -199,6 +216,9 @@ fn lost(written: &Value, known: &Value) -> Option<String> {
 fn reserve(spec: &PodSpec, field: &str) -> Result<(), TemplateError> {
     let taken =
         |field: String, what: &str, of| Err(TemplateError::Taken { field, what: what.to_owned(), of });
+    if let Some(node) = &spec.node_name {
+        return Err(TemplateError::Placed { field: format!("{field}.spec.nodeName"), node: node.clone() });
+    }
     for (n, volume) in spec.volumes.iter().flatten().enumerate() {
         let of = match volume.name.as_str() {
             SOCKET_VOLUME => "the driver's socket",

@@ -172,6 +172,8 @@ fn what_would_hide_the_drivers_socket_is_refused() {
             format!("spec.controller.template.{field}: {what} is where moor puts the driver's socket");
         assert!(words.starts_with(&begin), "{words}");
     }
+    let placed = refused(json!({ "spec": { "nodeName": "n", "containers": [{ "name": "d" }] } }));
+    assert!(placed.starts_with("spec.controller.template.spec.nodeName: n is chosen past"), "{placed}");
     for nothing in [json!({ "spec": {} }), json!({ "spec": { "containers": [] } })] {
         assert!(refused(nothing).contains("spec.containers"));
     }

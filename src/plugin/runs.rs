@@ -1,5 +1,7 @@
 //! What runs of a Plugin's own workloads, in words for its Deployed condition. Pure.
 
+use std::collections::BTreeSet;
+
 use crate::api::Plugin;
 use crate::api::conditions::{Desired, Reason};
 use crate::api::workload::{CONTROLLER, NODE, PLUGIN};
@@ -11,6 +13,8 @@ pub struct Runs {
     pub controller: RunsOf,
     /// Of `spec.node`.
     pub node: RunsOf,
+    /// Nodes on which Pods of either are and no agent is heard.
+    pub unheard: BTreeSet<String>,
 }
 
 /// What there is of one workload.
@@ -30,6 +34,8 @@ pub enum RunsOf {
     },
     /// It is not written, in words.
     Refused(String),
+    /// It is not made yet, in words.
+    Waits(String),
 }
 
 impl RunsOf {
@@ -38,7 +44,7 @@ impl RunsOf {
     pub fn wanted(&self) -> Option<i64> {
         match self {
             Self::Pods { wanted, .. } => Some(i64::from(*wanted)),
-            Self::Nothing | Self::Refused(_) => None,
+            Self::Nothing | Self::Refused(_) | Self::Waits(_) => None,
         }
     }
 }
@@ -47,13 +53,14 @@ impl Runs {
     /// Whether nothing of a Plugin's workloads is there.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
-        *self == Self::default()
+        [&self.controller, &self.node].iter().all(|runs| **runs == RunsOf::Nothing)
     }
 
     /// Whether one of them is not written as it should be.
     #[must_use]
-    pub fn are_refused(&self) -> bool {
-        [&self.controller, &self.node].iter().any(|runs| matches!(runs, RunsOf::Refused(_)))
+    pub fn are_unwritten(&self) -> bool {
+        let is_unwritten = |runs: &&RunsOf| matches!(runs, RunsOf::Refused(_) | RunsOf::Waits(_));
+        [&self.controller, &self.node].iter().any(is_unwritten)
     }
 
     /// What the Deployed condition should say; None for a Plugin that declares no Pods.
@@ -68,7 +75,7 @@ impl Runs {
         }
         let refused = all.iter().filter_map(|(_, runs)| match runs {
             RunsOf::Refused(words) => Some(words.as_str()),
-            RunsOf::Nothing | RunsOf::Pods { .. } => None,
+            RunsOf::Nothing | RunsOf::Pods { .. } | RunsOf::Waits(_) => None,
         });
         let refused: Vec<&str> = refused.collect();
         if !refused.is_empty() {
@@ -81,12 +88,13 @@ impl Runs {
                     let rolls = if *is_rolled_out { "" } else { ", not all of the present template" };
                     format!("{service} {available}/{wanted} available{rolls}")
                 }
+                RunsOf::Waits(why) => format!("{service} not made yet: {why}"),
                 RunsOf::Nothing | RunsOf::Refused(_) => format!("{service} not made yet"),
             })
             .collect();
         let is_done = |runs: &RunsOf| match runs {
             RunsOf::Pods { wanted, available, is_rolled_out } => *is_rolled_out && available >= wanted,
-            RunsOf::Nothing | RunsOf::Refused(_) => false,
+            RunsOf::Nothing | RunsOf::Refused(_) | RunsOf::Waits(_) => false,
         };
         let counts = counts.join("; ");
         if all.iter().all(|(_, runs)| is_done(runs)) {
@@ -126,7 +134,7 @@ mod tests {
 
     #[test]
     fn all_that_is_declared_has_to_be_there() {
-        let runs = |controller, node| Runs { controller, node };
+        let runs = |controller, node| Runs { controller, node, ..Runs::default() };
         let done = runs(pods(2, 2, true), pods(3, 3, true));
         let words = "controller 2/2 available; node 3/3 available";
         assert_eq!(said(&done, true, true), Some((Reason::Deployed, words.into())));
@@ -145,7 +153,8 @@ mod tests {
 
     #[test]
     fn what_is_refused_comes_first() {
-        let runs = Runs { controller: RunsOf::Refused("no".into()), node: pods(1, 1, true) };
+        let runs =
+            Runs { controller: RunsOf::Refused("no".into()), node: pods(1, 1, true), ..Runs::default() };
         assert_eq!(said(&runs, true, true), Some((Reason::TemplateRefused, "no".into())));
     }
 }

@@ -15,6 +15,9 @@ use super::pod_template::{For, labels, pods};
 use crate::api::Plugin;
 use crate::api::workload::PLUGIN_UID;
 
+/// Seconds that a Pod has to run before the next one is replaced: of one whose driver ends again and again that does not come.
+const MIN_READY: i32 = 5;
+
 /// Where the workloads of Plugins are.
 #[derive(Clone, Debug)]
 pub struct Site {
@@ -61,6 +64,7 @@ pub fn deployment(plugin: &Plugin, site: &Site) -> Result<Option<Box<Deployment>
     let spec = DeploymentSpec {
         strategy: Some(strategy),
         replicas: Some(wanted.replicas),
+        min_ready_seconds: Some(MIN_READY),
         selector: selector(&name, For::Controller),
         template: pods(&wanted.template, &name, For::Controller)?,
         ..DeploymentSpec::default()
@@ -79,6 +83,7 @@ pub fn daemon_set(plugin: &Plugin, site: &Site) -> Result<Option<Box<DaemonSet>>
     let of = For::Node { directories: &site.directories, dev: wanted.mount_dev };
     let spec = DaemonSetSpec {
         selector: selector(&name, of),
+        min_ready_seconds: Some(MIN_READY),
         template: pods(&wanted.template, &name, of)?,
         ..DaemonSetSpec::default()
     };

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::export_objects::{self as objects, Source, Use};
-use crate::api::conditions::{Desired, EXPORTED, Reason};
+use crate::api::conditions::{Desired, EXPORTED, Reason, find};
 use crate::api::export::Exported;
 use crate::api::{Volume, VolumeState, names, quantity};
 
@@ -81,7 +81,7 @@ fn made(volume: &Volume) -> Option<&Exported> {
 }
 
 fn says_anything(volume: &Volume) -> bool {
-    volume.status.iter().flat_map(|status| &status.conditions).any(|c| c.type_ == EXPORTED)
+    find(volume.status.iter().flat_map(|status| &status.conditions), EXPORTED).is_some()
 }
 
 /// The PersistentVolume of the Volume's own name.

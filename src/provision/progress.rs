@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::persistent_volume::{Match, compare, persistent_volume};
-use crate::api::conditions::READY;
+use crate::api::conditions::{READY, find};
 use crate::api::provision::Provision;
 use crate::api::reason::Reason;
 use crate::api::{Volume, VolumeState};
@@ -138,7 +138,7 @@ fn goes_wrong(volume: &Volume) -> Option<String> {
     if let Some(error) = &status.last_error {
         return Some(format!("{}: {}: {}", error.rpc, error.code, error.message));
     }
-    let ready = status.conditions.iter().find(|c| c.type_ == READY && c.status != "True")?;
+    let ready = find(&status.conditions, READY).filter(|c| c.status != "True")?;
     let comes = [Reason::Creating, Reason::Created, Reason::Validated, Reason::Ready];
     let comes = comes.iter().any(|reason| reason.as_str() == ready.reason);
     (!comes && !ready.message.is_empty()).then(|| ready.message.clone())

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::annotations::PROVISIONED_BY;
 use super::persistent_volume::FINALIZER;
-use crate::api::conditions::{READY, Reason};
+use crate::api::conditions::{READY, Reason, find};
 use crate::api::provision::ReclaimPolicy;
 use crate::api::volume::DeletionPolicy;
 use crate::api::{Volume, VolumeState};
@@ -181,7 +181,7 @@ fn goes_wrong(volume: &Volume) -> Option<String> {
     if let Some(error) = &status.last_error {
         return Some(format!("{}: {}: {}", error.rpc, error.code, error.message));
     }
-    let ready = status.conditions.iter().find(|c| c.type_ == READY && c.status != "True")?;
+    let ready = find(&status.conditions, READY).filter(|c| c.status != "True")?;
     // That it is being detached is no failure.
     let told = [Reason::AgentNotHeard, Reason::DuplicateHandle, Reason::NoInstance, Reason::PluginNotFound];
     told.iter().any(|reason| reason.as_str() == ready.reason).then(|| ready.message.clone())

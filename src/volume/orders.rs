@@ -81,7 +81,7 @@ fn order(seen: &Seen<'_>, own: &HandleSeen, operation: VolumeOperation) -> Volum
         // that one may be back, so this is no takeover from somebody who is dead.
         return take_back(seen, assignment);
     }
-    VolumeStep::Assign(seen.assignment(operation, Some(to)))
+    VolumeStep::Assign(seen.volume.assignment(operation, Some(to)))
 }
 
 /// No call is due: one that was ordered, and waits for something now, is taken back.

@@ -77,7 +77,7 @@ fn first_assignment(seen: &Seen<'_>) -> VolumeStep {
         let needs = match by {
             SaidBy::Plugin => "serves the Controller service on a node that its spec.controllerNodes selects",
             SaidBy::Pods => {
-                "serves the Controller service in a Pod of its spec.controller; see its condition Deployed"
+                "serves the Controller service in a Pod of its spec.controller; see its conditions Deployed and Ready"
             }
             SaidBy::Driver => {
                 "serves the Controller service, which the driver says that it has: start that part of it, or set spec.roles of \
@@ -367,7 +367,7 @@ fn open_call(seen: &Seen<'_>, operation: VolumeOperation, heir: Option<Controlle
     }
     match (heir, seen.volume.rejected()) {
         (Some(_), Some(rejected)) if rejected.may_delete => VolumeStep::JudgeAnew,
-        (Some(next), _) => VolumeStep::Assign(seen.assignment(operation, Some(next))),
+        (Some(next), _) => VolumeStep::Assign(seen.volume.assignment(operation, Some(next))),
         // Its agent gives it up.
         (None, Some(_)) if given_up => wait_for_caller(seen),
         (None, Some(rejected)) if !rejected.may_delete => VolumeStep::JudgeRejected,

@@ -3,7 +3,7 @@
 use super::instance::{Places, PluginSeen};
 use super::reason::VolumeWaiting;
 use crate::api::attachment::ControllerRef;
-use crate::api::volume::{Segments, VolumeAssignment, VolumeOperation};
+use crate::api::volume::{Segments, VolumeAssignment};
 use crate::api::{AccessMode, Volume};
 use crate::attachment::HandleSeen;
 use crate::plugin::allow::NotAllowed;
@@ -124,15 +124,6 @@ impl<'a> Seen<'a> {
             }
             _ => Places { required: known, preferred: &[] },
         }
-    }
-
-    /// Another call, or another who makes it. Its place stays with the volume: a call that is repeated says the same.
-    pub(super) fn assignment(
-        &self,
-        operation: VolumeOperation,
-        controller: Option<ControllerRef>,
-    ) -> VolumeAssignment {
-        VolumeAssignment { operation, controller, place: self.volume.place().cloned() }
     }
 
     /// The instance that new work on the volume goes to.

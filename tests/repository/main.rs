@@ -6,6 +6,7 @@ mod crds;
 mod dashboard;
 mod descriptors;
 mod documents;
+mod driver_failures;
 mod entries;
 mod known_traps;
 mod layering;

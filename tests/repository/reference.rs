@@ -77,16 +77,17 @@ fn served() -> String {
         forgotten_mounts: _,
         drifted_volumes: _,
         unreadable_objects,
+        plugin_instances,
         plugins_kept_from_pods: _,
         panics: _,
         leading: _,
-        terms: _,
         folders_unanswered: _,
         state_unwritable: _,
     } = metrics;
     touch(&api_writes);
     touch(&csi_operations_seconds);
     touch(&csi_retries);
+    touch(&plugin_instances);
     touch(&csi_calls_waiting);
     touch(&watch_restarts);
     touch(&volumes);

@@ -82,6 +82,8 @@ pub struct Options {
     pub nodes: Vec<(&'static str, bool)>,
     /// `--longest-call` of all processes, in seconds.
     pub longest_call: u64,
+    /// `--termination-grace` of the agents, in seconds.
+    pub termination_grace: u64,
     /// A process that ends by itself is started again, as kubelet does.
     pub supervised: bool,
     /// `--audit-interval` of the agents, in seconds; 0 is never.
@@ -116,6 +118,7 @@ impl Default for Options {
         Self {
             nodes: vec![("node-1", true), ("node-2", false)],
             longest_call: 5,
+            termination_grace: 30,
             supervised: true,
             audit_interval: 0,
             capacity_interval: 0,
@@ -142,6 +145,7 @@ pub struct Rig {
     stalls: stall::Stalls,
     directory: PathBuf,
     longest_call: u64,
+    termination_grace: u64,
     audit_interval: u64,
     capacity_interval: u64,
     inline_volumes: bool,
@@ -169,6 +173,7 @@ impl Rig {
             stalls: stall::Stalls::default(),
             directory,
             longest_call: options.longest_call,
+            termination_grace: options.termination_grace,
             audit_interval: options.audit_interval,
             capacity_interval: options.capacity_interval,
             inline_volumes: options.inline_volumes,
@@ -255,6 +260,7 @@ impl Rig {
             &format!("--audit-interval={}", self.audit_interval),
             &format!("--capacity-interval={}", self.capacity_interval),
             &format!("--longest-call={}", self.longest_call),
+            &format!("--termination-grace={}", self.termination_grace),
         ]
         .into_iter()
         .chain(self.inline_volumes.then_some("--inline-volumes"))

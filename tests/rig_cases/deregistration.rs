@@ -83,6 +83,13 @@ async fn a_driver_that_has_left_is_not_waited_for(cluster: Arc<Cluster>) {
     keys.push("again".to_owned());
     let claims: Vec<_> = keys.iter().filter(|key| **key != used).cloned().collect();
     rig.remove(&claims, &keys).await;
+
+    // The agent leaves a node on which its driver goes on, as when others are selected for agents.
+    rig.stop(LEFT).await;
+    rig.poll("it is taken off", || async { !is_registered(&rig, LEFT).await }).await;
+    rig.poll("it is told", || async { told(&rig).await.iter().any(|note| note.contains("no agent")) }).await;
+    rig.run(LEFT);
+    rig.until_served(LEFT).await;
     rig.fake.assert_obeyed();
 }
 

@@ -25,6 +25,7 @@ mod dead_folder;
 mod deregistration;
 mod devices_in_use;
 mod drift;
+mod driver_pods;
 mod events;
 mod exported;
 mod fault_matrix;
@@ -45,6 +46,7 @@ mod relief;
 mod resize;
 mod restored;
 mod rogue;
+mod rolled;
 mod sanity;
 mod state_disk;
 mod stubborn;
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         deregistration::CASES,
         devices_in_use::CASES,
         drift::CASES,
+        driver_pods::CASES,
         events::CASES,
         exported::CASES,
         fault_matrix::CASES,
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         read_only::CASES,
         relief::CASES,
         rogue::CASES,
+        rolled::CASES,
         sanity::CASES,
         state_disk::CASES,
         stubborn::CASES,

@@ -171,6 +171,10 @@ async fn what_cannot_be_written_is_told_by_its_field(cluster: Arc<Cluster>) {
     until_images(&rig, Some("theirs:1"), Some("a:2")).await;
     deployments(&rig).delete("plugin-run.test-controller", &DeleteParams::default()).await.unwrap();
     until_images(&rig, Some("a:1"), Some("a:2")).await;
+    // One that says it is of this Plugin, and whose, and is not: it keeps nobody.
+    let forget = Patch::Merge(json!({"metadata": {"labels": {"moor.dev/plugin-uid": null}}}));
+    deployments(&rig).patch("plugin-run.test-controller", &PatchParams::default(), &forget).await.unwrap();
+    until_said(&rig, "TemplateRefused", "was not made by moor and is not touched").await;
     plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
     rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
     collect(&rig).await;
@@ -190,14 +194,16 @@ async fn a_plugin_is_kept_while_its_driver_is_needed(cluster: Arc<Cluster>) {
     let words = format!("not needed for Volume {SPACE}/data");
     rig.until_plugin_says(NAME, REMOVABLE, "InUse", &[&words]).await;
     rig.restart_and_wait(CONTROLLER).await;
-    // What runs is left as it is.
+    // Whoever needs another image to have it unmounted gets that, and what is declared no more stays.
     change(&rig, json!({"node": {"template": template("a:2")}})).await;
+    until_images(&rig, None, Some("a:2")).await;
+    change(&rig, json!({"node": null})).await;
     let wanted = plugins(&rig).get(NAME).await.unwrap().metadata.generation;
     rig.until_plugin(NAME, "is seen as it is", |plugin| {
         (plugin.status.as_ref()?.observed_generation == wanted).then_some(())
     })
     .await;
-    until_images(&rig, None, Some("a:1")).await;
+    until_images(&rig, None, Some("a:2")).await;
     rig.delete_volume("data").await;
     rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
     collect(&rig).await;

@@ -21,7 +21,7 @@ use crate::agent::host::error::HostError;
 use crate::agent::queues::Parked;
 use crate::agent::records::store::RecordError;
 use crate::api::Attachment;
-use crate::csi::{CallError, Plugin, Rpc, Secrets};
+use crate::csi::{CallError, Plugin, Process, Rpc, Secrets};
 use crate::heartbeat::Term;
 use crate::k8s::events::EventReason;
 use crate::k8s::{ApiError, Cache, Next};
@@ -44,6 +44,9 @@ pub(crate) enum NotDone {
     /// No call may be started now.
     #[error("no call may be started now")]
     NotNow,
+    /// A call about the same volume may be running that the process of the agent before this one has made.
+    #[error("a call of the agent before may be running in the driver, and none is made beside it")]
+    Unended,
     /// As many calls of the driver are running as may.
     #[error("waits for a turn at the driver")]
     Busy,
@@ -75,7 +78,7 @@ impl NotDone {
     pub fn next(self, key: &str) -> Next {
         match self {
             Self::BackingOff(left) => Next::After(left),
-            Self::NotNow => Next::After(PAUSE),
+            Self::NotNow | Self::Unended => Next::After(PAUSE),
             Self::Busy => Next::After(LATER),
             Self::Api(ApiError::Conflict(_)) => Next::Again,
             Self::Failed(_) | Self::Api(_) | Self::Record(_) | Self::Host(_) => {
@@ -137,7 +140,7 @@ impl<'a> Due<'a> {
     /// that it goes by: who says that none is running that was given like this has waited for it.
     pub async fn turn(&self) -> Result<(Turn<'a>, Option<Entered<'a>>), NotDone> {
         if self.agent.unended.is_running(&self.key) {
-            return Err(NotDone::NotNow);
+            return Err(NotDone::Unended);
         }
         let (service, limit) = match self.key {
             Parked::Node(_) => (Service::Node, NODE_CALLS),
@@ -186,16 +189,18 @@ impl<'a> Due<'a> {
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
         let made = self.agent.tenures.call(self.driver, plugin.process());
-        let result = self.call(call).await;
+        let result = self.call(plugin.process(), call).await;
         made.ended(&result);
         result
     }
 
-    /// Awaits the call itself.
-    pub async fn call<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        let serving = self.agent.process_of(self.driver, self.rpc.service());
-        let process = serving.and_then(|serving| serving.plugin.process().and_then(|process| process.name()));
-        let _begun = self.agent.unended.begin(&self.key, process);
+    /// Awaits the call itself, to this process.
+    pub async fn call<T>(
+        &self,
+        process: Option<&Arc<Process>>,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let _begun = self.agent.unended.begin(&self.key, process.and_then(|process| process.name()));
         self.agent.call(self.driver, self.rpc, call).await
     }
 }

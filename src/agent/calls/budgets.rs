@@ -75,12 +75,24 @@ pub(crate) struct Budget {
     pub direction: Direction,
 }
 
+impl Budget {
+    fn labels(&self) -> BudgetLabels {
+        BudgetLabels {
+            driver_name: self.driver.clone(),
+            service: self.service.as_str(),
+            direction: self.direction.as_str(),
+        }
+    }
+}
+
 struct Slot {
     limit: usize,
     semaphore: Arc<Semaphore>,
     /// Turns that are taken and do not come back, since the limit was lowered meanwhile.
     owed: usize,
     waiting: usize,
+    /// How many wait, for people.
+    told: Gauge,
     /// The parked keys in the order in which they came.
     parked: BTreeMap<u64, Parked>,
     tickets: HashMap<Parked, u64>,
@@ -142,17 +154,6 @@ impl Budgets {
         Self { slots: Mutex::default(), told, wake: Box::new(wake) }
     }
 
-    /// Tells how many wait for a turn now.
-    fn tell(&self, budget: &Budget, slot: &Slot) {
-        let labels = BudgetLabels {
-            driver_name: budget.driver.clone(),
-            service: budget.service.as_str(),
-            direction: budget.direction.as_str(),
-        };
-        let waiting = i64::try_from(slot.waiting + slot.parked.len()).unwrap_or(i64::MAX);
-        self.told.get_or_create(&labels).set(waiting);
-    }
-
     /// A turn for the pass of this key, of `limit` at a time. If it cannot be had soon the pass has to end.
     pub async fn turn(&self, budget: &Budget, limit: usize, key: Parked) -> Result<Turn<'_>, Busy> {
         let turn = |permit| Turn { permit: Some(permit), budgets: self, budget: budget.clone() };
@@ -163,6 +164,7 @@ impl Budgets {
                 semaphore: Arc::new(Semaphore::new(limit)),
                 owed: 0,
                 waiting: 0,
+                told: self.told.get_or_create_owned(&budget.labels()),
                 parked: BTreeMap::new(),
                 tickets: HashMap::new(),
                 serial: 0,
@@ -175,12 +177,12 @@ impl Budgets {
             }
             if slot.waiting >= WAITING {
                 slot.park(key);
-                self.tell(budget, slot);
+                slot.tell();
                 return Err(Busy);
             }
             slot.unpark(&key);
             slot.waiting += 1;
-            self.tell(budget, slot);
+            slot.tell();
             slot.semaphore.clone()
         };
         let place = Place { budgets: self, budget };
@@ -191,7 +193,7 @@ impl Budgets {
         drop(place);
         if let Some(slot) = self.slots.lock().get_mut(budget) {
             slot.park(key);
-            self.tell(budget, slot);
+            slot.tell();
         }
         Err(Busy)
     }
@@ -206,7 +208,7 @@ impl Budgets {
             if let Some(key) = &next {
                 slot.tickets.remove(key);
             }
-            self.tell(budget, slot);
+            slot.tell();
             next
         };
         if let Some(key) = woken {
@@ -216,6 +218,11 @@ impl Budgets {
 }
 
 impl Slot {
+    /// Tells how many wait for a turn now.
+    fn tell(&self) {
+        self.told.set(i64::try_from(self.waiting + self.parked.len()).unwrap_or(i64::MAX));
+    }
+
     /// Has as many turns from now on. Those that are taken beyond that are not given again.
     fn resize(&mut self, limit: usize) {
         if limit > self.limit {

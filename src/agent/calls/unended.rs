@@ -60,7 +60,8 @@ impl Unended {
 
     /// Whether a call about this may be running that the process before has made.
     pub fn is_running(&self, about: &Parked) -> bool {
-        self.before.get(&text(about)).is_some_and(|process| self.may_run(process.as_ref()))
+        !self.before.is_empty()
+            && self.before.get(&text(about)).is_some_and(|process| self.may_run(process.as_ref()))
     }
 
     fn may_run(&self, process: Option<&Process>) -> bool {

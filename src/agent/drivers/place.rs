@@ -77,8 +77,9 @@ pub(crate) fn of(
 /// alone, whatever it offers, and no other one for that.
 pub(crate) fn roles(plugin: &Plugin, is_in_pod: bool) -> Roles {
     match (&plugin.spec.controller, is_in_pod) {
-        (None, _) => plugin.spec.roles,
-        (Some(_), true) => Roles::Controller,
+        // Those of a Plugin that declares them no more run on while they are needed.
+        (_, true) => Roles::Controller,
+        (None, false) => plugin.spec.roles,
         (Some(_), false) => Roles::Node,
     }
 }
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn a_process_serves_what_its_pods_are_there_for() {
         let said = |plugin: Plugin| [true, false].map(|in_pod| roles(&plugin, in_pod));
-        assert_eq!(said(plugin(false, true, None)), [Roles::All, Roles::All]);
+        assert_eq!(said(plugin(false, true, None)), [Roles::Controller, Roles::All], "they run on");
         assert_eq!(said(plugin(true, true, None)), [Roles::Controller, Roles::Node]);
         let here = |plugin: Plugin, pods: &[String]| roles_here(&plugin, pods);
         assert_eq!(here(plugin(true, true, None), &[]), Roles::Node);

@@ -18,7 +18,7 @@ use crate::agent::context::Agent;
 use crate::agent::kubelet;
 use crate::agent::records::state_disk;
 use crate::agent::restore::forgotten::{self, OfDriver};
-use crate::api::conditions::{self, Desired, READY, Reason, UNDONE};
+use crate::api::conditions::{self, Desired, READY, Reason, UNDONE, find};
 use crate::api::instance::{PluginInstance, PluginInstanceSpec, PluginInstanceStatus};
 use crate::api::names::{DriverOn, instance_name};
 use crate::api::plugin::Plugin;
@@ -98,9 +98,10 @@ async fn step(agent: &Agent, driver: &str) -> Result<Next, ApiError> {
     };
     agent.tenures.begin(driver, observed.spec.tenure);
     let before = &observed.spec.socket_path;
-    if let Some(socket) = processes.socket(Some(before))
-        // A controller that was here first comes and goes, and the driver of the node stays.
-        && !place::is_in_pods(&agent.directories.kubelet, Path::new(before))
+    // A controller that was here first comes and goes, and the driver of the node stays. All else has to be as it is.
+    let is_in_pods = place::is_in_pods(&agent.directories.kubelet, Path::new(before));
+    let socket = if is_in_pods { Some(before.clone()) } else { processes.socket(Some(before)) };
+    if let Some(socket) = socket
         && !is_same_process(&observed.spec, spec(agent, plugin_name, driver, socket))
     {
         // spec says which process this is and cannot change: another Node UID, another socket.
@@ -296,11 +297,8 @@ fn status(
     status.boot_id.clone_from(&agent.boot_id);
     status.writer_uid = agent.pod_uid.clone().unwrap_or_default();
     status.observed_generation = observed.metadata.generation;
-    let begins = status
-        .conditions
-        .iter()
-        .find(|c| c.type_ == READY)
-        .is_none_or(|ready| ready.reason == Reason::Starting.as_str());
+    let begins =
+        find(&status.conditions, READY).is_none_or(|ready| ready.reason == Reason::Starting.as_str());
     let desired = condition(&status, unwritable.is_some(), begins);
     conditions::set(&mut status.conditions, &desired, observed.metadata.generation, now);
     let left = OfDriver::seen(&agent.records, &agent.retries, &spec.driver_name);

@@ -94,8 +94,10 @@ impl Registry {
         }
         let counts = |e: &&Endpoint| match at {
             Where::Only(sockets) => sockets.contains(&e.path),
-            // The driver that somebody else runs goes on until moor's own is there.
-            Where::First(socket) if state.sockets.contains_key(socket) => e.path == *socket,
+            // The driver that somebody else runs goes on until moor's own answers, and again when that has ended.
+            Where::First(socket) if all().any(|e| e.path == *socket && e.serving.is_some()) => {
+                e.path == *socket
+            }
             Where::First(_) | Where::At(_) | Where::Directory => !e.is_in_pod(),
         };
         all()
@@ -278,6 +280,9 @@ impl Registry {
     }
 }
 
+#[cfg(test)]
+#[path = "start_tests.rs"]
+mod start_tests;
 #[cfg(test)]
 #[path = "registry_tests.rs"]
 pub(crate) mod tests;

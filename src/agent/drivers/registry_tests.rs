@@ -16,12 +16,12 @@ use crate::csi::proto::csi::v1::identity_server::{Identity, IdentityServer};
 use crate::csi::proto::csi::v1::node_server::{Node, NodeServer};
 
 /// The process that serves a driver's service, whichever socket it has.
-fn client_for(registry: &Registry, driver: &str, service: Service) -> Option<Serving> {
+pub(crate) fn client_for(registry: &Registry, driver: &str, service: Service) -> Option<Serving> {
     registry.best(driver, service, &Where::Directory).and_then(|endpoint| endpoint.serving)
 }
 
 /// The process of a.test.
-fn any(registry: &Registry) -> Option<Endpoint> {
+pub(crate) fn any(registry: &Registry) -> Option<Endpoint> {
     registry.best("a.test", Service::Identity, &Where::Directory)
 }
 
@@ -29,6 +29,8 @@ fn any(registry: &Registry) -> Option<Endpoint> {
 pub(crate) struct Driver {
     pub name: String,
     pub not_ready: Arc<AtomicBool>,
+    /// Probe fails, which is another way to say so.
+    pub probe_fails: bool,
     pub asked: Arc<AtomicUsize>,
     /// How often it still refuses to say who it is.
     pub refusals: Arc<AtomicUsize>,
@@ -76,6 +78,9 @@ impl Identity for Driver {
 
     async fn probe(&self, _: Request<wire::ProbeRequest>) -> Result<Response<wire::ProbeResponse>, Status> {
         let ready = !self.not_ready.load(Ordering::SeqCst);
+        if self.probe_fails && !ready {
+            return Err(Status::failed_precondition("the backend is not there yet"));
+        }
         Ok(Response::new(wire::ProbeResponse { ready: Some(ready) }))
     }
 }
@@ -257,23 +262,6 @@ async fn of_two_processes_of_a_driver_the_newer_serves_and_the_older_is_kept() {
     drop(second);
     fs::remove_file(&new).unwrap();
     until("the older serves again", || path() == Some(old.clone())).await;
-}
-
-#[tokio::test]
-async fn a_plugin_that_is_not_ready_is_unhealthy_and_can_still_be_called() {
-    let Fixture { directory, registry, .. } = fixture();
-    let driver = Driver { name: "a.test".into(), ..Driver::default() };
-    driver.not_ready.store(true, Ordering::SeqCst);
-    let _server = serve(&driver, &directory.path().join("a/csi.sock"));
-    until("connected", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
-    let health = any(&registry).unwrap().health;
-    assert_eq!(health, Health::default());
-    registry.poke("a.test");
-    until("unhealthy", || any(&registry).is_some_and(|e| e.health.error.is_some())).await;
-    driver.not_ready.store(false, Ordering::SeqCst);
-    registry.poke("a.test");
-    until("healthy", || any(&registry).is_some_and(|e| e.health.healthy)).await;
-    assert_eq!(driver.asked.load(Ordering::SeqCst), 1, "read once per connection");
 }
 
 /// T33, T61.

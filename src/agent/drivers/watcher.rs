@@ -80,8 +80,10 @@ impl Watcher {
         let fingerprint = fingerprint.map_err(|error| (Seen::Name(driver), failed(&error)))?;
         let health = match plugin.probe().await {
             Ok(true) => Health { healthy: true, ..Health::default() },
+            // It has just started, and has its time.
             Ok(false) => Health::default(),
-            Err(error) => failed(&error),
+            Err(error) if error.is_transport() => failed(&error),
+            Err(_) => Health::default(),
         };
         Ok((Serving { plugin, fingerprint: Arc::new(fingerprint) }, ended, health))
     }
@@ -105,8 +107,8 @@ impl Watcher {
                     let patient = !health.healthy && health.error.is_none() && started.elapsed() < timeout;
                     // Without a time that passes: a text that changed with each probe would be a write with each probe.
                     let error = match answer {
+                        _ if patient => None,
                         Err(error) => Some(error.to_string()),
-                        Ok(_) if patient => None,
                         Ok(_) => Some(format!("Probe: not ready, for longer than {} s", timeout.as_secs())),
                     };
                     Health { healthy: false, gone: false, error }

@@ -131,7 +131,8 @@ impl Driver {
         let serving =
             agent.serving(rpc, &self.name).map_err(|failure| NotMade::Again(failure.to_string()))?;
         due.may_call().map_err(again)?;
-        Ok(due.call(call(serving.plugin, mounted)?).await?)
+        let process = serving.plugin.process().cloned();
+        Ok(due.call(process.as_ref(), call(serving.plugin, mounted)?).await?)
     }
 
     /// The volume as it is published. Its Attachment is read live: a node that was lost in between has the volume mounted

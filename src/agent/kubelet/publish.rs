@@ -15,7 +15,7 @@ use super::driver::{Driver, Wish, WishedVolume};
 use super::target::Target;
 use crate::agent::host::mounts;
 use crate::agent::host::paths::HostPath;
-use crate::api::conditions::Reason;
+use crate::api::conditions::{READY, Reason, find};
 use crate::api::{ClaimState, ClaimUid, FINALIZER, VolumeClaim, VolumeHandle, names};
 use crate::attachment::record::Done;
 use crate::csi::Secrets;
@@ -316,7 +316,7 @@ fn not_entitled(claim: &VolumeClaim) -> Option<String> {
 /// What the claim waits for, in its own words, and since when somebody on a node has the volume.
 fn waits_for(claim: &VolumeClaim) -> Option<String> {
     let status = claim.status.as_ref()?;
-    let ready = status.conditions.iter().find(|c| c.type_ == crate::api::conditions::READY)?;
+    let ready = find(&status.conditions, READY)?;
     if ready.status == "True" {
         return None;
     }

@@ -212,7 +212,8 @@ impl Driver {
             Due { agent, rpc, driver: &self.name, key: Parked::Node(handle.to_owned()), word, given: None };
         let _turn = due.turn().await.map_err(|error| again(error.to_string()))?;
         let serving = agent.serving(rpc, &self.name).map_err(|failure| again(failure.to_string()))?;
-        due.call(call(serving.plugin)).await.map_err(|error| again(error.to_string()))
+        let process = serving.plugin.process().cloned();
+        due.call(process.as_ref(), call(serving.plugin)).await.map_err(|error| again(error.to_string()))
     }
 }
 

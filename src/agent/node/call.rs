@@ -12,7 +12,7 @@ use crate::api::conditions::{PATIENCE, Reason};
 use crate::api::{ClaimUid, VolumeClaim};
 use crate::attachment::node_side::Seen;
 use crate::attachment::record::Record;
-use crate::csi::{CallError, Rpc};
+use crate::csi::{CallError, Process, Rpc};
 
 impl Pass {
     /// A call of this pass.
@@ -29,20 +29,21 @@ impl Pass {
         if is_enough { Due { word: Word::Kubelet, ..due } } else { due }
     }
 
-    /// Makes a call that is due, if one may be started still: what came before it, a Secret, the disk with the records, may
+    /// Makes a call to this process that is due, if one may be started still: what came before it, a Secret, the disk with the records, may
     /// have taken longer than the Lease lasts, and the volume may be elsewhere by now (rule R2). When the call takes long,
     /// says so once on the claims that wait for it. A claim that has waited for long before is no reason: many at once
     /// would each pay a write for every call that is over in a moment.
     pub(super) async fn call<T>(
         &self,
         due: &Due<'_>,
+        process: Option<&Arc<Process>>,
         call: impl Future<Output = Result<T, CallError>>,
         waiting: &[Arc<VolumeClaim>],
         reason: Reason,
     ) -> Result<Result<T, CallError>, NotDone> {
         due.may_call()?;
         let rpc = due.rpc;
-        let mut call = Box::pin(due.call(call));
+        let mut call = Box::pin(due.call(process, call));
         tokio::select! {
             result = &mut call => return Ok(result),
             () = sleep(PATIENCE) => {}

@@ -62,7 +62,8 @@ impl Pass {
         let result = match made {
             Ok(()) => {
                 let call = serving.plugin.node_stage_volume(args);
-                let called = self.call(&due, call, &waiting, Reason::Staging).await?;
+                let called =
+                    self.call(&due, serving.plugin.process(), call, &waiting, Reason::Staging).await?;
                 called.map_err(|e| (Failure::of_call(&e), Some(e)))
             }
             Err(failure) => Err((failure, None)),
@@ -123,7 +124,8 @@ impl Pass {
         let mut args = arguments::node_publish(attachment, claim, &staging, &target, secrets);
         args.request.volume_context.extend(asked.iter().flat_map(|call| call.context.clone()));
         let call = serving.plugin.node_publish_volume(args);
-        if let Err(error) = self.call(&due, call, std::slice::from_ref(claim), Reason::Publishing).await? {
+        let (process, waiting) = (serving.plugin.process(), std::slice::from_ref(claim));
+        if let Err(error) = self.call(&due, process, call, waiting, Reason::Publishing).await? {
             if never_sent(&error) && !before.record.targets.contains_key(&ClaimUid::of(&claim.metadata)) {
                 self.agent.records.put_or_defer(before).await;
             }

@@ -14,7 +14,7 @@ use crate::agent::calls::status::{waits, went};
 use crate::agent::host::directories;
 use crate::agent::host::paths::HostPath;
 use crate::api::claim::VolumeClaimStatus;
-use crate::api::conditions::{CallFailure, Desired, READY, Reason, patience_left, story};
+use crate::api::conditions::{CallFailure, Desired, READY, Reason, find, patience_left, story};
 use crate::api::{
     Attachment, AttachmentState, AttachmentStatus, AttachmentUid, ClaimState, ClaimUid, VolumeClaim,
 };
@@ -184,16 +184,28 @@ impl Pass {
         next.map_or(Next::Done, Next::After)
     }
 
-    /// As many calls of the driver are running as may: says so on the claims that have waited for long.
-    pub(super) async fn report_busy(&self, step: &NodeStep, view: &View) {
+    /// The step's call waits for others: says so on the claims that have waited for long.
+    pub(super) async fn report_queued(&self, step: &NodeStep, view: &View, not_done: &NotDone) {
+        let (driver, node) = (view.driver(step), &self.agent.node_name);
+        let message = match not_done {
+            NotDone::Busy => format!(
+                "waits for its turn: {NODE_CALLS} calls of driver {driver} are running on node {node}, as many as may"
+            ),
+            NotDone::Unended => format!(
+                "a call that moor's agent on node {node} had begun before it was started anew may be running in driver {driver}: none \
+                 is made beside it before the driver's process has ended, or {} s have passed",
+                self.agent.registry.deadlines().longest().as_secs()
+            ),
+            NotDone::Failed(_)
+            | NotDone::BackingOff(_)
+            | NotDone::NotNow
+            | NotDone::Api(_)
+            | NotDone::Record(_)
+            | NotDone::Host(_) => return,
+        };
         for claim in view.waiting_for(step) {
             if left(&claim, attachment_of(step).and_then(|uid| view.attachments.get(uid))).is_none() {
-                let message = format!(
-                    "waits for its turn: {NODE_CALLS} calls of driver {} are running on node {}, as many as may",
-                    view.driver(step),
-                    self.agent.node_name
-                );
-                self.report_waiting(&claim, Wait::new(Reason::Queued, message)).await;
+                self.report_waiting(&claim, Wait::new(Reason::Queued, message.clone())).await;
             }
         }
     }
@@ -221,7 +233,7 @@ impl Pass {
         // A claim may have been written since the pass began: its newest version is in the cache.
         let claim =
             self.agent.caches.claims.by_uid(&ClaimUid::of(&claim.metadata)).unwrap_or_else(|| claim.clone());
-        let shown = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
+        let shown = find(claim.status.iter().flat_map(|s| &s.conditions), READY);
         if shown.is_some_and(|c| c.reason == wait.reason.as_str() && c.message == wait.message) {
             return;
         }
@@ -249,7 +261,7 @@ impl Pass {
 pub(super) fn left(claim: &VolumeClaim, attachment: Option<&Arc<Attachment>>) -> Option<Duration> {
     let metas = [Some(&claim.metadata), attachment.map(|a| &a.metadata)].into_iter().flatten();
     let times = metas.flat_map(|meta| [meta.creation_timestamp.as_ref(), meta.deletion_timestamp.as_ref()]);
-    let ready = claim.status.iter().flat_map(|s| &s.conditions).find(|c| c.type_ == READY);
+    let ready = find(claim.status.iter().flat_map(|s| &s.conditions), READY);
     let since = times.chain([ready.map(|c| &c.last_transition_time)]).flatten().map(|time| time.0).max()?;
     patience_left(since, Timestamp::now())
 }

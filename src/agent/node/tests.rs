@@ -132,7 +132,7 @@ async fn is_begun(pass: &Pass) -> bool {
         Ok(())
     };
     let due = pass.due(Rpc::NodeStageVolume, "driver");
-    let called = pass.call(&due, call, &[], Reason::Staging).await;
+    let called = pass.call(&due, None, call, &[], Reason::Staging).await;
     let begun = begun.into_inner();
     assert_eq!(begun, matches!(called, Ok(Ok(()))), "{called:?}");
     assert!(begun || matches!(called, Err(NotDone::NotNow)), "{called:?}");

@@ -222,7 +222,7 @@ impl Pass {
         let args = arguments::node_unpublish(record, target, hidden);
         let waiting: Vec<_> = claim.cloned().into_iter().collect();
         let call = plugin.node_unpublish_volume(args);
-        let called = self.call(&due, call, &waiting, Reason::Unpublishing).await?;
+        let called = self.call(&due, plugin.process(), call, &waiting, Reason::Unpublishing).await?;
         Ok(self.accept(called, record, target).await)
     }
 
@@ -239,7 +239,8 @@ impl Pass {
         let due = self.due(Rpc::NodeUnstageVolume, &record.driver_name);
         let step = NodeStep::Unstage { attachment: record.attachment_uid.clone() };
         let call = plugin.node_unstage_volume(args);
-        let called = self.call(&due, call, &view.waiting_for(&step), Reason::Unstaging).await?;
+        let called =
+            self.call(&due, plugin.process(), call, &view.waiting_for(&step), Reason::Unstaging).await?;
         Ok(self.accept(called, record, staging).await)
     }
 

@@ -85,12 +85,10 @@ pub(crate) async fn work(agent: Arc<Agent>, handle: String) -> Next {
                 return failure.next(&pass.handle, pass.record_failure(&step, &view, &failure).await);
             }
             Err(not_done) => {
-                if matches!(not_done, NotDone::NotNow | NotDone::Busy) {
+                if matches!(not_done, NotDone::NotNow | NotDone::Unended | NotDone::Busy) {
                     pass.looked();
                 }
-                if matches!(not_done, NotDone::Busy) {
-                    pass.report_busy(&step, &view).await;
-                }
+                pass.report_queued(&step, &view, &not_done).await;
                 return not_done.next(&pass.handle);
             }
         }

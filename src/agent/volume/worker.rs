@@ -71,7 +71,7 @@ impl Pass<'_> {
         let beside_others = matches!(self.call, VolumeCall::Expand | VolumeCall::Modify);
         let _flight = match handle_name(volume, self.due.driver).filter(|_| beside_others) {
             Some(handle) if self.due.agent.unended.is_running(&Parked::Handle(handle.clone())) => {
-                return Err(NotDone::NotNow);
+                return Err(NotDone::Unended);
             }
             Some(handle) => Some(self.due.agent.flights.begin(&handle, &self.due.key)?),
             None => None,

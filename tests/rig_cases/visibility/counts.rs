@@ -37,7 +37,12 @@ pub async fn what_is_counted_is_what_is_there(cluster: Arc<Cluster>) {
         )
         .await;
     }
-    rig.until_sample(CONTROLLER, "moor_terms_total", exactly(1.0)).await;
+    for service in ["controller", "node"] {
+        for state in ["expected", "healthy"] {
+            let labels = format!("plugin=\"{DRIVER}\",service=\"{service}\",state=\"{state}\"");
+            rig.until_sample(CONTROLLER, &format!("moor_plugin_instances{{{labels}}}"), some(1.0)).await;
+        }
+    }
 
     rig.make_volume(&volume("v")).await;
     rig.make_claim(&volume_claim("v", "v", NODE)).await;
