@@ -96,8 +96,8 @@ pub struct KindLabels {
 pub struct InstanceLabels {
     /// Name of the Plugin.
     pub plugin: String,
-    /// controller or node.
-    pub service: &'static str,
+    /// controller or node. Not called service: the label of that name is Prometheus' own for what it scrapes.
+    pub part: &'static str,
     /// expected or healthy.
     pub state: &'static str,
 }
@@ -182,7 +182,7 @@ metrics! {
     drifted_volumes: Gauge = Gauge::default(),
     /// Objects that the leader cannot read; each has an Event.
     unreadable_objects: Family<KindLabels, Gauge> = Family::default(),
-    /// Instances of each Plugin, as its status counts them: expected and healthy, of the services controller and node.
+    /// Instances of each Plugin, as its status counts them: expected and healthy, of its controllers and of its nodes.
     plugin_instances: Family<InstanceLabels, Gauge> = Family::default(),
     /// Plugins whose volumes Pods cannot use, because of another's CSIDriver object or of another socket at a kubelet; the
     /// condition PodsServed says which.

@@ -51,12 +51,12 @@ pub(crate) fn count(ctx: &Context, silent: &BTreeSet<String>, told: &mut BTreeSe
 /// Of a Plugin that is gone nothing is counted any more.
 fn instances(ctx: &Context, told: &mut BTreeSet<String>) {
     let family = &ctx.metrics.plugin_instances;
-    let labels = |plugin: &str, service, state| InstanceLabels { plugin: plugin.to_owned(), service, state };
+    let labels = |plugin: &str, part, state| InstanceLabels { plugin: plugin.to_owned(), part, state };
     let plugins = ctx.plugins.all();
     let now: BTreeSet<_> = plugins.iter().map(|plugin| plugin.name_any()).collect();
     for gone in told.difference(&now) {
-        for (service, state) in COUNTED {
-            family.remove(&labels(gone, service, state));
+        for (part, state) in COUNTED {
+            family.remove(&labels(gone, part, state));
         }
     }
     for plugin in plugins {
@@ -67,8 +67,8 @@ fn instances(ctx: &Context, told: &mut BTreeSet<String>) {
             status.nodes_expected,
             status.nodes_healthy,
         ];
-        for ((service, state), count) in COUNTED.into_iter().zip(counts) {
-            family.get_or_create(&labels(&plugin.name_any(), service, state)).set(count);
+        for ((part, state), count) in COUNTED.into_iter().zip(counts) {
+            family.get_or_create(&labels(&plugin.name_any(), part, state)).set(count);
         }
     }
     *told = now;

@@ -1,6 +1,7 @@
 //! Ends Pods that moor runs for drivers which are not well, so that others take their places.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -85,9 +86,16 @@ impl Illnesses {
         }
     }
 
-    /// How many services of a Plugin have Pods that have taken the places of others, and are given their time.
-    fn are_helped(&self, plugin: &str) -> usize {
-        let of = self.0.iter().filter(|((of, ..), _)| of == plugin);
+    /// A Pod could not be ended.
+    fn stays(&mut self, served: &Served) {
+        if let Some(illness) = self.0.get_mut(served) {
+            (illness.ended, illness.helped) = (illness.ended.saturating_sub(1), None);
+        }
+    }
+
+    /// On how many nodes a service of a Plugin has a Pod that has taken the place of another, and is given its time.
+    fn are_helped(&self, (plugin, _, service): &Served) -> usize {
+        let of = self.0.iter().filter(|((of, _, which), _)| of == plugin && which == service);
         of.filter(|(_, illness)| illness.helped.is_some_and(|until| Instant::now() < until)).count()
     }
 
@@ -97,7 +105,7 @@ impl Illnesses {
         due.sort_by_key(|one| self.0.get(&of(one).0).map_or(0, |illness| illness.ended));
         due.retain(|one| {
             let (served, timeout) = of(one);
-            let has_room = self.are_helped(&served.0) < MOST;
+            let has_room = self.are_helped(&served) < MOST;
             if has_room {
                 self.ended(&served, timeout);
             }
@@ -125,12 +133,16 @@ pub(crate) async fn restart(ctx: &Context, illnesses: &mut Illnesses) {
             due.push((served, timeout, plugin, pod, why));
         }
     }
-    for (.., plugin, pod, why) in illnesses.first(due, |(served, timeout, ..)| (served.clone(), *timeout)) {
-        end(ctx, &plugin, &pod, &why).await;
+    let first = illnesses.first(due, |(served, timeout, ..)| (served.clone(), *timeout));
+    for (served, _, plugin, pod, why) in first {
+        if !end(ctx, &plugin, &pod, &why).await {
+            illnesses.stays(&served);
+        }
     }
 }
 
-async fn end(ctx: &Context, plugin: &Plugin, pod: &LeanPod, why: &str) {
+/// Returns whether it ends.
+async fn end(ctx: &Context, plugin: &Plugin, pod: &LeanPod, why: &str) -> bool {
     let node = pod.node_name().unwrap_or_default();
     let name = pod.name_any();
     let words = format!("Pod {name} on node {node} is ended, and another one takes its place: {why}");
@@ -138,9 +150,13 @@ async fn end(ctx: &Context, plugin: &Plugin, pod: &LeanPod, why: &str) {
         Ok(()) => {
             tracing::warn!(plugin = plugin.name_any(), "{words}");
             ctx.recorder.publish(plugin, EventReason::Restarted, "Restart", &words).await;
+            true
         }
-        Err(ApiError::Conflict(_)) => {}
-        Err(error) => tracing::warn!(pod = name, "cannot be ended: {error}"),
+        Err(ApiError::Conflict(_)) => false,
+        Err(error) => {
+            tracing::warn!(pod = name, "cannot be ended: {error}");
+            false
+        }
     }
 }
 
@@ -163,10 +179,19 @@ fn health(ctx: &Context, plugin: &Plugin, pod: &LeanPod, node: &str, service: Se
     let Some(since) = pod.runs_since().filter(|_| is_heard) else { return Health::Unknown };
     let run = (pod.uid().unwrap_or_default(), since);
     let driver = plugin.driver_name();
+    let own = ctx.workloads.site.directories.node_socket(&plugin.name_any());
     match ctx.instances.get(&instance_name(DriverOn { driver, node })) {
         None => Health::Ill(run, format!("moor's agent there finds no driver {driver}")),
+        // The driver is its process alone, whichever services that has.
+        Some(instance) if is_well_at(&instance, &own) => Health::Well,
         Some(instance) => of_instance(&instance, service, run),
     }
+}
+
+/// Whether all there is of a driver on a node is a process at this socket, which is well.
+fn is_well_at(instance: &PluginInstance, socket: &Path) -> bool {
+    let is_alone = Path::new(&instance.spec.socket_path) == socket;
+    is_alone && instance.status.as_ref().is_some_and(|status| status.services.is_empty() && status.healthy)
 }
 
 fn of_instance(instance: &PluginInstance, service: Service, run: Run) -> Health {
@@ -176,11 +201,6 @@ fn of_instance(instance: &PluginInstance, service: Service, run: Run) -> Health 
         Service::Node => status.node,
     };
     if serves && status.is_healthy_for(service) {
-        return Health::Well;
-    }
-    // Where nobody has said which services it is for, one of them is enough.
-    if service == Service::Node && !serves && status.controller && status.is_healthy_for(Service::Controller)
-    {
         return Health::Well;
     }
     if !serves && status.healthy {
@@ -230,13 +250,13 @@ mod tests {
         for (pod, long) in [("a", 120), ("b", 240), ("c", 480)] {
             assert_eq!(until_due(&mut seen, pod).await, long);
             seen.ended(&served(), TIMEOUT);
-            assert_eq!(seen.are_helped("p"), 1);
+            assert_eq!(seen.are_helped(&served()), 1);
             // While it ends, and the next one starts.
             assert!(!seen.is_due(&served(), &Health::Unknown, TIMEOUT));
             tokio::time::advance(Duration::from_secs(1000)).await;
         }
         assert!(!seen.is_due(&served(), &Health::Well, TIMEOUT));
-        assert_eq!(seen.are_helped("p"), 0);
+        assert_eq!(seen.are_helped(&served()), 0);
         assert_eq!(until_due(&mut seen, "d").await, 120, "it was well in between");
     }
 

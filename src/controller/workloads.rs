@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use kube::ResourceExt as _;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource, ResourceExt as _};
 use serde_json::Value;
 
 use super::context::Context;
@@ -19,7 +20,7 @@ use crate::heartbeat::AgentOnNode;
 use crate::k8s::cache::Cached;
 use crate::k8s::pod::LeanPod;
 use crate::k8s::update::Written;
-use crate::k8s::{ApiError, Cache, Named};
+use crate::k8s::{ApiError, Cache, Named, read};
 use crate::plugin::workload::{
     Owner, TemplateError, daemon_set, daemon_set_name, deployment, deployment_name, owner_of,
 };
@@ -68,13 +69,14 @@ pub(crate) async fn settle(ctx: &Context, plugin: &Plugin, wants: Wants) -> Resu
         let status = found.status.clone().unwrap_or_default();
         let wanted = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
         let is_new = status.observed_generation >= found.metadata.generation;
-        (wanted, status.available_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0), is_new)
+        (Some(wanted), status.available_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0), is_new)
     };
     let of_daemon_set = |found: &DaemonSet| {
         let status = found.status.clone().unwrap_or_default();
         let is_new = status.observed_generation >= found.metadata.generation;
         let updated = status.updated_number_scheduled.unwrap_or(0);
-        (status.desired_number_scheduled, status.number_available.unwrap_or(0), updated, is_new)
+        let wanted = status.observed_generation.map(|_| status.desired_number_scheduled);
+        (wanted, status.number_available.unwrap_or(0), updated, is_new)
     };
     let unheard = unheard(ctx, &name);
     Ok(Runs { controller: controller.counted(of_deployment), node: node.counted(of_daemon_set), unheard })
@@ -83,7 +85,8 @@ pub(crate) async fn settle(ctx: &Context, plugin: &Plugin, wants: Wants) -> Resu
 /// The nodes on which Pods of a Plugin are and no agent is heard, who could reach them.
 fn unheard(ctx: &Context, plugin: &str) -> BTreeSet<String> {
     let all = ctx.workloads.pods.all();
-    let pods = all.iter().filter(|pod| plugin_of(&***pod) == Some(plugin) && !pod.is_ending());
+    let pods =
+        all.iter().filter(|pod| plugin_of(&***pod) == Some(plugin) && !pod.is_ending() && !pod.is_over());
     let nodes: BTreeSet<&str> = pods.filter_map(|pod| pod.node_name()).collect();
     let agents = nodes.into_iter().filter_map(|name| {
         let node = ctx.nodes.get(name)?;
@@ -115,20 +118,23 @@ enum Found<K> {
 }
 
 impl<K> Found<K> {
-    fn counted(&self, count: impl Fn(&K) -> (i32, i32, i32, bool)) -> RunsOf {
+    fn counted(&self, count: impl Fn(&K) -> (Option<i32>, i32, i32, bool)) -> RunsOf {
         match self {
             Self::Nothing => RunsOf::Nothing,
             Self::Refused(why) => RunsOf::Refused(why.clone()),
             Self::Waits(why) => RunsOf::Waits(why.clone()),
             Self::It(found) => {
                 let (wanted, available, updated, is_new) = count(found);
+                let Some(wanted) = wanted else {
+                    return RunsOf::Waits("Kubernetes has not counted its nodes yet".to_owned());
+                };
                 RunsOf::Pods { wanted, available, is_rolled_out: is_new && updated >= wanted }
             }
         }
     }
 }
 
-async fn one<K: Written + PartialEq>(
+async fn one<K: Written + PartialEq + Resource<Scope = NamespaceResourceScope>>(
     ctx: &Context,
     plugin: &Plugin,
     kind: Kind<'_, K>,
@@ -147,7 +153,13 @@ async fn one<K: Written + PartialEq>(
     let there = |found: Option<Arc<K>>| found.map_or(Found::Nothing, Found::It);
     let wanted = match (wants, wanted) {
         (Wants::Nothing, _) => None,
-        (Wants::Left, _) => return Ok(there(found)),
+        (Wants::Left, _) => {
+            let is_before = |found: &Arc<K>| owner_of(&**found, Some(plugin)) == Owner::Before;
+            if found.as_ref().is_some_and(is_before) && needed_by(ctx, &plugin.name_any()).is_none() {
+                return remove(ctx, cache, found.as_ref()).await.map(|()| Found::Nothing);
+            }
+            return Ok(there(found));
+        }
         (Wants::Kept, Ok(Some(wanted))) => Some(wanted),
         (Wants::Kept, _) => return Ok(there(found)),
         (Wants::Declared, Ok(wanted)) => wanted,
@@ -163,7 +175,16 @@ async fn one<K: Written + PartialEq>(
         (None, Some(_)) => return remove(ctx, cache, found.as_ref()).await.map(|()| Found::Nothing),
         (Some(wanted), None) => {
             if let Some(words) = ending(ctx, &plugin.name_any(), wanted.labels()) {
-                return Ok(Found::Waits(words));
+                let live: Api<K> = Api::namespaced(ctx.client.clone(), namespace);
+                // Without our label it is in no cache.
+                return Ok(match read::get_live(&live, name).await? {
+                    Some(found)
+                        if owner_of(&found, None) == Owner::Foreign || plugin_of(&found).is_none() =>
+                    {
+                        Found::Refused(taken::<K>(namespace, name))
+                    }
+                    _ => Found::Waits(words),
+                });
             }
             tracing::info!(name, "{} is made", K::kind(&()));
             match ctx.writer.create_in(cache, &*wanted).await {

@@ -223,11 +223,11 @@ mod tests {
             Arc::new(instance)
         };
         let said = |roles, declares: bool, instance: &Arc<PluginInstance>| {
-            let node = declares.then(crate::api::workload::NodeWorkload::default);
-            let plugin = Plugin::new("p", PluginSpec { roles, node, ..PluginSpec::default() });
-            let ready = |_: &PluginInstance| true;
-            let all = std::slice::from_ref(instance);
-            aggregate(&plugin, all, None, &Runs::default(), ready, |_| false, Vec::new).1
+            let plugin = Plugin::new("p", PluginSpec { roles, ..PluginSpec::default() });
+            let nowhere = RunsOf::Pods { wanted: 0, available: 0, is_rolled_out: true };
+            let node = if declares { nowhere } else { RunsOf::Nothing };
+            let runs = Runs { node, ..Runs::default() };
+            aggregate(&plugin, std::slice::from_ref(instance), None, &runs, |_| true, |_| false, Vec::new).1
         };
         let controller = part(&["CREATE_DELETE_VOLUME"], false, true);
         let alone = said(Roles::All, false, &controller);
@@ -235,6 +235,25 @@ mod tests {
         assert!(alone.message.contains("nodes 0/0 healthy; no node plugin"), "{}", alone.message);
         assert!(said(Roles::All, true, &controller).message.contains("nodeSelector"));
         assert_eq!(said(Roles::Controller, false, &controller).reason, Reason::Healthy);
+        let mut ill = Arc::unwrap_or_clone(part(&[], false, false));
+        let status = ill.status.as_mut().unwrap();
+        (status.healthy, status.last_error) = (false, Some("NodeGetInfo: Internal: no metadata".into()));
+        let fails = added_up(&[controller.clone(), Arc::new(ill)]).1;
+        assert_eq!(fails.reason, Reason::Unhealthy);
+        assert!(
+            fails.message.ends_with("on node 1: NodeGetInfo: Internal: no metadata"),
+            "{}",
+            fails.message
+        );
+        let mut ended = Arc::unwrap_or_clone(part(&[], true, false));
+        let status = ended.status.as_mut().unwrap();
+        (status.healthy, status.gone) = (false, true);
+        let nowhere = RunsOf::Pods { wanted: 0, available: 0, is_rolled_out: true };
+        let runs = Runs { node: nowhere, ..Runs::default() };
+        let both = [controller.clone(), Arc::new(ended)];
+        let plugin = Plugin::new("p", PluginSpec::default());
+        let ends = aggregate(&plugin, &both, None, &runs, |_| true, |_| false, Vec::new).1;
+        assert_eq!(ends.reason, Reason::NoInstance, "its Pods have ended, and none is to come");
         let node = part(&[], true, true);
         let alone = said(Roles::All, false, &node);
         assert_eq!(alone.reason, Reason::NoController);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::not_found::not_found;
-use super::runs::Runs;
+use super::runs::{Runs, RunsOf};
 use super::seen::{Seen, failing};
 use crate::api::conditions::{Desired, Reason, first_few};
 use crate::api::plugin::Roles;
@@ -52,19 +52,35 @@ pub(super) fn ready(
         status.controllers_healthy, status.controllers_expected, status.nodes_healthy, status.nodes_expected
     );
     let says = |seen: &Seen<'_>| seen.status.capabilities.plugin.iter().any(|c| c == "CONTROLLER_SERVICE");
-    let is_wanted = |roles: [Roles; 2]| roles.contains(&plugin.spec.roles);
-    if status.controllers_expected == 0 && is_wanted([Roles::All, Roles::Controller]) && seen.iter().any(says)
-    {
-        let message = format!(
-            "{counts}; the driver says that it has a Controller service, and nobody who serves it was found: start it where an \
-             agent runs, or set spec.roles Node if it is to make, attach and delete nothing"
-        );
-        return Desired::new(Reason::NoController, message);
-    }
-    if status.nodes_expected == 0 && is_wanted([Roles::All, Roles::Node]) {
-        let why = match plugin.spec.node {
-            Some(_) => "the Pods of spec.node are to run on no node: look at its nodeSelector and affinity",
-            None => "no node plugin of the driver was found on any node: start it where claims are to be",
+    let roles = plugin.spec.roles;
+    let has_none = |healthy: i64, expected: i64| healthy == 0 && expected == 0;
+    let lacks_controller = roles != Roles::Node
+        && has_none(status.controllers_healthy, status.controllers_expected)
+        && seen.iter().any(says);
+    let lacks_node = roles != Roles::Controller && has_none(status.nodes_healthy, status.nodes_expected);
+    if lacks_controller || lacks_node {
+        // One that has not said what it serves may be what is missing.
+        let unread = seen.iter().filter(|s| !(s.status.gone || s.status.controller || s.status.node));
+        if let Some(error) = failing(unread) {
+            return Desired::new(Reason::Unhealthy, format!("{counts}; {error}"));
+        }
+        if lacks_controller {
+            let message = format!(
+                "{counts}; the driver says that it has a Controller service, and nobody who serves it was found: start it where an \
+                 agent runs, or set spec.roles Node if it is to make, attach and delete nothing"
+            );
+            return Desired::new(Reason::NoController, message);
+        }
+        let why = match runs.node {
+            RunsOf::Pods { .. } => {
+                "the Pods of spec.node are to run on no node: look at its nodeSelector and affinity"
+            }
+            RunsOf::Refused(_) | RunsOf::Waits(_) => {
+                "the Pods of spec.node are not there: see its condition Deployed"
+            }
+            RunsOf::Nothing => {
+                "no node plugin of the driver was found on any node: start it where claims are to be"
+            }
         };
         return Desired::new(Reason::NoInstance, format!("{counts}; {why}"));
     }

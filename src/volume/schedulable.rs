@@ -39,10 +39,9 @@ pub fn schedulable(
 /// Without numbers, which would have thousands of Volumes written when an instance comes or goes.
 fn lacks(name: &str, plugin: &Plugin) -> String {
     let status = plugin.status.clone().unwrap_or_default();
-    let ready = find(&status.conditions, READY);
-    let is_missing = ready.is_some_and(|ready| ready.reason == Reason::NoController.as_str());
-    let controller = (status.controllers_expected > 0 || is_missing) && status.controllers_healthy == 0;
     let node = status.nodes_healthy == 0;
+    // Where the nodes are well it is what is missing, also where nobody knows how many there should be.
+    let controller = (status.controllers_expected > 0 || !node) && status.controllers_healthy == 0;
     let what = match (controller, node) {
         (true, true) => "no healthy controller and no healthy node",
         (true, false) => "no healthy controller",

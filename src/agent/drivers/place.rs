@@ -19,7 +19,8 @@ pub(crate) enum Where {
     Directory,
     /// The one that the Plugin names, for all that it offers; and for what it does not, all in the plugin directory.
     At(PathBuf),
-    /// This one, of the Pod that moor runs for it, and no other; while it is not there, all in the plugin directory.
+    /// This one, of the Pod that moor runs for it, and no other; until it answers, and when it has ended, all in the plugin
+    /// directory.
     First(PathBuf),
     /// These and no others: they are those of the Pods that moor runs for it.
     Only(Vec<PathBuf>),

@@ -70,6 +70,24 @@ struct State {
     scanned: Option<Instant>,
 }
 
+impl State {
+    fn is_settled(&self) -> bool {
+        let waited = self.scanned.map(|scanned| scanned.elapsed());
+        waited.is_some_and(|waited| waited > SETTLED || self.sockets.values().all(|w| w.reported))
+    }
+
+    /// Whether moor's own process for a driver, at this socket, comes before one that somebody else runs: when it has said all
+    /// of itself, and has not ended. Right after a start it is not known yet whether it will.
+    fn has_own(&self, socket: &Path, driver: &str) -> bool {
+        let is_own = |own: &Watched| {
+            let said_all = matches!(&own.endpoint.said, Said::All(said) if said.driver == driver);
+            let has_said = said_all && !own.endpoint.health.gone;
+            if own.reported { has_said } else { !self.is_settled() }
+        };
+        self.sockets.get(socket).is_some_and(is_own)
+    }
+}
+
 impl Registry {
     /// A registry of the sockets below `directory`.
     #[must_use]
@@ -94,10 +112,7 @@ impl Registry {
         }
         let counts = |e: &&Endpoint| match at {
             Where::Only(sockets) => sockets.contains(&e.path),
-            // The driver that somebody else runs goes on until moor's own answers, and again when that has ended.
-            Where::First(socket) if all().any(|e| e.path == *socket && e.serving.is_some()) => {
-                e.path == *socket
-            }
+            Where::First(own) if state.has_own(own, driver) => e.path == *own,
             Where::First(_) | Where::At(_) | Where::Directory => !e.is_in_pod(),
         };
         all()
@@ -145,9 +160,7 @@ impl Registry {
     /// not seen.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let state = self.state.lock();
-        let waited = state.scanned.map(|scanned| scanned.elapsed());
-        waited.is_some_and(|waited| waited > SETTLED || state.sockets.values().all(|w| w.reported))
+        self.state.lock().is_settled()
     }
 
     /// Has the processes of a driver probed now, because a call has found the connection broken.

@@ -167,7 +167,7 @@ impl Surroundings for World {
     }
 
     fn health_timeout(&self, _: &str) -> Duration {
-        Duration::ZERO
+        Duration::from_millis(500)
     }
 
     fn panicked(&self) {

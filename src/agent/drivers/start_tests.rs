@@ -21,8 +21,11 @@ async fn starts(probe_fails: bool) {
     until("connected", || client_for(&registry, "a.test", Service::Identity).is_some()).await;
     let health = any(&registry).unwrap().health;
     assert_eq!(health, Health::default());
-    registry.poke("a.test");
-    until("unhealthy", || any(&registry).is_some_and(|e| e.health.error.is_some())).await;
+    until("unhealthy", || {
+        registry.poke("a.test");
+        any(&registry).is_some_and(|e| e.health.error.is_some())
+    })
+    .await;
     driver.not_ready.store(false, Ordering::SeqCst);
     registry.poke("a.test");
     until("healthy", || any(&registry).is_some_and(|e| e.health.healthy)).await;
@@ -44,8 +47,13 @@ async fn a_driver_of_somebody_else_serves_while_moors_own_does_not_answer() {
     std::fs::create_dir_all(own.parent().unwrap()).unwrap();
     let mute = UnixListener::bind(&own).unwrap();
     until("it is seen", || registry.state.lock().sockets.contains_key(&own)).await;
-    assert_eq!(serving(), Some(theirs.clone()));
+    until("theirs serves on", || registry.is_settled() && serving() == Some(theirs.clone())).await;
     drop(mute);
+    let half = serve(&Driver { ill: true, ..driver.clone() }, &own);
+    let says_name = || registry.unread("a.test", &own).is_some();
+    until("it says its name alone", says_name).await;
+    assert_eq!(serving(), Some(theirs.clone()));
+    drop(half);
     let server = serve(&driver, &own);
     until("moor's own serves", || serving() == Some(own.clone())).await;
     drop(server);

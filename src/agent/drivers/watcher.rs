@@ -41,15 +41,22 @@ impl Watcher {
         let socket = self.path.display();
         let (mut failures, mut short) = (0, 0);
         let mut dial = Dial::of(&self.path);
+        let mut run: Option<(String, Instant)> = None;
         loop {
             match self.connect(&mut dial).await {
-                Ok((serving, ended, health)) => {
+                Ok((serving, ended, answer)) => {
                     failures = 0;
                     let driver = serving.fingerprint.driver.clone();
+                    // Its time runs from the first connection to a process on. Of one that is not known each is the first.
+                    let name = serving.plugin.process().and_then(|process| process.name());
+                    let before = run.take().filter(|(before, _)| Some(before) == name.as_ref());
+                    let started = before.map_or_else(Instant::now, |(_, started)| started);
+                    run = name.map(|name| (name, started));
+                    let health = self.judge(answer, &driver, &Health::default(), started);
                     tracing::info!(%socket, driver, healthy = health.healthy, "plugin connected");
                     (self.report)(Seen::Serving(serving.clone()), health.clone());
                     let began = Instant::now();
-                    self.attend(serving, ended, health).await;
+                    self.attend(serving, ended, health, started).await;
                     tracing::info!(%socket, driver, "plugin connection lost");
                     // A server that keeps no connection open is asked like one that cannot be.
                     short = if began.elapsed() < SHORT { short + 1 } else { 0 };
@@ -69,7 +76,11 @@ impl Watcher {
         }
     }
 
-    async fn connect(&self, dial: &mut Dial) -> Result<(Serving, Ended, Health), (Seen, Health)> {
+    /// Connects, and asks who that is and how it does.
+    async fn connect(
+        &self,
+        dial: &mut Dial,
+    ) -> Result<(Serving, Ended, Result<bool, CallError>), (Seen, Health)> {
         let (plugin, ended) = dial.connect(self.deadlines.clone()).await.map_err(|error| {
             (Seen::Nothing, Health { healthy: false, gone: error.gone, error: Some(error.to_string()) })
         })?;
@@ -78,20 +89,35 @@ impl Watcher {
         let driver = info.name.clone();
         let fingerprint = Fingerprint::read(&plugin, info).await;
         let fingerprint = fingerprint.map_err(|error| (Seen::Name(driver), failed(&error)))?;
-        let health = match plugin.probe().await {
-            Ok(true) => Health { healthy: true, ..Health::default() },
-            // It has just started, and has its time.
-            Ok(false) => Health::default(),
-            Err(error) if error.is_transport() => failed(&error),
-            Err(_) => Health::default(),
+        let answer = plugin.probe().await;
+        Ok((Serving { plugin, fingerprint: Arc::new(fingerprint) }, ended, answer))
+    }
+
+    /// How a process does that was `health` before, and has answered Probe so. Since it has `started` it has its time.
+    fn judge(
+        &self,
+        answer: Result<bool, CallError>,
+        driver: &str,
+        health: &Health,
+        started: Instant,
+    ) -> Health {
+        if matches!(answer, Ok(true)) {
+            return Health { healthy: true, ..Health::default() };
+        }
+        let timeout = (self.health_timeout)(driver);
+        let patient = !health.healthy && health.error.is_none() && started.elapsed() < timeout;
+        // Without a time that passes: a text that changed with each probe would be a write with each probe.
+        let error = match answer {
+            _ if patient => None,
+            Err(error) => Some(error.to_string()),
+            Ok(_) => Some(format!("Probe: not ready, for longer than {} s", timeout.as_secs())),
         };
-        Ok((Serving { plugin, fingerprint: Arc::new(fingerprint) }, ended, health))
+        Health { healthy: false, gone: false, error }
     }
 
     /// Probes a connected process until its connection is lost.
-    async fn attend(&self, serving: Serving, mut ended: Ended, mut health: Health) {
+    async fn attend(&self, serving: Serving, mut ended: Ended, mut health: Health, started: Instant) {
         let driver = &serving.fingerprint.driver;
-        let started = Instant::now();
         loop {
             tokio::select! {
                 () = sleep(if health.healthy { HEALTHY } else { STARTING }) => {}
@@ -99,20 +125,9 @@ impl Watcher {
                 () = &mut ended => return,
             }
             let next = match serving.plugin.probe().await {
-                Ok(true) => Health { healthy: true, ..Health::default() },
                 // Another process, or none: what this one said about itself no longer counts.
                 Err(error) if error.is_transport() => return,
-                answer => {
-                    let timeout = (self.health_timeout)(driver);
-                    let patient = !health.healthy && health.error.is_none() && started.elapsed() < timeout;
-                    // Without a time that passes: a text that changed with each probe would be a write with each probe.
-                    let error = match answer {
-                        _ if patient => None,
-                        Err(error) => Some(error.to_string()),
-                        Ok(_) => Some(format!("Probe: not ready, for longer than {} s", timeout.as_secs())),
-                    };
-                    Health { healthy: false, gone: false, error }
-                }
+                answer => self.judge(answer, driver, &health, started),
             };
             if next.healthy != health.healthy {
                 tracing::info!(driver, healthy = next.healthy, error = next.error, "plugin health changed");

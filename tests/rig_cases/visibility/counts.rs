@@ -37,9 +37,9 @@ pub async fn what_is_counted_is_what_is_there(cluster: Arc<Cluster>) {
         )
         .await;
     }
-    for service in ["controller", "node"] {
+    for part in ["controller", "node"] {
         for state in ["expected", "healthy"] {
-            let labels = format!("plugin=\"{DRIVER}\",service=\"{service}\",state=\"{state}\"");
+            let labels = format!("plugin=\"{DRIVER}\",part=\"{part}\",state=\"{state}\"");
             rig.until_sample(CONTROLLER, &format!("moor_plugin_instances{{{labels}}}"), some(1.0)).await;
         }
     }
