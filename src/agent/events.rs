@@ -239,9 +239,8 @@ impl Events {
 
 impl Surroundings for Events {
     fn named_sockets(&self) -> Vec<PathBuf> {
-        let named = self.caches.plugins.all().into_iter().filter_map(|p| p.spec.socket_path.clone());
-        let named =
-            named.map(|path| self.directories.plugins.join(path)).filter(|path| self.directories.has(path));
+        let plugins = self.caches.plugins.all().into_iter();
+        let named = plugins.filter_map(|p| self.directories.named_socket(p.spec.socket_path.as_deref()?));
         let pods = self.caches.controller_pods(None).into_iter();
         named.chain(pods.map(|uid| place::in_pod(&self.directories.kubelet, &uid))).collect()
     }

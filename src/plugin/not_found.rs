@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::Path;
 
+use super::pod_template::below;
 use crate::api::Plugin;
 use crate::api::conditions::first_few;
 use crate::heartbeat::{Answer, Socket, Sockets};
@@ -44,11 +45,9 @@ pub fn not_found(plugin: &Plugin, nodes: &[(String, Sockets)]) -> String {
 
 /// What is at the socket that a Plugin names.
 fn at(sockets: &Sockets, path: &str) -> String {
-    let path = Path::new(path);
-    let below = path.strip_prefix(&sockets.directory).unwrap_or(path);
-    if below.is_absolute() || below.components().any(|part| part == Component::ParentDir) {
+    let Some(below) = below(Path::new(&sockets.directory), Path::new(path)) else {
         return format!("that is not below {}, where agents look", sockets.directory);
-    }
+    };
     let is_there = |socket: &&Socket| {
         let found = Path::new(&socket.path);
         found == below || socket.answer == Answer::Hangs && Some(found) == below.parent()

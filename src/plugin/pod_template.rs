@@ -42,10 +42,10 @@ impl Directories {
         Self { kubelet, plugins }
     }
 
-    /// Whether a path is below the directory of plugins. Agents look nowhere else for a socket that a Plugin names.
+    /// The socket that a Plugin names, unless agents do not look there.
     #[must_use]
-    pub fn has(&self, path: &Path) -> bool {
-        path.starts_with(&self.plugins) && !path.components().any(|part| part == Component::ParentDir)
+    pub fn named_socket(&self, named: &str) -> Option<PathBuf> {
+        below(&self.plugins, Path::new(named)).map(|_| self.plugins.join(named))
     }
 
     /// The socket of the Pods that moor runs for a Plugin's `spec.node`. Of a folder of its own: a driver of the same name may
@@ -54,6 +54,14 @@ impl Directories {
     pub fn node_socket(&self, plugin: &str) -> PathBuf {
         node_sockets(&self.plugins, plugin).join(SOCKET_FILE)
     }
+}
+
+/// What a path that a Plugin names is below the directory of plugins, to which it is relative unless it is absolute. Agents look
+/// nowhere else for a socket.
+pub(super) fn below<'a>(plugins: &Path, named: &'a Path) -> Option<&'a Path> {
+    let below = named.strip_prefix(plugins).unwrap_or(named);
+    let stays = !below.is_absolute() && !below.components().any(|part| part == Component::ParentDir);
+    stays.then_some(below)
 }
 
 /// The folder of the sockets of a Plugin's `spec.node`.
