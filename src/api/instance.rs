@@ -187,8 +187,14 @@ impl PluginInstanceStatus {
     /// Whether its processes are proven dead, or the agent beside it has said that it ends.
     #[must_use]
     pub fn has_left(&self) -> bool {
+        self.gone || self.agent_has_ended()
+    }
+
+    /// Whether the agent beside it has said that it ends.
+    #[must_use]
+    pub fn agent_has_ended(&self) -> bool {
         let ready = find(&self.conditions, READY);
-        self.gone || ready.is_some_and(|ready| ready.reason == Reason::AgentShutdown.as_str())
+        ready.is_some_and(|ready| ready.reason == Reason::AgentShutdown.as_str())
     }
 
     /// Whether the process of one of its services is proven dead.

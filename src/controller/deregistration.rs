@@ -64,7 +64,7 @@ fn is_used(ctx: &Context, instance: &PluginInstance) -> bool {
 
 /// Whether the agent beside an instance has not said that it ends. What it knew of its node is told then.
 fn has_agent(instance: &PluginInstance) -> bool {
-    instance.status.as_ref().is_none_or(|status| status.gone || !status.has_left())
+    instance.status.as_ref().is_none_or(|status| status.gone || !status.agent_has_ended())
 }
 
 /// Whether what a Volume has ordered was done.
