@@ -59,27 +59,36 @@ pub(crate) async fn settle(ctx: &Context, plugin: &Plugin, wants: Wants) -> Resu
     let name = plugin.name_any();
     let wanted = deployment(plugin, &all.site);
     let put = |into: &mut Deployment, from: &Deployment| into.spec.clone_from(&from.spec);
-    let kind = Kind { cache: &all.deployments, name: deployment_name(&name), wants, put };
+    let name_of = deployment_name(&name);
+    let kind = Kind { cache: &all.deployments, name: name_of, wants, put, count: of_deployment };
     let controller = one(ctx, plugin, kind, wanted).await?;
     let wanted = daemon_set(plugin, &all.site);
     let put = |into: &mut DaemonSet, from: &DaemonSet| into.spec.clone_from(&from.spec);
-    let kind = Kind { cache: &all.daemon_sets, name: daemon_set_name(&name), wants, put };
+    let name_of = daemon_set_name(&name);
+    let kind = Kind { cache: &all.daemon_sets, name: name_of, wants, put, count: of_daemon_set };
     let node = one(ctx, plugin, kind, wanted).await?;
-    let of_deployment = |found: &Deployment| {
-        let status = found.status.clone().unwrap_or_default();
-        let wanted = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-        let is_new = status.observed_generation >= found.metadata.generation;
-        (Some(wanted), status.available_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0), is_new)
-    };
-    let of_daemon_set = |found: &DaemonSet| {
-        let status = found.status.clone().unwrap_or_default();
-        let is_new = status.observed_generation >= found.metadata.generation;
-        let updated = status.updated_number_scheduled.unwrap_or(0);
-        let wanted = status.observed_generation.map(|_| status.desired_number_scheduled);
-        (wanted, status.number_available.unwrap_or(0), updated, is_new)
-    };
-    let unheard = unheard(ctx, &name);
-    Ok(Runs { controller: controller.counted(of_deployment), node: node.counted(of_daemon_set), unheard })
+    Ok(Runs { controller, node, unheard: unheard(ctx, &name) })
+}
+
+/// What runs of a Deployment.
+fn of_deployment(found: &Deployment) -> RunsOf {
+    let status = found.status.clone().unwrap_or_default();
+    let wanted = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let is_new = status.observed_generation >= found.metadata.generation;
+    let is_rolled_out = is_new && status.updated_replicas.unwrap_or(0) >= wanted;
+    RunsOf::Pods { wanted, available: status.available_replicas.unwrap_or(0), is_rolled_out }
+}
+
+/// What runs of a DaemonSet.
+fn of_daemon_set(found: &DaemonSet) -> RunsOf {
+    let status = found.status.clone().unwrap_or_default();
+    if status.observed_generation.is_none() {
+        return RunsOf::Waits("Kubernetes has not counted its nodes yet".to_owned());
+    }
+    let wanted = status.desired_number_scheduled;
+    let is_new = status.observed_generation >= found.metadata.generation;
+    let is_rolled_out = is_new && status.updated_number_scheduled.unwrap_or(0) >= wanted;
+    RunsOf::Pods { wanted, available: status.number_available.unwrap_or(0), is_rolled_out }
 }
 
 /// The nodes on which Pods of a Plugin are and no agent is heard, who could reach them.
@@ -107,31 +116,8 @@ struct Kind<'a, K> {
     wants: Wants,
     /// Writes the spec of one into another.
     put: fn(&mut K, &K),
-}
-
-/// What there is of a workload.
-enum Found<K> {
-    Nothing,
-    It(Arc<K>),
-    Refused(String),
-    Waits(String),
-}
-
-impl<K> Found<K> {
-    fn counted(&self, count: impl Fn(&K) -> (Option<i32>, i32, i32, bool)) -> RunsOf {
-        match self {
-            Self::Nothing => RunsOf::Nothing,
-            Self::Refused(why) => RunsOf::Refused(why.clone()),
-            Self::Waits(why) => RunsOf::Waits(why.clone()),
-            Self::It(found) => {
-                let (wanted, available, updated, is_new) = count(found);
-                let Some(wanted) = wanted else {
-                    return RunsOf::Waits("Kubernetes has not counted its nodes yet".to_owned());
-                };
-                RunsOf::Pods { wanted, available, is_rolled_out: is_new && updated >= wanted }
-            }
-        }
-    }
+    /// What runs of one that is there.
+    count: fn(&K) -> RunsOf,
 }
 
 async fn one<K: Written + PartialEq + Resource<Scope = NamespaceResourceScope>>(
@@ -139,40 +125,40 @@ async fn one<K: Written + PartialEq + Resource<Scope = NamespaceResourceScope>>(
     plugin: &Plugin,
     kind: Kind<'_, K>,
     wanted: Result<Option<Box<K>>, TemplateError>,
-) -> Result<Found<K>, ApiError> {
-    let Kind { cache, name, wants, .. } = &kind;
+) -> Result<RunsOf, ApiError> {
+    let Kind { cache, name, wants, count, .. } = &kind;
     let (cache, wants) = (*cache, *wants);
     let namespace = &ctx.workloads.site.namespace;
     let found = cache.get_in(Named { namespace, name });
     match found.as_ref().map(|found| owner_of(&**found, Some(plugin))) {
-        Some(Owner::Foreign) if matches!(wants, Wants::Nothing) => return Ok(Found::Nothing),
-        Some(Owner::Foreign) => return Ok(Found::Refused(taken::<K>(namespace, name))),
+        Some(Owner::Foreign) if matches!(wants, Wants::Nothing) => return Ok(RunsOf::Nothing),
+        Some(Owner::Foreign) => return Ok(RunsOf::Refused(taken::<K>(namespace, name))),
         // That of a Plugin before it is rolled, and not taken away at once: its Pods may be needed.
         Some(Owner::This | Owner::Before) | None => {}
     }
-    let there = |found: Option<Arc<K>>| found.map_or(Found::Nothing, Found::It);
+    let there = |found: Option<Arc<K>>| found.map_or(RunsOf::Nothing, |found| count(&found));
     let wanted = match (wants, wanted) {
         (Wants::Nothing, _) => None,
         (Wants::Left, _) => {
             let is_before = |found: &Arc<K>| owner_of(&**found, Some(plugin)) == Owner::Before;
             if found.as_ref().is_some_and(is_before) && needed_by(ctx, &plugin.name_any()).is_none() {
-                return remove(ctx, cache, found.as_ref()).await.map(|()| Found::Nothing);
+                return remove(ctx, cache, found.as_ref()).await.map(|()| RunsOf::Nothing);
             }
             return Ok(there(found));
         }
         (Wants::Kept, Ok(Some(wanted))) => Some(wanted),
         (Wants::Kept, _) => return Ok(there(found)),
         (Wants::Declared, Ok(wanted)) => wanted,
-        (Wants::Declared, Err(error)) => return Ok(Found::Refused(error.to_string())),
+        (Wants::Declared, Err(error)) => return Ok(RunsOf::Refused(error.to_string())),
     };
     let answer = match (wanted, &found) {
-        (None, None) => return Ok(Found::Nothing),
+        (None, None) => return Ok(RunsOf::Nothing),
         (None, Some(_))
             if matches!(wants, Wants::Declared) && needed_by(ctx, &plugin.name_any()).is_some() =>
         {
             return Ok(there(found));
         }
-        (None, Some(_)) => return remove(ctx, cache, found.as_ref()).await.map(|()| Found::Nothing),
+        (None, Some(_)) => return remove(ctx, cache, found.as_ref()).await.map(|()| RunsOf::Nothing),
         (Some(wanted), None) => {
             if let Some(words) = ending(ctx, &plugin.name_any(), wanted.labels()) {
                 let live: Api<K> = Api::namespaced(ctx.client.clone(), namespace);
@@ -181,16 +167,16 @@ async fn one<K: Written + PartialEq + Resource<Scope = NamespaceResourceScope>>(
                     Some(found)
                         if owner_of(&found, None) == Owner::Foreign || plugin_of(&found).is_none() =>
                     {
-                        Found::Refused(taken::<K>(namespace, name))
+                        RunsOf::Refused(taken::<K>(namespace, name))
                     }
-                    _ => Found::Waits(words),
+                    _ => RunsOf::Waits(words),
                 });
             }
             tracing::info!(name, "{} is made", K::kind(&()));
             match ctx.writer.create_in(cache, &*wanted).await {
                 // Without our label it is in no cache.
                 Ok(false) if cache.get_in(Named { namespace, name }).is_none() => {
-                    return Ok(Found::Refused(taken::<K>(namespace, name)));
+                    return Ok(RunsOf::Refused(taken::<K>(namespace, name)));
                 }
                 answer => answer.map(drop),
             }
@@ -199,8 +185,8 @@ async fn one<K: Written + PartialEq + Resource<Scope = NamespaceResourceScope>>(
     };
     let words = answer.as_ref().err().and_then(ApiError::refusal);
     match words {
-        Some(words) => Ok(Found::Refused(words)),
-        None => answer.map(|()| cache.get_in(Named { namespace, name }).map_or(Found::Nothing, Found::It)),
+        Some(words) => Ok(RunsOf::Refused(words)),
+        None => answer.map(|()| there(cache.get_in(Named { namespace, name }))),
     }
 }
 
