@@ -1,6 +1,7 @@
 //! Which node a claim is granted on, and why none is.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use super::observed::{ClaimSeen, NodeSeen, Seen};
 use super::reason::Waiting;
@@ -28,18 +29,19 @@ pub(super) fn choose_node(
             return Err(unusable(NOT_FOUND.to_owned()));
         };
         let has_room = node.has_room || seen.attachments.iter().any(|a| &a.node == name);
-        return match lack(node, None).or_else(|| (!has_room).then_some(Lack::Room)) {
+        return match lack(node, None::<(_, Infallible)>).or_else(|| (!has_room).then_some(Lack::Room)) {
             Some(lack) => Err(unusable(lack.of_named(node))),
             None => Ok(name.clone()),
         };
     }
-    let able = |n: &&NodeSeen| lack(n, Some(claim)).is_none();
+    let sent = Some((claim, ()));
+    let able = |n: &&NodeSeen| lack(n, sent).is_none();
     // One that leaves, or is used as the other of file system and block, would only have to be waited for.
     let joinable = |a: &&AttachmentSeen| !a.is_leaving() && a.attachment_mode == claim.attachment_mode;
     // Who may only be where the volume is goes there, also while no others come: else it would wait for it elsewhere, and
     // others behind it.
     let joins = |n: &&NodeSeen| {
-        let stays = || lack(&NodeSeen { retires: false, ..(**n).clone() }, Some(claim)).is_none();
+        let stays = || lack(&NodeSeen { retires: false, ..(**n).clone() }, sent).is_none();
         able(n) || !claim.mode.is_multi_node() && stays()
     };
     let holding = seen
@@ -63,13 +65,14 @@ pub(super) fn choose_node(
         .ok_or_else(|| Waiting::NoNode { why: no_node(seen.nodes, claim) })
 }
 
-/// What keeps a claim off a node, whoever has the volume; the first of several. In their order they are told.
+/// What keeps a claim off a node, whoever has the volume; the first of several. In their order they are told. `S` is there of a
+/// claim that is sent to the node, and cannot be of one that names it, so that nothing has to be said of what that never lacks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Lack {
-    Labels,
+enum Lack<S> {
+    Labels(S),
     Health,
     Way,
-    Pods,
+    Pods(S),
     Cleanliness,
     OwnId,
     Room,
@@ -77,24 +80,25 @@ enum Lack {
 
 /// What the node lacks for a claim that names it, or for this one that is `sent` there. Nobody is sent to a node that takes no new
 /// Pods, or that is not selected.
-fn lack(node: &NodeSeen, sent: Option<&ClaimSeen>) -> Option<Lack> {
-    let mut selected = sent.iter().flat_map(|claim| &claim.node_selector);
+fn lack<S: Copy>(node: &NodeSeen, sent: Option<(&ClaimSeen, S)>) -> Option<Lack<S>> {
+    let other = |claim: &ClaimSeen| {
+        claim.node_selector.iter().any(|(key, value)| node.labels.get(key) != Some(value))
+    };
     let lacks = [
-        (selected.any(|(key, value)| node.labels.get(key) != Some(value)), Lack::Labels),
-        (!node.healthy, Lack::Health),
-        (!node.reachable, Lack::Way),
-        (sent.is_some() && node.retires, Lack::Pods),
-        (node.unclean, Lack::Cleanliness),
-        (node.twin.is_some(), Lack::OwnId),
+        sent.filter(|(claim, _)| other(claim)).map(|(_, sent)| Lack::Labels(sent)),
+        (!node.healthy).then_some(Lack::Health),
+        (!node.reachable).then_some(Lack::Way),
+        sent.filter(|_| node.retires).map(|(_, sent)| Lack::Pods(sent)),
+        node.unclean.then_some(Lack::Cleanliness),
+        node.twin.is_some().then_some(Lack::OwnId),
     ];
-    lacks.into_iter().find_map(|(is_lacking, lack)| is_lacking.then_some(lack))
+    lacks.into_iter().flatten().next()
 }
 
-impl Lack {
+impl Lack<Infallible> {
     /// In the words of a claim that names the node.
     fn of_named(self, node: &NodeSeen) -> String {
         match self {
-            Self::Labels | Self::Pods => "it is not to be used".to_owned(),
             Self::Health => "the driver's node plugin is not healthy there, or the node is out of service; `kubectl get \
                              plugininstances -o wide` says why, and the claim proceeds when it is well"
                 .to_owned(),
@@ -119,17 +123,17 @@ fn no_node(nodes: &[NodeSeen], claim: &ClaimSeen) -> String {
     if nodes.is_empty() {
         return "no node has shown a node plugin of the driver; see `kubectl get plugininstances`".to_owned();
     }
-    let mut lacking: BTreeMap<Lack, usize> = BTreeMap::new();
+    let mut lacking: BTreeMap<Lack<()>, usize> = BTreeMap::new();
     for node in nodes {
         // One that lacks nothing else is full, or it would be taken.
-        *lacking.entry(lack(node, Some(claim)).unwrap_or(Lack::Room)).or_default() += 1;
+        *lacking.entry(lack(node, Some((claim, ()))).unwrap_or(Lack::Room)).or_default() += 1;
     }
     let told = lacking.into_iter().map(|(lack, nodes)| {
         let what = match lack {
-            Lack::Labels => "without the labels of spec.nodeSelector",
+            Lack::Labels(()) => "without the labels of spec.nodeSelector",
             Lack::Health => "without a healthy node plugin, or out of service",
             Lack::Way => "from which the volume cannot be reached",
-            Lack::Pods => "cordoned, or with a kubelet that is not Ready",
+            Lack::Pods(()) => "cordoned, or with a kubelet that is not Ready",
             Lack::Cleanliness => "not cleared up since its agent was silent",
             Lack::OwnId => "that the driver knows by the id of another",
             Lack::Room => "with as many volumes as the driver takes there",
