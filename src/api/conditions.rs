@@ -160,10 +160,20 @@ pub fn find<'a>(conditions: impl IntoIterator<Item = &'a Condition>, type_: &str
     conditions.into_iter().find(|condition| condition.type_ == type_)
 }
 
+/// The condition of this type, if its status is this one.
+#[must_use]
+pub fn find_as<'a>(
+    conditions: impl IntoIterator<Item = &'a Condition>,
+    type_: &str,
+    status: &str,
+) -> Option<&'a Condition> {
+    find(conditions, type_).filter(|condition| condition.status == status)
+}
+
 /// Whether the condition of this type is True.
 #[must_use]
 pub fn is_true<'a>(conditions: impl IntoIterator<Item = &'a Condition>, type_: &str) -> bool {
-    find(conditions, type_).is_some_and(|condition| condition.status == "True")
+    find_as(conditions, type_, "True").is_some()
 }
 
 /// The API server keeps whole seconds; a finer time would differ from its own read-back for ever.

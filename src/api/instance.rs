@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attachment::is_first;
-use super::conditions::{READY, Reason, UNDONE, find};
+use super::conditions::{READY, Reason, UNDONE, find, find_as};
 
 /// One plugin process at one place. Written by the agent beside it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -206,7 +206,7 @@ impl PluginInstanceStatus {
     /// Whether its node reports nothing as mounted that no object accounts for, and waits to undo nothing.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let waits = find(&self.conditions, UNDONE).is_some_and(|undone| undone.status == "False");
+        let waits = find_as(&self.conditions, UNDONE, "False").is_some();
         self.forgotten.is_empty() && self.forgotten_handles.is_empty() && !waits
     }
 

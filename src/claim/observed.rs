@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::api::capability::VolumeUse;
 use crate::api::claim::Assignment;
-use crate::api::conditions::{READY, Reason, SILENT, find};
+use crate::api::conditions::{READY, Reason, SILENT, find_as};
 use crate::api::volume::Segments;
 use crate::api::{AccessMode, AttachmentMode, AttachmentUid, ClaimState, ClaimUid, VolumeClaim};
 use crate::attachment::{AttachmentSeen, HandleSeen, StagedAs};
@@ -138,7 +138,7 @@ impl ClaimSeen {
 /// What the controller says of the silence of the claim's node.
 fn silence(claim: &VolumeClaim) -> Option<String> {
     let conditions = &claim.status.as_ref()?.conditions;
-    let said = find(conditions, SILENT).filter(|said| said.status == "True")?;
+    let said = find_as(conditions, SILENT, "True")?;
     Some(said.message.clone())
 }
 

@@ -144,7 +144,7 @@ fn is_used(known: &Known, name: &str) -> bool {
 /// Whether the Volume says that its PersistentVolume is gone.
 pub(crate) fn says_gone(volume: &Volume) -> bool {
     let said = volume.status.iter().flat_map(|status| &status.conditions);
-    conditions::find(said, PERSISTENT_VOLUME).is_some_and(|said| said.status == "False")
+    conditions::find_as(said, PERSISTENT_VOLUME, "False").is_some()
 }
 
 /// Writes on a Volume what has become of its PersistentVolume.

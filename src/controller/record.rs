@@ -13,7 +13,7 @@ use super::observe::Observed;
 use super::{claims, losses};
 use crate::api::attachment::ControllerRef;
 use crate::api::claim::WaitingFor;
-use crate::api::conditions::{Desired, READY, find, patience_left};
+use crate::api::conditions::{Desired, READY, find_as, patience_left};
 use crate::api::{ClaimUid, VolumeClaim, VolumeClaimStatus};
 use crate::claim::admission::Verdict;
 use crate::claim::ended;
@@ -94,9 +94,9 @@ fn held_since(ctx: &Context, seen: &Observed, holder: &Holder) -> Option<Time> {
         return ctx.attachments.get(name)?.metadata.creation_timestamp.clone();
     }
     let (_, claim) = seen.each_claim().find(|(claim, _)| claim.key() == holder.who)?;
-    let ready = find(claim.status.iter().flat_map(|s| &s.conditions), READY);
-    let ready = ready.filter(|c| c.status == "True").map(|c| c.last_transition_time.clone());
-    ready.or_else(|| claim.metadata.creation_timestamp.clone())
+    let ready = find_as(claim.status.iter().flat_map(|s| &s.conditions), READY, "True");
+    let since = ready.map(|ready| ready.last_transition_time.clone());
+    since.or_else(|| claim.metadata.creation_timestamp.clone())
 }
 
 /// Says on claims that were ended from outside that they are of no use any more.

@@ -10,7 +10,7 @@ use super::instance::Grows;
 use super::reason::VolumeWaiting;
 use super::seen::{Seen, VolumeStep, Wish};
 use crate::api::Volume;
-use crate::api::conditions::{CallFailure, EXPANDED, Reason, find};
+use crate::api::conditions::{CallFailure, EXPANDED, Reason, find_as};
 use crate::api::quantity;
 use crate::api::volume::{ExpansionFailure, VolumeStatus};
 
@@ -147,5 +147,5 @@ pub(super) fn has_just_failed(volume: &Volume) -> bool {
 /// What the Volume says of it, if it could not grow.
 fn condition(volume: &Volume) -> Option<&Condition> {
     let conditions = &volume.status.as_ref()?.conditions;
-    find(conditions, EXPANDED).filter(|said| said.status == "False")
+    find_as(conditions, EXPANDED, "False")
 }

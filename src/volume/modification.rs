@@ -13,7 +13,7 @@ use super::growth::Fails;
 use super::reason::VolumeWaiting;
 use super::seen::{Seen, VolumeStep, Wish};
 use crate::api::Volume;
-use crate::api::conditions::{CallFailure, MODIFIED, Reason, find};
+use crate::api::conditions::{CallFailure, MODIFIED, Reason, find_as};
 use crate::api::volume::{Modification, VolumeStatus};
 
 /// CSI's name of the call, as a failure shows it.
@@ -74,7 +74,7 @@ pub(super) fn has_just_failed(volume: &Volume) -> bool {
 /// What the Volume says of it, if it could not be modified.
 fn condition(volume: &Volume) -> Option<&Condition> {
     let conditions = &volume.status.as_ref()?.conditions;
-    find(conditions, MODIFIED).filter(|said| said.status == "False")
+    find_as(conditions, MODIFIED, "False")
 }
 
 /// Writes into a status that the driver is asked for these parameters from now on.
