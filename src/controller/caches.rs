@@ -21,7 +21,7 @@ pub(crate) const BY_HANDLE: Index = Index("handle");
 pub(crate) const BY_NODE: Index = Index("node");
 /// Attachments by their driver and node: a [`Place`].
 pub(crate) const BY_PLACE: Index = Index("place");
-/// Volumes, PluginInstances, Attachments and CSIStorageCapacity objects by their Plugin.
+/// Volumes, PluginInstances, Attachments, CSIStorageCapacity objects and the Pods of workloads by their Plugin.
 pub(crate) const BY_PLUGIN: Index = Index("plugin");
 /// Volumes by the volume that they name or have, as its driver knows it.
 pub(crate) const BY_VOLUME_HANDLE: Index = Index("volume-handle");

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
+use super::caches::BY_PLUGIN;
 use super::context::Context;
-use super::workload_caches::plugin_of;
 use crate::api::conditions::{READY, Reason, find};
 use crate::api::instance::Service;
 use crate::api::names::{DriverOn, instance_name};
@@ -121,8 +122,11 @@ pub(crate) async fn restart(ctx: &Context, illnesses: &mut Illnesses) {
     illnesses
         .0
         .retain(|(plugin, node, _), _| ctx.plugins.get(plugin).is_some() && ctx.nodes.get(node).is_some());
-    for pod in ctx.workloads.pods.all() {
-        let Some(plugin) = plugin_of(&*pod).and_then(|plugin| ctx.plugins.get(plugin)) else { continue };
+    let pods_of = |plugin: Arc<Plugin>| {
+        let pods = ctx.workloads.pods.by_index(BY_PLUGIN, &plugin.name_any());
+        pods.into_iter().map(move |pod| (plugin.clone(), pod))
+    };
+    for (plugin, pod) in ctx.plugins.all().into_iter().flat_map(pods_of) {
         let Some((node, service)) = place_of(&pod, &plugin) else { continue };
         let served = (plugin.name_any(), node.to_owned(), service);
         let health = health(ctx, &plugin, &pod, node, service);

@@ -8,6 +8,7 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use super::caches::BY_PLUGIN;
 use crate::api::workload::PLUGIN;
 use crate::k8s::Cache;
 use crate::k8s::pod::LeanPod;
@@ -33,7 +34,13 @@ impl WorkloadCaches {
             daemon_sets: Arc::new(
                 Cache::new(&["daemonsets"]).that_keeps(|d: &DaemonSet| plugin_of(d).is_some()),
             ),
-            pods: Arc::new(Cache::new(&["pods"]).that_keeps(|pod: &LeanPod| plugin_of(pod).is_some())),
+            pods: Arc::new(
+                Cache::new(&["pods"])
+                    .that_keeps(|pod: &LeanPod| plugin_of(pod).is_some())
+                    .with_index(BY_PLUGIN, |pod: &LeanPod| {
+                        plugin_of(pod).map(str::to_owned).into_iter().collect()
+                    }),
+            ),
             site,
             written: Mutex::default(),
         }

@@ -9,6 +9,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt as _};
 use serde_json::Value;
 
+use super::caches::BY_PLUGIN;
 use super::context::Context;
 use super::key::Key;
 use super::known::Known;
@@ -93,10 +94,9 @@ fn of_daemon_set(found: &DaemonSet) -> RunsOf {
 
 /// The nodes on which Pods of a Plugin are and no agent is heard, who could reach them.
 fn unheard(ctx: &Context, plugin: &str) -> BTreeSet<String> {
-    let all = ctx.workloads.pods.all();
-    let pods =
-        all.iter().filter(|pod| plugin_of(&***pod) == Some(plugin) && !pod.is_ending() && !pod.is_over());
-    let nodes: BTreeSet<&str> = pods.filter_map(|pod| pod.node_name()).collect();
+    let pods = ctx.workloads.pods.by_index(BY_PLUGIN, plugin);
+    let run = pods.iter().filter(|pod| !pod.is_ending() && !pod.is_over());
+    let nodes: BTreeSet<&str> = run.filter_map(|pod| pod.node_name()).collect();
     let agents = nodes.into_iter().filter_map(|name| {
         let node = ctx.nodes.get(name)?;
         Some((name, AgentOnNode::on(name, node.uid().to_owned())))
@@ -197,13 +197,13 @@ fn ending(ctx: &Context, plugin: &str, labels: &BTreeMap<String, String>) -> Opt
         return None;
     }
     let is_left = |pod: &&Arc<LeanPod>| {
-        let is_of_node = plugin_of(&***pod) == Some(plugin) && pod.label(SERVICE) == Some(NODE);
+        let is_of_node = pod.label(SERVICE) == Some(NODE);
         let is_there =
             || pod.node_name().and_then(|node| ctx.nodes.get(node)).is_some_and(|n| n.has_kubelet());
         is_of_node && !pod.is_over() && (pod.is_ending() || pod.is_controlled()) && is_there()
     };
-    let all = ctx.workloads.pods.all();
-    let pod = all.iter().find(is_left)?;
+    let pods = ctx.workloads.pods.by_index(BY_PLUGIN, plugin);
+    let pod = pods.iter().find(is_left)?;
     let (name, node) = (pod.name_any(), pod.node_name().unwrap_or_default());
     Some(format!("Pod {name} on node {node}, of the DaemonSet before, has not ended"))
 }
