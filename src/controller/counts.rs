@@ -60,13 +60,14 @@ fn instances(ctx: &Context, told: &mut BTreeSet<String>) {
         }
     }
     for plugin in plugins {
-        let status = plugin.status.clone().unwrap_or_default();
-        let counts = [
-            status.controllers_expected,
-            status.controllers_healthy,
-            status.nodes_expected,
-            status.nodes_healthy,
-        ];
+        let counts = plugin.status.as_ref().map_or([0; 4], |status| {
+            [
+                status.controllers_expected,
+                status.controllers_healthy,
+                status.nodes_expected,
+                status.nodes_healthy,
+            ]
+        });
         for ((part, state), count) in COUNTED.into_iter().zip(counts) {
             family.get_or_create(&labels(&plugin.name_any(), part, state)).set(count);
         }
