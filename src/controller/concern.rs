@@ -6,7 +6,7 @@ use super::caches::{BY_CONTROLLER, BY_NODE, BY_PLUGIN, nobody};
 use super::key::Key;
 use super::known::Known;
 use crate::api::PluginInstance;
-use crate::api::attachment::ControllerRef;
+use crate::api::attachment::{ControllerRef, VolumeRef};
 use crate::k8s::Named;
 use crate::plugin::change::Change;
 
@@ -15,17 +15,15 @@ pub(crate) fn wake(known: &Known, instance: &PluginInstance, change: Change) {
     if change.is_nothing() {
         return;
     }
-    let sweep = |keys: Vec<Key>| keys.into_iter().for_each(|key| known.queue.sweep(key));
     let spec = &instance.spec;
-    sweep(known.unsettled.of(&spec.plugin_name));
+    sweep(known, known.unsettled.of(&spec.plugin_name));
     if change.place {
-        sweep(known.room.waiting());
+        sweep(known, known.room.waiting());
     }
     if change.node || change.place {
-        sweep(known.room.waiting_for(&spec.node_name));
-        for attachment in known.attachments.by_index(BY_NODE, &spec.node_name) {
-            known.queue.sweep(Key::of_owner(&attachment.spec.volume));
-        }
+        let attachments = known.attachments.by_index(BY_NODE, &spec.node_name);
+        sweep(known, known.room.waiting_for(&spec.node_name));
+        sweep(known, attachments.iter().map(|attachment| Key::of_owner(&attachment.spec.volume)));
     }
     if change.controller || change.place {
         wake_called_by(known, instance.metadata.name.as_deref().unwrap_or_default());
@@ -40,7 +38,7 @@ pub(crate) fn wake(known: &Known, instance: &PluginInstance, change: Change) {
 /// Asks for passes over the Volumes of a Plugin whose calls may be made by others, now that another instance is active than
 /// before.
 pub(crate) fn wake_for_active(known: &Known, plugin: &str, before: Option<&ControllerRef>) {
-    known.unsettled.of(plugin).into_iter().for_each(|key| known.queue.sweep(key));
+    sweep(known, known.unsettled.of(plugin));
     if let Some(before) = before {
         wake_called_by(known, &before.instance);
     }
@@ -48,27 +46,27 @@ pub(crate) fn wake_for_active(known: &Known, plugin: &str, before: Option<&Contr
 
 /// Asks for passes over the Volumes whose calls this instance makes.
 fn wake_called_by(known: &Known, instance: &str) {
-    for volume in known.volumes.by_index(BY_CONTROLLER, instance) {
-        known.queue.sweep(Key::of(&volume));
-    }
-    for handle in known.handles.by_index(BY_CONTROLLER, instance) {
-        known.queue.sweep(Key::of_owner(&handle.spec.volume));
-    }
-    for attachment in known.attachments.by_index(BY_CONTROLLER, instance) {
-        known.queue.sweep(Key::of_owner(&attachment.spec.volume));
-    }
+    let volumes = known.volumes.by_index(BY_CONTROLLER, instance);
+    let handles = known.handles.by_index(BY_CONTROLLER, instance);
+    let attachments = known.attachments.by_index(BY_CONTROLLER, instance);
+    sweep(known, volumes.iter().map(|volume| Key::of(volume)));
+    sweep(known, handles.iter().map(|handle| Key::of_owner(&handle.spec.volume)));
+    sweep(known, attachments.iter().map(|attachment| Key::of_owner(&attachment.spec.volume)));
 }
 
 /// Asks for passes over a Plugin's Volumes, also over those that were removed by hand while something was attached for
 /// them.
 pub(crate) fn wake_all_of(known: &Known, plugin: &str) {
-    for volume in known.volumes.by_index(BY_PLUGIN, plugin) {
-        known.queue.sweep(Key::of(&volume));
-    }
-    for attachment in known.attachments.by_index(BY_PLUGIN, plugin) {
-        let owner = &attachment.spec.volume;
-        if known.volumes.get_in(Named { namespace: &owner.namespace, name: &owner.name }).is_none() {
-            known.queue.sweep(Key::of_owner(owner));
-        }
-    }
+    let volumes = known.volumes.by_index(BY_PLUGIN, plugin);
+    let attachments = known.attachments.by_index(BY_PLUGIN, plugin);
+    let owners = attachments.iter().map(|attachment| &attachment.spec.volume);
+    let is_gone = |owner: &&VolumeRef| {
+        known.volumes.get_in(Named { namespace: &owner.namespace, name: &owner.name }).is_none()
+    };
+    sweep(known, volumes.iter().map(|volume| Key::of(volume)));
+    sweep(known, owners.filter(is_gone).map(Key::of_owner));
+}
+
+fn sweep(known: &Known, keys: impl IntoIterator<Item = Key>) {
+    keys.into_iter().for_each(|key| known.queue.sweep(key));
 }
