@@ -1,5 +1,8 @@
 //! On the disk: which processes of drivers are at controller calls, for the process of the agent that comes next. A call goes on in
 //! the driver when its caller has ended.
+//!
+//! It is kept for [`super::tenures`], which has to know after a kill too, so that it is written before a process is called; what
+//! [`super::unended`] leaves is written at an end in order alone.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,9 @@
 //! Which controller calls may be running here, so that the agent can say of an instance that was relieved that none of those is
 //! that it was given before (rule R2, docs/adr/0037).
+//!
+//! This is not [`super::unended`], which knows by volume what an agent leaves running that ends in order: here calls count by
+//! driver and tenure, also those whose caller has given up, and who is at them is on the disk before they are made
+//! ([`Running`]), for a process that is killed leaves no word at its end.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,6 +1,10 @@
 //! Calls that are running when the agent ends in order, for the process of the agent that comes next: it begins none about the same
 //! volume before they have ended. A DaemonSet that is rolled does not wait for a driver that is slow, and a call goes on in the
 //! driver when its caller has ended. One that is killed leaves no word, and what it was at is repeated.
+//!
+//! This is not [`super::tenures`], though each call of the Controller service is in both: that says of a driver as a whole whether
+//! another instance may call, which must hold after a kill too, and this says of one volume whether a call of any service is
+//! repeated, which a driver has to bear. So this goes by what a call is about, and is written at the end alone.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
