@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use kube::Api;
 use moor::api::Plugin;
 use moor::api::claim::VolumeClaimStatus;
 use moor::csi::Rpc;
@@ -46,7 +45,7 @@ impl Rig {
 
     /// Waits until `look` finds something in a Plugin.
     pub async fn until_plugin<T>(&self, name: &str, what: &str, look: impl Fn(&Plugin) -> Option<T>) -> T {
-        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        let plugins = self.plugin_api();
         let end = Instant::now() + PATIENCE;
         loop {
             let plugin = plugins.get(name).await.unwrap();
@@ -67,6 +66,12 @@ impl Rig {
             words.iter().all(|word| said.message.contains(word)).then(|| said.message.clone())
         };
         self.until_plugin(name, &what, look).await
+    }
+
+    /// Waits until a Plugin that was deleted is there no more.
+    pub async fn until_plugin_is_gone(&self, name: &str) {
+        let plugins = self.plugin_api();
+        self.poll("the Plugin is gone", || async { plugins.get_opt(name).await.unwrap().is_none() }).await;
     }
 
     /// Whether the driver has a volume that was made as `key`.

@@ -62,7 +62,7 @@ pub use journal::{Call, Entry, Event, Journal, Outcome, Write};
 pub use kubelet::{Kubelet, Wish, is_final};
 pub use moor::csi::proto::csi::v1::node_service_capability::rpc::Type as Can;
 pub use namespaces::{DriverIn, Parted, lay_cover};
-pub use objects::{condition, registered, volume, volume_claim};
+pub use objects::{condition, pod_template, registered, volume, volume_claim};
 use process::Moor;
 pub use proxy::ON_THE_PATH;
 use proxy::{Role, Upstream};

@@ -36,6 +36,11 @@ pub fn volume_claim(name: &str, volume: &str, node: &str) -> VolumeClaim {
     serde_json::from_value(json!({"metadata": {"name": name, "namespace": SPACE}, "spec": spec})).unwrap()
 }
 
+/// What a Plugin declares of Pods in which a driver is of this image.
+pub fn pod_template(image: &str) -> Value {
+    json!({"spec": {"containers": [{"name": "driver", "image": image}]}})
+}
+
 /// The Ready condition.
 pub fn condition(conditions: &[Condition]) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == READY)
@@ -48,14 +53,18 @@ impl Rig {
         let all = json!({"namespaces": ["*"]});
         let allow = json!({"register": all, "deleteRegistered": all});
         let spec = json!({"controllerConcurrency": 1000, "balancing": "Spread", "allow": allow});
-        let plugin = serde_json::from_value(json!({"metadata": {"name": DRIVER}, "spec": spec})).unwrap();
-        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
-        plugins.create(&PostParams::default(), &plugin).await.unwrap();
+        self.make_plugin_named(DRIVER, spec).await;
+    }
+
+    /// Makes a Plugin, whose driver the test brings or not.
+    pub async fn make_plugin_named(&self, name: &str, spec: Value) {
+        let plugin = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        self.plugin_api().create(&PostParams::default(), &plugin).await.unwrap();
     }
 
     /// Deletes the Plugin, by force where it is in use. The driver's processes go on.
     pub async fn delete_plugin(&self) {
-        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        let plugins = self.plugin_api();
         missing_is_fine(plugins.delete(DRIVER, &DeleteParams::default()).await.map(drop));
         let force = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         missing_is_fine(plugins.patch(DRIVER, &PatchParams::default(), &force).await.map(drop));
@@ -64,7 +73,7 @@ impl Rig {
 
     /// Changes the Plugin's spec, and waits until the leader goes by it: what is asked for next it may hear of first.
     pub async fn patch_plugin(&self, spec: Value) {
-        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        let plugins = self.plugin_api();
         let patch = Patch::Merge(json!({"spec": spec}));
         let wanted =
             plugins.patch(DRIVER, &PatchParams::default(), &patch).await.unwrap().metadata.generation;
@@ -73,6 +82,10 @@ impl Rig {
             (seen >= wanted).then_some(())
         };
         self.until_plugin(DRIVER, "is seen as it is", look).await;
+    }
+
+    pub fn plugin_api(&self) -> Api<Plugin> {
+        Api::all(self.cluster.admin.clone())
     }
 
     pub fn volume_api(&self) -> Api<Volume> {

@@ -8,32 +8,20 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use moor::api::PluginInstance;
 use moor::api::conditions::DEPLOYED;
 use moor::api::names::{DriverOn, instance_name};
-use moor::api::{Plugin, PluginInstance};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cases;
 use crate::rig::fake::DRIVER;
-use crate::rig::{Case, Cluster, NAMESPACE, Options, Rig};
+use crate::rig::{Case, Cluster, NAMESPACE, Options, Rig, pod_template};
 
 const NODE: &str = "node-1";
-
-fn template() -> Value {
-    json!({"spec": {"containers": [{"name": "driver", "image": "a:1"}]}})
-}
-
-fn plugins(rig: &Rig) -> Api<Plugin> {
-    Api::all(rig.cluster.admin.clone())
-}
+const IMAGE: &str = "a:1";
 
 fn pods(rig: &Rig) -> Api<Pod> {
     Api::namespaced(rig.cluster.admin.clone(), NAMESPACE)
-}
-
-async fn make(rig: &Rig, name: &str, spec: Value) {
-    let plugin = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
-    plugins(rig).create(&PostParams::default(), &plugin).await.unwrap();
 }
 
 /// Makes a Pod of a Plugin's workload on the node. Returns its UID.
@@ -41,7 +29,7 @@ async fn make_pod(rig: &Rig, plugin: &str, service: &str) -> String {
     let labels = json!({"moor.dev/plugin": plugin, "moor.dev/service": service});
     let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "gone", "uid": "gone", "controller": true});
     let metadata = json!({"name": format!("of-{service}"), "labels": labels, "ownerReferences": [owner]});
-    let mut spec = template()["spec"].clone();
+    let mut spec = pod_template(IMAGE)["spec"].clone();
     spec["nodeName"] = json!(NODE);
     spec["serviceAccountName"] = json!("moor-agent");
     spec["automountServiceAccountToken"] = json!(false);
@@ -56,14 +44,14 @@ async fn a_daemon_set_is_not_made_before_the_pods_of_the_last_one_have_ended(clu
     let sets: Api<DaemonSet> = Api::namespaced(rig.cluster.admin.clone(), NAMESPACE);
     let is_made = || async { sets.get_opt("plugin-run.test-node").await.unwrap().is_some() };
     make_pod(&rig, NAME, "node").await;
-    make(&rig, NAME, json!({"node": {"template": template()}})).await;
+    rig.make_plugin_named(NAME, json!({"node": {"template": pod_template(IMAGE)}})).await;
     let words = format!("Pod of-node on node {NODE}, of the DaemonSet before, has not ended");
     rig.until_plugin_says(NAME, DEPLOYED, "RollingOut", &[&words]).await;
     assert!(!is_made().await);
     pods(&rig).delete("of-node", &DeleteParams::default().grace_period(0)).await.unwrap();
     rig.poll("it is made", is_made).await;
-    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
-    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
+    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
+    rig.until_plugin_is_gone(NAME).await;
 }
 
 /// A controller was there first, so that the instance says the place of its socket for ever.
@@ -74,7 +62,7 @@ async fn a_plugin_that_follows_another_one_has_its_instances(cluster: Arc<Cluste
     let name = instance_name(DriverOn { driver: DRIVER, node: NODE });
     let spec = || async { instances.get_opt(&name).await.unwrap().map(|instance| instance.spec) };
     rig.fake.stop(NODE, &rig.plugin_dir(NODE));
-    rig.patch_plugin(json!({"controller": {"template": template()}})).await;
+    rig.patch_plugin(json!({"controller": {"template": pod_template(IMAGE)}})).await;
     let uid = make_pod(&rig, DRIVER, "controller").await;
     let volumes = rig.kubelet_dir(NODE).join("pods").join(uid).join("volumes/kubernetes.io~empty-dir");
     fs::create_dir_all(&volumes).unwrap();
@@ -86,7 +74,7 @@ async fn a_plugin_that_follows_another_one_has_its_instances(cluster: Arc<Cluste
     let is_in_pod = |spec: &moor::api::PluginInstanceSpec| spec.socket_path.contains("/pods/*/");
     rig.poll("the controller is found", || async { spec().await.as_ref().is_some_and(is_in_pod) }).await;
 
-    make(&rig, NEXT, json!({"driverName": DRIVER, "balancing": "Spread"})).await;
+    rig.make_plugin_named(NEXT, json!({"driverName": DRIVER, "balancing": "Spread"})).await;
     rig.fake.serve(NODE, &rig.plugin_dir(NODE), true);
     rig.delete_plugin().await;
     let is_next = || async { spec().await.is_some_and(|spec| spec.plugin_name == NEXT) };
@@ -95,8 +83,8 @@ async fn a_plugin_that_follows_another_one_has_its_instances(cluster: Arc<Cluste
         .await;
     pods(&rig).delete("of-controller", &DeleteParams::default().grace_period(0)).await.unwrap();
     let force = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    plugins(&rig).patch(NEXT, &PatchParams::default(), &force).await.unwrap();
-    plugins(&rig).delete(NEXT, &DeleteParams::default()).await.unwrap();
+    rig.plugin_api().patch(NEXT, &PatchParams::default(), &force).await.unwrap();
+    rig.plugin_api().delete(NEXT, &DeleteParams::default()).await.unwrap();
 }
 
 /// The cases of this file.

@@ -5,23 +5,14 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use moor::api::Plugin;
 use moor::api::conditions::{DEPLOYED, REMOVABLE, find};
 use serde_json::{Value, json};
 
 use crate::cases;
-use crate::rig::{CONTROLLER, Case, Cluster, NAMESPACE, Options, Rig, SPACE};
+use crate::rig::{CONTROLLER, Case, Cluster, NAMESPACE, Options, Rig, SPACE, pod_template};
 
 /// Its driver is nowhere.
 const NAME: &str = "run.test";
-
-fn template(image: &str) -> Value {
-    json!({"spec": {"containers": [{"name": "driver", "image": image}]}})
-}
-
-fn plugins(rig: &Rig) -> Api<Plugin> {
-    Api::all(rig.cluster.admin.clone())
-}
 
 fn deployments(rig: &Rig) -> Api<Deployment> {
     Api::namespaced(rig.cluster.admin.clone(), NAMESPACE)
@@ -31,14 +22,9 @@ fn daemon_sets(rig: &Rig) -> Api<DaemonSet> {
     Api::namespaced(rig.cluster.admin.clone(), NAMESPACE)
 }
 
-async fn make(rig: &Rig, spec: Value) {
-    let plugin = serde_json::from_value(json!({"metadata": {"name": NAME}, "spec": spec})).unwrap();
-    plugins(rig).create(&PostParams::default(), &plugin).await.unwrap();
-}
-
 async fn change(rig: &Rig, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
-    plugins(rig).patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+    rig.plugin_api().patch(NAME, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Makes a volume that exists, which the driver was asked about or not.
@@ -86,15 +72,18 @@ async fn collect(rig: &Rig) {
 
 async fn what_a_plugin_declares_is_written_and_put_right(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
-    make(&rig, json!({"controller": {"template": template("a:1")}, "node": {"template": template("a:1")}}))
-        .await;
+    rig.make_plugin_named(
+        NAME,
+        json!({"controller": {"template": pod_template("a:1")}, "node": {"template": pod_template("a:1")}}),
+    )
+    .await;
     until_images(&rig, Some("a:1"), Some("a:1")).await;
     until_said(&rig, "RollingOut", "kubectl get pods").await;
-    let kept = plugins(&rig).get(NAME).await.unwrap();
+    let kept = rig.plugin_api().get(NAME).await.unwrap();
     assert_eq!(kept.finalizers(), ["moor.dev/detach"]);
 
     // Somebody has an own idea of it, before and while no leader is there.
-    let other = Patch::Strategic(json!({"spec": {"replicas": 5, "template": template("other:1")}}));
+    let other = Patch::Strategic(json!({"spec": {"replicas": 5, "template": pod_template("other:1")}}));
     let patch = |rig: &Rig| {
         let api = deployments(rig);
         let other = other.clone();
@@ -120,14 +109,14 @@ async fn what_a_plugin_declares_is_written_and_put_right(cluster: Arc<Cluster>) 
     let before = generations(&rig).await;
     rig.restart_and_wait(CONTROLLER).await;
     change(&rig, json!({"healthTimeoutSeconds": 31})).await;
-    let wanted = plugins(&rig).get(NAME).await.unwrap().metadata.generation;
+    let wanted = rig.plugin_api().get(NAME).await.unwrap().metadata.generation;
     rig.until_plugin(NAME, "is seen as it is", |plugin| {
         (plugin.status.as_ref()?.observed_generation == wanted).then_some(())
     })
     .await;
     assert_eq!(generations(&rig).await, before);
 
-    change(&rig, json!({"node": {"template": template("a:2")}})).await;
+    change(&rig, json!({"node": {"template": pod_template("a:2")}})).await;
     until_images(&rig, Some("a:1"), Some("a:2")).await;
     change(&rig, json!({"node": null})).await;
     until_images(&rig, Some("a:1"), None).await;
@@ -137,15 +126,15 @@ async fn what_a_plugin_declares_is_written_and_put_right(cluster: Arc<Cluster>) 
         find(&plugin.status.as_ref()?.conditions, DEPLOYED).is_none().then_some(())
     })
     .await;
-    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
-    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
+    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
+    rig.until_plugin_is_gone(NAME).await;
 }
 
 async fn what_cannot_be_written_is_told_by_its_field(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
-    make(&rig, json!({"node": {"template": template("a:1")}})).await;
+    rig.make_plugin_named(NAME, json!({"node": {"template": pod_template("a:1")}})).await;
     until_images(&rig, None, Some("a:1")).await;
-    let mut wrong = template("a:2");
+    let mut wrong = pod_template("a:2");
     wrong["spec"]["hostNetworking"] = json!(true);
     change(&rig, json!({"node": {"template": wrong}})).await;
     let words = "spec.node.template.spec.hostNetworking: Pods have no such field";
@@ -160,13 +149,13 @@ async fn what_cannot_be_written_is_told_by_its_field(cluster: Arc<Cluster>) {
     // The name of the other one is somebody else's.
     let foreign = json!({"metadata": {"name": "plugin-run.test-controller"}, "spec": {
         "selector": {"matchLabels": {"moor.dev/plugin": "x"}},
-        "template": {"metadata": {"labels": {"moor.dev/plugin": "x"}}, "spec": template("theirs:1")["spec"]},
+        "template": {"metadata": {"labels": {"moor.dev/plugin": "x"}}, "spec": pod_template("theirs:1")["spec"]},
     }});
     deployments(&rig)
         .create(&PostParams::default(), &serde_json::from_value(foreign).unwrap())
         .await
         .unwrap();
-    change(&rig, json!({"controller": {"template": template("a:1")}})).await;
+    change(&rig, json!({"controller": {"template": pod_template("a:1")}})).await;
     until_said(&rig, "TemplateRefused", "was not made by moor and is not touched").await;
     until_images(&rig, Some("theirs:1"), Some("a:2")).await;
     deployments(&rig).delete("plugin-run.test-controller", &DeleteParams::default()).await.unwrap();
@@ -175,53 +164,53 @@ async fn what_cannot_be_written_is_told_by_its_field(cluster: Arc<Cluster>) {
     let forget = Patch::Merge(json!({"metadata": {"labels": {"moor.dev/plugin-uid": null}}}));
     deployments(&rig).patch("plugin-run.test-controller", &PatchParams::default(), &forget).await.unwrap();
     until_said(&rig, "TemplateRefused", "was not made by moor and is not touched").await;
-    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
-    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
+    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
+    rig.until_plugin_is_gone(NAME).await;
     collect(&rig).await;
 }
 
 /// With the Plugin its Pods would go, and with them who could delete the volume.
 async fn a_plugin_is_kept_while_its_driver_is_needed(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
-    make(&rig, json!({"node": {"template": template("a:1")}})).await;
+    rig.make_plugin_named(NAME, json!({"node": {"template": pod_template("a:1")}})).await;
     until_images(&rig, None, Some("a:1")).await;
     make_volume(&rig, "data", true).await;
     rig.poll("the leader has it", || async {
-        plugins(&rig).get(NAME).await.unwrap().finalizers().len() == 1
+        rig.plugin_api().get(NAME).await.unwrap().finalizers().len() == 1
     })
     .await;
-    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
+    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
     let words = format!("not needed for Volume {SPACE}/data");
     rig.until_plugin_says(NAME, REMOVABLE, "InUse", &[&words]).await;
     rig.restart_and_wait(CONTROLLER).await;
     // Whoever needs another image to have it unmounted gets that, and what is declared no more stays.
-    change(&rig, json!({"node": {"template": template("a:2")}})).await;
+    change(&rig, json!({"node": {"template": pod_template("a:2")}})).await;
     until_images(&rig, None, Some("a:2")).await;
     change(&rig, json!({"node": null})).await;
-    let wanted = plugins(&rig).get(NAME).await.unwrap().metadata.generation;
+    let wanted = rig.plugin_api().get(NAME).await.unwrap().metadata.generation;
     rig.until_plugin(NAME, "is seen as it is", |plugin| {
         (plugin.status.as_ref()?.observed_generation == wanted).then_some(())
     })
     .await;
     until_images(&rig, None, Some("a:2")).await;
     rig.delete_volume("data").await;
-    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
+    rig.until_plugin_is_gone(NAME).await;
     collect(&rig).await;
 }
 
 /// Somebody else waits for the end of a Plugin too, and deletes what is left of it after moor.
 async fn a_deleted_plugin_that_others_hold_runs_nothing(cluster: Arc<Cluster>) {
     let rig = Rig::start(&cluster, Options::default()).await;
-    make(&rig, json!({"node": {"template": template("a:1")}})).await;
+    rig.make_plugin_named(NAME, json!({"node": {"template": pod_template("a:1")}})).await;
     until_images(&rig, None, Some("a:1")).await;
     let hold = |all: Value| {
         let patch = Patch::Merge(json!({"metadata": {"finalizers": all}}));
-        let api = plugins(&rig);
+        let api = rig.plugin_api();
         async move { api.patch(NAME, &PatchParams::default(), &patch).await.unwrap() }
     };
     hold(json!(["moor.dev/detach", "example.com/audit"])).await;
     make_volume(&rig, "before", true).await;
-    plugins(&rig).delete(NAME, &DeleteParams::default()).await.unwrap();
+    rig.plugin_api().delete(NAME, &DeleteParams::default()).await.unwrap();
     let words = format!("not needed for Volume {SPACE}/before");
     rig.until_plugin_says(NAME, REMOVABLE, "InUse", &[&words]).await;
     make_volume(&rig, "after", false).await;
@@ -229,21 +218,21 @@ async fn a_deleted_plugin_that_others_hold_runs_nothing(cluster: Arc<Cluster>) {
     rig.delete_volume("before").await;
     rig.delete_volume("after").await;
     rig.poll("only the other one holds it", || async {
-        plugins(&rig).get(NAME).await.unwrap().finalizers() == ["example.com/audit"]
+        rig.plugin_api().get(NAME).await.unwrap().finalizers() == ["example.com/audit"]
     })
     .await;
     until_images(&rig, None, None).await;
     // What is changed about it, and whoever leads, makes none of it anew.
     rig.restart_and_wait(CONTROLLER).await;
-    change(&rig, json!({"healthTimeoutSeconds": 31, "controller": {"template": template("a:1")}})).await;
-    let wanted = plugins(&rig).get(NAME).await.unwrap().metadata.generation;
+    change(&rig, json!({"healthTimeoutSeconds": 31, "controller": {"template": pod_template("a:1")}})).await;
+    let wanted = rig.plugin_api().get(NAME).await.unwrap().metadata.generation;
     rig.until_plugin(NAME, "is seen as it is", |plugin| {
         (plugin.status.as_ref()?.observed_generation == wanted).then_some(())
     })
     .await;
     assert_eq!(images(&rig).await, [None, None]);
     hold(json!([])).await;
-    rig.poll("the Plugin is gone", || async { plugins(&rig).get_opt(NAME).await.unwrap().is_none() }).await;
+    rig.until_plugin_is_gone(NAME).await;
     collect(&rig).await;
 }
 

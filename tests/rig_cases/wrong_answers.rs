@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use moor::api::Plugin;
 use moor::api::conditions::READY;
 use moor::csi::Rpc;
@@ -30,14 +30,12 @@ impl Rig {
     /// A Plugin whose driver has its name and listens at `<name>/csi.sock`.
     async fn expect_driver(&self, name: &str) {
         let spec = json!({"socketPath": format!("{name}/csi.sock"), "healthTimeoutSeconds": 1, "kubernetes": {"enabled": false}});
-        let plugin = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
-        let plugins: Api<Plugin> = Api::all(self.cluster.admin.clone());
-        plugins.create(&PostParams::default(), &plugin).await.unwrap();
+        self.make_plugin_named(name, spec).await;
     }
 
     /// The agent has not ended, and nothing that was there is in the way of a driver that is all right.
     async fn is_well(&self, plugins: &[&str]) {
-        let api: Api<Plugin> = Api::all(self.cluster.admin.clone());
+        let api = self.plugin_api();
         for name in plugins {
             api.delete(name, &DeleteParams::default()).await.unwrap();
         }
