@@ -25,7 +25,7 @@ pub struct LoopDriverArgs {
     /// How many volumes the node takes; 0 is no limit.
     #[arg(long, env = "MOOR_LOOP_MAX_VOLUMES", default_value_t = 0)]
     pub max_volumes_per_node: i64,
-    /// How many bytes of volumes to make, all together; 0 is as many as the state directory's file system has room for.
+    /// How many bytes of volumes and snapshots to make, all together; 0 is as many as the state directory's file system has room for.
     #[arg(long, env = "MOOR_LOOP_CAPACITY_BYTES", default_value_t = 0)]
     pub capacity_bytes: i64,
     /// Which services to offer.

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use tonic::Code;
 
+use super::ids::{SnapshotId, VolumeId};
 use super::lock::Lock;
-use super::state::{StateDir, VolumeId};
+use super::state::StateDir;
 use crate::csi::proto::csi::v1 as wire;
 
 /// How long a line waits for those of other processes.
@@ -25,6 +26,8 @@ pub(super) struct Facts {
     pub(super) rpc: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) volume: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    snapshot: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -67,6 +70,9 @@ recorded! {
     GetCapacityRequest {}
     ControllerExpandVolumeRequest { volume_id => volume }
     ControllerModifyVolumeRequest { volume_id => volume }
+    DeleteSnapshotRequest { snapshot_id => snapshot }
+    ListSnapshotsRequest { snapshot_id => snapshot, source_volume_id => volume }
+    GetSnapshotRequest { snapshot_id => snapshot }
     ControllerGetCapabilitiesRequest {}
     NodeStageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
     NodeUnstageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
@@ -86,6 +92,14 @@ impl Recorded for wire::CreateVolumeRequest {
     fn facts(&self) -> Facts {
         let volume = VolumeId::of_name(&self.name).as_str().to_owned();
         Facts { rpc: "CreateVolume", volume, name: self.name.clone(), ..Facts::default() }
+    }
+}
+
+impl Recorded for wire::CreateSnapshotRequest {
+    fn facts(&self) -> Facts {
+        let snapshot = SnapshotId::of_name(&self.name).as_str().to_owned();
+        let (volume, name) = (self.source_volume_id.clone(), self.name.clone());
+        Facts { rpc: "CreateSnapshot", volume, snapshot, name, ..Facts::default() }
     }
 }
 

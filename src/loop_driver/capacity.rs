@@ -34,6 +34,17 @@ pub(super) fn fits(range: Option<&CapacityRange>, size: i64) -> Result<bool, Err
     Ok(required.is_none_or(|required| size >= required) && limit.is_none_or(|limit| size <= limit))
 }
 
+/// Checks that a volume of the size that the call requires has room for a snapshot's content. A larger one is never made
+/// instead: who restores into less than there is has the wrong snapshot or the wrong size in mind.
+pub(super) fn check_holds(range: Option<&CapacityRange>, content: i64) -> Result<(), Error> {
+    match bounds(range)? {
+        (Some(required), _) if required < content => Err(Error::OutOfRange(format!(
+            "required_bytes is {required}, and the snapshot has {content} bytes"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The bounds that a call gives, of which zero stands for none.
 fn bounds(range: Option<&CapacityRange>) -> Result<(Option<i64>, Option<i64>), Error> {
     let Some(range) = range else { return Ok((None, None)) };
@@ -81,5 +92,11 @@ mod tests {
         assert!(fits(Some(&range(5, 5)), 5).unwrap());
         assert!(!fits(Some(&range(6, 0)), 5).unwrap());
         assert!(!fits(Some(&range(0, 4)), 5).unwrap());
+    }
+
+    #[test]
+    fn snapshots_need_their_size() {
+        assert!(check_holds(None, 5).is_ok() && check_holds(Some(&range(5, 0)), 5).is_ok());
+        assert_eq!(check_holds(Some(&range(4, 0)), 5).unwrap_err().code(), Code::OutOfRange);
     }
 }

@@ -5,7 +5,7 @@ use tonic::{Request, async_trait};
 use super::calls::Recorded;
 use super::driver::{Answer, Call, Service};
 use super::error::Error;
-use super::{attach, expand, modify, room, volume};
+use super::{attach, expand, modify, room, snapshot, volume};
 use crate::csi::proto::csi::v1::controller_server::Controller;
 use crate::csi::proto::csi::v1::controller_service_capability::rpc::Type as RpcType;
 use crate::csi::proto::csi::v1::controller_service_capability::{Rpc, Type};
@@ -13,19 +13,24 @@ use crate::csi::proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
     ControllerGetCapabilitiesResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
-    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateVolumeRequest,
-    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse,
-    ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest,
+    CreateSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
+    DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
+    GetCapacityResponse, GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest,
+    ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
     ValidateVolumeCapabilitiesResponse,
 };
 
-const CAPABILITIES: [RpcType; 10] = [
+const CAPABILITIES: [RpcType; 13] = [
     RpcType::CreateDeleteVolume,
     RpcType::PublishUnpublishVolume,
     RpcType::ListVolumes,
     RpcType::ListVolumesPublishedNodes,
     RpcType::PublishReadonly,
     RpcType::GetCapacity,
+    RpcType::CreateDeleteSnapshot,
+    RpcType::ListSnapshots,
+    RpcType::GetSnapshot,
     RpcType::CloneVolume,
     RpcType::ExpandVolume,
     RpcType::ModifyVolume,
@@ -98,6 +103,28 @@ impl Controller for Service {
         request: Request<ControllerModifyVolumeRequest>,
     ) -> Answer<ControllerModifyVolumeResponse> {
         self.control(request, modify::modify).await
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Answer<CreateSnapshotResponse> {
+        self.control(request, snapshot::create).await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Answer<DeleteSnapshotResponse> {
+        self.control(request, snapshot::delete).await
+    }
+
+    async fn list_snapshots(&self, request: Request<ListSnapshotsRequest>) -> Answer<ListSnapshotsResponse> {
+        self.control(request, snapshot::list).await
+    }
+
+    async fn get_snapshot(&self, request: Request<GetSnapshotRequest>) -> Answer<GetSnapshotResponse> {
+        self.control(request, snapshot::get).await
     }
 
     /// Says what the driver as a whole can. Every process answers that, one for its node alone too: csi-sanity asks a

@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::error::Error;
+use super::ids::VolumeId;
 use super::lock::Lock;
 use super::program::run;
-use super::state::{LockedVolume, NodeKey, VolumeId};
+use super::state::{LockedVolume, NodeKey};
 use crate::mount_table::Mount;
 
 /// The file whose lock every driver on the kernel takes, whatever its state directory, so that two of them never list, set

@@ -12,7 +12,8 @@ use super::args::LoopDriverArgs;
 use super::calls::{CallRecord, Facts, Recorded};
 use super::error::Error;
 use super::faults::{Faults, Moment};
-use super::state::{LockedVolume, NodeKey, NodeRecord, StateDir, VolumeId, make_dir, write_json};
+use super::ids::VolumeId;
+use super::state::{LockedVolume, NodeKey, NodeRecord, StateDir, make_dir, write_json};
 use crate::csi::sizes;
 
 /// The driver of one serving process.
@@ -159,11 +160,16 @@ impl Call<'_> {
     }
 }
 
-/// Checks that a volume id is there and no longer than CSI allows, before anything is looked for under it: a call that
-/// is wrong in itself is INVALID_ARGUMENT whether or not there is such a volume.
+/// Checks that an id is there and no longer than CSI allows, before anything is looked for under it: a call that is wrong
+/// in itself is INVALID_ARGUMENT whether or not there is what it names.
+pub(super) fn check_id(field: &'static str, value: &str) -> Result<(), Error> {
+    sizes::id(field, value)?;
+    Ok(sizes::text(field, value)?)
+}
+
+/// Checks the id of the volume that the call is about.
 pub(super) fn check_volume_id(value: &str) -> Result<(), Error> {
-    sizes::id("volume_id", value)?;
-    Ok(sizes::text("volume_id", value)?)
+    check_id("volume_id", value)
 }
 
 /// What CSI calls a context: keys and values that only this driver reads.

@@ -28,6 +28,9 @@ pub enum Error {
     /// No volume has this id.
     #[error("there is no volume {0:?}")]
     NoVolume(String),
+    /// No snapshot has this id.
+    #[error("there is no snapshot {0:?}")]
+    NoSnapshot(String),
     /// The volume is not at this path of the node.
     #[error("volume {volume:?} is neither staged nor published at {}", path.display())]
     NotThere {
@@ -153,7 +156,9 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Missing(_) | Self::Size(_) | Self::Invalid { .. } => Code::InvalidArgument,
-            Self::NoVolume(_) | Self::NoNode(_) | Self::NotThere { .. } => Code::NotFound,
+            Self::NoVolume(_) | Self::NoSnapshot(_) | Self::NoNode(_) | Self::NotThere { .. } => {
+                Code::NotFound
+            }
             Self::Different(_) => Code::AlreadyExists,
             Self::OutOfRange(_) => Code::OutOfRange,
             Self::AttachedElsewhere { .. } | Self::OutOfOrder(_) | Self::Lacking(_) | Self::Unfit { .. } => {

@@ -219,7 +219,8 @@ pub(super) fn mount(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loop_driver::state::{StateDir, VolumeId, make_dir};
+    use crate::loop_driver::ids::VolumeId;
+    use crate::loop_driver::state::{StateDir, make_dir};
     use std::io::{Seek as _, SeekFrom as Position, Write as _};
 
     fn workbench() -> (tempfile::TempDir, LockedVolume) {

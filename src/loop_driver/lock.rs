@@ -45,6 +45,11 @@ impl Lock {
         self.file.try_clone().map(Stdio::from)
     }
 
+    /// The lock's file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Ends the lock and removes its file, for something that exists no more.
     pub(super) fn remove(self) -> io::Result<()> {
         fs::remove_file(&self.path)

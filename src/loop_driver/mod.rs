@@ -9,6 +9,7 @@
 //!
 //! Limits, on purpose:
 //! - A call without capacity_range makes a volume of 1 GiB, which as a sparse file costs nothing until it is written.
+//! - A snapshot is a copy of the volume's data file, which takes time and room, and outlives the volume.
 //! - A volume in use is copied as its disk would be after a power failure, at a moment at which nothing is written to it; one
 //!   that is written to without a pause is refused. As nobody can replay its journal, the copy of an xfs volume in use that is
 //!   mounted read-only first shows what had reached the file system itself.
@@ -36,6 +37,7 @@ mod fence;
 mod filesystem;
 mod holding;
 mod identity;
+mod ids;
 mod lock;
 mod modify;
 mod mounts;
@@ -45,6 +47,8 @@ mod publish;
 mod record;
 mod room;
 mod serve;
+mod snapshot;
+mod snapshot_record;
 mod stage;
 mod state;
 mod stats;

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::driver::{Call, Context};
 use super::error::Error;
+use super::ids::SnapshotId;
 use super::state::{LockedVolume, VolumeDir, read_json};
 use crate::csi::proto::csi::v1 as wire;
-use crate::csi::proto::csi::v1::volume_content_source;
+use crate::csi::proto::csi::v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
 /// The key in the volume context that tells a volume from another one of the same id: ids come from names, so a volume
 /// that was deleted and made again has the id that it had before.
@@ -25,7 +26,7 @@ pub(super) struct VolumeRecord {
     /// What may be changed of a volume, and does nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<String>,
-    /// The volume whose content it was given.
+    /// The id of the volume or the snapshot whose content it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<String>,
 }
@@ -33,9 +34,13 @@ pub(super) struct VolumeRecord {
 impl VolumeRecord {
     /// The source as answers name it.
     pub(super) fn content_source(&self) -> Option<wire::VolumeContentSource> {
-        let volume_id = self.source.clone()?;
-        let source = volume_content_source::VolumeSource { volume_id };
-        Some(wire::VolumeContentSource { r#type: Some(volume_content_source::Type::Volume(source)) })
+        let id = self.source.clone()?;
+        let source = if SnapshotId::parse(&id).is_some() {
+            Type::Snapshot(SnapshotSource { snapshot_id: id })
+        } else {
+            Type::Volume(VolumeSource { volume_id: id })
+        };
+        Some(wire::VolumeContentSource { r#type: Some(source) })
     }
 
     /// The volume's context.

@@ -1,9 +1,10 @@
-//! How much more the driver can make: GetCapacity, and the check before it makes or enlarges a volume.
+//! How much more the driver can make: GetCapacity, and the check before it makes or enlarges something.
 
 use super::capacity;
 use super::driver::Call;
 use super::error::Error;
 use super::record;
+use super::snapshot_record;
 use crate::csi::proto::csi::v1 as wire;
 
 /// GetCapacity.
@@ -41,11 +42,14 @@ fn available_bytes(call: &Call<'_>) -> Result<i64, Error> {
     }
 }
 
-/// The sizes of all volumes together.
+/// The sizes of all volumes and snapshots together.
 fn promised_bytes(call: &Call<'_>) -> Result<i64, Error> {
     let mut sum = 0_i64;
     for one in call.state().volumes()? {
         sum = sum.saturating_add(record::load(&one)?.map_or(0, |record| record.capacity_bytes));
+    }
+    for one in call.state().snapshots()? {
+        sum = sum.saturating_add(snapshot_record::load(&one)?.map_or(0, |record| record.size_bytes));
     }
     Ok(sum)
 }

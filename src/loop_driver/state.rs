@@ -7,12 +7,13 @@
 //! volumes/<id>/attachments.json   on which nodes it is
 //! volumes/<id>/formatting         a mkfs has begun and may not have ended
 //! volumes/<id>/grow               the content has become larger, and its file system may not have
+//! snapshots/<id>/snapshot.json    the snapshot exists if and only if this does
+//! snapshots/<id>/data             its content, which nobody writes to
 //! nodes/<node>/node.json          the node's registration
 //! nodes/<node>/volumes/<id>.json  what the node has staged and published
 //! locks/  faults/  calls.jsonl
 //! ```
 
-use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::ops::Deref;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::error::Error;
+use super::ids::{SnapshotId, VolumeId};
 use super::lock::Lock;
 use crate::disk;
 
@@ -39,40 +41,6 @@ pub(super) struct NodeRecord {
     pub(super) node_id: String,
     /// How many volumes the node takes; 0 is no limit.
     pub(super) max_volumes: i64,
-}
-
-/// A volume's id. It is made from the volume's name, so that a repeated CreateVolume finds what an interrupted one has
-/// left behind without an index that could itself be interrupted.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct VolumeId(String);
-
-impl VolumeId {
-    const PREFIX: &str = "vol-";
-    const DIGITS: usize = 32;
-
-    pub(super) fn of_name(name: &str) -> Self {
-        let digest = HEXLOWER.encode(&Sha256::digest(name.as_bytes()));
-        Self(format!("{}{}", Self::PREFIX, &digest[..Self::DIGITS]))
-    }
-
-    /// The id that a text is. It is `None` for anything that this driver does not give out: such a volume cannot exist,
-    /// and such a text must not become part of a path.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(Self::PREFIX)?;
-        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        (digits.len() == Self::DIGITS && digits.bytes().all(is_digit)).then(|| Self(text.to_owned()))
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// The id in quotation marks, as messages show it.
-impl fmt::Debug for VolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 /// A node id as part of a file name: itself where it can be, else its hash.
@@ -110,7 +78,7 @@ impl StateDir {
     /// people's data.
     pub(super) fn open(root: &Path) -> Result<Self, Error> {
         let state = Self(root.to_owned());
-        for folder in ["volumes", "nodes", "locks"] {
+        for folder in ["volumes", "snapshots", "nodes", "locks"] {
             make_dir(&root.join(folder))?;
         }
         Ok(state)
@@ -135,7 +103,17 @@ impl StateDir {
     /// Takes the lock of a volume, which need not exist.
     pub(super) fn lock_volume(&self, id: VolumeId) -> Result<LockedVolume, Error> {
         let lock = self.lock(id.as_str())?;
-        Ok(LockedVolume { dir: self.volume(id), lock })
+        Ok(Locked { dir: self.volume(id), lock })
+    }
+
+    pub(super) fn snapshot(&self, id: SnapshotId) -> SnapshotDir {
+        SnapshotDir { path: self.0.join("snapshots").join(id.as_str()), id }
+    }
+
+    /// Takes the lock of a snapshot, which need not exist.
+    pub(super) fn lock_snapshot(&self, id: SnapshotId) -> Result<LockedSnapshot, Error> {
+        let lock = self.lock(id.as_str())?;
+        Ok(Locked { dir: self.snapshot(id), lock })
     }
 
     /// Takes the lock that guards what is counted per node.
@@ -151,10 +129,21 @@ impl StateDir {
 
     /// All volumes in the order of their ids, those half made or half deleted included.
     pub(super) fn volumes(&self) -> Result<Vec<VolumeDir>, Error> {
-        let names = file_names(&self.0.join("volumes"))?;
-        let mut ids: Vec<_> = names.iter().filter_map(|name| VolumeId::parse(name)).collect();
-        ids.sort();
+        let ids = self.ids("volumes", VolumeId::parse)?;
         Ok(ids.into_iter().map(|id| self.volume(id)).collect())
+    }
+
+    /// The same of snapshots.
+    pub(super) fn snapshots(&self) -> Result<Vec<SnapshotDir>, Error> {
+        let ids = self.ids("snapshots", SnapshotId::parse)?;
+        Ok(ids.into_iter().map(|id| self.snapshot(id)).collect())
+    }
+
+    fn ids<I: Ord>(&self, folder: &str, parse: fn(&str) -> Option<I>) -> Result<Vec<I>, Error> {
+        let names = file_names(&self.0.join(folder))?;
+        let mut ids: Vec<_> = names.iter().filter_map(|name| parse(name)).collect();
+        ids.sort();
+        Ok(ids)
     }
 }
 
@@ -193,26 +182,47 @@ impl VolumeDir {
     }
 }
 
-/// A volume that one call has for itself, over all processes and nodes that share the state directory.
+/// A snapshot's directory. Neither the directory nor the snapshot need exist.
 #[derive(Debug)]
-pub(super) struct LockedVolume {
-    dir: VolumeDir,
-    /// The lock, which programs that work on the volume inherit.
+pub(super) struct SnapshotDir {
+    pub(super) id: SnapshotId,
+    pub(super) path: PathBuf,
+}
+
+impl SnapshotDir {
+    pub(super) fn record(&self) -> PathBuf {
+        self.path.join("snapshot.json")
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+}
+
+/// What one call has for itself, over all processes and nodes that share the state directory.
+#[derive(Debug)]
+pub(super) struct Locked<D> {
+    dir: D,
+    /// The lock, which programs that work on it inherit.
     pub(super) lock: Lock,
 }
 
-impl Deref for LockedVolume {
-    type Target = VolumeDir;
+pub(super) type LockedVolume = Locked<VolumeDir>;
+pub(super) type LockedSnapshot = Locked<SnapshotDir>;
 
-    fn deref(&self) -> &VolumeDir {
+impl<D> Deref for Locked<D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
         &self.dir
     }
 }
 
-impl LockedVolume {
-    /// Ends the lock of a volume that exists no more, and removes its file.
+impl<D> Locked<D> {
+    /// Ends the lock of what exists no more, and removes its file.
     pub(super) fn unlock_for_good(self) -> Result<(), Error> {
-        self.lock.remove().map_err(Error::io("remove the lock of", &self.dir.path))
+        let path = self.lock.path().to_owned();
+        self.lock.remove().map_err(Error::io("remove", &path))
     }
 }
 
@@ -264,15 +274,6 @@ pub(super) fn remove_file(path: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_come_from_names_and_never_leave_the_directory() {
-        let id = VolumeId::of_name("a name/with ../ everything");
-        assert_eq!(VolumeId::parse(id.as_str()), Some(id));
-        for bad in ["", "vol-", "../../etc", "vol-../../../../../../../etc/passwd-", "VOL-0"] {
-            assert_eq!(VolumeId::parse(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn node_keys_are_file_names_and_differ() {

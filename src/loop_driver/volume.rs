@@ -7,14 +7,15 @@ use std::path::Path;
 
 use super::attachments::{self, Attachments};
 use super::capacity;
-use super::copy;
+use super::copy::{self, Source};
 use super::driver::{Call, check_volume_id};
 use super::error::Error;
 use super::fence;
+use super::ids::VolumeId;
 use super::modify;
 use super::record::{VolumeRecord, find, load};
 use super::room;
-use super::state::{VolumeDir, VolumeId, make_dir, remove_file, sync_parent, write_json};
+use super::state::{VolumeDir, make_dir, remove_file, sync_parent, write_json};
 use super::usage::{Access, Usage};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::list_volumes_response::{Entry, VolumeStatus};
@@ -45,7 +46,7 @@ pub(super) fn create(
     if let Some(found) = load(&volume)? {
         // Its label may have been changed since it was made.
         let is_same = found.parameters == request.parameters
-            && found.source.as_deref() == source.as_ref().map(VolumeId::as_str);
+            && found.source.as_deref() == source.as_ref().map(Source::id);
         if !is_same || !capacity::fits(range, found.capacity_bytes)? {
             return Err(Error::Different(format!(
                 "a volume named {:?} exists with {} bytes, other parameters or another source",
@@ -54,8 +55,8 @@ pub(super) fn create(
         }
         return Ok(wire::CreateVolumeResponse { volume: Some(describe(call, &volume, &found)) });
     }
-    let source = source.map(|id| copy::open(call, &id)).transpose()?;
-    let least = source.as_ref().map_or(0, |(_, bytes)| *bytes).max(least_bytes(&usages));
+    let opened = source.as_ref().map(|source| copy::open(call, source, range)).transpose()?;
+    let least = opened.as_ref().map_or(0, |(_, bytes)| *bytes).max(least_bytes(&usages));
     let capacity_bytes = capacity::choose(range, least)?;
     call.driver.check_topology(request.accessibility_requirements.as_ref())?;
     room::check(call, capacity_bytes)?;
@@ -65,13 +66,13 @@ pub(super) fn create(
         parameters: request.parameters.clone(),
         label,
         incarnation: attachments::token(),
-        source: source.as_ref().map(|(source, _)| source.id.as_str().to_owned()),
+        source: source.as_ref().map(|source| source.id().to_owned()),
     };
     // Without volume.json there is no volume: what is there was being made or deleted when the driver was killed, and in
     // the latter case holds somebody's data.
     clear(&volume)?;
     make_dir(&volume.path)?;
-    let filled = match &source {
+    let filled = match &opened {
         Some((source, _)) => copy::copy(call, source, &volume, capacity_bytes),
         None => make_data(&volume.data(), capacity_bytes),
     };

@@ -271,3 +271,12 @@ pub async fn eventually(what: &str, found: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// Waits until a call meets a fault that was asked for once.
+pub async fn taken(fault: &Path) {
+    eventually("the call reaches the step", || {
+        let now: Option<serde_json::Value> = serde_json::from_slice(&fs::read(fault).unwrap()).ok();
+        now.is_some_and(|now| now["times"] == 0)
+    })
+    .await;
+}

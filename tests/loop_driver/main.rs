@@ -8,5 +8,6 @@ mod larger;
 mod modify;
 mod order;
 mod recovery;
+mod snapshots;
 mod use_of_volumes;
 mod volume;

@@ -8,7 +8,7 @@ use moor::csi::proto::csi::v1::volume_capability::access_mode::Mode;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::bench::{Bench, Driver, eventually};
+use crate::bench::{Bench, Driver, taken};
 use crate::volume::{Answer, Volume, block, code, create_request, mount};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,14 +74,6 @@ const CUTS: [(Step, &[&str]); 9] = [
     (Step::Detach, &["fenced", "after"]),
     (Step::Delete, &["forgotten", "after"]),
 ];
-
-async fn taken(fault: &Path) {
-    eventually("the call reaches the step", || {
-        let now: Option<Value> = serde_json::from_slice(&fs::read(fault).unwrap()).ok();
-        now.is_some_and(|now| now["times"] == 0)
-    })
-    .await;
-}
 
 /// Kills the driver at every step of every call, each time with the same call repeated by its successor.
 #[tokio::test(flavor = "multi_thread")]
