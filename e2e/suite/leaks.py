@@ -85,8 +85,8 @@ def records(moor: Path) -> set[str]:
 
 
 def driver_leftovers(state: Path) -> set[str]:
-    """Volumes, attachments and holdings in the loop driver's folder."""
-    found = set()
+    """Volumes, snapshots, attachments and holdings in the loop driver's folder."""
+    found = {f"driver: snapshot {snapshot.name}" for snapshot in (state / "snapshots").glob("*")}
     for volume in sorted((state / "volumes").glob("*")):
         found.add(f"driver: volume {volume.name}")
         table = _json(volume / "attachments.json")

@@ -21,6 +21,10 @@ from ..world import Failed, World, expect
 # A mount namespace of its own: what a failed run leaves mounted goes with it.
 _PRIVATE = ["unshare", "--mount", "--propagation=private", "--"]
 _CONNECTING = "STEP: connecting to CSI driver"
+# It takes a capability for a defect that is newer than it is: GET_SNAPSHOT (csi-test v5.4.0, ControllerGetCapabilities).
+_NEWER = "ControllerGetCapabilities should return appropriate capabilities"
+# A case that it leaves out, as it does where a driver does not say that it has what the case is about.
+_LEFT_OUT = re.compile(r"^S \[SKIPPED\].*\n(.*)$", re.MULTILINE)
 _SUMMARY = re.compile(r"^(Ran .*|.*\d+ Passed.*)$", re.MULTILINE)
 
 
@@ -38,8 +42,11 @@ def _run(*, shared: bool) -> str:
         summary = " / ".join(line.strip() for line in _SUMMARY.findall(done.stdout))
         expect(done.returncode == 0, f"csi-sanity failed: {summary}\n{_failures(done.stdout)}")
         expect(re.search(r"\b0 Failed\b", summary), f"csi-sanity does not say 0 Failed: {summary}")
-        volumes = list((folder / "state" / "volumes").glob("*"))
-        expect(not volumes, f"csi-sanity left volumes behind: {volumes}")
+        left_out = [case for case in _LEFT_OUT.findall(done.stdout) if _is_ours(case)]
+        expect(not left_out, f"csi-sanity left out cases about snapshots: {left_out}")
+        for kind in ("volumes", "snapshots"):
+            left = list((folder / "state" / kind).glob("*"))
+            expect(not left, f"csi-sanity left {kind} behind: {left}")
         return summary
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -53,6 +60,7 @@ def _sanity(folder: Path, driver: _Driver) -> subprocess.CompletedProcess[str]:
     """
     command = [
         parts.program("csi-sanity"), "--ginkgo.no-color", "--ginkgo.v", "--ginkgo.timeout=100s",
+        "--ginkgo.skip", re.escape(_NEWER),
         "--csi.endpoint", f"unix://{driver.socket}",
         "--csi.stagingdir", folder / "stage", "--csi.mountdir", folder / "mount",
         "--csi.testvolumesize", "104857600",
@@ -121,6 +129,10 @@ def _await(what: str, process: subprocess.Popen[bytes], log: Path, holds: Callab
         if process.poll() is not None or time.monotonic() > deadline:
             raise Failed(f"waited in vain for {what}:\n{tail(log.read_text(errors='replace'))}")
         time.sleep(0.02)
+
+
+def _is_ours(case: str) -> bool:
+    return "snapshot" in case.lower() and not case.startswith("GroupController")
 
 
 def _failures(output: str) -> str:
