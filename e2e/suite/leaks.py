@@ -85,8 +85,10 @@ def records(moor: Path) -> set[str]:
 
 
 def driver_leftovers(state: Path) -> set[str]:
-    """Volumes, snapshots, attachments and holdings in the loop driver's folder."""
-    found = {f"driver: snapshot {snapshot.name}" for snapshot in (state / "snapshots").glob("*")}
+    """Volumes, snapshots, groups of them, attachments and holdings in the loop driver's folder."""
+    found = set()
+    for kind in ("snapshots", "groups"):
+        found |= {f"driver: {kind[:-1]} {left.name}" for left in (state / kind).glob("*")}
     for volume in sorted((state / "volumes").glob("*")):
         found.add(f"driver: volume {volume.name}")
         table = _json(volume / "attachments.json")

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use tonic::Code;
 
-use super::ids::{SnapshotId, VolumeId};
+use super::ids::{GroupId, SnapshotId, VolumeId};
 use super::lock::Lock;
 use super::state::StateDir;
 use crate::csi::proto::csi::v1 as wire;
@@ -28,6 +28,9 @@ pub(super) struct Facts {
     pub(super) volume: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     snapshot: String,
+    /// A group of snapshots.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    group: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -74,6 +77,9 @@ recorded! {
     ListSnapshotsRequest { snapshot_id => snapshot, source_volume_id => volume }
     GetSnapshotRequest { snapshot_id => snapshot }
     ControllerGetCapabilitiesRequest {}
+    GroupControllerGetCapabilitiesRequest {}
+    DeleteVolumeGroupSnapshotRequest { group_snapshot_id => group }
+    GetVolumeGroupSnapshotRequest { group_snapshot_id => group }
     NodeStageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
     NodeUnstageVolumeRequest { volume_id => volume, staging_target_path => staging_path }
     NodePublishVolumeRequest {
@@ -100,6 +106,13 @@ impl Recorded for wire::CreateSnapshotRequest {
         let snapshot = SnapshotId::of_name(&self.name).as_str().to_owned();
         let (volume, name) = (self.source_volume_id.clone(), self.name.clone());
         Facts { rpc: "CreateSnapshot", volume, snapshot, name, ..Facts::default() }
+    }
+}
+
+impl Recorded for wire::CreateVolumeGroupSnapshotRequest {
+    fn facts(&self) -> Facts {
+        let group = GroupId::of_name(&self.name).as_str().to_owned();
+        Facts { rpc: "CreateVolumeGroupSnapshot", group, name: self.name.clone(), ..Facts::default() }
     }
 }
 

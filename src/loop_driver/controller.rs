@@ -38,8 +38,8 @@ const CAPABILITIES: [RpcType; 13] = [
 ];
 
 impl Service {
-    /// Runs a call of the Controller service. A process that is there for its node alone has none of them.
-    async fn control<Q: Recorded + Send + 'static, A: Send + 'static>(
+    /// Runs a call of the Controller or the GroupController service. A process that is there for its node alone has none of them.
+    pub(super) async fn control<Q: Recorded + Send + 'static, A: Send + 'static>(
         &self,
         request: Request<Q>,
         work: fn(&Call<'_>, &Q) -> Result<A, Error>,

@@ -31,6 +31,9 @@ pub enum Error {
     /// No snapshot has this id.
     #[error("there is no snapshot {0:?}")]
     NoSnapshot(String),
+    /// No group of snapshots has this id.
+    #[error("there is no group of snapshots {0:?}")]
+    NoGroup(String),
     /// The volume is not at this path of the node.
     #[error("volume {volume:?} is neither staged nor published at {}", path.display())]
     NotThere {
@@ -156,9 +159,11 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Missing(_) | Self::Size(_) | Self::Invalid { .. } => Code::InvalidArgument,
-            Self::NoVolume(_) | Self::NoSnapshot(_) | Self::NoNode(_) | Self::NotThere { .. } => {
-                Code::NotFound
-            }
+            Self::NoVolume(_)
+            | Self::NoSnapshot(_)
+            | Self::NoGroup(_)
+            | Self::NoNode(_)
+            | Self::NotThere { .. } => Code::NotFound,
             Self::Different(_) => Code::AlreadyExists,
             Self::OutOfRange(_) => Code::OutOfRange,
             Self::AttachedElsewhere { .. } | Self::OutOfOrder(_) | Self::Lacking(_) | Self::Unfit { .. } => {

@@ -32,7 +32,9 @@ impl Identity for Service {
         self.call(request, |call, _| {
             let constrained =
                 (!call.driver.args.shared).then_some(ServiceType::VolumeAccessibilityConstraints);
-            let services = [ServiceType::ControllerService].into_iter().chain(constrained);
+            let services = [ServiceType::ControllerService, ServiceType::GroupControllerService]
+                .into_iter()
+                .chain(constrained);
             let services =
                 services.map(|service| Type::Service(ServiceCapability { r#type: service.into() }));
             let expansion = Type::VolumeExpansion(VolumeExpansion { r#type: ExpansionType::Online.into() });

@@ -21,7 +21,8 @@ fn are_digits(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(is_digit)
 }
 
-/// Declares a kind of ids by what they begin with.
+/// Declares a kind of ids by what they begin with. What `parse` makes of a text is `None` for anything that this driver does
+/// not give out: what it names cannot exist, and such a text must not become part of a path.
 macro_rules! id {
     ($(#[$doc:meta])+ $id:ident, $prefix:literal) => {
         $(#[$doc])+
@@ -29,18 +30,19 @@ macro_rules! id {
         pub(super) struct $id(String);
 
         impl $id {
-            pub(super) fn of_name(name: &str) -> Self {
-                Self(format!(concat!($prefix, "{}"), digits(name)))
-            }
+            const PREFIX: &str = $prefix;
 
-            /// The id that a text is. It is `None` for anything that this driver does not give out: what it names cannot
-            /// exist, and such a text must not become part of a path.
-            pub(super) fn parse(text: &str) -> Option<Self> {
-                text.strip_prefix($prefix).is_some_and(are_digits).then(|| Self(text.to_owned()))
+            pub(super) fn of_name(name: &str) -> Self {
+                Self(format!("{}{}", Self::PREFIX, digits(name)))
             }
 
             pub(super) fn as_str(&self) -> &str {
                 &self.0
+            }
+
+            /// What stands behind the prefix.
+            fn rest(&self) -> &str {
+                self.0.strip_prefix(Self::PREFIX).unwrap_or_default()
             }
         }
 
@@ -60,10 +62,49 @@ id!(
 );
 
 id!(
-    /// A snapshot's id.
+    /// A snapshot's id. That of a member of a group tells the group and the volume.
     SnapshotId,
     "snap-"
 );
+
+id!(
+    /// The id of a group of snapshots.
+    GroupId,
+    "group-"
+);
+
+impl VolumeId {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        text.strip_prefix(Self::PREFIX).is_some_and(are_digits).then(|| Self(text.to_owned()))
+    }
+}
+
+impl GroupId {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        text.strip_prefix(Self::PREFIX).is_some_and(are_digits).then(|| Self(text.to_owned()))
+    }
+}
+
+impl SnapshotId {
+    pub(super) fn of_member(group: &GroupId, volume: &VolumeId) -> Self {
+        Self(format!("{}{}-{}", Self::PREFIX, group.rest(), volume.rest()))
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix(Self::PREFIX)?;
+        let is_one = match rest.split_once('-') {
+            Some((group, volume)) => are_digits(group) && are_digits(volume),
+            None => are_digits(rest),
+        };
+        is_one.then(|| Self(text.to_owned()))
+    }
+
+    /// The group that the snapshot is a member of.
+    pub(super) fn group(&self) -> Option<GroupId> {
+        let (group, _) = self.rest().split_once('-')?;
+        Some(GroupId(format!("{}{group}", GroupId::PREFIX)))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -80,6 +121,23 @@ mod tests {
         assert_eq!(SnapshotId::parse(id.as_str()), Some(id));
         for bad in ["", "snap-", "../../etc", "snap-../../../../../../../etc/passwd", "SNAP-0"] {
             assert_eq!(SnapshotId::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_member_tells_its_group() {
+        let (group, volume) = (GroupId::of_name("one"), VolumeId::of_name("two"));
+        assert_eq!(GroupId::parse(group.as_str()), Some(group.clone()));
+        let member = SnapshotId::of_member(&group, &volume);
+        assert!(member.as_str().len() <= 128);
+        let parsed = SnapshotId::parse(member.as_str());
+        assert_eq!(parsed.as_ref().and_then(SnapshotId::group), Some(group));
+        assert_eq!(SnapshotId::of_name("one").group(), None);
+        let digits = volume.rest();
+        for bad in
+            [format!("snap-{digits}-"), format!("snap-{digits}-{digits}-{digits}"), format!("snap--{digits}")]
+        {
+            assert_eq!(SnapshotId::parse(&bad), None, "{bad}");
         }
     }
 

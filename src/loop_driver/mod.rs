@@ -35,6 +35,8 @@ mod expand;
 mod faults;
 mod fence;
 mod filesystem;
+mod group;
+mod group_controller;
 mod holding;
 mod identity;
 mod ids;

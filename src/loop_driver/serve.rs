@@ -12,6 +12,7 @@ use super::args::LoopDriverArgs;
 use super::driver::{Driver, Service, check_machine};
 use super::error::Error;
 use crate::csi::proto::csi::v1::controller_server::ControllerServer;
+use crate::csi::proto::csi::v1::group_controller_server::GroupControllerServer;
 use crate::csi::proto::csi::v1::identity_server::IdentityServer;
 use crate::csi::proto::csi::v1::node_server::NodeServer;
 use crate::socket;
@@ -38,8 +39,9 @@ pub async fn run(args: LoopDriverArgs, shutdown: impl Future<Output = ()> + Send
     let node = driver.args.roles.has_node().then(|| NodeServer::new(service.clone()));
     let served = Server::builder()
         .add_service(IdentityServer::new(service.clone()))
-        // Without the controller role the service answers ControllerGetCapabilities and refuses the rest.
-        .add_service(ControllerServer::new(service))
+        // Without the controller role these two say what they can and refuse the rest.
+        .add_service(ControllerServer::new(service.clone()))
+        .add_service(GroupControllerServer::new(service))
         .add_optional_service(node)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), ending)
         .await;

@@ -4,7 +4,6 @@
 //! no more when it is there.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use super::copy::{self, Cut};
 use super::driver::{Call, check_id};
@@ -12,7 +11,9 @@ use super::error::Error;
 use super::ids::SnapshotId;
 use super::room;
 use super::snapshot_record::{SnapshotRecord, Time, find, load};
-use super::state::{LockedSnapshot, SnapshotDir, make_dir, remove_file, sync_parent, write_json};
+use super::state::{
+    LockedSnapshot, SnapshotDir, make_dir, remove_file, remove_tree, sync_parent, write_json,
+};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::list_snapshots_response::Entry;
 use crate::csi::sizes;
@@ -23,14 +24,15 @@ const READY_AFTER: &str = "readyAfterSeconds";
 /// Most such seconds.
 const LONGEST: u16 = 600;
 
-fn describe(snapshot: &SnapshotDir, record: &SnapshotRecord) -> wire::Snapshot {
+/// The snapshot as answers describe it.
+pub(super) fn describe(snapshot: &SnapshotDir, record: &SnapshotRecord) -> wire::Snapshot {
     wire::Snapshot {
         size_bytes: record.size_bytes,
         snapshot_id: snapshot.id.as_str().to_owned(),
         source_volume_id: record.source_volume_id.clone(),
         creation_time: Some(record.created.timestamp()),
         ready_to_use: record.is_ready(),
-        ..wire::Snapshot::default()
+        group_snapshot_id: snapshot.id.group().map(|group| group.as_str().to_owned()).unwrap_or_default(),
     }
 }
 
@@ -53,13 +55,13 @@ pub(super) fn create(
         return Ok(wire::CreateSnapshotResponse { snapshot: Some(describe(&snapshot, &found)) });
     }
     // Without snapshot.json there is no snapshot: what is there was being made or deleted when the driver was killed.
-    clear(&snapshot)?;
+    remove_tree(&snapshot.path)?;
     match make(call, request, &snapshot, delay) {
         Ok(record) => Ok(wire::CreateSnapshotResponse { snapshot: Some(describe(&snapshot, &record)) }),
         Err(error) => {
             // The caller may take the error for final, and then nobody deletes what was begun.
             remove_file(&snapshot.record())?;
-            clear(&snapshot)?;
+            remove_tree(&snapshot.path)?;
             snapshot.unlock_for_good()?;
             Err(error)
         }
@@ -93,7 +95,7 @@ fn make(
 }
 
 /// How many seconds after its creation a snapshot is to be ready.
-fn ready_after(parameters: &BTreeMap<String, String>) -> Result<u16, Error> {
+pub(super) fn ready_after(parameters: &BTreeMap<String, String>) -> Result<u16, Error> {
     let Some(text) = parameters.get(READY_AFTER) else { return Ok(0) };
     text.parse().ok().filter(|seconds| *seconds <= LONGEST).ok_or_else(|| {
         Error::invalid("parameters", format!("{READY_AFTER:?} is a whole number from 0 to {LONGEST}"))
@@ -108,25 +110,24 @@ pub(super) fn delete(
     let done = Ok(wire::DeleteSnapshotResponse {});
     check_id("snapshot_id", &request.snapshot_id)?;
     let Some(id) = SnapshotId::parse(&request.snapshot_id) else { return done };
+    if let Some(group) = id.group() {
+        // What is left of a member that does not exist is the group's to clear away.
+        return match load(&call.state().snapshot(id))? {
+            Some(_) => {
+                Err(Error::invalid("snapshot_id", format!("it is deleted with its group {group:?} only")))
+            }
+            None => done,
+        };
+    }
     let snapshot = call.state().lock_snapshot(id)?;
     if snapshot.record().exists() {
         remove_file(&snapshot.record())?;
         sync_parent(&snapshot.record())?;
         call.step("forgotten")?;
     }
-    clear(&snapshot)?;
+    remove_tree(&snapshot.path)?;
     snapshot.unlock_for_good()?;
     done
-}
-
-/// Removes what is left of a snapshot that does not exist.
-fn clear(snapshot: &SnapshotDir) -> Result<(), Error> {
-    let dir = &snapshot.path;
-    if !dir.exists() {
-        return Ok(());
-    }
-    fs::remove_dir_all(dir).map_err(Error::io("remove", dir))?;
-    sync_parent(dir)
 }
 
 /// ListSnapshots. A page's token is the last id on it, so snapshots may come and go between pages.

@@ -54,8 +54,12 @@ impl Time {
     }
 }
 
-/// The snapshot's record, or `None` when the snapshot does not exist (any more, or yet).
+/// The snapshot's record, or `None` when the snapshot does not exist (any more, or yet). A member of a group comes and goes
+/// with all others at once.
 pub(super) fn load(snapshot: &SnapshotDir) -> Result<Option<SnapshotRecord>, Error> {
+    if snapshot.group_record().is_some_and(|group| !group.exists()) {
+        return Ok(None);
+    }
     read_json(&snapshot.record())
 }
 

@@ -9,6 +9,8 @@
 //! volumes/<id>/grow               the content has become larger, and its file system may not have
 //! snapshots/<id>/snapshot.json    the snapshot exists if and only if this does
 //! snapshots/<id>/data             its content, which nobody writes to
+//! groups/<id>/group.json          the group of snapshots exists if and only if this does
+//! groups/<id>/<snapshot>/         a member of it, in which is what a snapshot has; it exists if its group does too
 //! nodes/<node>/node.json          the node's registration
 //! nodes/<node>/volumes/<id>.json  what the node has staged and published
 //! locks/  faults/  calls.jsonl
@@ -27,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::error::Error;
-use super::ids::{SnapshotId, VolumeId};
+use super::ids::{GroupId, SnapshotId, VolumeId};
 use super::lock::Lock;
 use crate::disk;
 
@@ -78,7 +80,7 @@ impl StateDir {
     /// people's data.
     pub(super) fn open(root: &Path) -> Result<Self, Error> {
         let state = Self(root.to_owned());
-        for folder in ["volumes", "snapshots", "nodes", "locks"] {
+        for folder in ["volumes", "snapshots", "groups", "nodes", "locks"] {
             make_dir(&root.join(folder))?;
         }
         Ok(state)
@@ -107,13 +109,24 @@ impl StateDir {
     }
 
     pub(super) fn snapshot(&self, id: SnapshotId) -> SnapshotDir {
-        SnapshotDir { path: self.0.join("snapshots").join(id.as_str()), id }
+        let folder = id.group().map_or_else(|| self.0.join("snapshots"), |group| self.group(group).path);
+        SnapshotDir { path: folder.join(id.as_str()), id }
     }
 
     /// Takes the lock of a snapshot, which need not exist.
     pub(super) fn lock_snapshot(&self, id: SnapshotId) -> Result<LockedSnapshot, Error> {
         let lock = self.lock(id.as_str())?;
         Ok(Locked { dir: self.snapshot(id), lock })
+    }
+
+    pub(super) fn group(&self, id: GroupId) -> GroupDir {
+        GroupDir { path: self.0.join("groups").join(id.as_str()), id }
+    }
+
+    /// Takes the lock of a group of snapshots, which need not exist.
+    pub(super) fn lock_group(&self, id: GroupId) -> Result<Locked<GroupDir>, Error> {
+        let lock = self.lock(id.as_str())?;
+        Ok(Locked { dir: self.group(id), lock })
     }
 
     /// Takes the lock that guards what is counted per node.
@@ -129,22 +142,38 @@ impl StateDir {
 
     /// All volumes in the order of their ids, those half made or half deleted included.
     pub(super) fn volumes(&self) -> Result<Vec<VolumeDir>, Error> {
-        let ids = self.ids("volumes", VolumeId::parse)?;
+        let ids = ids(&self.0.join("volumes"), VolumeId::parse)?;
         Ok(ids.into_iter().map(|id| self.volume(id)).collect())
     }
 
-    /// The same of snapshots.
+    /// The same of snapshots, be they members of groups or not.
     pub(super) fn snapshots(&self) -> Result<Vec<SnapshotDir>, Error> {
-        let ids = self.ids("snapshots", SnapshotId::parse)?;
-        Ok(ids.into_iter().map(|id| self.snapshot(id)).collect())
+        let alone = ids(&self.0.join("snapshots"), SnapshotId::parse)?;
+        let mut all: Vec<_> = alone.into_iter().map(|id| self.snapshot(id)).collect();
+        for group in ids(&self.0.join("groups"), GroupId::parse)? {
+            all.extend(self.members(&self.group(group))?);
+        }
+        all.sort_by(|one, other| one.id.cmp(&other.id));
+        Ok(all)
     }
 
-    fn ids<I: Ord>(&self, folder: &str, parse: fn(&str) -> Option<I>) -> Result<Vec<I>, Error> {
-        let names = file_names(&self.0.join(folder))?;
-        let mut ids: Vec<_> = names.iter().filter_map(|name| parse(name)).collect();
-        ids.sort();
-        Ok(ids)
+    /// The same of the snapshots of one group.
+    pub(super) fn members(&self, group: &GroupDir) -> Result<Vec<SnapshotDir>, Error> {
+        let mut found = match ids(&group.path, SnapshotId::parse) {
+            // It is deleted meanwhile, or was never made.
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
+            found => found?,
+        };
+        found.retain(|id| id.group().as_ref() == Some(&group.id));
+        Ok(found.into_iter().map(|id| self.snapshot(id)).collect())
     }
+}
+
+/// What the names in a folder are ids of, in order.
+fn ids<I: Ord>(folder: &Path, parse: fn(&str) -> Option<I>) -> Result<Vec<I>, Error> {
+    let mut ids: Vec<_> = file_names(folder)?.iter().filter_map(|name| parse(name)).collect();
+    ids.sort();
+    Ok(ids)
 }
 
 /// A volume's directory. Neither the directory nor the volume need exist.
@@ -194,8 +223,28 @@ impl SnapshotDir {
         self.path.join("snapshot.json")
     }
 
+    /// The record of the group that it is a member of.
+    pub(super) fn group_record(&self) -> Option<PathBuf> {
+        self.id.group().and(self.path.parent()).map(|group| group.join(GroupDir::RECORD))
+    }
+
     pub(super) fn data(&self) -> PathBuf {
         self.path.join("data")
+    }
+}
+
+/// The directory of a group of snapshots. Neither the directory nor the group need exist.
+#[derive(Debug)]
+pub(super) struct GroupDir {
+    pub(super) id: GroupId,
+    pub(super) path: PathBuf,
+}
+
+impl GroupDir {
+    const RECORD: &str = "group.json";
+
+    pub(super) fn record(&self) -> PathBuf {
+        self.path.join(Self::RECORD)
     }
 }
 
@@ -269,6 +318,15 @@ pub(super) fn remove_file(path: &Path) -> Result<(), Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
         _ => Ok(()),
     }
+}
+
+/// Removes a directory with all that is in it; one that is gone is fine.
+pub(super) fn remove_tree(path: &Path) -> Result<(), Error> {
+    if !path.exists() {
+        return Ok(());
+    }
+    fs::remove_dir_all(path).map_err(Error::io("remove", path))?;
+    sync_parent(path)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! CreateVolume, DeleteVolume, ListVolumes and ValidateVolumeCapabilities.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::ids::VolumeId;
 use super::modify;
 use super::record::{VolumeRecord, find, load};
 use super::room;
-use super::state::{VolumeDir, make_dir, remove_file, sync_parent, write_json};
+use super::state::{VolumeDir, make_dir, remove_file, remove_tree, sync_parent, write_json};
 use super::usage::{Access, Usage};
 use crate::csi::proto::csi::v1 as wire;
 use crate::csi::proto::csi::v1::list_volumes_response::{Entry, VolumeStatus};
@@ -134,13 +134,8 @@ pub(super) fn delete(
 
 /// Removes what is left of a volume that does not exist.
 fn clear(volume: &VolumeDir) -> Result<(), Error> {
-    let dir = &volume.path;
-    if !dir.exists() {
-        return Ok(());
-    }
     fence::thaw(&volume.data())?;
-    fs::remove_dir_all(dir).map_err(Error::io("remove", dir))?;
-    sync_parent(dir)
+    remove_tree(&volume.path)
 }
 
 /// ListVolumes. A page's token is the last id on it, so volumes may come and go between pages.

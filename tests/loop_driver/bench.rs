@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use moor::csi::proto::csi::v1::controller_client::ControllerClient;
+use moor::csi::proto::csi::v1::group_controller_client::GroupControllerClient;
 use moor::csi::proto::csi::v1::node_client::NodeClient;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
@@ -178,6 +179,10 @@ impl Driver {
 
     pub fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel())
+    }
+
+    pub fn groups(&self) -> GroupControllerClient<Channel> {
+        GroupControllerClient::new(self.channel())
     }
 
     pub fn node(&self) -> NodeClient<Channel> {

@@ -4,6 +4,7 @@
 
 mod bench;
 mod fencing;
+mod groups;
 mod larger;
 mod modify;
 mod order;

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use crate::bench::{Bench, Driver, taken};
 use crate::volume::{Answer, Context, MIB, Volume, block, code, create_request, mount};
 
-fn cut_request(name: &str, volume_id: &str) -> CreateSnapshotRequest {
+pub fn cut_request(name: &str, volume_id: &str) -> CreateSnapshotRequest {
     CreateSnapshotRequest {
         name: name.to_owned(),
         source_volume_id: volume_id.to_owned(),
@@ -25,29 +25,29 @@ fn cut_request(name: &str, volume_id: &str) -> CreateSnapshotRequest {
     }
 }
 
-fn ready_after(seconds: &str) -> Context {
+pub fn ready_after(seconds: &str) -> Context {
     Context::from([("readyAfterSeconds".to_owned(), seconds.to_owned())])
 }
 
-async fn cut(driver: &Driver, request: CreateSnapshotRequest) -> Result<Snapshot, Status> {
+pub async fn cut(driver: &Driver, request: CreateSnapshotRequest) -> Result<Snapshot, Status> {
     driver.controller().create_snapshot(request).await.map(|made| made.into_inner().snapshot.unwrap())
 }
 
-async fn delete(driver: &Driver, snapshot_id: &str) -> Answer {
+pub async fn delete(driver: &Driver, snapshot_id: &str) -> Answer {
     let request = DeleteSnapshotRequest { snapshot_id: snapshot_id.to_owned(), ..Default::default() };
     driver.controller().delete_snapshot(request).await.map(|_| ())
 }
 
-async fn get(driver: &Driver, snapshot_id: &str) -> Result<Snapshot, Status> {
+pub async fn get(driver: &Driver, snapshot_id: &str) -> Result<Snapshot, Status> {
     let request = GetSnapshotRequest { snapshot_id: snapshot_id.to_owned(), ..Default::default() };
     driver.controller().get_snapshot(request).await.map(|found| found.into_inner().snapshot.unwrap())
 }
 
-async fn list(driver: &Driver, request: ListSnapshotsRequest) -> Result<ListSnapshotsResponse, Status> {
+pub async fn list(driver: &Driver, request: ListSnapshotsRequest) -> Result<ListSnapshotsResponse, Status> {
     driver.controller().list_snapshots(request).await.map(tonic::Response::into_inner)
 }
 
-fn ids(page: &ListSnapshotsResponse) -> Vec<String> {
+pub fn ids(page: &ListSnapshotsResponse) -> Vec<String> {
     page.entries.iter().map(|entry| entry.snapshot.clone().unwrap().snapshot_id).collect()
 }
 
@@ -60,7 +60,12 @@ fn restore_request(name: &str, snapshot_id: &str, like: &Volume, bytes: i64) -> 
 }
 
 /// Makes a volume from a snapshot, to be used where `like` is.
-async fn restore(driver: &Driver, snapshot_id: &str, like: &Volume, bytes: i64) -> Result<Volume, Status> {
+pub async fn restore(
+    driver: &Driver,
+    snapshot_id: &str,
+    like: &Volume,
+    bytes: i64,
+) -> Result<Volume, Status> {
     let request = restore_request("restored", snapshot_id, like, bytes);
     let source = request.volume_content_source.clone();
     let made = driver.controller().create_volume(request).await?.into_inner().volume.unwrap();
@@ -293,7 +298,7 @@ async fn what_a_snapshot_is_made_of_is_left_alone_meanwhile() {
 }
 
 /// Kills the driver when `call` has come to a step, and starts the next one.
-async fn kill_at<T>(
+pub async fn kill_at<T>(
     bench: &Bench,
     driver: Driver,
     rpc: &str,
